@@ -2,10 +2,11 @@
 
     python benchmarks/all.py [--out bench] [--only NAME ...] [--full] [--glue FOLDER]
 
-Each benchmark runs with small options, so that it ends within minutes. Its numbers say whether everything runs, and
-roughly how fast it is. --full gives each benchmark its own defaults, which takes hours. --glue is the folder with
-SST-2/ and CoLA/, for `finetune`. OUT gets NAME.json of each benchmark, with the machine, the date, the versions, the
-command, the seconds and the results, and NAME.txt with what it printed.
+Each benchmark runs with small options, so that it ends within minutes. Its numbers say whether
+everything runs, and roughly how fast it is. --full gives each benchmark its own defaults, which
+takes hours. --glue is the folder with SST-2/ and CoLA/, for `finetune`. OUT gets NAME.json of each
+benchmark, with the machine, the date, the versions, the command, the seconds and the results, and
+NAME.txt with what it printed.
 
 A benchmark that fails, or whose law does not hold, does not stop the others. The status is 1 then.
 `benchmarks/gpu.sh` is for a GPU and apart.
@@ -31,17 +32,32 @@ SMALL: dict[str, list[str]] = {
     "answering": ["--networks", "minilm", "--rows", "200", "--rounds", "2", "--latency", "20"],
     "exits": ["--rounds", "2"],
     "serving": ["--shapes", "minilm", "--quick"],
-    "speedrun": ["--minutes", "1", "--seeds", "1", "--recipes", "albert-tiny", "--baselines", "albert", "--rates",
-                 "1e-3"],
-}  # fmt: skip
+    "speedrun": [
+        "--minutes",
+        "1",
+        "--seeds",
+        "1",
+        "--recipes",
+        "albert-tiny",
+        "--baselines",
+        "albert",
+        "--rates",
+        "1e-3",
+    ],
+}
 """Of each benchmark, options with which it ends within minutes."""
-APART = {"gpu": "needs a GPU", "defaults": "is a campaign of hours, over models and files that have to be named"}
+APART = {
+    "gpu": "needs a GPU",
+    "defaults": "is a campaign of hours, over models and files that have to be named",
+}
 """Benchmarks that are run by themselves, and why."""
 
 
 def main() -> int:
     """Run the benchmarks that are asked for, and print how long each took."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, default=Path("bench"))
     parser.add_argument("--only", nargs="+", choices=SMALL, default=list(SMALL), metavar="NAME")
     parser.add_argument("--full", action="store_true")
@@ -56,7 +72,10 @@ def main() -> int:
         status = run(command, options.out / f"{name}.txt")
         failed += [name] * (status != 0)
         print(f"== {name}: status {status}, {time.monotonic() - start:.0f} s", flush=True)
-    print(f"== {len(options.only)} benchmarks in {time.monotonic() - began:.0f} s, results in {options.out}")
+    print(
+        f"== {len(options.only)} benchmarks in {time.monotonic() - began:.0f} s, results "
+        f"in {options.out}"
+    )
     if failed:
         print(f"these ended with a status other than 0: {', '.join(failed)}", file=sys.stderr)
     return int(bool(failed))
@@ -65,7 +84,13 @@ def main() -> int:
 def command_of(name: str, out: Path, full: bool, glue: Path | None) -> list[str]:
     """What runs a benchmark, with the file of its results."""
     script = HERE / name if (HERE / name).is_dir() else HERE / f"{name}.py"
-    words = [sys.executable, str(script), *([] if full else SMALL[name]), "--json", str(out / f"{name}.json")]
+    words = [
+        sys.executable,
+        str(script),
+        *([] if full else SMALL[name]),
+        "--json",
+        str(out / f"{name}.json"),
+    ]
     if name == "speedrun":
         words += ["--out", str(out / name)]
     return [*words, str(glue)] if name == "finetune" and glue is not None else words
@@ -74,7 +99,9 @@ def command_of(name: str, out: Path, full: bool, glue: Path | None) -> list[str]
 def run(command: list[str], log: Path) -> int:
     """Run a command whose output goes to the terminal and to a file; its status."""
     with open(log, "w", encoding="utf-8") as file:
-        process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True)
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
         assert process.stdout is not None
         for line in process.stdout:
             file.write(line)

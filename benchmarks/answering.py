@@ -1,24 +1,27 @@
-"""Answering beside `transformers`, ONNX Runtime and OpenVINO: from texts to probabilities, in turns, equal answers.
+"""Answering beside `transformers`, ONNX Runtime and OpenVINO: from texts to probabilities, in
+turns, equal answers.
 
-    python benchmarks/answering.py [--data FILE] [--tokenizer FILE] [--networks minilm albert] [--rounds 5]
+    python benchmarks/answering.py [--data FILE] [--tokenizer FILE] [--networks minilm albert]
+    [--rounds 5]
                                    [--threads N] [--clock wall|processor] [--json FILE]
     python benchmarks/answering.py --model RUN --data FILE
 
-The networks have random weights: a BERT of MiniLM's shape (6 layers, H 384) and albert-base; or RUN is one that
-`litebert finetune` trained, which is converted for the peers. If it has early exits, litebert takes part with them too;
-if FILE has a column `label`, the share of right answers is printed. FILE is a TSV with a
-column `sentence`, such as SST-2's dev.tsv, or has one text on each line; without it, sentences of the built-in corpus
-are taken. --tokenizer is a vocabulary such as BERT's vocab.txt; without it one is trained on the built-in corpus. The
-peers read texts as their users do: the tokenizer of `transformers`, sorted by length, 32 at a time, padded to the
-longest. Their graph is what `torch.onnx.export` makes of the network of `transformers`; int8 is `quantize_dynamic` of
-that.
+The networks have random weights: a BERT of MiniLM's shape (6 layers, H 384) and albert-base; or RUN
+is one that `litebert finetune` trained, which is converted for the peers. If it has early exits,
+litebert takes part with them too; if FILE has a column `label`, the share of right answers is
+printed. FILE is a TSV with a column `sentence`, such as SST-2's dev.tsv, or has one text on each
+line; without it, sentences of the built-in corpus are taken. --tokenizer is a vocabulary such as
+BERT's vocab.txt; without it one is trained on the built-in corpus. The peers read texts as their
+users do: the tokenizer of `transformers`, sorted by length, 32 at a time, padded to the longest.
+Their graph is what `torch.onnx.export` makes of the network of `transformers`; int8 is
+`quantize_dynamic` of that.
 
-Where the processor multiplies bfloat16 or bytes natively, the engines of litebert that do so take part, and beside
-those in bfloat16 `transformers` under autocast and OpenVINO with this hint.
+Where the processor multiplies bfloat16 or bytes natively, the engines of litebert that do so take
+part, and beside those in bfloat16 `transformers` under autocast and OpenVINO with this hint.
 
-Prints rows per second (medians of rounds in which all take turns) and the ratio to the best peer of the same precision,
-the 50th and 99th percentile of the time that one text takes, and the largest difference of a probability. It ends with
-status 1 where a float32 answer differs by more than 1e-4.
+Prints rows per second (medians of rounds in which all take turns) and the ratio to the best peer of
+the same precision, the 50th and 99th percentile of the time that one text takes, and the largest
+difference of a probability. It ends with status 1 where a float32 answer differs by more than 1e-4.
 """
 
 from __future__ import annotations
@@ -54,31 +57,55 @@ from litebert.train import device as devices
 
 Answers = Callable[[Sequence[str]], NDArray[np.float64]]
 BATCH = 32
-ENGINES = ("torch", "exact", "onnx", "openvino", "torch-bfloat16", "openvino-bfloat16", "torch-int8")
+ENGINES = (
+    "torch",
+    "exact",
+    "onnx",
+    "openvino",
+    "torch-bfloat16",
+    "openvino-bfloat16",
+    "torch-int8",
+)
 ROWS = {"minilm": 872, "albert": 200}
 BFLOAT16, INT8, EXITS = "bfloat16", "int8", "exits"
 """In the names of systems that are not in float32."""
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path)
     parser.add_argument("--tokenizer", type=Path)
-    parser.add_argument("--model", type=Path, help="a fine-tuned run, instead of networks with random weights")
+    parser.add_argument(
+        "--model", type=Path, help="a fine-tuned run, instead of networks with random weights"
+    )
     parser.add_argument("--networks", nargs="+", choices=ROWS, default=list(ROWS))
     parser.add_argument("--rows", type=int, help="texts, at most; by default 872 and 200")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--latency", type=int, default=100, help="texts that are answered one at a time")
+    parser.add_argument(
+        "--latency", type=int, default=100, help="texts that are answered one at a time"
+    )
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
-    parser.add_argument("--clock", choices=("wall", "processor"), default="wall", help="processor: of all threads")
-    parser.add_argument("--systems", nargs="+", help="those to run, by the beginnings of their names; by default all")
+    parser.add_argument(
+        "--clock", choices=("wall", "processor"), default="wall", help="processor: of all threads"
+    )
+    parser.add_argument(
+        "--systems",
+        nargs="+",
+        help="those to run, by the beginnings of their names; by default all",
+    )
     parser.add_argument("--json", type=Path)
     arguments = parser.parse_args()
     warnings.filterwarnings("ignore")
     torch.set_num_threads(arguments.threads)
     clock = time.perf_counter if arguments.clock == "wall" else time.process_time
     texts, labels = read(arguments.data)
-    report: dict[str, Any] = {"machine": machine(), "threads": arguments.threads, "clock": arguments.clock}
+    report: dict[str, Any] = {
+        "machine": machine(),
+        "threads": arguments.threads,
+        "clock": arguments.clock,
+    }
     status = 0
     with tempfile.TemporaryDirectory() as folder:
         for name in [arguments.model.name] if arguments.model else arguments.networks:
@@ -87,16 +114,26 @@ def main() -> int:
             if arguments.model:
                 litebert.convert(arguments.model, place, to="hf")
             else:
-                build(name, Tokenizer.load(arguments.tokenizer) if arguments.tokenizer else trained(), place)
+                build(
+                    name,
+                    Tokenizer.load(arguments.tokenizer) if arguments.tokenizer else trained(),
+                    place,
+                )
             systems = {
                 system: answers
-                for system, answers in all_systems(place, arguments.threads, arguments.model).items()
+                for system, answers in all_systems(
+                    place, arguments.threads, arguments.model
+                ).items()
                 if not arguments.systems or system.startswith(tuple(arguments.systems))
             }
             right = numbers(place, labels[: len(asked)]) if arguments.model and labels else None
             found = measure(systems, asked, right, arguments.rounds, arguments.latency, clock)
             report[name] = {"rows": len(asked), "systems": found}
-            exact = [one for system, one in found.items() if precision(system) == "float32" and EXITS not in system]
+            exact = [
+                one
+                for system, one in found.items()
+                if precision(system) == "float32" and EXITS not in system
+            ]
             status |= any(one["apart"] > 1e-4 for one in exact)
             print(table(name, len(asked), found, arguments.clock), flush=True)
     print(report["machine"], f"{arguments.threads} threads", sep=", ")
@@ -107,8 +144,12 @@ def main() -> int:
 def read(path: Path | None) -> tuple[list[str], list[str]]:
     """Texts, and their labels where there are any."""
     if path is None:
-        sentences = (line.strip() for one in documents(["python-docs"]) for line in one.text.split(". "))
-        return list(itertools.islice((one for one in sentences if 20 < len(one) < 250), max(ROWS.values()))), []
+        sentences = (
+            line.strip() for one in documents(["python-docs"]) for line in one.text.split(". ")
+        )
+        return list(
+            itertools.islice((one for one in sentences if 20 < len(one) < 250), max(ROWS.values()))
+        ), []
     with open(path, encoding="utf-8", newline="") as file:
         if path.suffix != ".tsv":
             return file.read().splitlines(), []
@@ -124,7 +165,9 @@ def numbers(folder: Path, labels: Sequence[str]) -> list[int]:
 
 
 def trained() -> Tokenizer:
-    return train_tokenizer((one.text for one in documents(["python-docs"])), kind="wordpiece", vocab_size=8192)
+    return train_tokenizer(
+        (one.text for one in documents(["python-docs"])), kind="wordpiece", vocab_size=8192
+    )
 
 
 def build(name: str, words: Tokenizer, folder: Path) -> None:
@@ -134,25 +177,37 @@ def build(name: str, words: Tokenizer, folder: Path) -> None:
     torch.manual_seed(0)
     if name == "minilm":
         config: Any = transformers.BertConfig(
-            vocab_size=30522, hidden_size=384, num_hidden_layers=6, num_attention_heads=12, intermediate_size=1536,
-            initializer_range=0.05, pad_token_id=words.pad_id,
-        )  # fmt: skip
+            vocab_size=30522,
+            hidden_size=384,
+            num_hidden_layers=6,
+            num_attention_heads=12,
+            intermediate_size=1536,
+            initializer_range=0.05,
+            pad_token_id=words.pad_id,
+        )
         network: Any = transformers.BertForSequenceClassification(config)
     else:
         config = transformers.AlbertConfig(
-            vocab_size=30522, embedding_size=128, hidden_size=768, num_attention_heads=12, intermediate_size=3072,
-            initializer_range=0.04, pad_token_id=words.pad_id,
-        )  # fmt: skip
+            vocab_size=30522,
+            embedding_size=128,
+            hidden_size=768,
+            num_attention_heads=12,
+            intermediate_size=3072,
+            initializer_range=0.04,
+            pad_token_id=words.pad_id,
+        )
         network = transformers.AlbertForSequenceClassification(config)
     network.save_pretrained(folder)
     words.save(folder)
 
 
-# ---- the systems ---------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------- the systems
 
 
 def all_systems(folder: Path, threads: int, run: Path | None = None) -> dict[str, Answers]:
-    """Those of a folder of `transformers`, and with the early exits of the run that it was converted from."""
+    """Those of a folder of `transformers`, and with the early exits of the run that it was
+    converted from.
+    """
     systems: dict[str, Answers] = {}
     native = devices.choose("auto", "cpu").autocast is torch.bfloat16
     asked = [(engine, folder) for engine in ENGINES]
@@ -199,7 +254,9 @@ def theirs(folder: Path, logits: Callable[[Batch], NDArray[np.float32]]) -> Answ
     words = AutoTokenizer.from_pretrained(folder)
 
     def answers(texts: Sequence[str]) -> NDArray[np.float64]:
-        ids = words(list(texts), truncation=True, max_length=min(512, words.model_max_length))["input_ids"]
+        ids = words(list(texts), truncation=True, max_length=min(512, words.model_max_length))[
+            "input_ids"
+        ]
         order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
         found: dict[int, NDArray[np.float64]] = {}
         for start in range(0, len(order), BATCH):
@@ -214,11 +271,14 @@ def theirs(folder: Path, logits: Callable[[Batch], NDArray[np.float32]]) -> Answ
     return answers
 
 
-def network(folder: Path, attention: str, autocast: torch.dtype | None = None
-            ) -> Callable[[Batch], NDArray[np.float32]]:  # fmt: skip
+def network(
+    folder: Path, attention: str, autocast: torch.dtype | None = None
+) -> Callable[[Batch], NDArray[np.float32]]:
     from transformers import AutoModelForSequenceClassification
 
-    model = AutoModelForSequenceClassification.from_pretrained(folder, attn_implementation=attention).eval()
+    model = AutoModelForSequenceClassification.from_pretrained(
+        folder, attn_implementation=attention
+    ).eval()
 
     @torch.inference_mode()
     def logits(batch: Batch) -> NDArray[np.float32]:
@@ -233,13 +293,23 @@ def network(folder: Path, attention: str, autocast: torch.dtype | None = None
 def export(folder: Path, graph: Path) -> None:
     from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-    model = AutoModelForSequenceClassification.from_pretrained(folder, attn_implementation="eager").eval()
+    model = AutoModelForSequenceClassification.from_pretrained(
+        folder, attn_implementation="eager"
+    ).eval()
     taken = AutoTokenizer.from_pretrained(folder).model_input_names
     names = [str(one) for one in ("input_ids", "attention_mask", "token_type_ids") if one in taken]
     example = tuple(torch.full((2, 16), int(name != "token_type_ids")) for name in names)
     axes = {name: {0: "batch", 1: "length"} for name in names}
-    torch.onnx.export(model, example, str(graph), input_names=names, output_names=["logits"], dynamic_axes=axes,
-                      opset_version=17, dynamo=False)  # fmt: skip
+    torch.onnx.export(
+        model,
+        example,
+        str(graph),
+        input_names=names,
+        output_names=["logits"],
+        dynamic_axes=axes,
+        opset_version=17,
+        dynamo=False,
+    )
 
 
 def quantize(graph: Path, small: Path) -> None:
@@ -267,7 +337,9 @@ def runtime(graph: Path, threads: int) -> Callable[[Batch], NDArray[np.float32]]
     return logits
 
 
-def openvino(graph: Path, threads: int, precision: str = "f32") -> Callable[[Batch], NDArray[np.float32]]:
+def openvino(
+    graph: Path, threads: int, precision: str = "f32"
+) -> Callable[[Batch], NDArray[np.float32]]:
     import openvino
 
     settings = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": precision}
@@ -281,11 +353,17 @@ def openvino(graph: Path, threads: int, precision: str = "f32") -> Callable[[Bat
     return logits
 
 
-# ---- measuring -----------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------------------------- measuring
 
 
-def measure(systems: dict[str, Answers], texts: Sequence[str], right: Sequence[int] | None, rounds: int, latency: int,
-            clock: Callable[[], float]) -> dict[str, dict[str, Any]]:  # fmt: skip
+def measure(
+    systems: dict[str, Answers],
+    texts: Sequence[str],
+    right: Sequence[int] | None,
+    rounds: int,
+    latency: int,
+    clock: Callable[[], float],
+) -> dict[str, dict[str, Any]]:
     """Throughput and latency of each, in turns, and the share that is `right`."""
     names = list(systems)
     reference = systems[names[0]](texts)
@@ -336,11 +414,15 @@ def table(name: str, rows: int, found: dict[str, dict[str, Any]], clock: str) ->
         same = (one for one in peers if precision(one) == precision(system))
         return max((found[one]["rows_per_second"] for one in same), default=float("nan"))
 
-    lines = [f"{name}, {rows} rows, {clock} time", f"{'':27}{'rows/s':>10}{'/ best peer':>13}{'p50':>10}{'p99':>10}"
-             f"{'probabilities to':>18}{'same labels':>13}{'accuracy':>10}"]  # fmt: skip
+    lines = [
+        f"{name}, {rows} rows, {clock} time",
+        f"{'':27}{'rows/s':>10}{'/ best peer':>13}{'p50':>10}{'p99':>10}"
+        f"{'probabilities to':>18}{'same labels':>13}{'accuracy':>10}",
+    ]
     lines += [
         f"{system:27}{one['rows_per_second']:10.1f}{one['rows_per_second'] / best(system):13.2f}{one['p50_ms']:7.1f} ms"
-        f"{one['p99_ms']:7.1f} ms{one['apart']:18.1g}{one['same_labels']:13.1%}{percent(one['accuracy']):>10}"
+        f"{one['p99_ms']:7.1f} "
+        f"ms{one['apart']:18.1g}{one['same_labels']:13.1%}{percent(one['accuracy']):>10}"
         for system, one in found.items()
     ]
     return "\n".join(lines) + "\n"

@@ -1,9 +1,10 @@
-"""Making a batch beside one training step of albert-tiny, on the built-in corpus; the law is at most 5 %. And how many
-tokens a second one core makes, by length, format and masks.
+"""Making a batch beside one training step of albert-tiny, on the built-in corpus; the law is at
+most 5 %. And how many tokens a second one core makes, by length, format and masks.
 
     python benchmarks/batches.py [DATA] [--json FILE]
 
-DATA is a folder written by `litebert prepare`; without it one is made from python-docs in a temporary folder.
+DATA is a folder written by `litebert prepare`; without it one is made from python-docs in a
+temporary folder.
 """
 
 from __future__ import annotations
@@ -29,12 +30,19 @@ from litebert.train.start import resolve
 
 
 def main() -> int:
-    """Interleave both, print the medians and the ratio; the exit status says whether the law holds."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Interleave both, print the medians and the ratio; the exit status says whether the law
+    holds."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("data", nargs="?", type=Path)
     parser.add_argument("--repeats", type=int, default=30)
-    parser.add_argument("--sequences", type=int, help="of a training step; by default as the recipe has them")
-    parser.add_argument("--tokens", type=int, default=65536, help="of the batches that the speeds are measured on")
+    parser.add_argument(
+        "--sequences", type=int, help="of a training step; by default as the recipe has them"
+    )
+    parser.add_argument(
+        "--tokens", type=int, default=65536, help="of the batches that the speeds are measured on"
+    )
     parser.add_argument("--json", type=Path, help="write the results to a file too")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -42,7 +50,9 @@ def main() -> int:
         speeds = _speeds(Shards.open(data), arguments.tokens)
         shares = _measure(data, arguments.repeats, arguments.sequences)
     holds = all(one["share"] <= 0.05 for one in shares.values())
-    write_results(arguments.json, {"million_tokens_per_second": speeds, "depths": shares, "law_holds": holds})
+    write_results(
+        arguments.json, {"million_tokens_per_second": speeds, "depths": shares, "law_holds": holds}
+    )
     return int(not holds)
 
 
@@ -62,13 +72,19 @@ def _speeds(shards: Shards, tokens: int) -> dict[str, dict[str, float]]:
     }
     print(f"{'one core, million tokens/s':30}" + "".join(f"{name:>10}" for name in masks))
     speeds: dict[str, dict[str, float]] = {}
-    tasks: dict[Format, SentenceTask | None] = {"segment-pair": "sop", "full-sentences": None, "doc-sentences": None}
+    tasks: dict[Format, SentenceTask | None] = {
+        "segment-pair": "sop",
+        "full-sentences": None,
+        "doc-sentences": None,
+    }
     for layout, task in tasks.items():
         for length in (64, 128, 512):
             sequences = SequenceConfig(format=layout, length=length, short_probability=0.0)
             rates = []
             for mask in masks.values():
-                batches = Batches(shards.train, shards.tokenizer, sequences, mask, task, tokens // length, 0)
+                batches = Batches(
+                    shards.train, shards.tokenizer, sequences, mask, task, tokens // length, 0
+                )
                 times = []
                 for step in range(6):
                     start = time.perf_counter()
@@ -99,7 +115,9 @@ def _measure(data: Path, repeats: int, sequences: int | None) -> dict[str, dict[
             middle = time.perf_counter()
             with machine.autocast_context():
                 losses = trainable.losses(batch, depth)
-            torch.stack([loss.total / max(1, int(loss.count)) for loss in losses.values()]).sum().backward()  # type: ignore[no-untyped-call]
+            torch.stack(
+                [loss.total / max(1, int(loss.count)) for loss in losses.values()]
+            ).sum().backward()  # type: ignore[no-untyped-call]
             optimizer.step()
             optimizer.zero_grad()
             making.append(middle - start)
@@ -107,7 +125,10 @@ def _measure(data: Path, repeats: int, sequences: int | None) -> dict[str, dict[
         batch_ms, step_ms = (1000 * statistics.median(times[3:]) for times in (making, training))
         share = batch_ms / (batch_ms + step_ms)
         shares[str(depth)] = {"batch_ms": batch_ms, "step_ms": step_ms, "share": share}
-        print(f"depth {depth}: making a batch {batch_ms:.1f} ms, training on it {step_ms:.1f} ms, share {share:.1%}")
+        print(
+            f"depth {depth}: making a batch {batch_ms:.1f} ms, training on it "
+            f"{step_ms:.1f} ms, share {share:.1%}"
+        )
     print(machine.describe())
     return shares
 

@@ -1,10 +1,11 @@
-"""Answering with early exits beside all layers: the speed from texts to answers, and the score, for each threshold.
+"""Answering with early exits beside all layers: the speed from texts to answers, and the score, for
+each threshold.
 
     python benchmarks/exits.py [RUN DATA] [--rounds 5] [--engine onnx] [--json FILE]
 
-RUN was made by `litebert finetune --exits`; DATA is a labelled file of its task. Without
-them, a small network learns for a minute first, and its scores mean nothing. Thresholds take turns in every round.
-`--clock processor` counts processor time, of which other programs that run beside take less.
+RUN was made by `litebert finetune --exits`; DATA is a labelled file of its task. Without them, a
+small network learns for a minute first, and its scores mean nothing. Thresholds take turns in every
+round. `--clock processor` counts processor time, of which other programs that run beside take less.
 """
 
 from __future__ import annotations
@@ -38,11 +39,15 @@ STEPS = 60
 
 def main() -> int:
     """Print a table, medians of the rounds."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("run", type=Path, nargs="?")
     parser.add_argument("data", type=Path, nargs="?")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--engine", choices=[name for name in ENGINES if name != "auto"], default="torch")
+    parser.add_argument(
+        "--engine", choices=[name for name in ENGINES if name != "auto"], default="torch"
+    )
     parser.add_argument("--clock", choices=("wall", "processor"), default="wall")
     parser.add_argument("--json", type=Path, help="write the results to a file too")
     arguments = parser.parse_args()
@@ -56,7 +61,8 @@ def main() -> int:
 
 
 def trained(folder: Path) -> tuple[Path, Path]:
-    """A network that learned for a few steps which package a docstring is from, and its dev part."""
+    """A network that learned for a few steps which package a docstring is from, and its dev
+    part."""
     train, dev = write_table(folder / "packages")
     texts = (document.text for document in documents(["python-docs"]))
     train_tokenizer(texts, kind="unigram", vocab_size=8192).save(folder / "tokenizer")
@@ -84,7 +90,10 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         f"{len(examples):,} texts, {arguments.clock} time, engine {arguments.engine}, "
         f"{torch.get_num_threads()} threads; {machine}"
     )
-    print(f"patience {found['patience']}, calibrated threshold {found['threshold']:.6g}, metric {found['metric']}")
+    print(
+        f"patience {found['patience']}, calibrated threshold {found['threshold']:.6g}, "
+        f"metric {found['metric']}"
+    )
     print("| exit | share of layers | texts/s | times as fast | score |\n|---|---|---|---|---|")
     medians = {one: statistics.median(times[1:]) for one, times in seconds.items()}
     rows: dict[str, dict[str, float]] = {}
@@ -93,9 +102,19 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         name = one if isinstance(one, str) else f"{one:.6g}"
         share, speed = 1.0 if scored.share is None else scored.share, medians["off"] / medians[one]
         rate, score = len(examples) / medians[one], scored.scores[found["metric"]]
-        rows[name] = {"share": share, "texts_per_second": rate, "times_as_fast": speed, found["metric"]: score}
+        rows[name] = {
+            "share": share,
+            "texts_per_second": rate,
+            "times_as_fast": speed,
+            found["metric"]: score,
+        }
         print(f"| {name} | {share:.3f} | {rate:,.0f} | {speed:.2f} | {score:.4f} |")
-    return {"engine": arguments.engine, "clock": arguments.clock, "texts": len(examples), "exits": rows}
+    return {
+        "engine": arguments.engine,
+        "clock": arguments.clock,
+        "texts": len(examples),
+        "exits": rows,
+    }
 
 
 if __name__ == "__main__":

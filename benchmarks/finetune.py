@@ -1,13 +1,15 @@
-"""Fine-tuning beside the Trainer of `transformers`: the same weights, rows and hyper-parameters, in turns.
+"""Fine-tuning beside the Trainer of `transformers`: the same weights, rows and hyper-parameters, in
+turns.
 
-    python benchmarks/finetune.py [GLUE] [--model FOLDER] [--tasks sst2 cola] [--rows 8000] [--repeats 3]
+    python benchmarks/finetune.py [GLUE] [--model FOLDER] [--tasks sst2 cola] [--rows 8000]
+    [--repeats 3]
                                   [--precision float32] [--json FILE]
 
-GLUE is the folder with SST-2/ and CoLA/; without it, sentences of the built-in corpus in the form of SST-2 are taken,
-and --tasks must be sst2. Without --model the encoder is an untrained one of H 128 and 4 layers with a
-WordPiece tokenizer trained on the task's own sentences: for the time it makes no difference, and both start from the
-same weights. Both run in one precision, first on a few rows to be warm. Prints the median wall time of each, their
-ratio, and the scores.
+GLUE is the folder with SST-2/ and CoLA/; without it, sentences of the built-in corpus in the form
+of SST-2 are taken, and --tasks must be sst2. Without --model the encoder is an untrained one of H
+128 and 4 layers with a WordPiece tokenizer trained on the task's own sentences: for the time it
+makes no difference, and both start from the same weights. Both run in one precision, first on a few
+rows to be warm. Prints the median wall time of each, their ratio, and the scores.
 """
 
 from __future__ import annotations
@@ -60,10 +62,16 @@ class Cut(Glue):
 
 
 def made_up(folder: Path) -> Path:
-    """A folder of GLUE whose SST-2 asks whether a sentence of the built-in corpus speaks of a return."""
+    """A folder of GLUE whose SST-2 asks whether a sentence of the built-in corpus speaks of a
+    return.
+    """
     place = folder / "SST-2"
     place.mkdir(parents=True)
-    texts = (" ".join(line.split()) for one in documents(["python-docs"]) for line in one.text.split(". "))
+    texts = (
+        " ".join(line.split())
+        for one in documents(["python-docs"])
+        for line in one.text.split(". ")
+    )
     rows = [f"{text}\t{int('return' in text.lower())}\n" for text in texts if 20 < len(text) < 250]
     for name, part in (("dev", rows[:400]), ("train", rows[400:])):
         (place / f"{name}.tsv").write_text("sentence\tlabel\n" + "".join(part), encoding="utf-8")
@@ -75,10 +83,19 @@ def untrained(folder: Path, task: Glue) -> Path:
     texts = [example.text for example in task.read("train")]
     words = train_tokenizer(texts, kind="wordpiece", vocab_size=3000)
     encoder = EncoderConfig(
-        vocab_size=words.vocab_size, embedding_size=128, hidden_size=128, layers=4, heads=4, intermediate_size=512,
-        max_positions=128, sharing="none", activation="gelu",
-    )  # fmt: skip
-    config = Config(name="small", encoder=encoder, sequences=SequenceConfig(length=128), objectives=("mlm",))
+        vocab_size=words.vocab_size,
+        embedding_size=128,
+        hidden_size=128,
+        layers=4,
+        heads=4,
+        intermediate_size=512,
+        max_positions=128,
+        sharing="none",
+        activation="gelu",
+    )
+    config = Config(
+        name="small", encoder=encoder, sequences=SequenceConfig(length=128), objectives=("mlm",)
+    )
     save_hf(LoadedModel(Pretrainer(config), config, words, folder / "hf"), folder / "hf")
     return folder / "hf"
 
@@ -87,20 +104,33 @@ def settings(seed: int, rate: float, precision: Precision) -> FinetuneConfig:
     base = finetune_recipe("small", "any")
     optimizer = replace(base.train.optimizer, learning_rate=rate, bias_correction=True)
     train = replace(
-        base.train, batch=f"{BATCH} sequences", precision=precision, seed=seed, evaluate_every="100%",
-        save_every="100000 steps", optimizer=optimizer,
-    )  # fmt: skip
+        base.train,
+        batch=f"{BATCH} sequences",
+        precision=precision,
+        seed=seed,
+        evaluate_every="100%",
+        save_every="100000 steps",
+        optimizer=optimizer,
+    )
     return replace(base, epochs=EPOCHS, length=LENGTH, train=train, restart=False)
 
 
-def ours(model: Path, task: Cut, folder: Path, seed: int, rate: float, precision: Precision) -> tuple[float, float]:
+def ours(
+    model: Path, task: Cut, folder: Path, seed: int, rate: float, precision: Precision
+) -> tuple[float, float]:
     began = time.perf_counter()
-    done = finetune(model, task, folder, settings(seed, rate, precision), device="cpu", baseline=False)
+    done = finetune(
+        model, task, folder, settings(seed, rate, precision), device="cpu", baseline=False
+    )
     return time.perf_counter() - began, done.scores[task.metric]
 
 
-def theirs(model: Path, task: Cut, folder: Path, seed: int, rate: float, precision: Precision) -> tuple[float, float]:
-    """Their Trainer as its examples set it up: tokenised with `map`-like batches, padded to the longest of a batch."""
+def theirs(
+    model: Path, task: Cut, folder: Path, seed: int, rate: float, precision: Precision
+) -> tuple[float, float]:
+    """Their Trainer as its examples set it up: tokenised with `map`-like batches, padded to the
+    longest of a batch.
+    """
     import torch
     from transformers import (
         AutoModelForSequenceClassification,
@@ -116,22 +146,42 @@ def theirs(model: Path, task: Cut, folder: Path, seed: int, rate: float, precisi
     for part in ("train", "dev"):
         examples = task.read(part)
         encoded = words([example.text for example in examples], truncation=True, max_length=LENGTH)
-        parts.append([
-            {"input_ids": ids, "labels": example.label}
-            for ids, example in zip(encoded["input_ids"], examples, strict=True)
-        ])  # fmt: skip
+        parts.append(
+            [
+                {"input_ids": ids, "labels": example.label}
+                for ids, example in zip(encoded["input_ids"], examples, strict=True)
+            ]
+        )
     torch.manual_seed(seed)
-    network = AutoModelForSequenceClassification.from_pretrained(model, num_labels=len(task.output.labels))
+    network = AutoModelForSequenceClassification.from_pretrained(
+        model, num_labels=len(task.output.labels)
+    )
     arguments = TrainingArguments(
-        output_dir=str(folder), num_train_epochs=EPOCHS, per_device_train_batch_size=BATCH,
-        per_device_eval_batch_size=64, learning_rate=rate, weight_decay=0.01, warmup_steps=0.1, adam_epsilon=1e-6,
-        lr_scheduler_type="linear", max_grad_norm=1.0, seed=seed, save_strategy="no", report_to=[], use_cpu=True,
-        disable_tqdm=True, logging_strategy="no", bf16=precision == "bfloat16",
-    )  # fmt: skip
+        output_dir=str(folder),
+        num_train_epochs=EPOCHS,
+        per_device_train_batch_size=BATCH,
+        per_device_eval_batch_size=64,
+        learning_rate=rate,
+        weight_decay=0.01,
+        warmup_steps=0.1,
+        adam_epsilon=1e-6,
+        lr_scheduler_type="linear",
+        max_grad_norm=1.0,
+        seed=seed,
+        save_strategy="no",
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+        logging_strategy="no",
+        bf16=precision == "bfloat16",
+    )
     trainer = Trainer(
-        model=network, args=arguments, train_dataset=parts[0], eval_dataset=parts[1],
+        model=network,
+        args=arguments,
+        train_dataset=parts[0],
+        eval_dataset=parts[1],
         data_collator=DataCollatorWithPadding(words),
-    )  # fmt: skip
+    )
     trainer.train()
     logits = trainer.predict(parts[1]).predictions  # type: ignore[arg-type]
     seconds = time.perf_counter() - began
@@ -140,14 +190,18 @@ def theirs(model: Path, task: Cut, folder: Path, seed: int, rate: float, precisi
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("glue", nargs="?", help="the folder with SST-2/ and CoLA/")
     parser.add_argument("--model", type=Path, help="a Hugging Face folder to start from")
     parser.add_argument("--tasks", nargs="+", default=["sst2", "cola"])
     parser.add_argument("--rows", type=int, default=8000, help="training rows at most")
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--rate", type=float, default=5e-4, help="learning rate")
-    parser.add_argument("--precision", choices=("float32", "bfloat16"), default="float32", help="of both")
+    parser.add_argument(
+        "--precision", choices=("float32", "bfloat16"), default="float32", help="of both"
+    )
     parser.add_argument("--json", type=Path, help="write the results to a file too")
     arguments = parser.parse_args()
     if arguments.glue is None and arguments.tasks != ["sst2"]:
@@ -163,29 +217,54 @@ def main() -> int:
             folder = Path(temporary, name)
             model = arguments.model or untrained(folder, Glue(name, arguments.glue))
             found: dict[str, list[tuple[float, float]]] = {"litebert": [], "Trainer": []}
-            run: dict[str, Callable[..., tuple[float, float]]] = {"litebert": ours, "Trainer": theirs}
+            run: dict[str, Callable[..., tuple[float, float]]] = {
+                "litebert": ours,
+                "Trainer": theirs,
+            }
             for who in run:  # imports, allocations
                 run[who](
-                    model, Cut(name, arguments.glue, 64), folder / f"{who}-warm", 0, arguments.rate, arguments.precision
+                    model,
+                    Cut(name, arguments.glue, 64),
+                    folder / f"{who}-warm",
+                    0,
+                    arguments.rate,
+                    arguments.precision,
                 )
             for seed in range(arguments.repeats):
                 for who in ("litebert", "Trainer") if seed % 2 == 0 else ("Trainer", "litebert"):
                     found[who].append(
-                        run[who](model, task, folder / f"{who}-{seed}", seed, arguments.rate, arguments.precision)
+                        run[who](
+                            model,
+                            task,
+                            folder / f"{who}-{seed}",
+                            seed,
+                            arguments.rate,
+                            arguments.precision,
+                        )
                     )
-            seconds = {who: statistics.median(time for time, _ in pairs) for who, pairs in found.items()}
+            seconds = {
+                who: statistics.median(time for time, _ in pairs) for who, pairs in found.items()
+            }
             scores = {who: [score for _, score in pairs] for who, pairs in found.items()}
             result[name] = {
-                "seconds": seconds, "ratio": seconds["Trainer"] / seconds["litebert"], task.metric: scores,
-            }  # fmt: skip
-            print(f"{name}: litebert {seconds['litebert']:.1f} s, Trainer {seconds['Trainer']:.1f} s, "
-                  f"ratio {result[name]['ratio']:.2f}")  # fmt: skip
+                "seconds": seconds,
+                "ratio": seconds["Trainer"] / seconds["litebert"],
+                task.metric: scores,
+            }
+            print(
+                f"{name}: litebert {seconds['litebert']:.1f} s, Trainer "
+                f"{seconds['Trainer']:.1f} s, "
+                f"ratio {result[name]['ratio']:.2f}"
+            )
             for who, values in scores.items():
                 print(f"  {who:<9} {task.metric} {', '.join(f'{value:.3f}' for value in values)}")
             if arguments.repeats > 1:
                 means = [statistics.fmean(values) for values in scores.values()]
                 noise = confidence_halfwidth(scores["litebert"], scores["Trainer"])
-                print(f"  means differ by {abs(means[0] - means[1]):.3f}, where seeds explain {noise:.3f}")
+                print(
+                    f"  means differ by {abs(means[0] - means[1]):.3f}, where seeds "
+                    f"explain {noise:.3f}"
+                )
     write_results(arguments.json, result)
     return 0
 

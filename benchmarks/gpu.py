@@ -1,15 +1,17 @@
-"""Training steps on a GPU beside `transformers`: the same networks, weights, batches and optimizer, in turns.
+"""Training steps on a GPU beside `transformers`: the same networks, weights, batches and optimizer,
+in turns.
 
     python benchmarks/gpu.py [--out gpu.json] [--minutes 22] [--device cuda] [--dry]
 
-ALBERT-base, BERT-base and ALBERT-xxlarge at 128 and 512 tokens, some 32 thousand tokens a step, in bfloat16, with
-AdamW. `transformers` has its best ordinary settings: bfloat16 autocast, fused attention and AdamW, with and without
-torch.compile. Each side has the micro-batch that it is fastest with, found by search without compiling. Before that,
-both must compute the same loss. Then whole runs of a small model, whose batches a thread or several processes make.
+ALBERT-base, BERT-base and ALBERT-xxlarge at 128 and 512 tokens, some 32 thousand tokens a step, in
+bfloat16, with AdamW. `transformers` has its best ordinary settings: bfloat16 autocast, fused
+attention and AdamW, with and without torch.compile. Each side has the micro-batch that it is
+fastest with, found by search without compiling. Before that, both must compute the same loss. Then
+whole runs of a small model, whose batches a thread or several processes make.
 
-Prints medians, what part of the speed of matrix products they are, and the memory at the peak. Shapes for which the
-minutes do not suffice are left out. --dry takes two tiny shapes on any device, and compiles nothing, to see that all
-else works.
+Prints medians, what part of the speed of matrix products they are, and the memory at the peak.
+Shapes for which the minutes do not suffice are left out. --dry takes two tiny shapes on any device,
+and compiles nothing, to see that all else works.
 """
 
 from __future__ import annotations
@@ -48,7 +50,11 @@ from litebert.train.pretrain import TrainablePretrainer, build
 from litebert.train.ranks import Ranks
 from litebert.train.supply import processes_for
 
-SHAPES = [(name, length) for length in (128, 512) for name in ("albert-base", "bert-base", "albert-xxlarge")]
+SHAPES = [
+    (name, length)
+    for length in (128, 512)
+    for name in ("albert-base", "bert-base", "albert-xxlarge")
+]
 STEP_TOKENS = 1 << 15
 ROUNDS = 7
 TOLERANCE = {"bfloat16": 2e-2, "float32": 1e-4}
@@ -72,14 +78,19 @@ class Measured:
 
 def main() -> int:
     """Run the campaign; the exit status says whether all losses agreed."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--out", type=Path, default=Path("gpu.json"))
     parser.add_argument("--minutes", type=float, default=22)
     parser.add_argument("--device", default="auto")
     parser.add_argument("--dry", action="store_true")
     arguments = parser.parse_args()
     if not arguments.dry and not torch.cuda.is_available():
-        sys.exit("gpu.py measures a GPU, and torch finds none here; --dry tries the campaign on any device")
+        sys.exit(
+            "gpu.py measures a GPU, and torch finds none here; --dry tries the campaign on "
+            "any device"
+        )
     with torch._dynamo.config.patch(disable=arguments.dry):
         return campaign(arguments)
 
@@ -89,10 +100,18 @@ def campaign(arguments: argparse.Namespace) -> int:
     until = time.monotonic() + 60 * arguments.minutes
     machine = devices.choose("auto", arguments.device)
     report: dict[str, Any] = {
-        "machine": machine.describe(), "date": date.today().isoformat(), "transformers": transformers.__version__,
-        "dry": arguments.dry, "products_per_second": products_speed(machine), "shapes": [], "runs": [],
-    }  # fmt: skip
-    print(f"{report['machine']}; matrix products {report['products_per_second'] / 1e12:,.2f} TFLOP/s\n")
+        "machine": machine.describe(),
+        "date": date.today().isoformat(),
+        "transformers": transformers.__version__,
+        "dry": arguments.dry,
+        "products_per_second": products_speed(machine),
+        "shapes": [],
+        "runs": [],
+    }
+    print(
+        f"{report['machine']}; matrix products {report['products_per_second'] / 1e12:,.2f} "
+        "TFLOP/s\n"
+    )
     longest = 0.0
     for name, length in (("albert-base", 128), ("bert-base", 512)) if arguments.dry else SHAPES:
         began = time.monotonic()
@@ -114,22 +133,30 @@ def config_of(name: str, length: int, dry: bool) -> Config:
     """A recipe at a length, with AdamW; or its like in tiny."""
     point = recipe(name)
     train = replace(
-        point.train, optimizer=replace(point.train.optimizer, name="adamw", bias_correction=True),
-        batch=f"{STEP_TOKENS // length} sequences", precision="auto",
-    )  # fmt: skip
+        point.train,
+        optimizer=replace(point.train.optimizer, name="adamw", bias_correction=True),
+        batch=f"{STEP_TOKENS // length} sequences",
+        precision="auto",
+    )
     encoder = point.encoder
     if dry:
         length //= 8
         train = replace(train, batch="4 sequences")
         narrow = 32 if encoder.embedding_size < encoder.hidden_size else 64
         encoder = replace(
-            encoder, hidden_size=64, embedding_size=narrow, heads=2, intermediate_size=128, layers=2, vocab_size=1000
+            encoder,
+            hidden_size=64,
+            embedding_size=narrow,
+            heads=2,
+            intermediate_size=128,
+            layers=2,
+            vocab_size=1000,
         )
     sequences = replace(point.sequences, length=length, short_probability=0.0)
     return replace(point, encoder=encoder, sequences=sequences, train=train)
 
 
-# ---- a step ----------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------- a step
 
 
 def compare(point: Config, machine: devices.Device, rounds: int) -> dict[str, Any]:
@@ -142,7 +169,8 @@ def compare(point: Config, machine: devices.Device, rounds: int) -> dict[str, An
         ours, theirs = losses(point, model, weights, machine)
         same = abs(ours - theirs) <= TOLERANCE[machine.precision] * abs(theirs)
         print(
-            f"{point.name} at {length}: loss {ours:.4f}, of transformers {theirs:.4f}{'' if same else ': THEY DIFFER'}"
+            f"{point.name} at {length}: loss {ours:.4f}, of transformers "
+            f"{theirs:.4f}{'' if same else ': THEY DIFFER'}"
         )
         compiled = replace(point, train=replace(point.train, compile=True))
         makers: dict[str, Callable[[], Step]] = {
@@ -152,7 +180,10 @@ def compare(point: Config, machine: devices.Device, rounds: int) -> dict[str, An
             "litebert, compiled": lambda: our_step(compiled, machine, Path(folder) / "compiled"),
         }
         steps = {name: make() for name, make in makers.items()}
-        micro = {name: best_micro_batch(steps[name], point, machine) for name in ("transformers", "litebert")}
+        micro = {
+            name: best_micro_batch(steps[name], point, machine)
+            for name in ("transformers", "litebert")
+        }
         batches = {name: micro_batches(point, micro[name.partition(",")[0]]) for name in steps}
         for name, step in steps.items():  # compile, and find the memory
             for _ in range(2):
@@ -170,10 +201,19 @@ def compare(point: Config, machine: devices.Device, rounds: int) -> dict[str, An
         seconds = statistics.median(times)
         of_products = flops / seconds / products
         found.append(
-            Measured(name, len(batches[name][0].input_ids), seconds, tokens / seconds, of_products, peaks[name])
+            Measured(
+                name,
+                len(batches[name][0].input_ids),
+                seconds,
+                tokens / seconds,
+                of_products,
+                peaks[name],
+            )
         )
     theirs_best = min(one.seconds for one in found if one.system.startswith("transformers"))
-    print(f"  {'':24}{'micro-batch':>12}{'ms':>10}{'tokens/s':>12}{'of products':>13}{'peak GiB':>10}{'times':>8}")
+    print(
+        f"  {'':24}{'micro-batch':>12}{'ms':>10}{'tokens/s':>12}{'of products':>13}{'peak GiB':>10}{'times':>8}"
+    )
     for one in found:
         print(
             f"  {one.system:24}{one.micro_batch:>12}{1000 * one.seconds:>10,.1f}{one.tokens_per_second:>12,.0f}"
@@ -181,9 +221,13 @@ def compare(point: Config, machine: devices.Device, rounds: int) -> dict[str, An
         )
     print()
     return {
-        "name": point.name, "length": length, "sequences": point.batch_sequences, "same_loss": same,
-        "losses": {"litebert": ours, "transformers": theirs}, "systems": [asdict(one) for one in found],
-    }  # fmt: skip
+        "name": point.name,
+        "length": length,
+        "sequences": point.batch_sequences,
+        "same_loss": same,
+        "losses": {"litebert": ours, "transformers": theirs},
+        "systems": [asdict(one) for one in found],
+    }
 
 
 class MadeUp(TrainablePretrainer):
@@ -197,7 +241,9 @@ class MadeUp(TrainablePretrainer):
 
 def our_step(point: Config, machine: devices.Device, folder: Path) -> Step:
     """A step of the training loop itself, clipping and sums for the metrics included."""
-    loop: Loop[Batch] = Loop(MadeUp(point, machine), point.train, 1 << 30, point.batch_sequences, machine, folder)
+    loop: Loop[Batch] = Loop(
+        MadeUp(point, machine), point.train, 1 << 30, point.batch_sequences, machine, folder
+    )
     loop.trainable.module.train()
 
     def step(batches: list[Batch]) -> None:
@@ -212,7 +258,9 @@ def peer_step(point: Config, weights: Path, machine: devices.Device, compiled: b
     model = peer(weights, machine).train()
     forward = torch.compile(model) if compiled else model
     own = point.train.optimizer
-    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-5, weight_decay=own.weight_decay, fused=True)
+    optimizer = torch.optim.AdamW(
+        model.parameters(), lr=1e-5, weight_decay=own.weight_decay, fused=True
+    )
 
     def step(batches: list[Batch]) -> None:
         for batch in batches:
@@ -227,7 +275,9 @@ def peer_step(point: Config, weights: Path, machine: devices.Device, compiled: b
 
 
 def peer(weights: Path, machine: devices.Device) -> Any:
-    return transformers.AutoModelForPreTraining.from_pretrained(weights, attn_implementation="sdpa").to(machine.device)
+    return transformers.AutoModelForPreTraining.from_pretrained(
+        weights, attn_implementation="sdpa"
+    ).to(machine.device)
 
 
 def inputs_of(batch: Batch, point: Config) -> dict[str, torch.Tensor]:
@@ -236,13 +286,17 @@ def inputs_of(batch: Batch, point: Config) -> dict[str, torch.Tensor]:
     labels[batch.masked_positions] = batch.masked_labels
     sentence = "sentence_order_label" if "sop" in point.objectives else "next_sentence_label"
     return {
-        "input_ids": batch.input_ids, "token_type_ids": batch.token_type_ids,
-        "labels": labels.view_as(batch.input_ids), sentence: batch.sentence_labels,
-    }  # fmt: skip
+        "input_ids": batch.input_ids,
+        "token_type_ids": batch.token_type_ids,
+        "labels": labels.view_as(batch.input_ids),
+        sentence: batch.sentence_labels,
+    }
 
 
 @torch.no_grad()
-def losses(point: Config, model: Any, weights: Path, machine: devices.Device) -> tuple[float, float]:
+def losses(
+    point: Config, model: Any, weights: Path, machine: devices.Device
+) -> tuple[float, float]:
     """What both sides compute of one batch, without dropout."""
     batch = synthetic_batch(point, 4).to(machine.device)
     theirs, ours = peer(weights, machine).eval(), model.to(machine.device).eval()
@@ -252,7 +306,7 @@ def losses(point: Config, model: Any, weights: Path, machine: devices.Device) ->
     return own, other
 
 
-# ---- time and memory -------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------------------- time and memory
 
 
 def micro_batches(point: Config, size: int) -> list[Batch]:
@@ -278,7 +332,9 @@ def best_micro_batch(step: Step, point: Config, machine: devices.Device) -> int:
             break
         size //= 2
     if not best:
-        raise SystemExit(f"{point.name} does not fit in the memory of {machine.name}, not even one sequence")
+        raise SystemExit(
+            f"{point.name} does not fit in the memory of {machine.name}, not even one sequence"
+        )
     return best
 
 
@@ -291,7 +347,9 @@ def timed(step: Step, batches: list[Batch], machine: devices.Device) -> float:
 
 
 def peak(step: Step, batches: list[Batch], machine: devices.Device) -> int:
-    """Bytes that a step takes at its peak beside weights and moments, which all systems hold meanwhile."""
+    """Bytes that a step takes at its peak beside weights and moments, which all systems hold
+    meanwhile.
+    """
     if machine.device.type != "cuda":
         return 0
     held = torch.cuda.memory_allocated(machine.device)
@@ -312,37 +370,64 @@ def free(machine: devices.Device) -> None:
         torch.cuda.empty_cache()
 
 
-# ---- whole runs ------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------- whole runs
 
 
 def runs(folder: Path, machine: devices.Device, device: str, dry: bool) -> list[dict[str, Any]]:
     """Tokens a second of whole runs, batches and all, by how many processes make the batches."""
     texts = [document.text for document in islice(documents(["python-docs"]), 200 if dry else None)]
-    (folder / "text.jsonl").write_text("\n".join(json.dumps({"text": text}) for text in texts), encoding="utf-8")
-    train_tokenizer(texts, kind="unigram", vocab_size=1000 if dry else 8192).save(folder / "tokenizer")
+    (folder / "text.jsonl").write_text(
+        "\n".join(json.dumps({"text": text}) for text in texts), encoding="utf-8"
+    )
+    train_tokenizer(texts, kind="unigram", vocab_size=1000 if dry else 8192).save(
+        folder / "tokenizer"
+    )
     prepare([str(folder / "text.jsonl")], folder / "data", tokenizer=folder / "tokenizer")
     steps, found = 6 if dry else 120, []
     point = recipe("albert-mini")
     train = replace(
-        point.train, budget=f"{steps} steps", batch="4 sequences" if dry else "512 sequences", depth_schedule=(),
-        save_every="1000000 steps", evaluate_every="100%", evaluate_sequences=32,
-    )  # fmt: skip
+        point.train,
+        budget=f"{steps} steps",
+        batch="4 sequences" if dry else "512 sequences",
+        depth_schedule=(),
+        save_every="1000000 steps",
+        evaluate_every="100%",
+        evaluate_sequences=32,
+    )
     point = replace(point, train=train)
     if dry:  # AdamW, for Muon multiplies in bfloat16, which most CPUs are slow at
         train = replace(train, optimizer=replace(train.optimizer, name="adamw"))
-        encoder = replace(point.encoder, hidden_size=64, heads=2, intermediate_size=128, layers=1, vocab_size=1000)
-        point = replace(point, encoder=encoder, train=train, sequences=replace(point.sequences, length=32))
+        encoder = replace(
+            point.encoder, hidden_size=64, heads=2, intermediate_size=128, layers=1, vocab_size=1000
+        )
+        point = replace(
+            point, encoder=encoder, train=train, sequences=replace(point.sequences, length=32)
+        )
     for count in sorted({0, 1, processes_for(point, machine)}):
         times: list[float] = []
         own = replace(point, train=replace(point.train, batch_processes=count))
-        pretrain(own, folder / "data", folder / f"run-{count}", device=device, on_step=stamp(times, machine, steps))
+        pretrain(
+            own,
+            folder / "data",
+            folder / f"run-{count}",
+            device=device,
+            on_step=stamp(times, machine, steps),
+        )
         half = steps // 2  # the first half finds memory and kernels
         seconds = times[-1] - times[half - 1]
         rate = (steps - half) * point.batch_sequences * point.sequences.length / seconds
         share = 3 * cost.forward_flops(point) * rate / products_speed(machine)
-        print(f"{point.name}, whole run, {count} processes make batches: {rate:,.0f} tokens/s, {share:.1%} of products")
+        print(
+            f"{point.name}, whole run, {count} processes make batches: {rate:,.0f} "
+            f"tokens/s, {share:.1%} of products"
+        )
         found.append(
-            {"name": point.name, "batch_processes": count, "tokens_per_second": rate, "share_of_products": share}
+            {
+                "name": point.name,
+                "batch_processes": count,
+                "tokens_per_second": rate,
+                "share_of_products": share,
+            }
         )
     return found
 

@@ -1,16 +1,19 @@
-"""Time and memory of one sequence by its length, beside `transformers`' ModernBERT and Longformer of the same size.
+"""Time and memory of one sequence by its length, beside `transformers`' ModernBERT and Longformer
+of the same size.
 
-    python benchmarks/lengths.py [--lengths 512 1024 2048 4096 8192] [--hidden 256] [--layers 6] [--rounds 3]
+    python benchmarks/lengths.py [--lengths 512 1024 2048 4096 8192] [--hidden 256] [--layers 6]
+    [--rounds 3]
                                  [--json FILE]
 
-One sequence is trained on (a forward and a backward pass of masked language modelling, 15 % of the tokens predicted)
-and answered (the last hidden states), in float32. litebert runs ModernBERT's point with every third layer global, with
-none, and with none but a global first token; `transformers` runs ModernBERT with the same weights as the first, and a
-Longformer whose window is as wide and whose first token is global.
-Every measurement is a process of its own: a small step first, then --rounds of each kind, of which the median counts.
-Memory is the peak resident memory above what the process held before it had a model (Linux). The loss of litebert and
-of ModernBERT must agree to 1e-4 at every length. `--clock processor` counts processor time, of which other programs
-that run beside take less.
+One sequence is trained on (a forward and a backward pass of masked language modelling, 15 % of the
+tokens predicted) and answered (the last hidden states), in float32. litebert runs ModernBERT's
+point with every third layer global, with none, and with none but a global first token;
+`transformers` runs ModernBERT with the same weights as the first, and a Longformer whose window is
+as wide and whose first token is global. Every measurement is a process of its own: a small step
+first, then --rounds of each kind, of which the median counts. Memory is the peak resident memory
+above what the process held before it had a model (Linux). The loss of litebert and of ModernBERT
+must agree to 1e-4 at every length. `--clock processor` counts processor time, of which other
+programs that run beside take less.
 """
 
 from __future__ import annotations
@@ -44,7 +47,9 @@ SYSTEMS = (
     "Longformer",
 )
 PIECES, WINDOW = 8192, 128
-Passes = tuple[Callable[[torch.Tensor, torch.Tensor], torch.Tensor], Callable[[torch.Tensor], object]]
+Passes = tuple[
+    Callable[[torch.Tensor, torch.Tensor], torch.Tensor], Callable[[torch.Tensor], object]
+]
 """The loss of ids (1, S) at predicted places (K,), and the states of ids."""
 
 
@@ -54,11 +59,20 @@ def config_of(hidden: int, layers: int, system: str, longest: int) -> Any:
 
     whole = recipe("modernbert-base")
     encoder = replace(
-        whole.encoder, vocab_size=PIECES, embedding_size=hidden, hidden_size=hidden, layers=layers,
-        heads=hidden // 64, intermediate_size=2 * hidden, max_positions=longest, window=WINDOW,
-        global_every=0 if system in SYSTEMS[1:3] else 3, global_tokens=int(system == SYSTEMS[2]),
-        hidden_dropout=0.0, attention_dropout=0.0,
-    )  # fmt: skip
+        whole.encoder,
+        vocab_size=PIECES,
+        embedding_size=hidden,
+        hidden_size=hidden,
+        layers=layers,
+        heads=hidden // 64,
+        intermediate_size=2 * hidden,
+        max_positions=longest,
+        window=WINDOW,
+        global_every=0 if system in SYSTEMS[1:3] else 3,
+        global_tokens=int(system == SYSTEMS[2]),
+        hidden_dropout=0.0,
+        attention_dropout=0.0,
+    )
     return replace(whole, encoder=encoder, sequences=replace(whole.sequences, length=longest))
 
 
@@ -85,8 +99,12 @@ def modern(config: Any) -> Passes:
 
     torch.manual_seed(0)
     with tempfile.TemporaryDirectory() as folder:
-        save_hf(LoadedModel(Pretrainer(config).eval(), config, None, Path(folder)), Path(folder) / "hf")
-        model = transformers.ModernBertForMaskedLM.from_pretrained(Path(folder) / "hf", attn_implementation="sdpa")
+        save_hf(
+            LoadedModel(Pretrainer(config).eval(), config, None, Path(folder)), Path(folder) / "hf"
+        )
+        model = transformers.ModernBertForMaskedLM.from_pretrained(
+            Path(folder) / "hf", attn_implementation="sdpa"
+        )
 
     def loss(ids: torch.Tensor, places: torch.Tensor) -> torch.Tensor:
         states = model.head(model.model(input_ids=ids).last_hidden_state[0, places])
@@ -100,19 +118,29 @@ def longformer(config: Any) -> Passes:
 
     shape = config.encoder
     settings = transformers.LongformerConfig(
-        vocab_size=PIECES, hidden_size=shape.hidden_size, num_hidden_layers=shape.layers,
-        num_attention_heads=shape.heads, intermediate_size=3 * shape.hidden_size, attention_window=WINDOW,
-        max_position_embeddings=shape.max_positions + 2, hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-    )  # fmt: skip
+        vocab_size=PIECES,
+        hidden_size=shape.hidden_size,
+        num_hidden_layers=shape.layers,
+        num_attention_heads=shape.heads,
+        intermediate_size=3 * shape.hidden_size,
+        attention_window=WINDOW,
+        max_position_embeddings=shape.max_positions + 2,
+        hidden_dropout_prob=0.0,
+        attention_probs_dropout_prob=0.0,
+    )
     model = transformers.LongformerForMaskedLM(settings)
     first = torch.zeros(1, shape.max_positions, dtype=torch.long)
     first[0, 0] = 1
 
     def states(ids: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = model.longformer(ids, global_attention_mask=first[:, : ids.shape[1]]).last_hidden_state
+        found: torch.Tensor = model.longformer(
+            ids, global_attention_mask=first[:, : ids.shape[1]]
+        ).last_hidden_state
         return found
 
-    return lambda ids, places: F.cross_entropy(model.lm_head(states(ids)[0, places]), ids[0, places]), states
+    return lambda ids, places: F.cross_entropy(
+        model.lm_head(states(ids)[0, places]), ids[0, places]
+    ), states
 
 
 def measure(
@@ -146,13 +174,17 @@ def measure(
             one()
             times.append(clock() - start)
         found[name], found["loss"] = statistics.median(times), value
-        found[f"{name}_bytes"] = 1024 * (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+        found[f"{name}_bytes"] = 1024 * (
+            resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
+        )
     return found
 
 
 def main() -> int:
     """Print a table for each kind of work, or JSON."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--lengths", type=int, nargs="+", default=[512, 1024, 2048, 4096, 8192])
     parser.add_argument("--systems", nargs="+", choices=SYSTEMS, default=SYSTEMS)
     parser.add_argument("--hidden", type=int, default=256)
@@ -167,7 +199,13 @@ def main() -> int:
     if arguments.one:
         system, length = arguments.one
         clock = time.perf_counter if arguments.clock == "wall" else time.process_time
-        print(json.dumps(measure(system, int(length), arguments.hidden, arguments.layers, arguments.rounds, clock)))
+        print(
+            json.dumps(
+                measure(
+                    system, int(length), arguments.hidden, arguments.layers, arguments.rounds, clock
+                )
+            )
+        )
         return 0
     found: dict[str, dict[int, dict[str, float]]] = {system: {} for system in arguments.systems}
     for length in arguments.lengths:
@@ -175,15 +213,23 @@ def main() -> int:
             words = [sys.executable, __file__, "--one", system, str(length), *shape]
             done = subprocess.run(words, check=True, capture_output=True, text=True)
             found[system][length] = json.loads(done.stdout)
-        losses = [found[system][length]["loss"] for system in (SYSTEMS[0], SYSTEMS[3]) if system in found]
+        losses = [
+            found[system][length]["loss"] for system in (SYSTEMS[0], SYSTEMS[3]) if system in found
+        ]
         assert max(losses, default=0) - min(losses, default=0) < 1e-4, (length, losses)
     write_results(arguments.json, found)
     first = arguments.lengths[0]
-    print(f"hidden size {arguments.hidden}, {arguments.layers} layers, window {WINDOW}, {arguments.clock} time, "
-          f"{torch.get_num_threads()} threads, medians of {arguments.rounds}")  # fmt: skip
+    print(
+        f"hidden size {arguments.hidden}, {arguments.layers} layers, window {WINDOW}, "
+        f"{arguments.clock} time, "
+        f"{torch.get_num_threads()} threads, medians of {arguments.rounds}"
+    )
     for kind in ("training", "answering"):
         header = "".join(f" {length:,} |" for length in arguments.lengths)
-        print(f"\n| {kind}, ms (times {first:,}; MiB) |{header}\n|---|{'---|' * len(arguments.lengths)}")
+        print(
+            f"\n| {kind}, ms (times {first:,}; MiB) "
+            f"|{header}\n|---|{'---|' * len(arguments.lengths)}"
+        )
         for system, by_length in found.items():
             row = f"| {system} |"
             for one in by_length.values():

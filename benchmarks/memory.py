@@ -1,15 +1,18 @@
-"""Peak memory of a training step beside `transformers`: the same ALBERT, weights, batch and optimizer, in float32.
+"""Peak memory of a training step beside `transformers`: the same ALBERT, weights, batch and
+optimizer, in float32.
 
     python benchmarks/memory.py [--shapes base-128 base-512 xlarge-512] [--memory 16] [--json FILE]
 
-Each measurement is a process of its own: it loads its libraries and the weights, takes one small step, so that the
-optimizer has its moments, and then one step of the whole batch, whose peak of resident memory counts (Linux). What the
-process held before it had a model is subtracted, so libraries do not count. The rate is 0, so that the weights stay
-those that both were given, and the losses must agree to 1e-4.
+Each measurement is a process of its own: it loads its libraries and the weights, takes one small
+step, so that the optimizer has its moments, and then one step of the whole batch, whose peak of
+resident memory counts (Linux). What the process held before it had a model is subtracted, so
+libraries do not count. The rate is 0, so that the weights stay those that both were given, and the
+losses must agree to 1e-4.
 
-`transformers` runs AlbertForMaskedLM with attention through `scaled_dot_product_attention`, the fused AdamW, and
-gradient checkpointing where it offers that, which it does not for ALBERT. From the peak, and the 16 bytes of each
-parameter that do not depend on the batch, follows the largest batch that fits in --memory GiB.
+`transformers` runs AlbertForMaskedLM with attention through `scaled_dot_product_attention`, the
+fused AdamW, and gradient checkpointing where it offers that, which it does not for ALBERT. From the
+peak, and the 16 bytes of each parameter that do not depend on the batch, follows the largest batch
+that fits in --memory GiB.
 """
 
 from __future__ import annotations
@@ -64,7 +67,9 @@ def batch_of(vocabulary: int, sequences: int, length: int) -> tuple[Tensor, Tens
     """Ids (B, S), and the flat places and labels of the 15 % that are predicted."""
     generator = torch.Generator().manual_seed(0)
     ids = torch.randint(5, vocabulary, (sequences, length), generator=generator)
-    places = torch.randperm(ids.numel(), generator=generator)[: round(0.15 * ids.numel())].sort().values
+    places = (
+        torch.randperm(ids.numel(), generator=generator)[: round(0.15 * ids.numel())].sort().values
+    )
     return ids, places, torch.randint(5, vocabulary, (len(places),), generator=generator)
 
 
@@ -86,7 +91,13 @@ def ours(shape: str, folder: Path, recompute: bool) -> Step:
         ids, places, labels = batch_of(config.encoder.vocab_size, sequences, length)
         nowhere = torch.full((sequences,), -100)
         batch = Batch(
-            ids, torch.zeros_like(ids), None, places, labels, nowhere, torch.zeros(len(places), 2, dtype=torch.long)
+            ids,
+            torch.zeros_like(ids),
+            None,
+            places,
+            labels,
+            nowhere,
+            torch.zeros(len(places), 2, dtype=torch.long),
         )
         loss = model(batch)["mlm"].total / len(labels)
         loss.backward()
@@ -101,7 +112,9 @@ def theirs(shape: str, folder: Path, checkpointing: bool) -> Step | None:
     """None where it offers no checkpointing."""
     from transformers import AlbertForMaskedLM
 
-    model: Any = AlbertForMaskedLM.from_pretrained(folder / "hf", attn_implementation="sdpa").train()
+    model: Any = AlbertForMaskedLM.from_pretrained(
+        folder / "hf", attn_implementation="sdpa"
+    ).train()
     if checkpointing:
         if not model.supports_gradient_checkpointing:
             return None
@@ -170,14 +183,25 @@ def compare(shape: str, memory_bytes: float) -> dict[str, Any]:
             one = json.loads(answer.splitlines()[-1])
             if one is not None:
                 each = (one["peak"] - fixed) / sequences
-                one |= {"bytes_per_sequence": each, "largest_batch": max(0, int((memory_bytes - fixed) // each))}
+                one |= {
+                    "bytes_per_sequence": each,
+                    "largest_batch": max(0, int((memory_bytes - fixed) // each)),
+                }
             found[variant] = one
     losses = [one["loss"] for one in found.values() if one]
     if max(losses) - min(losses) > 1e-4 * max(losses):
         raise SystemExit(f"{shape}: the losses differ, so the memory cannot be compared: {losses}")
-    peer = min(one["peak"] for variant, one in found.items() if one and variant.startswith("transformers"))
+    peer = min(
+        one["peak"] for variant, one in found.items() if one and variant.startswith("transformers")
+    )
     ratios = {variant: found[variant]["peak"] / peer for variant in VARIANTS[:2]}
-    return {"recipe": name, "sequences": sequences, "length": length, "found": found, "ratio": ratios}
+    return {
+        "recipe": name,
+        "sequences": sequences,
+        "length": length,
+        "found": found,
+        "ratio": ratios,
+    }
 
 
 def show(shape: str, result: dict[str, Any], gigabytes: float) -> None:
@@ -186,18 +210,30 @@ def show(shape: str, result: dict[str, Any], gigabytes: float) -> None:
         if one is None:
             print(f"  {variant:<28} not offered for this model")
             continue
-        ratio = f", {result['ratio'][variant]:.2f} of transformers" if variant in result["ratio"] else ""
-        print(f"  {variant:<28} {one['peak'] / 2**20:8,.0f} MiB, {one['bytes_per_sequence'] / 2**20:7,.1f} MiB a "
-              f"sequence, {one['seconds']:6.1f} s, loss {one['loss']:.5f}; at most {one['largest_batch']:,} sequences "
-              f"in {gigabytes:g} GiB{ratio}")  # fmt: skip
+        ratio = (
+            f", {result['ratio'][variant]:.2f} of transformers"
+            if variant in result["ratio"]
+            else ""
+        )
+        print(
+            f"  {variant:<28} {one['peak'] / 2**20:8,.0f} MiB, "
+            f"{one['bytes_per_sequence'] / 2**20:7,.1f} MiB a "
+            f"sequence, {one['seconds']:6.1f} s, loss {one['loss']:.5f}; at most "
+            f"{one['largest_batch']:,} sequences "
+            f"in {gigabytes:g} GiB{ratio}"
+        )
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=list(SHAPES))
     parser.add_argument("--memory", type=float, default=16.0, help="GiB for the largest batch")
     parser.add_argument("--json", type=Path, help="write the results to a file too")
-    parser.add_argument("--one", nargs=3, metavar=("SHAPE", "VARIANT", "FOLDER"), help="measure it in this process")
+    parser.add_argument(
+        "--one", nargs=3, metavar=("SHAPE", "VARIANT", "FOLDER"), help="measure it in this process"
+    )
     arguments = parser.parse_args()
     if arguments.one:
         shape, variant, folder = arguments.one

@@ -1,14 +1,16 @@
-"""Text to token ids on disk: `litebert prepare` beside `datasets.map(batched=True)`; the law is four times as fast.
+"""Text to token ids on disk: `litebert prepare` beside `datasets.map(batched=True)`; the law is
+four times as fast.
 
     python benchmarks/prepare.py [TEXT] [--tokenizer FOLDER] [--json FILE]
 
-TEXT is a text file or a folder of them (.gz too); without it python-docs is written to a temporary file once. Both
-sides read the same files, unpacked beforehand, with the same sentence splitter, the same tokenizer (`datasets` through
-the fast tokenizer that `AutoTokenizer` opens) and the same number of processes, and write ids grouped by sentence and
-document (`datasets` to the Arrow files of its cache; saving them once more is not asked of it). They take turns, each
-in a fresh process. The clock starts after the imports of both and stops when the ids are on disk; starting worker
-processes counts. Memory is what is resident in the whole process tree, sampled every 20 ms, shared pages counted once
-per process; it needs Linux.
+TEXT is a text file or a folder of them (.gz too); without it python-docs is written to a temporary
+file once. Both sides read the same files, unpacked beforehand, with the same sentence splitter, the
+same tokenizer (`datasets` through the fast tokenizer that `AutoTokenizer` opens) and the same
+number of processes, and write ids grouped by sentence and document (`datasets` to the Arrow files
+of its cache; saving them once more is not asked of it). They take turns, each in a fresh process.
+The clock starts after the imports of both and stops when the ids are on disk; starting worker
+processes counts. Memory is what is resident in the whole process tree, sampled every 20 ms, shared
+pages counted once per process; it needs Linux.
 """
 
 from __future__ import annotations
@@ -27,10 +29,16 @@ LAW = 4.0
 
 
 def main() -> int:
-    """Interleave both, print the medians, the ratio and the memory; the exit status says whether the law holds."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    """Interleave both, print the medians, the ratio and the memory; the exit status says whether
+    the law holds.
+    """
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("text", nargs="?", type=Path)
-    parser.add_argument("--tokenizer", type=Path, help="a folder that litebert saved; default: trained on the text")
+    parser.add_argument(
+        "--tokenizer", type=Path, help="a folder that litebert saved; default: trained on the text"
+    )
     parser.add_argument("--processes", type=int, default=2)
     parser.add_argument("--repeats", type=int, default=3)
     parser.add_argument("--files", type=int, help="only the first so many files")
@@ -39,14 +47,20 @@ def main() -> int:
     parser.add_argument("--out", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
     if arguments.side:
-        print(SIDES[arguments.side](arguments.text, arguments.tokenizer, arguments.out, arguments.processes))
+        print(
+            SIDES[arguments.side](
+                arguments.text, arguments.tokenizer, arguments.out, arguments.processes
+            )
+        )
         return 0
     with tempfile.TemporaryDirectory() as held:
         folder = Path(held)
         text = _text(arguments.text, folder / "text", arguments.files)
         tokenizer = arguments.tokenizer or _tokenizer(text, folder / "tokenizer")
         found = _measure(text, tokenizer, folder, arguments.processes, arguments.repeats)
-    from results import write as write_results  # which loads torch, so not in the processes that are measured
+    from results import (
+        write as write_results,
+    )  # which loads torch, so not in the processes that are measured
 
     write_results(arguments.json, found)
     return int(found["ratio"] < LAW)
@@ -59,7 +73,8 @@ def _text(source: Path | None, folder: Path, files: int | None) -> Path:
 
     folder.mkdir()
     for number, name in enumerate(expand([str(source or "python-docs")])[:files]):
-        # One document a paragraph group, as both sides then find it: `datasets` splits at blank lines too.
+        # One document a paragraph group, as both sides then find it: `datasets` splits at blank
+        # lines too.
         with open(folder / f"{number:04d}.txt", "w", encoding="utf-8") as file:
             for document in documents([name]):
                 file.write(document.text + "\n\n")
@@ -75,7 +90,7 @@ def _tokenizer(text: Path, folder: Path) -> Path:
     return folder
 
 
-# ---- the two sides, each in a process of its own ------------------------------------------------------------------
+# ------------------------------------------------------ the two sides, each in a process of its own
 
 
 def _litebert(text: Path, tokenizer: Path, out: Path, processes: int) -> float:
@@ -89,7 +104,9 @@ def _litebert(text: Path, tokenizer: Path, out: Path, processes: int) -> float:
 
 
 def _datasets(text: Path, tokenizer: Path, out: Path, processes: int) -> float:
-    os.environ.update(HF_HUB_OFFLINE="1", HF_DATASETS_CACHE=str(out / "cache"), TOKENIZERS_PARALLELISM="false")
+    os.environ.update(
+        HF_HUB_OFFLINE="1", HF_DATASETS_CACHE=str(out / "cache"), TOKENIZERS_PARALLELISM="false"
+    )
     import datasets
     import sentencex
     from transformers import AutoTokenizer
@@ -100,42 +117,67 @@ def _datasets(text: Path, tokenizer: Path, out: Path, processes: int) -> float:
 
     def encode(batch: dict[str, list[str]]) -> dict[str, list[list[list[int]]]]:
         found = [
-            [stripped for line in document.split("\n") for one in sentencex.segment("en", line)
-             if (stripped := one.strip())]
+            [
+                stripped
+                for line in document.split("\n")
+                for one in sentencex.segment("en", line)
+                if (stripped := one.strip())
+            ]
             for document in batch["text"]
-        ]  # fmt: skip
+        ]
         flat = [sentence for sentences in found for sentence in sentences]
         ids = iter(
-            pieces(flat, add_special_tokens=False, return_attention_mask=False, return_token_type_ids=False).input_ids
+            pieces(
+                flat,
+                add_special_tokens=False,
+                return_attention_mask=False,
+                return_token_type_ids=False,
+            ).input_ids
         )
         return {"sentences": [[next(ids) for _ in sentences] for sentences in found]}
 
     files = [str(path) for path in sorted(text.iterdir())]
     data = datasets.load_dataset("text", data_files=files, sample_by="paragraph", split="train")
-    data.map(encode, batched=True, num_proc=processes, remove_columns=["text"])  # writes Arrow files to the cache
+    data.map(
+        encode, batched=True, num_proc=processes, remove_columns=["text"]
+    )  # writes Arrow files to the cache
     return time.perf_counter() - start
 
 
 SIDES = {"litebert": _litebert, "datasets": _datasets}
 
 
-# ---- measuring -----------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------------------------- measuring
 
 
-def _measure(text: Path, tokenizer: Path, folder: Path, processes: int, repeats: int) -> dict[str, float]:
+def _measure(
+    text: Path, tokenizer: Path, folder: Path, processes: int, repeats: int
+) -> dict[str, float]:
     megabytes = sum(path.stat().st_size for path in text.iterdir()) / 1e6
     rates: dict[str, list[float]] = {side: [] for side in SIDES}
     peaks: dict[str, list[float]] = {side: [] for side in SIDES}
     for repeat in range(repeats):
         for side in SIDES:
             out = folder / f"{side}-{repeat}"
-            options = ["--side", side, "--tokenizer", tokenizer, "--out", out, "--processes", processes]
+            options = [
+                "--side",
+                side,
+                "--tokenizer",
+                tokenizer,
+                "--out",
+                out,
+                "--processes",
+                processes,
+            ]
             seconds, peak = _run([sys.executable, __file__, str(text), *map(str, options)])
             rates[side].append(megabytes / seconds)
             peaks[side].append(peak / 1e6)
     print(f"{megabytes:.1f} MB of text, {processes} processes, median of {repeats}")
     for side in SIDES:
-        print(f"{side:9} {statistics.median(rates[side]):6.2f} MB/s, at most {max(peaks[side]):.0f} MB resident")
+        print(
+            f"{side:9} {statistics.median(rates[side]):6.2f} MB/s, at most "
+            f"{max(peaks[side]):.0f} MB resident"
+        )
     ratio = statistics.median(rates["litebert"]) / statistics.median(rates["datasets"])
     print(f"ratio {ratio:.2f} (law: at least {LAW:g})")
     sides = {f"{side}_mb_per_second": statistics.median(rates[side]) for side in SIDES}
@@ -159,7 +201,9 @@ def _run(command: list[str]) -> tuple[float, int]:
 
 def _tree(process: int) -> Iterator[int]:
     yield process
-    for task in Path(f"/proc/{process}/task").glob("*/children"):  # a thread may have started a child
+    for task in Path(f"/proc/{process}/task").glob(
+        "*/children"
+    ):  # a thread may have started a child
         try:
             children = task.read_text().split()
         except OSError:  # it ended meanwhile
@@ -170,7 +214,9 @@ def _tree(process: int) -> Iterator[int]:
 
 def _resident(process: int) -> int:
     try:
-        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+        return int(Path(f"/proc/{process}/statm").read_text().split()[1]) * os.sysconf(
+            "SC_PAGE_SIZE"
+        )
     except OSError:
         return 0
 

@@ -1,16 +1,20 @@
-"""A step of pretraining beside `transformers`: the same ALBERT with the same weights, batch, loss and AdamW, in turns.
+"""A step of pretraining beside `transformers`: the same ALBERT with the same weights, batch, loss
+and AdamW, in turns.
 
-    python benchmarks/pretraining.py [--shapes h128 h256 base base-512] [--precision float32] [--peer-compiled]
+    python benchmarks/pretraining.py [--shapes h128 h256 base base-512] [--precision float32]
+    [--peer-compiled]
                                      [--source FOLDER] [--quick] [--json FILE]
     python benchmarks/pretraining.py --whole 300 [--shapes h128]
 
-Theirs is `AlbertForPreTraining` with scaled dot product attention and fused AdamW, eager, and with --peer-compiled also
-under `torch.compile`. Before anything is timed the losses of all must agree. The last column is the share of the speed
-of matrix products on this machine, measured in the same run, that our step reaches by the FLOPs of its products.
---source has the `src` folder of another version of litebert, whose step is timed too, in a process of its own.
+Theirs is `AlbertForPreTraining` with scaled dot product attention and fused AdamW, eager, and with
+--peer-compiled also under `torch.compile`. Before anything is timed the losses of all must agree.
+The last column is the share of the speed of matrix products on this machine, measured in the same
+run, that our step reaches by the FLOPs of its products. --source has the `src` folder of another
+version of litebert, whose step is timed too, in a process of its own.
 
-With --whole, both train so many steps from the command to the end: `litebert pretrain`, and a `Trainer` with
-`DataCollatorForLanguageModeling`, on the same token ids of python-docs, with masked pieces as the only objective.
+With --whole, both train so many steps from the command to the end: `litebert pretrain`, and a
+`Trainer` with `DataCollatorForLanguageModeling`, on the same token ids of python-docs, with masked
+pieces as the only objective.
 """
 
 from __future__ import annotations
@@ -43,7 +47,12 @@ from litebert.train import device as devices
 from litebert.train.measure import synthetic_batch
 from litebert.train.optim import Optimizers
 
-SHAPES = {"h128": (128, 6, 64, 64), "h256": (256, 8, 32, 128), "base": (768, 12, 8, 128), "base-512": (768, 12, 2, 512)}
+SHAPES = {
+    "h128": (128, 6, 64, 64),
+    "h256": (256, 8, 32, 128),
+    "base": (768, 12, 8, 128),
+    "base-512": (768, 12, 2, 512),
+}
 """Hidden size, layers, sequences and their length."""
 Step = Callable[[], float]
 
@@ -53,10 +62,16 @@ def point(shape: str) -> Config:
     hidden, layers, sequences, length = SHAPES[shape]
     base = recipe("albert-base")
     small: dict[str, Any] = {} if hidden == 768 else {"vocab_size": 8192, "heads": hidden // 32}
-    encoder = replace(base.encoder, hidden_size=hidden, intermediate_size=4 * hidden, layers=layers, **small)
-    optimizer = replace(base.train.optimizer, name="adamw", bias_correction=True, learning_rate=1e-4)
+    encoder = replace(
+        base.encoder, hidden_size=hidden, intermediate_size=4 * hidden, layers=layers, **small
+    )
+    optimizer = replace(
+        base.train.optimizer, name="adamw", bias_correction=True, learning_rate=1e-4
+    )
     train = replace(base.train, batch=f"{sequences} sequences", optimizer=optimizer)
-    return replace(base, encoder=encoder, sequences=replace(base.sequences, length=length), train=train)
+    return replace(
+        base, encoder=encoder, sequences=replace(base.sequences, length=length), train=train
+    )
 
 
 def ours(config: Config, machine: devices.Device, batch: Batch) -> tuple[Pretrainer, Step]:
@@ -78,7 +93,11 @@ def ours(config: Config, machine: devices.Device, batch: Batch) -> tuple[Pretrai
 
 
 def theirs(
-    model: Pretrainer, config: Config, machine: devices.Device, batch: Batch, wrap: Callable[[Any], Any] = lambda it: it
+    model: Pretrainer,
+    config: Config,
+    machine: devices.Device,
+    batch: Batch,
+    wrap: Callable[[Any], Any] = lambda it: it,
 ) -> Step:
     """The same weights as `AlbertForPreTraining`, in what `wrap` makes of it."""
     from transformers import AlbertForPreTraining
@@ -89,20 +108,30 @@ def theirs(
         target = Path(folder, "hf")
         save_hf(LoadedModel(model, config, None, target), target)
         network = (
-            AlbertForPreTraining.from_pretrained(target, attn_implementation="sdpa", classifier_dropout_prob=0.0)
+            AlbertForPreTraining.from_pretrained(
+                target, attn_implementation="sdpa", classifier_dropout_prob=0.0
+            )
             .train()
             .to(machine.device)
         )
     batch = batch.to(machine.device)
     labels = torch.full_like(batch.input_ids, -100)
     labels.view(-1)[batch.masked_positions] = batch.masked_labels
-    inputs = {"input_ids": batch.input_ids, "token_type_ids": batch.token_type_ids, "labels": labels,
-              "sentence_order_label": batch.sentence_labels}  # fmt: skip
+    inputs = {
+        "input_ids": batch.input_ids,
+        "token_type_ids": batch.token_type_ids,
+        "labels": labels,
+        "sentence_order_label": batch.sentence_labels,
+    }
     settings = config.train.optimizer
     optimizer = torch.optim.AdamW(
-        network.parameters(), lr=settings.learning_rate, betas=(settings.beta1, settings.beta2), eps=settings.eps,
-        weight_decay=settings.weight_decay, fused=True,
-    )  # fmt: skip
+        network.parameters(),
+        lr=settings.learning_rate,
+        betas=(settings.beta1, settings.beta2),
+        eps=settings.eps,
+        weight_decay=settings.weight_decay,
+        fused=True,
+    )
     forward = wrap(network)
 
     def step() -> float:
@@ -132,9 +161,12 @@ def timed(call: Callable[[], Any]) -> tuple[float, Any]:
 def other_version(source: Path, shape: str, precision: str) -> tuple[subprocess.Popen[str], Step]:
     """The step of another version in a process of its own, which takes one whenever it is asked."""
     process = subprocess.Popen(
-        [sys.executable, __file__, "--serve", "--shapes", shape, "--precision", precision], text=True,
-        env={**os.environ, "PYTHONPATH": str(source)}, stdin=subprocess.PIPE, stdout=subprocess.PIPE,
-    )  # fmt: skip
+        [sys.executable, __file__, "--serve", "--shapes", shape, "--precision", precision],
+        text=True,
+        env={**os.environ, "PYTHONPATH": str(source)},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+    )
 
     def step() -> float:
         assert process.stdin is not None
@@ -185,7 +217,7 @@ def compare(shape: str, machine: devices.Device, options: argparse.Namespace) ->
     return {"seconds": medians, "loss": first, "share_of_products": share}
 
 
-# ---- from the command to the end ------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------- from the command to the end
 
 
 def whole(shape: str, steps: int, precision: Any) -> dict[str, float]:
@@ -200,18 +232,38 @@ def whole(shape: str, steps: int, precision: Any) -> dict[str, float]:
         train_tokenizer(texts, kind="unigram", vocab_size=8192).save(folder / "tokenizer")
         prepare(["python-docs"], folder / "data", tokenizer=folder / "tokenizer", heldout=0.01)
         base = point(shape)
-        train = replace(base.train, budget=f"{steps} steps", precision=precision, evaluate_every="100%")
+        train = replace(
+            base.train, budget=f"{steps} steps", precision=precision, evaluate_every="100%"
+        )
         sequences = replace(base.sequences, format="full-sentences", short_probability=0.0)
         config = replace(base, train=train, sequences=sequences, objectives=("mlm",))
         (folder / "recipe.json").write_text(to_json(config))
-        words = [str(folder / "recipe.json"), "--data", str(folder / "data"), "--out", str(folder / "run")]
+        words = [
+            str(folder / "recipe.json"),
+            "--data",
+            str(folder / "data"),
+            "--out",
+            str(folder / "run"),
+        ]
         commands = {
             "litebert": [sys.executable, "-m", "litebert", "pretrain", *words],
-            "Trainer": [sys.executable, __file__, "--trainer", str(folder), "--whole", str(steps), "--shapes", shape,
-                        "--precision", precision],
-        }  # fmt: skip
-        runs = {name: lambda words=words: subprocess.run(words, check=True, capture_output=True)
-                for name, words in commands.items()}  # fmt: skip
+            "Trainer": [
+                sys.executable,
+                __file__,
+                "--trainer",
+                str(folder),
+                "--whole",
+                str(steps),
+                "--shapes",
+                shape,
+                "--precision",
+                precision,
+            ],
+        }
+        runs = {
+            name: lambda words=words: subprocess.run(words, check=True, capture_output=True)
+            for name, words in commands.items()
+        }
         return {name: timed(run)[0] for name, run in runs.items()}
 
 
@@ -229,18 +281,36 @@ def trainer(folder: Path, shape: str, steps: int, precision: str) -> None:
     from litebert import Shards
 
     config, words = point(shape), AutoTokenizer.from_pretrained(folder / "tokenizer")
-    rows = list(_rows(Shards.open(folder / "data"), config.sequences.length, steps * config.batch_sequences))
+    rows = list(
+        _rows(Shards.open(folder / "data"), config.sequences.length, steps * config.batch_sequences)
+    )
     hidden, layers, sequences, _ = SHAPES[shape]
     settings = AlbertConfig(
-        vocab_size=len(words), embedding_size=128, hidden_size=hidden, num_hidden_layers=layers,
-        num_attention_heads=config.encoder.heads, intermediate_size=4 * hidden,
-    )  # fmt: skip
+        vocab_size=len(words),
+        embedding_size=128,
+        hidden_size=hidden,
+        num_hidden_layers=layers,
+        num_attention_heads=config.encoder.heads,
+        intermediate_size=4 * hidden,
+    )
     arguments = TrainingArguments(
-        output_dir=str(folder / "trainer"), max_steps=steps, per_device_train_batch_size=sequences, learning_rate=1e-4,
-        optim="adamw_torch_fused", report_to=[], use_cpu=True, disable_tqdm=True, bf16=precision == "bfloat16",
-    )  # fmt: skip
+        output_dir=str(folder / "trainer"),
+        max_steps=steps,
+        per_device_train_batch_size=sequences,
+        learning_rate=1e-4,
+        optim="adamw_torch_fused",
+        report_to=[],
+        use_cpu=True,
+        disable_tqdm=True,
+        bf16=precision == "bfloat16",
+    )
     collator = DataCollatorForLanguageModeling(words, mlm_probability=0.15)
-    Trainer(model=AlbertForMaskedLM(settings), args=arguments, train_dataset=rows, data_collator=collator).train()
+    Trainer(
+        model=AlbertForMaskedLM(settings),
+        args=arguments,
+        train_dataset=rows,
+        data_collator=collator,
+    ).train()
 
 
 def _rows(shards: Any, length: int, count: int) -> Iterator[dict[str, list[int]]]:
@@ -253,13 +323,24 @@ def _rows(shards: Any, length: int, count: int) -> Iterator[dict[str, list[int]]
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=["h128", "h256", "base"])
-    parser.add_argument("--precision", choices=("auto", "float32", "bfloat16"), default="auto", help="of all sides")
+    parser.add_argument(
+        "--precision", choices=("auto", "float32", "bfloat16"), default="auto", help="of all sides"
+    )
     parser.add_argument("--peer-compiled", action="store_true", help="time their compiled step too")
-    parser.add_argument("--source", type=Path, help="the src folder of another version of litebert, to time it too")
+    parser.add_argument(
+        "--source", type=Path, help="the src folder of another version of litebert, to time it too"
+    )
     parser.add_argument("--quick", action="store_true", help="three steps of each instead of nine")
-    parser.add_argument("--whole", type=int, metavar="STEPS", help="train so many steps from start to finish instead")
+    parser.add_argument(
+        "--whole",
+        type=int,
+        metavar="STEPS",
+        help="train so many steps from start to finish instead",
+    )
     parser.add_argument("--json", type=Path, help="write the results to a file too")
     parser.add_argument("--serve", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--trainer", type=Path, help=argparse.SUPPRESS)
@@ -279,13 +360,21 @@ def main() -> int:
         if options.whole:
             results[shape] = seconds = whole(shape, options.whole, options.precision)
             ratio = seconds["Trainer"] / seconds["litebert"]
-            print(f"{shape}: {options.whole} steps: litebert {seconds['litebert']:.1f} s, Trainer "
-                  f"{seconds['Trainer']:.1f} s, ratio {ratio:.2f}")  # fmt: skip
+            print(
+                f"{shape}: {options.whole} steps: litebert {seconds['litebert']:.1f} s, Trainer "
+                f"{seconds['Trainer']:.1f} s, ratio {ratio:.2f}"
+            )
             continue
         results[shape] = found = compare(shape, machine, options)
         own = found["seconds"]["litebert"]
-        others = [f"{name} {value * 1e3:,.0f} ms ({value / own:.2f})" for name, value in found["seconds"].items()]
-        print(f"{shape}: {', '.join(others)}; share of the products' speed {found['share_of_products']:.2f}")
+        others = [
+            f"{name} {value * 1e3:,.0f} ms ({value / own:.2f})"
+            for name, value in found["seconds"].items()
+        ]
+        print(
+            f"{shape}: {', '.join(others)}; share of the products' speed "
+            f"{found['share_of_products']:.2f}"
+        )
     write_results(options.json, results)
     return 0
 

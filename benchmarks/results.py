@@ -1,4 +1,6 @@
-"""The JSON file that every benchmark writes with --json: what it measured, where, with what, and how long it took."""
+"""The JSON file that every benchmark writes with --json: what it measured, where, with what, and
+how long it took.
+"""
 
 from __future__ import annotations
 
@@ -19,14 +21,27 @@ from litebert.storage import write_json
 from litebert.train import device as devices
 
 _START = time.monotonic()
-PACKAGES = ("litebert", "torch", "numpy", "transformers", "tokenizers", "datasets", "onnxruntime", "openvino")
+PACKAGES = (
+    "litebert",
+    "torch",
+    "numpy",
+    "transformers",
+    "tokenizers",
+    "datasets",
+    "onnxruntime",
+    "openvino",
+)
 """Those whose versions are recorded, where they are installed."""
 
 
 def machine() -> str:
     """The processor, its cores and its instruction set."""
     instructions = read_instructions()
-    extra = [name for name in ("avx512_bf16", "amx_bf16", "amx_int8", "avx512_vnni") if name in instructions]
+    extra = [
+        name
+        for name in ("avx512_bf16", "amx_bf16", "amx_int8", "avx512_vnni")
+        if name in instructions
+    ]
     kinds = ", ".join([torch.backends.cpu.get_cpu_capability(), *extra])
     return f"{devices.choose('float32', 'cpu').describe()}, instructions {kinds}"
 
@@ -43,7 +58,8 @@ def versions() -> dict[str, str]:
 
 
 def write(file: Path | None, results: Mapping[str, Any]) -> None:
-    """Write the results of the running benchmark with its name, command, date, seconds, machine and versions.
+    """Write the results of the running benchmark with its name, command, date, seconds, machine and
+    versions.
 
     Args:
         file: where to; nothing is written if it is None.
@@ -53,13 +69,16 @@ def write(file: Path | None, results: Mapping[str, Any]) -> None:
         return
     script = Path(sys.argv[0])
     file.parent.mkdir(parents=True, exist_ok=True)
-    write_json(file, {
-        "benchmark": script.parent.name if script.stem == "__main__" else script.stem,
-        "command": shlex.join(["python", *sys.argv]),
-        "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
-        "seconds": round(time.monotonic() - _START, 1),
-        "machine": machine(),
-        "threads": torch.get_num_threads(),
-        "versions": versions(),
-        "results": results,
-    })  # fmt: skip
+    write_json(
+        file,
+        {
+            "benchmark": script.parent.name if script.stem == "__main__" else script.stem,
+            "command": shlex.join(["python", *sys.argv]),
+            "date": datetime.now(timezone.utc).isoformat(timespec="seconds"),
+            "seconds": round(time.monotonic() - _START, 1),
+            "machine": machine(),
+            "threads": torch.get_num_threads(),
+            "versions": versions(),
+            "results": results,
+        },
+    )

@@ -1,9 +1,10 @@
-"""A training step by one process and by several, of the same batch: what a second process gains, and what it costs.
+"""A training step by one process and by several, of the same batch: what a second process gains,
+and what it costs.
 
     python benchmarks/scaling.py [--shapes h128 h256] [--ranks 2] [--rounds 7] [--json FILE]
 
-The shapes are those of `pretraining.py`: ALBERT with AdamW and dropout 0, in float32 on a CPU. Each side is a step of
-litebert's loop, exchanges included, of the whole batch:
+The shapes are those of `pretraining.py`: ALBERT with AdamW and dropout 0, in float32 on a CPU. Each
+side is a step of litebert's loop, exchanges included, of the whole batch:
 
     one thread       one process with one thread; on GPUs, one GPU
     one process      one process with as many threads as the ranks have together
@@ -11,9 +12,10 @@ litebert's loop, exchanges included, of the whole batch:
     no exchange      the same ranks, each on its share of the batch and none waiting for another: the bound
     transformers     the same weights as `AlbertForPreTraining` in `DistributedDataParallel`, as their Trainer trains
 
-All processes are started as torchrun starts them, wait for their turn, and take it round by round. The first losses of
-all sides must agree, and those of ours after the last round. What `no exchange` is faster by is the share of time that
-goes to communication and to waiting; the bytes are what went over the loopback device, by Linux's count.
+All processes are started as torchrun starts them, wait for their turn, and take it round by round.
+The first losses of all sides must agree, and those of ours after the last round. What `no exchange`
+is faster by is the share of time that goes to communication and to waiting; the bytes are what went
+over the loopback device, by Linux's count.
 """
 
 from __future__ import annotations
@@ -62,29 +64,41 @@ class Side:
 
 def sides_of(ranks: int, gpu: bool) -> dict[str, Side]:
     """All sides by name; on GPUs, threads do not count."""
-    one = {"one GPU": Side(1, 1, "alone")} if gpu else {
-        "one thread": Side(1, 1, "alone"), "one process": Side(1, ranks, "alone")
-    }  # fmt: skip
+    one = (
+        {"one GPU": Side(1, 1, "alone")}
+        if gpu
+        else {"one thread": Side(1, 1, "alone"), "one process": Side(1, ranks, "alone")}
+    )
     several = {"ddp": "ddp", "fsdp": "fsdp", "no exchange": "alone", "transformers": "transformers"}
     return one | {name: Side(ranks, 1, how) for name, how in several.items()}
 
 
-# ---- one process ----------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------- one process
 
 
 def batch_of(config: Config, rows: slice) -> Batch:
-    """Some rows of the made-up batch; each has as many masks, so that a mean of means is the mean."""
+    """Some rows of the made-up batch; each has as many masks, so that a mean of means is the
+    mean."""
     whole, length = synthetic_batch(config, config.batch_sequences), config.sequences.length
     masks = round(config.masking.rate * length)
     generator = torch.Generator().manual_seed(1)
-    places = torch.rand(config.batch_sequences, length, generator=generator).argsort(1)[:, :masks].sort(1).values
+    places = (
+        torch.rand(config.batch_sequences, length, generator=generator)
+        .argsort(1)[:, :masks]
+        .sort(1)
+        .values
+    )
     labels = whole.input_ids.gather(1, places)
     ids, places = whole.input_ids[rows], places[rows]
     return replace(
-        whole, input_ids=ids, token_type_ids=torch.zeros_like(ids), sentence_labels=whole.sentence_labels[rows],
+        whole,
+        input_ids=ids,
+        token_type_ids=torch.zeros_like(ids),
+        sentence_labels=whole.sentence_labels[rows],
         masked_positions=(places + length * torch.arange(len(ids))[:, None]).flatten(),
-        masked_labels=labels[rows].flatten(), masked_boundaries=torch.full((ids[:, :masks].numel(), 2), -1),
-    )  # fmt: skip
+        masked_labels=labels[rows].flatten(),
+        masked_boundaries=torch.full((ids[:, :masks].numel(), 2), -1),
+    )
 
 
 def serve(shape: str, how: str) -> None:
@@ -106,17 +120,27 @@ def step_of(config: Config, how: str, ranks: Ranks) -> Callable[[], float]:
     torch.manual_seed(0)
     model = Pretrainer(config).to(machine.device)
     if how == "transformers":
-        return pretraining.theirs(model, config, machine, batch, torch.nn.parallel.DistributedDataParallel)
+        return pretraining.theirs(
+            model, config, machine, batch, torch.nn.parallel.DistributedDataParallel
+        )
     network = spread(model, machine.device, ranks, how, config.batch_sequences)
     trainable: Any = SimpleNamespace(
-        module=model, network=network, layers=config.encoder.layers, diagnostic_state={}, lr_scales=dict,
+        module=model,
+        network=network,
+        layers=config.encoder.layers,
+        diagnostic_state={},
+        lr_scales=dict,
         losses=lambda batch, layers: network(batch, layers),
         weights=lambda: {name: one.weight for name, one in model.named_objectives.items()},
-        counts=lambda batch: {name: one.count(batch) for name, one in model.named_objectives.items()},
-    )  # fmt: skip
+        counts=lambda batch: {
+            name: one.count(batch) for name, one in model.named_objectives.items()
+        },
+    )
     sequences = config.batch_sequences if ranks.size > 1 else len(share)
     train = replace(config.train, micro_batch=0)
-    loop: Any = Loop(trainable, train, 1_000_000, sequences, machine, Path("no-folder"), ranks=ranks)
+    loop: Any = Loop(
+        trainable, train, 1_000_000, sequences, machine, Path("no-folder"), ranks=ranks
+    )
 
     def step() -> float:
         loop.train_step([batch])
@@ -126,7 +150,7 @@ def step_of(config: Config, how: str, ranks: Ranks) -> Callable[[], float]:
     return step
 
 
-# ---- all of them ----------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------- all of them
 
 
 class Crew:
@@ -136,17 +160,31 @@ class Crew:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = free.getsockname()[1]
-        group = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "WORLD_SIZE": str(side.processes),
-                 "LOCAL_WORLD_SIZE": str(side.processes)}  # fmt: skip
+        group = {
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": str(port),
+            "WORLD_SIZE": str(side.processes),
+            "LOCAL_WORLD_SIZE": str(side.processes),
+        }
         self._processes: list[subprocess.Popen[str]] = []
         for rank in range(side.processes):
-            own = {"RANK": str(rank), "LOCAL_RANK": str(rank)} | group if side.how != "alone" else {}
+            own = (
+                {"RANK": str(rank), "LOCAL_RANK": str(rank)} | group if side.how != "alone" else {}
+            )
             if torch.cuda.is_available() and side.how == "alone":
                 own = {"CUDA_VISIBLE_DEVICES": str(rank)}
-            own |= {"SHARE": str(rank), "SHARES": str(side.processes), "OMP_NUM_THREADS": str(side.threads),
-                    "TORCH_CPP_LOG_LEVEL": "ERROR"}  # fmt: skip
+            own |= {
+                "SHARE": str(rank),
+                "SHARES": str(side.processes),
+                "OMP_NUM_THREADS": str(side.threads),
+                "TORCH_CPP_LOG_LEVEL": "ERROR",
+            }
             words = [sys.executable, __file__, "--serve", shape, side.how]
-            pipes: dict[str, Any] = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+            pipes: dict[str, Any] = {
+                "stdin": subprocess.PIPE,
+                "stdout": subprocess.PIPE,
+                "text": True,
+            }
             self._processes.append(subprocess.Popen(words, env={**os.environ, **own}, **pipes))
         self._answers()
 
@@ -166,7 +204,9 @@ class Crew:
             process.wait()
 
     def _answers(self) -> list[str]:
-        answers = [process.stdout.readline() for process in self._processes if process.stdout is not None]
+        answers = [
+            process.stdout.readline() for process in self._processes if process.stdout is not None
+        ]
         if not all(answers):
             self.close()
             raise SystemExit("a process ended before its turn; see what it reported")
@@ -185,7 +225,9 @@ def compare(shape: str, sides: dict[str, Side], rounds: int) -> dict[str, Any]:
     try:
         for name, side in sides.items():
             crews[name] = Crew(shape, side)
-        taken = {name: [crew.step()] for name, crew in crews.items()}  # finds its memory, and is not timed
+        taken = {
+            name: [crew.step()] for name, crew in crews.items()
+        }  # finds its memory, and is not timed
         for _ in range(rounds):
             for name, crew in crews.items():
                 taken[name].append(crew.step())
@@ -196,11 +238,20 @@ def compare(shape: str, sides: dict[str, Side], rounds: int) -> dict[str, Any]:
     for which, names in ((0, list(sides)), (-1, exchanging)):
         losses = {name: taken[name][which][1] for name in names}
         if max(losses.values()) - min(losses.values()) > 1e-4 * min(losses.values()):
-            raise SystemExit(f"{shape}: the losses differ, so there is nothing to compare: {losses}")
+            raise SystemExit(
+                f"{shape}: the losses differ, so there is nothing to compare: {losses}"
+            )
     found: dict[str, Any] = {}
     for name, side in sides.items():
-        seconds, _, moved = (statistics.median(column) for column in zip(*taken[name][1:], strict=True))
-        found[name] = {"processes": side.processes, "threads": side.threads, "seconds": seconds, "bytes": moved}
+        seconds, _, moved = (
+            statistics.median(column) for column in zip(*taken[name][1:], strict=True)
+        )
+        found[name] = {
+            "processes": side.processes,
+            "threads": side.threads,
+            "seconds": seconds,
+            "bytes": moved,
+        }
     bound = found["no exchange"]["seconds"]
     for name in ("ddp", "fsdp"):
         found[name]["communication_share"] = 1 - bound / found[name]["seconds"]
@@ -212,14 +263,23 @@ def show(shape: str, found: dict[str, Any]) -> None:
     first = next(iter(found.values()))["seconds"]
     for name, one in found.items():
         share = f"{one['communication_share']:.0%}" if "communication_share" in one else ""
-        moved = f"{one['bytes'] / 2**20:.1f} MiB" if name in ("ddp", "fsdp", "transformers") and one["bytes"] else ""
-        print(f"| {shape} | {name} | {one['processes']} x {one['threads']} | {one['seconds'] * 1e3:,.0f} ms | "
-              f"{first / one['seconds']:.2f} | {share} | {moved} |")  # fmt: skip
+        moved = (
+            f"{one['bytes'] / 2**20:.1f} MiB"
+            if name in ("ddp", "fsdp", "transformers") and one["bytes"]
+            else ""
+        )
+        print(
+            f"| {shape} | {name} | {one['processes']} x {one['threads']} | "
+            f"{one['seconds'] * 1e3:,.0f} ms | "
+            f"{first / one['seconds']:.2f} | {share} | {moved} |"
+        )
 
 
 def main() -> int:
     gpus = torch.cuda.device_count()
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--shapes", nargs="+", choices=pretraining.SHAPES, default=["h128", "h256"])
     parser.add_argument("--ranks", type=int, default=gpus or 2)
     parser.add_argument("--rounds", type=int, default=7)

@@ -1,7 +1,8 @@
-"""Writes docs/reference.md from the code: the recipes, every field of the space, every option of every verb.
+"""Writes docs/reference.md from the code: the recipes, every field of the space, every option of
+every verb.
 
-What a field means is written once, below the field. The tables of docs/scale.md are computed here too, each between two
-comments. `--check` writes nothing and fails where a page is stale.
+What a field means is written once, below the field. The tables of docs/scale.md are computed here
+too, each between two comments. `--check` writes nothing and fails where a page is stale.
 """
 
 from __future__ import annotations
@@ -26,7 +27,13 @@ from litebert.recipes.finetuning import POINTS
 from projection import Cluster, projected
 
 PAGE, SCALE = (Path(__file__).with_name(name) for name in ("reference.md", "scale.md"))
-TYPES = {"int": "whole number", "float": "number", "str": "text", "bool": "true or false", "Path": "path"}
+TYPES = {
+    "int": "whole number",
+    "float": "number",
+    "str": "text",
+    "bool": "true or false",
+    "Path": "path",
+}
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -41,7 +48,9 @@ def main(arguments: Sequence[str]) -> int:
         if "--check" not in arguments:
             page.write_text(text, encoding="utf-8")
         elif not page.is_file() or page.read_text(encoding="utf-8") != text:
-            sys.stderr.write(f"docs/{page.name} is not what the code says; write it again with: make docs\n")
+            sys.stderr.write(
+                f"docs/{page.name} is not what the code says; write it again with: make docs\n"
+            )
             status = 1
     return status
 
@@ -56,21 +65,36 @@ def _head() -> Iterator[str]:
 def _recipes() -> Iterator[str]:
     yield "## Recipes"
     yield ""
-    yield "Parameters are those of the encoder with its pooler, exactly; beside them what the paper prints."
+    yield (
+        "Parameters are those of the encoder with its pooler, exactly; beside them what the "
+        "paper prints."
+    )
     yield ""
     rows = []
     for name, function in RECIPES.items():
         config = function()
         shape, mask = config.encoder, config.masking
         span = f"n-gram up to {mask.max_span}" if mask.span == "ngram" else mask.span
-        rows.append((
-            f"`{name}`", f"{sum(cost.encoder_parameters(shape).values()):,}", PUBLISHED.get(name, ("", ""))[0],
-            str(shape.layers), str(shape.hidden_size), str(shape.embedding_size), shape.sharing,
-            f"{mask.unit}, {span}", f"{mask.copies} copies" if mask.copies else "fresh", " + ".join(config.objectives),
-            config.train.budget, config.train.batch,
-        ))  # fmt: skip
+        rows.append(
+            (
+                f"`{name}`",
+                f"{sum(cost.encoder_parameters(shape).values()):,}",
+                PUBLISHED.get(name, ("", ""))[0],
+                str(shape.layers),
+                str(shape.hidden_size),
+                str(shape.embedding_size),
+                shape.sharing,
+                f"{mask.unit}, {span}",
+                f"{mask.copies} copies" if mask.copies else "fresh",
+                " + ".join(config.objectives),
+                config.train.budget,
+                config.train.batch,
+            )
+        )
     yield from _table(
-        "recipe | parameters | in print | L | H | E | sharing | masks | drawn | objectives | budget | batch", rows
+        "recipe | parameters | in print | L | H | E | sharing | masks | drawn | objectives "
+        "| budget | batch",
+        rows,
     )
 
 
@@ -92,23 +116,33 @@ def _space() -> Iterator[str]:
     yield ""
     rows = [
         (
-            name, task, f"{point.train.optimizer.learning_rate:g}", point.train.batch.removesuffix(" sequences"),
-            str(point.length), f"{point.steps} steps" if point.steps else f"{point.epochs:g} epochs",
-            f"{point.train.schedule.warmup:g}", "the model's" if point.dropout < 0 else f"{point.dropout:g}",
+            name,
+            task,
+            f"{point.train.optimizer.learning_rate:g}",
+            point.train.batch.removesuffix(" sequences"),
+            str(point.length),
+            f"{point.steps} steps" if point.steps else f"{point.epochs:g} epochs",
+            f"{point.train.schedule.warmup:g}",
+            "the model's" if point.dropout < 0 else f"{point.dropout:g}",
             f"{point.deletion:g}",
-            f"{point.train.optimizer.weight_decay:g}", f"{point.layer_decay:g}",
+            f"{point.train.optimizer.weight_decay:g}",
+            f"{point.layer_decay:g}",
         )
-        for name, points in POINTS.items() for task, point in points.items()
-    ]  # fmt: skip
+        for name, points in POINTS.items()
+        for task, point in points.items()
+    ]
     yield from _table(
-        "recipe | task | rate | batch | tokens | how long | warm-up | dropout | deletion | weight decay | layer decay",
+        "recipe | task | rate | batch | tokens | how long | warm-up | dropout | deletion | "
+        "weight decay | layer decay",
         rows,
     )
 
 
 def _fields_of(cls: type[Any], path: str) -> Iterator[str]:
     hints = get_type_hints(cls)
-    nested = [item.name for item in dataclasses.fields(cls) if dataclasses.is_dataclass(hints[item.name])]
+    nested = [
+        item.name for item in dataclasses.fields(cls) if dataclasses.is_dataclass(hints[item.name])
+    ]
     yield f"### `{path.rstrip('.')}`" if path else "### A complete config"
     yield ""
     yield inspect.getdoc(cls) or ""
@@ -122,14 +156,18 @@ def _fields_of(cls: type[Any], path: str) -> Iterator[str]:
 def _verbs() -> Iterator[str]:
     yield "## The command line"
     yield ""
-    yield from _table("verb | what it does", [(f"`litebert {verb}`", line) for verb, (_, line) in VERBS.items()])
+    yield from _table(
+        "verb | what it does", [(f"`litebert {verb}`", line) for verb, (_, line) in VERBS.items()]
+    )
     yield "Every verb takes these flags, wherever they stand:"
     yield ""
     yield from _table("flag | what it does", [(f"`{flag}`", line) for flag, line in SPEECH.items()])
     for module in dict.fromkeys(f"litebert.commands.{file}" for file, _ in VERBS.values()):
         for name, cls in vars(import_module(module)).items():
             if name.endswith("Arguments") and cls.__module__ == module:
-                verb = " ".join(reversed(re.findall("[A-Z][a-z]+", name.removesuffix("Arguments")))).lower()
+                verb = " ".join(
+                    reversed(re.findall("[A-Z][a-z]+", name.removesuffix("Arguments")))
+                ).lower()
                 yield f"### `litebert {verb}`"
                 yield ""
                 yield inspect.getdoc(cls) or ""
@@ -138,13 +176,16 @@ def _verbs() -> Iterator[str]:
 
 
 def _rows(cls: type[Any], prefix: str) -> Iterator[tuple[str, ...]]:
-    """Name, kind, default and meaning of every field; `--` as prefix makes them options of a verb."""
+    """Name, kind, default and meaning of every field; `--` as prefix makes them options of a
+    verb."""
     meanings, kinds = options.meanings(cls), get_type_hints(cls, include_extras=True)
     for item in dataclasses.fields(cls):
         option, kind, meaning = prefix == "--", kinds[item.name], meanings.get(item.name, "")
         name = item.name.replace("_", "-") if option else item.name
         notes = getattr(kind, "__metadata__", ())  # what tyro is told of an option
-        meaning = next(filter(None, [meaning, *(getattr(note, "help", None) for note in notes)]), "")
+        meaning = next(
+            filter(None, [meaning, *(getattr(note, "help", None) for note in notes)]), ""
+        )
         name = next(filter(None, [*(getattr(note, "name", None) for note in notes), name]))
         name = name.upper().removesuffix("S") if "Positional" in map(str, notes) else prefix + name
         default = "" if item.default is dataclasses.MISSING else f"`{item.default}`"
@@ -172,25 +213,51 @@ def _projection() -> Iterator[str]:
     for name in ("albert-xxlarge", "bert-large", "roberta-base", "roberta-large"):
         config = RECIPES[name]()
         for devices in (8, 64, 512):
-            found = projected(config, Cluster(devices)) if devices <= config.batch_sequences else None
+            found = (
+                projected(config, Cluster(devices)) if devices <= config.batch_sequences else None
+            )
             if found is None:
-                rows.append((name, f"{config.batch_sequences:,}", str(devices), "fewer sequences than GPUs", *[""] * 4))
+                rows.append(
+                    (
+                        name,
+                        f"{config.batch_sequences:,}",
+                        str(devices),
+                        "fewer sequences than GPUs",
+                        *[""] * 4,
+                    )
+                )
                 continue
             days = "-".join(dict.fromkeys(f"{one:,.1f}" for one in found.days or ()))
             each = f"{found.sequences} in passes of {found.micro_batch}"
-            rows.append((
-                name, f"{config.batch_sequences:,}", str(devices), each, f"{found.memory_bytes / 1e9:.0f} GB",
-                f"{found.compute_seconds:.3f} s", f"{found.communication_seconds:.3f} s", days,
-            ))  # fmt: skip
-    yield from _table("recipe | batch | GPUs | sequences of each | memory | compute | communication | days", rows)
+            rows.append(
+                (
+                    name,
+                    f"{config.batch_sequences:,}",
+                    str(devices),
+                    each,
+                    f"{found.memory_bytes / 1e9:.0f} GB",
+                    f"{found.compute_seconds:.3f} s",
+                    f"{found.communication_seconds:.3f} s",
+                    days,
+                )
+            )
+    yield from _table(
+        "recipe | batch | GPUs | sequences of each | memory | compute | communication | days", rows
+    )
 
 
 def _supply() -> Iterator[str]:
     speed = Cluster(1).peak * Cluster(1).reached
-    needs = {name: speed / (3 * cost.forward_flops(function())) / 1e6 for name, function in RECIPES.items()}
+    needs = {
+        name: speed / (3 * cost.forward_flops(function())) / 1e6
+        for name, function in RECIPES.items()
+    }
     fastest = sorted(needs, key=lambda name: -needs[name])
     chosen = [*fastest[:4], "electra-small", "albert-base", "albert-xxlarge"]
-    rows = [(name, f"{needs[name]:,.2f}", str(-int(-needs[name] // 1))) for name in dict.fromkeys(chosen)]
+    rows = [
+        (name, f"{needs[name]:,.2f}", str(-int(-needs[name] // 1)))
+        for name in dict.fromkeys(chosen)
+    ]
     yield from _table("recipe | million tokens/s | processes, at a million each", rows)
 
 

@@ -1,14 +1,16 @@
-"""What a step of a config takes on many GPUs by a simple model: computation, memory and communication.
+"""What a step of a config takes on many GPUs by a simple model: computation, memory and
+communication.
 
     compute         3 x forward FLOPs x tokens of the batch / (GPUs x speed), as if no GPU waited for another
     memory          weights, gradients and moments as `cost.memory` counts them, and the activations of a micro-batch
     communication   a ring all-reduce of the float32 gradients, once a step: 2 (n - 1) / n of their bytes pass each GPU.
-                    Where weights are sharded, for each micro-batch instead: gradients are reduced and scattered, and
-                    weights gathered in both passes, those of a shared block once for each layer that uses it
+                    Where weights are sharded, for each micro-batch instead: gradients are reduced
+                    and scattered, and weights gathered in both passes, those of a shared block once
+                    for each layer that uses it
 
-It gives up on what it cannot know: how much of the communication is hidden behind the backward pass (all but the last
-gradients can be), slow machines, and the reading of data. The two times bracket a step: the larger of them if all is
-hidden, their sum if nothing is.
+It gives up on what it cannot know: how much of the communication is hidden behind the backward pass
+(all but the last gradients can be), slow machines, and the reading of data. The two times bracket a
+step: the larger of them if all is hidden, their sum if nothing is.
 """
 
 from __future__ import annotations
@@ -22,7 +24,9 @@ from litebert.config.amounts import BUDGET_UNITS, parse_amount
 
 @dataclass(frozen=True)
 class Cluster:
-    """Machines of some GPUs each, joined by a network. By default H100s of 80 GB, in machines of eight."""
+    """Machines of some GPUs each, joined by a network. By default H100s of 80 GB, in machines of
+    eight.
+    """
 
     devices: int
     peak: float = 990e12
@@ -54,7 +58,8 @@ class Projection:
     micro_batch: int
     """Sequences of a forward pass; as many as fit."""
     sharded: bool
-    """Whether weights, gradients and moments are shared out, because they do not fit into one GPU."""
+    """Whether weights, gradients and moments are shared out, because they do not fit into one
+    GPU."""
     memory_bytes: float
     """Of a GPU."""
     compute_seconds: float
@@ -64,13 +69,18 @@ class Projection:
 
 
 def projected(config: Config, cluster: Cluster) -> Projection | None:
-    """A step of the config's batch on a cluster in bfloat16; None where not one sequence fits into a GPU."""
+    """A step of the config's batch on a cluster in bfloat16; None where not one sequence fits into
+    a GPU.
+    """
     config = replace(config, train=replace(config.train, precision="bfloat16"))
     count = cluster.devices
     sequences = -(-config.batch_sequences // count)
     one = cost.memory(config, 1)
     each = one.activations - cost.attention_weights(config)  # which a GPU does not keep
-    resident, room = float(one.weights + one.gradients + one.optimizer), cluster.usable * cluster.memory
+    resident, room = (
+        float(one.weights + one.gradients + one.optimizer),
+        cluster.usable * cluster.memory,
+    )
     sharded = resident + each > room
     if sharded:  # the blocks that are gathered at a time are not counted
         resident /= count
@@ -80,13 +90,21 @@ def projected(config: Config, cluster: Cluster) -> Projection | None:
     moved = 2 * sum(cost.model_parameters(config).values())
     if sharded:
         moved = -(-sequences // micro) * (moved // 2 + 2 * _gathered(config))
-    compute = 3 * cost.forward_flops(config) * sequences * config.sequences.length / (cluster.peak * cluster.reached)
+    compute = (
+        3
+        * cost.forward_flops(config)
+        * sequences
+        * config.sequences.length
+        / (cluster.peak * cluster.reached)
+    )
     communication = 4 * moved * (count - 1) / count / cluster.link
     days = None
     if (steps := _steps(config)) is not None:
         day = steps / 86400
         days = day * max(compute, communication), day * (compute + communication)
-    return Projection(sequences, micro, sharded, resident + micro * each, compute, communication, days)
+    return Projection(
+        sequences, micro, sharded, resident + micro * each, compute, communication, days
+    )
 
 
 def _gathered(config: Config) -> int:
@@ -94,7 +112,12 @@ def _gathered(config: Config) -> int:
     shape = config.encoder
     parts = cost.encoder_parameters(shape)
     used = shape.layers * (cost.attention_parameters(shape) + cost.feedforward_parameters(shape))
-    return sum(cost.model_parameters(config).values()) - parts["attention"] - parts["feedforward"] + used
+    return (
+        sum(cost.model_parameters(config).values())
+        - parts["attention"]
+        - parts["feedforward"]
+        + used
+    )
 
 
 def _steps(config: Config) -> float | None:

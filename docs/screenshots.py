@@ -27,7 +27,9 @@ def main(url: str) -> None:
     with sync_playwright() as tool:
         browser = tool.chromium.launch(executable_path=shutil.which("chromium"))
         for name, (model, width, height, scheme) in PICTURES.items():
-            page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=scheme)  # type: ignore[arg-type]
+            page = browser.new_page(
+                viewport={"width": width, "height": height}, color_scheme=scheme
+            )  # type: ignore[arg-type]
             page.goto(url)
             page.select_option("#model", label=model)
             page.click("text=Try it")
@@ -35,7 +37,9 @@ def main(url: str) -> None:
             page.wait_for_timeout(500)  # in which bars grow
             file = Path(__file__).parent / f"{name}.png"
             page.screenshot(path=file)
-            Image.open(file).convert("RGB").quantize(96, dither=Image.Dither.NONE).save(file, optimize=True)
+            Image.open(file).convert("RGB").quantize(96, dither=Image.Dither.NONE).save(
+                file, optimize=True
+            )
         browser.close()
 
 

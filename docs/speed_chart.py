@@ -2,8 +2,8 @@
 
     python docs/speed_chart.py
 
-The table has texts a second of ALBERT-base, engine by engine. The picture holds its own background and takes light or
-dark colours from the reader's system, so it can be read on any page.
+The table has texts a second of ALBERT-base, engine by engine. The picture holds its own background
+and takes light or dark colours from the reader's system, so it can be read on any page.
 """
 
 from __future__ import annotations
@@ -37,7 +37,13 @@ NAMES = {
 }
 """The table's rows that are drawn, top to bottom, and how the picture names them."""
 GROUPS = (("float32", 4), ("bfloat16", 3), ("8 bits", 2))
-COLOURS = {"#010101": "--ink", "#020202": "--soft", "#030303": "--card", "#040404": "--peer", "#050505": "--ours"}
+COLOURS = {
+    "#010101": "--ink",
+    "#020202": "--soft",
+    "#030303": "--card",
+    "#040404": "--peer",
+    "#050505": "--ours",
+}
 """What matplotlib draws with, and the variable that each becomes."""
 INK, SOFT, CARD, PEER, OURS = COLOURS
 STYLE = """<style>
@@ -62,7 +68,9 @@ def read(page: str) -> list[Bar]:
     """The bars, from the table of the page that has the row `MARK`."""
     tables = re.findall(r"(?:^\|.*\n)+", page, re.M)
     (table,) = [table for table in tables if MARK in table and COLUMN in table]
-    head, _, *rows = [[cell.strip(" *") for cell in line.split("|")[1:-1]] for line in table.splitlines()]
+    head, _, *rows = [
+        [cell.strip(" *") for cell in line.split("|")[1:-1]] for line in table.splitlines()
+    ]
     rates = {row[0]: float(row[head.index(COLUMN)].replace(",", "")) for row in rows}
     return [Bar(name, rates[row]) for row, name in NAMES.items()]
 
@@ -78,13 +86,23 @@ def draw(bars: list[Bar]) -> str:
         rest = list(bars)
         for group, count in GROUPS:
             members, rest = rest[:count], rest[count:]
-            axes.text(-46, place + (count - 1) / 2, group, color=INK, weight="bold", va="center", ha="right")
+            axes.text(
+                -46,
+                place + (count - 1) / 2,
+                group,
+                color=INK,
+                weight="bold",
+                va="center",
+                ha="right",
+            )
             for bar in members:
                 ours = bar.name == "litebert"
                 axes.barh(place, bar.rate, height=0.72, color=OURS if ours else PEER)
                 weight = "bold" if ours else "normal"
                 axes.text(-2, place, bar.name, color=INK, weight=weight, va="center", ha="right")
-                axes.text(bar.rate + 2, place, f"{bar.rate:.1f}", color=INK, weight=weight, va="center")
+                axes.text(
+                    bar.rate + 2, place, f"{bar.rate:.1f}", color=INK, weight=weight, va="center"
+                )
                 place += 1
             place += 0.6
         axes.invert_yaxis()
@@ -92,9 +110,17 @@ def draw(bars: list[Bar]) -> str:
         axes.set_yticks([])
         axes.set_xticks([])
         axes.spines[:].set_visible(False)
-        figure.text(0.03, 0.94, "ALBERT-base, texts a second on two CPU cores", color=INK, size=13, weight="bold")
+        figure.text(
+            0.03,
+            0.94,
+            "ALBERT-base, texts a second on two CPU cores",
+            color=INK,
+            size=13,
+            weight="bold",
+        )
         foot = (
-            "2 cores of an AMD EPYC (Zen 4, AVX-512), 2026-11-24. Random weights, sentences of SST-2. Longer is better."
+            "2 cores of an AMD EPYC (Zen 4, AVX-512), 2026-11-24. Random weights, sentences of "
+            "SST-2. Longer is better."
         )
         figure.text(0.03, 0.035, foot, color=SOFT, size=9)
         figure.subplots_adjust(left=0.3, right=0.97, top=0.89, bottom=0.09)
@@ -105,7 +131,12 @@ def draw(bars: list[Bar]) -> str:
 
 def _themed(text: str, bars: list[Bar]) -> str:
     """The drawing of matplotlib in the colours of the reader's system, with the chart in words."""
-    text = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>", "", text[text.index("<svg") :], flags=re.DOTALL)
+    text = re.sub(
+        r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>",
+        "",
+        text[text.index("<svg") :],
+        flags=re.DOTALL,
+    )
     text = re.sub(r" font-family: [^;\"]*;", "", text)
     for colour, variable in COLOURS.items():
         text = text.replace(colour, f"var({variable})")

@@ -24,30 +24,51 @@ from hypothesis import is_hypothesis_test, settings
 from toys.preload import MODULES
 from toys.warm_commands import start
 
-os.environ.setdefault("OMP_NUM_THREADS", "1")  # before torch: on tiny tensors threads only wait for each other
+os.environ.setdefault(
+    "OMP_NUM_THREADS", "1"
+)  # before torch: on tiny tensors threads only wait for each other
 os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # for tests that import onnxruntime themselves
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # in a background job, whose children would ignore Ctrl-C too
+if (
+    signal.getsignal(signal.SIGINT) is signal.SIG_IGN
+):  # in a background job, whose children would ignore Ctrl-C too
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
-settings.register_profile("litebert", deadline=None)  # what a test proves does not depend on the speed of the machine
+settings.register_profile(
+    "litebert", deadline=None
+)  # what a test proves does not depend on the speed of the machine
 settings.load_profile("litebert")
 
 SHARED_DATA = Path(__file__).resolve().parents[2] / "shared" / "data"
 
 
 LONG = (
-    "train/test_ranks.py", "train/test_interruption.py", "abuse/test_wrong_inputs.py", "golden/test_golden.py",
-    "tokenizer/test_offsets.py", "test_readme.py", "studies/test_quickstart.py", "abuse/test_environments.py",
-    "finetuning/test_finetune.py", "train/test_pretrain.py", "train/test_recompute.py", "train/test_grow.py",
-    "data/test_prepare_interruption.py", "model/test_compiled.py", "test_wheel.py", "train/test_supply.py",
-)  # fmt: skip
-"""Files that take long, longest first. A worker takes whole files: one of these at the end would run alone."""
+    "train/test_ranks.py",
+    "train/test_interruption.py",
+    "abuse/test_wrong_inputs.py",
+    "golden/test_golden.py",
+    "tokenizer/test_offsets.py",
+    "test_readme.py",
+    "studies/test_quickstart.py",
+    "abuse/test_environments.py",
+    "finetuning/test_finetune.py",
+    "train/test_pretrain.py",
+    "train/test_recompute.py",
+    "train/test_grow.py",
+    "data/test_prepare_interruption.py",
+    "model/test_compiled.py",
+    "test_wheel.py",
+    "train/test_supply.py",
+)
+"""Files that take long, longest first. A worker takes whole files: one of these at the end would
+run alone.
+"""
 
 
 COVERED = ("data", "model", "parity", "extension", "test_cost.py", "test_teacher.py")
-"""Where coverage is traced: the tests of the rooms that have a bound, but for properties. Tracing makes a test half as
-slow again, and a property, whose hundred examples run the same lines, four times as slow."""
+"""Where coverage is traced: the tests of the rooms that have a bound, but for properties. Tracing
+makes a test half as slow again, and a property, whose hundred examples run the same lines, four
+times as slow."""
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
@@ -56,16 +77,25 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     items.sort(key=lambda item: ranks.get(item.path, len(ranks)))
     if Coverage.current() is None:
         return
-    for room in ("data", "model"):  # while it is traced, for which test imports a module first is chance
-        for module in pkgutil.walk_packages(import_module(f"litebert.{room}").__path__, f"litebert.{room}."):
+    for room in (
+        "data",
+        "model",
+    ):  # while it is traced, for which test imports a module first is chance
+        for module in pkgutil.walk_packages(
+            import_module(f"litebert.{room}").__path__, f"litebert.{room}."
+        ):
             import_module(module.name)
 
 
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, object, object]:
     """Measure coverage, where it was asked for, in the tests of `COVERED` alone."""
-    inside = not {item.path.relative_to(Path(__file__).parent).parts[0], item.path.name}.isdisjoint(COVERED)
-    if Coverage.current() is None or (inside and not is_hypothesis_test(getattr(item, "function", None))):
+    inside = not {item.path.relative_to(Path(__file__).parent).parts[0], item.path.name}.isdisjoint(
+        COVERED
+    )
+    if Coverage.current() is None or (
+        inside and not is_hypothesis_test(getattr(item, "function", None))
+    ):
         return (yield)
     tracer = sys.gettrace()
     sys.settrace(None)
@@ -112,7 +142,9 @@ def tiny_tokenizer(tiny_corpus: Path, tmp_path_factory: pytest.TempPathFactory) 
 
 
 @pytest.fixture(scope="session")
-def tiny_data(tiny_corpus: Path, tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def tiny_data(
+    tiny_corpus: Path, tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """`tiny_corpus` as token shards, a tenth of the documents held out."""
     from litebert.data.prepare import prepare
 
@@ -123,7 +155,9 @@ def tiny_data(tiny_corpus: Path, tiny_tokenizer: Path, tmp_path_factory: pytest.
 
 @pytest.fixture(scope="session")
 def warm_litebert(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """A program `litebert` for scripts, which need not wait for the import of torch at every command."""
+    """A program `litebert` for scripts, which need not wait for the import of torch at every
+    command.
+    """
     folder = tmp_path_factory.mktemp("warm")
     with start(folder) as process:
         yield folder / "litebert"
@@ -132,7 +166,9 @@ def warm_litebert(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
 
 @pytest.fixture(scope="session")
 def processes() -> Any:
-    """Processes that start fast because torch is loaded once, in a server that they are forked from."""
+    """Processes that start fast because torch is loaded once, in a server that they are forked
+    from.
+    """
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(MODULES)
     return context
@@ -171,8 +207,8 @@ def run(capsys: pytest.CaptureFixture[str]) -> Callable[..., tuple[int, str, str
 
 
 def made_up_documents(count: int, seed: int = 0, topic_words: int = 30) -> list[str]:
-    """Documents of a made-up language with something to learn: each has a topic, which is a chain of words, and its
-    sentences walk along the chain from where the last one stopped."""
+    """Documents of a made-up language with something to learn: each has a topic, which is a chain
+    of words, and its sentences walk along the chain from where the last one stopped."""
     draw = random.Random(seed)
     syllables = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
     words = sorted({"".join(draw.choices(syllables, k=draw.randint(2, 4))) for _ in range(800)})
@@ -182,8 +218,10 @@ def made_up_documents(count: int, seed: int = 0, topic_words: int = 30) -> list[
         topic, place, sentences = draw.choice(topics), 0, []
         for _ in range(draw.randint(3, 20)):
             length = draw.randint(3, 14)
-            chosen = [topic[(place + i) % topic_words] if draw.random() < 0.9 else draw.choice(words)
-                      for i in range(length)]  # fmt: skip
+            chosen = [
+                topic[(place + i) % topic_words] if draw.random() < 0.9 else draw.choice(words)
+                for i in range(length)
+            ]
             place += length
             sentences.append(" ".join(chosen).capitalize() + ".")
         documents.append(" ".join(sentences))
@@ -195,7 +233,11 @@ def _reports_end() -> Iterator[None]:
     """What a test leaves running must not speak into the output of another."""
 
     def left() -> list[str]:
-        return [thread.name for thread in threading.enumerate() if thread.name.startswith("progress of ")]
+        return [
+            thread.name
+            for thread in threading.enumerate()
+            if thread.name.startswith("progress of ")
+        ]
 
     yield
     if left():
@@ -205,11 +247,14 @@ def _reports_end() -> Iterator[None]:
 
 @pytest.fixture(autouse=True)
 def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Nothing needs the network: opening a connection to anything but this machine fails the test."""
+    """Nothing needs the network: opening a connection to anything but this machine fails the
+    test."""
     connect = socket.socket.connect
 
     def guarded(self: socket.socket, address: Any) -> None:
-        if self.family == socket.AF_UNIX or (isinstance(address, tuple) and address[0] in ("127.0.0.1", "::1")):
+        if self.family == socket.AF_UNIX or (
+            isinstance(address, tuple) and address[0] in ("127.0.0.1", "::1")
+        ):
             return connect(self, address)
         _refuse(address)
 

@@ -24,11 +24,15 @@ def test_make_bench_leaves_no_benchmark_out() -> None:
     found = runpy.run_path(str(ROOT / "benchmarks" / "all.py"))
     scripts = {file.stem: file for file in (ROOT / "benchmarks").glob("*.py")}
     folders = {file.parent.name: file for file in (ROOT / "benchmarks").glob("*/__main__.py")}
-    programs = {name: file for name, file in (scripts | folders).items() if "def main(" in file.read_text()}
+    programs = {
+        name: file for name, file in (scripts | folders).items() if "def main(" in file.read_text()
+    }
     assert found["SMALL"].keys() == programs.keys() - {"all", *found["APART"]}
     for name in found["SMALL"]:
         assert '"--json", type=Path' in programs[name].read_text(), name
-    assert re.search(r"^bench:.*\n\t.*benchmarks/all\.py --out bench$", (ROOT / "Makefile").read_text(), re.M)
+    assert re.search(
+        r"^bench:.*\n\t.*benchmarks/all\.py --out bench$", (ROOT / "Makefile").read_text(), re.M
+    )
 
 
 def test_a_benchmark_writes_its_machine_versions_command_and_results(
@@ -36,7 +40,18 @@ def test_a_benchmark_writes_its_machine_versions_command_and_results(
 ) -> None:
     """The cheapest of them, on little data."""
     out, script = tmp_path / "out" / "batches.json", str(ROOT / "benchmarks" / "batches.py")
-    words = [script, str(tiny_data), "--repeats", "4", "--tokens", "1024", "--sequences", "4", "--json", str(out)]
+    words = [
+        script,
+        str(tiny_data),
+        "--repeats",
+        "4",
+        "--tokens",
+        "1024",
+        "--sequences",
+        "4",
+        "--json",
+        str(out),
+    ]
     monkeypatch.setattr(sys, "argv", words)
     monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
     status = runpy.run_path(script)["main"]()  # the law may not hold beside other programs
@@ -63,8 +78,9 @@ def test_the_gpu_campaign_runs_dry(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     report = json.loads(out.read_text())
     assert report["products_per_second"] > 0
     assert [(shape["name"], shape["same_loss"]) for shape in report["shapes"]] == [
-        ("albert-base", True), ("bert-base", True)
-    ]  # fmt: skip
+        ("albert-base", True),
+        ("bert-base", True),
+    ]
     for shape in report["shapes"]:
         assert len({one["system"] for one in shape["systems"]}) == 4
         assert all(one["share_of_products"] > 0 and one["seconds"] > 0 for one in shape["systems"])
@@ -74,19 +90,41 @@ def test_the_gpu_campaign_runs_dry(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.slow
 def test_a_step_is_measured_by_one_process_and_by_two(tmp_path: Path) -> None:
     out = tmp_path / "scaling.json"
-    words = [sys.executable, ROOT / "benchmarks" / "scaling.py", "--shapes", "h128", "--rounds", "1", "--json", out]
+    words = [
+        sys.executable,
+        ROOT / "benchmarks" / "scaling.py",
+        "--shapes",
+        "h128",
+        "--rounds",
+        "1",
+        "--json",
+        out,
+    ]
     subprocess.run(words, check=True)  # it ends with an error where the losses differ
     sides = json.loads(out.read_text())["results"]["h128"]
     assert {name: one["processes"] for name, one in sides.items()} == {
-        "one thread": 1, "one process": 1, "ddp": 2, "fsdp": 2, "no exchange": 2, "transformers": 2
-    }  # fmt: skip
+        "one thread": 1,
+        "one process": 1,
+        "ddp": 2,
+        "fsdp": 2,
+        "no exchange": 2,
+        "transformers": 2,
+    }
     assert all(one["seconds"] > 0 for one in sides.values())
 
 
 @pytest.mark.slow
 def test_a_server_is_loaded_and_its_answers_are_checked(tmp_path: Path) -> None:
     out = tmp_path / "serving.json"
-    words = [sys.executable, ROOT / "benchmarks" / "serving", "--shapes", "tiny", "--quick", "--json", out]
+    words = [
+        sys.executable,
+        ROOT / "benchmarks" / "serving",
+        "--shapes",
+        "tiny",
+        "--quick",
+        "--json",
+        out,
+    ]
     subprocess.run(words, check=True)  # it ends with an error where answers differ or are missing
     report = json.loads(out.read_text())["results"]
     assert set(report["skipped"].values()) == {"no --peers"}
@@ -100,9 +138,27 @@ def test_a_server_is_loaded_and_its_answers_are_checked(tmp_path: Path) -> None:
 @pytest.mark.slow
 def test_engines_and_peers_answer_alike(tmp_path: Path, tiny_tokenizer: Path) -> None:
     texts, out = tmp_path / "texts.txt", tmp_path / "answering.json"
-    texts.write_text("\n".join(f"number {number} of some texts " + "and more " * (number % 7) for number in range(12)))
-    words = [sys.executable, ROOT / "benchmarks" / "answering.py", "--data", texts, "--tokenizer", tiny_tokenizer,
-             "--networks", "minilm", "--rounds", "1", "--latency", "2", "--json", out]  # fmt: skip
+    texts.write_text(
+        "\n".join(
+            f"number {number} of some texts " + "and more " * (number % 7) for number in range(12)
+        )
+    )
+    words = [
+        sys.executable,
+        ROOT / "benchmarks" / "answering.py",
+        "--data",
+        texts,
+        "--tokenizer",
+        tiny_tokenizer,
+        "--networks",
+        "minilm",
+        "--rounds",
+        "1",
+        "--latency",
+        "2",
+        "--json",
+        out,
+    ]
     subprocess.run(words, check=True)  # it ends with an error where float32 answers differ
     report = json.loads(out.read_text())["results"]["minilm"]
     assert report["rows"] == 12
@@ -114,24 +170,43 @@ def speedrun(*words: object) -> None:
     subprocess.run([sys.executable, ROOT / "benchmarks" / "speedrun", *map(str, words)], check=True)
 
 
-def test_the_speedrun_continues_with_what_is_missing_and_reports_medians(tmp_path: Path, tiny_corpus: Path) -> None:
+def test_the_speedrun_continues_with_what_is_missing_and_reports_medians(
+    tmp_path: Path, tiny_corpus: Path
+) -> None:
     for kind, losses in (("albert-tiny-ours", (3.0, 5.0, 4.0)), ("albert-peer", (6.0, 6.5, 7.0))):
         for seed, loss in enumerate(losses):
             result = {
-                "system": kind, "seed": seed, "minutes": 2.0, "seconds": 119.0, "tokens": 1000, "parameters": 70_000,
-                "loss": loss, "accuracy": 0.25, "curve": [(1.0, 8.0), (2.0, loss)], "tasks": {"cola": 0.5},
+                "system": kind,
+                "seed": seed,
+                "minutes": 2.0,
+                "seconds": 119.0,
+                "tokens": 1000,
+                "parameters": 70_000,
+                "loss": loss,
+                "accuracy": 0.25,
+                "curve": [(1.0, 8.0), (2.0, loss)],
+                "tasks": {"cola": 0.5},
                 "blimp": {"plain": {"accuracy": 0.625, "standard_error": 0.01}},
-            }  # fmt: skip
+            }
             file = tmp_path / "out" / "2m-mini" / kind / f"seed-{seed}" / "result.json"
             file.parent.mkdir(parents=True)
             file.write_text(json.dumps(result))
     words = ("--minutes", 2, "--recipes", "albert-tiny", "--baselines", "albert")
-    speedrun("--text", tiny_corpus, "--out", tmp_path / "out", *words)  # nothing is missing, so nothing trains
+    speedrun(
+        "--text", tiny_corpus, "--out", tmp_path / "out", *words
+    )  # nothing is missing, so nothing trains
     assert len(json.loads((tmp_path / "out" / "results.json").read_text())["results"]) == 6
     page = (tmp_path / "out" / "report.html").read_text()
-    rows = [re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row) for row in re.findall(r"<tr[^>]*>(.*?)</tr>", page, re.S)]
+    rows = [
+        re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row)
+        for row in re.findall(r"<tr[^>]*>(.*?)</tr>", page, re.S)
+    ]
     ours, peer = rows[1:]  # the lower loss first
-    assert (ours[0], ours[4:7], ours[9]) == ("albert-tiny-ours", ["4.000", "25.0%", "62.5%"], "0.500")
+    assert (ours[0], ours[4:7], ours[9]) == (
+        "albert-tiny-ours",
+        ["4.000", "25.0%", "62.5%"],
+        "0.500",
+    )
     assert (peer[0], peer[4]) == ("albert-peer", "6.500")
     assert page.count("<svg") == 1
 
@@ -139,22 +214,48 @@ def test_the_speedrun_continues_with_what_is_missing_and_reports_medians(tmp_pat
 def test_every_score_of_a_run_is_a_point_of_its_curve() -> None:
     curve_of = runpy.run_path(str(ROOT / "benchmarks" / "speedrun" / "__main__.py"))["curve_of"]
     speed = [{"step": 30, "seconds": 60.0}, {"step": 60, "seconds": 180.0}]
-    rows = [{"step": 45, "kind": "heldout", "mlm_loss": 5.0}, {"step": 60, "kind": "train", "mlm_loss": 1.0},
-            {"step": 60, "kind": "heldout", "mlm_loss": 4.0}]  # fmt: skip
-    assert curve_of(rows, speed, 240.0) == [(3.0, 5.0), (4.0, 4.0)]  # a minute passes before and after the steps
+    rows = [
+        {"step": 45, "kind": "heldout", "mlm_loss": 5.0},
+        {"step": 60, "kind": "train", "mlm_loss": 1.0},
+        {"step": 60, "kind": "heldout", "mlm_loss": 4.0},
+    ]
+    assert curve_of(rows, speed, 240.0) == [
+        (3.0, 5.0),
+        (4.0, 4.0),
+    ]  # a minute passes before and after the steps
 
 
-def test_the_ladder_continues_with_what_is_missing_and_compares_equal_seeds(tmp_path: Path, tiny_data: Path) -> None:
+def test_the_ladder_continues_with_what_is_missing_and_compares_equal_seeds(
+    tmp_path: Path, tiny_data: Path
+) -> None:
     small = tmp_path / "small.toml"
     sizes = "hidden_size = 32\nembedding_size = 16\nheads = 2\nintermediate_size = 32\nlayers = 2"
     small.write_text(
-        f'base = "albert-tiny"\n[encoder]\n{sizes}\n[train]\ndepth_schedule = [[0.5, 1]]\nevaluate_sequences = 16\n'
+        f'base = "albert-tiny"\n[encoder]\n{sizes}\n[train]\ndepth_schedule = [[0.5, '
+        "1]]\nevaluate_sequences = 16\n"
     )
     out, words = tmp_path / "out", [sys.executable, ROOT / "benchmarks" / "speedrun" / "ladder.py"]
-    words += ["--data", tiny_data, "--out", tmp_path / "out", "--base", small, "--steps", "4", "--seeds", "1"]
+    words += [
+        "--data",
+        tiny_data,
+        "--out",
+        tmp_path / "out",
+        "--base",
+        small,
+        "--steps",
+        "4",
+        "--seeds",
+        "1",
+    ]
     words += ["--only", "base", "masks 30 %", "--with", "--train.batch '8 sequences'"]
-    given = {"seed": 0, "change": "--masking.rate 0.3", "loss": 2.5, "accuracy": 0.25, "curve": [(1, 4.0), (4, 2.5)],
-             "settings": to_dict(recipe("albert-tiny"))}  # fmt: skip
+    given = {
+        "seed": 0,
+        "change": "--masking.rate 0.3",
+        "loss": 2.5,
+        "accuracy": 0.25,
+        "curve": [(1, 4.0), (4, 2.5)],
+        "settings": to_dict(recipe("albert-tiny")),
+    }
     file = out / "masks-30--" / "seed-0" / "result.json"
     file.parent.mkdir(parents=True)
     file.write_text(json.dumps(given))
@@ -163,9 +264,17 @@ def test_the_ladder_continues_with_what_is_missing_and_compares_equal_seeds(tmp_
     assert (first["name"], first["losses"], first["seconds"]) == ("masks 30 %", [2.5], None)
     assert (second["name"], second["against_base"], second["steps"]) == ("base", 0.0, [1, 2, 3, 4])
     assert first["against_base"] == 2.5 - second["losses"][0]
-    (out / "cost.json").write_text(json.dumps(
-        {"machine": "x", "step_seconds": {"base": [[0.5, 1.0], [1.0, 3.0]], "masks 30 %": [[0.25, 2.0], [1.0, 4.0]]}}
-    ))  # fmt: skip
+    (out / "cost.json").write_text(
+        json.dumps(
+            {
+                "machine": "x",
+                "step_seconds": {
+                    "base": [[0.5, 1.0], [1.0, 3.0]],
+                    "masks 30 %": [[0.25, 2.0], [1.0, 4.0]],
+                },
+            }
+        )
+    )
     subprocess.run(words, check=True)  # nothing is missing, so nothing trains
     first, second = json.loads((out / "ladder.json").read_text())["rows"]
     assert second["seconds"] == [1.0, 2.0, 5.0, 8.0]
@@ -178,7 +287,8 @@ def test_a_speedrun(tmp_path: Path, tiny_corpus: Path) -> None:
     small = tmp_path / "small.toml"
     sizes = "hidden_size = 32\nembedding_size = 16\nheads = 2\nintermediate_size = 32\nlayers = 2"
     small.write_text(
-        f'base = "albert-tiny"\n[encoder]\n{sizes}\n[train]\ndepth_schedule = [[0.5, 1]]\nevaluate_sequences = 16\n'
+        f'base = "albert-tiny"\n[encoder]\n{sizes}\n[train]\ndepth_schedule = [[0.5, '
+        "1]]\nevaluate_sequences = 16\n"
     )
     words = ("--minutes", 0.6, "--seeds", 1, "--recipes", small, "--baselines", "modernbert")
     speedrun("--text", tiny_corpus, "--out", tmp_path / "out", *words)

@@ -1,4 +1,6 @@
-"""The command line: every verb helps, every mistake is one sentence and status 2, and the whole way works."""
+"""The command line: every verb helps, every mistake is one sentence and status 2, and the whole way
+works.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ def tiny_run(tiny_recipe: Path, tiny_data: Path, tmp_path_factory: pytest.TempPa
     return folder
 
 
-# ---- help -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------- help
 
 
 def test_help_names_every_verb(run: Callable[..., Output]) -> None:
@@ -71,7 +73,8 @@ def test_version(run: Callable[..., Output]) -> None:
 
 
 @pytest.mark.parametrize(
-    "verb", [*VERBS, *(f"tokenizer {action}" for action in ("train", "inspect", "extend", "transplant"))]
+    "verb",
+    [*VERBS, *(f"tokenizer {action}" for action in ("train", "inspect", "extend", "transplant"))],
 )
 def test_every_verb_helps(verb: str, run: Callable[..., Output]) -> None:
     status, out, err = run(*verb.split(), "--help")
@@ -80,10 +83,17 @@ def test_every_verb_helps(verb: str, run: Callable[..., Output]) -> None:
 
 
 @pytest.mark.parametrize("verb", ["plan", "pretrain"])
-def test_the_help_of_a_recipe_lists_its_fields_and_values(verb: str, run: Callable[..., Output]) -> None:
+def test_the_help_of_a_recipe_lists_its_fields_and_values(
+    verb: str, run: Callable[..., Output]
+) -> None:
     status, out, _ = run(verb, "bert-mini", "--help")
     assert status == 0
-    for field in ("--encoder.layers", "--masking.rate", "--train.optimizer.name", "--sequences.length"):
+    for field in (
+        "--encoder.layers",
+        "--masking.rate",
+        "--train.optimizer.name",
+        "--sequences.length",
+    ):
         assert field in out
     assert "(default: 8)" in out  # its layers
 
@@ -91,7 +101,10 @@ def test_the_help_of_a_recipe_lists_its_fields_and_values(verb: str, run: Callab
 def test_the_help_of_finetune_lists_no_field_of_pretraining(run: Callable[..., Output]) -> None:
     _, out, _ = run("finetune", "--help")
     assert "--train.clip" in out
-    assert not any(f"--train.{name}" in out for name in ("budget", "compile", "depth-schedule", "evaluate-sequences"))
+    assert not any(
+        f"--train.{name}" in out
+        for name in ("budget", "compile", "depth-schedule", "evaluate-sequences")
+    )
 
 
 @pytest.mark.parametrize(
@@ -106,15 +119,20 @@ def test_the_help_of_finetune_lists_no_field_of_pretraining(run: Callable[..., O
     ],
 )
 def test_what_trains_nothing_imports_no_torch(words: list[str]) -> None:
-    code = f"import sys; from litebert.cli import main; main({words!r}); sys.exit('torch' in sys.modules)"
+    code = (
+        f"import sys; from litebert.cli import main; main({words!r}); sys.exit('torch' in "
+        "sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], capture_output=True, check=True)
 
 
-# ---- mistakes -------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------- mistakes
 
 
 def one_sentence(output: Output, *places: object) -> None:
-    """A mistake ends in one line of standard error, which names its places; before it only progress is reported."""
+    """A mistake ends in one line of standard error, which names its places; before it only progress
+    is reported.
+    """
     status, out, err = output
     assert (status, out) == (2, "")
     *progress, last = err.splitlines(keepends=True)
@@ -153,7 +171,9 @@ def test_a_misspelt_recipe(run: Callable[..., Output], tiny_data: Path, tmp_path
         ("[encoder\n", ["mine.toml", "line 1"]),
     ],
 )
-def test_mistakes_in_a_recipe_file(text: str, parts: list[str], run: Callable[..., Output], tmp_path: Path) -> None:
+def test_mistakes_in_a_recipe_file(
+    text: str, parts: list[str], run: Callable[..., Output], tmp_path: Path
+) -> None:
     (tmp_path / "mine.toml").write_text(text)
     one_sentence(run("plan", tmp_path / "mine.toml"), *parts)
 
@@ -169,15 +189,23 @@ def test_mistakes_in_a_recipe_file(text: str, parts: list[str], run: Callable[..
         ("def f(a): return a\n", ["mine.py:f", "'a'"]),
     ],
 )
-def test_mistakes_in_a_recipe_function(text: str, parts: list[str], run: Callable[..., Output], tmp_path: Path) -> None:
+def test_mistakes_in_a_recipe_function(
+    text: str, parts: list[str], run: Callable[..., Output], tmp_path: Path
+) -> None:
     (tmp_path / "mine.py").write_text(text)
     one_sentence(run("plan", f"{tmp_path / 'mine.py'}:f"), *parts)
 
 
 def test_impossible_fields_on_the_command_line(run: Callable[..., Output]) -> None:
     one_sentence(run("plan", "albert-tiny", "--encoder.heads", "7"), "encoder.heads 7")
-    one_sentence(run("plan", "albert-tiny", "--train.budget", "10 parsecs"), "train.budget", "10 parsecs")
-    one_sentence(run("plan", "albert-tiny", "--encoder.sharing", "none"), "depth_schedule", "encoder.sharing=none")
+    one_sentence(
+        run("plan", "albert-tiny", "--train.budget", "10 parsecs"), "train.budget", "10 parsecs"
+    )
+    one_sentence(
+        run("plan", "albert-tiny", "--encoder.sharing", "none"),
+        "depth_schedule",
+        "encoder.sharing=none",
+    )
     one_sentence(run("plan", "albert-tiny", "--masking.rate", "15"), "masking.rate", 15.0)
 
 
@@ -199,7 +227,9 @@ def test_impossible_fields_on_the_command_line(run: Callable[..., Output]) -> No
         ["quickstart", "--bugdet", "1m"],
     ],
 )
-def test_options_that_are_unknown_missing_or_of_another_kind(words: list[str], run: Callable[..., Output]) -> None:
+def test_options_that_are_unknown_missing_or_of_another_kind(
+    words: list[str], run: Callable[..., Output]
+) -> None:
     status, out, err = run(*words)
     assert (status, out) == (2, "")
     assert "Traceback" not in err
@@ -210,8 +240,12 @@ def test_folders_that_are_not_there(
     run: Callable[..., Output], tiny_run: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
     gone = tmp_path / "gone"
-    one_sentence(run("pretrain", "albert-tiny", "--data", gone, "--out", tmp_path / "run"), str(gone))
-    one_sentence(run("pretrain", "albert-tiny", "--data", tmp_path, "--out", tmp_path / "run"), "index.json")
+    one_sentence(
+        run("pretrain", "albert-tiny", "--data", gone, "--out", tmp_path / "run"), str(gone)
+    )
+    one_sentence(
+        run("pretrain", "albert-tiny", "--data", tmp_path, "--out", tmp_path / "run"), "index.json"
+    )
     one_sentence(run("evaluate", gone, "--data", tiny_data), str(gone))
     one_sentence(run("evaluate", tiny_run, "--data", gone), str(gone))
     one_sentence(run("evaluate", tiny_data, "--data", tiny_data), "recipe.json", "config.json")
@@ -226,11 +260,17 @@ def test_folders_that_are_not_there(
     assert not (tmp_path / "run").exists()
 
 
-def test_data_that_is_not_text(run: Callable[..., Output], tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_data_that_is_not_text(
+    run: Callable[..., Output], tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     (tmp_path / "photo.txt").write_bytes(b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR")
     (tmp_path / "latin.txt").write_bytes("caf\xe9".encode("latin-1"))
     (tmp_path / "empty.txt").write_bytes(b"")
-    for name, places in (("photo.txt:1", ("zero",)), ("latin.txt:1", ("0xe9", "--encoding")), ("empty.txt", ())):
+    for name, places in (
+        ("photo.txt:1", ("zero",)),
+        ("latin.txt:1", ("0xe9", "--encoding")),
+        ("empty.txt", ()),
+    ):
         file = tmp_path / name.removesuffix(":1")
         one_sentence(run("tokenizer", "train", file, "--out", tmp_path / "out"), name, *places)
         prepare = ("prepare", file, "--tokenizer", tiny_tokenizer, "--out", tmp_path / "data")
@@ -249,8 +289,12 @@ def test_folders_that_cannot_be_written(
 ) -> None:
     below = tiny_corpus / "below"
     kept = tiny_corpus.read_bytes()
-    one_sentence(run("tokenizer", "train", tiny_corpus, "--vocab-size", 300, "--out", below), str(below))
-    one_sentence(run("prepare", tiny_corpus, "--tokenizer", tiny_tokenizer, "--out", below), str(below))
+    one_sentence(
+        run("tokenizer", "train", tiny_corpus, "--vocab-size", 300, "--out", below), str(below)
+    )
+    one_sentence(
+        run("prepare", tiny_corpus, "--tokenizer", tiny_tokenizer, "--out", below), str(below)
+    )
     status, _, err = run("pretrain", tiny_recipe, "--data", tiny_data, "--out", below)
     assert status == 2
     names(err.splitlines()[-1], below)
@@ -259,14 +303,21 @@ def test_folders_that_cannot_be_written(
 
 
 def test_values_out_of_range(
-    run: Callable[..., Output], tiny_corpus: Path, tiny_tokenizer: Path, tiny_data: Path, tiny_run: Path, tmp_path: Path
+    run: Callable[..., Output],
+    tiny_corpus: Path,
+    tiny_tokenizer: Path,
+    tiny_data: Path,
+    tiny_run: Path,
+    tmp_path: Path,
 ) -> None:
     out = tmp_path / "out"
     prepare = ("prepare", tiny_corpus, "--tokenizer", tiny_tokenizer, "--out", out)
     one_sentence(run(*prepare, "--heldout", "2"), "heldout", 2.0)
     one_sentence(run(*prepare, "--language", "english"), "'english'")
     one_sentence(run("tokenizer", "train", tiny_corpus, "--vocab-size", "5", "--out", out), 5)
-    one_sentence(run("tokenizer", "train", tiny_corpus, "--vocab-size", "90000", "--out", out), 90000)
+    one_sentence(
+        run("tokenizer", "train", tiny_corpus, "--vocab-size", "90000", "--out", out), 90000
+    )
     one_sentence(run("evaluate", tiny_run, "--data", tiny_data, "--sequences", "0"), "sequences", 0)
     one_sentence(run("evaluate", tiny_run, "--data", tiny_data, "--length", "3"), "length", 3)
     one_sentence(run("evaluate", tiny_run, "--data", tiny_data, "--length", "65"), 65, 64)
@@ -297,16 +348,25 @@ def test_a_reader_that_leaves_early_is_no_error() -> None:
         assert process.stderr.read() == ""
 
 
-# ---- the whole way --------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------ the whole way
 
 
-def test_from_text_to_a_converted_model(run: Callable[..., Output], tiny_corpus: Path, tmp_path: Path) -> None:
+def test_from_text_to_a_converted_model(
+    run: Callable[..., Output], tiny_corpus: Path, tmp_path: Path
+) -> None:
     tokenizer, data, out = tmp_path / "tokenizer", tmp_path / "data", tmp_path / "run"
     status, _, err = run("tokenizer", "train", tiny_corpus, "--vocab-size", 300, "--out", tokenizer)
     assert status == 0
-    names(next(line for line in err.splitlines() if line.startswith("wrote")), tokenizer, "unigram", 300)
+    names(
+        next(line for line in err.splitlines() if line.startswith("wrote")),
+        tokenizer,
+        "unigram",
+        300,
+    )
 
-    status, printed, _ = run("tokenizer", "inspect", tiny_corpus, "--tokenizer", tokenizer, "--json")
+    status, printed, _ = run(
+        "tokenizer", "inspect", tiny_corpus, "--tokenizer", tokenizer, "--json"
+    )
     assert status == 0
     assert json.loads(printed)["unknown_pieces"] == 0
     status, printed, _ = run("tokenizer", "inspect", tiny_corpus, "--tokenizer", tokenizer)
@@ -343,7 +403,13 @@ def test_from_text_to_a_converted_model(run: Callable[..., Output], tiny_corpus:
     assert {"mlm_loss", "sop_accuracy", "nsp_accuracy", "nsp_majority"} <= scores.keys()
     status, printed, _ = run("evaluate", out, "--data", data)
     assert status == 0
-    for part in ("MLM perplexity", "SOP accuracy", "NSP accuracy", "majority", "most frequent piece"):
+    for part in (
+        "MLM perplexity",
+        "SOP accuracy",
+        "NSP accuracy",
+        "majority",
+        "most frequent piece",
+    ):
         assert part in printed
 
     status, _, err = run("convert", out, tmp_path / "hf", "--to", "hf")
@@ -357,16 +423,24 @@ def test_from_text_to_a_converted_model(run: Callable[..., Output], tiny_corpus:
     one_sentence(run("convert", out, tmp_path / "hf", "--to", "hf"), tmp_path / "hf")
 
 
-def test_runs_side_by_side(run: Callable[..., Output], tiny_data: Path, tiny_run: Path, tmp_path: Path) -> None:
+def test_runs_side_by_side(
+    run: Callable[..., Output], tiny_data: Path, tiny_run: Path, tmp_path: Path
+) -> None:
     other = tmp_path / "rtd"
     recipe = tmp_path / "rtd.toml"
     recipe.write_text(
-        TINY.replace("base =", 'objectives = ["mlm", "rtd"]\nbase =') + "\n[rtd]\ngenerator_width = 0.5\n"
+        TINY.replace("base =", 'objectives = ["mlm", "rtd"]\nbase =')
+        + "\n[rtd]\ngenerator_width = 0.5\n"
     )
     words = ("pretrain", recipe, "--data", tiny_data, "--out", other, "--budget", "12 steps")
     status, printed, err = run(*words)
     assert status == 0, err
-    for part in ("RTD area under the curve", "tokens replaced", "RTD recall", "generator's MLM accuracy"):
+    for part in (
+        "RTD area under the curve",
+        "tokens replaced",
+        "RTD recall",
+        "generator's MLM accuracy",
+    ):
         assert part in printed
 
     status, printed, err = run("compare", tiny_run, other)
@@ -382,7 +456,9 @@ def test_runs_side_by_side(run: Callable[..., Output], tiny_data: Path, tiny_run
     assert rows[1]["parameters"] > rows[1]["encoder_parameters"] > 0
     status, printed, _ = run("compare", tiny_run, other, "--markdown")
     assert status == 0
-    table = [line for line in printed.partition("| setting |")[0].splitlines() if line.startswith("|")]
+    table = [
+        line for line in printed.partition("| setting |")[0].splitlines() if line.startswith("|")
+    ]
     assert len(table) == 4
     assert len({line.count("|") for line in table}) == 1
 
@@ -390,16 +466,25 @@ def test_runs_side_by_side(run: Callable[..., Output], tiny_data: Path, tiny_run
 def test_the_documented_entry_point_exists() -> None:
     script = Path(sys.executable).with_name("litebert")
     done = subprocess.run(
-        [script, "plan", "albert-tny"], capture_output=True, text=True, env={**os.environ, "COLUMNS": "80"}, check=False
+        [script, "plan", "albert-tny"],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "COLUMNS": "80"},
+        check=False,
     )
     one_sentence((done.returncode, done.stdout, done.stderr), "'albert-tny'", "'albert-tiny'")
 
 
-@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="only glibc gives memory back and can be told not to")
+@pytest.mark.skipif(
+    platform.libc_ver()[0] != "glibc", reason="only glibc gives memory back and can be told not to"
+)
 @pytest.mark.skipif(sys.platform != "linux", reason="the limit is that of Linux")
 def test_a_process_without_memory_ends_in_one_sentence() -> None:
     limit = "import resource, sys; resource.setrlimit(resource.RLIMIT_AS, (300_000 << 10,) * 2)"
-    code = f"{limit}\nfrom litebert.cli import main\nsys.exit(main(['predict', 'nowhere', '--input', 'x']))"
+    code = (
+        f"{limit}\nfrom litebert.cli import main\nsys.exit(main(['predict', 'nowhere', "
+        "'--input', 'x']))"
+    )
     alone = os.environ | {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
     done = subprocess.run([sys.executable, "-c", code], env=alone, capture_output=True, text=True)
     assert (done.returncode, done.stdout) == (2, "")
@@ -416,14 +501,23 @@ def test_training_keeps_freed_memory_and_a_setting_of_malloc_wins() -> None:
     )
 
     def faults(argument: str, **settings: str) -> tuple[bool, int]:
-        plain = {name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")}
-        done = subprocess.run([sys.executable, "-c", code, argument], env=plain | settings, capture_output=True,
-                              text=True, check=True)  # fmt: skip
+        plain = {
+            name: value for name, value in os.environ.items() if not name.startswith("MALLOC_")
+        }
+        done = subprocess.run(
+            [sys.executable, "-c", code, argument],
+            env=plain | settings,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
         kept, count = done.stdout.split()
         return kept == "True", int(count)
 
     (given, often), (kept, seldom), (left, _) = (
-        faults("give"), faults("keep"), faults("keep", MALLOC_ARENA_MAX="2"),
-    )  # fmt: skip
+        faults("give"),
+        faults("keep"),
+        faults("keep", MALLOC_ARENA_MAX="2"),
+    )
     assert (given, kept, left) == (False, True, False)
     assert seldom < often / 5

@@ -31,25 +31,62 @@ from litebert.errors import ConfigError
 from toys.refusals import refused
 
 REFUSALS: list[tuple[type, dict[str, Any], list[object]]] = [
-    *((EncoderConfig, {name: 0}, [f"encoder.{name}", 0])
-      for name in ("vocab_size", "embedding_size", "hidden_size", "layers", "heads", "intermediate_size", "groups")),
+    *(
+        (EncoderConfig, {name: 0}, [f"encoder.{name}", 0])
+        for name in (
+            "vocab_size",
+            "embedding_size",
+            "hidden_size",
+            "layers",
+            "heads",
+            "intermediate_size",
+            "groups",
+        )
+    ),
     (EncoderConfig, {"max_positions": 7}, ["encoder.max_positions", 7]),
     (EncoderConfig, {"segment_types": -1}, ["encoder.segment_types", -1]),
     (EncoderConfig, {"heads": 7}, ["encoder.hidden_size", 768, "encoder.heads", 7]),
     (EncoderConfig, {"position_offset": -1}, ["encoder.position_offset", -1]),
-    (EncoderConfig, {"position_offset": 2, "positions": "rotary"},
-     ["encoder.position_offset", 2, "encoder.positions=learned"]),
-    (EncoderConfig, {"hidden_size": 12, "heads": 4, "embedding_size": 4, "positions": "rotary"},
-     ["encoder.positions=rotary", "12/4"]),
+    (
+        EncoderConfig,
+        {"position_offset": 2, "positions": "rotary"},
+        ["encoder.position_offset", 2, "encoder.positions=learned"],
+    ),
+    (
+        EncoderConfig,
+        {"hidden_size": 12, "heads": 4, "embedding_size": 4, "positions": "rotary"},
+        ["encoder.positions=rotary", "12/4"],
+    ),
     (EncoderConfig, {"groups": 2}, ["encoder.groups", 2, "encoder.sharing=groups"]),
-    (EncoderConfig, {"sharing": "groups", "groups": 13}, ["encoder.groups", 13, "encoder.layers", 12]),
-    (EncoderConfig, {"own_vectors": True, "sharing": "none"}, ["encoder.own_vectors", "encoder.sharing=none", "cycle"]),
-    *((Config, {"encoder": EncoderConfig(own_vectors=True), "train": TrainConfig(**{name: value})},
-       ["encoder.own_vectors", f"train.{name}"]) for name, value in (("compile", True), ("parallel", "fsdp"))),
+    (
+        EncoderConfig,
+        {"sharing": "groups", "groups": 13},
+        ["encoder.groups", 13, "encoder.layers", 12],
+    ),
+    (
+        EncoderConfig,
+        {"own_vectors": True, "sharing": "none"},
+        ["encoder.own_vectors", "encoder.sharing=none", "cycle"],
+    ),
+    *(
+        (
+            Config,
+            {"encoder": EncoderConfig(own_vectors=True), "train": TrainConfig(**{name: value})},
+            ["encoder.own_vectors", f"train.{name}"],
+        )
+        for name, value in (("compile", True), ("parallel", "fsdp"))
+    ),
     (EncoderConfig, {"own_ends": -1}, ["encoder.own_ends", -1]),
-    (EncoderConfig, {"own_ends": 1, "sharing": "none"}, ["encoder.own_ends", 1, "encoder.sharing=none", "cycle"]),
-    (EncoderConfig, {"own_ends": 5, "sharing": "cycle", "groups": 3},
-     ["encoder.own_ends 5", "encoder.groups 3", 13, "encoder.layers", 12]),
+    (
+        EncoderConfig,
+        {"own_ends": 1, "sharing": "none"},
+        ["encoder.own_ends", 1, "encoder.sharing=none", "cycle"],
+    ),
+    (
+        EncoderConfig,
+        {"own_ends": 5, "sharing": "cycle", "groups": 3},
+        ["encoder.own_ends 5", "encoder.groups 3", 13, "encoder.layers", 12],
+    ),
     (EncoderConfig, {"hidden_dropout": 1.0}, ["encoder.hidden_dropout", 1.0]),
     (EncoderConfig, {"attention_dropout": -0.1}, ["encoder.attention_dropout", -0.1]),
     (EncoderConfig, {"norm_eps": 0.0}, ["encoder.norm_eps", 0.0]),
@@ -58,16 +95,32 @@ REFUSALS: list[tuple[type, dict[str, Any], list[object]]] = [
     (SequenceConfig, {"short_probability": 1.1}, ["sequences.short_probability", 1.1]),
     *((MaskingConfig, {"rate": rate}, ["masking.rate", rate]) for rate in (0.0, 1.0)),
     *((MaskingConfig, {"final_rate": rate}, ["masking.final_rate", rate]) for rate in (-0.1, 1.0)),
-    (MaskingConfig, {"final_rate": 0.1, "copies": 3}, ["masking.final_rate", 0.1, "masking.copies=3"]),
+    (
+        MaskingConfig,
+        {"final_rate": 0.1, "copies": 3},
+        ["masking.final_rate", 0.1, "masking.copies=3"],
+    ),
     (MaskingConfig, {"max_span": 0}, ["masking.max_span", 0]),
     (MaskingConfig, {"copies": -1}, ["masking.copies", -1]),
     (MaskingConfig, {"geometric_p": 1.0}, ["masking.geometric_p", 1.0]),
-    (MaskingConfig, {"replace_mask": 0.95}, ["masking.replace_mask", 0.95, "masking.replace_random", 0.1]),
-    (MaskingConfig, {"replace_mask": 0.0, "replace_random": 0.0}, ["masking.replace_mask", "masking.replace_random"]),
-    *((OptimizerConfig, {name: 0.0}, [f"train.optimizer.{name}", 0.0])
-      for name in ("learning_rate", "muon_learning_rate", "eps")),
-    *((OptimizerConfig, {name: 1.0}, [f"train.optimizer.{name}", 1.0])
-      for name in ("beta1", "beta2", "muon_momentum", "muon_rows_beta")),
+    (
+        MaskingConfig,
+        {"replace_mask": 0.95},
+        ["masking.replace_mask", 0.95, "masking.replace_random", 0.1],
+    ),
+    (
+        MaskingConfig,
+        {"replace_mask": 0.0, "replace_random": 0.0},
+        ["masking.replace_mask", "masking.replace_random"],
+    ),
+    *(
+        (OptimizerConfig, {name: 0.0}, [f"train.optimizer.{name}", 0.0])
+        for name in ("learning_rate", "muon_learning_rate", "eps")
+    ),
+    *(
+        (OptimizerConfig, {name: 1.0}, [f"train.optimizer.{name}", 1.0])
+        for name in ("beta1", "beta2", "muon_momentum", "muon_rows_beta")
+    ),
     (EncoderConfig, {"first_norm": False}, ["encoder.first_norm", "encoder.norm=post"]),
     (EncoderConfig, {"window": 1, "global_every": 3}, ["encoder.window", 1, 2]),
     (EncoderConfig, {"window": -2, "global_every": 3}, ["encoder.window", -2]),
@@ -75,22 +128,50 @@ REFUSALS: list[tuple[type, dict[str, Any], list[object]]] = [
     (EncoderConfig, {"global_every": 3}, ["encoder.global_every", 3, "encoder.window"]),
     (EncoderConfig, {"window": 8, "global_every": -1}, ["encoder.global_every", -1]),
     (EncoderConfig, {"global_tokens": 1}, ["encoder.global_tokens", 1, "encoder.window"]),
-    (EncoderConfig, {"window": 8, "global_every": 0, "global_tokens": -1}, ["encoder.global_tokens", -1]),
+    (
+        EncoderConfig,
+        {"window": 8, "global_every": 0, "global_tokens": -1},
+        ["encoder.global_tokens", -1],
+    ),
     (EncoderConfig, {"global_every": 0}, ["encoder.global_every", 0, "encoder.window"]),
     (EncoderConfig, {"rotary_base": 5e5}, ["encoder.rotary_base", 5e5, "encoder.positions=rotary"]),
     (EncoderConfig, {"positions": "rotary", "rotary_base": 0.0}, ["encoder.rotary_base", 0.0]),
-    (EncoderConfig, {"positions": "rotary", "window_rotary_base": 5e5}, ["encoder.window_rotary_base", 5e5]),
+    (
+        EncoderConfig,
+        {"positions": "rotary", "window_rotary_base": 5e5},
+        ["encoder.window_rotary_base", 5e5],
+    ),
     *((TrainConfig, {"average": share}, ["train.average", share]) for share in (-0.1, 1.0)),
     (OptimizerConfig, {"weight_decay": -1.0}, ["train.optimizer.weight_decay", -1.0]),
-    *((OptimizerConfig, {"name": "lamb", name: True}, [f"train.optimizer.{name}", "train.optimizer.name", "lamb"])
-      for name in ("muon_rows", "muon_cautious_decay")),
+    *(
+        (
+            OptimizerConfig,
+            {"name": "lamb", name: True},
+            [f"train.optimizer.{name}", "train.optimizer.name", "lamb"],
+        )
+        for name in ("muon_rows", "muon_cautious_decay")
+    ),
     (ScheduleConfig, {"warmup": -1.0}, ["train.schedule.warmup", -1.0]),
     (ScheduleConfig, {"cooldown": 2.0}, ["train.schedule.cooldown", 2.0]),
     (ScheduleConfig, {"final": 2.0}, ["train.schedule.final", 2.0]),
-    *((loop, {name: value}, [f"train.{name}", value]) for loop in (LoopConfig, TrainConfig) for name, value in (
-        ("batch", "30m"), ("save_every", "10%"), ("evaluate_every", "5m"), ("micro_batch", -1), ("clip", -1.0),
-        ("keep_checkpoints", 0), ("seed", 2**63))),
-    (TrainConfig, {"budget": "soon"}, ["train.budget", "'soon'", "30m", "5000 steps", "300M tokens"]),
+    *(
+        (loop, {name: value}, [f"train.{name}", value])
+        for loop in (LoopConfig, TrainConfig)
+        for name, value in (
+            ("batch", "30m"),
+            ("save_every", "10%"),
+            ("evaluate_every", "5m"),
+            ("micro_batch", -1),
+            ("clip", -1.0),
+            ("keep_checkpoints", 0),
+            ("seed", 2**63),
+        )
+    ),
+    (
+        TrainConfig,
+        {"budget": "soon"},
+        ["train.budget", "'soon'", "30m", "5000 steps", "300M tokens"],
+    ),
     (TrainConfig, {"evaluate_sequences": 0}, ["train.evaluate_sequences", 0]),
     (TrainConfig, {"depth_schedule": ((0.5, 1), (0.2, 2))}, ["train.depth_schedule", "[0.5, 0.2]"]),
     (TrainConfig, {"depth_schedule": ((1.0, 1),)}, ["train.depth_schedule", "[1.0]"]),
@@ -100,28 +181,66 @@ REFUSALS: list[tuple[type, dict[str, Any], list[object]]] = [
     (Config, {"objectives": ("mln",)}, ["objectives", "'mln'", "'mlm'"]),
     (Config, {"objectives": ("sop", "nsp")}, ["objectives", "sop", "nsp"]),
     (Config, {"encoder": EncoderConfig(pooler=False)}, ["sop", "encoder.pooler=True"]),
-    *((Config, {"sequences": SequenceConfig(format=form), "objectives": (name,)}, [name, f"sequences.format={form}"])
-      for form, name in (("full-sentences", "sop"), ("doc-sentences", "nsp"))),
+    *(
+        (
+            Config,
+            {"sequences": SequenceConfig(format=form), "objectives": (name,)},
+            [name, f"sequences.format={form}"],
+        )
+        for form, name in (("full-sentences", "sop"), ("doc-sentences", "nsp"))
+    ),
     *((Config, {"objectives": names}, ["rtd", "mlm"]) for names in (("rtd",), ("rtd", "mlm"))),
     (Config, {"objectives": ("mlm", "rtd", "sbo")}, ["sbo", "rtd"]),
-    (Config, {"objectives": ("mlm", "rtd"), "rtd": ReplacedTokenConfig(generator_width=0.3)},
-     ["rtd.generator_width", 0.3, 230, 64, "1/12"]),
-    *((ReplacedTokenConfig, {"generator_width": width}, ["rtd.generator_width", width]) for width in (0.0, 1.1)),
+    (
+        Config,
+        {"objectives": ("mlm", "rtd"), "rtd": ReplacedTokenConfig(generator_width=0.3)},
+        ["rtd.generator_width", 0.3, 230, 64, "1/12"],
+    ),
+    *(
+        (ReplacedTokenConfig, {"generator_width": width}, ["rtd.generator_width", width])
+        for width in (0.0, 1.1)
+    ),
     (ReplacedTokenConfig, {"weight": 0.0}, ["rtd.weight", 0.0]),
     (SpanBoundaryConfig, {"positions": 0}, ["sbo.positions", 0]),
     (SpanBoundaryConfig, {"position_size": 0}, ["sbo.position_size", 0]),
-    (Config, {"sequences": SequenceConfig(length=513)}, ["sequences.length", 513, "encoder.max_positions", 512]),
-    (Config, {"encoder": EncoderConfig(sharing="none"), "train": TrainConfig(depth_schedule=((0.5, 2),))},
-     ["train.depth_schedule", "encoder.sharing=none", "sharing=all"]),
-    *((Config, {"train": TrainConfig(depth_schedule=depths)}, ["train.depth_schedule", shown, 1, 12])
-      for depths, shown in ((((0.5, 13),), "[13]"), (((0.2, 3), (0.5, 2)), "[3, 2]"))),
-    (Config, {"encoder": EncoderConfig(sharing="groups", groups=4), "train": TrainConfig(depth_schedule=((0.5, 3),))},
-     ["train.depth_schedule", "[3]", "encoder.groups", 4]),
-]  # fmt: skip
+    (
+        Config,
+        {"sequences": SequenceConfig(length=513)},
+        ["sequences.length", 513, "encoder.max_positions", 512],
+    ),
+    (
+        Config,
+        {
+            "encoder": EncoderConfig(sharing="none"),
+            "train": TrainConfig(depth_schedule=((0.5, 2),)),
+        },
+        ["train.depth_schedule", "encoder.sharing=none", "sharing=all"],
+    ),
+    *(
+        (
+            Config,
+            {"train": TrainConfig(depth_schedule=depths)},
+            ["train.depth_schedule", shown, 1, 12],
+        )
+        for depths, shown in ((((0.5, 13),), "[13]"), (((0.2, 3), (0.5, 2)), "[3, 2]"))
+    ),
+    (
+        Config,
+        {
+            "encoder": EncoderConfig(sharing="groups", groups=4),
+            "train": TrainConfig(depth_schedule=((0.5, 3),)),
+        },
+        ["train.depth_schedule", "[3]", "encoder.groups", 4],
+    ),
+]
 
 
-@pytest.mark.parametrize(("cls", "changes", "places"), REFUSALS, ids=lambda value: getattr(value, "__name__", None))
-def test_impossible_points_are_refused(cls: type, changes: dict[str, Any], places: list[object]) -> None:
+@pytest.mark.parametrize(
+    ("cls", "changes", "places"), REFUSALS, ids=lambda value: getattr(value, "__name__", None)
+)
+def test_impossible_points_are_refused(
+    cls: type, changes: dict[str, Any], places: list[object]
+) -> None:
     with refused(ConfigError, *places):
         cls(**({"name": "x", **changes} if cls is Config else changes))
 
@@ -147,7 +266,7 @@ def test_projection_exists_where_widths_differ_or_on_request() -> None:
     assert EncoderConfig(embedding_size=768, always_project=True).projects
 
 
-# ---- amounts ------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------ amounts
 
 EVERY = ("time", "steps", "tokens", "sequences", "share")
 
@@ -155,16 +274,33 @@ EVERY = ("time", "steps", "tokens", "sequences", "share")
 @pytest.mark.parametrize(
     ("text", "value", "unit"),
     [
-        ("90s", 90, "time"), ("30m", 1800, "time"), ("1.5h", 5400, "time"), ("2 h", 7200, "time"),
-        ("5min", 300, "time"), ("2 days", 172800, "time"), ("1d", 86400, "time"),
-        ("1h30m", 5400, "time"), ("1 h 30 min", 5400, "time"), ("90 min", 5400, "time"), ("90 minutes", 5400, "time"),
-        ("1d2h3m4s", 93784, "time"), ("1 hour", 3600, "time"),
-        ("5000 steps", 5000, "steps"), ("1 step", 1, "steps"), ("12k steps", 12000, "steps"),
-        ("300M tokens", 3e8, "tokens"), ("1.5B tokens", 1.5e9, "tokens"), ("2G tokens", 2e9, "tokens"),
-        ("256 sequences", 256, "sequences"), ("4k sequences", 4000, "sequences"), (" 8 sequences ", 8, "sequences"),
-        ("10%", 0.1, "share"), ("100%", 1.0, "share"), ("2.5 %", 0.025, "share"),
+        ("90s", 90, "time"),
+        ("30m", 1800, "time"),
+        ("1.5h", 5400, "time"),
+        ("2 h", 7200, "time"),
+        ("5min", 300, "time"),
+        ("2 days", 172800, "time"),
+        ("1d", 86400, "time"),
+        ("1h30m", 5400, "time"),
+        ("1 h 30 min", 5400, "time"),
+        ("90 min", 5400, "time"),
+        ("90 minutes", 5400, "time"),
+        ("1d2h3m4s", 93784, "time"),
+        ("1 hour", 3600, "time"),
+        ("5000 steps", 5000, "steps"),
+        ("1 step", 1, "steps"),
+        ("12k steps", 12000, "steps"),
+        ("300M tokens", 3e8, "tokens"),
+        ("1.5B tokens", 1.5e9, "tokens"),
+        ("2G tokens", 2e9, "tokens"),
+        ("256 sequences", 256, "sequences"),
+        ("4k sequences", 4000, "sequences"),
+        (" 8 sequences ", 8, "sequences"),
+        ("10%", 0.1, "share"),
+        ("100%", 1.0, "share"),
+        ("2.5 %", 0.025, "share"),
     ],
-)  # fmt: skip
+)
 def test_amounts(text: str, value: float, unit: str) -> None:
     found = parse_amount(text, "field", EVERY)  # type: ignore[arg-type]
     assert (found.unit, found.value) == (unit, pytest.approx(value))
@@ -172,9 +308,28 @@ def test_amounts(text: str, value: float, unit: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
-    ["", "m", "30", "30 minutesx", "-5 steps", "0 steps", "0m", "1.5 steps", "5 m steps", "101%", "10% steps",
-     "1e3 steps", "nan steps", "1h30", "30M", "h30m", "9" * 400 + "h", "5000steps steps", "12q tokens"],
-)  # fmt: skip
+    [
+        "",
+        "m",
+        "30",
+        "30 minutesx",
+        "-5 steps",
+        "0 steps",
+        "0m",
+        "1.5 steps",
+        "5 m steps",
+        "101%",
+        "10% steps",
+        "1e3 steps",
+        "nan steps",
+        "1h30",
+        "30M",
+        "h30m",
+        "9" * 400 + "h",
+        "5000steps steps",
+        "12q tokens",
+    ],
+)
 def test_what_is_no_amount(text: str) -> None:
     with refused(ConfigError, "field", f"'{text}'", "30m", "5000 steps"):
         parse_amount(text, "field", EVERY)  # type: ignore[arg-type]
@@ -188,14 +343,19 @@ def test_an_amount_of_another_unit_is_refused_with_the_right_ones() -> None:
 
 @pytest.mark.parametrize(
     ("batch", "micro", "sequences", "at_once"),
-    [("32 sequences", 0, 32, 32), ("32 sequences", 5, 32, 5), ("131072 tokens", 32, 256, 32), ("100 tokens", 9, 1, 1)],
+    [
+        ("32 sequences", 0, 32, 32),
+        ("32 sequences", 5, 32, 5),
+        ("131072 tokens", 32, 256, 32),
+        ("100 tokens", 9, 1, 1),
+    ],
 )
 def test_batches(batch: str, micro: int, sequences: int, at_once: int) -> None:
     config = Config(name="x", train=TrainConfig(batch=batch, micro_batch=micro))
     assert (config.batch_sequences, config.micro_sequences) == (sequences, at_once)
 
 
-# ---- to and from JSON ---------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------- to and from JSON
 
 
 @st.composite
@@ -227,7 +387,12 @@ def configs(draw: st.DrawFn) -> Config:
         prediction=draw(st.sampled_from(["embedding", "hidden"])),
         **draw(
             st.sampled_from(
-                [{}, {"norm": "pre"}, {"window": 6, "global_every": 2}, {"norm": "pre", "first_norm": False}]
+                [
+                    {},
+                    {"norm": "pre"},
+                    {"window": 6, "global_every": 2},
+                    {"norm": "pre", "first_norm": False},
+                ]
             )
         ),
         hidden_dropout=draw(share),
@@ -259,7 +424,9 @@ def test_json_and_back_is_the_same_point(config: Config) -> None:
 def test_json_is_plain_and_complete() -> None:
     data = json.loads(to_json(Config(name="x")))
     assert set(data) == {field.name for field in dataclasses.fields(Config)}
-    assert set(data["train"]["optimizer"]) == {field.name for field in dataclasses.fields(OptimizerConfig)}
+    assert set(data["train"]["optimizer"]) == {
+        field.name for field in dataclasses.fields(OptimizerConfig)
+    }
     assert data["objectives"] == ["mlm", "sop"]
 
 
@@ -267,7 +434,9 @@ def test_absent_fields_keep_the_base_or_the_default() -> None:
     data = {"name": "y", "encoder": {"layers": 3}}
     assert from_dict(Config, data) == Config(name="y", encoder=EncoderConfig(layers=3))
     base = Config(name="x", encoder=EncoderConfig(heads=6), train=TrainConfig(seed=5))
-    assert from_dict(Config, data, base=base) == replace(base, name="y", encoder=EncoderConfig(heads=6, layers=3))
+    assert from_dict(Config, data, base=base) == replace(
+        base, name="y", encoder=EncoderConfig(heads=6, layers=3)
+    )
 
 
 @pytest.mark.parametrize(
@@ -277,9 +446,15 @@ def test_absent_fields_keep_the_base_or_the_default() -> None:
         ({"name": "x", "encodr": {}}, ["'encodr'", "'encoder'"]),
         ({"name": "x", "encoder": {"layer": 3}}, ["'encoder.layer'", "'layers'"]),
         ({"name": "x", "train": {"optimizer": {"lr": 1}}}, ["'train.optimizer.lr'"]),
-        *(({"name": "x", "encoder": {"layers": value}}, ["encoder.layers", repr(value)]) for value in ("3", 3.0, True)),
+        *(
+            ({"name": "x", "encoder": {"layers": value}}, ["encoder.layers", repr(value)])
+            for value in ("3", 3.0, True)
+        ),
         ({"name": "x", "encoder": {"bias": 1}}, ["encoder.bias", 1]),
-        *(({"name": "x", "masking": {"rate": value}}, ["masking.rate", repr(value)]) for value in ("a", True)),
+        *(
+            ({"name": "x", "masking": {"rate": value}}, ["masking.rate", repr(value)])
+            for value in ("a", True)
+        ),
         ({"name": 3}, ["name", 3]),
         ({"name": "x", "encoder": {"norm": "prae"}}, ["encoder.norm", "'prae'", "'pre'"]),
         ({"name": "x", "encoder": {"norm": 1}}, ["encoder.norm", 1, "post, pre"]),
@@ -288,7 +463,10 @@ def test_absent_fields_keep_the_base_or_the_default() -> None:
         ({"name": "x", "encoder": 3}, ["encoder", 3]),
         ([], ["Config", "[]"]),
         ({"name": "x", "train": {"depth_schedule": [[0.5]]}}, ["train.depth_schedule[0]", 2, 1]),
-        ({"name": "x", "train": {"depth_schedule": [["a", 1]]}}, ["train.depth_schedule[0][0]", "'a'"]),
+        (
+            {"name": "x", "train": {"depth_schedule": [["a", 1]]}},
+            ["train.depth_schedule[0][0]", "'a'"],
+        ),
         ({"name": "x", "encoder": {"heads": 7}}, ["encoder.hidden_size", 768, "encoder.heads", 7]),
     ],
 )
@@ -304,7 +482,8 @@ def test_whole_numbers_pass_for_numbers() -> None:
 
 
 GENERATORS = [
-    # share, hidden, heads of the encoder -> hidden, heads, intermediate of the generator (ELECTRA table 6)
+    # share, hidden, heads of the encoder -> hidden, heads, intermediate of the generator (ELECTRA
+    # table 6)
     (1 / 4, 256, 4, 64, 1, 256),
     (1 / 3, 768, 12, 256, 4, 1024),
     (0.33333, 768, 12, 256, 4, 1024),
@@ -317,8 +496,12 @@ GENERATORS = [
 def test_a_generator_is_a_narrower_point(
     width: float, hidden: int, heads: int, small: int, few: int, inner: int
 ) -> None:
-    encoder = EncoderConfig(hidden_size=hidden, heads=heads, intermediate_size=4 * hidden, sharing="none")
+    encoder = EncoderConfig(
+        hidden_size=hidden, heads=heads, intermediate_size=4 * hidden, sharing="none"
+    )
     rtd = ReplacedTokenConfig(generator_width=width)
     generator = Config(name="x", encoder=encoder, objectives=("mlm", "rtd"), rtd=rtd).generator
-    assert generator == replace(encoder, hidden_size=small, heads=few, intermediate_size=inner, pooler=False)
+    assert generator == replace(
+        encoder, hidden_size=small, heads=few, intermediate_size=inner, pooler=False
+    )
     assert Config(name="x", encoder=encoder, objectives=("mlm",), rtd=rtd).generator is None

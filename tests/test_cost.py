@@ -33,9 +33,17 @@ from litebert.train.optim import Optimizers
 ROWS, LENGTH, MASKED = 4, 40, 24  # 24 of 160 tokens are 15 %
 
 MODERN: dict[str, Any] = {
-    "norm": "pre", "first_norm": False, "embedding_norm": "after", "feedforward": "gated", "positions": "rotary",
-    "bias": False, "prediction": "hidden", "segment_types": 0, "window": 6, "global_every": 3,
-}  # fmt: skip
+    "norm": "pre",
+    "first_norm": False,
+    "embedding_norm": "after",
+    "feedforward": "gated",
+    "positions": "rotary",
+    "bias": False,
+    "prediction": "hidden",
+    "segment_types": 0,
+    "window": 6,
+    "global_every": 3,
+}
 
 POINTS: list[dict[str, Any]] = [
     {},
@@ -44,7 +52,11 @@ POINTS: list[dict[str, Any]] = [
     {"norm": "pre", "feedforward": "gated", "positions": "rotary", "bias": False},
     {"layers": 1, "intermediate_size": 300},
     {"objectives": ("mlm", "rtd"), "rtd": ReplacedTokenConfig(generator_width=0.5)},
-    {"objectives": ("mlm", "rtd"), "rtd": ReplacedTokenConfig(generator_embeddings="tables"), "embedding_size": 64},
+    {
+        "objectives": ("mlm", "rtd"),
+        "rtd": ReplacedTokenConfig(generator_embeddings="tables"),
+        "embedding_size": 64,
+    },
     {"objectives": ("mlm", "sbo"), "sharing": "none"},
     {**MODERN, "sharing": "none"},
     {**MODERN, "sharing": "all", "own_ends": 1},
@@ -56,13 +68,24 @@ POINTS: list[dict[str, Any]] = [
     {**MODERN, "sharing": "all", "own_vectors": True},
     {**MODERN, "embedding_size": 64, "sharing": "none"},
     {**MODERN, "objectives": ("mlm", "rtd"), "rtd": ReplacedTokenConfig(generator_width=0.5)},
-    {**MODERN, "objectives": ("mlm", "rtd"), "rtd": ReplacedTokenConfig(generator_embeddings="tables")},
+    {
+        **MODERN,
+        "objectives": ("mlm", "rtd"),
+        "rtd": ReplacedTokenConfig(generator_embeddings="tables"),
+    },
 ]
 
 
 def point(**changes: Any) -> Config:
-    shape: dict[str, Any] = {"vocab_size": 500, "embedding_size": 32, "hidden_size": 64, "layers": 4, "heads": 4,
-                             "intermediate_size": 128, "max_positions": LENGTH}  # fmt: skip
+    shape: dict[str, Any] = {
+        "vocab_size": 500,
+        "embedding_size": 32,
+        "hidden_size": 64,
+        "layers": 4,
+        "heads": 4,
+        "intermediate_size": 128,
+        "max_positions": LENGTH,
+    }
     parts = {name: changes.pop(name) for name in ("objectives", "rtd") if name in changes}
     if "objectives" in parts:
         changes["pooler"] = False
@@ -77,11 +100,15 @@ def point(**changes: Any) -> Config:
 
 def batch(config: Config) -> Batch:
     ids = torch.randint(5, config.encoder.vocab_size, (ROWS, LENGTH))
-    inside = torch.arange(ROWS * LENGTH).view(ROWS, LENGTH)[:, 1:-1:2].flatten()  # spans of one, none at an edge
+    inside = (
+        torch.arange(ROWS * LENGTH).view(ROWS, LENGTH)[:, 1:-1:2].flatten()
+    )  # spans of one, none at an edge
     positions = inside[torch.randperm(len(inside))[:MASKED]].sort().values
     boundaries = torch.from_numpy(span_boundaries(np.ones((ROWS, LENGTH), bool), positions.numpy()))
     labels = torch.arange(ROWS) % 2
-    return Batch(ids, torch.zeros_like(ids), None, positions, ids.flatten()[positions], labels, boundaries)
+    return Batch(
+        ids, torch.zeros_like(ids), None, positions, ids.flatten()[positions], labels, boundaries
+    )
 
 
 @pytest.mark.parametrize("changes", POINTS, ids=str)
@@ -90,7 +117,9 @@ def test_forward_flops_are_those_that_run(changes: dict[str, Any]) -> None:
     model = Pretrainer(config)
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter, torch.no_grad():
         model(batch(config))
-    assert forward_flops(config) == pytest.approx(counter.get_total_flops() / (ROWS * LENGTH), rel=1e-6)
+    assert forward_flops(config) == pytest.approx(
+        counter.get_total_flops() / (ROWS * LENGTH), rel=1e-6
+    )
 
 
 def test_flops_of_the_published_base_model() -> None:
@@ -112,10 +141,17 @@ def test_weights_gradients_and_moments(changes: dict[str, Any], name: Any) -> No
     model = Pretrainer(config)
     planned = memory(config)
     weights = sum(parameter.nbytes for parameter in model.parameters())
-    assert planned.weights == planned.gradients == weights == 4 * sum(model_parameters(config).values())
+    assert (
+        planned.weights
+        == planned.gradients
+        == weights
+        == 4 * sum(model_parameters(config).values())
+    )
     state = Optimizers(model, config.train.optimizer).state()
     kept = sum(tensor.nbytes for tensor in state.values())
-    assert planned.optimizer == pytest.approx(kept, rel=0.03)  # Muon's share leaves out the blocks' norms and biases
+    assert planned.optimizer == pytest.approx(
+        kept, rel=0.03
+    )  # Muon's share leaves out the blocks' norms and biases
 
 
 @pytest.mark.parametrize("changes", POINTS, ids=str)
@@ -127,7 +163,9 @@ def test_activations_are_about_what_the_backward_pass_needs(changes: dict[str, A
 
     def keep(tensor: Tensor) -> Tensor:
         if tensor.untyped_storage().data_ptr() not in own:
-            kept[tensor.untyped_storage().data_ptr()] = tensor  # alive, so that no address is used twice
+            kept[tensor.untyped_storage().data_ptr()] = (
+                tensor  # alive, so that no address is used twice
+            )
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
@@ -139,7 +177,9 @@ def test_activations_are_about_what_the_backward_pass_needs(changes: dict[str, A
 
 def test_activations_grow_with_the_micro_batch_and_shrink_with_bfloat16() -> None:
     config = point()
-    assert memory(config, 8).activations == pytest.approx(2 * memory(config, 4).activations, rel=1e-6)
+    assert memory(config, 8).activations == pytest.approx(
+        2 * memory(config, 4).activations, rel=1e-6
+    )
     assert memory(config).activations == memory(config, ROWS).activations
     micro = replace(config, train=replace(config.train, micro_batch=2))
     assert memory(micro).activations == memory(config, 2).activations
@@ -153,13 +193,15 @@ def test_depth_costs_activations_and_no_weights_when_shared() -> None:
     assert deep.activations > 5 * shallow.activations
 
 
-# ---- of a run ------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------- of a run
 
 
 def test_the_operations_of_a_run_follow_its_schedules() -> None:
     config = recipe("albert-next-mini")
     depths, lengths = ((0.4, 2), (0.7, 5)), ((0.7, 64),)
-    train = replace(config.train, batch="8 sequences", depth_schedule=depths, length_schedule=lengths)
+    train = replace(
+        config.train, batch="8 sequences", depth_schedule=depths, length_schedule=lengths
+    )
     config = replace(config, train=train)
 
     def step(layers: int, length: int) -> float:
@@ -172,6 +214,8 @@ def test_the_operations_of_a_run_follow_its_schedules() -> None:
     assert first(40) == pytest.approx(40 * step(2, 64))
     assert first(60) == pytest.approx(40 * step(2, 64) + 20 * step(5, 64))
     assert first(100) - first(99) == pytest.approx(step(8, 128))
-    assert first(150) - first(100) == pytest.approx(50 * step(8, 128)), "an extension is at full depth and length"
+    assert first(150) - first(100) == pytest.approx(50 * step(8, 128)), (
+        "an extension is at full depth and length"
+    )
     taught = training_flops(config, 100, config.encoder)
     assert 4 / 3.3 < (taught(100) - taught(99)) / step(8, 128) < 4 / 3

@@ -1,4 +1,5 @@
-"""What only a GPU can show: nothing waits for it, its fast kernels are used, and it computes what a CPU computes.
+"""What only a GPU can show: nothing waits for it, its fast kernels are used, and it computes what a
+CPU computes.
 
 None of this has been run yet where these tests were written; benchmarks/gpu.sh runs them.
 """
@@ -42,11 +43,20 @@ def losses_of(folder: Path) -> list[float]:
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "lamb", "muon"])
-@pytest.mark.parametrize("objectives", [("mlm", "sop"), ("mlm", "rtd"), ("mlm", "sbo")], ids="+".join)
+@pytest.mark.parametrize(
+    "objectives", [("mlm", "sop"), ("mlm", "rtd"), ("mlm", "sbo")], ids="+".join
+)
 def test_a_step_never_waits(
-    optimizer: Any, objectives: tuple[str, ...], tiny_data: Path, tmp_path: Path, no_waiting: Callable[[], None]
+    optimizer: Any,
+    objectives: tuple[str, ...],
+    tiny_data: Path,
+    tmp_path: Path,
+    no_waiting: Callable[[], None],
 ) -> None:
-    point = config(objectives=objectives, train={"micro_batch": 3, "optimizer": OptimizerConfig(name=optimizer)})
+    point = config(
+        objectives=objectives,
+        train={"micro_batch": 3, "optimizer": OptimizerConfig(name=optimizer)},
+    )
     machine = choose("bfloat16", "cuda")
     trainable = TrainablePretrainer(point, build(point, machine), Shards.open(tiny_data), machine)
     loop: Loop[Batch] = Loop(trainable, point.train, 100, point.batch_sequences, machine, tmp_path)
@@ -72,7 +82,12 @@ def test_batches_lie_in_page_locked_memory(tiny_data: Path, tmp_path: Path) -> N
 
 @pytest.mark.parametrize("positions", ["learned", "rotary"])
 def test_full_sequences_are_attended_to_by_the_flash_kernel(positions: Any) -> None:
-    shape: dict[str, Any] = {"positions": positions, "hidden_size": 64, "heads": 1, "attention_dropout": 0.1}
+    shape: dict[str, Any] = {
+        "positions": positions,
+        "hidden_size": 64,
+        "heads": 1,
+        "attention_dropout": 0.1,
+    }
     point = config(encoder=shape, sequences=SequenceConfig(length=64))
     machine = choose("bfloat16", "cuda")
     model, batch = build(point, machine).train(), synthetic_batch(point, 4).to(GPU)
@@ -89,7 +104,9 @@ def test_a_gpu_learns_what_a_cpu_learns(optimizer: Any, tiny_data: Path, tmp_pat
     assert losses_of(tmp_path / "cuda") == pytest.approx(losses_of(tmp_path / "cpu"), rel=2e-3)
 
 
-def test_who_makes_the_batches_changes_nothing_there_either(tiny_data: Path, tmp_path: Path) -> None:
+def test_who_makes_the_batches_changes_nothing_there_either(
+    tiny_data: Path, tmp_path: Path
+) -> None:
     point = config()
     for count in (0, 2):
         own = replace(point, train=replace(point.train, batch_processes=count))
@@ -117,13 +134,24 @@ def test_a_killed_run_continues_where_it_was(tiny_data: Path, tmp_path: Path) ->
 @pytest.mark.filterwarnings("ignore")
 def test_compiled_blocks_learn_the_same(tiny_data: Path, tmp_path: Path) -> None:
     for compiled in (False, True):
-        pretrain(config(train={"compile": compiled}), tiny_data, tmp_path / str(compiled), device="cuda")
+        pretrain(
+            config(train={"compile": compiled}), tiny_data, tmp_path / str(compiled), device="cuda"
+        )
     assert losses_of(tmp_path / "True") == pytest.approx(losses_of(tmp_path / "False"), rel=1e-3)
 
 
-def test_a_plan_says_what_share_of_the_products_is_reached(run: Callable[..., tuple[int, str, str]]) -> None:
+def test_a_plan_says_what_share_of_the_products_is_reached(
+    run: Callable[..., tuple[int, str, str]],
+) -> None:
     status, out, _ = run(
-        "plan", "albert-base", "--measure", "--device", "cuda", "--train.batch", "32 sequences", "--json"
+        "plan",
+        "albert-base",
+        "--measure",
+        "--device",
+        "cuda",
+        "--train.batch",
+        "32 sequences",
+        "--json",
     )
     assert status == 0
     measured = json.loads(out)["measured"]

@@ -1,4 +1,5 @@
-"""Text in other languages goes through the same commands, from Markdown files to a trained model."""
+"""Text in other languages goes through the same commands, from Markdown files to a trained
+model."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ evaluate_sequences = 16
 
 
 @pytest.mark.parametrize(
-    ("language", "kind"), [("ko", "unigram"), ("ja", "unigram"), ("zh", "unigram"), ("ko", "bpe"), ("zh", "bpe")]
+    ("language", "kind"),
+    [("ko", "unigram"), ("ja", "unigram"), ("zh", "unigram"), ("ko", "bpe"), ("zh", "bpe")],
 )
 def test_the_same_commands(
     language: str, kind: str, shared_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
@@ -42,9 +44,43 @@ def test_the_same_commands(
     recipe.write_text(RECIPE)
     tokenizer, data, run = (str(tmp_path / name) for name in ("tokenizer", "data", "run"))
 
-    assert main(["tokenizer", "train", *files, "--kind", kind, "--vocab-size", "2500", "--out", tokenizer]) == 0
-    assert main(["prepare", *files, "--tokenizer", tokenizer, "--language", language, "--split", "file",
-                 "--heldout", "0.2", "--processes", "1", "--out", data]) == 0  # fmt: skip
+    assert (
+        main(
+            [
+                "tokenizer",
+                "train",
+                *files,
+                "--kind",
+                kind,
+                "--vocab-size",
+                "2500",
+                "--out",
+                tokenizer,
+            ]
+        )
+        == 0
+    )
+    assert (
+        main(
+            [
+                "prepare",
+                *files,
+                "--tokenizer",
+                tokenizer,
+                "--language",
+                language,
+                "--split",
+                "file",
+                "--heldout",
+                "0.2",
+                "--processes",
+                "1",
+                "--out",
+                data,
+            ]
+        )
+        == 0
+    )
     assert main(["pretrain", str(recipe), "--data", data, "--out", run]) == 0
     capsys.readouterr()
     assert main(["evaluate", run, "--data", data, "--sequences", "32", "--json"]) == 0
@@ -60,8 +96,12 @@ def test_the_same_commands(
 
 def _whole_words_are_never_clauses(shards: Shards) -> None:
     """A masked word of a script without spaces is a piece, so no run of masks covers a clause."""
-    masking = MaskingConfig(unit="word", span="single", replace_mask=1.0, replace_random=0.0, copies=1)
-    batches = Batches(shards.train, shards.tokenizer, SequenceConfig(length=64), masking, None, 16, 0)
+    masking = MaskingConfig(
+        unit="word", span="single", replace_mask=1.0, replace_random=0.0, copies=1
+    )
+    batches = Batches(
+        shards.train, shards.tokenizer, SequenceConfig(length=64), masking, None, 16, 0
+    )
     runs: list[int] = []
     for step in range(4):
         batch = batches(step)

@@ -10,7 +10,9 @@ import pytest
 
 from litebert import machine
 
-pytestmark = pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="only Linux has /proc/cpuinfo")
+pytestmark = pytest.mark.skipif(
+    not Path("/proc/cpuinfo").exists(), reason="only Linux has /proc/cpuinfo"
+)
 
 
 def test_a_fact_of_every_core_is_read_once() -> None:

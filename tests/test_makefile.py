@@ -20,7 +20,13 @@ def project(tmp_path: Path) -> Path:
         shutil.copy(ROOT / name, tmp_path)
     for name in ("src", "tests", "benchmarks", "docs", ".venv/bin", "quickstart", "five-systems"):
         (tmp_path / name).mkdir(parents=True)
-    for name in ("quickstart/model", "five-systems/model", ".venv/.created", ".venv/.runtime", ".venv/.dev"):
+    for name in (
+        "quickstart/model",
+        "five-systems/model",
+        ".venv/.created",
+        ".venv/.runtime",
+        ".venv/.dev",
+    ):
         (tmp_path / name).touch()
     return tmp_path
 

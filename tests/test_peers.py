@@ -1,7 +1,9 @@
-"""Exports open in optimum's and sentence-transformers' ONNX classes, and give the answers of transformers.
+"""Exports open in optimum's and sentence-transformers' ONNX classes, and give the answers of
+transformers.
 
-These libraries need another version of transformers than the other tests, so they live in an environment of their own,
-which is made from the package index; LITEBERT_PEERS names the Python of one that exists.
+These libraries need another version of transformers than the other tests, so they live in an
+environment of their own, which is made from the package index; LITEBERT_PEERS names the Python of
+one that exists.
 """
 
 from __future__ import annotations
@@ -25,8 +27,15 @@ from toys.environments import python_with
 from toys.folders import loaded, save_litebert
 from toys.points import config, randomise, shape
 
-VERSIONS = ("optimum-onnx[onnxruntime]==0.1.0", "optimum==2.1.0", "transformers==4.57.6", "torch==2.13.0",
-            "sentence-transformers==5.7.0", "onnxruntime==1.32.0", "onnx==1.23.2")  # fmt: skip
+VERSIONS = (
+    "optimum-onnx[onnxruntime]==0.1.0",
+    "optimum==2.1.0",
+    "transformers==4.57.6",
+    "torch==2.13.0",
+    "sentence-transformers==5.7.0",
+    "onnxruntime==1.32.0",
+    "onnx==1.23.2",
+)
 ALLOWED = 1e-4
 TEXTS = ["red and green", "a blue text that is somewhat longer than the others", "yes"]
 """Those of peers/open_exports.py."""
@@ -36,14 +45,24 @@ HEADS: dict[HeadName, tuple[bool, int, tuple[str, ...]]] = {
     "span": (False, 2, ()),
     "choice": (True, 1, ()),
 }
-MODERN = {"norm": "pre", "first_norm": False, "feedforward": "gated", "positions": "rotary", "bias": False,
-          "embedding_norm": "after", "prediction": "hidden", "segment_types": 0, "pooler": False, "norm_eps": 1e-6,
-          "activation": "gelu"}  # fmt: skip
+MODERN = {
+    "norm": "pre",
+    "first_norm": False,
+    "feedforward": "gated",
+    "positions": "rotary",
+    "bias": False,
+    "embedding_norm": "after",
+    "prediction": "hidden",
+    "segment_types": 0,
+    "pooler": False,
+    "norm_eps": 1e-6,
+    "activation": "gelu",
+}
 POINTS = {
     "albert": {},
     "bert": {"sharing": "none", "embedding_size": 16, "activation": "gelu"},
     "modernbert": MODERN,
-}  # fmt: skip
+}
 
 
 @pytest.fixture(scope="module")
@@ -54,7 +73,9 @@ def python(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("family", POINTS)
-def test_they_open_what_is_exported(family: str, python: str, tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_they_open_what_is_exported(
+    family: str, python: str, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     tokenizer, point = Tokenizer.load(tiny_tokenizer), {**POINTS[family], "vocab_size": 400}
     pretrained = Pretrainer(config(("mlm",), **point)).eval()
     models: dict[HeadName, Pretrainer | TaskModel] = {"mlm": pretrained, "backbone": pretrained}
@@ -68,17 +89,30 @@ def test_they_open_what_is_exported(family: str, python: str, tiny_tokenizer: Pa
         save_hf(opened, tmp_path / "hf" / head, head)
     pairs = TaskModel(shape(**{**point, "pooler": False}), False, 0).eval()
     randomise(pairs, scale=0.15)
-    vectors = {"task": "pairs", "kind": "backbone", "problem": "similarity", "length": 12,
-               "vectors": {"pooling": "mean", "normalized": True}}  # fmt: skip
+    vectors = {
+        "task": "pairs",
+        "kind": "backbone",
+        "problem": "similarity",
+        "length": 12,
+        "vectors": {"pooling": "mean", "normalized": True},
+    }
     save_litebert(pairs, tokenizer, tmp_path / "own", task=vectors)
     opened = load(tmp_path / "own")
     save_onnx(opened, tmp_path / "vectors" / "onnx")
     save_hf(opened, tmp_path / "vectors" / "hf")
     np.save(tmp_path / "vectors.npy", opened.encode(TEXTS))
     script = Path(__file__).with_name("peers") / "open_exports.py"
-    clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
-    done = subprocess.run([python, str(script), str(tmp_path)], env={**clean, "HF_HUB_OFFLINE": "1"},
-                          capture_output=True, text=True)  # fmt: skip
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("PYTHONPATH", "PYTHONHOME")
+    }
+    done = subprocess.run(
+        [python, str(script), str(tmp_path)],
+        env={**clean, "HF_HUB_OFFLINE": "1"},
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     gaps = json.loads(done.stdout.splitlines()[-1])
     assert gaps.keys() == {*models, "sentences", "vectors"}

@@ -18,12 +18,16 @@ def test_the_largest_albert_on_64_gpus_by_hand() -> None:
     assert not found.sharded
     assert found.sequences == 64
     layer = 2 * (4 * 4096**2 + 2 * 4096 * 16384) + 4 * 512 * 4096
-    assert found.compute_seconds == pytest.approx(3 * 12 * layer * 64 * 512 / 396e12, rel=0.01)  # heads aside
+    assert found.compute_seconds == pytest.approx(
+        3 * 12 * layer * 64 * 512 / 396e12, rel=0.01
+    )  # heads aside
     parameters = sum(cost.model_parameters(LARGE).values())
     assert found.communication_seconds == pytest.approx(2 * 63 / 64 * 4 * parameters / 50e9)
     assert found.days is not None
     assert found.days[0] == pytest.approx(125_000 * found.compute_seconds / 86400)
-    assert found.days[1] == pytest.approx(125_000 * (found.compute_seconds + found.communication_seconds) / 86400)
+    assert found.days[1] == pytest.approx(
+        125_000 * (found.compute_seconds + found.communication_seconds) / 86400
+    )
 
 
 def test_eight_times_the_gpus_take_an_eighth_of_the_time_to_compute() -> None:
@@ -44,7 +48,9 @@ def test_what_is_planned_fits_and_one_sequence_more_does_not(devices: int) -> No
     assert found is not None
     room = cluster.usable * cluster.memory
     assert found.memory_bytes <= room
-    each = cost.memory(replace(LARGE, train=replace(LARGE.train, precision="bfloat16")), 1).activations
+    each = cost.memory(
+        replace(LARGE, train=replace(LARGE.train, precision="bfloat16")), 1
+    ).activations
     assert found.micro_batch == found.sequences or found.memory_bytes + each > room
 
 

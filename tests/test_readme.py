@@ -1,8 +1,10 @@
-"""What the README shows works: its commands run in order, its verbs, options and files exist, its links lead somewhere.
+"""What the README shows works: its commands run in order, its verbs, options and files exist, its
+links lead somewhere.
 
-Every `sh` and `python` block of the README is run in one folder, in the page's order, as it is printed but for the
-sizes in `SIZES`. What installs is left out (`pip`, `make`). The folder holds what the page says it does: a corpus
-`my-text/`, and the tables `train.csv` and `test.csv`. Figures of the README are read from the pages that it cites.
+Every `sh` and `python` block of the README is run in one folder, in the page's order, as it is
+printed but for the sizes in `SIZES`. What installs is left out (`pip`, `make`). The folder holds
+what the page says it does: a corpus `my-text/`, and the tables `train.csv` and `test.csv`. Figures
+of the README are read from the pages that it cites.
 """
 
 from __future__ import annotations
@@ -44,7 +46,9 @@ MACHINE = re.compile(r"AMD EPYC|Intel Xeon|AVX-512|AVX2")
 
 
 def commands_of(text: str) -> list[tuple[str, list[str] | str]]:
-    """Each command of the page's blocks, as printed, and the words after `litebert`; a Python block is one command."""
+    """Each command of the page's blocks, as printed, and the words after `litebert`; a Python block
+    is one command.
+    """
     commands: list[tuple[str, list[str] | str]] = []
     for language, code in FENCED.findall(text):
         if language == "python":
@@ -79,7 +83,9 @@ class Block:
 
 
 def cited_blocks(page: str) -> list[Block]:
-    """The blocks of a page. A row without a link of its own cites what the text before its table does."""
+    """The blocks of a page. A row without a link of its own cites what the text before its table
+    does.
+    """
     blocks: list[Block] = []
     text = re.sub(r"^```.*?^```|^ {4}[^\n]*", "", page, flags=re.M | re.S)
     for part in re.split(r"\n\n+", text):
@@ -97,13 +103,18 @@ def anchors_of(page: str) -> list[tuple[str, int, int]]:
     """Each heading's anchor, as GitHub writes it, its level, and where it begins."""
     code = re.sub(r"^```.*?^```", lambda match: " " * len(match[0]), page, flags=re.M | re.S)
     return [
-        (re.sub(r"[^\w\- ]", "", heading[2].strip().lower()).replace(" ", "-"), len(heading[1]), heading.start())
+        (
+            re.sub(r"[^\w\- ]", "", heading[2].strip().lower()).replace(" ", "-"),
+            len(heading[1]),
+            heading.start(),
+        )
         for heading in re.finditer(r"^(#+) +(.+)$", code, re.M)
     ]
 
 
 def section_of(link: str) -> str:
-    """The text under the heading that a link of the README names, with what is below that heading."""
+    """The text under the heading that a link of the README names, with what is below that
+    heading."""
     name, _, anchor = link.partition("#")
     page = (ROOT / name).read_text(encoding="utf-8")
     headings = anchors_of(page)
@@ -131,8 +142,14 @@ def folder(tmp_path: Path, tiny_corpus: Path, monkeypatch: pytest.MonkeyPatch) -
     for name, part in (("train", rows[:40]), ("test", rows[40:])):
         (tmp_path / f"{name}.csv").write_text("\n".join(["text,team", *part, ""]), encoding="utf-8")
 
-    few = [(where, list(texts)) for i, (where, texts) in enumerate(python_docs._modules()) if i % 40 == 0]
-    monkeypatch.setattr(python_docs, "_modules", lambda: ((where, iter(texts)) for where, texts in few))
+    few = [
+        (where, list(texts))
+        for i, (where, texts) in enumerate(python_docs._modules())
+        if i % 40 == 0
+    ]
+    monkeypatch.setattr(
+        python_docs, "_modules", lambda: ((where, iter(texts)) for where, texts in few)
+    )
     settings = replace(packages.settings(), steps=2)
     monkeypatch.setattr(packages, "settings", lambda: settings)
     for name, size in (("CLASSES", 2), ("TRAIN", 8), ("DEV", 4)):
@@ -143,7 +160,9 @@ def folder(tmp_path: Path, tiny_corpus: Path, monkeypatch: pytest.MonkeyPatch) -
     return tmp_path
 
 
-def test_the_commands_run_as_printed(folder: Path, run: Callable[..., tuple[int, str, str]]) -> None:
+def test_the_commands_run_as_printed(
+    folder: Path, run: Callable[..., tuple[int, str, str]]
+) -> None:
     commands = commands_of(README.read_text(encoding="utf-8"))
     assert len(commands) > 10
     for printed, command in commands:
@@ -169,21 +188,34 @@ def test_a_sentence_of_the_readme_has_at_most_25_words() -> None:
         README.read_text(encoding="utf-8"),
         flags=re.M | re.S,
     )
-    blocks = [re.sub(r"\]\([^)]*\)|\*\*", "", block) for block in re.split(r"\n\n|^- ", prose, flags=re.M)]
-    sentences = [sentence for block in blocks for sentence in re.split(r"(?<=[.:;?])\s+", block.strip()) if sentence]
+    blocks = [
+        re.sub(r"\]\([^)]*\)|\*\*", "", block) for block in re.split(r"\n\n|^- ", prose, flags=re.M)
+    ]
+    sentences = [
+        sentence
+        for block in blocks
+        for sentence in re.split(r"(?<=[.:;?])\s+", block.strip())
+        if sentence
+    ]
     assert len(sentences) > 40
     assert [sentence for sentence in sentences if len(sentence.split()) > 25] == []
 
 
 def test_figures_of_the_readme_are_those_of_the_pages_that_it_cites() -> None:
-    """Every number, date and machine of a table is in a section that its row, or the text before it, links to."""
+    """Every number, date and machine of a table is in a section that its row, or the text before
+    it, links to.
+    """
     blocks = [block for block in cited_blocks(README.read_text(encoding="utf-8")) if block.numbers]
     assert sum(block.row for block in blocks) > 12
     wrong = {}
     for block in blocks:
         assert block.links or not block.row, f"this row cites no page: {block.text}"
         sections = [section_of(link) for link in block.links]
-        known = {item for section in sections for item in [*NUMBER.findall(section), *MACHINE.findall(section)]}
+        known = {
+            item
+            for section in sections
+            for item in [*NUMBER.findall(section), *MACHINE.findall(section)]
+        }
         if sections and (missing := block.numbers - known):
             wrong[block.text] = missing
     assert wrong == {}
@@ -199,19 +231,34 @@ def test_the_chart_shows_the_newest_table() -> None:
     )
     assert shown == drawn
     assert {f"{bar.rate:.1f}" for bar in bars} <= set(shown)
-    assert speed_chart.draw(speed_chart.read(page.replace("| 53.0 |", "| 54.0 |"))).count(">54.0<") == 1
+    assert (
+        speed_chart.draw(speed_chart.read(page.replace("| 53.0 |", "| 54.0 |"))).count(">54.0<")
+        == 1
+    )
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_options_that_are_shown_exist(page: Path) -> None:
     reference = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
     known = set(re.findall(r"`--([a-z0-9-]+)`", reference))
-    known |= {field.replace("_", "-") for field in re.findall(r"^\| `([a-z0-9_.]+)` \|", reference, re.M)}
-    known |= {"help", "version", "strict", "deps", "build-context"}  # of every program; of mypy, pip and docker
+    known |= {
+        field.replace("_", "-") for field in re.findall(r"^\| `([a-z0-9_.]+)` \|", reference, re.M)
+    }
+    known |= {
+        "help",
+        "version",
+        "strict",
+        "deps",
+        "build-context",
+    }  # of every program; of mypy, pip and docker
     known |= {"local-dir", "http2"}  # of hf and curl
-    known |= set(re.findall(r"--([a-z][a-z-]*[a-z])", get_args_parser().format_help()))  # of torchrun
+    known |= set(
+        re.findall(r"--([a-z][a-z-]*[a-z])", get_args_parser().format_help())
+    )  # of torchrun
     programs = [path.read_text(encoding="utf-8") for path in (ROOT / "benchmarks").rglob("*.py")]
-    known |= {option for text in programs for option in re.findall(r'add_argument\("--([a-z-]+)"', text)}
+    known |= {
+        option for text in programs for option in re.findall(r'add_argument\("--([a-z-]+)"', text)
+    }
     shown = re.findall(r"(?<![\w-])--([a-z][a-z0-9.-]*[a-z0-9])", page.read_text(encoding="utf-8"))
     assert {option if option in known else option.removeprefix("no-") for option in shown} <= known
 
@@ -223,17 +270,25 @@ def test_verbs_and_recipes_that_are_shown_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     code = re.findall(r"^```.*?^```|^ {4}[^\n]*|`[^`\n]+`", text, re.M | re.S)
     commands = [
-        found for part in code for found in re.findall(r"(?:^ *|[`/:] ?)litebert +([a-z]+)(?: +([^\s`]+))?", part, re.M)
+        found
+        for part in code
+        for found in re.findall(r"(?:^ *|[`/:] ?)litebert +([a-z]+)(?: +([^\s`]+))?", part, re.M)
     ]
     assert {verb for verb, _ in commands} <= set(VERBS)
-    named = {point for verb, point in commands if verb in ("plan", "pretrain") and point.islower() and point[0] != "-"}
+    named = {
+        point
+        for verb, point in commands
+        if verb in ("plan", "pretrain") and point.islower() and point[0] != "-"
+    }
     assert {point for point in named if "." not in point} <= set(RECIPES)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_links_and_named_tests_are_files(page: Path) -> None:
     links = re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8"))
-    missing = [link for link in links if not link.startswith("http") and not leads_somewhere(page, link)]
+    missing = [
+        link for link in links if not link.startswith("http") and not leads_somewhere(page, link)
+    ]
     tests = re.findall(r"\btests/[\w/]+\.py\b", page.read_text(encoding="utf-8"))
     assert not missing + [name for name in tests if not (ROOT / name).is_file()]
 
@@ -252,21 +307,27 @@ def test_python_in_the_pages_names_what_exists() -> None:
     import litebert
 
     for page in PAGES:
-        for names in re.findall(r"from litebert import ([\w, ]+)", page.read_text(encoding="utf-8")):
+        for names in re.findall(
+            r"from litebert import ([\w, ]+)", page.read_text(encoding="utf-8")
+        ):
             assert {name.strip() for name in names.split(",")} <= set(litebert.__all__), page.name
 
 
-# ---- the mechanism -------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------ the mechanism
 
 
 def test_commands_are_found_and_made_small() -> None:
     page = (
-        "```sh\npip install .\nmake test\nlitebert a --budget 30m  # a remark\n\n.venv/bin/litebert b 'c d'\n```\n"
+        "```sh\npip install .\nmake test\nlitebert a --budget 30m  # a "
+        "remark\n\n.venv/bin/litebert b 'c d'\n```\n"
         "    litebert not --this\n```python\nx = 1\n```\n```sh\npython -m litebert recipes\n```\n"
     )
     assert [command for _, command in commands_of(page)] == [
-        ["a", "--budget", "2 steps"], ["b", "c d"], "x = 1\n", ["recipes"],
-    ]  # fmt: skip
+        ["a", "--budget", "2 steps"],
+        ["b", "c d"],
+        "x = 1\n",
+        ["recipes"],
+    ]
 
 
 def test_another_program_is_not_passed_over() -> None:

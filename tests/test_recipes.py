@@ -43,10 +43,21 @@ SHAPES = {
 @pytest.mark.parametrize(("name", "shape"), SHAPES.items())
 def test_published_shapes(name: str, shape: tuple[int, ...]) -> None:
     encoder = recipe(name).encoder
-    assert (encoder.layers, encoder.hidden_size, encoder.heads, encoder.intermediate_size, encoder.embedding_size,
-            encoder.vocab_size) == shape  # fmt: skip
+    assert (
+        encoder.layers,
+        encoder.hidden_size,
+        encoder.heads,
+        encoder.intermediate_size,
+        encoder.embedding_size,
+        encoder.vocab_size,
+    ) == shape
     assert (encoder.max_positions, encoder.segment_types, encoder.norm_eps) == (512, 2, 1e-12)
-    assert (encoder.norm, encoder.feedforward, encoder.positions, encoder.bias) == ("post", "plain", "learned", True)
+    assert (encoder.norm, encoder.feedforward, encoder.positions, encoder.bias) == (
+        "post",
+        "plain",
+        "learned",
+        True,
+    )
     assert (encoder.init, encoder.init_std) == ("truncated_normal", 0.02)
 
 
@@ -55,19 +66,40 @@ def test_families(name: str) -> None:
     config = recipe(name)
     encoder, masking = config.encoder, config.masking
     if name.startswith("albert"):
-        assert (encoder.sharing, encoder.activation, encoder.hidden_dropout) == ("all", "gelu_tanh", 0.0)
-        assert (masking.unit, masking.span, masking.max_span, masking.copies) == ("word", "ngram", 3, 0)
+        assert (encoder.sharing, encoder.activation, encoder.hidden_dropout) == (
+            "all",
+            "gelu_tanh",
+            0.0,
+        )
+        assert (masking.unit, masking.span, masking.max_span, masking.copies) == (
+            "word",
+            "ngram",
+            3,
+            0,
+        )
         assert (config.objectives, config.batch_sequences) == (("mlm", "sop"), 4096)
-        assert (config.train.optimizer.name, config.train.optimizer.learning_rate) == ("lamb", 0.00176)
+        assert (config.train.optimizer.name, config.train.optimizer.learning_rate) == (
+            "lamb",
+            0.00176,
+        )
     else:
-        assert (encoder.sharing, encoder.activation, encoder.hidden_dropout) == ("none", "gelu", 0.1)
+        assert (encoder.sharing, encoder.activation, encoder.hidden_dropout) == (
+            "none",
+            "gelu",
+            0.1,
+        )
         assert (masking.unit, masking.span, masking.copies) == ("token", "single", 10)
         assert (config.objectives, config.batch_sequences) == (("mlm", "nsp"), 256)
-        assert (config.train.optimizer.name, config.train.optimizer.learning_rate) == ("adamw", 1e-4)
+        assert (config.train.optimizer.name, config.train.optimizer.learning_rate) == (
+            "adamw",
+            1e-4,
+        )
     assert (masking.rate, masking.replace_mask, masking.replace_random) == (0.15, 0.8, 0.1)
 
 
-@pytest.mark.parametrize(("size", "dropout"), [("base", 0.1), ("large", 0.1), ("xlarge", 0.1), ("xxlarge", 0.0)])
+@pytest.mark.parametrize(
+    ("size", "dropout"), [("base", 0.1), ("large", 0.1), ("xlarge", 0.1), ("xxlarge", 0.0)]
+)
 def test_version_one_is_version_two_with_dropout(size: str, dropout: float) -> None:
     one, two = recipe(f"albert-{size}-v1"), recipe(f"albert-{size}")
     encoder = replace(two.encoder, hidden_dropout=dropout, attention_dropout=dropout)
@@ -89,12 +121,14 @@ def test_published_counts_belong_to_recipes() -> None:
         assert float(printed.removesuffix("M")) == pytest.approx(exact, rel=0.06), (name, source)
 
 
-# ---- files --------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------- files
 
 
 def test_toml_starts_from_a_recipe(tmp_path: Path) -> None:
     file = tmp_path / "mine.toml"
-    file.write_text('base = "albert-base"\n[encoder]\nlayers = 6\n[train]\nbudget = "10 steps"\nclip = 2\n')
+    file.write_text(
+        'base = "albert-base"\n[encoder]\nlayers = 6\n[train]\nbudget = "10 steps"\nclip = 2\n'
+    )
     base = recipe("albert-base")
     assert recipe(str(file)) == replace(
         base,
@@ -136,10 +170,16 @@ def test_a_python_file_gives_functions(tmp_path: Path) -> None:
         ("a.json", b"[1]", ["a.json"]),
         ("a.json", b'{"encoder": {"layer": 1}}', ["a.json", "'encoder.layer'", "'layers'"]),
         ("a.toml", b'base = "albert-bass"', ["a.toml", "'albert-bass'", "'albert-base'"]),
-        ("a.toml", b"[encoder]\nheads = 7\n", ["a.toml", "encoder.hidden_size", 768, "encoder.heads", 7]),
+        (
+            "a.toml",
+            b"[encoder]\nheads = 7\n",
+            ["a.toml", "encoder.hidden_size", 768, "encoder.heads", 7],
+        ),
     ],
 )
-def test_broken_files_are_named(name: str, content: bytes, places: list[object], tmp_path: Path) -> None:
+def test_broken_files_are_named(
+    name: str, content: bytes, places: list[object], tmp_path: Path
+) -> None:
     (tmp_path / name).write_bytes(content)
     with refused(ConfigError, *places):
         recipe(str(tmp_path / name))
@@ -159,26 +199,37 @@ def test_absent_recipes(name: str, places: list[str]) -> None:
 
 
 def test_replace_moves_between_points() -> None:
-    changes: dict[str, Any] = {"encoder": replace(recipe("albert-base").encoder, hidden_size=384, heads=6)}
+    changes: dict[str, Any] = {
+        "encoder": replace(recipe("albert-base").encoder, hidden_size=384, heads=6)
+    }
     assert replace(recipe("albert-base"), **changes).encoder.hidden_size == 384
 
 
 @pytest.mark.parametrize(
     ("registry", "part", "asked"),
-    [(OBJECTIVES, Path, "loss"), (ENGINES, lambda loaded, device: None, "logits"), (SOURCES, "mine:read", "function")],
+    [
+        (OBJECTIVES, Path, "loss"),
+        (ENGINES, lambda loaded, device: None, "logits"),
+        (SOURCES, "mine:read", "function"),
+    ],
 )
-def test_what_is_no_part_of_a_kind_is_not_registered(registry: Registry, part: Any, asked: str) -> None:
+def test_what_is_no_part_of_a_kind_is_not_registered(
+    registry: Registry, part: Any, asked: str
+) -> None:
     with refused(ConfigError, repr(part), registry.kind, "'mine'", asked):
         registry.add("mine", part)
     assert "mine" not in registry
 
 
-def test_extensions_are_run_once_from_their_own_folder(tmp_path: Path, run: Callable[..., tuple[int, str, str]],
-                                                       monkeypatch: pytest.MonkeyPatch) -> None:  # fmt: skip
-    """A file may import its neighbours, and a recipe in it is read twice without registering twice."""
+def test_extensions_are_run_once_from_their_own_folder(
+    tmp_path: Path, run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A file may import its neighbours, and a recipe in it is read twice without registering
+    twice."""
     (tmp_path / "neighbour_of_mine.py").write_text("NAME = 'tales'\n")
     (tmp_path / "mine.py").write_text(
-        "from neighbour_of_mine import NAME\nfrom litebert import recipe\nfrom litebert.registry import SOURCES\n"
+        "from neighbour_of_mine import NAME\nfrom litebert import recipe\nfrom "
+        "litebert.registry import SOURCES\n"
         "SOURCES.add(NAME, lambda name, reading: iter([('Once upon a time.', 1)]))\n"
         "def tiny():\n    return recipe('albert-tiny')\n"
     )

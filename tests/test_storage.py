@@ -55,7 +55,9 @@ def interrupted(path: Path, write: Callable[[Path, str], None]) -> None:
 
 
 @pytest.mark.parametrize("write", [write_file, write_folder])
-def test_a_path_appears_whole_or_not_at_all(write: Callable[[Path, str], None], tmp_path: Path) -> None:
+def test_a_path_appears_whole_or_not_at_all(
+    write: Callable[[Path, str], None], tmp_path: Path
+) -> None:
     path = tmp_path / "path"
     with pytest.raises(RuntimeError):
         interrupted(path, write)
@@ -87,7 +89,16 @@ def test_a_json_object_comes_back(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "content",
     [
-        *(b"", b"{", b"[]", b"3", b"\xff", b'{"a":' * 100_000, b"9" * 5000, '{"a": 1}'.encode("utf-16")),
+        *(
+            b"",
+            b"{",
+            b"[]",
+            b"3",
+            b"\xff",
+            b'{"a":' * 100_000,
+            b"9" * 5000,
+            '{"a": 1}'.encode("utf-16"),
+        ),
         *(b'{"a": 1, "a": 1}', b'{"a": [{"b": 1, "c": 2, "b": 3}]}'),
         b'{"a": ' + b"[" * 900 + b"]" * 900 + b"}",
     ],
@@ -107,7 +118,13 @@ def test_a_json_file_may_begin_with_a_mark(tmp_path: Path) -> None:
 def test_brackets_count_where_they_open_something() -> None:
     deepest = "[" * DEEPEST + "]" * DEEPEST
     texts = "[" * 9 * DEEPEST
-    for text in (deepest, f'["{texts}"]', f'["\\"{texts}"]', f'{{"{texts}": "\\\\"}}', f"[{'[],' * 200}[]]"):
+    for text in (
+        deepest,
+        f'["{texts}"]',
+        f'["\\"{texts}"]',
+        f'{{"{texts}": "\\\\"}}',
+        f"[{'[],' * 200}[]]",
+    ):
         assert parse_json(text) == json.loads(text)
     for text in (f"[{deepest}]", f'{{"\\\\": [{deepest}]}}', f'["{texts}", {deepest}]'):
         with pytest.raises(ValueError, match=str(DEEPEST)):
@@ -120,7 +137,7 @@ def test_a_json_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
             read_json(path, RunError, "make another")
 
 
-# ---- the lock ------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------- the lock
 
 
 def _hold(folder: Path, held: Any) -> None:
@@ -144,7 +161,9 @@ def test_a_second_owner_is_refused_with_the_first_ones_process(tmp_path: Path) -
 
 
 @needs_fork
-def test_the_lock_dies_with_its_process_even_if_a_worker_lives(tmp_path: Path, processes: Any) -> None:
+def test_the_lock_dies_with_its_process_even_if_a_worker_lives(
+    tmp_path: Path, processes: Any
+) -> None:
     held = processes.Event()
     owner = processes.Process(target=_hold, args=(tmp_path, held))
     owner.start()
@@ -167,7 +186,9 @@ def test_the_lock_dies_with_its_process_even_if_a_worker_lives(tmp_path: Path, p
 
 
 @needs_fork
-def test_a_forked_child_that_leaves_the_block_does_not_drop_the_lock(tmp_path: Path, processes: Any) -> None:
+def test_a_forked_child_that_leaves_the_block_does_not_drop_the_lock(
+    tmp_path: Path, processes: Any
+) -> None:
     child = processes.Process(target=_leave_in_child, args=(tmp_path,))
     child.start()
     child.join()
@@ -185,7 +206,9 @@ def _leave_in_child(folder: Path) -> None:
         os._exit(0)
 
 
-def test_a_folder_that_cannot_be_locked_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_folder_that_cannot_be_locked_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     (tmp_path / "file").write_text("")
     with refused(RunError, tmp_path / "file"), locked(tmp_path / "file", RunError):
         pytest.fail("locked a file")
@@ -207,12 +230,14 @@ def test_whoever_may_read_a_folder_may_read_its_files(tmp_path: Path) -> None:
             with written_whole(tmp_path / str(number)) as aside:
                 aside.mkdir()
                 save_file({"a": np.zeros(2)}, aside / "weights.safetensors")
-            assert (tmp_path / str(number) / "weights.safetensors").stat().st_mode & 0o777 == 0o666 & ~umask
+            assert (
+                tmp_path / str(number) / "weights.safetensors"
+            ).stat().st_mode & 0o777 == 0o666 & ~umask
     finally:
         os.umask(before)
 
 
-# ---- what a person names as output ---------------------------------------------------------------------------------
+# -------------------------------------------------------------------- what a person names as output
 
 
 def test_a_replaced_file_keeps_its_mode_and_a_link_its_file(tmp_path: Path) -> None:
@@ -261,7 +286,9 @@ def _write_slowly(path: Path, begun: Any) -> None:
 
 
 @needs_fork
-def test_what_a_killed_writer_left_is_cleared_away_by_the_next(tmp_path: Path, processes: Any) -> None:
+def test_what_a_killed_writer_left_is_cleared_away_by_the_next(
+    tmp_path: Path, processes: Any
+) -> None:
     path, begun = tmp_path / "file", processes.Event()
     other = processes.Process(target=_write_slowly, args=(path, begun))
     other.start()
@@ -362,7 +389,9 @@ def test_a_folder_that_may_not_be_written_to_is_refused_at_once(
             check_output(place)
 
 
-def test_a_file_system_that_refuses_everything_names_the_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_that_refuses_everything_names_the_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "file"
 
     def refuse(name: Path, *rest: object, **more: object) -> None:

@@ -1,4 +1,6 @@
-"""What the page on trust says about where files are written: the places are those of the program, and all of them."""
+"""What the page on trust says about where files are written: the places are those of the program,
+and all of them.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,9 @@ def test_every_default_destination_is_on_the_page() -> None:
 def test_answering_writes_where_the_page_says(
     tiny_tokenizer: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Beside the named file only what the table lists: graphs in the model's folder, kernels in the cache."""
+    """Beside the named file only what the table lists: graphs in the model's folder, kernels in the
+    cache.
+    """
     home, work, text = tmp_path / "home", tmp_path / "work", tmp_path / "text"
     for folder in (home, work, text):
         folder.mkdir()

@@ -1,4 +1,6 @@
-"""The wheel holds the whole package, and works in an environment that has nothing but what it declares."""
+"""The wheel holds the whole package, and works in an environment that has nothing but what it
+declares.
+"""
 
 from __future__ import annotations
 
@@ -30,10 +32,21 @@ PIP = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet"]
 def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The wheel, built from a copy of the sources and without the network."""
     folder = tmp_path_factory.mktemp("wheel")
-    shutil.copytree(ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("*.egg-info", "__pycache__"))
+    shutil.copytree(
+        ROOT / "src", folder / "src", ignore=shutil.ignore_patterns("*.egg-info", "__pycache__")
+    )
     for name in ("pyproject.toml", "README.md", "LICENSE"):
         shutil.copy(ROOT / name, folder)
-    command = [*PIP, "wheel", str(folder), "--no-deps", "--no-index", "--no-build-isolation", "-w", str(folder / "out")]
+    command = [
+        *PIP,
+        "wheel",
+        str(folder),
+        "--no-deps",
+        "--no-index",
+        "--no-build-isolation",
+        "-w",
+        str(folder / "out"),
+    ]
     subprocess.run(command, check=True, capture_output=True)
     (built,) = (folder / "out").iterdir()
     return built
@@ -41,7 +54,9 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def linked(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An environment of the wheel and, linked from this one, what it requires and no more; its `bin`."""
+    """An environment of the wheel and, linked from this one, what it requires and no more; its
+    `bin`.
+    """
     place = tmp_path_factory.mktemp("linked") / "venv"
     venv.create(place, symlinks=True)
     scripts = place / ("Scripts" if os.name == "nt" else "bin")
@@ -49,7 +64,11 @@ def linked(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     subprocess.run([*PIP, *options, str(wheel)], check=True, capture_output=True)
     site = Path(sysconfig.get_path("purelib", vars={"base": str(place)}))
     for distribution in required("litebert"):
-        for top in {file.parts[0] for file in distribution.files or () if file.parts[0] not in ("..", "__pycache__")}:
+        for top in {
+            file.parts[0]
+            for file in distribution.files or ()
+            if file.parts[0] not in ("..", "__pycache__")
+        }:
             if not (site / top).exists():
                 (site / top).symlink_to(distribution.locate_file(top))  # type: ignore[arg-type]
     return scripts
@@ -60,18 +79,27 @@ def required(name: str, seen: set[str] | None = None) -> Iterator[metadata.Distr
     seen = set() if seen is None else seen
     for requirement in map(Requirement, metadata.requires(name) or ()):
         key = re.sub(r"[-_.]+", "-", requirement.name).lower()
-        if key not in seen and (requirement.marker is None or requirement.marker.evaluate({"extra": ""})):
+        if key not in seen and (
+            requirement.marker is None or requirement.marker.evaluate({"extra": ""})
+        ):
             seen.add(key)
             yield metadata.distribution(key)
             yield from required(key, seen)
 
 
-HELPS = "from litebert.cli import VERBS, main; assert not any([main([verb, '--help']) for verb in VERBS])"
+HELPS = (
+    "from litebert.cli import VERBS, main; assert not any([main([verb, '--help']) for verb in "
+    "VERBS])"
+)
 
 
 def output(*words: object) -> str:
     """What a command prints, in an environment without our paths."""
-    clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("PYTHONPATH", "PYTHONHOME")
+    }
     done = subprocess.run(list(map(str, words)), env=clean, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     return done.stdout
@@ -84,7 +112,9 @@ def test_it_holds_every_module_and_its_metadata(wheel: Path) -> None:
         facts = Parser().parsestr(archive.read(about).decode())
         entries = archive.read(about.replace("METADATA", "entry_points.txt")).decode()
     source = ROOT / "src"
-    modules = {str(path.relative_to(source).as_posix()) for path in (source / "litebert").rglob("*.py")}
+    modules = {
+        str(path.relative_to(source).as_posix()) for path in (source / "litebert").rglob("*.py")
+    }
     beside = {"litebert/py.typed", "litebert/model/kernels.c", "litebert/serve/playground.html"}
     assert modules | beside == {name for name in names if name.startswith("litebert/")}
     assert {name.partition("/")[0] for name in names} == {"litebert", about.partition("/")[0]}
@@ -112,9 +142,15 @@ def test_it_starts_with_what_it_requires_alone(linked: Path, tmp_path: Path) -> 
 @pytest.mark.slow
 @pytest.mark.parametrize("requirements", ["linked", "installed"])
 def test_from_text_to_predictions(
-    requirements: str, request: pytest.FixtureRequest, wheel: Path, tiny_corpus: Path, tmp_path: Path
+    requirements: str,
+    request: pytest.FixtureRequest,
+    wheel: Path,
+    tiny_corpus: Path,
+    tmp_path: Path,
 ) -> None:
-    """`installed` takes the requirements from the package index, in the versions of constraints.txt."""
+    """`installed` takes the requirements from the package index, in the versions of
+    constraints.txt.
+    """
     if requirements == "linked":
         scripts: Path = request.getfixturevalue("linked")
     else:
@@ -123,18 +159,37 @@ def test_from_text_to_predictions(
         options = ["install", "-c", str(ROOT / "constraints.txt"), str(wheel)]
         subprocess.run([*PIP, f"--python={scripts / 'python'}", *options], check=True)
     program, recipe = scripts / "litebert", tmp_path / "small.toml"
-    train = 'budget = "2 steps"\nbatch = "4 sequences"\ndepth_schedule = []\nevaluate_sequences = 8\n'
+    train = (
+        'budget = "2 steps"\nbatch = "4 sequences"\ndepth_schedule = []\nevaluate_sequences = 8\n'
+    )
     recipe.write_text(f'base = "albert-tiny"\n{RECIPE}\n[train]\n{train}')
-    tokenizer, data, run, model = (tmp_path / name for name in ("tokenizer", "data", "run", "model"))
-    table, dev = write_table(tmp_path / "train.csv", 32), write_table(tmp_path / "dev.csv", 8, seed=1)
+    tokenizer, data, run, model = (
+        tmp_path / name for name in ("tokenizer", "data", "run", "model")
+    )
+    table, dev = (
+        write_table(tmp_path / "train.csv", 32),
+        write_table(tmp_path / "dev.csv", 8, seed=1),
+    )
     output(program, "--help")
     output(program, "recipes")
     output(program, "doctor")
     output(program, "tokenizer", "train", tiny_corpus, "--vocab-size", 300, "--out", tokenizer)
-    output(program, "prepare", tiny_corpus, "--tokenizer", tokenizer, "--out", data, "--heldout", 0.1)
+    output(
+        program, "prepare", tiny_corpus, "--tokenizer", tokenizer, "--out", data, "--heldout", 0.1
+    )
     output(program, "pretrain", recipe, "--data", data, "--out", run)
     files = ("--data", table, "--dev", dev, "--text", "text", "--label", "label")
     output(program, "finetune", run, "--task", "table", *files, "--epochs", 1, "--out", model)
-    output(program, "predict", model, "--input", dev, "--text", "text", "--output", tmp_path / "out.csv")
+    output(
+        program,
+        "predict",
+        model,
+        "--input",
+        dev,
+        "--text",
+        "text",
+        "--output",
+        tmp_path / "out.csv",
+    )
     with open(tmp_path / "out.csv", encoding="utf-8", newline="") as file:
         assert len(list(csv.DictReader(file))) == 8

@@ -1,19 +1,24 @@
-"""Sentence vectors over HTTP: `litebert serve` beside other servers, on the same weights and the same cores.
+"""Sentence vectors over HTTP: `litebert serve` beside other servers, on the same weights and the
+same cores.
 
-    python benchmarks/serving [--peers PYTHON ...] [--shapes minilm albert] [--rounds 2] [--seconds 5] [--cores 2]
-                              [--data FILE] [--tokenizer FILE] [--systems NAME ...] [--quick] [--json FILE]
+    python benchmarks/serving [--peers PYTHON ...] [--shapes minilm albert] [--rounds 2] [--seconds
+    5] [--cores 2]
+                              [--data FILE] [--tokenizer FILE] [--systems NAME ...] [--quick]
+                              [--json FILE]
 
-Networks have random weights: a BERT of MiniLM's shape (6 layers, H 384) and albert-base. A request is one text. FILE
-is a TSV with a column `sentence`, such as SST-2's dev.tsv, or has one text on each line; without it, sentences of the
-built-in corpus are taken. --peers names interpreters with the libraries of the peers (sentence-transformers,
-transformers, fastembed and infinity-emb, with FastAPI and uvicorn); a peer that none of them has is skipped, with the
-reason. infinity-emb needs transformers before 5, and so mostly an environment of its own.
+Networks have random weights: a BERT of MiniLM's shape (6 layers, H 384) and albert-base. A request
+is one text. FILE is a TSV with a column `sentence`, such as SST-2's dev.tsv, or has one text on
+each line; without it, sentences of the built-in corpus are taken. --peers names interpreters with
+the libraries of the peers (sentence-transformers, transformers, fastembed and infinity-emb, with
+FastAPI and uvicorn); a peer that none of them has is skipped, with the reason. infinity-emb needs
+transformers before 5, and so mostly an environment of its own.
 
-The servers run one at a time, in turns, on the same cores as the client, which is a process of its own. N connections
-send a request each, and the next one when it is answered; N doubles until the 99th percentile of the time to an answer
-is over 100 ms. Prints medians of the rounds: most requests a second within 100 ms and their N, percentiles with one
-connection, the memory of all processes after the load, and the time from the command to the first answer. Ends with
-status 1 where a float32 vector differs from that of `litebert.load` by more than 1e-4, an int8 vector has a cosine
+The servers run one at a time, in turns, on the same cores as the client, which is a process of its
+own. N connections send a request each, and the next one when it is answered; N doubles until the
+99th percentile of the time to an answer is over 100 ms. Prints medians of the rounds: most requests
+a second within 100 ms and their N, percentiles with one connection, the memory of all processes
+after the load, and the time from the command to the first answer. Ends with status 1 where a
+float32 vector differs from that of `litebert.load` by more than 1e-4, an int8 vector has a cosine
 below 0.98 with it, or a request is lost.
 """
 
@@ -49,17 +54,25 @@ CLIENT = Path(__file__).with_name("client.py")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--peers", nargs="+", default=[], metavar="PYTHON")
     parser.add_argument("--shapes", nargs="+", choices=SHAPES, default=["minilm", "albert"])
-    parser.add_argument("--systems", nargs="+", help="those to run, by the beginnings of their names; by default all")
+    parser.add_argument(
+        "--systems",
+        nargs="+",
+        help="those to run, by the beginnings of their names; by default all",
+    )
     parser.add_argument("--rounds", type=int, default=2)
     parser.add_argument("--seconds", type=float, default=5.0, help="of each measurement")
     parser.add_argument("--most", type=int, default=64, help="connections, at most")
     parser.add_argument("--cores", type=int, default=2)
     parser.add_argument("--data", type=Path)
     parser.add_argument("--tokenizer", type=Path)
-    parser.add_argument("--quick", action="store_true", help="one round of seconds each: does everything run?")
+    parser.add_argument(
+        "--quick", action="store_true", help="one round of seconds each: does everything run?"
+    )
     parser.add_argument("--json", type=Path)
     given = parser.parse_args()
     if given.quick:
@@ -68,10 +81,17 @@ def main() -> int:
         os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.cores])
     texts = read(given.data)[0][:TEXTS]
     chosen, skipped = systems(given.peers)
-    chosen = [one for one in chosen if not given.systems or one.name.startswith(tuple(given.systems))]
+    chosen = [
+        one for one in chosen if not given.systems or one.name.startswith(tuple(given.systems))
+    ]
     for name, reason in skipped.items():
         print(f"{name} is skipped: {reason}")
-    report: dict[str, Any] = {"machine": machine(), "cores": given.cores, "seconds": given.seconds, "skipped": skipped}
+    report: dict[str, Any] = {
+        "machine": machine(),
+        "cores": given.cores,
+        "seconds": given.seconds,
+        "skipped": skipped,
+    }
     with tempfile.TemporaryDirectory() as folder:
         words = words_of(given.tokenizer)
         for shape in given.shapes:
@@ -82,51 +102,92 @@ def main() -> int:
             for turn in range(given.rounds):
                 for system in chosen:
                     rounds[system.name].append(one_round(system, weights, texts, expected, given))
-                    print(f"{shape}, round {turn + 1}, {system.name}: {_line(rounds[system.name][-1])}", flush=True)
+                    print(
+                        f"{shape}, round {turn + 1}, {system.name}: "
+                        f"{_line(rounds[system.name][-1])}",
+                        flush=True,
+                    )
             report[shape] = {name: {**summary(one), "rounds": one} for name, one in rounds.items()}
             print(table(shape, report[shape]), flush=True)
-    print(report["machine"], f"{given.cores} cores, {given.seconds:g} s a measurement, {given.rounds} rounds", sep=", ")
+    print(
+        report["machine"],
+        f"{given.cores} cores, {given.seconds:g} s a measurement, {given.rounds} rounds",
+        sep=", ",
+    )
     write_results(given.json, report)
     exact = {one.name: one.exact for one in chosen}
-    return int(any(wrong(one, exact[name]) for shape in given.shapes for name, one in report[shape].items()))
+    return int(
+        any(
+            wrong(one, exact[name]) for shape in given.shapes for name, one in report[shape].items()
+        )
+    )
 
 
 def one_round(
-    system: System, weights: Path, texts: Sequence[str], expected: NDArray[np.float32], given: argparse.Namespace
+    system: System,
+    weights: Path,
+    texts: Sequence[str],
+    expected: NDArray[np.float32],
+    given: argparse.Namespace,
 ) -> dict[str, Any]:
     """Start a server and load it more and more."""
     log = weights / "server.log"
     with running(system, weights, given.cores, texts[0], log) as server:
         levels, connections = list[dict[str, Any]](), 1
         while connections <= given.most and (not levels or levels[-1]["p99_ms"] <= MOST_MS):
-            levels.append(loaded(system, server, weights, texts, expected, connections, given.seconds))
+            levels.append(
+                loaded(system, server, weights, texts, expected, connections, given.seconds)
+            )
             connections *= 2
         return {"start_seconds": server.seconds, **server.memory(), "levels": levels}
 
 
 def loaded(
-    system: System, server: Running, folder: Path, texts: Sequence[str], expected: NDArray[np.float32],
-    connections: int, seconds: float,
-) -> dict[str, Any]:  # fmt: skip
+    system: System,
+    server: Running,
+    folder: Path,
+    texts: Sequence[str],
+    expected: NDArray[np.float32],
+    connections: int,
+    seconds: float,
+) -> dict[str, Any]:
     """What the client counted, and how far its answers are from what they should be."""
     bodies, answers = folder / "bodies.json", folder / "answers.json"
     bodies.write_text(json.dumps([system.body(text) for text in texts]))
-    command = [sys.executable, CLIENT, server.port, system.path, bodies, answers, connections, seconds]
+    command = [
+        sys.executable,
+        CLIENT,
+        server.port,
+        system.path,
+        bodies,
+        answers,
+        connections,
+        seconds,
+    ]
     done = subprocess.run(list(map(str, command)), check=True, stdout=subprocess.PIPE, text=True)
     found: dict[str, Any] = json.loads(done.stdout)
     answered = {int(number): answer for number, answer in json.loads(answers.read_text()).items()}
-    vectors = np.array([system.vector(json.loads(answer)) for answer in answered.values()], np.float32)
+    vectors = np.array(
+        [system.vector(json.loads(answer)) for answer in answered.values()], np.float32
+    )
     right = expected[list(answered)]
     return found | {
-        "apart": float(np.abs(vectors - right).max()), "cosine": float((vectors * right).sum(1).min()),
+        "apart": float(np.abs(vectors - right).max()),
+        "cosine": float((vectors * right).sum(1).min()),
         "checked": len(answered),
-    }  # fmt: skip
+    }
 
 
 def summary(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Medians; of the requests a second within the bound, and of where they were reached."""
-    best = [max((one for one in each["levels"] if one["p99_ms"] <= MOST_MS), default=None,
-                key=lambda one: one["requests_per_second"]) for each in rounds]  # fmt: skip
+    best = [
+        max(
+            (one for one in each["levels"] if one["p99_ms"] <= MOST_MS),
+            default=None,
+            key=lambda one: one["requests_per_second"],
+        )
+        for each in rounds
+    ]
     levels = [one for each in rounds for one in each["levels"]]
 
     def median(values: Sequence[float]) -> float:
@@ -141,10 +202,14 @@ def summary(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:
         "pss": median([each["pss"] for each in rounds if "pss" in each]),
         "rss": median([each["rss"] for each in rounds if "rss" in each]),
         "start_seconds": median([each["start_seconds"] for each in rounds]),
-        "client_processor": max((one["client_processor"] for one in best if one), default=float("nan")),
-        "apart": max(one["apart"] for one in levels), "cosine": min(one["cosine"] for one in levels),
-        "others": sum(one["others"] for one in levels), "lost": sum(one["lost"] for one in levels),
-    }  # fmt: skip
+        "client_processor": max(
+            (one["client_processor"] for one in best if one), default=float("nan")
+        ),
+        "apart": max(one["apart"] for one in levels),
+        "cosine": min(one["cosine"] for one in levels),
+        "others": sum(one["others"] for one in levels),
+        "lost": sum(one["lost"] for one in levels),
+    }
 
 
 def wrong(found: dict[str, Any], exact: bool) -> bool:
@@ -154,25 +219,51 @@ def wrong(found: dict[str, Any], exact: bool) -> bool:
 
 
 def _line(found: dict[str, Any]) -> str:
-    levels = (f"{one['connections']:g}: {one['requests_per_second']:.1f}/s {one['p99_ms']:.0f} ms"
-              for one in found["levels"])  # fmt: skip
+    levels = (
+        f"{one['connections']:g}: {one['requests_per_second']:.1f}/s {one['p99_ms']:.0f} ms"
+        for one in found["levels"]
+    )
     return ", ".join(levels)
 
 
 def table(shape: str, found: dict[str, dict[str, Any]]) -> str:
     """In Markdown, with the speed beside the best peer's of float32."""
-    peers = [one["requests_per_second"] for name, one in found.items() if not name.startswith("litebert")]
+    peers = [
+        one["requests_per_second"] for name, one in found.items() if not name.startswith("litebert")
+    ]
     best = max(peers, default=float("nan")) or float("nan")
-    head = ["", f"requests/s, p99 <= {MOST_MS:g} ms", "/ best peer", "connections", "one connection: p50", "p99",
-            "memory, PSS (RSS)", "start", "largest difference", "least cosine", "client, of a core"]  # fmt: skip
+    head = [
+        "",
+        f"requests/s, p99 <= {MOST_MS:g} ms",
+        "/ best peer",
+        "connections",
+        "one connection: p50",
+        "p99",
+        "memory, PSS (RSS)",
+        "start",
+        "largest difference",
+        "least cosine",
+        "client, of a core",
+    ]
     lines = [f"{shape}, {LENGTH} tokens at most", "", _row(head), _row(["---"] * len(head))]
     lines += [
-        _row([name, f"{one['requests_per_second']:.1f}", f"{one['requests_per_second'] / best:.2f}",
-              f"{one['connections']:g}", f"{one['p50_one_ms']:.1f} ms", f"{one['p99_one_ms']:.1f} ms",
-              f"{one['pss']:.0f} ({one['rss']:.0f}) MB", f"{one['start_seconds']:.1f} s", f"{one['apart']:.1g}",
-              f"{one['cosine']:.4f}", f"{one['client_processor']:.0%}"])
+        _row(
+            [
+                name,
+                f"{one['requests_per_second']:.1f}",
+                f"{one['requests_per_second'] / best:.2f}",
+                f"{one['connections']:g}",
+                f"{one['p50_one_ms']:.1f} ms",
+                f"{one['p99_one_ms']:.1f} ms",
+                f"{one['pss']:.0f} ({one['rss']:.0f}) MB",
+                f"{one['start_seconds']:.1f} s",
+                f"{one['apart']:.1g}",
+                f"{one['cosine']:.4f}",
+                f"{one['client_processor']:.0%}",
+            ]
+        )
         for name, one in found.items()
-    ]  # fmt: skip
+    ]
     return "\n".join(lines) + "\n"
 
 

@@ -2,8 +2,9 @@
 
     python client.py PORT PATH BODIES ANSWERS CONNECTIONS SECONDS
 
-BODIES is a JSON list of bodies; ANSWERS takes the last answer to each, to be checked later. Prints what it counted as
-JSON. It knows only as much HTTP as these servers speak, so that it leaves the processor to them.
+BODIES is a JSON list of bodies; ANSWERS takes the last answer to each, to be checked later. Prints
+what it counted as JSON. It knows only as much HTTP as these servers speak, so that it leaves the
+processor to them.
 """
 
 from __future__ import annotations
@@ -55,7 +56,9 @@ class Connection(asyncio.Protocol):
 class Load:
     """What all connections send and count."""
 
-    def __init__(self, port: int, path: str, bodies: list[object], connections: int, seconds: float) -> None:
+    def __init__(
+        self, port: int, path: str, bodies: list[object], connections: int, seconds: float
+    ) -> None:
         self.requests, self.answers = [_request(path, body) for body in bodies], dict[int, bytes]()
         self.times, self.others, self.lost = list[float](), 0, 0
         self._port, self._connections, self._seconds, self._sent = port, connections, seconds, 0
@@ -72,10 +75,14 @@ class Load:
         processor = time.process_time() - processor
         times = sorted(self.times) or [float("inf")]
         return {
-            "connections": self._connections, "requests_per_second": len(self.times) / self._seconds,
-            "p50_ms": 1000 * times[len(times) // 2], "p99_ms": 1000 * times[int(0.99 * (len(times) - 1) + 0.5)],
-            "others": self.others, "lost": self.lost, "client_processor": processor / (WARM + self._seconds),
-        }  # fmt: skip
+            "connections": self._connections,
+            "requests_per_second": len(self.times) / self._seconds,
+            "p50_ms": 1000 * times[len(times) // 2],
+            "p99_ms": 1000 * times[int(0.99 * (len(times) - 1) + 0.5)],
+            "others": self.others,
+            "lost": self.lost,
+            "client_processor": processor / (WARM + self._seconds),
+        }
 
     def next(self) -> int:
         """The number of the next body."""
@@ -104,13 +111,20 @@ class Load:
 
 def _request(path: str, body: object) -> bytes:
     data = json.dumps(body).encode()
-    head = f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: application/json\r\nContent-Length: {len(data)}"
+    head = (
+        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: "
+        f"application/json\r\nContent-Length: {len(data)}"
+    )
     return f"{head}\r\n\r\n".encode() + data
 
 
 if __name__ == "__main__":
     port, path, bodies, answers, connections, seconds = sys.argv[1:]
-    load = Load(int(port), path, json.loads(Path(bodies).read_text()), int(connections), float(seconds))
+    load = Load(
+        int(port), path, json.loads(Path(bodies).read_text()), int(connections), float(seconds)
+    )
     print(json.dumps(asyncio.run(load.run())))
-    kept = {number: answer.partition(b"\r\n\r\n")[2].decode() for number, answer in load.answers.items()}
+    kept = {
+        number: answer.partition(b"\r\n\r\n")[2].decode() for number, answer in load.answers.items()
+    }
     Path(answers).write_text(json.dumps(kept))

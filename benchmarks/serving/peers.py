@@ -2,8 +2,9 @@
 
     python peers.py KIND FOLDER PORT THREADS
 
-The routes are plain `def`, so FastAPI runs them in its threads. A queue that forms batches is not among what people
-write around these libraries, and is not added here; `infinity_emb`, which has one, is started by its own command.
+The routes are plain `def`, so FastAPI runs them in its threads. A queue that forms batches is not
+among what people write around these libraries, and is not added here; `infinity_emb`, which has
+one, is started by its own command.
 """
 
 from __future__ import annotations
@@ -58,7 +59,12 @@ def fastembed(folder: str, threads: int) -> Embed:
 
     width = json.loads((Path(folder) / "config.json").read_text())["hidden_size"]
     TextEmbedding.add_custom_model(
-        "own", PoolingType.MEAN, normalization=True, sources=ModelSource(url="none"), dim=width, model_file="model.onnx"
+        "own",
+        PoolingType.MEAN,
+        normalization=True,
+        sources=ModelSource(url="none"),
+        dim=width,
+        model_file="model.onnx",
     )
     model = TextEmbedding("own", threads=threads, specific_model_path=folder)
 
@@ -69,7 +75,11 @@ def fastembed(folder: str, threads: int) -> Embed:
     return embed
 
 
-KINDS = {"sentence-transformers": sentence_transformers, "transformers": transformers, "fastembed": fastembed}
+KINDS = {
+    "sentence-transformers": sentence_transformers,
+    "transformers": transformers,
+    "fastembed": fastembed,
+}
 
 
 class Body(BaseModel):

@@ -1,4 +1,6 @@
-"""The servers: how each is started on the same weights, what it is asked, and what its processes take."""
+"""The servers: how each is started on the same weights, what it is asked, and what its processes
+take.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,8 @@ INFINITY = "from infinity_emb.cli import cli; cli()"
 
 @dataclass(frozen=True)
 class System:
-    """A server: its command, made of the folder with the weights, a port and the number of threads."""
+    """A server: its command, made of the folder with the weights, a port and the number of
+    threads."""
 
     name: str
     command: Callable[[Path, int, int], list[object]]
@@ -52,14 +55,30 @@ def systems(pythons: Sequence[str]) -> tuple[list[System], dict[str, str]]:
     Args:
         pythons: interpreters of the peers. A peer runs with the first that has what it needs.
     """
-    found = [ours("torch", "litebert"), ours("onnx", "onnx"), ours("onnx int8", "int8", exact=False)]
+    found = [
+        ours("torch", "litebert"),
+        ours("onnx", "onnx"),
+        ours("onnx int8", "int8", exact=False),
+    ]
     skipped = {}
     peers: list[tuple[Callable[[str], System], str]] = [
-        (lambda python: behind_fastapi(python, "sentence-transformers", "hf"), "import sentence_transformers, uvicorn"),
-        (lambda python: behind_fastapi(python, "transformers", "hf"), "import torch, transformers, fastapi, uvicorn"),
-        (lambda python: behind_fastapi(python, "fastembed", "onnx"), "import fastembed, fastapi, uvicorn"),
+        (
+            lambda python: behind_fastapi(python, "sentence-transformers", "hf"),
+            "import sentence_transformers, uvicorn",
+        ),
+        (
+            lambda python: behind_fastapi(python, "transformers", "hf"),
+            "import torch, transformers, fastapi, uvicorn",
+        ),
+        (
+            lambda python: behind_fastapi(python, "fastembed", "onnx"),
+            "import fastembed, fastapi, uvicorn",
+        ),
         (lambda python: infinity(python, "torch", "hf"), NEEDS),
-        (lambda python: infinity(python, "optimum", "optimum"), f"{NEEDS}; import optimum.onnxruntime"),
+        (
+            lambda python: infinity(python, "optimum", "optimum"),
+            f"{NEEDS}; import optimum.onnxruntime",
+        ),
     ]
     for peer, needs in peers:
         missing = {python: _missing(python, needs) for python in pythons}
@@ -78,7 +97,9 @@ NEEDS = "import infinity_emb, transformers; transformers.PreTrainedTokenizerFast
 def _missing(python: str, needs: str) -> str:
     """Why an interpreter cannot run some statements; empty where it can."""
     try:
-        done = subprocess.run([python, "-c", needs], capture_output=True, text=True, check=False, env=_environment(1))
+        done = subprocess.run(
+            [python, "-c", needs], capture_output=True, text=True, check=False, env=_environment(1)
+        )
     except OSError as error:
         return str(error)
     return "" if done.returncode == 0 else done.stderr.strip().rpartition("\n")[2]
@@ -98,7 +119,14 @@ def behind_fastapi(python: str, kind: str, folder: str) -> System:
     """A library behind the routes of peers.py."""
     return System(
         f"{kind}, FastAPI",
-        lambda weights, port, threads: [python, HERE / "peers.py", kind, weights / folder, port, threads],
+        lambda weights, port, threads: [
+            python,
+            HERE / "peers.py",
+            kind,
+            weights / folder,
+            port,
+            threads,
+        ],
     )
 
 
@@ -118,21 +146,41 @@ def infinity(python: str, engine: str, folder: str) -> System:
             "--pooling-method",
             "mean",
         ]
-        return [python, "-c", INFINITY, "v2", *words, "--dtype", "float32", "--host", "127.0.0.1", "--port", port,
-                "--log-level", "error"]  # fmt: skip
+        return [
+            python,
+            "-c",
+            INFINITY,
+            "v2",
+            *words,
+            "--dtype",
+            "float32",
+            "--host",
+            "127.0.0.1",
+            "--port",
+            port,
+            "--log-level",
+            "error",
+        ]
 
     return System(
-        f"infinity-emb, {engine}", command, "/embeddings", lambda text: {"input": [text], "model": "own"},
+        f"infinity-emb, {engine}",
+        command,
+        "/embeddings",
+        lambda text: {"input": [text], "model": "own"},
         lambda answer: answer["data"][0]["embedding"],
-    )  # fmt: skip
+    )
 
 
 def _environment(threads: int) -> dict[str, str]:
     """Of a server: offline, and our source for litebert."""
     return {
-        **os.environ, "PYTHONPATH": str(Path(litebert.__file__).parents[1]), "OMP_NUM_THREADS": str(threads),
-        "HF_HUB_OFFLINE": "1", "DO_NOT_TRACK": "1", "TOKENIZERS_PARALLELISM": "false",
-    }  # fmt: skip
+        **os.environ,
+        "PYTHONPATH": str(Path(litebert.__file__).parents[1]),
+        "OMP_NUM_THREADS": str(threads),
+        "HF_HUB_OFFLINE": "1",
+        "DO_NOT_TRACK": "1",
+        "TOKENIZERS_PARALLELISM": "false",
+    }
 
 
 @dataclass
@@ -145,7 +193,9 @@ class Running:
     process: subprocess.Popen[bytes]
 
     def memory(self) -> dict[str, float]:
-        """MB that its processes hold: rss counts what they share in each, pss once. Empty where there is no /proc."""
+        """MB that its processes hold: rss counts what they share in each, pss once. Empty where
+        there is no /proc.
+        """
         found = {"rss": 0.0, "pss": 0.0}
         for pid in _family(self.process.pid):
             with suppress(OSError):
@@ -177,13 +227,18 @@ def running(system: System, weights: Path, threads: int, text: str, log: Path) -
     start = time.perf_counter()
     with open(log, "wb") as output:
         process = subprocess.Popen(
-            [str(word) for word in system.command(weights, port, threads)], stdout=output, stderr=output,
-            env=environment, start_new_session=True,
-        )  # fmt: skip
+            [str(word) for word in system.command(weights, port, threads)],
+            stdout=output,
+            stderr=output,
+            env=environment,
+            start_new_session=True,
+        )
     try:
         while not _answers(system, port, text):
             if process.poll() is not None or time.perf_counter() - start > STARTING:
-                raise RuntimeError(f"{system.name} does not answer; its log ends with\n{log.read_text()[-2000:]}")
+                raise RuntimeError(
+                    f"{system.name} does not answer; its log ends with\n{log.read_text()[-2000:]}"
+                )
             time.sleep(0.05)
         yield Running(port, time.perf_counter() - start, process)
     finally:

@@ -17,16 +17,32 @@ from litebert.text.sources import documents
 from litebert.tokenizer import Tokenizer, train_tokenizer
 
 BERT = EncoderConfig(
-    vocab_size=30522, embedding_size=384, hidden_size=384, layers=6, heads=12, intermediate_size=1536, sharing="none",
-    activation="gelu", pooler=False, init_std=0.05,
-)  # fmt: skip
+    vocab_size=30522,
+    embedding_size=384,
+    hidden_size=384,
+    layers=6,
+    heads=12,
+    intermediate_size=1536,
+    sharing="none",
+    activation="gelu",
+    pooler=False,
+    init_std=0.05,
+)
 SHAPES = {
     "minilm": BERT,
     "albert": EncoderConfig(vocab_size=30522, pooler=False, init_std=0.04),
-    "tiny": replace(BERT, embedding_size=32, hidden_size=32, layers=2, heads=2, intermediate_size=64, init_std=0.2),
+    "tiny": replace(
+        BERT,
+        embedding_size=32,
+        hidden_size=32,
+        layers=2,
+        heads=2,
+        intermediate_size=64,
+        init_std=0.2,
+    ),
 }
-"""MiniLM's (a BERT of 6 layers and H 384), albert-base's, and one for tests. Weights spread so widely that vectors
-differ."""
+"""MiniLM's (a BERT of 6 layers and H 384), albert-base's, and one for tests. Weights spread so
+widely that vectors differ."""
 LENGTH = 128
 
 
@@ -39,12 +55,23 @@ def words_of(path: Path | None) -> Tokenizer:
 
 
 def build(name: str, words: Tokenizer, folder: Path) -> None:
-    """Write `litebert`, a model of pairs of sentences; `hf`, the same for `transformers` and sentence-transformers;
-    `onnx` and `int8`, its exports; `optimum`, a copy of the first, for optimum writes into its folder."""
+    """Write `litebert`, a model of pairs of sentences; `hf`, the same for `transformers` and
+    sentence-transformers; `onnx` and `int8`, its exports; `optimum`, a copy of the first, for
+    optimum writes into its folder."""
     torch.manual_seed(0)
-    config = Config(name=name, encoder=SHAPES[name], sequences=SequenceConfig(length=LENGTH), objectives=("mlm",))
-    vectors = {"task": "pairs", "kind": "backbone", "problem": "similarity", "length": LENGTH,
-               "vectors": {"pooling": "mean", "normalized": True}}  # fmt: skip
+    config = Config(
+        name=name,
+        encoder=SHAPES[name],
+        sequences=SequenceConfig(length=LENGTH),
+        objectives=("mlm",),
+    )
+    vectors = {
+        "task": "pairs",
+        "kind": "backbone",
+        "problem": "similarity",
+        "length": LENGTH,
+        "vectors": {"pooling": "mean", "normalized": True},
+    }
     model = TaskModel(SHAPES[name], reads_cls=False, classes=0).eval()
     save_litebert(LoadedModel(model, config, words, Path(), task=vectors), folder / "litebert")
     litebert.convert(folder / "litebert", folder / "hf", to="hf")

@@ -1,14 +1,17 @@
 """The speedrun: who trains the best small encoder in 10, 30 and 60 minutes of wall clock?
 
-    python benchmarks/speedrun --text FILES_OR_FOLDERS --out runs/speedrun [--minutes 10 30 60] [--seeds 3]
-                               [--recipes albert-next-mini] [--baselines albert modernbert] [--shape mini]
-                               [--rates 5e-4 1e-3 2e-3] [--blimp FOLDER] [--glue FOLDER] [--language en]
+    python benchmarks/speedrun --text FILES_OR_FOLDERS --out runs/speedrun [--minutes 10 30 60]
+    [--seeds 3]
+                               [--recipes albert-next-mini] [--baselines albert modernbert] [--shape
+                               mini] [--rates 5e-4 1e-3 2e-3] [--blimp FOLDER] [--glue FOLDER]
+                               [--language en]
 
 The protocol: one text, one tokenizer of 8,192 pieces trained on it, 2 % of its documents held out,
-masks at 15 % for every score; the clock starts with the command. Ours is `litebert pretrain RECIPE --budget`; a
-baseline (baseline.py) takes the best of three learning rates, tried for a third of the time. One run at a time.
-The same command continues an interrupted campaign, and with --blimp or --glue adds scores that are missing. It writes
-a report with the curves, results.json, and a file a run.
+masks at 15 % for every score; the clock starts with the command. Ours is `litebert pretrain RECIPE
+--budget`; a baseline (baseline.py) takes the best of three learning rates, tried for a third of the
+time. One run at a time. The same command continues an interrupted campaign, and with --blimp or
+--glue adds scores that are missing. It writes a report with the curves, results.json, and a file a
+run.
 """
 
 from __future__ import annotations
@@ -40,16 +43,29 @@ from litebert.train import metrics
 
 RATES = (5e-4, 1e-3, 2e-3)
 START = 12.0
-"""Seconds that our command takes before and after its budget: imports, opening the data, measuring the speed."""
+"""Seconds that our command takes before and after its budget: imports, opening the data, measuring
+the speed.
+"""
 BLIMP = {"plain": "BLiMP", "within_word": "BLiMP, within words"}
 
 
 def ours(recipe: str, length: int, shards: Path, folder: Path, minutes: float, seed: int) -> Result:
     """A run of a recipe from the command to the end."""
-    words = ["pretrain", recipe, "--data", shards, "--out", folder / "run", "--budget", f"{60 * minutes - START:.0f}s"]
+    words = [
+        "pretrain",
+        recipe,
+        "--data",
+        shards,
+        "--out",
+        folder / "run",
+        "--budget",
+        f"{60 * minutes - START:.0f}s",
+    ]
     words += ["--train.seed", seed, "--train.evaluate-every", f"{100 / protocol.POINTS:g}%"]
     words += ["--train.evaluate-sequences", protocol.OUR_SEQUENCES]
-    shutil.rmtree(folder / "run", ignore_errors=True)  # a run that was interrupted is no run of so many minutes
+    shutil.rmtree(
+        folder / "run", ignore_errors=True
+    )  # a run that was interrupted is no run of so many minutes
     seconds = protocol.timed(protocol.litebert(*map(str, words)), folder / "log.txt")
     rows = metrics.read(folder / "run" / "metrics.jsonl")
     speed = metrics.read(folder / "run" / "speed.jsonl")
@@ -57,46 +73,101 @@ def ours(recipe: str, length: int, shards: Path, folder: Path, minutes: float, s
     tokens = max(row.get("tokens", 0) for row in rows)  # so far
     loss, accuracy = protocol.heldout_loss(folder / "run", shards, protocol.FINAL_SEQUENCES, length)
     settings = json.loads((folder / "run" / "recipe.json").read_text(encoding="utf-8"))
-    return Result(settings["name"], seed, minutes, seconds, tokens, parameters(folder / "run"), loss, accuracy, points,
-                  settings=settings)  # fmt: skip
+    return Result(
+        settings["name"],
+        seed,
+        minutes,
+        seconds,
+        tokens,
+        parameters(folder / "run"),
+        loss,
+        accuracy,
+        points,
+        settings=settings,
+    )
 
 
 def curve_of(
     rows: Sequence[Mapping[str, Any]], speed: Sequence[Mapping[str, Any]], seconds: float
 ) -> list[tuple[float, float]]:
-    """Minutes and held-out losses of a run of ours whose command took so many seconds; rows of speed stand at other
-    steps than those of losses."""
+    """Minutes and held-out losses of a run of ours whose command took so many seconds; rows of
+    speed stand at other steps than those of losses."""
     steps, passed = [0, *(row["step"] for row in speed)], [0.0, *(row["seconds"] for row in speed)]
     before = seconds - passed[-1]  # of the command, before the first step and after the last
     heldout = [row for row in rows if row["kind"] == "heldout"]
-    return [((before + float(np.interp(row["step"], steps, passed))) / 60, row["mlm_loss"]) for row in heldout]
+    return [
+        ((before + float(np.interp(row["step"], steps, passed))) / 60, row["mlm_loss"])
+        for row in heldout
+    ]
 
 
 def baseline(
-    kind: str, shape: str, shards: Path, folder: Path, minutes: float, seed: int, rate: float, curve: bool = True
+    kind: str,
+    shape: str,
+    shards: Path,
+    folder: Path,
+    minutes: float,
+    seed: int,
+    rate: float,
+    curve: bool = True,
 ) -> Result:
     """A run of a baseline: its speed is measured first, and then it has all the time.
 
     One without a curve, which only tries a rate, is scored on fewer sequences.
     """
-    script = [sys.executable, str(Path(__file__).parent / "baseline.py"), kind, "--data", str(shards)]
-    script += ["--minutes", str(minutes), "--seed", str(seed), "--rate", str(rate), "--points", str(protocol.POINTS)]
+    script = [
+        sys.executable,
+        str(Path(__file__).parent / "baseline.py"),
+        kind,
+        "--data",
+        str(shards),
+    ]
+    script += [
+        "--minutes",
+        str(minutes),
+        "--seed",
+        str(seed),
+        "--rate",
+        str(rate),
+        "--points",
+        str(protocol.POINTS),
+    ]
     script += ["--shape", shape]
     shutil.rmtree(folder / "run", ignore_errors=True)
     protocol.timed([*script, "--out", str(folder / "run")], folder / "measuring.txt")
     steps = json.loads((folder / "run" / "steps.json").read_text(encoding="utf-8"))["steps"]
-    words = [*script, "--out", str(folder / "run"), "--steps", str(steps), "--began", str(time.monotonic())]
+    words = [
+        *script,
+        "--out",
+        str(folder / "run"),
+        "--steps",
+        str(steps),
+        "--began",
+        str(time.monotonic()),
+    ]
     seconds = protocol.timed(words, folder / "log.txt")
     facts = json.loads((folder / "run" / "run.json").read_text(encoding="utf-8"))
     points, length = [], protocol.SHAPES[shape].length
     sequences = protocol.FINAL_SEQUENCES if curve else protocol.SEQUENCES
     for number, (_, passed) in enumerate(facts["times"] if curve else ()):
         point = folder / "run" / f"point-{number}"
-        points.append((passed / 60, protocol.heldout_loss(point, shards, protocol.SEQUENCES, length)[0]))
+        points.append(
+            (passed / 60, protocol.heldout_loss(point, shards, protocol.SEQUENCES, length)[0])
+        )
     loss, accuracy = protocol.heldout_loss(last_point(folder), shards, sequences, length)
     settings = {"learning_rate": rate, "steps": facts["steps"]}
-    return Result(kind, seed, minutes, seconds, facts["tokens"], facts["parameters"], loss, accuracy, points,
-                  settings=settings)  # fmt: skip
+    return Result(
+        kind,
+        seed,
+        minutes,
+        seconds,
+        facts["tokens"],
+        facts["parameters"],
+        loss,
+        accuracy,
+        points,
+        settings=settings,
+    )
 
 
 def last_point(folder: Path) -> Path:
@@ -112,7 +183,9 @@ def parameters(run: Path) -> int:
     return sum(one.numel() for one in read_folder(run).model.parameters())
 
 
-def best_rate(kind: str, shape: str, shards: Path, folder: Path, minutes: float, rates: Sequence[float]) -> float:
+def best_rate(
+    kind: str, shape: str, shards: Path, folder: Path, minutes: float, rates: Sequence[float]
+) -> float:
     """The best of some learning rates, each tried for a third of the time."""
     losses = {}
     for rate in rates:
@@ -135,7 +208,12 @@ def campaign(options: argparse.Namespace) -> list[Result]:
             for kind, system in [("ours", one) for one in options.recipes] + [
                 ("peer", one) for one in options.baselines
             ]:
-                folder = options.out / f"{minutes:g}m-{options.shape}" / f"{Path(system).stem}-{kind}" / f"seed-{seed}"
+                folder = (
+                    options.out
+                    / f"{minutes:g}m-{options.shape}"
+                    / f"{Path(system).stem}-{kind}"
+                    / f"seed-{seed}"
+                )
                 folder.mkdir(parents=True, exist_ok=True)
                 found = protocol.saved(folder / "result.json")
                 if found is None:
@@ -143,17 +221,25 @@ def campaign(options: argparse.Namespace) -> list[Result]:
                     if kind == "ours":
                         found = ours(system, length, shards, folder, minutes, seed)
                     else:
-                        rate = best_rate(system, options.shape, shards, folder.parent, minutes, options.rates)
+                        rate = best_rate(
+                            system, options.shape, shards, folder.parent, minutes, options.rates
+                        )
                         found = baseline(system, options.shape, shards, folder, minutes, seed, rate)
                     protocol.save(folder / "result.json", found)
                 model = folder / "run" if kind == "ours" else last_point(folder)
-                protocol.add_scores(found, model, options.blimp, options.glue, folder, options.task_seeds)
-                print(f"  loss {found.loss:.3f}, accuracy {found.accuracy:.1%}, {found.seconds:.0f} s", flush=True)
+                protocol.add_scores(
+                    found, model, options.blimp, options.glue, folder, options.task_seeds
+                )
+                print(
+                    f"  loss {found.loss:.3f}, accuracy {found.accuracy:.1%}, "
+                    f"{found.seconds:.0f} s",
+                    flush=True,
+                )
                 results.append(found)
     return results
 
 
-# ---- the report -----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------- the report
 
 
 def sections(results: Sequence[Result]) -> list[Section]:
@@ -164,13 +250,29 @@ def sections(results: Sequence[Result]) -> list[Section]:
         for one in results:
             if one.minutes == minutes:
                 groups.setdefault(one.system, []).append(one)
-        columns = ("system", "parameters", "tokens", "seconds", "loss", "accuracy", *BLIMP.values(), *protocol.TASKS)
-        rows = tuple(sorted((row(name, runs) for name, runs in groups.items()), key=lambda cells: float(cells[4])))
+        columns = (
+            "system",
+            "parameters",
+            "tokens",
+            "seconds",
+            "loss",
+            "accuracy",
+            *BLIMP.values(),
+            *protocol.TASKS,
+        )
+        rows = tuple(
+            sorted(
+                (row(name, runs) for name, runs in groups.items()),
+                key=lambda cells: float(cells[4]),
+            )
+        )
         most = max(len(runs) for runs in groups.values())
         note = f"Medians of {most} seeds." if most > 1 else "One seed."
         made.append(Table(f"{minutes:g} minutes", columns, rows, note))
         lines = tuple(curve(name, runs) for name, runs in groups.items())
-        made.append(Chart(f"Held-out loss in {minutes:g} minutes", lines, "minutes", "cross entropy, nats"))
+        made.append(
+            Chart(f"Held-out loss in {minutes:g} minutes", lines, "minutes", "cross entropy, nats")
+        )
     return made
 
 
@@ -182,12 +284,18 @@ def row(name: str, runs: Sequence[Result]) -> tuple[str, ...]:
         return format(statistics.median(found), form) if found else ""
 
     return (
-        name, cell(lambda one: one.parameters, ",.0f"), cell(lambda one: one.tokens, ",.0f"),
-        cell(lambda one: one.seconds, ".0f"), cell(lambda one: one.loss, ".3f"),
+        name,
+        cell(lambda one: one.parameters, ",.0f"),
+        cell(lambda one: one.tokens, ",.0f"),
+        cell(lambda one: one.seconds, ".0f"),
+        cell(lambda one: one.loss, ".3f"),
         cell(lambda one: one.accuracy, ".1%"),
-        *(cell(lambda one, form=form: one.blimp.get(form, {}).get("accuracy"), ".1%") for form in BLIMP),
+        *(
+            cell(lambda one, form=form: one.blimp.get(form, {}).get("accuracy"), ".1%")
+            for form in BLIMP
+        ),
         *(cell(lambda one, task=task: one.tasks.get(task), ".3f") for task in protocol.TASKS),
-    )  # fmt: skip
+    )
 
 
 def curve(name: str, runs: Sequence[Result]) -> Series:
@@ -198,24 +306,43 @@ def curve(name: str, runs: Sequence[Result]) -> Series:
 
 def main() -> int:
     """Run the campaign and write its report."""
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--text", nargs="+", default=["python-docs"])
     parser.add_argument("--language", default="en")
     parser.add_argument("--out", type=Path, default=Path("runs/speedrun"))
     parser.add_argument("--minutes", nargs="+", type=float, default=[10.0, 30.0, 60.0])
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--recipes", nargs="*", default=["albert-next-mini"])
-    parser.add_argument("--baselines", nargs="*", default=["albert", "modernbert"], choices=("albert", "modernbert"))
-    parser.add_argument("--shape", default="mini", choices=protocol.SHAPES, help="of the baselines, and of all scores")
-    parser.add_argument("--rates", nargs="+", type=float, default=RATES, help="learning rates of the baselines")
+    parser.add_argument(
+        "--baselines", nargs="*", default=["albert", "modernbert"], choices=("albert", "modernbert")
+    )
+    parser.add_argument(
+        "--shape",
+        default="mini",
+        choices=protocol.SHAPES,
+        help="of the baselines, and of all scores",
+    )
+    parser.add_argument(
+        "--rates", nargs="+", type=float, default=RATES, help="learning rates of the baselines"
+    )
     parser.add_argument("--blimp", type=Path, help="a folder of pairs of sentences")
     parser.add_argument("--glue", type=Path, help="the folder with SST-2/, CoLA/ and RTE/")
     parser.add_argument("--task-seeds", type=int, default=3)
     parser.add_argument("--json", type=Path, help="write the results to this file too")
     options = parser.parse_args()
     results, machine = campaign(options), devices.choose("auto").describe()
-    write(options.out / "report.html", "Speedrun", f"{', '.join(options.text)}, on {machine}.", sections(results))
-    write_json(options.out / "results.json", {"machine": machine, "results": [vars(one) for one in results]})
+    write(
+        options.out / "report.html",
+        "Speedrun",
+        f"{', '.join(options.text)}, on {machine}.",
+        sections(results),
+    )
+    write_json(
+        options.out / "results.json",
+        {"machine": machine, "results": [vars(one) for one in results]},
+    )
     write_results(options.json, {"results": [vars(one) for one in results]})
     print(f"wrote {options.out / 'report.html'} and {options.out / 'results.json'}")
     return 0

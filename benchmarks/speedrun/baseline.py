@@ -1,13 +1,15 @@
 """A baseline of the speedrun: what a person who knows `transformers` starts, in its Trainer.
 
-    python benchmarks/speedrun/baseline.py albert|modernbert --data SHARDS --out FOLDER --minutes 30 [--rate 1e-3]
+    python benchmarks/speedrun/baseline.py albert|modernbert --data SHARDS --out FOLDER --minutes 30
+    [--rate 1e-3]
                                            [--shape tiny|mini]
 
-The shape is that of albert-mini, 8 layers of H 256 (ALBERT: E 128) on rows of 128 tokens, or of albert-tiny, 6 layers
-of H 128 (E 64) on rows of 64. Scaled dot product attention, fused AdamW, bfloat16 where the machine computes it,
-warm-up and linear decay over just as many steps as the time allows, which is measured first and not counted. Batches
-come ready from the shards, so that no collator is waited for. At each point of the curve the weights are saved, to be
-scored when the run is over.
+The shape is that of albert-mini, 8 layers of H 256 (ALBERT: E 128) on rows of 128 tokens, or of
+albert-tiny, 6 layers of H 128 (E 64) on rows of 64. Scaled dot product attention, fused AdamW,
+bfloat16 where the machine computes it, warm-up and linear decay over just as many steps as the time
+allows, which is measured first and not counted. Batches come ready from the shards, so that no
+collator is waited for. At each point of the curve the weights are saved, to be scored when the run
+is over.
 """
 
 from __future__ import annotations
@@ -41,30 +43,44 @@ MEASURED = 8
 def network(kind: str, vocab_size: int, pad_id: int, size: Shape) -> Any:
     """The untrained model of `transformers`."""
     shape: dict[str, Any] = {
-        "vocab_size": vocab_size, "hidden_size": size.hidden, "num_hidden_layers": size.layers,
+        "vocab_size": vocab_size,
+        "hidden_size": size.hidden,
+        "num_hidden_layers": size.layers,
         "num_attention_heads": size.heads,
-        "pad_token_id": pad_id, "max_position_embeddings": 512,
-    }  # fmt: skip
+        "pad_token_id": pad_id,
+        "max_position_embeddings": 512,
+    }
     family: Any
     if kind == "albert":
         settings: Any = transformers.AlbertConfig(
-            **shape, embedding_size=size.embedding, intermediate_size=4 * size.hidden, classifier_dropout_prob=0.0
+            **shape,
+            embedding_size=size.embedding,
+            intermediate_size=4 * size.hidden,
+            classifier_dropout_prob=0.0,
         )
         family = transformers.AlbertForPreTraining
     else:
-        settings = transformers.ModernBertConfig(**shape, intermediate_size=2 * size.hidden, local_attention=128)
+        settings = transformers.ModernBertConfig(
+            **shape, intermediate_size=2 * size.hidden, local_attention=128
+        )
         family = transformers.ModernBertForMaskedLM
     return family._from_config(settings, attn_implementation="sdpa")
 
 
 def batches(kind: str, shards: Shards, seed: int, size: Shape) -> Iterator[dict[str, Any]]:
-    """Rows as each system's paper has them: ALBERT's pairs with n-gram masks, ModernBERT's full rows with 30 %."""
+    """Rows as each system's paper has them: ALBERT's pairs with n-gram masks, ModernBERT's full
+    rows with 30 %.
+    """
     pairs = kind == "albert"
     layout = SequenceConfig(
-        format="segment-pair" if pairs else "full-sentences", length=size.length, short_probability=0.0
+        format="segment-pair" if pairs else "full-sentences",
+        length=size.length,
+        short_probability=0.0,
     )
     masking = MaskingConfig() if pairs else MaskingConfig(rate=0.3, unit="token", span="single")
-    make = Batches(shards.train, shards.tokenizer, layout, masking, "sop" if pairs else None, size.batch, seed)
+    make = Batches(
+        shards.train, shards.tokenizer, layout, masking, "sop" if pairs else None, size.batch, seed
+    )
     step = 0
     while True:
         batch = make(step, slice(0, size.batch))
@@ -74,7 +90,10 @@ def batches(kind: str, shards: Shards, seed: int, size: Shape) -> Iterator[dict[
         if batch.attention_mask is not None:
             row["attention_mask"] = batch.attention_mask.long()
         if pairs:
-            row |= {"token_type_ids": batch.token_type_ids, "sentence_order_label": batch.sentence_labels}
+            row |= {
+                "token_type_ids": batch.token_type_ids,
+                "sentence_order_label": batch.sentence_labels,
+            }
         yield row
         step += 1
 
@@ -91,7 +110,9 @@ class Ready(Trainer):
 
 
 class Clock(TrainerCallback):
-    """Saves the weights at the points of the curve, which the clock does not count, and stops when the time is up."""
+    """Saves the weights at the points of the curve, which the clock does not count, and stops when
+    the time is up.
+    """
 
     def __init__(self, folder: Path, began: float, seconds: float, points: int) -> None:
         self.folder, self.began, self.seconds, self.points = folder, began, seconds, points
@@ -99,7 +120,10 @@ class Clock(TrainerCallback):
 
     def on_step_end(self, args: Any, state: Any, control: Any, **inputs: Any) -> None:
         passed = time.monotonic() - self.began
-        if passed >= self.seconds * (len(self.times) + 1) / self.points or state.global_step == state.max_steps:
+        if (
+            passed >= self.seconds * (len(self.times) + 1) / self.points
+            or state.global_step == state.max_steps
+        ):
             begun = time.monotonic()
             inputs["model"].save_pretrained(self.folder / f"point-{len(self.times)}")
             self.times.append((state.global_step, passed))
@@ -108,7 +132,9 @@ class Clock(TrainerCallback):
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("kind", choices=("albert", "modernbert"))
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
@@ -116,8 +142,12 @@ def main() -> None:
     parser.add_argument("--rate", type=float, default=1e-3)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--points", type=int, default=10)
-    parser.add_argument("--began", type=float, default=time.monotonic(), help="when the clock started")
-    parser.add_argument("--steps", type=int, help="as many as the time allows, where that was measured before")
+    parser.add_argument(
+        "--began", type=float, default=time.monotonic(), help="when the clock started"
+    )
+    parser.add_argument(
+        "--steps", type=int, help="as many as the time allows, where that was measured before"
+    )
     parser.add_argument("--shape", default="mini", choices=SHAPES)
     options = parser.parse_args()
     shards, machine, size = Shards.open(options.data), devices.choose("auto"), SHAPES[options.shape]
@@ -126,12 +156,24 @@ def main() -> None:
 
     def trainer(steps: int, **more: Any) -> Trainer:
         arguments = TrainingArguments(
-            output_dir=str(options.out / "trainer"), max_steps=steps, per_device_train_batch_size=size.batch,
-            learning_rate=options.rate, warmup_steps=max(1, round(0.05 * steps)), weight_decay=0.01,
-            optim="adamw_torch_fused", bf16=machine.autocast is not None, seed=options.seed, save_strategy="no",
-            logging_strategy="no", report_to=[], disable_tqdm=True, use_cpu=machine.device.type == "cpu",
-        )  # fmt: skip
-        return Ready(batches(options.kind, shards, options.seed, size), model=model, args=arguments, **more)
+            output_dir=str(options.out / "trainer"),
+            max_steps=steps,
+            per_device_train_batch_size=size.batch,
+            learning_rate=options.rate,
+            warmup_steps=max(1, round(0.05 * steps)),
+            weight_decay=0.01,
+            optim="adamw_torch_fused",
+            bf16=machine.autocast is not None,
+            seed=options.seed,
+            save_strategy="no",
+            logging_strategy="no",
+            report_to=[],
+            disable_tqdm=True,
+            use_cpu=machine.device.type == "cpu",
+        )
+        return Ready(
+            batches(options.kind, shards, options.seed, size), model=model, args=arguments, **more
+        )
 
     if options.steps is None:
         trainer(2).train()
@@ -145,10 +187,11 @@ def main() -> None:
     clock = Clock(options.out, options.began, 60 * options.minutes, options.points)
     trainer(options.steps, callbacks=[clock]).train()
     facts = {
-        "times": clock.times, "steps": clock.times[-1][0],
+        "times": clock.times,
+        "steps": clock.times[-1][0],
         "tokens": clock.times[-1][0] * size.batch * size.length,
         "parameters": sum(p.numel() for p in model.parameters()),
-    }  # fmt: skip
+    }
     for number in range(len(clock.times)):
         shards.tokenizer.save(options.out / f"point-{number}")
     (options.out / "run.json").write_text(json.dumps(facts), encoding="utf-8")

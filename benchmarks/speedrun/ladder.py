@@ -1,14 +1,17 @@
-"""The ladder: which single changes of a recipe help, at the same number of steps, and what a step of each costs.
+"""The ladder: which single changes of a recipe help, at the same number of steps, and what a step
+of each costs.
 
-    python benchmarks/speedrun/ladder.py --data SHARDS --out FOLDER [--base albert-tiny] [--steps 400] [--seeds 2]
-                                         [--only NAME ...] [--with "OPTIONS FOR ALL"] [--cost] [--rounds 5]
-                                         [--finetune "OPTIONS OF litebert finetune"]
+    python benchmarks/speedrun/ladder.py --data SHARDS --out FOLDER [--base albert-tiny] [--steps
+    400] [--seeds 2]
+                                         [--only NAME ...] [--with "OPTIONS FOR ALL"] [--cost]
+                                         [--rounds 5] [--finetune "OPTIONS OF litebert finetune"]
 
-Every change of `CHANGES` trains for the same steps, from the same seeds, over the same batches; so a busy machine
-changes no loss. `--cost` trains nothing: it times steps of all changes that have a result, in turn, on a quiet machine,
-and a run's time is estimated from them. The same command continues with what is missing, seed by seed. Each call
-writes ladder.json and ladder.md: losses at shares of the run, against the base, against steps and against that time.
-With `--finetune`, each new run learns a task too, and the table has the task's score.
+Every change of `CHANGES` trains for the same steps, from the same seeds, over the same batches; so
+a busy machine changes no loss. `--cost` trains nothing: it times steps of all changes that have a
+result, in turn, on a quiet machine, and a run's time is estimated from them. The same command
+continues with what is missing, seed by seed. Each call writes ladder.json and ladder.md: losses at
+shares of the run, against the base, against steps and against that time. With `--finetune`, each
+new run learns a task too, and the table has the task's score.
 """
 
 from __future__ import annotations
@@ -55,7 +58,8 @@ CHANGES = {
     "NorMuon at 0.01": "--train.optimizer.muon-rows --train.optimizer.muon-learning-rate 0.01",
     "NorMuon at 0.04": "--train.optimizer.muon-rows --train.optimizer.muon-learning-rate 0.04",
     "decay 0.1": "--train.optimizer.weight-decay 0.1",
-    "cautious decay 0.1": "--train.optimizer.muon-cautious-decay --train.optimizer.weight-decay 0.1",
+    "cautious decay 0.1": "--train.optimizer.muon-cautious-decay "
+    "--train.optimizer.weight-decay 0.1",
     "AdamW at 1.5e-3": "--train.optimizer.learning-rate 1.5e-3",
     "AdamW at 6e-3": "--train.optimizer.learning-rate 6e-3",
     "wide feed-forward, 4 H": "--encoder.intermediate-size 512",
@@ -91,21 +95,36 @@ POINTS = 4
 """Of a curve."""
 
 
-def trained(options: argparse.Namespace, change: str, folder: Path, seed: int) -> dict[str, Any] | None:
+def trained(
+    options: argparse.Namespace, change: str, folder: Path, seed: int
+) -> dict[str, Any] | None:
     """A run of a change, or None where it failed, as diverged runs do."""
-    words = ["pretrain", options.base, "--data", options.data, "--out", folder / "run", "--train.seed", seed]
+    words = [
+        "pretrain",
+        options.base,
+        "--data",
+        options.data,
+        "--out",
+        folder / "run",
+        "--train.seed",
+        seed,
+    ]
     words += ["--budget", f"{options.steps} steps", "--train.evaluate-every", f"{100 / POINTS:g}%"]
     words += [*shlex.split(options.common), *shlex.split(change)]
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     with open(folder / "log.txt", "wb") as log:
-        status = subprocess.run(protocol.litebert(*map(str, words)), stdout=log, stderr=subprocess.STDOUT).returncode
+        status = subprocess.run(
+            protocol.litebert(*map(str, words)), stdout=log, stderr=subprocess.STDOUT
+        ).returncode
     if status:
         print(f"  ended with status {status}; see {folder / 'log.txt'}", flush=True)
         (folder / "failed").touch()
         return None
     score = finetuned(options, folder, seed) if options.finetune else None
-    rows = [row for row in metrics.read(folder / "run" / "metrics.jsonl") if row["kind"] == "heldout"]
+    rows = [
+        row for row in metrics.read(folder / "run" / "metrics.jsonl") if row["kind"] == "heldout"
+    ]
     settings = json.loads((folder / "run" / "recipe.json").read_text(encoding="utf-8"))
     shutil.rmtree(folder / "run" / "checkpoints")
     return {
@@ -121,9 +140,19 @@ def trained(options: argparse.Namespace, change: str, folder: Path, seed: int) -
 
 def finetuned(options: argparse.Namespace, folder: Path, seed: int) -> float | None:
     """The score of a run's fine-tuning, the first that the task names; None where it failed."""
-    words = ["finetune", folder / "run", "--out", folder / "task", "--train.seed", seed, *shlex.split(options.finetune)]
+    words = [
+        "finetune",
+        folder / "run",
+        "--out",
+        folder / "task",
+        "--train.seed",
+        seed,
+        *shlex.split(options.finetune),
+    ]
     with open(folder / "log.txt", "ab") as log:
-        status = subprocess.run(protocol.litebert(*map(str, words)), stdout=log, stderr=subprocess.STDOUT).returncode
+        status = subprocess.run(
+            protocol.litebert(*map(str, words)), stdout=log, stderr=subprocess.STDOUT
+        ).returncode
     if status:
         print(f"  its fine-tuning ended with status {status}; see {folder / 'log.txt'}", flush=True)
         return None
@@ -137,7 +166,9 @@ def climb(options: argparse.Namespace) -> None:
     for seed in range(options.seeds):
         for name in options.only or CHANGES:
             folder = place(options.out, name) / f"seed-{seed}"
-            if (folder / "result.json").exists() or ((folder / "failed").exists() and not options.again):
+            if (folder / "result.json").exists() or (
+                (folder / "failed").exists() and not options.again
+            ):
                 continue
             print(f"{name}, seed {seed}", flush=True)
             if (found := trained(options, CHANGES[name], folder, seed)) is not None:
@@ -152,7 +183,9 @@ def place(out: Path, name: str) -> Path:
 
 
 def time_steps(out: Path, rounds: int, seconds: float) -> None:
-    """Seconds per step in each phase of each change that has a result, in turn; medians of the rounds."""
+    """Seconds per step in each phase of each change that has a result, in turn; medians of the
+    rounds.
+    """
     configs = {name: from_dict(Config, runs[0]["settings"]) for name, runs in results(out).items()}
     machine = devices.choose("auto")
     found: dict[str, list[list[float]]] = {name: [] for name in configs}
@@ -161,8 +194,10 @@ def time_steps(out: Path, rounds: int, seconds: float) -> None:
             rate = measure(config, machine, seconds)
             found[name].append([each for _, each in rate.step_seconds])
     shares = {name: [end for end, _, _ in config.phases()] for name, config in configs.items()}
-    costs = {name: list(zip(shares[name], map(statistics.median, zip(*times, strict=True)), strict=True))
-             for name, times in found.items()}  # fmt: skip
+    costs = {
+        name: list(zip(shares[name], map(statistics.median, zip(*times, strict=True)), strict=True))
+        for name, times in found.items()
+    }
     write_json(out / "cost.json", {"machine": machine.describe(), "step_seconds": costs})
 
 
@@ -178,14 +213,21 @@ def estimated(costs: Sequence[tuple[float, float]], share: float, steps: int) ->
 def results(out: Path) -> dict[str, list[dict[str, Any]]]:
     """What there is, by change."""
     files = {name: sorted(place(out, name).glob("*/result.json")) for name in CHANGES}
-    found = {name: [json.loads(file.read_text(encoding="utf-8")) for file in own] for name, own in files.items()}
+    found = {
+        name: [json.loads(file.read_text(encoding="utf-8")) for file in own]
+        for name, own in files.items()
+    }
     return {name: runs for name, runs in found.items() if runs}
 
 
 def write(out: Path) -> None:
     """The table, best first, as JSON and as markdown."""
     found = results(out)
-    timed = json.loads((out / "cost.json").read_text(encoding="utf-8")) if (out / "cost.json").exists() else {}
+    timed = (
+        json.loads((out / "cost.json").read_text(encoding="utf-8"))
+        if (out / "cost.json").exists()
+        else {}
+    )
     costs = timed.get("step_seconds", {})
     base = {run["seed"]: run for run in found.get(BASE, ())}
     rows = []
@@ -196,47 +238,86 @@ def write(out: Path) -> None:
             statistics.mean(losses)
             for losses in zip(*([loss for _, loss in run["curve"]] for run in runs), strict=True)
         ]
-        times = [estimated(costs[name], step / steps, steps) for step, _ in runs[0]["curve"]] if name in costs else None
-        rows.append({
-            "name": name, "change": runs[0]["change"], "seeds": [run["seed"] for run in runs],
-            "losses": [run["loss"] for run in runs], "accuracy": statistics.mean(run["accuracy"] for run in runs),
-            "against_base": statistics.mean(paired) if paired else None,
-            "scores": [run["score"] for run in runs if run.get("score") is not None],
-            "steps": [step for step, _ in runs[0]["curve"]], "curve": curve, "seconds": times,
-        })  # fmt: skip
+        times = (
+            [estimated(costs[name], step / steps, steps) for step, _ in runs[0]["curve"]]
+            if name in costs
+            else None
+        )
+        rows.append(
+            {
+                "name": name,
+                "change": runs[0]["change"],
+                "seeds": [run["seed"] for run in runs],
+                "losses": [run["loss"] for run in runs],
+                "accuracy": statistics.mean(run["accuracy"] for run in runs),
+                "against_base": statistics.mean(paired) if paired else None,
+                "scores": [run["score"] for run in runs if run.get("score") is not None],
+                "steps": [step for step, _ in runs[0]["curve"]],
+                "curve": curve,
+                "seconds": times,
+            }
+        )
     rows.sort(key=lambda row: statistics.mean(row["losses"]))
     write_json(out / "ladder.json", {"machine": timed.get("machine"), "rows": rows})
-    reference = next((row["seconds"][-1] for row in rows if row["name"] == BASE and row["seconds"]), None)
+    reference = next(
+        (row["seconds"][-1] for row in rows if row["name"] == BASE and row["seconds"]), None
+    )
     heads = [f"loss at {share / POINTS:.0%}" for share in range(1, POINTS + 1)]
-    lines = [["change", "options", *heads, "by seed", "against base", "accuracy", "task", "estimated time"]]
+    lines = [
+        [
+            "change",
+            "options",
+            *heads,
+            "by seed",
+            "against base",
+            "accuracy",
+            "task",
+            "estimated time",
+        ]
+    ]
     for row in rows:
         times = row["seconds"]
-        lines.append([
-            row["name"], f"`{row['change']}`" if row["change"] else "", *(f"{loss:.3f}" for loss in row["curve"]),
-            " ".join(f"{loss:.3f}" for loss in row["losses"]),
-            "" if row["against_base"] is None else f"{row['against_base']:+.3f}", f"{row['accuracy']:.1%}",
-            " ".join(f"{score:.3f}" for score in row["scores"]),
-            f"{times[-1]:.0f} s ({times[-1] / reference:.2f})" if times and reference else "",
-        ])  # fmt: skip
+        lines.append(
+            [
+                row["name"],
+                f"`{row['change']}`" if row["change"] else "",
+                *(f"{loss:.3f}" for loss in row["curve"]),
+                " ".join(f"{loss:.3f}" for loss in row["losses"]),
+                "" if row["against_base"] is None else f"{row['against_base']:+.3f}",
+                f"{row['accuracy']:.1%}",
+                " ".join(f"{score:.3f}" for score in row["scores"]),
+                f"{times[-1]:.0f} s ({times[-1] / reference:.2f})" if times and reference else "",
+            ]
+        )
     lines.insert(1, ["---"] * len(lines[0]))
     text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
     (out / "ladder.md").write_text(text + "\n", encoding="utf-8")
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     parser.add_argument("--data", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=Path("runs/ladder"))
     parser.add_argument("--base", default="albert-tiny")
     parser.add_argument("--steps", type=int, default=400)
     parser.add_argument("--seeds", type=int, default=2)
     parser.add_argument("--only", nargs="+", choices=tuple(CHANGES), metavar="NAME")
-    parser.add_argument("--with", dest="common", default="", help="options of all runs, in one string")
-    parser.add_argument("--finetune", default="", help="options of litebert finetune, in one string: a task to learn")
+    parser.add_argument(
+        "--with", dest="common", default="", help="options of all runs, in one string"
+    )
+    parser.add_argument(
+        "--finetune",
+        default="",
+        help="options of litebert finetune, in one string: a task to learn",
+    )
     parser.add_argument("--again", action="store_true", help="also what failed before")
     parser.add_argument("--cost", action="store_true", help="time the steps instead of training")
     parser.add_argument("--rounds", type=int, default=5)
-    parser.add_argument("--seconds", type=float, default=0.5, help="of each measurement, for each depth")
+    parser.add_argument(
+        "--seconds", type=float, default=0.5, help="of each measurement, for each depth"
+    )
     options = parser.parse_args()
     if options.cost:
         time_steps(options.out, options.rounds, options.seconds)

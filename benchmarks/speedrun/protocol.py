@@ -1,4 +1,5 @@
-"""What is the same for every run of the speedrun: the text, its tokenizer, the clock, and the scores.
+"""What is the same for every run of the speedrun: the text, its tokenizer, the clock, and the
+scores.
 
 Every result is a file, so that a campaign which was interrupted continues with what is missing.
 """
@@ -26,7 +27,8 @@ POINTS = 10
 SEQUENCES, FINAL_SEQUENCES = 512, 4096
 """Held-out sequences that a point of a baseline's curve, and every last score, are taken from."""
 OUR_SEQUENCES = 64
-"""The same of a point of our curve, which our clock counts: theirs are scored when the run is over."""
+"""The same of a point of our curve, which our clock counts: theirs are scored when the run is
+over."""
 TASKS = {"sst2": "accuracy", "cola": "matthews", "rte": "accuracy"}
 """Tasks of GLUE, and the score of each."""
 TASK_STEPS = 1000
@@ -74,7 +76,9 @@ def data(sources: Sequence[str], folder: Path, language: str) -> Path:
     """The shards of the text, with a tokenizer trained on it."""
     if not (folder / "tokenizer").exists():
         texts = (document.text for document in documents(sources))
-        train_tokenizer(texts, kind="unigram", vocab_size=VOCABULARY, shrink=True).write(folder / "tokenizer")
+        train_tokenizer(texts, kind="unigram", vocab_size=VOCABULARY, shrink=True).write(
+            folder / "tokenizer"
+        )
     shards = folder / "data"
     prepare(sources, shards, tokenizer=folder / "tokenizer", language=language, heldout=HELDOUT)
     return shards
@@ -88,7 +92,9 @@ def timed(words: Sequence[str | Path], log: Path) -> float:
     """
     began = time.monotonic()
     with open(log, "wb") as file:
-        status = subprocess.run([str(word) for word in words], stdout=file, stderr=subprocess.STDOUT).returncode
+        status = subprocess.run(
+            [str(word) for word in words], stdout=file, stderr=subprocess.STDOUT
+        ).returncode
     if status:
         raise SystemExit(f"{' '.join(map(str, words))}\nended with status {status}; see {log}")
     return time.monotonic() - began
@@ -101,7 +107,9 @@ def litebert(*words: str | Path) -> list[str]:
 
 def asked(*words: str | Path) -> Any:
     """What a command of litebert answers with --json."""
-    found = subprocess.run(litebert(*words, "--json", "--quiet"), stdout=subprocess.PIPE, check=True)
+    found = subprocess.run(
+        litebert(*words, "--json", "--quiet"), stdout=subprocess.PIPE, check=True
+    )
     return json.loads(found.stdout)
 
 
@@ -111,17 +119,32 @@ def heldout_loss(model: Path, shards: Path, sequences: int, length: int) -> tupl
     return scores["mlm_loss"], scores["mlm_accuracy"]
 
 
-def add_scores(result: Result, model: Path, blimp: Path | None, glue: Path | None, folder: Path, seeds: int) -> None:
-    """Grammar without labels, and tasks with them, where their files are given and the result lacks the score."""
+def add_scores(
+    result: Result, model: Path, blimp: Path | None, glue: Path | None, folder: Path, seeds: int
+) -> None:
+    """Grammar without labels, and tasks with them, where their files are given and the result lacks
+    the score.
+    """
     if blimp is not None and not result.blimp:
         found = asked("evaluate", model, "--blimp", blimp)["blimp"]["overall"]
         result.blimp = {form: found[form] for form in ("plain", "within_word")}
         save(folder / "result.json", result)
     for task, metric in TASKS.items():
         if glue is not None and task not in result.tasks:
-            words = ("--task", task, "--data", glue, "--out", folder / task, "--steps", str(TASK_STEPS))
+            words = (
+                "--task",
+                task,
+                "--data",
+                glue,
+                "--out",
+                folder / task,
+                "--steps",
+                str(TASK_STEPS),
+            )
             found = asked("finetune", model, *words, "--seeds", str(seeds))
-            result.tasks[task] = found["seeds"][metric]["median"] if seeds > 1 else found["scores"][metric]
+            result.tasks[task] = (
+                found["seeds"][metric]["median"] if seeds > 1 else found["scores"][metric]
+            )
             save(folder / "result.json", result)
 
 

@@ -1,6 +1,7 @@
 """litebert: small text encoders, trained on your own text.
 
-The verbs of the command line are functions here, with the same names; each is imported when first used.
+The verbs of the command line are functions here, with the same names; each is imported when first
+used.
 """
 
 from __future__ import annotations

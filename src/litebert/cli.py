@@ -1,4 +1,6 @@
-"""The command line: a table of verbs, each imported only when chosen. Errors are one sentence and exit status 2."""
+"""The command line: a table of verbs, each imported only when chosen. Errors are one sentence and
+exit status 2.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,15 @@ from litebert import launch
 from litebert.errors import GroupError, LitebertError, nearest
 
 VERBS = {
-    "quickstart": ("models", "go from raw text to a pretrained model with scores and a report, in minutes"),
+    "quickstart": (
+        "models",
+        "go from raw text to a pretrained model with scores and a report, in minutes",
+    ),
     "recipes": ("points", "list the recipes"),
-    "plan": ("points", "show parameters, FLOPs and memory of a recipe; with --measure, hours on this machine"),
+    "plan": (
+        "points",
+        "show parameters, FLOPs and memory of a recipe; with --measure, hours on this machine",
+    ),
     "tokenizer": ("tokenizer", "train or inspect a tokenizer, or change that of a model"),
     "prepare": ("text", "turn text into token shards"),
     "pretrain": ("models", "train a recipe; the same command again continues"),
@@ -36,19 +44,24 @@ VERBS = {
     "analyze": ("analyze", "show what each layer of a model does to held-out text"),
     "study": ("study", "run a paper's comparison on your text, with seeds and a report"),
     "convert": ("models", "convert a model to a Hugging Face or a litebert folder"),
-    "export": ("tasks", "write a model as ONNX, in float32 or 8 bits, for other software and fast engines"),
+    "export": (
+        "tasks",
+        "write a model as ONNX, in float32 or 8 bits, for other software and fast engines",
+    ),
     "doctor": ("doctor", "show what litebert runs on, for bug reports"),
     "completion": ("completion", "print a script that completes verbs and options in a shell"),
 }
 """Each verb: the file of `commands/` with the function of its name, and what it does."""
 
 OUT_OF_MEMORY = (
-    "memory ran out; use a smaller batch (for training, a smaller --train.micro-batch, which changes no result), "
+    "memory ran out; use a smaller batch (for training, a smaller --train.micro-batch, "
+    "which changes no result), "
     "shorter sequences or a smaller model"
 )
 
 NO_ROOM = (
-    "memory ran out while libraries were loaded; raise the limit of this process (ulimit -v, or that of its container) "
+    "memory ran out while libraries were loaded; raise the limit of this process (ulimit "
+    "-v, or that of its container) "
     "to 2 GB or more"
 )
 
@@ -64,7 +77,8 @@ def help_text() -> str:
     width = max(map(len, VERBS))
     verbs = "\n".join(f"  {name:<{width}}  {line}" for name, (_, line) in VERBS.items())
     return (
-        f"litebert: small text encoders, trained on your own text\n\n{verbs}\n\n{_speech_text(width)}\n"
+        "litebert: small text encoders, trained on your own "
+        f"text\n\n{verbs}\n\n{_speech_text(width)}\n"
         "litebert VERB --help shows its options.\n"
     )
 
@@ -80,15 +94,19 @@ class Terminated(KeyboardInterrupt):
 
 @contextmanager
 def _signals_raise() -> Iterator[None]:
-    """Turn SIGTERM into `Terminated`, so that what was begun is cleaned up, and keep SIGINT what it is.
+    """Turn SIGTERM into `Terminated`, so that what was begun is cleaned up, and keep SIGINT what it
+    is.
 
-    A library in C may make an error of its own of what a signal raises in the middle of it: that is undone. Within
-    the import system, an exception could be ignored or leave a lock taken: there the signal comes again a moment later.
+    A library in C may make an error of its own of what a signal raises in the middle of it: that is
+    undone. Within the import system, an exception could be ignored or leave a lock taken: there the
+    signal comes again a moment later.
     """
     received: list[type[KeyboardInterrupt]] = []
 
     def handler(number: int, frame: FrameType | None) -> None:
-        importing = frame is not None and frame.f_code.co_filename == "<frozen importlib._bootstrap>"
+        importing = (
+            frame is not None and frame.f_code.co_filename == "<frozen importlib._bootstrap>"
+        )
         if importing and hasattr(signal, "pthread_kill"):
             Timer(0.01, signal.pthread_kill, (main_thread().ident, number)).start()
             return
@@ -127,13 +145,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if all(speech.values()) and words[0] in VERBS:
         return _refuse(words[0], "--quiet and --verbose contradict each other; give one of them")
     if launch.processes() > 1:
-        os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")  # every process would print torch's remarks on DDP
+        os.environ.setdefault(
+            "TORCH_CPP_LOG_LEVEL", "ERROR"
+        )  # every process would print torch's remarks on DDP
         if not launch.main_process():  # of many processes, the first speaks
             sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - open until the process ends
         if words[0] in VERBS and words[0] not in launch.GROUPED:
             return _refuse(words[0], "this verb runs in one process; start it without torchrun")
-    # Worker threads that wait must sleep after some microseconds, not spin: beside any other busy program, spinning
-    # makes a step five times as long (docs/decisions.md). Read by OpenMP when torch is loaded.
+    # Worker threads that wait must sleep after some microseconds, not spin: beside any other busy
+    # program, spinning makes a step five times as long (docs/decisions.md). Read by OpenMP when
+    # torch is loaded.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")
     try:
@@ -158,7 +179,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stopped = _drop_output()
         if isinstance(error, BrokenPipeError) and (stopped or error.filename is not None):
             return 0  # the reader of our output has gone, as in `litebert recipes | head -1`
-        place = error.filename if error.filename is not None else "standard output" if stopped else None
+        place = (
+            error.filename if error.filename is not None else "standard output" if stopped else None
+        )
         return _refuse(words[0], _fault_of_system(error, place))
     except ImportError as error:  # of a library that finds no room
         if not _out_of_memory(error):
@@ -202,7 +225,9 @@ def _refuse(verb: str, reason: str) -> int:
 
 
 def _complain(text: str) -> None:
-    """Write to standard error, where that can be written to: the exit status says that something is wrong too."""
+    """Write to standard error, where that can be written to: the exit status says that something is
+    wrong too.
+    """
     try:
         sys.stderr.write(text)
         sys.stderr.flush()
@@ -216,12 +241,16 @@ def _fault_of_system(error: OSError, place: object) -> str:
 
     reason = error.strerror or str(error)
     if error.errno in FULL:
-        return f"{place or 'a file'} cannot be written ({reason}); free some space and run the same command again"
+        return (
+            f"{place or 'a file'} cannot be written ({reason}); free some space and run the "
+            "same command again"
+        )
     return reason if place is None else f"{place}: {reason}"
 
 
 def _drop_output() -> bool:
-    """Forget what standard output cannot take, which Python would try to write once more when it ends.
+    """Forget what standard output cannot take, which Python would try to write once more when it
+    ends.
 
     Returns:
         Whether standard output can take nothing more.
@@ -248,7 +277,10 @@ def _point_at_nothing(stream: TextIO) -> None:
 
 def _out_of_memory(error: BaseException) -> bool:
     """Whether memory ran out, of the machine or of an accelerator."""
-    stack = ("can't start new thread", os.strerror(errno.EAGAIN))  # a new thread found no room for it
+    stack = (
+        "can't start new thread",
+        os.strerror(errno.EAGAIN),
+    )  # a new thread found no room for it
     linker = ("failed to map segment", os.strerror(errno.ENOMEM))  # a library did not fit into it
     reported = ("DefaultCPUAllocator", "out of memory", *linker, *stack)
     named = isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError"
@@ -256,7 +288,8 @@ def _out_of_memory(error: BaseException) -> bool:
 
 
 def _prepare_streams() -> None:
-    """See to it that neither a character that the terminal lacks nor a closed stream stops a verb."""
+    """See to it that neither a character that the terminal lacks nor a closed stream stops a
+    verb."""
     for name in ("stdout", "stderr"):
         stream = getattr(sys, name)
         if stream is None:

@@ -1,9 +1,9 @@
-"""Parameters, floating point operations and memory of a config, from the config alone (no torch); and whether this
-machine has room for them.
+"""Parameters, floating point operations and memory of a config, from the config alone (no torch);
+and whether this machine has room for them.
 
-Symbols: E embedding, H hidden, I intermediate, A heads, S sequence length.
-Exact counts follow the official code: biases and both norms belong to their block, the vocabulary projection is tied
-to the word table, and the E -> H map exists where E differs from H.
+Symbols: E embedding, H hidden, I intermediate, A heads, S sequence length. Exact counts follow the
+official code: biases and both norms belong to their block, the vocabulary projection is tied to the
+word table, and the E -> H map exists where E differs from H.
 """
 
 from __future__ import annotations
@@ -28,7 +28,9 @@ def norm(width: int, bias: bool = True) -> int:
 
 
 def attention_parameters(config: EncoderConfig) -> int:
-    """One attention block with its norm, 4(H^2 + H) + 2H with biases; `first_norm=False` may leave out one norm."""
+    """One attention block with its norm, 4(H^2 + H) + 2H with biases; `first_norm=False` may leave
+    out one norm.
+    """
     hidden, bias = config.hidden_size, config.bias
     return linear(hidden, 3 * hidden, bias) + linear(hidden, hidden, bias) + norm(hidden, bias)
 
@@ -41,7 +43,9 @@ def feedforward_parameters(config: EncoderConfig) -> int:
 
 
 def own_vector_parameters(config: EncoderConfig) -> int:
-    """All that layers add to four shared matrices: a vector of each one's rows and one of its columns, L times."""
+    """All that layers add to four shared matrices: a vector of each one's rows and one of its
+    columns, L times.
+    """
     branches = 2 if config.feedforward == "gated" else 1
     return config.layers * (8 * config.hidden_size + (branches + 1) * config.intermediate_size)
 
@@ -54,7 +58,9 @@ def encoder_parameters(config: EncoderConfig) -> dict[str, int]:
     after, blocks = config.embedding_norm == "after", len(set(config.attention_of()))
     without = blocks - len(config.attention_norms())
     return {
-        "embeddings": rows * embedding + positions.table_parameters() + norm(hidden if after else embedding, bias),
+        "embeddings": rows * embedding
+        + positions.table_parameters()
+        + norm(hidden if after else embedding, bias),
         "positions": positions.attention_parameters(),
         "projection": linear(embedding, hidden, bias and not after) if config.projects else 0,
         "attention": blocks * attention_parameters(config) - without * norm(hidden, bias),
@@ -82,8 +88,8 @@ def _encoders(config: Config) -> list[EncoderConfig]:
 def forward_flops(config: Config, length: int | None = None) -> float:
     """Floating point operations of a forward pass per token, two per multiplication and addition.
 
-    Matrix products and attention scores are counted; norms, activations and lookups (well under 2 %) are not. A
-    generator's pass is counted in, and so is what each objective says of itself.
+    Matrix products and attention scores are counted; norms, activations and lookups (well under 2
+    %) are not. A generator's pass is counted in, and so is what each objective says of itself.
     """
     length = length or config.sequences.length
     total = sum(_layer_flops(shape, length) for shape in _encoders(config))
@@ -94,11 +100,15 @@ def forward_flops(config: Config, length: int | None = None) -> float:
     return total
 
 
-def training_flops(config: Config, steps: int, teacher: EncoderConfig | None = None) -> Callable[[float], float]:
-    """A function of a number of steps: the floating point operations of that many first ones, both passes of each.
+def training_flops(
+    config: Config, steps: int, teacher: EncoderConfig | None = None
+) -> Callable[[float], float]:
+    """A function of a number of steps: the floating point operations of that many first ones, both
+    passes of each.
 
     Args:
-        steps: those over which the schedules of depth and length extend; any beyond are at full depth and length.
+        steps: those over which the schedules of depth and length extend; any beyond are at full
+            depth and length.
         teacher: its layers pass over every batch once more, without a gradient.
     """
     flat = replace(config, train=replace(config.train, depth_schedule=(), length_schedule=()))
@@ -108,7 +118,9 @@ def training_flops(config: Config, steps: int, teacher: EncoderConfig | None = N
         taught = 0.0 if teacher is None else _layer_flops(teacher, length)
         return config.batch_sequences * length * (3 * forward_flops(shape, length) + taught)
 
-    parts = [(round(end * steps), of_step(layers, length)) for end, layers, length in config.phases()]
+    parts = [
+        (round(end * steps), of_step(layers, length)) for end, layers, length in config.phases()
+    ]
     beyond = of_step(config.encoder.layers, config.sequences.length)
 
     def first(done: float) -> float:
@@ -137,15 +149,18 @@ def _layer_flops(shape: EncoderConfig, length: int, projection: bool = True) -> 
 
 
 def window_block(shape: EncoderConfig, length: int) -> int:
-    """Tokens of a block of queries in a windowed layer, which reads two blocks of keys and the global tokens
-    (model/windows.py); 0 where the sequence is so short that a mask over all keys is cheaper.
+    """Tokens of a block of queries in a windowed layer, which reads two blocks of keys and the
+    global tokens (model/windows.py); 0 where the sequence is so short that a mask over all keys is
+    cheaper.
     """
     block = max(2 * (shape.window // 2), 64)  # products of fewer rows are slow
     return block if shape.window and length > 4 * block + 2 * shape.global_tokens else 0
 
 
 def keys_read(shape: EncoderConfig, length: int, within: bool) -> float:
-    """Keys that a query is compared with in a layer, `within` the window or not; those beside the window are masked."""
+    """Keys that a query is compared with in a layer, `within` the window or not; those beside the
+    window are masked.
+    """
     block, first = window_block(shape, length) if within else 0, shape.global_tokens
     return -(-length // block) * block * (2 * block + first) / length + first if block else length
 
@@ -161,32 +176,44 @@ class Memory:
 
 
 def memory(config: Config, micro_batch: int | None = None) -> Memory:
-    """Bytes for float32 weights, with their averages, and gradients, the optimizer's moments, and the activations kept
-    for one backward pass.
+    """Bytes for float32 weights, with their averages, and gradients, the optimizer's moments, and
+    the activations kept for one backward pass.
 
-    Activations are not shared, however few the weights: every layer keeps its own. Counted per token and layer: the
-    inputs of both norms and of the four linear maps, q k v (again after a rotation), and the feed-forward branches
-    before and after the activation; the fused attention keeps no S x S weights. Under autocast all of it but the
-    norms' inputs takes half, and the weights have a bfloat16 copy. There a CPU keeps the weights of attention too
-    (`attention_weights`), which are counted; a GPU does not. With `train.recompute` a layer keeps its input alone, and
-    one layer at a time has the rest.
+    Activations are not shared, however few the weights: every layer keeps its own. Counted per
+    token and layer: the inputs of both norms and of the four linear maps, q k v (again after a
+    rotation), and the feed-forward branches before and after the activation; the fused attention
+    keeps no S x S weights. Under autocast all of it but the norms' inputs takes half, and the
+    weights have a bfloat16 copy. There a CPU keeps the weights of attention too
+    (`attention_weights`), which are counted; a GPU does not. With `train.recompute` a layer keeps
+    its input alone, and one layer at a time has the rest.
     """
     weights = sum(model_parameters(config).values())
     width = 4 if config.train.precision == "float32" else 2
     sequences = micro_batch or config.micro_sequences
     per_token = sum(_embedding_bytes(shape) for shape in _encoders(config))
-    layers = [(shape.layers, _layer_bytes(shape, width), 4 * shape.hidden_size) for shape in _encoders(config)]
+    layers = [
+        (shape.layers, _layer_bytes(shape, width), 4 * shape.hidden_size)
+        for shape in _encoders(config)
+    ]
     if config.train.recompute:
-        per_token += sum(count * before for count, _, before in layers) + max(whole for _, whole, _ in layers)
+        per_token += sum(count * before for count, _, before in layers) + max(
+            whole for _, whole, _ in layers
+        )
     else:
         per_token += sum(count * whole for count, whole, _ in layers)
-    per_token += sum(objective.kept_bytes(width) for objective in config.named_objectives().values())
+    per_token += sum(
+        objective.kept_bytes(width) for objective in config.named_objectives().values()
+    )
     moments = 2 * weights
     if config.train.optimizer.name == "muon":  # which has one for the matrices of the blocks
         parts = [encoder_parameters(shape) for shape in _encoders(config)]
         moments -= sum(part["attention"] + part["feedforward"] for part in parts)
-    activations = int(sequences * config.sequences.length * per_token) + sequences * attention_weights(config)
-    for shape in (shape for shape in _encoders(config) if shape.own_vectors):  # every layer keeps matrices of its own
+    activations = int(
+        sequences * config.sequences.length * per_token
+    ) + sequences * attention_weights(config)
+    for shape in (
+        shape for shape in _encoders(config) if shape.own_vectors
+    ):  # every layer keeps matrices of its own
         block = attention_parameters(shape) + feedforward_parameters(shape)
         activations += (1 if config.train.recompute else shape.layers) * block * width
     held = (4 if width == 4 else 6) + (4 if config.train.average else 0)
@@ -194,10 +221,11 @@ def memory(config: Config, micro_batch: int | None = None) -> Memory:
 
 
 def attention_weights(config: Config) -> int:
-    """Bytes of the A x S x S weights that a CPU keeps of one sequence in bfloat16, in all layers (model/kernels.py).
+    """Bytes of the A x S x S weights that a CPU keeps of one sequence in bfloat16, in all layers
+    (model/kernels.py).
 
-    With dropout they are kept before and after it, and so is what was dropped. In float32 nothing is. Within a window
-    there are fewer (`keys_read`).
+    With dropout they are kept before and after it, and so is what was dropped. In float32 nothing
+    is. Within a window there are fewer (`keys_read`).
     """
     if config.train.precision == "float32":
         return 0
@@ -211,13 +239,16 @@ def attention_weights(config: Config) -> int:
 
 
 def teacher_bytes(shape: EncoderConfig, length: int) -> int:
-    """Bytes of a sequence that a teacher of this shape holds while its student takes a step: the states of all layers,
-    in float32 and without gradients, and the work of one layer at a time (model/distillation.py)."""
+    """Bytes of a sequence that a teacher of this shape holds while its student takes a step: the
+    states of all layers, in float32 and without gradients, and the work of one layer at a time
+    (model/distillation.py)."""
     return length * (4 * (shape.layers + 1) * shape.hidden_size + _layer_bytes(shape, 4))
 
 
 def _embedding_bytes(shape: EncoderConfig) -> int:
-    """Activations of the embeddings per token, less what a first layer without a norm keeps less than others."""
+    """Activations of the embeddings per token, less what a first layer without a norm keeps less
+    than others.
+    """
     if shape.embedding_norm == "before":
         kept = 12 * shape.embedding_size
     else:
@@ -251,6 +282,8 @@ def require_room(parts: Mapping[str, int]) -> None:
     if needed > free:
         largest = max(parts, key=lambda name: parts[name])
         raise ModelError(
-            f"a network of {needed // 4:,} parameters ({parts[largest]:,} of them in its {largest}) takes "
-            f"{shown_bytes(needed)}, and {shown_bytes(free)} of memory are free; check the sizes in its config"
+            f"a network of {needed // 4:,} parameters ({parts[largest]:,} of them in its "
+            f"{largest}) takes "
+            f"{shown_bytes(needed)}, and {shown_bytes(free)} of memory are free; check the "
+            "sizes in its config"
         )

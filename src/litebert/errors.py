@@ -9,8 +9,8 @@
     │   └── GroupError      another process of the run failed, and has reported why
     └── MissingExtraError   an optional dependency is not installed
 
-Every message is one sentence that names the file, line or field and how to fix it. The command line prints it
-alone and exits with status 2; `assert` is kept for our own invariants.
+Every message is one sentence that names the file, line or field and how to fix it. The command line
+prints it alone and exits with status 2; `assert` is kept for our own invariants.
 """
 
 from __future__ import annotations
@@ -44,7 +44,9 @@ class NonFiniteError(RunError):
 
 
 class GroupError(RunError):
-    """Another process of the run failed first and reports why; the command line prints nothing of this one."""
+    """Another process of the run failed first and reports why; the command line prints nothing of
+    this one.
+    """
 
 
 class MissingExtraError(LitebertError):

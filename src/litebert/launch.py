@@ -1,4 +1,6 @@
-"""What torchrun tells each process about the group it started, through the environment; read without torch."""
+"""What torchrun tells each process about the group it started, through the environment; read
+without torch.
+"""
 
 from __future__ import annotations
 

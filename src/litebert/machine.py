@@ -1,4 +1,6 @@
-"""This machine as a process finds it: its cores, its processor and the main memory. Nothing here needs torch."""
+"""This machine as a process finds it: its cores, its processor and the main memory. Nothing here
+needs torch.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,7 @@ from pathlib import Path
 _MMAP_MAX, _TRIM_THRESHOLD = -4, -1  # malloc.h
 
 
-# ---- the processor ---------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------ the processor
 
 
 def count_cores() -> int:
@@ -21,7 +23,8 @@ def count_cores() -> int:
 
 
 def read_processor_facts() -> dict[str, list[str]]:
-    """The different values of each key of /proc/cpuinfo, in order; empty where a system has no such file.
+    """The different values of each key of /proc/cpuinfo, in order; empty where a system has no such
+    file.
 
     A machine with cores of several kinds has several values of a key.
     """
@@ -38,29 +41,45 @@ def read_processor_name() -> str:
 
 
 def read_instructions() -> frozenset[str]:
-    """The sets of instructions that the processor has, as Linux calls them; empty where nothing tells."""
-    return frozenset((_first("flags") or _first("Features")).split())  # x86 has flags, ARM has features
+    """The sets of instructions that the processor has, as Linux calls them; empty where nothing
+    tells.
+    """
+    return frozenset(
+        (_first("flags") or _first("Features")).split()
+    )  # x86 has flags, ARM has features
 
 
 def _first(key: str) -> str:
     return next(iter(read_processor_facts().get(key, ())), "")
 
 
-# ---- main memory -----------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------- main memory
 
 
 def read_free_memory() -> int:
-    """Bytes of main memory that this process may still take: what is available, within the limits of its cgroups."""
+    """Bytes of main memory that this process may still take: what is available, within the limits
+    of its cgroups.
+    """
     try:
         lines = Path("/proc/meminfo").read_text("ascii").splitlines()
-        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+        free = next(
+            int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable")
+        )
     except (OSError, StopIteration):
-        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 1 << 62
-    return max(0, min([free, *(left for folder in _cgroups() if (left := _left(folder)) is not None)]))
+        free = (
+            os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+            if hasattr(os, "sysconf")
+            else 1 << 62
+        )
+    return max(
+        0, min([free, *(left for folder in _cgroups() if (left := _left(folder)) is not None)])
+    )
 
 
 def _cgroups() -> list[Path]:
-    """The folders of the memory cgroups of this process, from the innermost to the topmost; those of version 1 too."""
+    """The folders of the memory cgroups of this process, from the innermost to the topmost; those
+    of version 1 too.
+    """
     folders = []
     try:
         for line in Path("/proc/self/cgroup").read_text("utf-8").splitlines():
@@ -68,15 +87,21 @@ def _cgroups() -> list[Path]:
             if controllers in ("", "memory"):
                 root = Path("/sys/fs/cgroup", controllers)
                 folder = root / name.lstrip("/")
-                # In a container the name is often one of the host's; the container's folder is then the root.
-                folders += [folder, *(part for part in folder.parents if part == root or root in part.parents)]
+                # In a container the name is often one of the host's; the container's folder is then
+                # the root.
+                folders += [
+                    folder,
+                    *(part for part in folder.parents if part == root or root in part.parents),
+                ]
     except (OSError, ValueError):
         pass
     return folders
 
 
 def _left(folder: Path) -> int | None:
-    """Bytes left below the limit of a cgroup, files in the cache not counted; None where it has no limit."""
+    """Bytes left below the limit of a cgroup, files in the cache not counted; None where it has no
+    limit.
+    """
     for limit, used, cache in (
         ("memory.max", "memory.current", "inactive_file"),
         ("memory.limit_in_bytes", "memory.usage_in_bytes", "total_inactive_file"),
@@ -84,7 +109,9 @@ def _left(folder: Path) -> int | None:
         try:
             most = int((folder / limit).read_text("ascii"))
             taken = int((folder / used).read_text("ascii"))
-            stat = dict(line.split() for line in (folder / "memory.stat").read_text("ascii").splitlines())
+            stat = dict(
+                line.split() for line in (folder / "memory.stat").read_text("ascii").splitlines()
+            )
             return most - taken + int(stat.get(cache, 0))
         except (OSError, ValueError):  # absent, or "max"
             continue
@@ -94,10 +121,12 @@ def _left(folder: Path) -> int | None:
 def keep_freed_memory() -> bool:
     """Have glibc keep freed memory for the next step of training; whether it does.
 
-    Otherwise the kernel maps and clears the large tensors of every step anew (docs/decisions.md). Settings of malloc
-    in the environment stay as they are.
+    Otherwise the kernel maps and clears the large tensors of every step anew (docs/decisions.md).
+    Settings of malloc in the environment stay as they are.
     """
-    if not sys.platform.startswith("linux") or any(name.startswith("MALLOC_") for name in os.environ):
+    if not sys.platform.startswith("linux") or any(
+        name.startswith("MALLOC_") for name in os.environ
+    ):
         return False
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)  # other C libraries have none
     return mallopt is not None and all([mallopt(_MMAP_MAX, 0), mallopt(_TRIM_THRESHOLD, 2**31 - 1)])

@@ -1,14 +1,15 @@
-"""How long-running work reports its progress: lines through `logging`, or bars where a display is set.
+"""How long-running work reports its progress: lines through `logging`, or bars where a display is
+set.
 
     with task("training", total=steps, unit="steps") as bar:
         for step in range(steps):
             ...
             bar.advance()
 
-Work that ends within two seconds shows nothing. For the rest, a line is logged at least every half minute, even while
-a call into another library does not return, and even where several shorter tasks follow one another. Training logs a
-line at every tenth of a run too.
-The command line sets a `Display`, which draws bars on a terminal.
+Work that ends within two seconds shows nothing. For the rest, a line is logged at least every half
+minute, even while a call into another library does not return, and even where several shorter tasks
+follow one another. Training logs a line at every tenth of a run too. The command line sets a
+`Display`, which draws bars on a terminal.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ LONG = 2.0
 
 @dataclass
 class Task:
-    """Work under way. Set its fields, or call `advance`, as often as you like: nothing is printed then."""
+    """Work under way. Set its fields, or call `advance`, as often as you like: nothing is printed
+    then.
+    """
 
     name: str
     total: float | None = None
@@ -45,9 +48,12 @@ class Task:
     """More about it, such as a rate or a loss."""
     began: float = field(default_factory=time.monotonic)
     start: float = 0
-    """What was done before this call, in a run that continues; the time left is judged by the rest."""
+    """What was done before this call, in a run that continues; the time left is judged by the
+    rest."""
     work: Callable[[float], float] | None = None
-    """The work behind a number of `unit`s, where they are not of equal size; the time left is judged by it."""
+    """The work behind a number of `unit`s, where they are not of equal size; the time left is
+    judged by it.
+    """
     tenths: bool = False
     """Whether a line is logged at every tenth of `total`, too."""
 
@@ -60,7 +66,9 @@ class Task:
         return int(10 * self.done / self.total) if self.tenths and self.total else 0
 
     def state(self) -> str:
-        """How much is done, the time left, which is the time so far where that is not known, and its text."""
+        """How much is done, the time left, which is the time so far where that is not known, and
+        its text.
+        """
         amount, left = self._parts()
         return ", ".join(filter(None, (amount, left or self._so_far(), self.text)))
 
@@ -77,7 +85,9 @@ class Task:
         left = ""
         if self.start < self.done < self.total:
             seconds = time.monotonic() - self.began
-            start, now, end = (self.work(one) if self.work else one for one in (self.start, self.done, self.total))
+            start, now, end = (
+                self.work(one) if self.work else one for one in (self.start, self.done, self.total)
+            )
             left = f"{duration((end - now) / (now - start) * seconds)} left"
         return f"{done} of {self._amount(self.total)} {self.unit}".strip() + f" ({share:.0%})", left
 
@@ -125,12 +135,21 @@ def set_display(display: Display | None) -> None:
 
 @contextmanager
 def task(
-    name: str, total: float | None = None, unit: str = "", start: float = 0, tenths: bool = False,
+    name: str,
+    total: float | None = None,
+    unit: str = "",
+    start: float = 0,
+    tenths: bool = False,
     work: Callable[[float], float] | None = None,
-) -> Iterator[Task]:  # fmt: skip
+) -> Iterator[Task]:
     """Report the work of this block. One within another is reported beside it."""
-    one, ended = Task(name, total, unit, done=start, start=start, work=work, tenths=tenths), threading.Event()
-    reporter = threading.Thread(target=_report, args=(one, ended), name=f"progress of {name}", daemon=True)
+    one, ended = (
+        Task(name, total, unit, done=start, start=start, work=work, tenths=tenths),
+        threading.Event(),
+    )
+    reporter = threading.Thread(
+        target=_report, args=(one, ended), name=f"progress of {name}", daemon=True
+    )
     reporter.start()
     try:
         yield one
@@ -141,12 +160,18 @@ def task(
 
 
 @contextmanager
-def tracked(items: Iterable[T], name: str, total: float | None = None, unit: str = "",
-            size: Callable[[T], float] = lambda _: 1) -> Iterator[Iterator[T]]:  # fmt: skip
-    """The items, for the block to read: how many it has read is reported; `size` says how much of `total` each is.
+def tracked(
+    items: Iterable[T],
+    name: str,
+    total: float | None = None,
+    unit: str = "",
+    size: Callable[[T], float] = lambda _: 1,
+) -> Iterator[Iterator[T]]:
+    """The items, for the block to read: how many it has read is reported; `size` says how much of
+    `total` each is.
 
-    The report ends with the block, however many were read: a loop that fails would leave a generator of its own open
-    for as long as somebody holds the exception.
+    The report ends with the block, however many were read: a loop that fails would leave a
+    generator of its own open for as long as somebody holds the exception.
     """
 
     def each() -> Iterator[T]:
@@ -163,7 +188,9 @@ def _report(one: Task, ended: threading.Event) -> None:
     display = _display
     if display is None:
         least, tenth = min(LONG, EVERY), one.tenth()
-        while not ended.wait(least if one.tenths else max(least, _spoken + EVERY - time.monotonic())):
+        while not ended.wait(
+            least if one.tenths else max(least, _spoken + EVERY - time.monotonic())
+        ):
             with _speaking:  # of tasks at the same time one speaks
                 if time.monotonic() - _spoken >= EVERY or one.tenth() > tenth:
                     log.info(one.line())

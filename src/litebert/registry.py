@@ -1,4 +1,5 @@
-"""Where litebert is extended: each registry is one kind of part, and maps the names a person types to those parts.
+"""Where litebert is extended: each registry is one kind of part, and maps the names a person types
+to those parts.
 
     OBJECTIVES   what pretraining learns              `--objectives mlm sop`            model/objectives/
     POSITIONS    how the encoder knows token order    `--encoder.positions rotary`      model/positions.py
@@ -9,10 +10,10 @@
     FORMATS      what writes a model folder           `litebert convert --to hf`        interop/
     STUDIES      which comparisons can be run         `litebert study sharing`          studies/
 
-Add a part of your own in one line, `OBJECTIVES.add("mine", Mine)`, in a Python file. Your program imports that file, a
-recipe `mine.py:function` runs it, and so does every command if the environment has `LITEBERT_EXTENSIONS=mine.py`.
-Built-in parts stand here as "module:attribute" and are imported when first asked for, so a verb pays only for what it
-uses.
+Add a part of your own in one line, `OBJECTIVES.add("mine", Mine)`, in a Python file. Your program
+imports that file, a recipe `mine.py:function` runs it, and so does every command if the environment
+has `LITEBERT_EXTENSIONS=mine.py`. Built-in parts stand here as "module:attribute" and are imported
+when first asked for, so a verb pays only for what it uses.
 """
 
 from __future__ import annotations
@@ -31,7 +32,9 @@ from litebert.errors import ConfigError, nearest
 
 @cache
 def python_file(path: Path) -> dict[str, Any]:
-    """What a Python file defines; it runs once in a process, with its folder among those it can import from."""
+    """What a Python file defines; it runs once in a process, with its folder among those it can
+    import from.
+    """
     sys.path.insert(0, str(path.parent))
     try:
         return runpy.run_path(str(path))
@@ -53,7 +56,9 @@ def load_extension(file: str) -> None:
     try:
         python_file(Path(file).resolve())
     except (Exception, SystemExit) as error:  # a program of a user fails in any way
-        raise ConfigError(f"LITEBERT_EXTENSIONS={file} cannot be run: {type(error).__name__}: {error}") from error
+        raise ConfigError(
+            f"LITEBERT_EXTENSIONS={file} cannot be run: {type(error).__name__}: {error}"
+        ) from error
 
 
 def load_extensions() -> None:
@@ -80,7 +85,11 @@ class Registry(Mapping[str, Any]):
             ConfigError: another part has that name, or this is no part of the kind.
         """
         if not (callable(part) and hasattr(part, self._method)):
-            asked = "function" if self._method == "__call__" else f"class with the method {self._method}"
+            asked = (
+                "function"
+                if self._method == "__call__"
+                else f"class with the method {self._method}"
+            )
             raise ConfigError(f"{part!r} cannot be the {self.kind} '{name}'; give a {asked}")
         if name in self._parts and self._parts[name] is not part:
             raise ConfigError(f"the {self.kind} '{name}' exists already; choose another name")
@@ -111,7 +120,8 @@ class Registry(Mapping[str, Any]):
 
 
 OBJECTIVES = Registry(
-    "objective", "loss",
+    "objective",
+    "loss",
     mlm="model.objectives.mlm:MaskedLanguageModeling",
     clm="model.objectives.clm:CausalLanguageModeling",
     sop="model.objectives.sentence_order:SentenceOrder",
@@ -121,24 +131,31 @@ OBJECTIVES = Registry(
     soft="model.objectives.distillation:SoftLabels",
     states="model.objectives.distillation:States",
     relations="model.objectives.distillation:Relations",
-)  # fmt: skip
+)
 POSITIONS = Registry(
-    "positions kind", "attention",
-    learned="model.positions:LearnedPositions", rotary="model.positions:RotaryPositions",
-)  # fmt: skip
+    "positions kind",
+    "attention",
+    learned="model.positions:LearnedPositions",
+    rotary="model.positions:RotaryPositions",
+)
 TASKS = Registry(
-    "task", "from_settings",
+    "task",
+    "from_settings",
     table="tasks.table:Table",
     squad="tasks.squad.task:Squad",
     race="tasks.race:RaceTask",
     choices="tasks.choices:ChoiceTask",
     tagging="tasks.tagging.task:TaggingTask",
     pairs="tasks.pairs:Pairs",
-    **dict.fromkeys(("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax"), "tasks.glue:Glue"),
+    **dict.fromkeys(
+        ("cola", "sst2", "mrpc", "stsb", "qqp", "mnli", "qnli", "rte", "wnli", "ax"),
+        "tasks.glue:Glue",
+    ),
     **{"stsb-vectors": "tasks.pairs:StsbVectors"},
-)  # fmt: skip
+)
 OUTPUTS = Registry(
-    "output", "restored",
+    "output",
+    "restored",
     classes="finetuning.text_outputs:OneClass",
     labels="finetuning.text_outputs:SeveralLabels",
     number="finetuning.text_outputs:Number",
@@ -146,22 +163,48 @@ OUTPUTS = Registry(
     span="finetuning.token_outputs:OneSpan",
     choice="finetuning.text_outputs:OneChoice",
     similarity="finetuning.similarity:Similarity",
-)  # fmt: skip
+)
 ENGINES = Registry(
-    "engine", "logits",
+    "engine",
+    "logits",
     torch="answer.engines:TorchEngine",
     exact="answer.engines:ExactEngine",
     onnx="answer.onnx_engine:OnnxEngine",
     openvino="answer.openvino_engine:OpenVinoEngine",
     auto="answer.auto_engine:AutoEngine",
-    **{"torch-bfloat16": "answer.engines:Bfloat16Engine", "torch-int8": "answer.engines:Int8Engine",
-       "openvino-bfloat16": "answer.openvino_engine:OpenVinoBfloat16Engine"},
-)  # fmt: skip
-SOURCES = Registry(
-    "source of text", **{"python-docs": "text.python_docs:python_docs", "hf:": "text.sources:read_dataset"}
+    **{
+        "torch-bfloat16": "answer.engines:Bfloat16Engine",
+        "torch-int8": "answer.engines:Int8Engine",
+        "openvino-bfloat16": "answer.openvino_engine:OpenVinoBfloat16Engine",
+    },
 )
-FORMATS = Registry("model format", hf="interop.hf_writing:save_hf", litebert="interop.models:save_litebert")
-STUDIES = Registry("study", **{name: f"studies.papers:{name}" for name in (
-    "sharing", "embedding", "order", "depth", "width", "dropout", "data", "time", "masking", "formats", "batch",
-    "generator", "boundary", "systems", "optimizers",
-)})  # fmt: skip
+SOURCES = Registry(
+    "source of text",
+    **{"python-docs": "text.python_docs:python_docs", "hf:": "text.sources:read_dataset"},
+)
+FORMATS = Registry(
+    "model format", hf="interop.hf_writing:save_hf", litebert="interop.models:save_litebert"
+)
+STUDIES = Registry(
+    "study",
+    **{
+        name: f"studies.papers:{name}"
+        for name in (
+            "sharing",
+            "embedding",
+            "order",
+            "depth",
+            "width",
+            "dropout",
+            "data",
+            "time",
+            "masking",
+            "formats",
+            "batch",
+            "generator",
+            "boundary",
+            "systems",
+            "optimizers",
+        )
+    },
+)

@@ -1,4 +1,6 @@
-"""How every package reads and writes the disk: whole files and folders, checksums, strict JSON, locks."""
+"""How every package reads and writes the disk: whole files and folders, checksums, strict JSON,
+locks.
+"""
 
 from __future__ import annotations
 
@@ -27,16 +29,19 @@ UNFINISHED = ".tmp-"
 """Names of files and folders that are being written begin like this."""
 LOCK = ".lock"
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""What the system says where no more can be written: a full disk, a quota, a limit of file sizes."""
+"""What the system says where no more can be written: a full disk, a quota, a limit of file
+sizes."""
 
 
 @contextmanager
 def written_whole(path: Path) -> Iterator[Path]:
-    """Where to write a file or a folder that then takes the name `path`, complete and on the disk, or never does.
+    """Where to write a file or a folder that then takes the name `path`, complete and on the disk,
+    or never does.
 
-    A file of that name is replaced, and the new one keeps its mode. So is an empty folder, but no other. A symbolic
-    link keeps leading to the file. Whoever may read the folder may read what was written into it. Two processes that
-    write to one path do not disturb each other: the last one to end wins.
+    A file of that name is replaced, and the new one keeps its mode. So is an empty folder, but no
+    other. A symbolic link keeps leading to the file. Whoever may read the folder may read what was
+    written into it. Two processes that write to one path do not disturb each other: the last one to
+    end wins.
     """
     place = Path(os.path.realpath(path)) if path.is_symlink() else path
     aside = _aside(place)
@@ -44,7 +49,9 @@ def written_whole(path: Path) -> Iterator[Path]:
     try:
         yield aside
         for written in (*sorted(aside.rglob("*"), reverse=True), aside):
-            if aside.is_dir() and written.is_file():  # safetensors writes for the owner alone, whatever the umask
+            if (
+                aside.is_dir() and written.is_file()
+            ):  # safetensors writes for the owner alone, whatever the umask
                 written.chmod(aside.stat().st_mode & 0o666)
             sync(written)
         if place.is_file():
@@ -53,7 +60,9 @@ def written_whole(path: Path) -> Iterator[Path]:
     except BaseException as error:
         with suppress(OSError):  # a read-only file system refuses even to delete what is not there
             remove(aside)
-        if isinstance(error, OSError) and error.filename is not None:  # people know the name they gave
+        if (
+            isinstance(error, OSError) and error.filename is not None
+        ):  # people know the name they gave
             error.filename = os.fsdecode(error.filename).replace(str(aside), str(path))
         elif isinstance(error, OSError) and error.errno in FULL:
             error.filename = str(path)
@@ -63,13 +72,15 @@ def written_whole(path: Path) -> Iterator[Path]:
 
 def _aside(place: Path) -> Path:
     """A name beside `place` that no other living process uses."""
-    # File systems allow 255 bytes for a name; the machine and the process tell writers of one path apart.
+    # File systems allow 255 bytes for a name; the machine and the process tell writers of one path
+    # apart.
     name = place.name if len(os.fsencode(place.name)) < 220 else place.name[:50]
     return place.with_name(f"{UNFINISHED}{name}.{_machine()}-{os.getpid()}")
 
 
 def _machine() -> str:
-    """A short mark of this machine: a process id says nothing about the processes of another one."""
+    """A short mark of this machine: a process id says nothing about the processes of another
+    one."""
     return f"{zlib.crc32(platform.node().encode()) & 0xFFFF:04x}"
 
 
@@ -112,10 +123,11 @@ def _copy_access(source: Path, target: Path) -> None:
 
 @contextmanager
 def atomic_write(path: Path) -> Iterator[IO[bytes]]:
-    """A file that appears under its name complete and on the disk, or not at all; see `written_whole`.
+    """A file that appears under its name complete and on the disk, or not at all; see
+    `written_whole`.
 
-    Every file that a person names as output is written here. A device, a pipe and standard output are written into,
-    never replaced, so what was written before an error stays there.
+    Every file that a person names as output is written here. A device, a pipe and standard output
+    are written into, never replaced, so what was written before an error stays there.
 
     Raises:
         OSError: the disk, the device or the folder refuses; its `filename` is `path`.
@@ -130,7 +142,9 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Around work with a temporary file: an error of the system that names no file names the one it is written for."""
+    """Around work with a temporary file: an error of the system that names no file names the one it
+    is written for.
+    """
     try:
         yield
     except OSError as error:
@@ -145,13 +159,16 @@ def check_output(path: Path, option: str = "--output") -> None:
         option: the option that names the file, for the message.
 
     Raises:
-        ConfigError: the name is that of a folder, or its folder does not exist or may not be written to.
+        ConfigError: the name is that of a folder, or its folder does not exist or may not be
+            written to.
     """
     place = Path(os.path.realpath(path)) if path.is_symlink() else path
     if not str(path) or path.is_dir() or not place.parent.is_dir():
         raise ConfigError(f"cannot write {path}; give {option} a file in a folder that exists")
     if not is_written_into(path) and not os.access(place.parent, os.W_OK | os.X_OK):
-        raise ConfigError(f"cannot write {path}, for its folder may not be written to; give {option} another file")
+        raise ConfigError(
+            f"cannot write {path}, for its folder may not be written to; give {option} another file"
+        )
 
 
 @contextmanager
@@ -162,15 +179,20 @@ def atomic_text(path: Path) -> Iterator[TextIO]:
 
 
 def is_written_into(path: Path) -> bool:
-    """Whether a path leads to what is no regular file, or to a stream that this process has open."""
+    """Whether a path leads to what is no regular file, or to a stream that this process has
+    open."""
     try:
-        return (not stat.S_ISREG(path.stat().st_mode) and not path.is_dir()) or _open_stream(path) is not None
+        return (not stat.S_ISREG(path.stat().st_mode) and not path.is_dir()) or _open_stream(
+            path
+        ) is not None
     except OSError:
         return False
 
 
 def _open_stream(path: Path) -> int | None:
-    """The descriptor behind a name such as /dev/stdout or /dev/fd/3, or behind the file that is standard output."""
+    """The descriptor behind a name such as /dev/stdout or /dev/fd/3, or behind the file that is
+    standard output.
+    """
     folder = os.path.realpath(path.parent)
     if path.name.isdecimal() and folder in ("/dev/fd", os.path.realpath("/proc/self/fd")):
         return int(path.name)
@@ -227,12 +249,15 @@ class _NamedFile(io.FileIO):
 def write_json(path: Path, data: Any) -> None:
     """Write a JSON file as a person reads it; see `json_text`."""
     with atomic_write(path) as file:
-        # Bytes of a file's name that are not UTF-8 are halves of surrogate pairs, which JSON spells \udcff.
+        # Bytes of a file's name that are not UTF-8 are halves of surrogate pairs, which JSON spells
+        # \udcff.
         file.write(json_text(data).encode("utf-8", "backslashreplace"))
 
 
 def json_text(data: Any, indent: int | None = 2) -> str:
-    """Strict JSON and a line break; a number that is not finite becomes null, which every reader takes."""
+    """Strict JSON and a line break; a number that is not finite becomes null, which every reader
+    takes.
+    """
     return json.dumps(_finite(data), indent=indent, ensure_ascii=False, allow_nan=False) + "\n"
 
 
@@ -242,10 +267,14 @@ def numbers(data: Mapping[str, Any]) -> dict[str, float]:
 
 
 def fault_of(error: Exception) -> str:
-    """What is wrong with the contents of a JSON file, from the error that reading its fields raised."""
+    """What is wrong with the contents of a JSON file, from the error that reading its fields
+    raised.
+    """
     if isinstance(error, KeyError):
         return f"there is no field {error}"
-    if isinstance(error, (TypeError, AttributeError)):  # in Python's words, which mean nothing to whoever has the file
+    if isinstance(
+        error, (TypeError, AttributeError)
+    ):  # in Python's words, which mean nothing to whoever has the file
         return "a field is not of the right kind"
     return str(error)
 
@@ -265,7 +294,8 @@ def read_json(path: Path, error: type[LitebertError], fix: str = "restore it") -
     """A file that holds one JSON object; see `parse_json`.
 
     Raises:
-        error: the file is missing, cannot be read, or holds something else; `fix` says what to do then.
+        error: the file is missing, cannot be read, or holds something else; `fix` says what to do
+            then.
     """
     try:
         data = parse_json(path.read_bytes())
@@ -279,27 +309,36 @@ def read_json(path: Path, error: type[LitebertError], fix: str = "restore it") -
 
 
 DEEPEST = 100
-"""Levels of lists and objects inside each other that JSON may have; no format that litebert reads needs ten."""
+"""Levels of lists and objects inside each other that JSON may have; no format that litebert reads
+needs ten.
+"""
 _STRING = re.compile(rb'"[^"]*"')
 _ESCAPE = re.compile(rb"\\.", re.DOTALL)
 _NOT_BRACKETS = bytes(sorted({*range(256)} - {*b'[]{}"'}))
 _STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
 _BLOCK = 1 << 16
-"""Brackets that are counted at a time: a text that opens a million of them is refused after the first of these."""
+"""Brackets that are counted at a time: a text that opens a million of them is refused after the
+first of these.
+"""
 
 
 def parse_json(text: str | bytes, read_keys: Collection[str] | None = None) -> Any:
-    """The value of a JSON text that a person or another program wrote; bytes are UTF-8, with or without a mark.
+    """The value of a JSON text that a person or another program wrote; bytes are UTF-8, with or
+    without a mark.
 
-    This is the one reader of JSON that comes from outside. A key that stands twice in an object is an error, because
-    readers disagree on which of its values counts. With `read_keys`, only the repetition of those keys is one.
+    This is the one reader of JSON that comes from outside. A key that stands twice in an object is
+    an error, because readers disagree on which of its values counts. With `read_keys`, only the
+    repetition of those keys is one.
 
     Raises:
-        ValueError: the text is not JSON, is nested more than `DEEPEST` levels deep, or repeats a key in an object.
+        ValueError: the text is not JSON, is nested more than `DEEPEST` levels deep, or repeats a
+            key in an object.
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8-sig")
-    if text.count("[") + text.count("{") > DEEPEST and nested_deeper(text.encode("utf-8", "replace"), DEEPEST):
+    if text.count("[") + text.count("{") > DEEPEST and nested_deeper(
+        text.encode("utf-8", "replace"), DEEPEST
+    ):
         raise ValueError(f"nested more than {DEEPEST} levels deep")
     try:
         return json.loads(text, object_pairs_hook=partial(_object_of, read_keys=read_keys))
@@ -308,13 +347,17 @@ def parse_json(text: str | bytes, read_keys: Collection[str] | None = None) -> A
 
 
 def nested_deeper(text: bytes, levels: int) -> bool:
-    """Whether more than so many lists and objects are open at once in a JSON text, which is not parsed for it."""
+    """Whether more than so many lists and objects are open at once in a JSON text, which is not
+    parsed for it.
+    """
     if b"\\" in text:
         text = _ESCAPE.sub(b"", text)
     brackets = _STRING.sub(b"", text.translate(None, _NOT_BRACKETS)).replace(b'"', b"")
     depth = 0
     for start in range(0, len(brackets), _BLOCK):
-        depths = list(accumulate(map(_STEPS.__getitem__, brackets[start : start + _BLOCK]), initial=depth))
+        depths = list(
+            accumulate(map(_STEPS.__getitem__, brackets[start : start + _BLOCK]), initial=depth)
+        )
         if max(depths) > levels:
             return True
         depth = depths[-1]
@@ -325,7 +368,11 @@ def _object_of(pairs: list[tuple[str, Any]], read_keys: Collection[str] | None) 
     fields = dict(pairs)
     if len(fields) < len(pairs):
         names = [name for name, _ in pairs]
-        repeated = (name for name in names if names.count(name) > 1 and (read_keys is None or name in read_keys))
+        repeated = (
+            name
+            for name in names
+            if names.count(name) > 1 and (read_keys is None or name in read_keys)
+        )
         if (name := next(repeated, None)) is not None:
             raise ValueError(f"the key {name!r} stands twice in one object")
     return fields
@@ -340,7 +387,9 @@ def remove(path: Path) -> None:
 
 
 def sync(path: Path) -> None:
-    """Bring a file, or the names in a folder, to the disk itself; systems without folder handles do so on their own."""
+    """Bring a file, or the names in a folder, to the disk itself; systems without folder handles do
+    so on their own.
+    """
     if path.is_dir() and not hasattr(os, "O_DIRECTORY"):
         return
     descriptor = os.open(path, os.O_RDONLY if path.is_dir() else os.O_RDWR)
@@ -359,7 +408,7 @@ def sha256_of(path: Path) -> str:
     return digest.hexdigest()
 
 
-# ---- checkpoints -----------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------- checkpoints
 
 CHECKPOINT = re.compile(r"step-(\d{8,})(\.old)?")
 """Names of checkpoints; one ends in .old while it is being replaced."""
@@ -367,12 +416,18 @@ CHECKPOINT = re.compile(r"step-(\d{8,})(\.old)?")
 
 def checkpoints(folder: Path) -> list[Path]:
     """Checkpoints, newest first; one set aside comes after the one that replaces it."""
-    names = [CHECKPOINT.fullmatch(path.name) for path in folder.iterdir()] if folder.is_dir() else []
+    names = (
+        [CHECKPOINT.fullmatch(path.name) for path in folder.iterdir()] if folder.is_dir() else []
+    )
     return [folder / name for _, name in sorted((-int(name[1]), name[0]) for name in names if name)]
 
 
-def newest_whole(folder: Path, damage: Callable[[Path], str | None]) -> tuple[Path | None, list[tuple[Path, str]]]:
-    """The newest checkpoint in which `damage` finds nothing wrong, and what it finds in the newer ones."""
+def newest_whole(
+    folder: Path, damage: Callable[[Path], str | None]
+) -> tuple[Path | None, list[tuple[Path, str]]]:
+    """The newest checkpoint in which `damage` finds nothing wrong, and what it finds in the newer
+    ones.
+    """
     damaged: list[tuple[Path, str]] = []
     for path in checkpoints(folder):
         problem = damage(path)
@@ -411,14 +466,18 @@ def hash_fault(folder: Path, name: str, index: str = "index.json") -> str | None
 
 @contextmanager
 def locked(folder: Path, error: type[LitebertError]) -> Iterator[None]:
-    """The right to write into a folder, which is made if need be, until the process dies; forks do not keep it.
+    """The right to write into a folder, which is made if need be, until the process dies; forks do
+    not keep it.
 
     `folder`/.lock holds the owner's process id.
 
     Raises:
         error: another process holds it, the folder cannot be made, or its file system has no locks.
     """
-    from filelock import FileLock, Timeout  # late, for its import takes longer than `litebert --help` should
+    from filelock import (
+        FileLock,
+        Timeout,
+    )  # late, for its import takes longer than `litebert --help` should
 
     file = folder / LOCK
     # A kept lock file also means: no silent fall-back where the file system has no locks.
@@ -435,7 +494,9 @@ def locked(folder: Path, error: type[LitebertError]) -> Iterator[None]:
     except OSError as problem:
         without = problem.errno in (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
         reason = "is on a file system without locks" if without else "cannot be opened"
-        raise error(f"the folder {folder} {reason} ({problem.strerror}); choose another one") from None
+        raise error(
+            f"the folder {folder} {reason} ({problem.strerror}); choose another one"
+        ) from None
     try:
         yield
     finally:

@@ -64,7 +64,9 @@ FILES: dict[str, str | bytes] = {
     "nan.jsonl": '{"text": NaN}\n',
     "list.jsonl": '{"text": ["hello"]}\n',
     "utf16.jsonl": '{"text": "hello"}\n'.encode("utf-16-le") * 20,
-    "big-label.jsonl": '{"text": "hello", "label": 1' + "0" * 400 + '}\n{"text": "a", "label": 0.5}\n',
+    "big-label.jsonl": '{"text": "hello", "label": 1'
+    + "0" * 400
+    + '}\n{"text": "a", "label": 0.5}\n',
     "object-label.jsonl": '{"text": "hello", "label": {"a": 1}}\n{"text": "a", "label": 0}\n',
     "new-label.csv": "text,label\nhello,maybe\n",
     "unlabelled.csv": "text,label\nhello,\nworld,\n",
@@ -82,13 +84,47 @@ FILES: dict[str, str | bytes] = {
     "classes/poor/b.txt": "more words",
     "classes-latin1/good/old.txt": "caf\xe9".encode("latin-1"),
     "classes-latin1/poor/new.txt": "words",
-    "start.squad.json": json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": [{
-        "context": "one two", "qas": [{"id": "1", "question": "?", "answers": [{"text": "one", "answer_start": "0"}]}],
-    }]}]}),
-    "context.squad.json": json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": [{"qas": []}]}]}),
-    "question.squad.json": json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": [{
-        "context": "one two", "qas": [{"id": "1", "answers": [{"text": "one", "answer_start": 0}]}],
-    }]}]}),
+    "start.squad.json": json.dumps(
+        {
+            "version": "1.1",
+            "data": [
+                {
+                    "title": "t",
+                    "paragraphs": [
+                        {
+                            "context": "one two",
+                            "qas": [
+                                {
+                                    "id": "1",
+                                    "question": "?",
+                                    "answers": [{"text": "one", "answer_start": "0"}],
+                                }
+                            ],
+                        }
+                    ],
+                }
+            ],
+        }
+    ),
+    "context.squad.json": json.dumps(
+        {"version": "1.1", "data": [{"title": "t", "paragraphs": [{"qas": []}]}]}
+    ),
+    "question.squad.json": json.dumps(
+        {
+            "version": "1.1",
+            "data": [
+                {
+                    "title": "t",
+                    "paragraphs": [
+                        {
+                            "context": "one two",
+                            "qas": [{"id": "1", "answers": [{"text": "one", "answer_start": 0}]}],
+                        }
+                    ],
+                }
+            ],
+        }
+    ),
     "utf16.json": '{"data": []}'.encode("utf-16"),
     "choices.jsonl": '{"text": "hello"}\n',
     "one-choice.jsonl": '{"question": "why", "choices": ["a"], "label": 0}\n',
@@ -141,15 +177,60 @@ FILES: dict[str, str | bytes] = {
     "text.parquet": "hello",
     "no-data.squad.json": json.dumps({"version": "1.1"}),
     "strange.squad.json": json.dumps({"version": "1.1", "data": [{"paragraphs": 17}]}),
-    "outside.squad.json": json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": [{
-        "context": "short", "qas": [{"id": "1", "question": "?", "answers": [{"text": "long", "answer_start": 99}]}],
-    }]}]}),
-    "twice.squad.json": json.dumps({"version": "1.1", "data": [{"title": "t", "paragraphs": [{
-        "context": "one two", "qas": [{"id": "1", "question": "?", "answers": []}] * 2,
-    }]}]}),
-    "unlabelled.squad.json": json.dumps({"version": "v2.0", "data": [{"title": "t", "paragraphs": [{
-        "context": "one two", "qas": [{"id": "1", "question": "?", "answers": []}],
-    }]}]}),
+    "outside.squad.json": json.dumps(
+        {
+            "version": "1.1",
+            "data": [
+                {
+                    "title": "t",
+                    "paragraphs": [
+                        {
+                            "context": "short",
+                            "qas": [
+                                {
+                                    "id": "1",
+                                    "question": "?",
+                                    "answers": [{"text": "long", "answer_start": 99}],
+                                }
+                            ],
+                        }
+                    ],
+                }
+            ],
+        }
+    ),
+    "twice.squad.json": json.dumps(
+        {
+            "version": "1.1",
+            "data": [
+                {
+                    "title": "t",
+                    "paragraphs": [
+                        {
+                            "context": "one two",
+                            "qas": [{"id": "1", "question": "?", "answers": []}] * 2,
+                        }
+                    ],
+                }
+            ],
+        }
+    ),
+    "unlabelled.squad.json": json.dumps(
+        {
+            "version": "v2.0",
+            "data": [
+                {
+                    "title": "t",
+                    "paragraphs": [
+                        {
+                            "context": "one two",
+                            "qas": [{"id": "1", "question": "?", "answers": []}],
+                        }
+                    ],
+                }
+            ],
+        }
+    ),
     "columns.conll": "Ada B-PER\nwent\n",
     "no-tags.conll": "Ada\nwent\n",
     "typo.toml": "[encoder]\nlayres = 4\n",
@@ -169,16 +250,24 @@ FILES: dict[str, str | bytes] = {
     "config/config.json": "{}",
     "unknown/config.json": '{"model_type": "gpt9"}',
     "nested/config.json": '{"model_type": ' + "[" * DEEP + "]" * DEEP + "}",
-    "huge/config.json": json.dumps({
-        "model_type": "bert", "vocab_size": 10**9, "hidden_size": 10**9, "num_hidden_layers": 12,
-        "num_attention_heads": 10, "intermediate_size": 10**9, "max_position_embeddings": 512, "type_vocab_size": 2,
-    }),
+    "huge/config.json": json.dumps(
+        {
+            "model_type": "bert",
+            "vocab_size": 10**9,
+            "hidden_size": 10**9,
+            "num_hidden_layers": 12,
+            "num_attention_heads": 10,
+            "intermediate_size": 10**9,
+            "max_position_embeddings": 512,
+            "type_vocab_size": 2,
+        }
+    ),
     "folder-of-pictures/cat.png": b"\x89PNG",
     "folder-of-pictures/dog.jpg": b"\xff\xd8",
     "vocab/vocab.txt": "one\ntwo\n",
     "tokenizer-json/tokenizer.json": "{}",
     "model/spiece.model": b"garbage",
-}  # fmt: skip
+}
 
 
 def write_parquet(bad: Path) -> None:
@@ -309,15 +398,24 @@ DAMAGED: dict[str, tuple[str, Callable[[Path], None]]] = {
     "data-digits": ("data", digits_in("index.json")),
     "data-folder-index": ("data", folder_for("index.json")),
     "data-no-settings": ("data", rewritten("index.json", lambda index: index.pop("settings"))),
-    "data-shard-twice": ("data", rewritten("index.json", lambda index: index["shards"].append(index["shards"][0]))),
-    "data-split": ("data", rewritten("index.json", lambda index: index["shards"][0].update(split="validation"))),
+    "data-shard-twice": (
+        "data",
+        rewritten("index.json", lambda index: index["shards"].append(index["shards"][0])),
+    ),
+    "data-split": (
+        "data",
+        rewritten("index.json", lambda index: index["shards"][0].update(split="validation")),
+    ),
     "data-twice-key": ("data", twice_in("index.json")),
     "data-shards-number": ("data", rewritten("index.json", lambda index: index.update(shards=17))),
     "run-foreign": ("run", foreign_file),
     "run-unfinished": ("run", without("checkpoints/*4")),
     "run-digits": ("run", digits_in("recipe.json")),
     "run-null": ("run", rewritten("recipe.json", lambda recipe: recipe.update(encoder=None))),
-    "run-nan": ("run", rewritten("recipe.json", lambda recipe: recipe["masking"].update(rate=float("nan")))),
+    "run-nan": (
+        "run",
+        rewritten("recipe.json", lambda recipe: recipe["masking"].update(rate=float("nan"))),
+    ),
     "run-utf16": ("run", holding("{}".encode("utf-16"), "recipe.json")),
     "run-folder-recipe": ("run", folder_for("recipe.json")),
     "run-list-run": ("run", holding("[]", "run.json")),
@@ -326,11 +424,25 @@ DAMAGED: dict[str, tuple[str, Callable[[Path], None]]] = {
     "run-no-recipe": ("run", without("recipe.json")),
     "run-cut-recipe": ("run", cut("recipe.json")),
     "run-deep-recipe": ("run", holding(NESTED, "recipe.json")),
-    "run-other-recipe": ("run", rewritten("recipe.json", lambda recipe: recipe["encoder"].update(layers=3))),
-    "run-typo-recipe": ("run", rewritten("recipe.json", lambda recipe: recipe["encoder"].update(layres=3))),
-    "run-wide-recipe": ("run", rewritten("recipe.json", lambda recipe: recipe["encoder"].update(hidden_size=64))),
-    "run-huge-recipe": ("run", rewritten("recipe.json", lambda recipe: recipe["encoder"].update(
-        hidden_size=10**9, intermediate_size=10**9))),
+    "run-other-recipe": (
+        "run",
+        rewritten("recipe.json", lambda recipe: recipe["encoder"].update(layers=3)),
+    ),
+    "run-typo-recipe": (
+        "run",
+        rewritten("recipe.json", lambda recipe: recipe["encoder"].update(layres=3)),
+    ),
+    "run-wide-recipe": (
+        "run",
+        rewritten("recipe.json", lambda recipe: recipe["encoder"].update(hidden_size=64)),
+    ),
+    "run-huge-recipe": (
+        "run",
+        rewritten(
+            "recipe.json",
+            lambda recipe: recipe["encoder"].update(hidden_size=10**9, intermediate_size=10**9),
+        ),
+    ),
     "run-no-checkpoints": ("run", without("checkpoints/*")),
     "run-cut-weights": ("run", cut("checkpoints/*/model.safetensors")),
     "run-garbage-weights": ("run", holding("garbage", "checkpoints/*/model.safetensors")),
@@ -343,7 +455,10 @@ DAMAGED: dict[str, tuple[str, Callable[[Path], None]]] = {
     "own-list-task": ("own", holding("[]", "task.json")),
     "own-empty-task": ("own", holding("{}", "task.json")),
     "own-columns-list": ("own", rewritten("task.json", lambda task: task.update(columns=[1]))),
-    "own-columns-number": ("own", rewritten("task.json", lambda task: task["columns"].update(text=1))),
+    "own-columns-number": (
+        "own",
+        rewritten("task.json", lambda task: task["columns"].update(text=1)),
+    ),
     "own-pair-text": ("own", rewritten("task.json", lambda task: task.update(pair="yes"))),
     "own-header-text": ("own", rewritten("task.json", lambda task: task.update(header="no"))),
     "own-metric-number": ("own", rewritten("task.json", lambda task: task.update(metric=5))),
@@ -361,10 +476,16 @@ DAMAGED: dict[str, tuple[str, Callable[[Path], None]]] = {
     "own-no-tokenizer": ("own", without("tokenizer")),
     "own-swapped-tokenizer": ("own", swapped_tokenizer),
     "own-digits": ("own", digits_in("task.json")),
-    "own-twice-labels": ("own", rewritten("task.json", lambda task: task.update(labels=["one", "one"]))),
+    "own-twice-labels": (
+        "own",
+        rewritten("task.json", lambda task: task.update(labels=["one", "one"])),
+    ),
     "own-folder-weights": ("own", folder_for("model.safetensors")),
     "own-other-weights": ("own", other_weights),
-    "own-garbage-tokenizer": ("own", holding("garbage", "tokenizer/*.model", "tokenizer/tokenizer.json")),
+    "own-garbage-tokenizer": (
+        "own",
+        holding("garbage", "tokenizer/*.model", "tokenizer/tokenizer.json"),
+    ),
     "classifier-foreign": ("classifier", foreign_file),
     "classifier-list-record": ("classifier", holding("[]", "finetune.json")),
     "classifier-no-model": ("classifier", without("model")),
@@ -372,5 +493,5 @@ DAMAGED: dict[str, tuple[str, Callable[[Path], None]]] = {
     "tokenizer-empty": ("tokenizer", without("*")),
     "tokenizer-cut": ("tokenizer", cut("*.model", "tokenizer.json")),
     "tokenizer-garbage": ("tokenizer", holding("garbage", "*.model", "tokenizer.json")),
-}  # fmt: skip
+}
 """New folders, from which good one, and what is done to it."""

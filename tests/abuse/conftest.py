@@ -1,4 +1,6 @@
-"""A folder with one of each thing that litebert reads and writes, good ones and broken ones, for wrong commands."""
+"""A folder with one of each thing that litebert reads and writes, good ones and broken ones, for
+wrong commands.
+"""
 
 from __future__ import annotations
 
@@ -25,8 +27,9 @@ def made(command: str) -> None:
 
 @pytest.fixture(scope="session")
 def good(tmp_path_factory: pytest.TempPathFactory, tiny_corpus: Path) -> Path:
-    """text.txt, tokenizer, other-tokenizer, small.toml, data, other-data, run, table.csv, classifier, own, squad.json,
-    tags.txt, rows.jsonl, pairs.jsonl; and in bad/ the broken ones of `write_broken`."""
+    """text.txt, tokenizer, other-tokenizer, small.toml, data, other-data, run, table.csv,
+    classifier, own, squad.json, tags.txt, rows.jsonl, pairs.jsonl; and in bad/ the broken ones of
+    `write_broken`."""
     place = tmp_path_factory.mktemp("abuse")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
@@ -35,17 +38,40 @@ def good(tmp_path_factory: pytest.TempPathFactory, tiny_corpus: Path) -> Path:
         write_table(place / "table.csv", 60)
         (place / "squad.json").write_text(json.dumps(questions()), encoding="utf-8")
         (place / "tags.txt").write_text(tags(), encoding="utf-8")
-        (place / "rows.jsonl").write_text('{"text": "dodo la", "label": "yes"}\n' * 9, encoding="utf-8")
+        (place / "rows.jsonl").write_text(
+            '{"text": "dodo la", "label": "yes"}\n' * 9, encoding="utf-8"
+        )
         pair = {"sentence_good": "dodo la", "sentence_bad": "la dodo"}
         (place / "pairs.jsonl").write_text(f"{json.dumps(pair)}\n" * 9, encoding="utf-8")
         made("tokenizer train text.txt --vocab-size 400 --out tokenizer")
         made("tokenizer train text.txt --kind bpe --vocab-size 300 --out other-tokenizer")
         made("prepare text.txt --tokenizer tokenizer --out data --heldout 0.1 --processes 1")
-        made("prepare text.txt --tokenizer other-tokenizer --out other-data --heldout 0.1 --processes 1")
-        quick = ["--train.batch", "4 sequences", "--train.save-every", "2 steps", "--train.precision", "float32"]
+        made(
+            "prepare text.txt --tokenizer other-tokenizer --out other-data --heldout 0.1 "
+            "--processes 1"
+        )
+        quick = [
+            "--train.batch",
+            "4 sequences",
+            "--train.save-every",
+            "2 steps",
+            "--train.precision",
+            "float32",
+        ]
         words = ["--data", "data", "--out", "run", "--budget", "4 steps", *quick]
         assert main(["pretrain", "small.toml", *words]) == 0
-        tuned = ["--task", "table", "--data", "table.csv", "--out", "classifier", "--steps", "2", "--length", "32"]
+        tuned = [
+            "--task",
+            "table",
+            "--data",
+            "table.csv",
+            "--out",
+            "classifier",
+            "--steps",
+            "2",
+            "--length",
+            "32",
+        ]
         assert main(["finetune", "run", *tuned]) == 0
         made("convert classifier own --to litebert")
         write_broken(place)
@@ -59,7 +85,9 @@ def questions() -> dict[str, object]:
         words = [draw.choice(("la", "be", "cu", "do")) * draw.randint(1, 3) for _ in range(12)]
         answer = {"text": words[3], "answer_start": len(" ".join(words[:3])) + 1}
         asked = {"id": str(number), "question": "which?", "answers": [answer]}
-        entries.append({"title": f"t{number}", "paragraphs": [{"context": " ".join(words), "qas": [asked]}]})
+        entries.append(
+            {"title": f"t{number}", "paragraphs": [{"context": " ".join(words), "qas": [asked]}]}
+        )
     return {"version": "1.1", "data": entries}
 
 
@@ -81,7 +109,9 @@ def wrong(
     monkeypatch: pytest.MonkeyPatch,
     capfd: pytest.CaptureFixture[str],
 ) -> Callable[..., str]:
-    """Give a wrong command in the good folder, from which nothing may be lost; what a person then reads."""
+    """Give a wrong command in the good folder, from which nothing may be lost; what a person then
+    reads.
+    """
     monkeypatch.chdir(good)
 
     def call(words: list[str], status: int = 2) -> str:

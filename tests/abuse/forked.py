@@ -1,7 +1,7 @@
 """A command in a process of its own: with limits, signals, odd streams.
 
-The processes are forked from a server that has loaded torch, and that runs no test itself: a fork of a process of many
-threads inherits the locks that they hold.
+The processes are forked from a server that has loaded torch, and that runs no test itself: a fork
+of a process of many threads inherits the locks that they hold.
 """
 
 from __future__ import annotations
@@ -51,7 +51,9 @@ def run(
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(MODULES)
     begins, began = context.Pipe(duplex=False)
-    process = context.Process(target=_child, args=(words, folder, environment or {}, logs, before, began))
+    process = context.Process(
+        target=_child, args=(words, folder, environment or {}, logs, before, began)
+    )
     process.start()
     began.close()
     begins.recv()
@@ -71,7 +73,9 @@ def run(
         raise AssertionError(f"{stuck}\n{logs[1].read_text(errors='replace')}")
     code = process.exitcode
     process.close()
-    return Ended(128 - code if code < 0 else code, *(log.read_text(errors="replace") for log in logs))
+    return Ended(
+        128 - code if code < 0 else code, *(log.read_text(errors="replace") for log in logs)
+    )
 
 
 def _child(

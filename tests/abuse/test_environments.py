@@ -24,7 +24,8 @@ pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
 VERBS = {
     "tokenizer": "tokenizer train text.txt --vocab-size 300 --out new",
     "prepare": "prepare text.txt --tokenizer tokenizer --out new --processes 1 --heldout 0.1",
-    "pretrain": "pretrain small.toml --data data --out new --train.batch '4 sequences' --train.save-every '1 steps' "
+    "pretrain": "pretrain small.toml --data data --out new --train.batch '4 sequences' "
+    "--train.save-every '1 steps' "
     "--budget '6 steps'",
     "finetune": "finetune run --task table --data table.csv --out new --steps 4 --length 32",
     "convert": "convert run new --to litebert",
@@ -48,7 +49,7 @@ def copy(good: Path, tmp_path: Path) -> Path:
     return place
 
 
-# ---- what is done to a process before its command runs ---------------------------------------------------------------
+# ------------------------------------------------ what is done to a process before its command runs
 
 
 def little_memory() -> None:
@@ -62,7 +63,9 @@ def full_output() -> None:
 
 def close(stream: int) -> None:
     os.close(stream)
-    setattr(sys, ("stdin", "stdout", "stderr")[stream], None)  # what Python makes of a closed stream
+    setattr(
+        sys, ("stdin", "stdout", "stderr")[stream], None
+    )  # what Python makes of a closed stream
 
 
 def know_few_letters() -> None:
@@ -84,14 +87,18 @@ def left_behind(place: Path) -> list[str]:
 
 
 class TestFullDisk:
-    """No file may grow past a limit, which is how a full disk looks to a program that writes one."""
+    """No file may grow past a limit, which is how a full disk looks to a program that writes
+    one."""
 
-    @pytest.mark.parametrize("verb", ["tokenizer", "prepare", "pretrain", "finetune", "convert", "predict"])
+    @pytest.mark.parametrize(
+        "verb", ["tokenizer", "prepare", "pretrain", "finetune", "convert", "predict"]
+    )
     def test_is_one_sentence_and_then_the_same_command_works(self, copy: Path, verb: str) -> None:
         for limit in (0, 20_000):
             small = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (limit, limit))
             ended = forked.run(words_of(verb), copy, before=small)
-            # The log of this test is such a file, so what was printed may be cut, but never is a traceback.
+            # The log of this test is such a file, so what was printed may be cut, but never is a
+            # traceback.
             assert "Traceback" not in ended.err
             if ended.status != 0:  # a limit above all its files is none
                 assert ended.status == 2
@@ -121,13 +128,18 @@ class TestLimits:
         assert ended.status == 0 or not left_behind(copy)
 
 
-@pytest.mark.slow  # a command once did not end beside another worker; not yet repeated under load since
+# a command once did not end beside another worker; not yet repeated under load since
+@pytest.mark.slow
 class TestSignals:
-    @pytest.mark.parametrize(("verb", "number"), list(zip(VERBS, cycle([signal.SIGINT, signal.SIGTERM]))))
+    @pytest.mark.parametrize(
+        ("verb", "number"), list(zip(VERBS, cycle([signal.SIGINT, signal.SIGTERM])))
+    )
     def test_leave_at_once_and_whole(self, copy: Path, verb: str, number: signal.Signals) -> None:
         draw = random.Random(f"{verb} {number}")
         for _ in range(2):
-            ended = forked.run(words_of(verb), copy, stop=(number, draw.uniform(0.0, 0.5)), patience=30)
+            ended = forked.run(
+                words_of(verb), copy, stop=(number, draw.uniform(0.0, 0.5)), patience=30
+            )
             assert "Traceback" not in ended.err, ended.err
             assert ended.status in (0, 128 + number), ended.err
             if ended.status == 0:
@@ -141,10 +153,21 @@ class TestSignals:
 
 class TestStreams:
     @pytest.mark.parametrize(
-        "command", ["recipes", "plan albert-tiny", "compare run", "predict classifier --input table.csv", "--help",
-                    "recipes --json", "evaluate run --data data", "--version", "completion bash", "doctor",
-                    "score classifier --data table.csv"],
-    )  # fmt: skip
+        "command",
+        [
+            "recipes",
+            "plan albert-tiny",
+            "compare run",
+            "predict classifier --input table.csv",
+            "--help",
+            "recipes --json",
+            "evaluate run --data data",
+            "--version",
+            "completion bash",
+            "doctor",
+            "score classifier --data table.csv",
+        ],
+    )
     def test_a_full_output_is_one_sentence(self, copy: Path, command: str) -> None:
         ended = forked.run(command.split(), copy, before=full_output)
         assert "Traceback" not in ended.err
@@ -153,18 +176,32 @@ class TestStreams:
 
     @pytest.mark.parametrize("stream", [0, 1, 2])
     @pytest.mark.parametrize(
-        "command", ["recipes", "predict classifier --input -", "prepare - --tokenizer tokenizer --out new",
-                    "tokenizer inspect - --tokenizer tokenizer", "compare run", "dance"],
-    )  # fmt: skip
-    def test_a_closed_stream_gives_no_traceback(self, copy: Path, stream: int, command: str) -> None:
+        "command",
+        [
+            "recipes",
+            "predict classifier --input -",
+            "prepare - --tokenizer tokenizer --out new",
+            "tokenizer inspect - --tokenizer tokenizer",
+            "compare run",
+            "dance",
+        ],
+    )
+    def test_a_closed_stream_gives_no_traceback(
+        self, copy: Path, stream: int, command: str
+    ) -> None:
         ended = forked.run(command.split(), copy, before=partial(close, stream))
         assert "Traceback" not in ended.err
         assert ended.status in (0, 2)
 
     def test_a_terminal_that_knows_few_letters(self, copy: Path) -> None:
         (copy / "greek.txt").write_text("λόγος και Ελλάδα\n" * 20, encoding="utf-8")
-        for command in ("tokenizer inspect greek.txt --tokenizer tokenizer", "compare run", "recipes", "dαnce",
-                        "prepare λ.txt --tokenizer tokenizer --out new"):  # fmt: skip
+        for command in (
+            "tokenizer inspect greek.txt --tokenizer tokenizer",
+            "compare run",
+            "recipes",
+            "dαnce",
+            "prepare λ.txt --tokenizer tokenizer --out new",
+        ):
             ended = forked.run(command.split(), copy, before=know_few_letters)
             assert "Traceback" not in ended.err, ended.err
             assert ended.status in (0, 2)
@@ -180,7 +217,9 @@ class TestVariables:
             ("LITEBERT_EXTENSIONS", "data", "data"),
         ],
     )
-    def test_an_extension_that_cannot_be_run_is_named(self, copy: Path, name: str, value: str, place: str) -> None:
+    def test_an_extension_that_cannot_be_run_is_named(
+        self, copy: Path, name: str, value: str, place: str
+    ) -> None:
         (copy / "bad.py").write_text("import nothing_of_this_name\n", encoding="utf-8")
         ended = forked.run(["recipes"], copy, environment={name: value})
         assert ended.status == 2
@@ -188,9 +227,20 @@ class TestVariables:
 
     @pytest.mark.parametrize(
         ("name", "value"),
-        [("COLUMNS", "5"), ("COLUMNS", "none"), ("TERM", "dumb"), ("TERM", ""), ("NO_COLOR", "1"), ("LANG", "xx_YY"),
-         ("LC_ALL", "C"), ("HOME", "/nowhere"), ("TMPDIR", "/nowhere"), ("PYTHONWARNINGS", "error"), ("TZ", "Nowhere")],
-    )  # fmt: skip
+        [
+            ("COLUMNS", "5"),
+            ("COLUMNS", "none"),
+            ("TERM", "dumb"),
+            ("TERM", ""),
+            ("NO_COLOR", "1"),
+            ("LANG", "xx_YY"),
+            ("LC_ALL", "C"),
+            ("HOME", "/nowhere"),
+            ("TMPDIR", "/nowhere"),
+            ("PYTHONWARNINGS", "error"),
+            ("TZ", "Nowhere"),
+        ],
+    )
     def test_strange_variables_change_nothing(self, copy: Path, name: str, value: str) -> None:
         for verb in ("compare", "prepare"):
             ended = forked.run(words_of(verb), copy, environment={name: value})
@@ -199,12 +249,19 @@ class TestVariables:
 
 class TestPlaces:
     def test_a_folder_that_has_gone(self, copy: Path, tmp_path: Path) -> None:
-        for command in ("recipes", "prepare text.txt --tokenizer tokenizer --out new", "compare run", "quickstart"):
+        for command in (
+            "recipes",
+            "prepare text.txt --tokenizer tokenizer --out new",
+            "compare run",
+            "quickstart",
+        ):
             ended = forked.run(command.split(), copy, before=partial(leave, tmp_path / "gone"))
             assert "Traceback" not in ended.err, ended.err
             assert ended.status in (0, 2)
 
-    @pytest.mark.parametrize("verb", ["tokenizer", "prepare", "pretrain", "finetune", "convert", "predict"])
+    @pytest.mark.parametrize(
+        "verb", ["tokenizer", "prepare", "pretrain", "finetune", "convert", "predict"]
+    )
     @pytest.mark.parametrize("name", ["text.txt/new", "/proc/new", "/dev/null/new", "n" * 300])
     def test_an_output_that_cannot_be(self, copy: Path, verb: str, name: str) -> None:
         words = [name if word in ("new", "new.csv") else word for word in words_of(verb)]
@@ -216,7 +273,9 @@ class TestPlaces:
     def test_a_name_that_is_not_utf_8(self, copy: Path) -> None:
         odd = os.fsdecode(b"caf\xe9.txt")
         shutil.copy(copy / "text.txt", copy / odd)
-        ended = forked.run(["prepare", odd, "--tokenizer", "tokenizer", "--out", "new", "--processes", "1"], copy)
+        ended = forked.run(
+            ["prepare", odd, "--tokenizer", "tokenizer", "--out", "new", "--processes", "1"], copy
+        )
         assert "Traceback" not in ended.err, ended.err
         assert ended.status in (0, 2)
 

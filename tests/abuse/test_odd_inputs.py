@@ -1,4 +1,6 @@
-"""Odd but right inputs: strange names, line ends, sizes and links; every text of them is read, none in silence lost."""
+"""Odd but right inputs: strange names, line ends, sizes and links; every text of them is read, none
+in silence lost.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,15 @@ def read(good: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Prepa
     """Prepare a source; the documents, empty ones, duplicates and cuts that were counted."""
 
     def prepare(*source: str, patient: int = 30) -> dict[str, int]:
-        words = ["prepare", "--tokenizer", str(good / "tokenizer"), "--out", str(tmp_path / "out"), "--heldout", "0"]
+        words = [
+            "prepare",
+            "--tokenizer",
+            str(good / "tokenizer"),
+            "--out",
+            str(tmp_path / "out"),
+            "--heldout",
+            "0",
+        ]
         with patience(patient):
             status = main([*words, "--processes", "1", "--json", *source])
         said = capfd.readouterr()
@@ -33,12 +43,29 @@ def read(good: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Prepa
     return prepare
 
 
-NAMES = ("📚 café.txt", "كتاب.txt", "-dash.txt", "--out.txt", "[x].txt", "*.txt", "a b\tc.txt", "a\nb.txt", "%s{0}.txt",
-         "hf:books.txt", "CON.txt", ".hidden.txt", "x" * 240 + ".txt", "tab=latin-1.txt", "UPPER.TXT")  # fmt: skip
+NAMES = (
+    "📚 café.txt",
+    "كتاب.txt",
+    "-dash.txt",
+    "--out.txt",
+    "[x].txt",
+    "*.txt",
+    "a b\tc.txt",
+    "a\nb.txt",
+    "%s{0}.txt",
+    "hf:books.txt",
+    "CON.txt",
+    ".hidden.txt",
+    "x" * 240 + ".txt",
+    "tab=latin-1.txt",
+    "UPPER.TXT",
+)
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_any_name_will_do(read: Prepared, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_any_name_will_do(
+    read: Prepared, tmp_path: Path, name: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.chdir(tmp_path)
     Path(name).write_text("One text.\n\nAnother text.\n", encoding="utf-8")
     assert read(f"./{name}")["kept"] == 2
@@ -59,13 +86,16 @@ CONTENTS: dict[str, tuple[bytes, int]] = {
     "empty-rows.csv": (b"text,label\nOne text.,1\n,0\n\n  ,1\n", 1),
     "duplicates.csv": (b"text\nOne text.\nOne text.\n", 1),
     "twice-elsewhere.jsonl": (ROW.encode(), 1),
-    "large.jsonl": (b'{"text": "One text.", "id": 1' + b"0" * 400 + b', "x": 1e999, "y": NaN}\n', 1),
+    "large.jsonl": (
+        b'{"text": "One text.", "id": 1' + b"0" * 400 + b', "x": 1e999, "y": NaN}\n',
+        1,
+    ),
     "null.jsonl": (b'{"text": "One text."}\n\n{"text": null}\n', 1),
     "half.jsonl": (b'{"text": "One \\ud800 text."}\n', 1),
     "no-end.jsonl": (b'{"text": "One text."}', 1),
     "wide.csv": (f"text{WIDE}\nOne text.{WIDE}\n".encode(), 1),
     "tabs.tsv": (b'text\tlabel\n"One" text.\t1\n', 1),
-}  # fmt: skip
+}
 
 
 @pytest.mark.parametrize("name", CONTENTS)
@@ -89,7 +119,9 @@ def test_a_folder_that_links_to_itself_is_read_once(read: Prepared, tmp_path: Pa
 def test_a_pipe_with_a_name_is_read(read: Prepared, tmp_path: Path) -> None:
     pipe = tmp_path / "pipe.txt"
     os.mkfifo(pipe)
-    writer = threading.Thread(target=pipe.write_text, args=("One text.\n\nAnother text.\n",), daemon=True)
+    writer = threading.Thread(
+        target=pipe.write_text, args=("One text.\n\nAnother text.\n",), daemon=True
+    )
     writer.start()
     assert read(str(pipe))["kept"] == 2
     writer.join()
@@ -112,15 +144,34 @@ def test_fifty_megabytes_in_one_line(read: Prepared, tmp_path: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_hundred_thousand_columns(good: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+def test_a_hundred_thousand_columns(
+    good: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
     names = ",".join(f"c{number}" for number in range(100_000))
     rows = "".join(f"some words,{label}{',x' * 100_000}\n" for label in (0, 1) * 10)
     (tmp_path / "wide.csv").write_text(f"text,label,{names}\n{rows}", encoding="utf-8")
     answers = str(tmp_path / "answers.csv")
     for words in (
-        ["finetune", str(good / "run"), "--task", "table", "--data", str(tmp_path / "wide.csv"), "--steps", "2",
-         "--out", str(tmp_path / "tuned")],
-        ["predict", str(tmp_path / "tuned"), "--input", str(tmp_path / "wide.csv"), "--output", answers],
-    ):  # fmt: skip
+        [
+            "finetune",
+            str(good / "run"),
+            "--task",
+            "table",
+            "--data",
+            str(tmp_path / "wide.csv"),
+            "--steps",
+            "2",
+            "--out",
+            str(tmp_path / "tuned"),
+        ],
+        [
+            "predict",
+            str(tmp_path / "tuned"),
+            "--input",
+            str(tmp_path / "wide.csv"),
+            "--output",
+            answers,
+        ],
+    ):
         assert main(words) == 0, capfd.readouterr().err
     assert len(Path(answers).read_text(encoding="utf-8").splitlines()) == 21

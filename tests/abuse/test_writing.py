@@ -1,4 +1,6 @@
-"""What a person names as output is written whole or not at all; a device, a pipe or a stream is written into."""
+"""What a person names as output is written whole or not at all; a device, a pipe or a stream is
+written into.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +21,9 @@ from abuse.test_environments import full_output
 from litebert.cli import main
 from toys.refusals import names
 
-pytestmark = pytest.mark.skipif(not Path("/dev/full").is_char_device(), reason="the system has no full device")
+pytestmark = pytest.mark.skipif(
+    not Path("/dev/full").is_char_device(), reason="the system has no full device"
+)
 
 WRITERS = {
     "predict": ("predict classifier --input table.csv --keep text --output {}", ".csv"),
@@ -61,7 +65,9 @@ def test_a_full_device_is_named_and_stays_a_device(
 
 
 @pytest.mark.parametrize("verb", WRITERS)
-def test_the_null_device_takes_everything_and_stays_a_device(verb: str, there: Path, tmp_path: Path) -> None:
+def test_the_null_device_takes_everything_and_stays_a_device(
+    verb: str, there: Path, tmp_path: Path
+) -> None:
     place = tmp_path / f"null{WRITERS[verb][1]}"
     place.symlink_to(os.devnull)
     assert main(words(verb, place)) == 0
@@ -70,7 +76,9 @@ def test_the_null_device_takes_everything_and_stays_a_device(verb: str, there: P
 
 
 @pytest.mark.parametrize("verb", WRITERS)
-def test_a_full_disk_is_named_and_leaves_what_was_there(verb: str, good: Path, tmp_path: Path) -> None:
+def test_a_full_disk_is_named_and_leaves_what_was_there(
+    verb: str, good: Path, tmp_path: Path
+) -> None:
     place = (tmp_path / "old").with_suffix(WRITERS[verb][1])
     place.write_text("before")
     place.chmod(0o640)
@@ -94,7 +102,9 @@ def test_a_pipe_gives_what_a_file_would_hold(verb: str, there: Path, tmp_path: P
     assert main(words(verb, pipe)) == 0
     reader.join(20)
     assert main(words(verb, file)) == 0
-    assert read[0].replace(str(pipe).encode(), b"") == file.read_bytes().replace(str(file).encode(), b"")
+    assert read[0].replace(str(pipe).encode(), b"") == file.read_bytes().replace(
+        str(file).encode(), b""
+    )
     assert pipe.is_fifo()
     if suffix == ".npy":
         assert len(np.load(file)) == 60
@@ -116,7 +126,7 @@ def _begin(log: Path) -> None:
     os.write(1, b"before\n")
 
 
-# ---- streams ---------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------ streams
 
 
 def full_errors() -> None:
@@ -129,9 +139,15 @@ def full_streams() -> None:
 
 
 COMMANDS = {
-    "recipes": 0, "recipes --help": 0, "score classifier --data table.csv": 0, "completion zsh": 0,
-    "predict classifier --input table.csv": 0, "dance": 2, "plan albert-tinny": 2, "compare": 2,
-}  # fmt: skip
+    "recipes": 0,
+    "recipes --help": 0,
+    "score classifier --data table.csv": 0,
+    "completion zsh": 0,
+    "predict classifier --input table.csv": 0,
+    "dance": 2,
+    "plan albert-tinny": 2,
+    "compare": 2,
+}
 """Commands, and how they end where all can be written."""
 
 

@@ -1,4 +1,6 @@
-"""Files that are broken in ways that no editor shows, and names that are no files, at every verb that opens one."""
+"""Files that are broken in ways that no editor shows, and names that are no files, at every verb
+that opens one.
+"""
 
 from __future__ import annotations
 
@@ -90,9 +92,21 @@ FILES: dict[str, list[tuple[str, ...]]] = {
         (f"{Q} bad/context.squad.json", "bad/context.squad.json", "context"),
         (f"{Q} bad/question.squad.json", "bad/question.squad.json", "question"),
         (f"{Q} bad/utf16.json", "bad/utf16.json"),
-        ("finetune run --task choices --out out --steps 2 --data bad/choices.jsonl", "bad/choices.jsonl", "1"),
-        ("finetune run --task choices --out out --steps 2 --data bad/one-choice.jsonl", "bad/one-choice.jsonl", "1"),
-        ("finetune run --task choices --out out --steps 2 --data bad/far-choice.jsonl", "bad/far-choice.jsonl", "1"),
+        (
+            "finetune run --task choices --out out --steps 2 --data bad/choices.jsonl",
+            "bad/choices.jsonl",
+            "1",
+        ),
+        (
+            "finetune run --task choices --out out --steps 2 --data bad/one-choice.jsonl",
+            "bad/one-choice.jsonl",
+            "1",
+        ),
+        (
+            "finetune run --task choices --out out --steps 2 --data bad/far-choice.jsonl",
+            "bad/far-choice.jsonl",
+            "1",
+        ),
         ("finetune run --task tagging --out out --steps 2 --data bad/empty.txt", "bad/empty.txt"),
         ("finetune run --task tagging --out out --steps 2 --data bad/latin1.txt", "bad/latin1.txt"),
     ],
@@ -116,13 +130,29 @@ FILES: dict[str, list[tuple[str, ...]]] = {
         ("evaluate run --data bad/data-twice-key", "bad/data-twice-key"),
         ("convert bad/twice out --to litebert", "bad/twice", "hidden_size"),
         ("predict bad/own-digits --input table.csv", "bad/own-digits"),
-        ("predict bad/own-columns-list --input table.csv", "bad/own-columns-list/task.json", "columns"),
-        ("predict bad/own-columns-number --input table.csv", "bad/own-columns-number/task.json", "columns"),
+        (
+            "predict bad/own-columns-list --input table.csv",
+            "bad/own-columns-list/task.json",
+            "columns",
+        ),
+        (
+            "predict bad/own-columns-number --input table.csv",
+            "bad/own-columns-number/task.json",
+            "columns",
+        ),
         ("score bad/own-pair-text --data table.csv", "bad/own-pair-text/task.json", "pair"),
         ("score bad/own-header-text --data table.csv", "bad/own-header-text/task.json", "header"),
-        ("score bad/own-metric-number --data table.csv", "bad/own-metric-number/task.json", "metric"),
+        (
+            "score bad/own-metric-number --data table.csv",
+            "bad/own-metric-number/task.json",
+            "metric",
+        ),
         ("score bad/own-metric-dance --data table.csv", "bad/own-metric-dance", "dance"),
-        ("score bad/own-separator-list --data table.csv", "bad/own-separator-list/task.json", "separator"),
+        (
+            "score bad/own-separator-list --data table.csv",
+            "bad/own-separator-list/task.json",
+            "separator",
+        ),
         ("predict bad/own-twice-labels --input table.csv", "labels"),
         ("predict bad/own-folder-weights --input table.csv", "bad/own-folder-weights"),
         ("predict bad/own-other-weights --input table.csv", "bad/own-other-weights"),
@@ -136,11 +166,26 @@ FILES: dict[str, list[tuple[str, ...]]] = {
         ("compare bad/run-digits", "bad/run-digits"),
         ("compare bad/classifier-list-record", "bad/classifier-list-record"),
         ("compare bad/run-list-run", "bad/run-list-run"),
-        ("pretrain small.toml --out bad/run-list-run --budget '4 steps' --data data", "bad/run-list-run"),
-        ("pretrain small.toml --out bad/run-cut-run --budget '4 steps' --data data", "bad/run-cut-run"),
-        ("pretrain small.toml --out bad/run-no-steps --budget '4 steps' --data data", "bad/run-no-steps"),
-        ("finetune run --task table --data table.csv --out bad/classifier-cut-record --steps 2", "finetune.json"),
-        ("finetune run --task table --data table.csv --out bad/classifier-list-record --steps 2", "finetune.json"),
+        (
+            "pretrain small.toml --out bad/run-list-run --budget '4 steps' --data data",
+            "bad/run-list-run",
+        ),
+        (
+            "pretrain small.toml --out bad/run-cut-run --budget '4 steps' --data data",
+            "bad/run-cut-run",
+        ),
+        (
+            "pretrain small.toml --out bad/run-no-steps --budget '4 steps' --data data",
+            "bad/run-no-steps",
+        ),
+        (
+            "finetune run --task table --data table.csv --out bad/classifier-cut-record --steps 2",
+            "finetune.json",
+        ),
+        (
+            "finetune run --task table --data table.csv --out bad/classifier-list-record --steps 2",
+            "finetune.json",
+        ),
         ("plan bad/digits.toml", "bad/digits.toml"),
         ("plan bad/digits.json", "bad/digits.json"),
         ("plan bad/utf16.toml", "bad/utf16.toml"),

@@ -11,11 +11,25 @@ R = "prepare text.txt --tokenizer tokenizer --out out"
 
 OPTIONS: dict[str, list[tuple[str, ...]]] = {
     "every verb": [
-        *((f"{verb} --quiet --verbose", "--quiet", "--verbose") for verb in (
-            "recipes", "plan albert-tiny", "tokenizer inspect text.txt", "prepare text.txt", "pretrain small.toml",
-            "evaluate run", "compare run", "finetune run", "predict classifier", "score classifier", "convert run out",
-            "doctor", "completion bash", "quickstart",
-        )),
+        *(
+            (f"{verb} --quiet --verbose", "--quiet", "--verbose")
+            for verb in (
+                "recipes",
+                "plan albert-tiny",
+                "tokenizer inspect text.txt",
+                "prepare text.txt",
+                "pretrain small.toml",
+                "evaluate run",
+                "compare run",
+                "finetune run",
+                "predict classifier",
+                "score classifier",
+                "convert run out",
+                "doctor",
+                "completion bash",
+                "quickstart",
+            )
+        ),
         ("plan albert-tiny --json yes", "yes"),
         ("recipes --json=1", "1"),
         ("compare run --json --markdown", "--json", "--markdown"),
@@ -48,10 +62,22 @@ OPTIONS: dict[str, list[tuple[str, ...]]] = {
         ("plan albert-tiny --objectives", "objectives"),
     ],
     "extensions": [
-        *((f"LITEBERT_EXTENSIONS={file} recipes", "LITEBERT_EXTENSIONS", file.partition(":")[0]) for file in (
-            "missing.py", "bad/syntax.py", "bad/raises.py", "bad/exits.py", "bad/binary.txt", "bad/import.py",
-            "bad/taken.py", "bad/task.py", "bad/recursion.py", "data", "text.txt:bad/raises.py",
-        )),
+        *(
+            (f"LITEBERT_EXTENSIONS={file} recipes", "LITEBERT_EXTENSIONS", file.partition(":")[0])
+            for file in (
+                "missing.py",
+                "bad/syntax.py",
+                "bad/raises.py",
+                "bad/exits.py",
+                "bad/binary.txt",
+                "bad/import.py",
+                "bad/taken.py",
+                "bad/task.py",
+                "bad/recursion.py",
+                "data",
+                "text.txt:bad/raises.py",
+            )
+        ),
         ("plan bad/exits.py:mine", "bad/exits.py"),
         ("plan bad/recursion.py:mine", "bad/recursion.py"),
         ("plan bad/empty.py:", "bad/empty.py"),
@@ -77,21 +103,35 @@ OPTIONS: dict[str, list[tuple[str, ...]]] = {
         (f"{R} --heldout 1", "heldout"),
         (f"{R} --heldout half", "half"),
         (f"{R} --processes 1.5", "1.5"),
-        ("prepare table.csv --tokenizer tokenizer --out out --text-field ''", "table.csv", "--text-field"),
+        (
+            "prepare table.csv --tokenizer tokenizer --out out --text-field ''",
+            "table.csv",
+            "--text-field",
+        ),
         ("prepare --tokenizer tokenizer --out out ''", "source", "empty"),
         ("prepare text.txt --tokenizer tokenizer --out ''", "."),
         ("prepare text.txt --tokenizer '' --out out", ".", "tokenizer.json"),
         ("prepare text.txt --tokenizer tokenizer --out data/tokenizer", "data/tokenizer"),
         ("prepare text.txt --tokenizer tokenizer --out data --heldout 0.2", "heldout"),
         ("prepare text.txt --tokenizer tokenizer --out data --heldout 0.1 --unwrap", "unwrap"),
-        ("prepare text.txt --tokenizer tokenizer --out data --heldout 0.1 --language de", "language"),
+        (
+            "prepare text.txt --tokenizer tokenizer --out data --heldout 0.1 --language de",
+            "language",
+        ),
         ("prepare text.txt text.txt --tokenizer tokenizer --out data --heldout 0.1", "sources"),
-        ("prepare text.txt --tokenizer other-tokenizer --out data --heldout 0.1", "data", "tokenizer"),
+        (
+            "prepare text.txt --tokenizer other-tokenizer --out data --heldout 0.1",
+            "data",
+            "tokenizer",
+        ),
         ("prepare hf:", "hf"),
         ("prepare text.txt --tokenizer tokenizer --out bad/loop", "bad/loop"),
         ("tokenizer train text.txt --vocab-size 300 --out bad/loop", "bad/loop"),
         ("prepare nothing:here --tokenizer tokenizer --out out", "nothing:here"),
-        ("tokenizer train text.txt --vocab-size 300 --kind bpe --strip-accents --out out", "accents"),
+        (
+            "tokenizer train text.txt --vocab-size 300 --kind bpe --strip-accents --out out",
+            "accents",
+        ),
         ("tokenizer train text.txt --vocab-size 300 --out data", "data"),
         ("tokenizer train text.txt --vocab-size 300 --out ''", "."),
         ("tokenizer train text.txt --vocab-size 3.5 --out out", "3.5"),
@@ -124,7 +164,11 @@ OPTIONS: dict[str, list[tuple[str, ...]]] = {
         (f"{P} out --from run --encoder.hidden-size 64", "hidden_size"),
         (f"{P} out --from run --encoder.embedding-size 16", "embedding_size"),
         (f"{P} run --from own", "run", "from"),
-        ("pretrain small.toml --data other-data --budget '4 steps' --out out --from run", "other-data", "tokenizer"),
+        (
+            "pretrain small.toml --data other-data --budget '4 steps' --out out --from run",
+            "other-data",
+            "tokenizer",
+        ),
         (f"{P} run --overwrite --from run", "run", "--overwrite"),
         (f"{P} bad/run-foreign --overwrite", "thesis.txt"),
         (f"{P} text.txt --overwrite", "text.txt"),
@@ -134,7 +178,10 @@ OPTIONS: dict[str, list[tuple[str, ...]]] = {
         (f"{P} . --overwrite", "."),
         (f"{P} bad --overwrite", "bad"),
         (f"{P} run --overwrite --device tpu", "tpu"),
-        ("pretrain small.toml --data data --out run --overwrite --train.batch 'many sequences'", "many sequences"),
+        (
+            "pretrain small.toml --data data --out run --overwrite --train.batch 'many sequences'",
+            "many sequences",
+        ),
         ("pretrain small.toml --data data --out run --overwrite --budget soon", "soon"),
         ("pretrain small.toml --data data --out out --budget 0.01s", "--budget", "0.01s"),
         (f"{P} ''", "--out"),
@@ -156,13 +203,24 @@ OPTIONS: dict[str, list[tuple[str, ...]]] = {
         ("convert run out --to litebert --head mlm", "--head", "run"),
         (f"{P} out --distill.weight 0.5", "--distill.weight"),
         (f"{P} out --distill.soft 1", "--distill.soft", "--teacher"),
-        (f"{P} out --teacher run --teacher-answers run --distill.top-k 4", "--teacher-answers", "run"),
-        (f"{P} out --teacher run --teacher-answers data --distill.top-k 4", "--teacher-answers", "data"),
+        (
+            f"{P} out --teacher run --teacher-answers run --distill.top-k 4",
+            "--teacher-answers",
+            "run",
+        ),
+        (
+            f"{P} out --teacher run --teacher-answers data --distill.top-k 4",
+            "--teacher-answers",
+            "data",
+        ),
         ("convert run out --to hf --tokenizer other-tokenizer", "other-tokenizer", "run"),
         ("convert bad/run-no-tokenizer out --to hf --tokenizer other-tokenizer", "other-tokenizer"),
         ("fill run 'la ___' --tokenizer missing", "missing"),
         ("tokenizer extend run --text text.txt --out run/inside", "run/inside"),
-        ("tokenizer transplant run --tokenizer other-tokenizer --out run/tokenizer", "run/tokenizer"),
+        (
+            "tokenizer transplant run --tokenizer other-tokenizer --out run/tokenizer",
+            "run/tokenizer",
+        ),
         ("tokenizer transplant run --tokenizer text.txt --out out", "text.txt"),
         ("export classifier out --int8 --max-drop 1", "--max-drop", "--data"),
         ("export classifier out --text body", "--text", "--data"),
@@ -177,7 +235,11 @@ OPTIONS: dict[str, list[tuple[str, ...]]] = {
         (f"{F} . --overwrite", "."),
         (f"{F} classifier --seeds 2", "classifier"),
         (f"{F} classifier --label text", "text"),
-        ("finetune classifier --task table --data table.csv --steps 2 --out classifier --overwrite", "classifier"),
+        (
+            "finetune classifier --task table --data table.csv --steps 2 --out classifier "
+            "--overwrite",
+            "classifier",
+        ),
         (f"{F} ''", "--out"),
         (f"{F} bad/loop", "bad/loop"),
         (f"{F} out --seeds -1", "seeds"),
@@ -234,16 +296,28 @@ OPTIONS: dict[str, list[tuple[str, ...]]] = {
         (f"{T} ''", "data"),
         ("finetune run --task squad --data squad.json --out out --steps 2 --stride 0", "stride"),
         ("finetune run --task squad --data squad.json --out out --steps 2 --stride -5", "stride"),
-        ("finetune run --task squad --data squad.json --out out --steps 2 --answer-tokens 0", "answer_tokens"),
-        ("finetune run --task squad --data squad.json --out out --steps 2 --question-tokens 0", "question_tokens"),
+        (
+            "finetune run --task squad --data squad.json --out out --steps 2 --answer-tokens 0",
+            "answer_tokens",
+        ),
+        (
+            "finetune run --task squad --data squad.json --out out --steps 2 --question-tokens 0",
+            "question_tokens",
+        ),
         ("finetune run --task squad --data squad.json --out out --steps 2 --text body", "text"),
         ("finetune run --task squad --data squad.json --out out --steps 2 --no-header", "header"),
         ("finetune run --task squad --data tags.txt --out out --steps 2", "tags.txt"),
         ("finetune run --task tagging --data squad.json --out out --steps 2", "squad.json"),
-        ("finetune run --task tagging --data bad/no-tags.conll --out out --steps 2", "bad/no-tags.conll"),
+        (
+            "finetune run --task tagging --data bad/no-tags.conll --out out --steps 2",
+            "bad/no-tags.conll",
+        ),
         ("finetune run --task choices --data table.csv --out out --steps 2", "table.csv"),
         ("finetune run --task sst2 --data table.csv --out out --steps 2", "table.csv"),
-        ("finetune run --task mnli --data bad/empty-folder --dev table.csv --out out --steps 2", "dev"),
+        (
+            "finetune run --task mnli --data bad/empty-folder --dev table.csv --out out --steps 2",
+            "dev",
+        ),
         ("finetune '' --task table --data table.csv --out out", "."),
         (f"{F} out --train table.csv", "--data", "--train"),
         (f"{F} out --data table.csv", "--data"),
@@ -252,7 +326,10 @@ OPTIONS: dict[str, list[tuple[str, ...]]] = {
         (f"{F} out --distill.weight 0.5", "--distill.weight", "--teacher"),
         (f"{T} table.csv table.csv", "table.csv"),
         (f"{T} table.csv ./table.csv", "./table.csv"),
-        *((f"{F} out --encoding {name}", name) for name in ("base64", "rot13", "idna", "punycode", "undefined")),
+        *(
+            (f"{F} out --encoding {name}", name)
+            for name in ("base64", "rot13", "idna", "punycode", "undefined")
+        ),
     ],
     "score": [
         ("score", "MODEL"),
@@ -313,4 +390,4 @@ OPTIONS: dict[str, list[tuple[str, ...]]] = {
         ("quickstart --text --out out", "text"),
         ("quickstart text.txt --out out", "text.txt"),
     ],
-}  # fmt: skip
+}

@@ -144,7 +144,11 @@ VERBS: dict[str, list[tuple[str, ...]]] = {
         ("pretrain small.toml --data data --out text.txt --budget '4 steps'", "text.txt"),
         ("pretrain small.toml --data data --out data --budget '4 steps'", "data"),
         ("pretrain small.toml --data data --out classifier --budget '4 steps'", "classifier"),
-        ("pretrain small.toml --data data --out run --budget '4 steps' --train.seed 9", "run", "seed"),
+        (
+            "pretrain small.toml --data data --out run --budget '4 steps' --train.seed 9",
+            "run",
+            "seed",
+        ),
         ("pretrain small.toml --data data --out run --budget '9 steps'", "run", "budget"),
         (f"{P} data --device tpu", "tpu"),
         (f"{P} data --device cuda", "cuda"),
@@ -155,13 +159,30 @@ VERBS: dict[str, list[tuple[str, ...]]] = {
         ("pretrain small.toml --data data", "out"),
     ],
     "models": [
-        *((f"evaluate {model} --data data", model, *places) for model, *places in (
-            ("missing",), ("text.txt",), ("data",), ("tokenizer",), ("bad/empty-folder",), ("bad/run-no-recipe",),
-            ("bad/run-cut-recipe",), ("bad/run-deep-recipe",), ("bad/run-typo-recipe", "layres"),
-            ("bad/run-wide-recipe",), ("bad/run-huge-recipe",), ("bad/run-no-checkpoints",), ("bad/run-cut-weights",),
-            ("bad/run-garbage-weights",), ("bad/run-swapped-tokenizer",), ("bad/config", "model_type"),
-            ("bad/unknown", "gpt9"), ("bad/nested",), ("bad/huge",),
-        )),
+        *(
+            (f"evaluate {model} --data data", model, *places)
+            for model, *places in (
+                ("missing",),
+                ("text.txt",),
+                ("data",),
+                ("tokenizer",),
+                ("bad/empty-folder",),
+                ("bad/run-no-recipe",),
+                ("bad/run-cut-recipe",),
+                ("bad/run-deep-recipe",),
+                ("bad/run-typo-recipe", "layres"),
+                ("bad/run-wide-recipe",),
+                ("bad/run-huge-recipe",),
+                ("bad/run-no-checkpoints",),
+                ("bad/run-cut-weights",),
+                ("bad/run-garbage-weights",),
+                ("bad/run-swapped-tokenizer",),
+                ("bad/config", "model_type"),
+                ("bad/unknown", "gpt9"),
+                ("bad/nested",),
+                ("bad/huge",),
+            )
+        ),
         ("evaluate run --data missing", "missing"),
         ("evaluate run --data table.csv", "table.csv"),
         ("evaluate run --data bad/data-no-index", "bad/data-no-index"),
@@ -172,14 +193,29 @@ VERBS: dict[str, list[tuple[str, ...]]] = {
         ("evaluate run --data data --length 9999", "9999"),
         ("evaluate run --data data --device quantum", "quantum"),
         ("evaluate classifier --data data", "classifier"),
-        *((f"predict {model} --input table.csv", model, *places) for model, *places in (
-            ("missing",), ("run",), ("data",), ("text.txt",), ("bad/own-deep-task", "task.json"),
-            ("bad/own-list-task", "task.json"), ("bad/own-empty-task", "task.json"),
-            ("bad/own-unknown-kind", "kind"), ("bad/own-wrong-classes", "classes"), ("bad/own-no-classes", "classes"),
-            ("bad/own-wrong-labels", "labels"), ("bad/own-number-labels", "labels"),
-            ("bad/own-wrong-length", "length"), ("bad/own-no-weights",), ("bad/own-cut-weights",),
-            ("bad/own-no-tokenizer", "tokenizer"), ("bad/own-swapped-tokenizer",), ("bad/classifier-no-model",),
-        )),
+        *(
+            (f"predict {model} --input table.csv", model, *places)
+            for model, *places in (
+                ("missing",),
+                ("run",),
+                ("data",),
+                ("text.txt",),
+                ("bad/own-deep-task", "task.json"),
+                ("bad/own-list-task", "task.json"),
+                ("bad/own-empty-task", "task.json"),
+                ("bad/own-unknown-kind", "kind"),
+                ("bad/own-wrong-classes", "classes"),
+                ("bad/own-no-classes", "classes"),
+                ("bad/own-wrong-labels", "labels"),
+                ("bad/own-number-labels", "labels"),
+                ("bad/own-wrong-length", "length"),
+                ("bad/own-no-weights",),
+                ("bad/own-cut-weights",),
+                ("bad/own-no-tokenizer", "tokenizer"),
+                ("bad/own-swapped-tokenizer",),
+                ("bad/classifier-no-model",),
+            )
+        ),
         ("convert run out --to onyx", "onyx"),
         ("convert missing out --to hf", "missing"),
         ("convert run data --to litebert", "data"),
@@ -231,19 +267,38 @@ VERBS: dict[str, list[tuple[str, ...]]] = {
         ("finetune run --task tagging --data bad/columns.conll --out out", "bad/columns.conll"),
         ("finetune run --task squad --data bad/deep.json --out out", "bad/deep.json"),
         ("finetune run --task squad --data bad/list.json --out out", "bad/list.json"),
-        ("finetune run --task squad --data bad/no-data.squad.json --out out", "bad/no-data.squad.json"),
-        ("finetune run --task squad --data bad/strange.squad.json --out out", "bad/strange.squad.json"),
-        ("finetune run --task squad --data bad/outside.squad.json --out out", "bad/outside.squad.json"),
+        (
+            "finetune run --task squad --data bad/no-data.squad.json --out out",
+            "bad/no-data.squad.json",
+        ),
+        (
+            "finetune run --task squad --data bad/strange.squad.json --out out",
+            "bad/strange.squad.json",
+        ),
+        (
+            "finetune run --task squad --data bad/outside.squad.json --out out",
+            "bad/outside.squad.json",
+        ),
         ("finetune run --task squad --data bad/twice.squad.json --out out", "bad/twice.squad.json"),
         ("finetune missing --task table --data table.csv --out out", "missing"),
         ("finetune data --task table --data table.csv --out out", "data"),
         ("finetune albert-tiny --task table --data table.csv --out out", "tokenizer"),
-        ("finetune bad/run-cut-weights --task table --data table.csv --out out", "bad/run-cut-weights"),
-        ("finetune bad/run-no-tokenizer --task table --data table.csv --out out", "bad/run-no-tokenizer"),
+        (
+            "finetune bad/run-cut-weights --task table --data table.csv --out out",
+            "bad/run-cut-weights",
+        ),
+        (
+            "finetune bad/run-no-tokenizer --task table --data table.csv --out out",
+            "bad/run-no-tokenizer",
+        ),
         ("finetune run --task table --data table.csv --out data --steps 2", "data"),
         ("finetune run --task table --data table.csv --out run --steps 2", "run"),
         ("finetune run --task table --data table.csv --out text.txt --steps 2", "text.txt"),
-        ("finetune run --task table --data table.csv --out classifier --steps 3 --length 32", "classifier", "steps"),
+        (
+            "finetune run --task table --data table.csv --out classifier --steps 3 --length 32",
+            "classifier",
+            "steps",
+        ),
     ],
     "predicting": [
         ("predict classifier --input missing.csv", "missing.csv"),
@@ -260,13 +315,20 @@ VERBS: dict[str, list[tuple[str, ...]]] = {
         ("predict classifier --input table.csv --output nowhere/out.csv", "nowhere/out.csv"),
         ("predict classifier --input table.csv --output data", "data"),
         ("predict classifier --input table.csv --format xml", "xml"),
-        ("predict classifier --input table.csv --output out.csv --format jsonl", "jsonl", "out.csv"),
+        (
+            "predict classifier --input table.csv --output out.csv --format jsonl",
+            "jsonl",
+            "out.csv",
+        ),
         ("predict classifier --input table.csv --output out.json --format csv", "csv", "out.json"),
         ("predict classifier --input table.csv --output out.tsv --format csv", "out.csv"),
         ("predict classifier --input rows.jsonl --no-header", "rows.jsonl", "--no-header"),
         ("predict classifier --input text.txt --text body", "text.txt", "--text"),
         ("predict classifier --input bad/nested.jsonl --keep all", "bad/nested.jsonl:1", "100"),
-        ("predict classifier --input bad/nested.jsonl --keep tree --format jsonl", "bad/nested.jsonl:1"),
+        (
+            "predict classifier --input bad/nested.jsonl --keep tree --format jsonl",
+            "bad/nested.jsonl:1",
+        ),
         ("embed run --input bad/nested.jsonl --keep all", "bad/nested.jsonl:1"),
         ("predict classifier --input table.csv table.csv", "table.csv"),
         ("predict classifier --input table.csv ./table.csv", "./table.csv"),
@@ -275,9 +337,14 @@ VERBS: dict[str, list[tuple[str, ...]]] = {
         ("embed run --input table.csv table.csv --output out.npy", "table.csv"),
         ("embed run --input table.csv --output /dev/null --dtype int8", "int8"),
         ("fill run", "standard input"),
-        *((f"{verb} --encoding {name}", name) for name in ("base64", "rot13", "idna", "punycode", "hex") for verb in (
-            "predict classifier --input table.csv", "embed run --input table.csv",
-        )),
+        *(
+            (f"{verb} --encoding {name}", name)
+            for name in ("base64", "rot13", "idna", "punycode", "hex")
+            for verb in (
+                "predict classifier --input table.csv",
+                "embed run --input table.csv",
+            )
+        ),
         ("predict classifier --input table.csv --device tpu", "tpu"),
     ],
-}  # fmt: skip
+}

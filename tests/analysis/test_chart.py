@@ -1,4 +1,6 @@
-"""The drawing: every point at its place, round numbers at the ticks, nothing lost but the single step."""
+"""The drawing: every point at its place, round numbers at the ticks, nothing lost but the single
+step.
+"""
 
 from __future__ import annotations
 
@@ -52,7 +54,9 @@ def test_points_lie_where_their_numbers_say() -> None:
 
 def test_a_level_is_dashed_and_takes_no_colour_of_the_lines() -> None:
     html = chart(
-        Series("first", (0, 1), (1.0, 2.0)), Series("level", (0, 1), (1.5, 1.5), True), Series("next", (0, 1), (2, 1))
+        Series("first", (0, 1), (1.0, 2.0)),
+        Series("level", (0, 1), (1.5, 1.5), True),
+        Series("next", (0, 1), (2, 1)),
     )
     assert len({y for _, y in spots(html, "level")}) == 1
     assert spots(html, "line-1")[0][1] == TOP
@@ -90,7 +94,9 @@ def test_a_value_has_the_decimals_of_its_error(value: float, error: float, text:
     assert value_with_error(value, error) == text
 
 
-@pytest.mark.parametrize("series", [(), (Series("empty", (), ()),), (Series("nan", (1, 2), (math.nan, math.inf)),)])
+@pytest.mark.parametrize(
+    "series", [(), (Series("empty", (), ()),), (Series("nan", (1, 2), (math.nan, math.inf)),)]
+)
 def test_nothing_to_draw_is_said(series: tuple[Series, ...]) -> None:
     assert chart(*series) == '<p class="note">Nothing was recorded yet.</p>'
 
@@ -148,7 +154,9 @@ def test_whole_numbers_have_whole_ticks() -> None:
 
 def test_an_axis_from_zero_shows_the_size_of_a_change() -> None:
     line = Series("tokens/s", (0, 1), (99.0, 101.5))
-    (_, first), (_, last) = spots(draw(Chart("t", (line,), "minutes", "tokens/s", from_zero=True)), "line-0")
+    (_, first), (_, last) = spots(
+        draw(Chart("t", (line,), "minutes", "tokens/s", from_zero=True)), "line-0"
+    )
     assert 0 < first - last < 0.05 * HEIGHT
 
 
@@ -157,7 +165,10 @@ def test_the_labels_of_an_axis_share_a_unit() -> None:
 
 
 def test_long_labels_stay_within_the_drawing() -> None:
-    html = chart(Series("rate", (1, 2), (0.00000125, 0.00000175)), Series("zero", (1, 2), (-0.00015, 0.00015)))
+    html = chart(
+        Series("rate", (1, 2), (0.00000125, 0.00000175)),
+        Series("zero", (1, 2), (-0.00015, 0.00015)),
+    )
     found = re.findall(r'<text x="([^"]*)" y="[^"]*" text-anchor="end">([^<]*)<', html)
     assert found
     assert all(float(x) >= 7 * len(text) - 1 for x, text in found if float(x) < WIDTH / 2)
@@ -165,7 +176,15 @@ def test_long_labels_stay_within_the_drawing() -> None:
 
 @pytest.mark.parametrize(
     ("value", "text"),
-    [(0, "0"), (0.003, "0.003"), (12.5, "12.5"), (3000, "3000"), (21_300, "21.3k"), (1.5e6, "1.5M"), (-2e9, "-2G")],
+    [
+        (0, "0"),
+        (0.003, "0.003"),
+        (12.5, "12.5"),
+        (3000, "3000"),
+        (21_300, "21.3k"),
+        (1.5e6, "1.5M"),
+        (-2e9, "-2G"),
+    ],
 )
 def test_labels(value: float, text: str) -> None:
     assert label(value) == text

@@ -1,4 +1,6 @@
-"""Runs side by side, from folders written by hand: what a row holds, when a remark is due, what is no run."""
+"""Runs side by side, from folders written by hand: what a row holds, when a remark is due, what is
+no run.
+"""
 
 from __future__ import annotations
 
@@ -22,13 +24,39 @@ from toys import pretraining
 from toys.refusals import refused
 
 SHAPE = EncoderConfig(
-    vocab_size=100, embedding_size=8, hidden_size=16, layers=2, heads=2, intermediate_size=32, max_positions=64
+    vocab_size=100,
+    embedding_size=8,
+    hidden_size=16,
+    layers=2,
+    heads=2,
+    intermediate_size=32,
+    max_positions=64,
 )
-PLAIN = Config(name="plain", encoder=SHAPE, sequences=SequenceConfig(length=32), objectives=("mlm", "sop"))
-ENCODER = (100 + 2 + 64) * 8 + 16 + (8 * 16 + 16) + 4 * (16 * 16 + 16) + 32 + 2 * 16 * 32 + 48 + 32 + 16 * 16 + 16
+PLAIN = Config(
+    name="plain", encoder=SHAPE, sequences=SequenceConfig(length=32), objectives=("mlm", "sop")
+)
+ENCODER = (
+    (100 + 2 + 64) * 8
+    + 16
+    + (8 * 16 + 16)
+    + 4 * (16 * 16 + 16)
+    + 32
+    + 2 * 16 * 32
+    + 48
+    + 32
+    + 16 * 16
+    + 16
+)
 HEADS = {"mlm": 16 * 8 + 8 + 16 + 100, "sop": 34}
-HELDOUT = {"mlm_loss": 4.0, "mlm_accuracy": 0.3, "mlm_majority": 0.05, "mlm_perplexity": 54.6, "sop_accuracy": 0.6,
-           "sop_majority": 0.51, "sop_standard_error": 0.01}  # fmt: skip
+HELDOUT = {
+    "mlm_loss": 4.0,
+    "mlm_accuracy": 0.3,
+    "mlm_majority": 0.05,
+    "mlm_perplexity": 54.6,
+    "sop_accuracy": 0.6,
+    "sop_majority": 0.51,
+    "sop_standard_error": 0.01,
+}
 
 
 def folder(
@@ -44,7 +72,9 @@ def folder(
     """A run of `steps` steps that was evaluated half-way, worse, and at its end."""
     path.mkdir(parents=True)
     (path / "recipe.json").write_text(to_json(config))
-    (path / "run.json").write_text(json.dumps({"format": 1, "steps": steps, "data_fingerprint": data}))
+    (path / "run.json").write_text(
+        json.dumps({"format": 1, "steps": steps, "data_fingerprint": data})
+    )
     rows = [
         {"step": steps // 2, "kind": "train", "tokens": tokens // 2},
         {"step": steps // 2, "kind": "heldout", **dict.fromkeys(scores, 0.125)},
@@ -57,7 +87,9 @@ def folder(
         if seconds is not None:
             state = path / "checkpoints" / f"step-{step:08d}" / "state.json"
             state.parent.mkdir(parents=True)
-            state.write_text(json.dumps({"step": step, "seconds": seconds * share, "tokens": tokens * share}))
+            state.write_text(
+                json.dumps({"step": step, "seconds": seconds * share, "tokens": tokens * share})
+            )
             digest = hashlib.sha256(state.read_bytes()).hexdigest()
             index = {"format": 1, "files": {"state.json": {"bytes": 0, "sha256": digest}}}
             (state.parent / "index.json").write_text(json.dumps(index))
@@ -91,22 +123,49 @@ def test_a_row_is_what_the_folder_says(tmp_path: Path) -> None:
 
 def test_a_table_shows_each_runs_own_scores_beside_guessing(tmp_path: Path) -> None:
     small = replace(SHAPE, pooler=False)
-    scores = {"mlm_loss": 4.0, "mlm_accuracy": 0.2, "mlm_majority": 0.05, "rtd_loss": 0.1, "rtd_accuracy": 0.9,
-              "rtd_base_rate": 0.87, "rtd_auc": 0.75, "rtd_piece_auc": 0.55}  # fmt: skip
+    scores = {
+        "mlm_loss": 4.0,
+        "mlm_accuracy": 0.2,
+        "mlm_majority": 0.05,
+        "rtd_loss": 0.1,
+        "rtd_accuracy": 0.9,
+        "rtd_base_rate": 0.87,
+        "rtd_auc": 0.75,
+        "rtd_piece_auc": 0.55,
+    }
     rtd = replace(PLAIN, name="detector", encoder=small, objectives=("mlm", "rtd"))
-    spans = {"mlm_loss": 4.0, "mlm_accuracy": 0.4, "mlm_majority": 0.05, "sbo_accuracy": 0.15, "sbo_majority": 0.06}
+    spans = {
+        "mlm_loss": 4.0,
+        "mlm_accuracy": 0.4,
+        "mlm_majority": 0.05,
+        "sbo_accuracy": 0.15,
+        "sbo_majority": 0.06,
+    }
     paths = [
         folder(tmp_path / "a"),
         folder(tmp_path / "b", rtd, scores=scores, seconds=None),
-        folder(tmp_path / "c", replace(PLAIN, objectives=("mlm", "sbo")), scores=spans, tokens=3_456_000),
+        folder(
+            tmp_path / "c",
+            replace(PLAIN, objectives=("mlm", "sbo")),
+            scores=spans,
+            tokens=3_456_000,
+        ),
     ]
     shown = table(compare(paths))
     named = [dict(zip(shown.columns, row, strict=True)) for row in shown.rows]
     assert [row["recipe"] for row in named] == ["plain", "detector", "plain"]
     assert [row["tokens/s"] for row in named] == ["50", "-", "57,600"]
     assert [row["tokens, M"] for row in named] == ["0.00", "0.00", "3.46"]
-    assert [row["MLM accuracy (majority)"] for row in named] == ["30.0% (5.0%)", "20.0% (5.0%)", "40.0% (5.0%)"]
-    assert [row["sentence accuracy (majority)"] for row in named] == ["60.0% ± 1.0% (51.0%)", "-", "-"]
+    assert [row["MLM accuracy (majority)"] for row in named] == [
+        "30.0% (5.0%)",
+        "20.0% (5.0%)",
+        "40.0% (5.0%)",
+    ]
+    assert [row["sentence accuracy (majority)"] for row in named] == [
+        "60.0% ± 1.0% (51.0%)",
+        "-",
+        "-",
+    ]
     assert [row["RTD area (pieces alone)"] for row in named] == ["-", "0.750 (0.550)", "-"]
     assert [row["RTD accuracy (base rate)"] for row in named] == ["-", "90.0% (87.0%)", "-"]
     assert [row["SBO accuracy (majority)"] for row in named] == ["-", "-", "15.0% (6.0%)"]
@@ -116,8 +175,14 @@ def test_a_table_shows_each_runs_own_scores_beside_guessing(tmp_path: Path) -> N
     assert "generator" not in alone.note
 
 
-def test_runs_are_called_by_their_folder_where_that_is_clear(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    paths = [folder(tmp_path / "x" / "one"), folder(tmp_path / "x" / "two"), folder(tmp_path / "y" / "two")]
+def test_runs_are_called_by_their_folder_where_that_is_clear(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    paths = [
+        folder(tmp_path / "x" / "one"),
+        folder(tmp_path / "x" / "two"),
+        folder(tmp_path / "y" / "two"),
+    ]
     assert [row[0] for row in table(compare(paths[:2])).rows] == ["one", "two"]
     assert [row[0] for row in table(compare(paths)).rows] == [str(path) for path in paths]
     monkeypatch.chdir(paths[0])
@@ -125,7 +190,13 @@ def test_runs_are_called_by_their_folder_where_that_is_clear(tmp_path: Path, mon
 
 
 def test_a_sentence_task_may_be_either(tmp_path: Path) -> None:
-    scores = {"mlm_loss": 4.0, "mlm_accuracy": 0.2, "mlm_majority": 0.05, "nsp_accuracy": 0.7, "nsp_majority": 0.5}
+    scores = {
+        "mlm_loss": 4.0,
+        "mlm_accuracy": 0.2,
+        "mlm_majority": 0.05,
+        "nsp_accuracy": 0.7,
+        "nsp_majority": 0.5,
+    }
     nsp = folder(tmp_path / "nsp", replace(PLAIN, objectives=("mlm", "nsp")), scores=scores)
     shown = table(compare([folder(tmp_path / "sop"), nsp]))
     assert [row[-1] for row in shown.rows] == ["60.0% ± 1.0% (51.0%)", "70.0% (50.0%)"]
@@ -146,7 +217,10 @@ def test_a_sentence_task_may_be_either(tmp_path: Path) -> None:
         ),
         ({"seconds": None}, []),
         ({"data": "xyz", "tokens": 9000, "seconds": 1.0}, ["different data", "tokens", "seconds"]),
-        ({"config": replace(PLAIN, sequences=SequenceConfig(length=64))}, ["sequences of 32 and 64 tokens"]),
+        (
+            {"config": replace(PLAIN, sequences=SequenceConfig(length=64))},
+            ["sequences of 32 and 64 tokens"],
+        ),
     ],
 )
 def test_what_was_unlike_is_said(change: dict[str, Any], words: list[str], tmp_path: Path) -> None:
@@ -165,10 +239,14 @@ def test_a_run_on_its_way_is_shown_where_it_was_scored(tmp_path: Path) -> None:
     assert (row.step, row.steps, row.tokens) == (50, 100, 1500)
     assert set(row.scores.values()) == {0.125}
     assert differences([row]) == [f"{path} is at step 50 of 100"]
-    assert dict(zip(table([row]).columns, table([row]).rows[0], strict=True))["steps"] == "50 of 100"
+    assert (
+        dict(zip(table([row]).columns, table([row]).rows[0], strict=True))["steps"] == "50 of 100"
+    )
 
 
-def test_a_run_without_scores_yet_is_shown(tmp_path: Path, run: Callable[..., tuple[int, str, str]]) -> None:
+def test_a_run_without_scores_yet_is_shown(
+    tmp_path: Path, run: Callable[..., tuple[int, str, str]]
+) -> None:
     new, begun = folder(tmp_path / "new", seconds=None), folder(tmp_path / "begun", seconds=None)
     (new / "metrics.jsonl").write_text("")
     (begun / "metrics.jsonl").write_text('{"step": 7, "kind": "train", "tokens": 210}\n')
@@ -181,9 +259,17 @@ def test_a_run_without_scores_yet_is_shown(tmp_path: Path, run: Callable[..., tu
     assert "7 of 100" in out
 
 
-def test_the_settings_that_differ_are_named(tmp_path: Path, run: Callable[..., tuple[int, str, str]]) -> None:
-    train = replace(PLAIN.train, seed=3, optimizer=replace(PLAIN.train.optimizer, learning_rate=5e-4))
-    paths = [folder(tmp_path / "a"), folder(tmp_path / "b", replace(PLAIN, train=train)), folder(tmp_path / "c")]
+def test_the_settings_that_differ_are_named(
+    tmp_path: Path, run: Callable[..., tuple[int, str, str]]
+) -> None:
+    train = replace(
+        PLAIN.train, seed=3, optimizer=replace(PLAIN.train.optimizer, learning_rate=5e-4)
+    )
+    paths = [
+        folder(tmp_path / "a"),
+        folder(tmp_path / "b", replace(PLAIN, train=train)),
+        folder(tmp_path / "c"),
+    ]
     shown = settings_table(compare(paths))
     rate = str(PLAIN.train.optimizer.learning_rate)
     assert shown.columns == ("setting", "a", "b", "c")
@@ -198,7 +284,9 @@ def test_the_settings_that_differ_are_named(tmp_path: Path, run: Callable[..., t
     assert f"| train.optimizer.learning_rate | {rate} | 0.0005 | {rate} |" in out
     rows = json.loads(run("compare", *paths, "--json")[1])
     assert [row["settings"]["train.seed"] for row in rows] == ["0", "3", "0"]
-    assert {"train.seed", "train.optimizer.learning_rate"} == {name for row in rows for name in row["differing"]}
+    assert {"train.seed", "train.optimizer.learning_rate"} == {
+        name for row in rows for name in row["differing"]
+    }
 
 
 def test_many_runs_are_shown_in_parts(
@@ -216,7 +304,9 @@ def test_many_runs_are_shown_in_parts(
 
 def test_the_newest_whole_checkpoint_tells_the_time(tmp_path: Path) -> None:
     path = folder(tmp_path / "run")
-    (path / "checkpoints" / "step-00000100" / "state.json").write_text('{"seconds": 1, "tokens": 9}')
+    (path / "checkpoints" / "step-00000100" / "state.json").write_text(
+        '{"seconds": 1, "tokens": 9}'
+    )
     assert compare([path])[0].seconds == 30
 
 
@@ -228,7 +318,9 @@ def test_a_part_of_ones_own_that_is_not_registered(tmp_path: Path) -> None:
         compare([path])
 
 
-def test_runs_are_scored_on_one_text(tmp_path: Path, tiny_data: Path, run: Callable[..., tuple[int, str, str]]) -> None:
+def test_runs_are_scored_on_one_text(
+    tmp_path: Path, tiny_data: Path, run: Callable[..., tuple[int, str, str]]
+) -> None:
     point = pretraining.config(train={"budget": "2 steps"})
     for name, seed in (("a", 0), ("b", 1)):
         own = replace(point, train=replace(point.train, seed=seed))
@@ -249,7 +341,10 @@ def test_runs_are_scored_on_one_text(tmp_path: Path, tiny_data: Path, run: Calla
         (lambda path: (path / "metrics.jsonl").unlink(), ["metrics.jsonl"]),
         (lambda path: (path / "run.json").write_text("{}"), ["run.json", "steps"]),
         (lambda path: (path / "run.json").write_text("["), ["run.json"]),
-        (lambda path: (path / "recipe.json").write_text('{"nam": 1}'), ["recipe.json", "'nam'", "'name'"]),
+        (
+            lambda path: (path / "recipe.json").write_text('{"nam": 1}'),
+            ["recipe.json", "'nam'", "'name'"],
+        ),
         (lambda path: (path / "metrics.jsonl").write_text("x\n"), ["metrics.jsonl:1"]),
     ],
 )
@@ -267,5 +362,7 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
 
 def test_no_torch_is_needed(tmp_path: Path) -> None:
     path = folder(tmp_path / "run")
-    code = f"import sys, litebert; litebert.compare([{str(path)!r}]); sys.exit('torch' in sys.modules)"
+    code = (
+        f"import sys, litebert; litebert.compare([{str(path)!r}]); sys.exit('torch' in sys.modules)"
+    )
     subprocess.run([sys.executable, "-c", code], check=True)

@@ -12,16 +12,26 @@ from litebert.errors import RunError
 from toys.refusals import names, refused
 
 
-def folder(path: Path, task: str, model: str, *scores: float, metric: str = "accuracy", data: str = "d") -> Path:
+def folder(
+    path: Path, task: str, model: str, *scores: float, metric: str = "accuracy", data: str = "d"
+) -> Path:
     """A fine-tuning of one seed or several."""
     seeds = [path] if len(scores) == 1 else [path / f"seed-{i}" for i in range(len(scores))]
     for place, score in zip(seeds, scores, strict=True):
         place.mkdir(parents=True)
-        about = {"format": 1, "task": task, "model": model, "metric": metric, "dev_fingerprint": data}
+        about = {
+            "format": 1,
+            "task": task,
+            "model": model,
+            "metric": metric,
+            "dev_fingerprint": data,
+        }
         (place / "finetune.json").write_text(json.dumps(about))
         (place / "scores.json").write_text(json.dumps({"other": 0.125, metric: score}))
     if len(scores) > 1:
-        (path / "seeds.json").write_text(json.dumps({"scores": [{metric: score} for score in scores]}))
+        (path / "seeds.json").write_text(
+            json.dumps({"scores": [{metric: score} for score in scores]})
+        )
     return path
 
 
@@ -33,7 +43,9 @@ def test_a_row_for_each_task_and_a_column_for_each_model(tmp_path: Path) -> None
         folder(tmp_path / "d", "squad1", "runs/large", 40.0, 42.0, 41.5, metric="f1"),
     ]
     rows = compare_tasks(paths)
-    assert rows[0] == TaskRow(str(paths[0]), "rte", "runs/small", "accuracy", (50.0, 52.0, 54.0), "d")
+    assert rows[0] == TaskRow(
+        str(paths[0]), "rte", "runs/small", "accuracy", (50.0, 52.0, 54.0), "d"
+    )
     shown = task_table(rows)
     assert shown.columns == ("task", "score", "small", "albert-tiny, untrained", "large")
     assert shown.rows == (
@@ -49,7 +61,9 @@ def test_a_row_for_each_task_and_a_column_for_each_model(tmp_path: Path) -> None
 
 
 def test_one_seed_has_no_spread(tmp_path: Path) -> None:
-    paths = [folder(tmp_path / name, "rte", name, score) for name, score in (("a", 0.5), ("b", 0.75))]
+    paths = [
+        folder(tmp_path / name, "rte", name, score) for name, score in (("a", 0.5), ("b", 0.75))
+    ]
     shown = task_table(compare_tasks(paths))
     assert shown.rows == (("rte", "accuracy", "50.0", "75.0"),)
     assert shown.note == "Scores times 100."
@@ -73,7 +87,9 @@ def one_answer(run: Path, value: bool) -> None:
 
 
 def test_runs_that_recovered_and_runs_that_stayed_collapsed(tmp_path: Path) -> None:
-    paths = [folder(tmp_path / name, "rte", name, 0.5, 0.6) for name in ("plain", "recovered", "stayed")]
+    paths = [
+        folder(tmp_path / name, "rte", name, 0.5, 0.6) for name in ("plain", "recovered", "stayed")
+    ]
     for path in paths[1:]:
         (path / "seed-1" / "collapsed").mkdir()
     for path in paths:
@@ -93,21 +109,36 @@ def settings(run: Path, files: dict[str, list[str]] | None = None, **config: obj
     """Put a config into every finetune.json of a run."""
     for file in run.rglob("finetune.json"):
         about = json.loads(file.read_text())
-        file.write_text(json.dumps({**about, "config": config, **({"files": files} if files else {})}))
+        file.write_text(
+            json.dumps({**about, "config": config, **({"files": files} if files else {})})
+        )
     return run
 
 
-def test_one_model_with_other_settings(tmp_path: Path, run: Callable[..., tuple[int, str, str]]) -> None:
+def test_one_model_with_other_settings(
+    tmp_path: Path, run: Callable[..., tuple[int, str, str]]
+) -> None:
     paths = [
-        settings(folder(tmp_path / name, "rte", "runs/small", score), epochs=3, train={"seed": seed, "rate": rate})
-        for name, score, seed, rate in (("a", 0.5, 0, 1e-3), ("b", 0.6, 0, 5e-4), ("c", 0.7, 1, 5e-4))
+        settings(
+            folder(tmp_path / name, "rte", "runs/small", score),
+            epochs=3,
+            train={"seed": seed, "rate": rate},
+        )
+        for name, score, seed, rate in (
+            ("a", 0.5, 0, 1e-3),
+            ("b", 0.6, 0, 5e-4),
+            ("c", 0.7, 1, 5e-4),
+        )
     ]
     rows = compare_tasks(paths)
     assert task_table(rows).columns == ("task", "score", "a", "b", "c")
     assert task_table(rows).rows == (("rte", "accuracy", "50.0", "60.0", "70.0"),)
     shown = task_differences(rows)
     assert shown.columns == ("setting", "a", "b", "c")
-    assert shown.rows == (("train.seed", "0", "0", "1"), ("train.rate", "0.001", "0.0005", "0.0005"))
+    assert shown.rows == (
+        ("train.seed", "0", "0", "1"),
+        ("train.rate", "0.001", "0.0005", "0.0005"),
+    )
     status, out, _ = run("compare", *paths, "--markdown")
     assert status == 0
     assert "| train.rate | 0.001 | 0.0005 | 0.0005 |" in out
@@ -122,8 +153,9 @@ def test_one_model_with_other_settings(tmp_path: Path, run: Callable[..., tuple[
 def test_one_model_on_several_tasks_with_two_settings(tmp_path: Path) -> None:
     paths = [
         settings(folder(tmp_path / f"{task}-{rate}", task, "small", 0.5), rate=rate)
-        for task in ("rte", "cola") for rate in (1, 2)
-    ]  # fmt: skip
+        for task in ("rte", "cola")
+        for rate in (1, 2)
+    ]
     shown = task_table(compare_tasks(paths))
     assert shown.columns == ("task", "score", "small", "small #2")
     assert task_differences(compare_tasks(paths)).rows == (("rate", "1", "2"),)
@@ -139,26 +171,41 @@ def test_runs_that_differ_in_nothing_stand_side_by_side(tmp_path: Path) -> None:
 def test_tables_have_the_names_of_their_files(tmp_path: Path) -> None:
     films = {"train": ["films.csv"], "dev": ["films-dev.csv"]}
     goods = {"train": ["/home/me/goods.csv"]}
-    rows = compare_tasks([
-        settings(folder(tmp_path / "a", "table", "m", 0.5, data="1"), films),
-        settings(folder(tmp_path / "b", "table", "m", 0.5, data="2"), goods),
-        folder(tmp_path / "c", "table", "m", 0.5, data="3"),
-        folder(tmp_path / "d", "rte", "m", 0.5, data="4"),
-    ])  # fmt: skip
-    assert [row[0] for row in task_table(rows).rows] == ["table: films-dev.csv", "table: goods.csv", "table", "rte"]
+    rows = compare_tasks(
+        [
+            settings(folder(tmp_path / "a", "table", "m", 0.5, data="1"), films),
+            settings(folder(tmp_path / "b", "table", "m", 0.5, data="2"), goods),
+            folder(tmp_path / "c", "table", "m", 0.5, data="3"),
+            folder(tmp_path / "d", "rte", "m", 0.5, data="4"),
+        ]
+    )
+    assert [row[0] for row in task_table(rows).rows] == [
+        "table: films-dev.csv",
+        "table: goods.csv",
+        "table",
+        "rte",
+    ]
     assert [row[0] for row in task_table(rows[:1]).rows] == ["table"]
     assert task_table(rows).columns == ("task", "score", "m")
 
 
-def test_a_run_that_is_not_finished_wins_nothing(tmp_path: Path, run: Callable[..., tuple[int, str, str]]) -> None:
-    paths = [folder(tmp_path / name, "rte", name, 0.1 * i, 0.11 * i, 0.12 * i) for i, name in enumerate("abcd", 2)]
+def test_a_run_that_is_not_finished_wins_nothing(
+    tmp_path: Path, run: Callable[..., tuple[int, str, str]]
+) -> None:
+    paths = [
+        folder(tmp_path / name, "rte", name, 0.1 * i, 0.11 * i, 0.12 * i)
+        for i, name in enumerate("abcd", 2)
+    ]
     (paths[3] / "seed-2" / "scores.json").unlink()
     for seed in range(3):
         (paths[2] / f"seed-{seed}" / "scores.json").unlink()
     shown = task_table(compare_tasks(paths))
     assert shown.rows[0][2:] == (
-        "22.0 (20.0 to 24.0)", "33.0 (30.0 to 36.0) *", "unfinished", "52.5 (50.0 to 55.0) unfinished"
-    )  # fmt: skip
+        "22.0 (20.0 to 24.0)",
+        "33.0 (30.0 to 36.0) *",
+        "unfinished",
+        "52.5 (50.0 to 55.0) unfinished",
+    )
     assert run("compare", *paths)[0] == 0
 
 
@@ -193,7 +240,9 @@ def test_the_command(tmp_path: Path, run: Callable[..., tuple[int, str, str]]) -
     paths = [folder(tmp_path / name, "rte", name, 0.5, 0.75) for name in ("a", "b")]
     status, out, _ = run("compare", *paths, "--markdown")
     assert status == 0
-    assert out.splitlines()[2] == "| rte | accuracy | 62.5 (50.0 to 75.0) * | 62.5 (50.0 to 75.0) * |"
+    assert (
+        out.splitlines()[2] == "| rte | accuracy | 62.5 (50.0 to 75.0) * | 62.5 (50.0 to 75.0) * |"
+    )
     status, out, _ = run("compare", *paths, "--json")
     assert [row["scores"] for row in json.loads(out)] == [[50.0, 75.0]] * 2
     assert run("compare", paths[0])[0] == 0
@@ -214,9 +263,12 @@ def test_seeds_count_when_all_are_there_and_as_many_as_were_asked_for_last(tmp_p
 
 def test_a_mark_is_explained_beside_tasks_of_one_seed(tmp_path: Path) -> None:
     paths = [
-        folder(tmp_path / "a", "rte", "small", 0.5, 0.52), folder(tmp_path / "b", "rte", "large", 0.8, 0.82),
+        folder(tmp_path / "a", "rte", "small", 0.5, 0.52),
+        folder(tmp_path / "b", "rte", "large", 0.8, 0.82),
         folder(tmp_path / "c", "cola", "small", 0.1, metric="matthews"),
-    ]  # fmt: skip
+    ]
     shown = task_table(compare_tasks(paths))
     assert shown.rows[0][-1] == "81.0 (80.0 to 82.0) *"
-    assert shown.note.startswith("Scores times 100: median of 1 or 2 seeds (lowest to highest). * the highest mean")
+    assert shown.note.startswith(
+        "Scores times 100: median of 1 or 2 seeds (lowest to highest). * the highest mean"
+    )

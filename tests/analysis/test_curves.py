@@ -21,10 +21,14 @@ from toys.refusals import names
 
 @pytest.fixture(scope="module")
 def runs(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    """Two runs of two seeds, which grow from one layer to two and are scored after every sixth step."""
+    """Two runs of two seeds, which grow from one layer to two and are scored after every sixth
+    step.
+    """
     folder, found = tmp_path_factory.mktemp("curves"), []
     for seed in (0, 1):
-        recipe = config(train={"depth_schedule": ((0.5, 1),), "evaluate_every": "6 steps", "seed": seed})
+        recipe = config(
+            train={"depth_schedule": ((0.5, 1),), "evaluate_every": "6 steps", "seed": seed}
+        )
         pretrain(recipe, tiny_data, folder / f"seed-{seed}")
         found.append(folder / f"seed-{seed}")
     return found
@@ -32,7 +36,10 @@ def runs(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path
 
 def test_operations_are_counted_at_the_depth_of_each_step(runs: list[Path]) -> None:
     point = config(encoder={"vocab_size": 400})
-    one, two = (3 * cost.forward_flops(replace(point, encoder=replace(point.encoder, layers=n))) for n in (1, 2))
+    one, two = (
+        3 * cost.forward_flops(replace(point, encoder=replace(point.encoder, layers=n)))
+        for n in (1, 2)
+    )
     middle, end = points(runs[0])
     assert (middle.step, end.step) == (6, 12)
     assert middle.flops == pytest.approx(one * middle.tokens)
@@ -59,7 +66,9 @@ def test_operations_are_counted_at_the_length_of_each_step(tmp_path: Path) -> No
 def test_the_mean_course_is_that_of_all_seeds(runs: list[Path]) -> None:
     first, second = map(points, runs)
     for one, other, both in zip(first, second, mean([first, second]), strict=True):
-        assert both.scores["mlm_loss"] == pytest.approx((one.scores["mlm_loss"] + other.scores["mlm_loss"]) / 2)
+        assert both.scores["mlm_loss"] == pytest.approx(
+            (one.scores["mlm_loss"] + other.scores["mlm_loss"]) / 2
+        )
     assert mean([]) == []
 
 
@@ -68,14 +77,18 @@ def test_each_score_has_one_chart_with_every_axis(runs: list[Path]) -> None:
     assert len({score.title for score in drawn}) == len(drawn) >= 2
     for score in drawn:
         assert [chart.x_label for chart in score.charts] == list(AXES)
-        assert all({line.name for line in chart.series} == {"seed-0", "seed-1"} for chart in score.charts)
+        assert all(
+            {line.name for line in chart.series} == {"seed-0", "seed-1"} for chart in score.charts
+        )
 
 
 def test_accuracies_carry_their_errors(runs: list[Path]) -> None:
     known = points(runs[0])
     drawn = {score.title: score.charts[0].series[0] for score in charts({"run": known})}
     line = drawn["Accuracy on sentence order"]
-    assert line.errors == pytest.approx([100 * point.scores["sop_standard_error"] for point in known])
+    assert line.errors == pytest.approx(
+        [100 * point.scores["sop_standard_error"] for point in known]
+    )
     assert len(drawn["Accuracy on masked tokens"].errors) == len(known)
     assert not drawn["Loss on masked tokens"].errors
 
@@ -86,7 +99,9 @@ def test_an_axis_that_no_run_knows_is_left_out(runs: list[Path]) -> None:
     assert [chart.x_label for chart in loss.charts] == list(AXES)[:3]
 
 
-def test_compare_writes_a_page(runs: list[Path], tmp_path: Path, run: Callable[..., tuple[int, str, str]]) -> None:
+def test_compare_writes_a_page(
+    runs: list[Path], tmp_path: Path, run: Callable[..., tuple[int, str, str]]
+) -> None:
     status, _, err = run("compare", *runs, "--page", tmp_path / "page.html")
     assert status == 0, err
     page = (tmp_path / "page.html").read_text(encoding="utf-8")

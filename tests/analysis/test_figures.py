@@ -1,4 +1,6 @@
-"""Figures by matplotlib: valid, deterministic, in the page's colours, with text as text and nothing from outside."""
+"""Figures by matplotlib: valid, deterministic, in the page's colours, with text as text and nothing
+from outside.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,16 @@ import pytest
 from litebert.analysis.figures import HeatMap, Intervals, save_png, svg
 
 INTERVALS = Intervals("Loss", ("none", "all & <b>"), (3.1, 3.25), (0.05, 0.0), "nats", level=3.25)
-HEAT = HeatMap("Alike", ("0", "1"), ("0", "1", "2"), ((1.0, 0.5, 0.0), (0.5, 1.0, 0.25)), "layer", "layer", 0.0, 1.0)
+HEAT = HeatMap(
+    "Alike",
+    ("0", "1"),
+    ("0", "1", "2"),
+    ((1.0, 0.5, 0.0), (0.5, 1.0, 0.25)),
+    "layer",
+    "layer",
+    0.0,
+    1.0,
+)
 
 
 @pytest.mark.parametrize("figure", [INTERVALS, HEAT])
@@ -43,7 +54,9 @@ def test_a_mean_without_an_interval_is_a_dot() -> None:
 
 def test_a_larger_number_has_more_of_the_color_and_stands_in_its_cell() -> None:
     drawn = svg(HEAT)
-    opacities = [float(found) for found in re.findall(r"opacity: ([\d.]+)", drawn)][:5]  # 0 has none
+    opacities = [float(found) for found in re.findall(r"opacity: ([\d.]+)", drawn)][
+        :5
+    ]  # 0 has none
     assert opacities[0] == max(opacities)
     assert opacities[1] == pytest.approx(opacities[0] / 2)
     cells = re.findall(r"fill: var\(--text\)[^>]*>([^<]*)</text>", drawn)

@@ -38,12 +38,16 @@ def test_attention_and_states_are_those_of_transformers(family: str, tmp_path: P
         for layer, weights in enumerate(there.attentions):
             ours = encoder.attention_weights(layer, states[layer], mask)
             real = mask.bool()
-            torch.testing.assert_close(ours.transpose(1, 2)[real], weights.transpose(1, 2)[real], atol=1e-5, rtol=0)
+            torch.testing.assert_close(
+                ours.transpose(1, 2)[real], weights.transpose(1, 2)[real], atol=1e-5, rtol=0
+            )
 
 
 @given(st.integers(0, 10_000), st.integers(2, 6), st.floats(0.1, 10))
 @settings(max_examples=20)
-def test_similarity_sees_through_rotations_and_factors(seed: int, width: int, factor: float) -> None:
+def test_similarity_sees_through_rotations_and_factors(
+    seed: int, width: int, factor: float
+) -> None:
     draw = torch.Generator().manual_seed(seed)
     states = torch.randn(40, width, generator=draw, dtype=torch.float64)
     turn = torch.linalg.qr(torch.randn(width, width, generator=draw, dtype=torch.float64))[0]
@@ -74,8 +78,8 @@ def test_a_model_beside_its_untrained_self(trained: Path, tiny_data: Path) -> No
         assert layer.distance > 0
         assert all(0 <= one <= np.log(32) + 1e-6 for one in layer.entropy)
         assert all(0 <= one < 32 for one in layer.reach)
-    # An untrained network attends nearly evenly, so every head reads at about a third of the length;
-    # some sequences are shorter than 32 tokens.
+    # An untrained network attends nearly evenly, so every head reads at about a third of the
+    # length; some sequences are shorter than 32 tokens.
     assert control.layers[0].entropy == pytest.approx([np.log(32)] * 2, abs=0.2)
     assert control.layers[0].reach == pytest.approx([32 / 3] * 2, abs=1.5)
 
@@ -84,13 +88,17 @@ def test_the_verb_writes_a_page_and_numbers(
     trained: Path, tiny_data: Path, tmp_path: Path, run: Callable[..., tuple[int, str, str]]
 ) -> None:
     page = tmp_path / "page.html"
-    status, out, err = run("analyze", trained, "--data", tiny_data, "--sequences", 8, "--out", page, "--json")
+    status, out, err = run(
+        "analyze", trained, "--data", tiny_data, "--sequences", 8, "--out", page, "--json"
+    )
     assert status == 0, err
     assert [len(one["layers"]) for one in json.loads(out)] == [2, 2]
     text = page.read_text(encoding="utf-8")
     assert text.count("<svg") >= 5
     assert "a-run, untrained" in text
-    status, _, err = run("analyze", trained, "--data", tiny_data, "--out", tmp_path / "gone" / "page.html")
+    status, _, err = run(
+        "analyze", trained, "--data", tiny_data, "--out", tmp_path / "gone" / "page.html"
+    )
     assert status == 2
     names(err, tmp_path / "gone" / "page.html")
 
@@ -119,8 +127,16 @@ def test_what_a_layer_adds_of_its_own_counts() -> None:
             block, own = encoder.attention[0], encoder.own[layer][0]  # type: ignore[index]
             folded = copy.deepcopy(block)
             folded.load_state_dict({**block.state_dict(), **own.weights(block)})
-            value = folded.qkv(folded.norm(states[layer])).view(2, 9, 3, shape.heads, -1)[:, :, 2].transpose(1, 2)
+            value = (
+                folded.qkv(folded.norm(states[layer]))
+                .view(2, 9, 3, shape.heads, -1)[:, :, 2]
+                .transpose(1, 2)
+            )
             read = (weights @ value).transpose(1, 2).reshape(states[layer].shape)
             feedforward = copy.deepcopy(encoder.feedforward[0])
-            feedforward.load_state_dict({**feedforward.state_dict(), **encoder.own[layer][1].weights(feedforward)})
-            torch.testing.assert_close(feedforward(states[layer] + folded.output(read)), states[layer + 1])
+            feedforward.load_state_dict(
+                {**feedforward.state_dict(), **encoder.own[layer][1].weights(feedforward)}
+            )
+            torch.testing.assert_close(
+                feedforward(states[layer] + folded.output(read)), states[layer + 1]
+            )

@@ -1,4 +1,6 @@
-"""The pages that are written, in a real browser, on a phone and a screen: what a reader sees and can choose."""
+"""The pages that are written, in a real browser, on a phone and a screen: what a reader sees and
+can choose.
+"""
 
 from __future__ import annotations
 
@@ -23,18 +25,31 @@ from litebert.analysis.report import (
 )
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))), None)
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))),
+    None,
+)
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="there is no Chromium on this machine")
 
 NAMES = ("a variant with a long name, E 128", "none", "attention")
 LINES = tuple(
-    Series(name, tuple(range(20)), tuple(float((i * 7 + k) % 13) for i in range(20)), errors=(0.5,) * 20)
+    Series(
+        name,
+        tuple(range(20)),
+        tuple(float((i * 7 + k) % 13) for i in range(20)),
+        errors=(0.5,) * 20,
+    )
     for k, name in enumerate(NAMES)
 )
 SECTIONS: list[Section] = [
-    Headline("Scores", tuple(HeadlineScore(name, "28.1%", "± 0.5%", ("on 9,801 tokens",)) for name in NAMES)),
+    Headline(
+        "Scores",
+        tuple(HeadlineScore(name, "28.1%", "± 0.5%", ("on 9,801 tokens",)) for name in NAMES),
+    ),
     Switched(tuple(Chart("Loss", LINES, axis, "nats") for axis in ("step", "minutes of training"))),
-    Switched(tuple(Chart("Accuracy", LINES[:2], axis, "%") for axis in ("step", "minutes of training"))),
+    Switched(
+        tuple(Chart("Accuracy", LINES[:2], axis, "%") for axis in ("step", "minutes of training"))
+    ),
     Table(
         "A wide table",
         ("run", *(f"column {i}" for i in range(12))),
@@ -44,11 +59,17 @@ SECTIONS: list[Section] = [
     Chart("Lines", LINES, "step", "nats"),
     Intervals("Means", NAMES, (3.1, 3.2, 3.3), (0.1, 0.0, 0.2), "nats", 3.2),
     HeatMap(
-        "Alike", tuple("012345"), tuple("012345"), tuple((0.1, 0.3, 0.5, 0.7, 0.9, 1.0) for _ in range(6)),
-        "layer", "layer", 0.0, 1.0,
+        "Alike",
+        tuple("012345"),
+        tuple("012345"),
+        tuple((0.1, 0.3, 0.5, 0.7, 0.9, 1.0) for _ in range(6)),
+        "layer",
+        "layer",
+        0.0,
+        1.0,
     ),
     Table("Commands", ("command",), (("litebert pretrain " + "a-very-long-path/" * 12,),)),
-]  # fmt: skip
+]
 BEYOND = """() => [...document.querySelectorAll("body *")].filter(
   node => !node.closest(".wide") && !node.matches(".unseen")
     && node.getBoundingClientRect().right > document.documentElement.clientWidth + 1).map(node => node.outerHTML)"""
@@ -64,8 +85,15 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def opened(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
-    """Open a page of every kind of section; in the end nothing may have been complained of or fetched."""
-    write(tmp_path / "page.html", "Everything", "A lead with a-name-without-a-space-that-is-too-long.", SECTIONS)
+    """Open a page of every kind of section; in the end nothing may have been complained of or
+    fetched.
+    """
+    write(
+        tmp_path / "page.html",
+        "Everything",
+        "A lead with a-name-without-a-space-that-is-too-long.",
+        SECTIONS,
+    )
     heard, asked = [], []
 
     def open_page(width: int, scheme: str = "light") -> Any:
@@ -106,22 +134,33 @@ def test_rows_are_cards_on_a_phone(opened: Callable[..., Any]) -> None:
     row = "table.cards tbody tr"
     phone, screen = opened(390), opened(1280)
     assert phone.locator(row).first.evaluate("node => getComputedStyle(node).display") == "block"
-    assert phone.locator(f"{row} td").nth(1).evaluate("node => getComputedStyle(node, '::before').content") == (
-        '"column 0"'
+    assert phone.locator(f"{row} td").nth(1).evaluate(
+        "node => getComputedStyle(node, '::before').content"
+    ) == ('"column 0"')
+    assert (
+        screen.locator(row).first.evaluate("node => getComputedStyle(node).display") == "table-row"
     )
-    assert screen.locator(row).first.evaluate("node => getComputedStyle(node).display") == "table-row"
-    assert phone.evaluate("[...document.querySelectorAll('.wide')].every(node => node.scrollWidth <= innerWidth)")
+    assert phone.evaluate(
+        "[...document.querySelectorAll('.wide')].every(node => node.scrollWidth <= innerWidth)"
+    )
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_numbers_on_a_heat_map_can_be_read(scheme: str, opened: Callable[..., Any]) -> None:
-    """Each number of a heat map has the contrast that WCAG 2.2 asks for (1.4.3, level AA) with its square."""
+    """Each number of a heat map has the contrast that WCAG 2.2 asks for (1.4.3, level AA) with its
+    square.
+    """
     page = opened(390, scheme)
     style = "name => getComputedStyle(document.documentElement).getPropertyValue(name).trim()"
     text, card, line = (page.evaluate(style, name) for name in ("--text", "--card", "--line-0"))
-    opacities = page.locator("svg path[style*='opacity']").evaluate_all("all => all.map(one => +one.style.opacity)")
+    opacities = page.locator("svg path[style*='opacity']").evaluate_all(
+        "all => all.map(one => +one.style.opacity)"
+    )
     for opacity in opacities:
-        mixed = [opacity * over + (1 - opacity) * under for over, under in zip(rgb(line), rgb(card), strict=True)]
+        mixed = [
+            opacity * over + (1 - opacity) * under
+            for over, under in zip(rgb(line), rgb(card), strict=True)
+        ]
         high, low = sorted((luminance(mixed), luminance(rgb(text))), reverse=True)
         assert (high + 0.05) / (low + 0.05) >= 4.5
     assert len(opacities) >= 36
@@ -133,5 +172,7 @@ def rgb(color: str) -> list[float]:
 
 def luminance(color: list[float]) -> float:
     """The relative luminance of sRGB as WCAG defines it."""
-    linear = [part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in color]
+    linear = [
+        part / 12.92 if part <= 0.03928 else ((part + 0.055) / 1.055) ** 2.4 for part in color
+    ]
     return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]

@@ -49,15 +49,36 @@ class Reader(HTMLParser):
 
 ROWS: list[dict[str, Any]] = [
     *(
-        {"kind": "train", "step": s, "loss": 9 - s / 100, "mlm_loss": 8 - s / 100, "mlm_accuracy": s / 1000,
-         "sop_accuracy": 0.5, "learning_rate": 1e-3, "layers": 1 + s // 200}
+        {
+            "kind": "train",
+            "step": s,
+            "loss": 9 - s / 100,
+            "mlm_loss": 8 - s / 100,
+            "mlm_accuracy": s / 1000,
+            "sop_accuracy": 0.5,
+            "learning_rate": 1e-3,
+            "layers": 1 + s // 200,
+        }
         for s in range(10, 401, 10)
     ),
-    {"kind": "heldout", "step": 200, "mlm_loss": 6.1, "mlm_accuracy": 0.2, "sop_accuracy": 0.55, "sop_majority": 0.51},
-    {"kind": "heldout", "step": 400, "mlm_loss": 4.321, "mlm_accuracy": 0.4, "sop_accuracy": 0.625,
-     "sop_majority": 0.51},
+    {
+        "kind": "heldout",
+        "step": 200,
+        "mlm_loss": 6.1,
+        "mlm_accuracy": 0.2,
+        "sop_accuracy": 0.55,
+        "sop_majority": 0.51,
+    },
+    {
+        "kind": "heldout",
+        "step": 400,
+        "mlm_loss": 4.321,
+        "mlm_accuracy": 0.4,
+        "sop_accuracy": 0.625,
+        "sop_majority": 0.51,
+    },
     {"kind": "event", "step": 200, "message": f"left the plateau {HOSTILE}"},
-]  # fmt: skip
+]
 
 
 def charts(sections: list[Section]) -> dict[str, Chart]:
@@ -69,7 +90,11 @@ def lines(chart: Chart) -> dict[str, Series]:
 
 
 def page() -> str:
-    table = Table("Scores", ("model", "parameters", "what"), (("one", "1,234,567", "a & b"), ("two", "89", "<b>")))
+    table = Table(
+        "Scores",
+        ("model", "parameters", "what"),
+        (("one", "1,234,567", "a & b"), ("two", "89", "<b>")),
+    )
     return render("A run", "What it did.", [table, *run_sections(ROWS, 6.5)])
 
 
@@ -105,7 +130,11 @@ def test_every_text_is_escaped() -> None:
 
 
 def test_columns_of_numbers_are_set_to_the_right() -> None:
-    html = render("t", "", [Table("t", ("a", "b", "c"), (("one", "1,234", "4.5 MiB"), ("2", "43.1% ± 0.5%", "–")))])
+    html = render(
+        "t",
+        "",
+        [Table("t", ("a", "b", "c"), (("one", "1,234", "4.5 MiB"), ("2", "43.1% ± 0.5%", "–")))],
+    )
     assert re.findall(r"<th [^>]*number[^>]*>(.)</th>", html) == ["b", "c"]
     assert len(re.findall(r"<td [^>]*number[^>]*>", html)) == 4
 
@@ -126,8 +155,12 @@ def test_the_curves_of_a_run() -> None:
     sections = run_sections(ROWS, unigram_entropy=6.5)
     by_title = charts(sections)
     assert list(by_title) == [
-        "Loss on masked tokens", "Accuracy on masked tokens", "Accuracy on sentence order", "Learning rate", "Depth",
-    ]  # fmt: skip
+        "Loss on masked tokens",
+        "Accuracy on masked tokens",
+        "Accuracy on sentence order",
+        "Learning rate",
+        "Depth",
+    ]
     loss = lines(by_title["Loss on masked tokens"])
     assert loss["held out"].ys == (6.1, 4.321)
     assert loss["training"].xs == tuple(range(10, 401, 10))
@@ -144,7 +177,13 @@ def test_the_curves_of_a_run() -> None:
 def test_a_curve_ends_with_its_error_and_its_size() -> None:
     rows = [{"kind": "train", "step": step, "sop_accuracy": 0.5} for step in (10, 20)]
     rows += [
-        {"kind": "heldout", "step": step, "sop_accuracy": 0.538, "sop_standard_error": 0.0224, "sop_pairs": 496.0}
+        {
+            "kind": "heldout",
+            "step": step,
+            "sop_accuracy": 0.538,
+            "sop_standard_error": 0.0224,
+            "sop_pairs": 496.0,
+        }
         for step in (10, 20)
     ]
     (chart,) = charts(run_sections(rows)).values()
@@ -156,18 +195,33 @@ def test_a_curve_ends_with_its_error_and_its_size() -> None:
 def test_a_last_window_of_a_few_steps_is_not_drawn() -> None:
     rows = [{"kind": "train", "step": step, "mlm_loss": 5.0} for step in (10, 20, 30, 31)]
     assert lines(charts(run_sections(rows))["Loss on masked tokens"])["training"].xs == (10, 20, 30)
-    assert lines(charts(run_sections(rows[:3]))["Loss on masked tokens"])["training"].xs == (10, 20, 30)
+    assert lines(charts(run_sections(rows[:3]))["Loss on masked tokens"])["training"].xs == (
+        10,
+        20,
+        30,
+    )
 
 
 def test_a_report_begins_with_scores_and_curves(tmp_path: Path) -> None:
-    (tmp_path / "recipe.json").write_text('{"name": "r", "encoder": {"layers": 2, "hidden_size": 16}}')
+    (tmp_path / "recipe.json").write_text(
+        '{"name": "r", "encoder": {"layers": 2, "hidden_size": 16}}'
+    )
     (tmp_path / "run.json").write_text('{"steps": 400, "machine": "a desk"}')
-    scores = {"rtd_accuracy": 0.9, "rtd_base_rate": 0.87, "rtd_auc": 0.75, "rtd_precision": 0.5, "rtd_recall": 0.25,
-              "mlm_standard_error": 0.004, "mlm_predictions": 9801.0}  # fmt: skip
+    scores = {
+        "rtd_accuracy": 0.9,
+        "rtd_base_rate": 0.87,
+        "rtd_auc": 0.75,
+        "rtd_precision": 0.5,
+        "rtd_recall": 0.25,
+        "mlm_standard_error": 0.004,
+        "mlm_predictions": 9801.0,
+    }
     rows = [*ROWS[:-2], {**ROWS[-2], **scores}, ROWS[-1]]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
     html = write_run(tmp_path).read_text(encoding="utf-8")
-    first, *_, table, events = (Reader(part).texts for part in re.findall("<section>(.*?)</section>", html, re.DOTALL))
+    first, *_, table, events = (
+        Reader(part).texts for part in re.findall("<section>(.*?)</section>", html, re.DOTALL)
+    )
     assert first["b"] == ["40.0%", "62.5%", "90.0%", "0.750"], "what runs are compared by"
     assert first["small"] == ["± 0.4%"]
     assert "on 9,801 masked tokens" in first["dd"]
@@ -177,7 +231,9 @@ def test_a_report_begins_with_scores_and_curves(tmp_path: Path) -> None:
 
 
 def test_a_fine_tuning_report_gives_the_error_of_a_share_of_rows(tmp_path: Path) -> None:
-    (tmp_path / "finetune.json").write_text('{"task": "table", "metric": "accuracy", "model": "m", "steps": 2}')
+    (tmp_path / "finetune.json").write_text(
+        '{"task": "table", "metric": "accuracy", "model": "m", "steps": 2}'
+    )
     (tmp_path / "scores.json").write_text('{"macro_f1": 0.71, "accuracy": 0.75}')
     (tmp_path / "predictions").mkdir()
     answers = "prediction,p_good\n" + '"good, ""fine""\n",0.5\n' * 200
@@ -198,15 +254,25 @@ def test_a_long_table_stays_a_table_on_a_phone() -> None:
 
 
 def test_long_names_break_at_their_joints_only() -> None:
-    html = render("t", "", [Table("t", ("a", "b"), (("train.optimizer.learning_rate", "1.5 of/2"),))])
+    html = render(
+        "t", "", [Table("t", ("a", "b"), (("train.optimizer.learning_rate", "1.5 of/2"),))]
+    )
     assert "train.<wbr>optimizer.<wbr>learning_<wbr>rate" in html
     assert "1.5 of/<wbr>2" in html
     assert "overflow-wrap: anywhere" not in re.sub(r"(h1|section).*", "", STYLE)
 
 
 def test_throughput_over_the_time_of_training() -> None:
-    rows = [{"step": step, "kind": "speed", "seconds": 60.0 * step, "tokens_per_second": 1000.0 + step,
-             "share_of_peak": 0.25} for step in (1, 2, 3)]  # fmt: skip
+    rows = [
+        {
+            "step": step,
+            "kind": "speed",
+            "seconds": 60.0 * step,
+            "tokens_per_second": 1000.0 + step,
+            "share_of_peak": 0.25,
+        }
+        for step in (1, 2, 3)
+    ]
     chart = next(one for one in run_sections(rows) if one.title == "Throughput")
     assert isinstance(chart, Chart)
     assert chart.series[0].points() == [(1, 1001), (2, 1002), (3, 1003)]
@@ -215,16 +281,35 @@ def test_throughput_over_the_time_of_training() -> None:
     assert "Throughput" not in [one.title for one in run_sections([])]
 
 
-@pytest.mark.parametrize(("seconds", "unit"), [(20, "seconds"), (1200, "minutes"), (20_000, "hours")])
+@pytest.mark.parametrize(
+    ("seconds", "unit"), [(20, "seconds"), (1200, "minutes"), (20_000, "hours")]
+)
 def test_throughput_is_over_a_time_in_a_fitting_unit(seconds: float, unit: str) -> None:
-    rows = [{"step": step, "kind": "speed", "seconds": seconds * step / 2, "tokens_per_second": 9.0} for step in (1, 2)]
-    (chart,) = (one for one in run_sections(rows) if isinstance(one, Chart) and one.title == "Throughput")
+    rows = [
+        {"step": step, "kind": "speed", "seconds": seconds * step / 2, "tokens_per_second": 9.0}
+        for step in (1, 2)
+    ]
+    (chart,) = (
+        one for one in run_sections(rows) if isinstance(one, Chart) and one.title == "Throughput"
+    )
     assert chart.x_label.startswith(unit)
 
 
 def test_scores_of_fine_tuning_are_named_and_share_a_scale() -> None:
-    rows = [{"step": step, "kind": "heldout", "exact": 60.0, "total": 11873.0, "HasAns_f1": 70.0, "best_f1": 61.0,
-             "best_f1_thresh": -3.0, "macro_f1": 0.5, "rmse": 250.0} for step in (1, 2)]  # fmt: skip
+    rows = [
+        {
+            "step": step,
+            "kind": "heldout",
+            "exact": 60.0,
+            "total": 11873.0,
+            "HasAns_f1": 70.0,
+            "best_f1": 61.0,
+            "best_f1_thresh": -3.0,
+            "macro_f1": 0.5,
+            "rmse": 250.0,
+        }
+        for step in (1, 2)
+    ]
     by_title = charts(run_sections(rows))
     names = [set(lines(chart)) for title, chart in by_title.items() if "development part" in title]
     assert names == [{"exact match", "F1, with an answer", "macro F1"}, {"root mean squared error"}]
@@ -244,16 +329,37 @@ def test_every_colour_is_defined_light_and_dark() -> None:
 
 
 def test_only_what_a_run_recorded_is_drawn() -> None:
-    rows = [{"kind": "train", "step": s, "mlm_loss": 5.0, "layers": 6, "nsp_accuracy": 0.9} for s in (1, 2)]
-    assert set(charts(run_sections(rows))) == {"Loss on masked tokens", "Accuracy on the next sentence"}
+    rows = [
+        {"kind": "train", "step": s, "mlm_loss": 5.0, "layers": 6, "nsp_accuracy": 0.9}
+        for s in (1, 2)
+    ]
+    assert set(charts(run_sections(rows))) == {
+        "Loss on masked tokens",
+        "Accuracy on the next sentence",
+    }
 
 
 def test_the_curves_of_replaced_tokens_and_of_spans() -> None:
     rows: list[dict[str, Any]] = [
-        {"kind": "train", "step": 1, "rtd_accuracy": 0.8, "rtd_replaced": 0.14, "sbo_accuracy": 0.1},
-        {"kind": "heldout", "step": 2, "rtd_accuracy": 0.9, "rtd_base_rate": 0.88, "rtd_auc": 0.75,
-         "rtd_precision": 0.5, "rtd_recall": 0.25, "sbo_accuracy": 0.2, "sbo_majority": 0.07},
-    ]  # fmt: skip
+        {
+            "kind": "train",
+            "step": 1,
+            "rtd_accuracy": 0.8,
+            "rtd_replaced": 0.14,
+            "sbo_accuracy": 0.1,
+        },
+        {
+            "kind": "heldout",
+            "step": 2,
+            "rtd_accuracy": 0.9,
+            "rtd_base_rate": 0.88,
+            "rtd_auc": 0.75,
+            "rtd_precision": 0.5,
+            "rtd_recall": 0.25,
+            "sbo_accuracy": 0.2,
+            "sbo_majority": 0.07,
+        },
+    ]
     by_title = charts(run_sections(rows))
     accuracy = lines(by_title["Accuracy on replaced tokens"])
     assert (accuracy["training"].ys, accuracy["held out"].ys) == ((80,), (90,))
@@ -267,7 +373,9 @@ def test_the_curves_of_replaced_tokens_and_of_spans() -> None:
     )
     for word in ("area under the curve", "50 % is guessing", "precision", "recall"):
         assert word in found.note
-    assert not [title for title in charts(run_sections(ROWS)) if "replaced" in title or "span" in title]
+    assert not [
+        title for title in charts(run_sections(ROWS)) if "replaced" in title or "span" in title
+    ]
 
 
 def test_a_step_written_twice_counts_once_and_missing_numbers_are_gaps() -> None:
@@ -282,7 +390,9 @@ def test_a_step_written_twice_counts_once_and_missing_numbers_are_gaps() -> None
     assert (loss["training"].xs, loss["training"].ys) == ((1, 2), (3.0, 2.0))
 
 
-def test_writing_replaces_the_page_in_one_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_writing_replaces_the_page_in_one_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     path = tmp_path / "report.html"
     write(path, "first", "", [])
     monkeypatch.setattr(report, "render", lambda *_: (_ for _ in ()).throw(RuntimeError("killed")))

@@ -1,4 +1,6 @@
-"""Engines: the same answers from each, of exported folders too; the choice among them; what is read and held."""
+"""Engines: the same answers from each, of exported folders too; the choice among them; what is read
+and held.
+"""
 
 from __future__ import annotations
 
@@ -37,10 +39,20 @@ ASKED: dict[str, tuple[int, tuple[str, ...], dict[str, Any], list[Any]]] = {
     "classes": (3, ("red", "green", "blue"), {"kind": "sequence"}, LINES),
     "labels": (3, ("red", "green", "blue"), {"kind": "sequence", "problem": "labels"}, LINES),
     "number": (1, (), {"kind": "sequence", "problem": "number"}, LINES),
-    "pairs": (2, ("no", "yes"), {"kind": "sequence", "pair": True}, list(zip(LINES, texts(9, seed=3), strict=True))),
+    "pairs": (
+        2,
+        ("no", "yes"),
+        {"kind": "sequence", "pair": True},
+        list(zip(LINES, texts(9, seed=3), strict=True)),
+    ),
     "tokens": (3, ("O", "B-X", "I-X"), {"kind": "tokens"}, LINES),
     "span": (2, (), {"kind": "span"}, list(zip(LINES, texts(9, seed=2), strict=True))),
-    "choice": (1, (), {"kind": "choice"}, [(LINES[0], LINES[1], LINES[2:5]), (LINES[5], LINES[6], LINES[7:9])]),
+    "choice": (
+        1,
+        (),
+        {"kind": "choice"},
+        [(LINES[0], LINES[1], LINES[2:5]), (LINES[5], LINES[6], LINES[7:9])],
+    ),
 }
 BYTES = compiled.library() is not None and bool(packed._constant("multiplies_bytes"))
 PACKAGES = {"onnx": "onnxruntime", "openvino": "openvino"}
@@ -62,13 +74,18 @@ def same(ours: list[dict[str, Any]], theirs: list[dict[str, Any]], near: float =
     for one, other in zip(ours, theirs, strict=True):
         assert one.keys() == other.keys()
         for key, value in one.items():
-            assert other[key] == (value if isinstance(value, (str, list, tuple)) and key != "probabilities"
-                                  else pytest.approx(value, abs=near))  # fmt: skip
+            assert other[key] == (
+                value
+                if isinstance(value, (str, list, tuple)) and key != "probabilities"
+                else pytest.approx(value, abs=near)
+            )
 
 
 @pytest.mark.parametrize("engine", ["torch", "onnx", "openvino"])
 @pytest.mark.parametrize("name", ASKED)
-def test_every_engine_gives_the_same_answers(engine: str, name: str, tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_every_engine_gives_the_same_answers(
+    engine: str, name: str, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     needs(engine)
     folder = model_folder(tmp_path / "m", tiny_tokenizer, name)
     exact = litebert.load(folder, engine="exact").predict(ASKED[name][-1])
@@ -76,7 +93,9 @@ def test_every_engine_gives_the_same_answers(engine: str, name: str, tiny_tokeni
     assert engine == "torch" or len(list((folder / KEPT).glob("*.onnx"))) == 1
 
 
-@pytest.mark.skipif(not BYTES, reason="this processor does not multiply bytes in vectors of AVX-512")
+@pytest.mark.skipif(
+    not BYTES, reason="this processor does not multiply bytes in vectors of AVX-512"
+)
 @pytest.mark.parametrize("name", ASKED)
 def test_in_8_bits_answers_are_near(name: str, tiny_tokenizer: Path, tmp_path: Path) -> None:
     folder = model_folder(tmp_path / "m", tiny_tokenizer, name)
@@ -102,7 +121,9 @@ def test_8_bits_are_refused_where_they_cannot_be_had(
 
 
 @pytest.mark.parametrize("engine", [None, "openvino", "auto"])
-def test_an_exported_folder_answers_without_weights(engine: str | None, tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_an_exported_folder_answers_without_weights(
+    engine: str | None, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     needs(engine or "onnx")
     needs("onnx")
     folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
@@ -123,24 +144,47 @@ def test_a_missing_package_is_named(
         litebert.load(folder, engine=engine).predict(LINES)
 
 
-def test_the_command_takes_an_engine(tiny_tokenizer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_takes_an_engine(
+    tiny_tokenizer: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     needs("onnx")
     folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
     (tmp_path / "in.txt").write_text("\n".join(LINES) + "\n")
     written = {}
-    for words in (["--exact"], ["--engine", "onnx"], ["--engine", "auto"], ["--engine", "auto", "--exact"]):
+    for words in (
+        ["--exact"],
+        ["--engine", "onnx"],
+        ["--engine", "auto"],
+        ["--engine", "auto", "--exact"],
+    ):
         out = tmp_path / "out.csv"
-        assert main(["predict", str(folder), "--input", str(tmp_path / "in.txt"), "--output", str(out), *words]) == 0
+        assert (
+            main(
+                [
+                    "predict",
+                    str(folder),
+                    "--input",
+                    str(tmp_path / "in.txt"),
+                    "--output",
+                    str(out),
+                    *words,
+                ]
+            )
+            == 0
+        )
         written[" ".join(words)] = list(csv.reader(out.read_text().splitlines()))
     first = written["--exact"]
     assert written["--engine auto --exact"] == first
     for rows in written.values():
         assert [row[0] for row in rows] == [row[0] for row in first]
-    assert main(["predict", str(folder), "--input", str(tmp_path / "in.txt"), "--engine", "onnxx"]) == 2
+    assert (
+        main(["predict", str(folder), "--input", str(tmp_path / "in.txt"), "--engine", "onnxx"])
+        == 2
+    )
     assert "'onnx'" in capsys.readouterr().err
 
 
-# ---- auto ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------- auto
 
 
 class Clock:
@@ -245,7 +289,7 @@ def test_an_exported_folder_without_its_packages_names_the_extras(
         litebert.load(folder).encode(LINES)
 
 
-# ---- the path around an engine --------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------ the path around an engine
 
 
 class Lengths:
@@ -259,7 +303,9 @@ class Lengths:
         return rows.mask.sum(1, dtype=np.float32)[:, None]
 
 
-def counting(folder: Path, tokenizer: Path, tokens: int = 512) -> tuple[predicting.Predictor, Lengths]:
+def counting(
+    folder: Path, tokenizer: Path, tokens: int = 512
+) -> tuple[predicting.Predictor, Lengths]:
     loaded, engine = litebert.load(model_folder(folder, tokenizer, "number")), Lengths(tokens)
     assert loaded.tokenizer is not None
     return predicting.Predictor(loaded.tokenizer, loaded.predictor.task, engine, 64, 64), engine
@@ -277,10 +323,14 @@ def test_answers_keep_their_order_over_windows_and_batches(
     examples = [answers.task.example(text, "") for text in asked]
     assert [one["prediction"] for one in answers.answers(examples, ahead=ahead)] == lengths
     assert sum(rows for rows, _ in engine.given) == 500
-    assert all(rows * (size - 7) <= 512 for rows, size in engine.given), "up to a multiple of eight tokens"
+    assert all(rows * (size - 7) <= 512 for rows, size in engine.given), (
+        "up to a multiple of eight tokens"
+    )
 
 
-def test_only_windows_are_held(tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_windows_are_held(
+    tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(predicting, "FIRST", 16)
     monkeypatch.setattr(predicting, "WINDOW", 64)
     answers, _ = counting(tmp_path / "m", tiny_tokenizer)
@@ -300,7 +350,9 @@ def test_only_windows_are_held(tiny_tokenizer: Path, tmp_path: Path, monkeypatch
 
 
 @pytest.mark.parametrize("wrong", [1, FIRST, FIRST + 5])
-def test_what_stands_before_a_malformed_row_is_answered(wrong: int, tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_what_stands_before_a_malformed_row_is_answered(
+    wrong: int, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
     source, out = tmp_path / "in.jsonl", io.StringIO()
     source.write_text('{"text": "ba"}\n' * wrong + "{\n" + '{"text": "ba"}\n')
@@ -330,7 +382,9 @@ def test_an_interruption_keeps_what_was_answered(
     assert len(out.read_text().splitlines()) == 1 + FIRST
 
 
-def test_one_text_starts_no_thread(tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_one_text_starts_no_thread(
+    tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import threading
 
     model = litebert.load(model_folder(tmp_path / "m", tiny_tokenizer, "classes"))
@@ -364,18 +418,25 @@ def test_a_signal_is_survived_after_openvino(tmp_path: Path, tiny_tokenizer: Pat
     subprocess.run([sys.executable, "-c", _SIGNALLED, str(folder)], check=True)
 
 
-def test_openvino_writes_nothing_into_the_home_of_its_user(tmp_path: Path, tiny_tokenizer: Path) -> None:
+def test_openvino_writes_nothing_into_the_home_of_its_user(
+    tmp_path: Path, tiny_tokenizer: Path
+) -> None:
     """Where its telemetry can be imported, a client id and statistics appear there."""
     needs("openvino")
     home, folder = tmp_path / "home", model_folder(tmp_path / "m", tiny_tokenizer, "classes")
     home.mkdir()
-    script = "import sys; from litebert import load; load(sys.argv[1], engine='openvino').predict(['a text'])"
+    script = (
+        "import sys; from litebert import load; load(sys.argv[1], "
+        "engine='openvino').predict(['a text'])"
+    )
     environment = {**os.environ, "HOME": str(home), "XDG_CACHE_HOME": str(tmp_path / "cache")}
     subprocess.run([sys.executable, "-c", script, str(folder)], env=environment, check=True)
     assert not list(home.iterdir())
 
 
-def test_other_devices_are_refused_by_engines_of_the_cpu(tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_other_devices_are_refused_by_engines_of_the_cpu(
+    tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     needs("onnx")
     folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
     with refused(ConfigError, "onnx", "cuda"):

@@ -1,4 +1,6 @@
-"""Early exits, from `finetune --exits` to `predict`: what is trained, calibrated, recorded and answered."""
+"""Early exits, from `finetune --exits` to `predict`: what is trained, calibrated, recorded and
+answered.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,9 @@ DEEP = "sharing = '{}'\n"
 
 
 @pytest.fixture(scope="module", params=["all", "none"])
-def trained(request: pytest.FixtureRequest, tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained(
+    request: pytest.FixtureRequest, tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """The run of a classifier with exits after each of four layers, shared and not."""
     from litebert.cli import main
 
@@ -52,9 +56,29 @@ def trained(request: pytest.FixtureRequest, tiny_tokenizer: Path, tmp_path_facto
     write_table(folder / "dev.csv", 80, seed=1)
     recipe = recipe_file(folder, DEEP.format(request.param))
     recipe.write_text(recipe.read_text().replace("layers = 2", "layers = 4"))
-    words = ["finetune", recipe, "--task", "table", "--data", folder / "train.csv", "--dev", folder / "dev.csv",
-             "--tokenizer", tiny_tokenizer, "--out", folder / "run", "--exits", "--epochs", "4", "--length", "32",
-             "--train.optimizer.learning-rate", "3e-3", "--train.precision", "float32"]  # fmt: skip
+    words = [
+        "finetune",
+        recipe,
+        "--task",
+        "table",
+        "--data",
+        folder / "train.csv",
+        "--dev",
+        folder / "dev.csv",
+        "--tokenizer",
+        tiny_tokenizer,
+        "--out",
+        folder / "run",
+        "--exits",
+        "--epochs",
+        "4",
+        "--length",
+        "32",
+        "--train.optimizer.learning-rate",
+        "3e-3",
+        "--train.precision",
+        "float32",
+    ]
     assert main([str(word) for word in words]) == 0
     return folder / "run"
 
@@ -70,13 +94,17 @@ def rows_of(run: Path) -> PaddedRows:
     items = model.predictor.task.encode(
         [Example(text, None, None) for text in asked(run)], model.predictor.tokenizer, 32
     )
-    return pad_rows([row for item in items for row in item.rows], model.predictor.tokenizer.pad_id, 64)
+    return pad_rows(
+        [row for item in items for row in item.rows], model.predictor.tokenizer.pad_id, 64
+    )
 
 
 def early(run: Path, rule: ExitRule, engine: str = "torch") -> EarlyExit:
     model = load(run)
     kind: Any = ENGINES[engine]
-    return EarlyExit(getattr(kind, "by_layers", kind)(model, "cpu"), rule, model.predictor.task.output, 4)
+    return EarlyExit(
+        getattr(kind, "by_layers", kind)(model, "cpu"), rule, model.predictor.task.output, 4
+    )
 
 
 def test_a_run_records_what_its_rule_saves_and_costs(trained: Path) -> None:
@@ -102,10 +130,14 @@ def test_answers_leave_as_they_were_calibrated(trained: Path, run: Run, tmp_path
     assert told["share"] == pytest.approx(found["share"])
     answers = load(trained).predict(asked(trained))
     assert np.mean([answer["layers"] for answer in answers]) / 4 == pytest.approx(found["share"])
-    status, _, _ = run("predict", trained, "--input", trained.parent / "dev.csv", "--output", tmp_path / "o.csv")
+    status, _, _ = run(
+        "predict", trained, "--input", trained.parent / "dev.csv", "--output", tmp_path / "o.csv"
+    )
     assert status == 0
     with open(tmp_path / "o.csv", newline="") as file:
-        assert [int(row["layers"]) for row in csv.DictReader(file)] == [answer["layers"] for answer in answers]
+        assert [int(row["layers"]) for row in csv.DictReader(file)] == [
+            answer["layers"] for answer in answers
+        ]
 
 
 def test_auto_keeps_early_exits(trained: Path) -> None:
@@ -123,7 +155,13 @@ def test_off_is_the_ordinary_model_bit_for_bit(trained: Path, run: Run, tmp_path
     del record["exits"]
     (ordinary / "task.json").write_text(json.dumps(record))
     for folder, out in ((trained, "off.jsonl"), (ordinary, "ordinary.jsonl")):
-        words = ("--input", trained.parent / "dev.csv", "--output", tmp_path / out, *["--exit", "off"])
+        words = (
+            "--input",
+            trained.parent / "dev.csv",
+            "--output",
+            tmp_path / out,
+            *["--exit", "off"],
+        )
         assert run("predict", folder, *words)[0] == 0
     assert (tmp_path / "off.jsonl").read_bytes() == (tmp_path / "ordinary.jsonl").read_bytes()
     assert "layers" not in load(ordinary).predict(["ba"])[0]
@@ -135,7 +173,9 @@ def test_off_is_the_ordinary_model_bit_for_bit(trained: Path, run: Run, tmp_path
 def test_thresholds_at_both_ends(trained: Path) -> None:
     rows = rows_of(trained)
     full = early(trained, ExitRule(1, NEVER))
-    assert np.array_equal(full.logits(rows), load(trained, exit="off").predictor.engine.logits(rows))
+    assert np.array_equal(
+        full.logits(rows), load(trained, exit="off").predictor.engine.logits(rows)
+    )
     assert full.share == 1
     first = early(trained, ExitRule(1, 0.0))
     network = load(trained).model
@@ -154,12 +194,16 @@ def test_thresholds_at_both_ends(trained: Path) -> None:
 
 @settings(max_examples=15)
 @given(st.integers(0, 10**6), st.integers(1, 3), st.floats(0.4, 1.0))
-def test_packing_does_not_change_an_answer(trained: Path, seed: int, patience: int, threshold: float) -> None:
+def test_packing_does_not_change_an_answer(
+    trained: Path, seed: int, patience: int, threshold: float
+) -> None:
     """Each row alone, never padded or packed, leaves after the same layer with the same logits."""
     engine = early(trained, ExitRule(patience, threshold))
     draw = np.random.default_rng(seed)
-    chosen = [EncodedRow(draw.integers(5, 400, n).astype(np.int32), np.zeros(n, np.int32))
-              for n in draw.integers(3, 40, 24)]  # fmt: skip
+    chosen = [
+        EncodedRow(draw.integers(5, 400, n).astype(np.int32), np.zeros(n, np.int32))
+        for n in draw.integers(3, 40, 24)
+    ]
     found = engine.logits_and_layers(pad_rows(chosen, 0, 64))
     alone = [engine.logits_and_layers(pad_rows([row], 0, len(row.ids)))[0] for row in chosen]
     margin = np.abs(np.stack([one.max() for one in map(certainties, found)]) - threshold)
@@ -167,7 +211,7 @@ def test_packing_does_not_change_an_answer(trained: Path, seed: int, patience: i
     assert np.allclose(found[clear], np.stack(alone)[clear], atol=2e-5)
 
 
-# ---- the engines that run graphs ------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------- the engines that run graphs
 
 GRAPHS = pytest.mark.parametrize("engine", ["onnx", "openvino"])
 
@@ -176,7 +220,9 @@ GRAPHS = pytest.mark.parametrize("engine", ["onnx", "openvino"])
 @pytest.mark.parametrize("exit_", ["auto", 0.0, 0.7])
 def test_graphs_leave_as_the_network_does(engine: str, exit_: Any, trained: Path) -> None:
     needs(engine)
-    ours, theirs = (load(trained, engine=one, exit=exit_).predict(asked(trained)) for one in ("torch", engine))
+    ours, theirs = (
+        load(trained, engine=one, exit=exit_).predict(asked(trained)) for one in ("torch", engine)
+    )
     assert [(one["prediction"], one["layers"]) for one in ours] == [
         (one["prediction"], one["layers"]) for one in theirs
     ]
@@ -187,15 +233,24 @@ def test_graphs_leave_as_the_network_does(engine: str, exit_: Any, trained: Path
 def random_rows() -> PaddedRows:
     """48 rows of 3 to 59 tokens."""
     draw = np.random.default_rng(5)
-    return pad_rows([EncodedRow(draw.integers(5, 400, n).astype(np.int32), np.zeros(n, np.int32))
-                     for n in draw.integers(3, 60, 48)], 0, 64)  # fmt: skip
+    return pad_rows(
+        [
+            EncodedRow(draw.integers(5, 400, n).astype(np.int32), np.zeros(n, np.int32))
+            for n in draw.integers(3, 60, 48)
+        ],
+        0,
+        64,
+    )
 
 
 @GRAPHS
 def test_graphs_of_rows_that_leave_in_turns(engine: str, trained: Path) -> None:
     needs(engine)
     rows = random_rows()
-    by_layers, network = early(trained, ExitRule(1, NEVER), engine), early(trained, ExitRule(1, NEVER))
+    by_layers, network = (
+        early(trained, ExitRule(1, NEVER), engine),
+        early(trained, ExitRule(1, NEVER)),
+    )
     full = by_layers.logits(rows)
     assert np.allclose(full, network.logits(rows), atol=1e-5)
     middle = float(np.median([certainties(np.append(row, 0)).max() for row in full]))
@@ -226,7 +281,9 @@ def test_graphs_compute_no_row_that_left_and_no_padding_of_it(engine: str, train
 
 
 @GRAPHS
-def test_graphs_of_all_layers_stay_the_ordinary_ones(engine: str, trained: Path, tmp_path: Path) -> None:
+def test_graphs_of_all_layers_stay_the_ordinary_ones(
+    engine: str, trained: Path, tmp_path: Path
+) -> None:
     needs(engine)
     ordinary = tmp_path / "ordinary"
     convert(trained, ordinary, to="litebert")
@@ -264,7 +321,9 @@ def test_the_commands_leave_early_by_a_graph(trained: Path, run: Run) -> None:
     needs("onnx")
     told = []
     for engine in ("torch", "onnx"):
-        status, out, _ = run("score", trained, "--data", trained.parent / "dev.csv", "--engine", engine, "--json")
+        status, out, _ = run(
+            "score", trained, "--data", trained.parent / "dev.csv", "--engine", engine, "--json"
+        )
         assert status == 0
         told.append(json.loads(out))
     assert told[0]["share"] == told[1]["share"] < 1
@@ -286,15 +345,21 @@ def test_converted_it_opens_elsewhere_as_the_full_model(trained: Path, tmp_path:
     full = load(trained, exit="off").predict(asked(trained))
     assert [one.keys() for one in theirs] == [one.keys() for one in full]
     for one, other in zip(theirs, full, strict=True):
-        assert list(one["probabilities"].values()) == pytest.approx(list(other["probabilities"].values()), abs=1e-5)
+        assert list(one["probabilities"].values()) == pytest.approx(
+            list(other["probabilities"].values()), abs=1e-5
+        )
 
 
 def test_another_drop_calibrates_a_finished_run_again(tiny_tokenizer: Path, tmp_path: Path) -> None:
-    table = Table(write_table(tmp_path / "train.csv", 60), write_table(tmp_path / "dev.csv", 30, seed=1))
+    table = Table(
+        write_table(tmp_path / "train.csv", 60), write_table(tmp_path / "dev.csv", 30, seed=1)
+    )
 
     def go(drop: float) -> tuple[dict[str, Any], bytes]:
         chosen = config(epochs=1, exits=True, exit_drop=drop)
-        done = finetune(recipe_file(tmp_path), table, tmp_path / "run", chosen, tokenizer=tiny_tokenizer)
+        done = finetune(
+            recipe_file(tmp_path), table, tmp_path / "run", chosen, tokenizer=tiny_tokenizer
+        )
         record = json.loads((tmp_path / "run" / "model" / "task.json").read_text())["exits"]
         assert {key: done.exits[key] for key in record} == record
         return done.exits, (tmp_path / "run" / "model" / "model.safetensors").read_bytes()
@@ -311,12 +376,18 @@ class _Stop(Exception):
     """Stands for the instant a run is killed."""
 
 
-def test_killed_and_started_again_it_ends_with_the_same_bits(tiny_tokenizer: Path, tmp_path: Path) -> None:
-    table = Table(write_table(tmp_path / "train.csv", 120), write_table(tmp_path / "dev.csv", 30, seed=1))
+def test_killed_and_started_again_it_ends_with_the_same_bits(
+    tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    table = Table(
+        write_table(tmp_path / "train.csv", 120), write_table(tmp_path / "dev.csv", 30, seed=1)
+    )
     chosen = config(epochs=1, exits=True, dropout=0.1)
 
     def go(name: str, **more: Any) -> Any:
-        return finetune(recipe_file(tmp_path), table, tmp_path / name, chosen, tokenizer=tiny_tokenizer, **more)
+        return finetune(
+            recipe_file(tmp_path), table, tmp_path / name, chosen, tokenizer=tiny_tokenizer, **more
+        )
 
     go("whole")
     for instant in (2, 7):
@@ -328,28 +399,50 @@ def test_killed_and_started_again_it_ends_with_the_same_bits(tiny_tokenizer: Pat
         with pytest.raises(_Stop):
             go("cut", on_step=stop)
     go("cut")
-    for name in ("metrics.jsonl", "exits.json", "scores.json", "model/model.safetensors", "model/task.json"):
-        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+    for name in (
+        "metrics.jsonl",
+        "exits.json",
+        "scores.json",
+        "model/model.safetensors",
+        "model/task.json",
+    ):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), (
+            name
+        )
 
 
-# ---- the rule and its calibration ------------------------------------------------------------------------------------
+# --------------------------------------------------------------------- the rule and its calibration
 
 
 def test_when_a_row_leaves() -> None:
     """By hand: rows are the answers (label, certainty) after four layers."""
-    rows = [[(0, 0.9), (0, 0.9), (0, 0.9), (0, 0.9)], [(0, 0.9), (1, 0.9), (1, 0.6), (1, 0.9)],
-            [(0, 0.6), (0, 0.6), (0, 0.9), (0, 0.9)]]  # fmt: skip
-    logits_LNC = np.array([[[np.log(p), np.log(1 - p)][:: 1 - 2 * label] for label, p in row] for row in rows])
+    rows = [
+        [(0, 0.9), (0, 0.9), (0, 0.9), (0, 0.9)],
+        [(0, 0.9), (1, 0.9), (1, 0.6), (1, 0.9)],
+        [(0, 0.6), (0, 0.6), (0, 0.9), (0, 0.9)],
+    ]
+    logits_LNC = np.array(
+        [[[np.log(p), np.log(1 - p)][:: 1 - 2 * label] for label, p in row] for row in rows]
+    )
     logits_LNC = logits_LNC.transpose(1, 0, 2).astype(np.float32)
     output = OneClass(("a", "b"))
     views = [output.steady(logits_LNC[i - 1] if i else None, logits_LNC[i]) for i in range(4)]
-    for patience, threshold, left in ((1, 0.8, [1, 1, 3]), (2, 0.8, [2, 4, 4]), (2, 0.0, [2, 3, 2]),
-                                      (4, 0.0, [4, 4, 4]), (1, NEVER, [4, 4, 4]), (1, 0.0, [1, 1, 1])):  # fmt: skip
+    for patience, threshold, left in (
+        (1, 0.8, [1, 1, 3]),
+        (2, 0.8, [2, 4, 4]),
+        (2, 0.0, [2, 3, 2]),
+        (4, 0.0, [4, 4, 4]),
+        (1, NEVER, [4, 4, 4]),
+        (1, 0.0, [1, 1, 1]),
+    ):
         assert leaving(ExitRule(patience, threshold), views).tolist() == left, (patience, threshold)
 
 
 def test_certainty_of_each_kind_of_answer() -> None:
-    before, now = np.array([[3.0, -1.0], [0.0, 2.0]], np.float32), np.array([[3.0, 1.0], [0.0, 2.0]], np.float32)
+    before, now = (
+        np.array([[3.0, -1.0], [0.0, 2.0]], np.float32),
+        np.array([[3.0, 1.0], [0.0, 2.0]], np.float32),
+    )
     same, certain = SeveralLabels(("a", "b")).steady(before, now)
     assert same.tolist() == [False, True]
     assert certain == pytest.approx([1 / (1 + np.exp(-1.0)), 0.5])
@@ -364,7 +457,9 @@ def test_certainty_of_each_kind_of_answer() -> None:
 def test_calibration_keeps_the_score_of_its_rows(seed: int, drop: float) -> None:
     draw, rows, depth = np.random.default_rng(seed), 60, 5
     truth = draw.integers(0, 2, rows)
-    signal = np.linspace(0.3, 2.0, depth)[:, None] * (2 * truth - 1) + draw.normal(size=(depth, rows))
+    signal = np.linspace(0.3, 2.0, depth)[:, None] * (2 * truth - 1) + draw.normal(
+        size=(depth, rows)
+    )
     logits = np.stack((-signal, signal), axis=-1).astype(np.float32)
 
     class Truth:
@@ -385,26 +480,42 @@ def test_calibration_keeps_the_score_of_its_rows(seed: int, drop: float) -> None
     views = [output.steady(logits[i - 1] if i else None, logits[i]) for i in range(depth)]
     left = leaving(ExitRule(found.patience, found.threshold), views)
     assert found.share == pytest.approx(left.mean() / depth)
-    assert found.score == pytest.approx(float((logits[left - 1, np.arange(rows)].argmax(-1) == truth).mean()))
+    assert found.score == pytest.approx(
+        float((logits[left - 1, np.arange(rows)].argmax(-1) == truth).mean())
+    )
     if drop == 100.0:
         assert found.share == 1 / depth
     assert found.curve[0]["share"] == 1
-    assert all(one["share"] > other["share"] for one, other in zip(found.curve, found.curve[1:], strict=False))
+    assert all(
+        one["share"] > other["share"]
+        for one, other in zip(found.curve, found.curve[1:], strict=False)
+    )
 
 
-# ---- other answers, and what is refused ------------------------------------------------------------------------------
+# --------------------------------------------------------------- other answers, and what is refused
 
 
 @pytest.mark.parametrize("kind", ["number", "labels"])
-def test_numbers_and_labels_leave_early_too(kind: str, tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_numbers_and_labels_leave_early_too(
+    kind: str, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     write_table(tmp_path / "classes.csv", 120)
-    with open(tmp_path / "classes.csv", newline="") as source, open(tmp_path / "train.jsonl", "w") as file:
+    with (
+        open(tmp_path / "classes.csv", newline="") as source,
+        open(tmp_path / "train.jsonl", "w") as file,
+    ):
         for row in csv.DictReader(source):
-            label: Any = {"yes": 30.0, "no": 10.0}[row["label"]] if kind == "number" else [row["label"]]
+            label: Any = (
+                {"yes": 30.0, "no": 10.0}[row["label"]] if kind == "number" else [row["label"]]
+            )
             file.write(json.dumps({"text": row["text"], "label": label}) + "\n")
     table = Table(tmp_path / "train.jsonl")
     done = finetune(
-        recipe_file(tmp_path), table, tmp_path / "run", config(epochs=3, exits=True), tokenizer=tiny_tokenizer
+        recipe_file(tmp_path),
+        table,
+        tmp_path / "run",
+        config(epochs=3, exits=True),
+        tokenizer=tiny_tokenizer,
     )
     found = json.loads((tmp_path / "run" / "exits.json").read_text())
     assert found["score"] >= done.scores[table.metric] - 0.005
@@ -419,11 +530,15 @@ def test_what_cannot_leave_early_is_refused(tiny_tokenizer: Path, tmp_path: Path
     train.write_text("ba B-X\nde O\n\nfi O\nba B-X\n\n" * 8)
     recipe = recipe_file(tmp_path)
     words = ("--tokenizer", tiny_tokenizer, "--exits")
-    status, _, error = run("finetune", recipe, "--task", "tagging", "--data", train, "--out", tmp_path / "a", *words)
+    status, _, error = run(
+        "finetune", recipe, "--task", "tagging", "--data", train, "--out", tmp_path / "a", *words
+    )
     assert (status, "exits" in error, "tokens" in error) == (2, True, True)
     recipe.write_text(recipe.read_text().replace("layers = 2", "layers = 1"))
     data = write_table(tmp_path / "train.csv", 40)
-    status, _, error = run("finetune", recipe, "--task", "table", "--data", data, "--out", tmp_path / "b", *words)
+    status, _, error = run(
+        "finetune", recipe, "--task", "table", "--data", data, "--out", tmp_path / "b", *words
+    )
     assert (status, "exits" in error, "1 layer" in error) == (2, True, True)
     with refused(ConfigError, "exit_drop", -1.0):
         litebert.FinetuneConfig(exit_drop=-1.0)
@@ -437,7 +552,9 @@ def test_thresholds_that_mean_nothing_are_refused(trained: Path, tmp_path: Path)
     plain = tmp_path / "plain"
     convert(trained, plain, to="litebert")
     record = json.loads((plain / "task.json").read_text())
-    (plain / "task.json").write_text(json.dumps({**record, "exits": {"patience": 0, "threshold": 1}}))
+    (plain / "task.json").write_text(
+        json.dumps({**record, "exits": {"patience": 0, "threshold": 1}})
+    )
     with refused(ModelError, plain / "task.json", "exits"):
         load(plain)
     del record["exits"]

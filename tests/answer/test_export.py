@@ -1,4 +1,6 @@
-"""`litebert export`: the folder that it writes answers as the model does, and what is wrong leaves nothing behind."""
+"""`litebert export`: the folder that it writes answers as the model does, and what is wrong leaves
+nothing behind.
+"""
 
 from __future__ import annotations
 
@@ -42,11 +44,15 @@ def table(tmp_path: Path) -> Path:
 
 
 def classifier(folder: Path, tokenizer: Path) -> Path:
-    return made(folder, tokenizer, "sequence", 2, ("no", "yes"), {"task": "table", "problem": "classes"})
+    return made(
+        folder, tokenizer, "sequence", 2, ("no", "yes"), {"task": "table", "problem": "classes"}
+    )
 
 
 @pytest.mark.parametrize("kind", ASKED)
-def test_an_export_answers_as_its_model(kind: str, tiny_tokenizer: Path, tmp_path: Path, run: Run) -> None:
+def test_an_export_answers_as_its_model(
+    kind: str, tiny_tokenizer: Path, tmp_path: Path, run: Run
+) -> None:
     classes, labels, asked = ASKED[kind]
     folder = made(tmp_path / "ours", tiny_tokenizer, kind, classes, labels)
     status, out, err = run("export", folder, tmp_path / "out", "--json")
@@ -70,7 +76,9 @@ def test_an_export_answers_as_its_model(kind: str, tiny_tokenizer: Path, tmp_pat
         litebert.load(tmp_path / "out", engine="torch")
 
 
-def test_8_bits_are_measured_on_labelled_files(tiny_tokenizer: Path, tmp_path: Path, table: Path, run: Run) -> None:
+def test_8_bits_are_measured_on_labelled_files(
+    tiny_tokenizer: Path, tmp_path: Path, table: Path, run: Run
+) -> None:
     folder = classifier(tmp_path / "ours", tiny_tokenizer)
     done = litebert.export(folder, tmp_path / "small", int8=True, data=table, max_drop=100)
     assert done.drop is not None
@@ -108,17 +116,22 @@ def test_8_bits_that_cost_too_much_are_not_written(
 ) -> None:
     folder, right = classifier(tmp_path / "ours", tiny_tokenizer), OnnxEngine.logits
     rows = [
-        f"{text},{one['prediction']}" for text, one in zip(LINES, litebert.load(folder).predict(LINES), strict=True)
+        f"{text},{one['prediction']}"
+        for text, one in zip(LINES, litebert.load(folder).predict(LINES), strict=True)
     ]
     (tmp_path / "own.csv").write_text("\n".join(["text,label", *rows]) + "\n", encoding="utf-8")
     monkeypatch.setattr(OnnxEngine, "logits", lambda self, rows: -right(self, rows))
-    status, out, err = run("export", folder, tmp_path / "out", "--int8", "--data", tmp_path / "own.csv")
+    status, out, err = run(
+        "export", folder, tmp_path / "out", "--int8", "--data", tmp_path / "own.csv"
+    )
     assert (status, out) == (2, "")
     names(err, "0.5", "accuracy", "100.00", "0.00", "--max-drop")
     assert not (tmp_path / "out").exists()
 
 
-def test_what_cannot_be_is_refused(tiny_tokenizer: Path, tmp_path: Path, table: Path, run: Run) -> None:
+def test_what_cannot_be_is_refused(
+    tiny_tokenizer: Path, tmp_path: Path, table: Path, run: Run
+) -> None:
     folder, taken = classifier(tmp_path / "ours", tiny_tokenizer), tmp_path / "taken"
     taken.mkdir()
     (taken / "file").touch()
@@ -127,8 +140,12 @@ def test_what_cannot_be_is_refused(tiny_tokenizer: Path, tmp_path: Path, table: 
         ("export", tmp_path / "gone", tmp_path / "out"): (tmp_path / "gone",),
         ("export", folder, tmp_path / "out", "--head", "mlm"): ("mlm", "sequence", "backbone"),
         ("export", folder, tmp_path / "out", "--data", table): ("--int8",),
-        ("export", folder, tmp_path / "out", "--int8", "--data", tmp_path / "gone.csv"): (tmp_path / "gone.csv",),
-        ("export", folder, tmp_path / "out", "--int8", "--data", table, "--max-drop", "-1"): ("-1.0",),
+        ("export", folder, tmp_path / "out", "--int8", "--data", tmp_path / "gone.csv"): (
+            tmp_path / "gone.csv",
+        ),
+        ("export", folder, tmp_path / "out", "--int8", "--data", table, "--max-drop", "-1"): (
+            "-1.0",
+        ),
     }.items():
         status, out, err = run(*words)
         assert (status, out) == (2, "")
@@ -153,7 +170,10 @@ def test_nothing_stays_of_an_export_that_failed(
         patch.setattr(onnx_folder, "ALLOWED", -1.0)
         litebert.export(folder, tmp_path / "out")
     for package in ("onnx", "onnxruntime"):
-        with monkeypatch.context() as patch, refused(MissingExtraError, package, "'litebert[onnx]'"):
+        with (
+            monkeypatch.context() as patch,
+            refused(MissingExtraError, package, "'litebert[onnx]'"),
+        ):
             patch.setitem(sys.modules, package, None)
             litebert.export(folder, tmp_path / "out")
     assert sorted(path.name for path in tmp_path.iterdir()) == ["ours"]
@@ -183,7 +203,9 @@ def test_what_windows_cost_in_a_graph_is_told(tmp_path: Path, run: Run) -> None:
     shape = {"positions": "rotary", "norm": "pre", "max_positions": 64, "sharing": "all"}
     for name, window in (("windowed", 8), ("whole", 0)):
         save_litebert(
-            tiny(("mlm",), window=window, global_every=2 if window else 1, **shape).eval(), None, tmp_path / name
+            tiny(("mlm",), window=window, global_every=2 if window else 1, **shape).eval(),
+            None,
+            tmp_path / name,
         )
         status, _, err = run("export", tmp_path / name, tmp_path / f"{name}-out")
         assert status == 0, err
@@ -216,5 +238,8 @@ def test_weights_that_one_file_cannot_hold_lie_beside_it(
     sizes = {path.name: path.stat().st_size for path in (tmp_path / "out").glob(f"{NAME}*")}
     assert sizes.keys() == {NAME, f"{NAME}_data"}
     assert written.size == sum(sizes.values())
-    answers = [litebert.load(tmp_path / "out", engine="onnx").predict(LINES), litebert.load(folder).predict(LINES)]
+    answers = [
+        litebert.load(tmp_path / "out", engine="onnx").predict(LINES),
+        litebert.load(folder).predict(LINES),
+    ]
     assert [one["prediction"] for one in answers[0]] == [one["prediction"] for one in answers[1]]

@@ -1,4 +1,6 @@
-"""Graphs of models: made once, checked whenever they are opened, and made again where the disk damaged them."""
+"""Graphs of models: made once, checked whenever they are opened, and made again where the disk
+damaged them.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +33,18 @@ def test_a_graph_is_writtenonce_for_the_same_weights(tiny_tokenizer: Path, tmp_p
     assert kept.stat().st_mtime_ns == before
     other = litebert.load(model_folder(tmp_path / "other", tiny_tokenizer, "pairs"))
     os.replace(other.path / "model.safetensors", folder / "model.safetensors.new")
-    (folder / "model.safetensors").write_bytes((folder / "model.safetensors").read_bytes() + b" ")  # other content
+    (folder / "model.safetensors").write_bytes(
+        (folder / "model.safetensors").read_bytes() + b" "
+    )  # other content
     litebert.load(folder, engine="onnx")
     assert kept.exists()
 
 
 def test_what_two_make_at_once_is_writtenonce(tiny_tokenizer: Path, tmp_path: Path) -> None:
-    model, written = litebert.load(model_folder(tmp_path / "m", tiny_tokenizer, "classes")), list[Path]()
+    model, written = (
+        litebert.load(model_folder(tmp_path / "m", tiny_tokenizer, "classes")),
+        list[Path](),
+    )
 
     def write(folder: Path) -> None:
         written.append(folder)
@@ -67,14 +74,20 @@ def test_a_kept_graph_that_is_damaged_is_made_again(
         graph.with_name(f"{graph.name}.sha256").write_bytes(b"\xff")
     else:  # the exponent of a weight in the middle of the file, or half of the file
         place = len(whole) // 2 // 4 * 4 + 3
-        graph.write_bytes(whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :] if damage == "byte" else b"")
+        graph.write_bytes(
+            whole[:place] + bytes([whole[place] ^ 1]) + whole[place + 1 :]
+            if damage == "byte"
+            else b""
+        )
     logged.clear()
     same(litebert.load(folder, engine="onnx").predict(LINES), expected)
     assert graph.read_bytes() == whole
     names(next(line for line in logged if str(graph) in line), graph)
 
 
-def test_a_graph_whose_answers_are_no_numbers_is_refused(tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_a_graph_whose_answers_are_no_numbers_is_refused(
+    tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     needs("onnx")
     folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
     export(folder, tmp_path / "out")

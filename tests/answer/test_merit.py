@@ -1,4 +1,6 @@
-"""Models without merit, through `litebert score`: answers that are all alike, ties, and numbers that are none."""
+"""Models without merit, through `litebert score`: answers that are all alike, ties, and numbers
+that are none.
+"""
 
 from __future__ import annotations
 
@@ -22,8 +24,13 @@ from toys.refusals import names, refused
 
 Run = Callable[..., tuple[int, str, str]]
 LINES = texts(12, most=6)
-VECTORS = {"task": "pairs", "kind": "backbone", "problem": "similarity", "pair": True,
-           "vectors": {"pooling": "mean", "normalized": True}}  # fmt: skip
+VECTORS = {
+    "task": "pairs",
+    "kind": "backbone",
+    "problem": "similarity",
+    "pair": True,
+    "vectors": {"pooling": "mean", "normalized": True},
+}
 
 
 def squad(impossible: bool) -> str:
@@ -32,8 +39,12 @@ def squad(impossible: bool) -> str:
     for number, line in enumerate(LINES):
         gold = {"text": line.split()[-1], "answer_start": line.rindex(line.split()[-1])}
         answers = {"is_impossible": False, "answers": [gold]} if impossible else {"answers": [gold]}
-        rows.append({"context": f"{line}", "qas": [{"id": str(number), "question": "who", **answers}]})
-    return json.dumps({"version": "v2.0" if impossible else "1.1", "data": [{"title": "a", "paragraphs": rows}]})
+        rows.append(
+            {"context": f"{line}", "qas": [{"id": str(number), "question": "who", **answers}]}
+        )
+    return json.dumps(
+        {"version": "v2.0" if impossible else "1.1", "data": [{"title": "a", "paragraphs": rows}]}
+    )
 
 
 def jsonl(rows: list[dict[str, Any]]) -> str:
@@ -41,7 +52,9 @@ def jsonl(rows: list[dict[str, Any]]) -> str:
 
 
 def table(labels: list[Any]) -> str:
-    return jsonl([{"text": line, "label": label} for line, label in zip(LINES, labels, strict=True)])
+    return jsonl(
+        [{"text": line, "label": label} for line, label in zip(LINES, labels, strict=True)]
+    )
 
 
 CHOICES = [{"context": line, "choices": [line, "bado", "toto"], "label": 0} for line in LINES]
@@ -51,29 +64,69 @@ PAIRED = {"columns": {"text": "text", "pair": "pair", "label": None}}
 LIKENED = {"columns": {"text": "text", "pair": "pair", "label": "label"}}
 ASKED: dict[str, tuple[str, int, tuple[str, ...], dict[str, Any], str, str]] = {
     # head, classes, labels, task, the name of the file, its content
-    "classes": ("sequence", 2, ("no", "yes"), {"task": "table", "problem": "classes", **COLUMNS}, "d.jsonl",
-                table(["yes", "yes", "no"] * 4)),
-    "labels": ("sequence", 2, ("a", "b"), {"task": "table", "problem": "labels", "separator": ";", **COLUMNS},
-               "d.jsonl", table([["a"], ["b"], ["a", "b"]] * 4)),
-    "number": ("sequence", 1, (), {"task": "table", "problem": "number", **COLUMNS}, "d.jsonl",
-               table([1.0, 2.5, 3.0] * 4)),
-    "tokens": ("tokens", 3, ("O", "B-X", "I-X"), {"task": "tagging"}, "d.conll",
-               "\n\n".join("\n".join(f"{word} B-X" for word in line.split()) for line in LINES) + "\n"),
+    "classes": (
+        "sequence",
+        2,
+        ("no", "yes"),
+        {"task": "table", "problem": "classes", **COLUMNS},
+        "d.jsonl",
+        table(["yes", "yes", "no"] * 4),
+    ),
+    "labels": (
+        "sequence",
+        2,
+        ("a", "b"),
+        {"task": "table", "problem": "labels", "separator": ";", **COLUMNS},
+        "d.jsonl",
+        table([["a"], ["b"], ["a", "b"]] * 4),
+    ),
+    "number": (
+        "sequence",
+        1,
+        (),
+        {"task": "table", "problem": "number", **COLUMNS},
+        "d.jsonl",
+        table([1.0, 2.5, 3.0] * 4),
+    ),
+    "tokens": (
+        "tokens",
+        3,
+        ("O", "B-X", "I-X"),
+        {"task": "tagging"},
+        "d.conll",
+        "\n\n".join("\n".join(f"{word} B-X" for word in line.split()) for line in LINES) + "\n",
+    ),
     "choice": ("choice", 1, (), {"task": "choices"}, "d.jsonl", jsonl(CHOICES)),
     "span": ("span", 2, (), {"task": "squad", "version": 1}, "d.json", squad(False)),
     "pairs": ("backbone", 0, (), {**VECTORS, **PAIRED}, "d.jsonl", jsonl(PAIRS)),
-    "likened": ("backbone", 0, (), {**VECTORS, **LIKENED}, "d.jsonl",
-                jsonl([{**row, "label": place} for place, row in enumerate(PAIRS)])),
-}  # fmt: skip
-"""For each kind of answer a model and a labelled file; in some, the first of equals would always be right."""
-MOST = {"classes": {"accuracy": 1 / 3, "matthews": 0}, "labels": {"micro_f1": 0, "macro_f1": 0, "exact": 0},
-        "number": {"pearson": 0, "spearman": 0, "r2": 0}, "tokens": {"f1": 0}, "choice": {"accuracy": 0},
-        "span": {"f1": 34}, "pairs": {"mrr": 1 / 12, "recall_at_1": 0},
-        "likened": {"spearman": 0, "pearson": 0}}  # fmt: skip
+    "likened": (
+        "backbone",
+        0,
+        (),
+        {**VECTORS, **LIKENED},
+        "d.jsonl",
+        jsonl([{**row, "label": place} for place, row in enumerate(PAIRS)]),
+    ),
+}
+"""For each kind of answer a model and a labelled file; in some, the first of equals would always be
+right.
+"""
+MOST = {
+    "classes": {"accuracy": 1 / 3, "matthews": 0},
+    "labels": {"micro_f1": 0, "macro_f1": 0, "exact": 0},
+    "number": {"pearson": 0, "spearman": 0, "r2": 0},
+    "tokens": {"f1": 0},
+    "choice": {"accuracy": 0},
+    "span": {"f1": 34},
+    "pairs": {"mrr": 1 / 12, "recall_at_1": 0},
+    "likened": {"spearman": 0, "pearson": 0},
+}
 """The scores of a model that answers everything alike, at most."""
 
 
-def scored(name: str, value: float, tokenizer: Path, folder: Path, run: Run, patch: Any) -> tuple[int, str, str]:
+def scored(
+    name: str, value: float, tokenizer: Path, folder: Path, run: Run, patch: Any
+) -> tuple[int, str, str]:
     """`litebert score` of a model all of whose logits have a value."""
     kind, classes, labels, task, file, content = ASKED[name]
     model = made(folder / "model", tokenizer, kind, classes, labels, task)
@@ -102,7 +155,12 @@ def test_answering_everything_alike_scores_no_more_than_guessing(
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("name", ASKED)
 def test_numbers_that_are_none_have_no_score(
-    name: str, value: float, tiny_tokenizer: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+    name: str,
+    value: float,
+    tiny_tokenizer: Path,
+    tmp_path: Path,
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     status, out, err = scored(name, value, tiny_tokenizer, tmp_path, run, monkeypatch)
     assert (status, out) == (2, "")
@@ -115,4 +173,6 @@ def test_a_run_stops_at_logits_that_are_not_finite(tmp_path: Path) -> None:
     row = EncodedRow(np.array([2, 3], np.int32), np.zeros(2, np.int32))
     part = EncodedPart("dev", task.read("dev"), [Item(i, (row,), i) for i in range(2)])
     with refused(NonFiniteError, "dev"):
-        score_parts(task, [part], {"dev": [np.array([0, 1], np.float32), np.array([np.nan, 1], np.float32)]})
+        score_parts(
+            task, [part], {"dev": [np.array([0, 1], np.float32), np.array([np.nan, 1], np.float32)]}
+        )

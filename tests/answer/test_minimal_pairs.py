@@ -1,4 +1,6 @@
-"""Minimal pairs: sums against `transformers` masking one token at a time, accuracies, and `evaluate --blimp`."""
+"""Minimal pairs: sums against `transformers` masking one token at a time, accuracies, and `evaluate
+--blimp`.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,13 @@ FAMILY = {"unigram": "Albert", "wordpiece": "Bert", "bpe": "Roberta"}
 
 def foreign(folder: Path, words: Tokenizer, family: str = "Albert", head: str = "mlm") -> Any:
     """A random model of `transformers` in a folder with a tokenizer."""
-    model = families.theirs(family, head, vocab_size=words.vocab_size, max_position_embeddings=LENGTH,
-                            pad_token_id=words.pad_id)  # fmt: skip
+    model = families.theirs(
+        family,
+        head,
+        vocab_size=words.vocab_size,
+        max_position_embeddings=LENGTH,
+        pad_token_id=words.pad_id,
+    )
     model.save_pretrained(folder)
     words.save(folder)
     return model
@@ -60,22 +67,28 @@ def sentences(tiny_corpus: Path) -> list[str]:
 
 
 def write(path: Path, pairs: Sequence[Sequence[str]], **fields: object) -> Path:
-    lines = [json.dumps({"sentence_good": good, "sentence_bad": bad, **fields}) for good, bad in pairs]
+    lines = [
+        json.dumps({"sentence_good": good, "sentence_bad": bad, **fields}) for good, bad in pairs
+    ]
     path.parent.mkdir(parents=True, exist_ok=True)
     data = "\n".join(lines).encode()
     path.write_bytes(gzip.compress(data) if path.suffix == ".gz" else data)
     return path
 
 
-# ---- sums ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------- sums
 
 
 @torch.no_grad()
 def one_at_a_time(theirs: Any, words: Tokenizer, text: str, within_word: bool) -> float:
-    """The reference: a plain loop, one forward pass for each token; the words are those that a person sees."""
+    """The reference: a plain loop, one forward pass for each token; the words are those that a
+    person sees.
+    """
     ids, spans = words.encode_offsets([text])[0]
     seen = [match.start() for match in re.finditer(r"\w+|[^\w\s]", text)]
-    begins = [next(start for start, end in spans[i:].tolist() if start < end) for i in range(len(ids))]  # "▁" is empty
+    begins = [
+        next(start for start, end in spans[i:].tolist() if start < end) for i in range(len(ids))
+    ]  # "▁" is empty
     word_of = [sum(start <= begin for start in seen) for begin in begins]
     row, total = [words.cls_id, *ids.tolist(), words.sep_id], 0.0
     for i in range(len(ids)):
@@ -104,15 +117,23 @@ def test_sums_are_those_of_one_token_at_a_time(
         assert not np.array_equal(plain, within), "no word of several pieces"
 
 
-def test_the_size_of_batches_changes_nothing(albert: Path, words: Tokenizer, sentences: list[str]) -> None:
+def test_the_size_of_batches_changes_nothing(
+    albert: Path, words: Tokenizer, sentences: list[str]
+) -> None:
     reader, encoded = load(albert).mask_reader, words.encode(sentences[:20])
-    one, all_at_once = (reader.log_likelihoods(encoded, within_word=True, tokens=tokens) for tokens in (1, 1 << 20))
+    one, all_at_once = (
+        reader.log_likelihoods(encoded, within_word=True, tokens=tokens) for tokens in (1, 1 << 20)
+    )
     for few, many in zip(one, all_at_once, strict=True):
         np.testing.assert_allclose(few, many, atol=1e-5)
 
 
-def test_each_distinct_row_is_read_once(albert: Path, words: Tokenizer, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Sentences that differ in one word share the row that masks it; special pieces are never masked."""
+def test_each_distinct_row_is_read_once(
+    albert: Path, words: Tokenizer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Sentences that differ in one word share the row that masks it; special pieces are never
+    masked.
+    """
     read: list[tuple[int, ...]] = []
     inner = MaskReader._at
 
@@ -130,21 +151,37 @@ def test_each_distinct_row_is_read_once(albert: Path, words: Tokenizer, monkeypa
         assert (row[0], row[-1], row.count(words.mask_id)) == (words.cls_id, words.sep_id, 1)
 
 
-# ---- accuracies ------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------- accuracies
 
 
 def test_ties_are_wrong(words: Tokenizer, sentences: list[str], tmp_path: Path) -> None:
     """Where every piece is as likely as any other, no sentence of as many pieces is likelier."""
-    shape = EncoderConfig(vocab_size=words.vocab_size, embedding_size=8, hidden_size=8, layers=1, heads=2,
-                          intermediate_size=16, max_positions=LENGTH)  # fmt: skip
-    model = Pretrainer(Config(name="x", encoder=shape, sequences=SequenceConfig(length=LENGTH), objectives=("mlm",)))
+    shape = EncoderConfig(
+        vocab_size=words.vocab_size,
+        embedding_size=8,
+        hidden_size=8,
+        layers=1,
+        heads=2,
+        intermediate_size=16,
+        max_positions=LENGTH,
+    )
+    model = Pretrainer(
+        Config(
+            name="x", encoder=shape, sequences=SequenceConfig(length=LENGTH), objectives=("mlm",)
+        )
+    )
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.zero_()
     save_litebert(model, words, tmp_path / "constant")
-    shuffled = [" ".join(random.Random(0).sample(one.split(), len(one.split()))) for one in sentences]
-    pairs = [(one, other) for one, other in zip(sentences, shuffled, strict=True)
-             if len(words.encode([one])[0]) == len(words.encode([other])[0])]  # fmt: skip
+    shuffled = [
+        " ".join(random.Random(0).sample(one.split(), len(one.split()))) for one in sentences
+    ]
+    pairs = [
+        (one, other)
+        for one, other in zip(sentences, shuffled, strict=True)
+        if len(words.encode([one])[0]) == len(words.encode([other])[0])
+    ]
     assert len(pairs) > 20
     found = evaluate_blimp(tmp_path / "constant", write(tmp_path / "p.jsonl", pairs))
     for score in (found.overall.plain, found.overall.within_word):
@@ -155,16 +192,30 @@ def test_ties_are_wrong(words: Tokenizer, sentences: list[str], tmp_path: Path) 
 def test_accuracies_and_their_errors(albert: Path, sentences: list[str], tmp_path: Path) -> None:
     folder, draw = tmp_path / "pairs", random.Random(1)
     pairs = [draw.sample(sentences, 2) for _ in range(60)]
-    write(folder / "a.jsonl.gz", pairs[:20], UID="a", linguistics_term="agreement", field="syntax", pairID="0")
+    write(
+        folder / "a.jsonl.gz",
+        pairs[:20],
+        UID="a",
+        linguistics_term="agreement",
+        field="syntax",
+        pairID="0",
+    )
     write(folder / "b.jsonl", pairs[20:30], UID="b", linguistics_term="agreement", field="syntax")
     write(folder / "deeper" / "plain.jsonl", [*pairs[30:59], (sentences[0], sentences[0])])
     found = evaluate_blimp(albert, folder)
     named = [(one.name, one.phenomenon, one.field, one.pairs) for one in found.paradigms]
-    assert named == [("a", "agreement", "syntax", 20), ("b", "agreement", "syntax", 10), ("plain", "plain", "", 30)]
+    assert named == [
+        ("a", "agreement", "syntax", 20),
+        ("b", "agreement", "syntax", 10),
+        ("plain", "plain", "", 30),
+    ]
     assert Path(found.paradigms[0].file) == folder / "a.jsonl.gz"
     model = load(albert)
     for one, own in zip(found.paradigms, (pairs[:20], pairs[20:30], pairs[30:59]), strict=True):
-        good, bad = ([score.log_likelihood for score in model.score(texts)] for texts in zip(*own, strict=True))
+        good, bad = (
+            [score.log_likelihood for score in model.score(texts)]
+            for texts in zip(*own, strict=True)
+        )
         right = sum(g > b for g, b in zip(good, bad, strict=True)) / one.pairs
         assert 0 < right < 1
         assert one.plain.accuracy == right
@@ -173,20 +224,28 @@ def test_accuracies_and_their_errors(albert: Path, sentences: list[str], tmp_pat
         a, b, c = (getattr(one, form) for one in found.paradigms)
         agreement, alone = (getattr(one, form) for one in found.phenomena)
         assert agreement.accuracy == pytest.approx((a.accuracy + b.accuracy) / 2)
-        assert agreement.standard_error == pytest.approx(math.hypot(a.standard_error, b.standard_error) / 2)
+        assert agreement.standard_error == pytest.approx(
+            math.hypot(a.standard_error, b.standard_error) / 2
+        )
         assert alone == c
         overall = getattr(found.overall, form)
         assert overall.accuracy == pytest.approx((a.accuracy + b.accuracy + c.accuracy) / 3)
         errors = (one.standard_error for one in (a, b, c))
         assert overall.standard_error == pytest.approx(math.hypot(*errors) / 3)
-    assert [(one.name, one.paradigms, one.pairs) for one in found.phenomena] == [("agreement", 2, 30), ("plain", 1, 30)]
+    assert [(one.name, one.paradigms, one.pairs) for one in found.phenomena] == [
+        ("agreement", 2, 30),
+        ("plain", 1, 30),
+    ]
     assert (found.overall.paradigms, found.overall.pairs, found.in_parts) == (3, 60, 0)
 
 
 def test_a_file_of_several_paradigms(tmp_path: Path) -> None:
     parts = [write(tmp_path / uid, [("a", "b")] * 3, UID=uid).read_text() for uid in "xy"]
     (tmp_path / "both.jsonl").write_text("\n".join(parts))
-    assert [(one.name, len(one.pairs)) for one in read_paradigms(tmp_path / "both.jsonl", 2)] == [("x", 2), ("y", 2)]
+    assert [(one.name, len(one.pairs)) for one in read_paradigms(tmp_path / "both.jsonl", 2)] == [
+        ("x", 2),
+        ("y", 2),
+    ]
 
 
 def test_a_tokenizer_that_does_not_know_words(
@@ -194,7 +253,9 @@ def test_a_tokenizer_that_does_not_know_words(
 ) -> None:
     monkeypatch.setattr(Tokenizer, "word_starts", None)
     found = evaluate_blimp(albert, write(tmp_path / "p.jsonl", [sentences[:2]]))
-    assert [one.within_word for one in (found.overall, *found.phenomena, *found.paradigms)] == [None] * 3
+    assert [one.within_word for one in (found.overall, *found.phenomena, *found.paradigms)] == [
+        None
+    ] * 3
     assert found.rows()[-1][-1] == "-"
 
 
@@ -207,13 +268,17 @@ def test_the_paradigms_of_blimp(shared_data: Path, albert: Path) -> None:
     assert (found.overall.paradigms, found.overall.pairs) == (34, 34)
 
 
-# ---- the verb --------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------- the verb
 
 
 def test_the_verb(
     run: Callable[..., Output], albert: Path, sentences: list[str], tiny_data: Path, tmp_path: Path
 ) -> None:
-    file = write(tmp_path / "p.jsonl", [sentences[i : i + 2] for i in range(0, 20, 2)], linguistics_term="binding")
+    file = write(
+        tmp_path / "p.jsonl",
+        [sentences[i : i + 2] for i in range(0, 20, 2)],
+        linguistics_term="binding",
+    )
     status, out, err = run("evaluate", albert, "--blimp", file, "--pairs", 4)
     assert status == 0, err
     assert re.search(r"^binding +1 +4 +\d+\.\d% ± \d+\.\d% ", out, re.M)
@@ -236,7 +301,9 @@ def test_sentences_longer_than_the_model(
     run: Callable[..., Output], albert: Path, sentences: list[str], tmp_path: Path
 ) -> None:
     long = " ".join(sentences[:10])
-    status, out, err = run("evaluate", albert, "--blimp", write(tmp_path / "p.jsonl", [(sentences[0], long)]), "--json")
+    status, out, err = run(
+        "evaluate", albert, "--blimp", write(tmp_path / "p.jsonl", [(sentences[0], long)]), "--json"
+    )
     assert (status, json.loads(out)["blimp"]["in_parts"]) == (0, 1)
     assert json.loads(out)["blimp"]["overall"]["plain"]["accuracy"] == 1
     names(next(line for line in err.splitlines() if "warning" in line), LENGTH)
@@ -282,7 +349,13 @@ def test_what_cannot_be_scored(
     one_sentence(run("evaluate", albert, "--blimp", file, "--pairs", 0), "pairs", 0)
     one_sentence(run("evaluate", albert, "--blimp", tmp_path / "gone"), tmp_path / "gone")
     (tmp_path / "empty").mkdir()
-    one_sentence(run("evaluate", albert, "--blimp", tmp_path / "empty"), tmp_path / "empty", ".jsonl")
-    for family, head in (("Albert", "sequence"), ("Electra", "discriminator"), ("Bert", "backbone")):
+    one_sentence(
+        run("evaluate", albert, "--blimp", tmp_path / "empty"), tmp_path / "empty", ".jsonl"
+    )
+    for family, head in (
+        ("Albert", "sequence"),
+        ("Electra", "discriminator"),
+        ("Bert", "backbone"),
+    ):
         foreign(tmp_path / head, words, family, head)
         one_sentence(run("evaluate", tmp_path / head, "--blimp", file), tmp_path / head)

@@ -1,4 +1,5 @@
-"""Answers: the four kinds of head, files in and out, order, and the same answers as `transformers`."""
+"""Answers: the four kinds of head, files in and out, order, and the same answers as
+`transformers`."""
 
 from __future__ import annotations
 
@@ -26,30 +27,49 @@ from toys.finetuning import config, recipe_file, write_table
 from toys.folders import save_litebert
 from toys.refusals import names, refused
 
-SHAPE: dict[str, Any] = {"embedding_size": 8, "hidden_size": 16, "layers": 2, "heads": 2, "intermediate_size": 32,
-                         "max_positions": 64, "sharing": "all", "always_project": True}  # fmt: skip
+SHAPE: dict[str, Any] = {
+    "embedding_size": 8,
+    "hidden_size": 16,
+    "layers": 2,
+    "heads": 2,
+    "intermediate_size": 32,
+    "max_positions": 64,
+    "sharing": "all",
+    "always_project": True,
+}
 
 
 @pytest.fixture(scope="module")
 def classifier(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("classifier")
-    table = Table(write_table(folder / "train.csv", 200), write_table(folder / "dev.csv", 60, seed=1))
+    table = Table(
+        write_table(folder / "train.csv", 200), write_table(folder / "dev.csv", 60, seed=1)
+    )
     finetune(recipe_file(folder), table, folder / "run", config(epochs=3), tokenizer=tiny_tokenizer)
     return folder / "run" / "model"
 
 
 def made(
-    folder: Path, tokenizer: Path, kind: str, classes: int, labels: tuple[str, ...] = (), task: Any = None
+    folder: Path,
+    tokenizer: Path,
+    kind: str,
+    classes: int,
+    labels: tuple[str, ...] = (),
+    task: Any = None,
 ) -> Path:
     """A model folder with random weights of some size."""
     words = Tokenizer.load(tokenizer)
     pooler = kind in ("sequence", "choice")
-    model = TaskModel(EncoderConfig(vocab_size=words.vocab_size, pooler=pooler, **SHAPE), pooler, classes)
+    model = TaskModel(
+        EncoderConfig(vocab_size=words.vocab_size, pooler=pooler, **SHAPE), pooler, classes
+    )
     generator = torch.Generator().manual_seed(3)
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.4 * torch.randn(parameter.shape, generator=generator))
-    save_litebert(model, words, folder, labels=labels, task={"kind": kind, "length": 64, **(task or {})})
+    save_litebert(
+        model, words, folder, labels=labels, task={"kind": kind, "length": 64, **(task or {})}
+    )
     return folder
 
 
@@ -57,7 +77,10 @@ def texts(count: int, seed: int = 7, most: int = 14) -> list[str]:
     """Texts of at most `most` words."""
     rng = np.random.default_rng(seed)
     syllables = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
-    return [" ".join("".join(rng.choice(syllables, 2)) for _ in range(rng.integers(1, most + 1))) for _ in range(count)]
+    return [
+        " ".join("".join(rng.choice(syllables, 2)) for _ in range(rng.integers(1, most + 1)))
+        for _ in range(count)
+    ]
 
 
 def test_answers_come_in_the_order_of_the_texts(classifier: Path) -> None:
@@ -95,14 +118,18 @@ def test_a_file_is_answered_row_by_row(classifier: Path, tmp_path: Path) -> None
     model, out = load(classifier), io.StringIO()
     assert predict_file(model, source, out, form="csv") == 30
     rows = list(csv.DictReader(io.StringIO(out.getvalue())))
-    assert [row["prediction"] for row in rows] == [answer["prediction"] for answer in model.predict(asked)]
+    assert [row["prediction"] for row in rows] == [
+        answer["prediction"] for answer in model.predict(asked)
+    ]
     assert list(rows[0]) == ["prediction", "p_no", "p_yes"]
     out = io.StringIO()
     assert predict_file(model, source, out, form="jsonl") == 30
     assert [json.loads(line) for line in out.getvalue().splitlines()] == model.predict(asked)
 
 
-def test_an_empty_cell_in_quotes_has_an_answer_and_a_blank_line_none(classifier: Path, tmp_path: Path) -> None:
+def test_an_empty_cell_in_quotes_has_an_answer_and_a_blank_line_none(
+    classifier: Path, tmp_path: Path
+) -> None:
     source = tmp_path / "in.csv"
     source.write_text('text\nba\n""\n\nde\n')
     out = io.StringIO()
@@ -119,7 +146,9 @@ def test_rows_before_a_bad_one_are_answered(classifier: Path, tmp_path: Path) ->
     assert len(out.getvalue().splitlines()) == 3
 
 
-def test_sentences_to_tag_come_as_columns_lists_or_texts(tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_sentences_to_tag_come_as_columns_lists_or_texts(
+    tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     model = load(made(tmp_path / "m", tiny_tokenizer, "tokens", 3, ("O", "B-X", "I-X")))
     files = {
         "tagged.conll": "ba\tO\nde\tB-X\n\nfi\tO\n",
@@ -137,7 +166,12 @@ def test_sentences_to_tag_come_as_columns_lists_or_texts(tiny_tokenizer: Path, t
     (tmp_path / "tagged.txt").write_text(files["tagged.conll"])
     with refused(DataError, f"{tmp_path}/tagged.txt:2", "--input-format conll"):
         predict_file(model, tmp_path / "tagged.txt", io.StringIO(), form="jsonl")
-    assert predict_file(model, tmp_path / "tagged.txt", io.StringIO(), form="jsonl", source_form="conll") == 2
+    assert (
+        predict_file(
+            model, tmp_path / "tagged.txt", io.StringIO(), form="jsonl", source_form="conll"
+        )
+        == 2
+    )
     (tmp_path / "bad.jsonl").write_text('{"text": ["ba", 5]}\n')
     with refused(DataError, f"{tmp_path}/bad.jsonl:1", "'text'", "['ba', 5]"):
         predict_file(model, tmp_path / "bad.jsonl", io.StringIO(), form="jsonl")
@@ -150,20 +184,40 @@ def test_columns_are_for_models_that_tag(classifier: Path, tmp_path: Path) -> No
 
 
 NO_FORM: list[tuple[str, Any]] = [
-    ("sequence", 7), ("sequence", ["ba", "de", "fi"]), ("sequence", {"text": "ba", "label": "no"}),
-    ("sequence", {"ba", "de"}), ("sequence", ["ba", 7]), ("sequence", b"ba"),
-    ("tokens", ["ba", 5]), ("tokens", {"words": ["ba"]}),
-    ("span", {"question": "ba", "context": "de"}), ("span", "ba"),
-    ("choice", {"context": "ba", "question": "de", "choices": ["fi", "go"]}), ("choice", ("ba", "de", "fi")),
-    ("choice", ("ba", "de", ["fi"])), ("choice", ("ba", "de", {"fi": 1, "go": 2})),
-]  # fmt: skip
-FORMS = {"sequence": "pair", "tokens": "list", "span": "(question, context)", "choice": "(context, question, choices)"}
+    ("sequence", 7),
+    ("sequence", ["ba", "de", "fi"]),
+    ("sequence", {"text": "ba", "label": "no"}),
+    ("sequence", {"ba", "de"}),
+    ("sequence", ["ba", 7]),
+    ("sequence", b"ba"),
+    ("tokens", ["ba", 5]),
+    ("tokens", {"words": ["ba"]}),
+    ("span", {"question": "ba", "context": "de"}),
+    ("span", "ba"),
+    ("choice", {"context": "ba", "question": "de", "choices": ["fi", "go"]}),
+    ("choice", ("ba", "de", "fi")),
+    ("choice", ("ba", "de", ["fi"])),
+    ("choice", ("ba", "de", {"fi": 1, "go": 2})),
+]
+FORMS = {
+    "sequence": "pair",
+    "tokens": "list",
+    "span": "(question, context)",
+    "choice": "(context, question, choices)",
+}
 """What a refusal says to give instead."""
-RIGHT: dict[str, Any] = {"sequence": "ba", "tokens": ["ba"], "span": ("ba", "de"), "choice": ("ba", "de", ["fi", "go"])}
+RIGHT: dict[str, Any] = {
+    "sequence": "ba",
+    "tokens": ["ba"],
+    "span": ("ba", "de"),
+    "choice": ("ba", "de", ["fi", "go"]),
+}
 
 
 @pytest.mark.parametrize(("kind", "value"), NO_FORM)
-def test_inputs_of_another_form_are_named(kind: str, value: Any, tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_inputs_of_another_form_are_named(
+    kind: str, value: Any, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     classes = {"choice": 1, "tokens": 3}.get(kind, 2)
     labels = ("O", "B-X", "I-X") if kind == "tokens" else ()
     model = load(made(tmp_path / "m", tiny_tokenizer, kind, classes, labels))
@@ -216,7 +270,7 @@ def test_a_pretrained_model_has_no_answers(tiny_data: Path, tmp_path: Path) -> N
         load(tmp_path / "run").predict(["ba"])
 
 
-# ---- transformers ---------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------- transformers
 
 
 def to_hf(source: Path, folder: Path) -> str:
@@ -227,12 +281,21 @@ def to_hf(source: Path, folder: Path) -> str:
 def test_text_classes_are_those_of_the_pipeline(tiny_tokenizer: Path, tmp_path: Path) -> None:
     from transformers import pipeline
 
-    ours = made(tmp_path / "ours", tiny_tokenizer, "sequence", 3, ("red", "green", "blue"), {"problem": "classes"})
+    ours = made(
+        tmp_path / "ours",
+        tiny_tokenizer,
+        "sequence",
+        3,
+        ("red", "green", "blue"),
+        {"problem": "classes"},
+    )
     theirs = pipeline("text-classification", model=to_hf(ours, tmp_path / "hf"), top_k=None)
     asked = texts(12)
     for answer, expected in zip(load(ours).predict(asked), theirs(asked), strict=True):
         assert answer["prediction"] == expected[0]["label"]
-        assert answer["probabilities"] == pytest.approx({e["label"]: e["score"] for e in expected}, abs=2e-5)
+        assert answer["probabilities"] == pytest.approx(
+            {e["label"]: e["score"] for e in expected}, abs=2e-5
+        )
 
 
 def test_several_labels_are_those_of_the_pipeline(tiny_tokenizer: Path, tmp_path: Path) -> None:
@@ -246,7 +309,9 @@ def test_several_labels_are_those_of_the_pipeline(tiny_tokenizer: Path, tmp_path
     assert max(len(answer["prediction"]) for answer in answers) > 1
     for answer, expected in zip(answers, theirs(asked), strict=True):
         assert set(answer["prediction"]) == {e["label"] for e in expected if e["score"] > 0.5}
-        assert answer["probabilities"] == pytest.approx({e["label"]: e["score"] for e in expected}, abs=2e-5)
+        assert answer["probabilities"] == pytest.approx(
+            {e["label"]: e["score"] for e in expected}, abs=2e-5
+        )
     assert load(tmp_path / "hf").predict(asked) == answers
     convert(tmp_path / "hf", tmp_path / "back", to="litebert")
     assert load(tmp_path / "back").predict(asked) == answers
@@ -259,7 +324,9 @@ def test_a_number_is_that_of_the_pipeline(tiny_tokenizer: Path, tmp_path: Path) 
     theirs = pipeline("text-classification", model=to_hf(ours, tmp_path / "hf"))
     asked = texts(12)
     answers = load(ours).predict(asked)
-    assert [a["prediction"] for a in answers] == pytest.approx([e["score"] for e in theirs(asked)], abs=2e-5)
+    assert [a["prediction"] for a in answers] == pytest.approx(
+        [e["score"] for e in theirs(asked)], abs=2e-5
+    )
     assert load(tmp_path / "hf").predict(asked) == answers
 
 
@@ -270,7 +337,9 @@ def test_several_numbers_are_refused(tiny_tokenizer: Path, tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("length", [16, 64])
-def test_a_long_text_is_cut_where_we_cut_it(length: int, tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_a_long_text_is_cut_where_we_cut_it(
+    length: int, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     """The model has 64 positions, the text some hundreds of pieces."""
     from transformers import pipeline
 
@@ -280,7 +349,9 @@ def test_a_long_text_is_cut_where_we_cut_it(length: int, tiny_tokenizer: Path, t
     long = " ".join(texts(40, most=30))
     (expected,) = theirs([long], truncation=True)
     (answer,) = load(ours).predict([long])
-    assert answer["probabilities"] == pytest.approx({e["label"]: e["score"] for e in expected}, abs=2e-5)
+    assert answer["probabilities"] == pytest.approx(
+        {e["label"]: e["score"] for e in expected}, abs=2e-5
+    )
     assert load(tmp_path / "hf").predict([long]) == [answer], "and so it is where it is read back"
 
 
@@ -307,7 +378,9 @@ def test_tags_are_those_of_the_pipeline(tiny_tokenizer: Path, tmp_path: Path) ->
     for text, answer in zip(texts(8), load(ours).predict(texts(8)), strict=True):
         first_of_word = {}
         for token in theirs(text):
-            start = token["start"]  # of a word's first token: the space before it, or its first letter
+            start = token[
+                "start"
+            ]  # of a word's first token: the space before it, or its first letter
             if start == 0 or text[start - 1] == " " or text[start] == " ":
                 first_of_word.setdefault(len(text[:start].split()), token["entity"])
         assert first_of_word == dict(enumerate(answer["prediction"]))
@@ -318,11 +391,17 @@ def test_the_answer_is_that_of_the_pipeline(tiny_tokenizer: Path, tmp_path: Path
 
     ours = made(tmp_path / "ours", tiny_tokenizer, "span", 2)
     folder = to_hf(ours, tmp_path / "hf")
-    network, words = AutoModelForQuestionAnswering.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    network, words = (
+        AutoModelForQuestionAnswering.from_pretrained(folder),
+        AutoTokenizer.from_pretrained(folder),
+    )
     for question, context in zip(texts(6, seed=1, most=6), texts(6, seed=2, most=6), strict=True):
         answer = load(ours).predict([(question, context)])[0]
         batch = words(question, context, return_tensors="pt", return_offsets_mapping=True)
-        offsets, kinds = batch.pop("offset_mapping")[0].tolist(), batch["token_type_ids"][0].tolist()
+        offsets, kinds = (
+            batch.pop("offset_mapping")[0].tolist(),
+            batch["token_type_ids"][0].tolist(),
+        )
         with torch.no_grad():
             out = network(**batch)
         inside = [i for i, kind in enumerate(kinds) if kind == 1 and offsets[i] != [0, 0]]
@@ -340,7 +419,10 @@ def test_choices_are_those_of_their_class(tiny_tokenizer: Path, tmp_path: Path) 
 
     ours = made(tmp_path / "ours", tiny_tokenizer, "choice", 1)
     folder = to_hf(ours, tmp_path / "hf")
-    network, words = AutoModelForMultipleChoice.from_pretrained(folder), AutoTokenizer.from_pretrained(folder)
+    network, words = (
+        AutoModelForMultipleChoice.from_pretrained(folder),
+        AutoTokenizer.from_pretrained(folder),
+    )
     context, question, *choices = texts(5, seed=4, most=3)
     answer = load(ours).predict([(context, question, choices)])[0]
     pairs = [(context, f"{question} {choice}") for choice in choices]

@@ -1,4 +1,5 @@
-"""Vectors, logits, guesses and pseudo-log-likelihoods of pretrained models, against `transformers`."""
+"""Vectors, logits, guesses and pseudo-log-likelihoods of pretrained models, against
+`transformers`."""
 
 from __future__ import annotations
 
@@ -24,10 +25,22 @@ LENGTH = 24
 
 def folder_of(folder: Path, words: Tokenizer, objectives: tuple[str, ...] = ("mlm",)) -> Path:
     """An ALBERT with random weights of some size."""
-    encoder = EncoderConfig(vocab_size=words.vocab_size, embedding_size=8, hidden_size=16, layers=2, heads=2,
-                            intermediate_size=32, max_positions=LENGTH, sharing="all", always_project=True,
-                            activation="gelu_tanh", pooler="sop" in objectives)  # fmt: skip
-    config = Config(name="tiny", encoder=encoder, sequences=SequenceConfig(length=LENGTH), objectives=objectives)
+    encoder = EncoderConfig(
+        vocab_size=words.vocab_size,
+        embedding_size=8,
+        hidden_size=16,
+        layers=2,
+        heads=2,
+        intermediate_size=32,
+        max_positions=LENGTH,
+        sharing="all",
+        always_project=True,
+        activation="gelu_tanh",
+        pooler="sop" in objectives,
+    )
+    config = Config(
+        name="tiny", encoder=encoder, sequences=SequenceConfig(length=LENGTH), objectives=objectives
+    )
     model, generator = Pretrainer(config), torch.Generator().manual_seed(3)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -108,12 +121,17 @@ def test_guesses_are_of_the_logits_of_the_mask(model: Model) -> None:
     assert model.tokenizer is not None
     first, second = model.fill("bado [MASK] kumi ___.", top=4)
     (logits,) = model.logits(["bado <mask> kumi [MASK]."])
-    places = [place for place, token in enumerate(model.mask_reader.row("bado ___ kumi ___.")) if
-              token == model.tokenizer.mask_id]  # fmt: skip
+    places = [
+        place
+        for place, token in enumerate(model.mask_reader.row("bado ___ kumi ___."))
+        if token == model.tokenizer.mask_id
+    ]
     for guesses, place in zip((first, second), places, strict=True):
         likely = torch.from_numpy(logits[place]).softmax(-1).numpy()
         assert len(guesses) == 4
-        assert [guess.probability for guess in guesses] == sorted((g.probability for g in guesses), reverse=True)
+        assert [guess.probability for guess in guesses] == sorted(
+            (g.probability for g in guesses), reverse=True
+        )
         for guess in guesses:
             assert guess.probability == pytest.approx(float(likely[guess.id]), abs=1e-6)
             assert guess.id not in model.tokenizer.special_ids
@@ -127,9 +145,10 @@ def test_a_mask_takes_the_place_of_a_word(kind: Any, tiny_corpus: Path, tmp_path
     starts, pieces = words.word_starts, [words.decode([i]).strip() for i in range(words.vocab_size)]
     assert starts is not None
     word = next(
-        piece for i, piece in enumerate(pieces)
+        piece
+        for i, piece in enumerate(pieces)
         if starts[i] and piece.isalpha() and words.encode([f"so {piece}."])[0][-2] == i
-    )  # fmt: skip
+    )
     ids = words.encode([f"so {word}."])[0]
     masked = [words.cls_id, *ids[:-2], words.mask_id, ids[-1], words.sep_id]
     for mask in ("[MASK]", "<mask>", "___", words.piece(words.mask_id)):

@@ -1,4 +1,6 @@
-"""Sentence vectors: parity with `transformers`, the formats of `litebert embed`, int8, exports, foreign folders."""
+"""Sentence vectors: parity with `transformers`, the formats of `litebert embed`, int8, exports,
+foreign folders.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +50,14 @@ def folder(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     model = TaskModel(shape(vocab_size=words.vocab_size, pooler=False), False, 0).eval()
     randomise(model, scale=0.15)
     place = tmp_path_factory.mktemp("vectors") / "pairs"
-    task = {"task": "pairs", "kind": "backbone", "problem": "similarity", "length": 16, "pair": True,
-            "vectors": {"pooling": "mean", "normalized": True}}  # fmt: skip
+    task = {
+        "task": "pairs",
+        "kind": "backbone",
+        "problem": "similarity",
+        "length": 16,
+        "pair": True,
+        "vectors": {"pooling": "mean", "normalized": True},
+    }
     save_litebert(model, words, place, task=task)
     return place
 
@@ -63,7 +71,9 @@ def expected(hf: Path, pooling: str = "mean") -> NDArray[np.float32]:
     tokenizer = transformers.AutoTokenizer.from_pretrained(hf)
     given = tokenizer(TEXTS, padding=True, truncation=True, return_tensors="pt")
     states, real = model(**given).last_hidden_state, given["attention_mask"][..., None]
-    found: NDArray[np.float32] = (states[:, 0] if pooling == "cls" else (states * real).sum(1) / real.sum(1)).numpy()
+    found: NDArray[np.float32] = (
+        states[:, 0] if pooling == "cls" else (states * real).sum(1) / real.sum(1)
+    ).numpy()
     return found
 
 
@@ -72,14 +82,27 @@ def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     return found
 
 
-def test_a_model_of_vectors_everywhere(folder: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_of_vectors_everywhere(
+    folder: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(module, "CHUNK", 4)
     assert run("convert", folder, tmp_path / "hf", "--to", "hf")[0] == 0
-    for name in ("modules.json", "1_Pooling/config.json", "2_Normalize", "sentence_bert_config.json"):
+    for name in (
+        "modules.json",
+        "1_Pooling/config.json",
+        "2_Normalize",
+        "sentence_bert_config.json",
+    ):
         assert (tmp_path / "hf" / name).exists()
-    kinds = [one["type"].rpartition(".")[2] for one in json.loads((tmp_path / "hf" / "modules.json").read_text())]
+    kinds = [
+        one["type"].rpartition(".")[2]
+        for one in json.loads((tmp_path / "hf" / "modules.json").read_text())
+    ]
     assert kinds == ["Transformer", "Pooling", "Normalize"]
-    assert json.loads((tmp_path / "hf" / "sentence_bert_config.json").read_text())["max_seq_length"] == 16
+    assert (
+        json.loads((tmp_path / "hf" / "sentence_bert_config.json").read_text())["max_seq_length"]
+        == 16
+    )
     save_onnx(litebert.load(folder), tmp_path / "onnx")
     wanted = unit(expected(tmp_path / "hf"))
     for place in (folder, tmp_path / "hf", tmp_path / "onnx"):
@@ -99,19 +122,30 @@ def test_a_model_of_vectors_everywhere(folder: Path, tmp_path: Path, run: Run, m
 
 def test_formats(folder: Path, tmp_path: Path, run: Run) -> None:
     source = tmp_path / "in.jsonl"
-    source.write_text("".join(json.dumps({"text": text, "id": i}) + "\n" for i, text in enumerate(TEXTS)))
+    source.write_text(
+        "".join(json.dumps({"text": text, "id": i}) + "\n" for i, text in enumerate(TEXTS))
+    )
     found: dict[str, Any] = {}
-    for name, words in {"a.npy": (), "a.parquet": ("--keep", "id"), "a.jsonl": ("--keep", "id"),
-                        "b.npy": ("--dtype", "int8"), "b.parquet": ("--dtype", "int8", "--keep", "id"),
-                        "b.jsonl": ("--dtype", "int8", "--keep", "id")}.items():  # fmt: skip
-        status, _, err = run("embed", folder, "--input", source, "--output", tmp_path / name, *words)
+    for name, words in {
+        "a.npy": (),
+        "a.parquet": ("--keep", "id"),
+        "a.jsonl": ("--keep", "id"),
+        "b.npy": ("--dtype", "int8"),
+        "b.parquet": ("--dtype", "int8", "--keep", "id"),
+        "b.jsonl": ("--dtype", "int8", "--keep", "id"),
+    }.items():
+        status, _, err = run(
+            "embed", folder, "--input", source, "--output", tmp_path / name, *words
+        )
         assert status == 0, err
         if name.endswith(".npy"):
             found[name] = np.load(tmp_path / name)
             continue
-        table = pq.read_table(tmp_path / name).to_pylist() if name.endswith(".parquet") else [
-            json.loads(line) for line in (tmp_path / name).read_text().splitlines()
-        ]  # fmt: skip
+        table = (
+            pq.read_table(tmp_path / name).to_pylist()
+            if name.endswith(".parquet")
+            else [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
+        )
         assert [row["id"] for row in table] == list(range(len(TEXTS)))
         found[name] = np.array([row["vector"] for row in table])
     wanted = litebert.load(folder).encode(TEXTS)
@@ -124,7 +158,9 @@ def test_formats(folder: Path, tmp_path: Path, run: Run) -> None:
         np.testing.assert_array_equal(found[name], found["b.npy"])
         assert (np.abs(found[name] * scale + offset - wanted) <= 0.51 * scale).all(), "half a step"
     np.testing.assert_allclose(scale, (wanted.max(0) - wanted.min(0)) / 255, rtol=1e-4)
-    assert sorted(path.name for path in tmp_path.iterdir()) == sorted([*found, "b.scale.npy", "in.jsonl"])
+    assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
+        [*found, "b.scale.npy", "in.jsonl"]
+    )
 
 
 def test_refusals(folder: Path, tiny_tokenizer: Path, tmp_path: Path, run: Run) -> None:
@@ -138,13 +174,23 @@ def test_refusals(folder: Path, tiny_tokenizer: Path, tmp_path: Path, run: Run) 
         assert (status, out) == (2, "")
         names(err, *places)
     (tmp_path / "in.jsonl").write_text('{"text": "a", "id": 1}\n{"text": "b", "id": "x"}\n')
-    status, _, err = run("embed", folder, "--input", tmp_path / "in.jsonl", "--keep", "id", "--output",
-                         tmp_path / "a.parquet")  # fmt: skip
+    status, _, err = run(
+        "embed",
+        folder,
+        "--input",
+        tmp_path / "in.jsonl",
+        "--keep",
+        "id",
+        "--output",
+        tmp_path / "a.parquet",
+    )
     assert status == 2
     names(err, "'id'", ".jsonl")
     words = Tokenizer.load(tiny_tokenizer)
     classifier = TaskModel(shape(vocab_size=words.vocab_size), True, 2).eval()
-    save_onnx(loaded(classifier, words, labels=("a", "b"), task={"kind": "sequence"}), tmp_path / "onnx")
+    save_onnx(
+        loaded(classifier, words, labels=("a", "b"), task={"kind": "sequence"}), tmp_path / "onnx"
+    )
     with refused(ModelError, "onnx", "--head backbone"):
         litebert.load(tmp_path / "onnx").encode(["bado"])
 
@@ -155,8 +201,15 @@ def foreign(folder: Path, tokenizer: Path, pooling: dict[str, Any], *kinds: str)
     theirs("Bert", "backbone", vocab_size=words.vocab_size).save_pretrained(folder)
     words.save(folder)
     listed = ["Transformer", "Pooling", *kinds]
-    modules = [{"idx": i, "name": str(i), "path": f"{i}_{kind}" if i else "", "type": f"sentence_transformers.{kind}"}
-               for i, kind in enumerate(listed)]  # fmt: skip
+    modules = [
+        {
+            "idx": i,
+            "name": str(i),
+            "path": f"{i}_{kind}" if i else "",
+            "type": f"sentence_transformers.{kind}",
+        }
+        for i, kind in enumerate(listed)
+    ]
     (folder / "modules.json").write_text(json.dumps(modules))
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text(json.dumps(pooling))
@@ -173,25 +226,40 @@ def test_foreign_modules_are_applied_and_survive(
     assert model.sentence_encoder.length == 6
     wanted = model.encode(TEXTS)
     np.testing.assert_allclose(np.linalg.norm(wanted, axis=1), 1, atol=1e-5)
-    np.testing.assert_allclose(wanted, unit(model.vectors_by("cls", False).encode(TEXTS)), atol=1e-6)
+    np.testing.assert_allclose(
+        wanted, unit(model.vectors_by("cls", False).encode(TEXTS)), atol=1e-6
+    )
     assert np.abs(wanted - model.vectors_by("mean").encode(TEXTS)).max() > 1e-3
     for first, second, to in (("foreign", "own", "litebert"), ("own", "back", "hf")):
         assert run("convert", tmp_path / first, tmp_path / second, "--to", to)[0] == 0
-        np.testing.assert_allclose(litebert.load(tmp_path / second).encode(TEXTS), wanted, atol=1e-5)
+        np.testing.assert_allclose(
+            litebert.load(tmp_path / second).encode(TEXTS), wanted, atol=1e-5
+        )
     save_onnx(litebert.load(tmp_path / "own"), tmp_path / "onnx", "backbone")
     np.testing.assert_allclose(litebert.load(tmp_path / "onnx").encode(TEXTS), wanted, atol=1e-5)
 
 
-def test_foreign_modules_that_are_not_computed_are_refused(tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_foreign_modules_that_are_not_computed_are_refused(
+    tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     place = foreign(tmp_path / "max", tiny_tokenizer, {"pooling_mode": "max"})
     with refused(ModelError, "1_Pooling", "max"):
         litebert.load(place).encode(TEXTS)
-    for kinds, named in ((("Router",), "not compute"), (("Normalize", "Dense"), "order"), (("Dense", "Dense"), "once")):
-        place = foreign(tmp_path / "-".join(kinds), tiny_tokenizer, {"pooling_mode": "mean"}, *kinds)
+    for kinds, named in (
+        (("Router",), "not compute"),
+        (("Normalize", "Dense"), "order"),
+        (("Dense", "Dense"), "once"),
+    ):
+        place = foreign(
+            tmp_path / "-".join(kinds), tiny_tokenizer, {"pooling_mode": "mean"}, *kinds
+        )
         with refused(ModelError, "modules.json", *kinds, named, "--pooling"):
             litebert.load(place).encode(TEXTS)
         assert litebert.load(place).vectors_by("mean").encode(TEXTS).shape[0] == len(TEXTS)
-    place = dense(foreign(tmp_path / "relu", tiny_tokenizer, {"pooling_mode": "mean"}, "Dense"), "activation.ReLU")
+    place = dense(
+        foreign(tmp_path / "relu", tiny_tokenizer, {"pooling_mode": "mean"}, "Dense"),
+        "activation.ReLU",
+    )
     with refused(ModelError, place / "2_Dense" / "config.json", "ReLU", "--pooling"):
         litebert.load(place).encode(TEXTS)
     dense(place, "linear.Identity")
@@ -233,7 +301,9 @@ def test_a_map_in_bfloat16_is_read(pickled: bool, tmp_path: Path) -> None:
     else:
         save_file({"linear.weight": weight}, place / "model.safetensors")
         found = read_dense(tmp_path, "2_Dense").weight
-        np.testing.assert_array_equal(_bfloat16(place / "model.safetensors")["linear.weight"], found)
+        np.testing.assert_array_equal(
+            _bfloat16(place / "model.safetensors")["linear.weight"], found
+        )
     assert found.dtype == np.float32
     np.testing.assert_array_equal(found, weight.float().numpy())
 
@@ -242,23 +312,35 @@ def test_a_map_in_bfloat16_is_read(pickled: bool, tmp_path: Path) -> None:
 def test_a_map_of_a_foreign_folder_is_applied_and_survives(
     pickled: bool, tiny_tokenizer: Path, tmp_path: Path, run: Run
 ) -> None:
-    place = foreign(tmp_path / "foreign", tiny_tokenizer, {"pooling_mode": "mean"}, "Dense", "Normalize")
+    place = foreign(
+        tmp_path / "foreign", tiny_tokenizer, {"pooling_mode": "mean"}, "Dense", "Normalize"
+    )
     dense(place, "activation.Tanh", pickled)
     model = litebert.load(place)
     assert model.sentence_encoder.width == 5
     wanted = model.encode(TEXTS)
-    state = torch.load(place / "2_Dense" / "pytorch_model.bin") if pickled else load_file(
-        place / "2_Dense" / "model.safetensors")  # fmt: skip
+    state = (
+        torch.load(place / "2_Dense" / "pytorch_model.bin")
+        if pickled
+        else load_file(place / "2_Dense" / "model.safetensors")
+    )
     plain = torch.from_numpy(model.vectors_by("mean", False).encode(TEXTS))
     mapped = torch.tanh(plain @ state["linear.weight"].T + state["linear.bias"]).numpy()
     np.testing.assert_allclose(wanted, unit(mapped), atol=1e-5)
     for first, second, to in (("foreign", "own", "litebert"), ("own", "back", "hf")):
         assert run("convert", tmp_path / first, tmp_path / second, "--to", to)[0] == 0
-        np.testing.assert_allclose(litebert.load(tmp_path / second).encode(TEXTS), wanted, atol=1e-5)
+        np.testing.assert_allclose(
+            litebert.load(tmp_path / second).encode(TEXTS), wanted, atol=1e-5
+        )
     save_onnx(litebert.load(tmp_path / "own"), tmp_path / "onnx", "backbone")
     np.testing.assert_allclose(litebert.load(tmp_path / "onnx").encode(TEXTS), wanted, atol=1e-5)
     np.testing.assert_allclose(Exported.open(tmp_path / "onnx").encode(TEXTS), wanted, atol=1e-5)
-    assert vector_width(tmp_path / "onnx", json.loads((tmp_path / "onnx" / "task.json").read_text()), 1) == 5
+    assert (
+        vector_width(
+            tmp_path / "onnx", json.loads((tmp_path / "onnx" / "task.json").read_text()), 1
+        )
+        == 5
+    )
 
 
 def test_the_pooling_of_classifiers_survives_a_litebert_folder(tmp_path: Path, run: Run) -> None:
@@ -266,7 +348,9 @@ def test_the_pooling_of_classifiers_survives_a_litebert_folder(tmp_path: Path, r
     for first, second, to in (("theirs", "own", "litebert"), ("own", "back", "hf")):
         assert litebert.load(tmp_path / first).pooling == "mean"
         assert run("convert", tmp_path / first, tmp_path / second, "--to", to)[0] == 0
-    assert json.loads((tmp_path / "back" / "config.json").read_text())["classifier_pooling"] == "mean"
+    assert (
+        json.loads((tmp_path / "back" / "config.json").read_text())["classifier_pooling"] == "mean"
+    )
 
 
 def test_a_foreign_model_reads_as_many_tokens_as_it_has_positions(tmp_path: Path) -> None:
@@ -274,7 +358,7 @@ def test_a_foreign_model_reads_as_many_tokens_as_it_has_positions(tmp_path: Path
     assert litebert.load(tmp_path / "long").config.sequences.length == 700
 
 
-# ---- engines --------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------ engines
 
 PACKAGES = {"onnx": "onnxruntime", "openvino": "openvino"}
 
@@ -296,15 +380,27 @@ def test_every_engine_gives_the_same_vectors(
     elif kind == "classifier":
         model = TaskModel(shape(vocab_size=words.vocab_size), True, 2).eval()
         randomise(model, scale=0.15)
-        save_litebert(model, words, place, labels=("a", "b"), task={"kind": "sequence", "length": 16})
+        save_litebert(
+            model, words, place, labels=("a", "b"), task={"kind": "sequence", "length": 16}
+        )
     else:
         encoder, sequences = shape(vocab_size=words.vocab_size), SequenceConfig(length=16)
-        network = Pretrainer(Config(name="base", encoder=encoder, sequences=sequences, objectives=("mlm",)))
+        network = Pretrainer(
+            Config(name="base", encoder=encoder, sequences=sequences, objectives=("mlm",))
+        )
         randomise(network, scale=0.15)
         save_litebert(network, words, place)
     (tmp_path / "in.txt").write_text("\n".join(TEXTS))
-    status, _, err = run("embed", place, "--input", tmp_path / "in.txt", "--output", tmp_path / "v.npy", "--engine",
-                         engine)  # fmt: skip
+    status, _, err = run(
+        "embed",
+        place,
+        "--input",
+        tmp_path / "in.txt",
+        "--output",
+        tmp_path / "v.npy",
+        "--engine",
+        engine,
+    )
     if kind == "exported" and engine in ("torch", "exact"):
         assert status == 2
         names(err, place, "onnx", "openvino")
@@ -318,9 +414,14 @@ def test_every_engine_gives_the_same_vectors(
     assert np.abs(found[0] - found[1]).max() > 1e-2, "vectors of different texts differ"
 
 
-def test_an_engine_that_cannot_give_vectors_is_refused(folder: Path, tmp_path: Path, run: Run) -> None:
+def test_an_engine_that_cannot_give_vectors_is_refused(
+    folder: Path, tmp_path: Path, run: Run
+) -> None:
     (tmp_path / "in.txt").write_text("bado\n")
-    for engine, places in (("torchh", ("'torch'",)), ("torch-int8", ("torch-int8", "--engine torch"))):
+    for engine, places in (
+        ("torchh", ("'torch'",)),
+        ("torch-int8", ("torch-int8", "--engine torch")),
+    ):
         if engine == "torch-int8" and BYTES:
             continue
         status, out, err = run("embed", folder, "--input", tmp_path / "in.txt", "--engine", engine)
@@ -328,9 +429,13 @@ def test_an_engine_that_cannot_give_vectors_is_refused(folder: Path, tmp_path: P
         names(err, *places)
 
 
-@pytest.mark.skipif(not BYTES, reason="this processor does not multiply bytes in vectors of AVX-512")
+@pytest.mark.skipif(
+    not BYTES, reason="this processor does not multiply bytes in vectors of AVX-512"
+)
 def test_vectors_in_8_bits_are_near(folder: Path) -> None:
-    found, wanted = (litebert.load(folder, engine=engine).encode(TEXTS) for engine in ("torch-int8", "torch"))
+    found, wanted = (
+        litebert.load(folder, engine=engine).encode(TEXTS) for engine in ("torch-int8", "torch")
+    )
     assert 0.99 < (found * wanted).sum(1).min() < 1 - 1e-7
     assert 0 < np.abs(found - wanted).max() < 0.1
 
@@ -356,7 +461,11 @@ def test_an_engine_of_fewer_bits_says_how_far_it_is_from_float32(
     """The differences are those between what the two engines answer, counted here again."""
     monkeypatch.setitem(ENGINES._parts, "rounded", Rounded)
     table = tmp_path / "in.jsonl"
-    table.write_text("".join(json.dumps({"text": text, "label": "ab"[i % 2]}) + "\n" for i, text in enumerate(TEXTS)))
+    table.write_text(
+        "".join(
+            json.dumps({"text": text, "label": "ab"[i % 2]}) + "\n" for i, text in enumerate(TEXTS)
+        )
+    )
     model = made(
         tmp_path / "m",
         tiny_tokenizer,
@@ -365,8 +474,12 @@ def test_an_engine_of_fewer_bits_says_how_far_it_is_from_float32(
         ("a", "b"),
         {"task": "table", "problem": "classes", "columns": COLUMNS},
     )
-    ours, theirs = (litebert.load(model, engine=engine).predict(TEXTS) for engine in ("rounded", "exact"))
-    changed = sum(one["prediction"] != other["prediction"] for one, other in zip(ours, theirs, strict=True))
+    ours, theirs = (
+        litebert.load(model, engine=engine).predict(TEXTS) for engine in ("rounded", "exact")
+    )
+    changed = sum(
+        one["prediction"] != other["prediction"] for one, other in zip(ours, theirs, strict=True)
+    )
     for verb in (("predict", "--input"), ("score", "--data")):
         status, _, err = run(verb[0], model, verb[1], table, "--engine", "rounded")
         assert status == 0, err
@@ -376,11 +489,17 @@ def test_an_engine_of_fewer_bits_says_how_far_it_is_from_float32(
         assert f"{changed} of {len(TEXTS)}" in line
         gap = re.search(r"logits by at most ([0-9.]+)", line)
         assert gap is not None
-        assert 0.05 < float(gap[1]) <= 0.5, "rounding to whole numbers moves a number by a half at most"
-    status, _, err = run("embed", folder, "--input", table, "--output", tmp_path / "v.npy", "--engine", "rounded")
+        assert 0.05 < float(gap[1]) <= 0.5, (
+            "rounding to whole numbers moves a number by a half at most"
+        )
+    status, _, err = run(
+        "embed", folder, "--input", table, "--output", tmp_path / "v.npy", "--engine", "rounded"
+    )
     assert status == 0, err
     (line,) = [line for line in err.splitlines() if "rounded" in line]
-    found, wanted = (litebert.load(folder, engine=engine).encode(TEXTS) for engine in ("rounded", "exact"))
+    found, wanted = (
+        litebert.load(folder, engine=engine).encode(TEXTS) for engine in ("rounded", "exact")
+    )
     lowest = float((found * wanted).sum(1).min())
     said = re.search(r"at least ([0-9.]+)", line)
     assert said is not None

@@ -32,15 +32,32 @@ from toys.folders import save_litebert
 from toys.refusals import names
 
 Run = Callable[..., tuple[int, str, str]]
-SHAPE: dict[str, Any] = {"embedding_size": 8, "hidden_size": 16, "layers": 2, "heads": 2, "intermediate_size": 32,
-                         "max_positions": 64, "sharing": "all", "always_project": True}  # fmt: skip
+SHAPE: dict[str, Any] = {
+    "embedding_size": 8,
+    "hidden_size": 16,
+    "layers": 2,
+    "heads": 2,
+    "intermediate_size": 32,
+    "max_positions": 64,
+    "sharing": "all",
+    "always_project": True,
+}
 TEXTS = ["bado toto", "kumi, mimi lala", 'so "la" ti', "fa"]
 
 
-def made(folder: Path, tokenizer: Path, kind: str, classes: int, labels: tuple[str, ...] = (), **task: Any) -> Path:
+def made(
+    folder: Path,
+    tokenizer: Path,
+    kind: str,
+    classes: int,
+    labels: tuple[str, ...] = (),
+    **task: Any,
+) -> Path:
     """A fine-tuned model with random weights of some size."""
     words, reads_cls = Tokenizer.load(tokenizer), kind in ("sequence", "choice")
-    model = TaskModel(EncoderConfig(vocab_size=words.vocab_size, pooler=reads_cls, **SHAPE), reads_cls, classes)
+    model = TaskModel(
+        EncoderConfig(vocab_size=words.vocab_size, pooler=reads_cls, **SHAPE), reads_cls, classes
+    )
     _grow(model)
     save_litebert(model, words, folder, labels=labels, task={"kind": kind, "length": 64, **task})
     return folder
@@ -58,15 +75,26 @@ def classifier(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -
     """It was trained on the column `said` of a table."""
     folder = tmp_path_factory.mktemp("made") / "classifier"
     columns = {"text": "said", "pair": None, "label": "kind"}
-    return made(folder, tiny_tokenizer, "sequence", 2, ("no", "yes"), task="table", problem="classes", pair=False,
-                columns=columns)  # fmt: skip
+    return made(
+        folder,
+        tiny_tokenizer,
+        "sequence",
+        2,
+        ("no", "yes"),
+        task="table",
+        problem="classes",
+        pair=False,
+        columns=columns,
+    )
 
 
 @pytest.fixture(scope="module")
 def pretrained(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = Tokenizer.load(tiny_tokenizer)
     encoder = EncoderConfig(vocab_size=words.vocab_size, **SHAPE)
-    config = Config(name="tiny", encoder=encoder, sequences=SequenceConfig(length=64), objectives=("mlm",))
+    config = Config(
+        name="tiny", encoder=encoder, sequences=SequenceConfig(length=64), objectives=("mlm",)
+    )
     model = Pretrainer(config)
     _grow(model)
     folder = tmp_path_factory.mktemp("made") / "pretrained"
@@ -93,11 +121,13 @@ def read(text: str) -> list[dict[str, str]]:
     return list(csv.DictReader(io.StringIO(text)))
 
 
-# ---- what the input is ----------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------- what the input is
 
 
 TABLE = as_csv([["id", "said", "kind"], *([7 + i, text, "no"] for i, text in enumerate(TEXTS))])
-LINES = "".join(json.dumps({"id": 7 + i, "said": text, "kind": "no"}) + "\n" for i, text in enumerate(TEXTS))
+LINES = "".join(
+    json.dumps({"id": 7 + i, "said": text, "kind": "no"}) + "\n" for i, text in enumerate(TEXTS)
+)
 
 
 @pytest.mark.parametrize(
@@ -111,7 +141,12 @@ LINES = "".join(json.dumps({"id": 7 + i, "said": text, "kind": "no"}) + "\n" for
     ],
 )
 def test_standard_input_is_what_it_holds(
-    content: str, taken: str, classifier: Path, expected: list[str], run: Run, monkeypatch: pytest.MonkeyPatch
+    content: str,
+    taken: str,
+    classifier: Path,
+    expected: list[str],
+    run: Run,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     given_to(monkeypatch, content.encode())
     status, out, err = run("predict", classifier)
@@ -135,7 +170,9 @@ def test_a_table_without_the_column_is_never_plain_text(
     names(err.splitlines()[-1], "standard input", "JSON")
 
 
-def test_files_folders_and_patterns(classifier: Path, expected: list[str], run: Run, tmp_path: Path) -> None:
+def test_files_folders_and_patterns(
+    classifier: Path, expected: list[str], run: Run, tmp_path: Path
+) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.csv").write_text(TABLE)
     (tmp_path / "in" / "b.jsonl").write_text(LINES)
@@ -159,19 +196,34 @@ def test_files_folders_and_patterns(classifier: Path, expected: list[str], run: 
     names(err, tmp_path / "bare", "folder", ".csv")
 
 
-def test_a_table_without_a_header(classifier: Path, expected: list[str], run: Run, tmp_path: Path) -> None:
+def test_a_table_without_a_header(
+    classifier: Path, expected: list[str], run: Run, tmp_path: Path
+) -> None:
     bare = tmp_path / "bare.csv"
     bare.write_text(as_csv([i, text] for i, text in enumerate(TEXTS)))
     words = ("predict", classifier, "--input", bare, "--no-header", "--text", 1)
     rows = read(run(*words, "--keep", 0)[1])
-    assert [(row["0"], row["prediction"]) for row in rows] == [(str(i), one) for i, one in enumerate(expected)]
+    assert [(row["0"], row["prediction"]) for row in rows] == [
+        (str(i), one) for i, one in enumerate(expected)
+    ]
     assert list(read(run(*words, "--keep", "all")[1])[0])[:2] == ["0", "1"]
 
 
-def test_pairs_come_from_the_columns_of_training(tiny_tokenizer: Path, run: Run, tmp_path: Path) -> None:
+def test_pairs_come_from_the_columns_of_training(
+    tiny_tokenizer: Path, run: Run, tmp_path: Path
+) -> None:
     columns = {"text": "one", "pair": "two", "label": "kind"}
-    model = made(tmp_path / "m", tiny_tokenizer, "sequence", 2, ("no", "yes"), task="table", problem="classes",
-                 pair=True, columns=columns)  # fmt: skip
+    model = made(
+        tmp_path / "m",
+        tiny_tokenizer,
+        "sequence",
+        2,
+        ("no", "yes"),
+        task="table",
+        problem="classes",
+        pair=True,
+        columns=columns,
+    )
     source = tmp_path / "in.csv"
     source.write_text(as_csv([["two", "one"], *([f"{text} la", text] for text in TEXTS)]))
     status, out, err = run("predict", model, "--input", source)
@@ -180,10 +232,12 @@ def test_pairs_come_from_the_columns_of_training(tiny_tokenizer: Path, run: Run,
     assert [row["prediction"] for row in read(out)] == [answer["prediction"] for answer in expected]
 
 
-# ---- what is carried along ------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------------- what is carried along
 
 
-def test_columns_are_carried(classifier: Path, expected: list[str], run: Run, tmp_path: Path) -> None:
+def test_columns_are_carried(
+    classifier: Path, expected: list[str], run: Run, tmp_path: Path
+) -> None:
     source = tmp_path / "in.csv"
     source.write_text(TABLE)
     out = run("predict", classifier, "--input", source, "--keep", "kind,id")[1]
@@ -198,9 +252,16 @@ def test_columns_are_carried(classifier: Path, expected: list[str], run: Run, tm
 
 
 def test_what_json_holds_is_carried_whole(classifier: Path, run: Run, tmp_path: Path) -> None:
-    source, more = tmp_path / "in.jsonl", {"id": 1, "tags": ["a", {"b": None}], "half": {"x": "\ud800"}}
-    source.write_text(json.dumps({"said": "ba", **more}) + "\n" + json.dumps({"said": "de", "later": 1}) + "\n")
-    status, out, err = run("predict", classifier, "--input", source, "--keep", "all", "--format", "jsonl")
+    source, more = (
+        tmp_path / "in.jsonl",
+        {"id": 1, "tags": ["a", {"b": None}], "half": {"x": "\ud800"}},
+    )
+    source.write_text(
+        json.dumps({"said": "ba", **more}) + "\n" + json.dumps({"said": "de", "later": 1}) + "\n"
+    )
+    status, out, err = run(
+        "predict", classifier, "--input", source, "--keep", "all", "--format", "jsonl"
+    )
     assert status == 0, err
     first, second = (json.loads(line) for line in out.splitlines())
     assert (first["id"], first["tags"], first["said"]) == (1, ["a", {"b": None}], "ba")
@@ -218,18 +279,40 @@ def test_what_json_holds_is_carried_whole(classifier: Path, run: Run, tmp_path: 
     names(err.splitlines()[-1], source, "'p_no'")
 
 
-# ---- benchmarks -----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------- benchmarks
 
-SQUAD = {"version": "1.1", "data": [{"title": "a", "paragraphs": [
-    {"context": "bado toto kumi", "qas": [{"id": f"q{i}", "question": "kumi mimi", "answers": []} for i in range(3)]},
-]}]}  # fmt: skip
-PASSAGE = {"article": "bado toto", "questions": ["kumi _", "ti ?"], "options": [["a", "b"], ["la", "so"]],
-           "answers": ["A", "B"], "id": "high1.txt"}  # fmt: skip
+SQUAD = {
+    "version": "1.1",
+    "data": [
+        {
+            "title": "a",
+            "paragraphs": [
+                {
+                    "context": "bado toto kumi",
+                    "qas": [
+                        {"id": f"q{i}", "question": "kumi mimi", "answers": []} for i in range(3)
+                    ],
+                },
+            ],
+        }
+    ],
+}
+PASSAGE = {
+    "article": "bado toto",
+    "questions": ["kumi _", "ti ?"],
+    "options": [["a", "b"], ["la", "so"]],
+    "answers": ["A", "B"],
+    "id": "high1.txt",
+}
 
 
 @pytest.mark.parametrize("indent", [None, 1])
 def test_official_squad_files(
-    indent: int | None, tiny_tokenizer: Path, run: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    indent: int | None,
+    tiny_tokenizer: Path,
+    run: Run,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     model = made(tmp_path / "m", tiny_tokenizer, "span", 2, task="squad", version=1)
     source, out = tmp_path / "dev.json", tmp_path / "out.json"
@@ -243,7 +326,9 @@ def test_official_squad_files(
     given_to(monkeypatch, source.read_bytes())
     assert read(run("predict", model)[1]) == rows
     plain = tmp_path / "rows.jsonl"
-    plain.write_text(json.dumps({"id": "q0", "question": "kumi mimi", "context": "bado toto kumi"}) + "\n")
+    plain.write_text(
+        json.dumps({"id": "q0", "question": "kumi mimi", "context": "bado toto kumi"}) + "\n"
+    )
     assert run("predict", model, "--input", plain, "--keep", "id", "--output", out)[0] == 0
     assert json.loads(out.read_text()) == {"q0": answers["q0"]}
 
@@ -256,10 +341,15 @@ def test_official_race_files(tiny_tokenizer: Path, run: Run, tmp_path: Path) -> 
         (tmp_path / "test" / "high" / f"{number}.txt").write_text(json.dumps(passage))
     status, out, err = run("predict", model, "--input", tmp_path / "test")
     assert status == 0, err
-    assert [row["id"] for row in read(out)] == ["high1.txt-0", "high1.txt-1", "high2.txt-0", "high2.txt-1"]
+    assert [row["id"] for row in read(out)] == [
+        "high1.txt-0",
+        "high1.txt-1",
+        "high2.txt-0",
+        "high2.txt-1",
+    ]
 
 
-# ---- what is done is kept -------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------- what is done is kept
 
 
 def test_a_malformed_row_keeps_the_answers_before_it(
@@ -292,7 +382,9 @@ def test_a_signal_keeps_the_answers_before_it(
     out, row = tmp_path / "out.csv", "ba" + " " * 600
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     words = [sys.executable, "-m", "litebert", "predict", str(classifier), "--output", str(out)]
-    with subprocess.Popen(words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment) as process:
+    with subprocess.Popen(
+        words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
+    ) as process:
         assert process.stdin is not None
         process.stdin.write(f"{row}\n".encode() * 4000)  # more than is read at a time
         process.stdin.flush()
@@ -315,12 +407,35 @@ def test_a_signal_keeps_the_answers_before_it(
     assert [path.name for path in tmp_path.iterdir()] == ["out.csv"]
 
 
-# ---- fuzz -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------- fuzz
 
 PIECES = st.sampled_from(
-    [b"said", b"text", b",", b"\t", b"\n", b"\r\n", b'"', b"{", b"}", b'{"said": "ba"}', b"[", b":", b"O", b"B-X", b" ",
-     b"\0", b"\xff", "\ufeff".encode(), "\u5b57".encode(), b"1", b"PAR1", b'"data"', b'{"said": [[[[']
-)  # fmt: skip
+    [
+        b"said",
+        b"text",
+        b",",
+        b"\t",
+        b"\n",
+        b"\r\n",
+        b'"',
+        b"{",
+        b"}",
+        b'{"said": "ba"}',
+        b"[",
+        b":",
+        b"O",
+        b"B-X",
+        b" ",
+        b"\0",
+        b"\xff",
+        "\ufeff".encode(),
+        "\u5b57".encode(),
+        b"1",
+        b"PAR1",
+        b'"data"',
+        b'{"said": [[[[',
+    ]
+)
 
 
 @settings(max_examples=150)
@@ -342,7 +457,7 @@ def fuzzed(classifier: Path) -> Model:
     return load(classifier)
 
 
-# ---- fill and embed -------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------- fill and embed
 
 
 def test_fill(pretrained: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -352,7 +467,10 @@ def test_fill(pretrained: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> No
     (found,) = json.loads(run("fill", pretrained, "bado [MASK] kumi ___ .", "--json")[1])
     assert [len(mask) for mask in found["masks"]] == [5, 5]
     given_to(monkeypatch, b"bado <mask>\n\nkumi [MASK]\n")
-    assert [one["text"] for one in json.loads(run("fill", pretrained, "--json")[1])] == ["bado <mask>", "kumi [MASK]"]
+    assert [one["text"] for one in json.loads(run("fill", pretrained, "--json")[1])] == [
+        "bado <mask>",
+        "kumi [MASK]",
+    ]
 
 
 def test_mistakes_of_fill(pretrained: Path, classifier: Path, run: Run) -> None:

@@ -38,7 +38,9 @@ def offered(run: Callable[..., Output], tmp_path: Path) -> Callable[..., set[str
 
     def ask(*words: str) -> set[str]:
         command = ["bash", "-c", ASK, "bash", str(tmp_path / "script"), *words]
-        done = subprocess.run(command, capture_output=True, text=True, cwd=tmp_path / "empty", check=True)
+        done = subprocess.run(
+            command, capture_output=True, text=True, cwd=tmp_path / "empty", check=True
+        )
         return {word.strip() for word in done.stdout.splitlines()} - {""}
 
     return ask
@@ -49,7 +51,9 @@ def test_verbs_and_options_in_bash(offered: Callable[..., set[str]]) -> None:
     assert set(VERBS) <= offered("litebert", "")
     assert offered("litebert", "pretrain", "--bud") == {"--budget"}
     assert offered("litebert", "tokenizer", "t") == {"train", "transplant"}
-    assert offered("litebert", "finetune", "model", "--answer-u") == {"--answer-unit"}  # its help has two lines
+    assert offered("litebert", "finetune", "model", "--answer-u") == {
+        "--answer-unit"
+    }  # its help has two lines
     assert offered("litebert", "tokenizer", "train", "--kind", "word") == {"wordpiece"}
 
 

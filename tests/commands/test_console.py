@@ -18,7 +18,10 @@ def test_tables_keep_names_whole_and_fold_what_is_long(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "40")
-    table(("name", "count", "what"), [("a-long-name-1", "1,000", "word " * 12), ("b", "7", "[bold]x[/bold]")])
+    table(
+        ("name", "count", "what"),
+        [("a-long-name-1", "1,000", "word " * 12), ("b", "7", "[bold]x[/bold]")],
+    )
     lines = capsys.readouterr().out.splitlines()
     assert max(map(len, lines)) <= 40
     assert sum("a-long-name-1" in line for line in lines) == 1
@@ -26,19 +29,34 @@ def test_tables_keep_names_whole_and_fold_what_is_long(
     assert "[bold]x[/bold]" in lines[-2]
 
 
-def test_a_markdown_table_has_as_many_cells_in_every_line(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_markdown_table_has_as_many_cells_in_every_line(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     note = "word " * 40
     print_markdown(("run", "score"), [("a|b", "1"), ("c", "2")], note)
-    assert capsys.readouterr().out == f"| run | score |\n| --- | --- |\n| a\\|b | 1 |\n| c | 2 |\n\n{note}\n"
+    assert (
+        capsys.readouterr().out
+        == f"| run | score |\n| --- | --- |\n| a\\|b | 1 |\n| c | 2 |\n\n{note}\n"
+    )
 
 
 MLM = {"mlm_loss": 4.0, "mlm_perplexity": 54.6, "mlm_accuracy": 0.3, "mlm_majority": 0.05}
-RTD = {"rtd_loss": 0.2, "rtd_accuracy": 0.93, "rtd_base_rate": 0.88, "rtd_replaced": 0.12, "rtd_precision": 0.75,
-       "rtd_recall": 0.5, "rtd_auc": 0.8125, "rtd_piece_auc": 0.55}  # fmt: skip
+RTD = {
+    "rtd_loss": 0.2,
+    "rtd_accuracy": 0.93,
+    "rtd_base_rate": 0.88,
+    "rtd_replaced": 0.12,
+    "rtd_precision": 0.75,
+    "rtd_recall": 0.5,
+    "rtd_auc": 0.8125,
+    "rtd_piece_auc": 0.55,
+}
 
 
 def test_every_score_stands_beside_what_guessing_gives() -> None:
-    rows = dict(score_rows({**MLM, **RTD, "sbo_loss": 5.0, "sbo_accuracy": 0.2, "sbo_majority": 0.06}))
+    rows = dict(
+        score_rows({**MLM, **RTD, "sbo_loss": 5.0, "sbo_accuracy": 0.2, "sbo_majority": 0.06})
+    )
     assert rows["generator's MLM accuracy"] == "30.0% (most frequent piece: 5.0%)"
     assert rows["tokens replaced"] == "12.0%"
     assert rows["RTD accuracy"] == "93.0% (always the commoner answer: 88.0%)"
@@ -48,9 +66,11 @@ def test_every_score_stands_beside_what_guessing_gives() -> None:
     assert rows["SBO accuracy"] == "20.0% (most frequent piece: 6.0%)"
     pairs = {"sop_accuracy": 0.6, "sop_standard_error": 0.01, "sop_majority": 0.51}
     assert dict(score_rows({**MLM, **pairs})) == {
-        "MLM loss (nats)": "4.000", "MLM perplexity": "54.6", "MLM accuracy": "30.0% (most frequent piece: 5.0%)",
+        "MLM loss (nats)": "4.000",
+        "MLM perplexity": "54.6",
+        "MLM accuracy": "30.0% (most frequent piece: 5.0%)",
         "SOP accuracy": "60.0% ± 1.0% (majority: 51.0%)",
-    }  # fmt: skip
+    }
 
 
 def test_without_both_labels_there_is_no_curve_to_show() -> None:
@@ -87,5 +107,9 @@ def test_the_recipe_is_found_after_any_options(words: str, place: int) -> None:
 
 
 def test_a_perplexity_beyond_all_measure_is_short() -> None:
-    rows = dict(score_rows({"mlm_loss": 108.0, "mlm_perplexity": 8.0e46, "mlm_accuracy": 0.0, "mlm_majority": 0.1}))
+    rows = dict(
+        score_rows(
+            {"mlm_loss": 108.0, "mlm_perplexity": 8.0e46, "mlm_accuracy": 0.0, "mlm_majority": 0.1}
+        )
+    )
     assert rows["MLM perplexity"] == "8.0e+46"

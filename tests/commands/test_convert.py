@@ -28,10 +28,20 @@ def test_convert_writes_the_head_that_is_asked_for(
     words: tuple[str, ...], written: str, note: str, run: Callable[..., Output], tmp_path: Path
 ) -> None:
     encoder = EncoderConfig(
-        vocab_size=40, embedding_size=4, hidden_size=8, layers=2, heads=4, intermediate_size=16, max_positions=16,
-        sharing="none", activation="gelu", pooler=False,
-    )  # fmt: skip
-    config = Config(name="x", encoder=encoder, sequences=SequenceConfig(length=16), objectives=("mlm", "rtd"))
+        vocab_size=40,
+        embedding_size=4,
+        hidden_size=8,
+        layers=2,
+        heads=4,
+        intermediate_size=16,
+        max_positions=16,
+        sharing="none",
+        activation="gelu",
+        pooler=False,
+    )
+    config = Config(
+        name="x", encoder=encoder, sequences=SequenceConfig(length=16), objectives=("mlm", "rtd")
+    )
     save_litebert(Pretrainer(config), None, tmp_path / "own")
     status, _, err = run("convert", tmp_path / "own", tmp_path / "hf", "--to", "hf", *words)
     assert status == 0
@@ -41,10 +51,16 @@ def test_convert_writes_the_head_that_is_asked_for(
 
 
 def test_a_head_that_is_not_there_is_refused(run: Callable[..., Output], tmp_path: Path) -> None:
-    encoder = EncoderConfig(vocab_size=40, embedding_size=4, hidden_size=8, layers=2, heads=2, max_positions=16)
-    config = Config(name="x", encoder=encoder, sequences=SequenceConfig(length=16), objectives=("mlm",))
+    encoder = EncoderConfig(
+        vocab_size=40, embedding_size=4, hidden_size=8, layers=2, heads=2, max_positions=16
+    )
+    config = Config(
+        name="x", encoder=encoder, sequences=SequenceConfig(length=16), objectives=("mlm",)
+    )
     save_litebert(Pretrainer(config), None, tmp_path / "own")
-    status, _, err = run("convert", tmp_path / "own", tmp_path / "hf", "--to", "hf", "--head", "discriminator")
+    status, _, err = run(
+        "convert", tmp_path / "own", tmp_path / "hf", "--to", "hf", "--head", "discriminator"
+    )
     assert status == 2
     names(err.strip(), "discriminator", "backbone", "mlm")
     assert not (tmp_path / "hf").exists()

@@ -16,7 +16,9 @@ import torch
 Output = tuple[int, str, str]
 
 
-def test_it_says_what_there_is(run: Callable[..., Output], monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_it_says_what_there_is(
+    run: Callable[..., Output], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     good, bad = tmp_path / "good.py", tmp_path / "bad.py"
     good.write_text("")
     bad.write_text("1 / 0")
@@ -50,23 +52,32 @@ def platform_word(system: str) -> str:
     return system.split("-")[0]
 
 
-def test_a_missing_extra_comes_with_its_command(run: Callable[..., Output], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_missing_extra_comes_with_its_command(
+    run: Callable[..., Output], monkeypatch: pytest.MonkeyPatch
+) -> None:
     def requires(name: str) -> list[str]:
         return ["torch>=2", "no-such-package>=1; extra == 'one'", 'numpy; extra == "two"']
 
     monkeypatch.setattr(metadata, "requires", requires)
     extras = json.loads(run("doctor", "--json")[1])["extras"]
-    assert extras["one"] == {"missing": ["no-such-package"], "install": "pip install 'litebert[one]'"}
+    assert extras["one"] == {
+        "missing": ["no-such-package"],
+        "install": "pip install 'litebert[one]'",
+    }
     assert extras["two"] == {"missing": [], "install": None}
 
 
 def test_a_broken_torch_is_what_it_reports(tmp_path: Path) -> None:
-    (tmp_path / "torch.py").write_text('raise OSError("libcudart.so.13: cannot open shared object file")')
+    (tmp_path / "torch.py").write_text(
+        'raise OSError("libcudart.so.13: cannot open shared object file")'
+    )
     places = os.pathsep.join([str(tmp_path), *filter(None, sys.path)])
     done = subprocess.run(
         [sys.executable, "-m", "litebert", "doctor", "--json"],
-        env={**os.environ, "PYTHONPATH": places}, capture_output=True, text=True,
-    )  # fmt: skip
+        env={**os.environ, "PYTHONPATH": places},
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     assert "libcudart.so.13" in found["broken"]["torch"]

@@ -1,4 +1,6 @@
-"""What `litebert finetune` and `litebert score` read, and what they say about it, as a person types them."""
+"""What `litebert finetune` and `litebert score` read, and what they say about it, as a person types
+them.
+"""
 
 from __future__ import annotations
 
@@ -40,9 +42,25 @@ def finetune(tiny_tokenizer: Path, tmp_path: Path, run: Run) -> Callable[..., Ou
     """Fine-tune a small network into `tmp_path`/run."""
 
     def call(*words: object, steps: int = 6) -> Output:
-        return run("finetune", recipe_file(tmp_path), *words, "--tokenizer", tiny_tokenizer, "--out", tmp_path / "run",
-                   "--steps", steps, "--length", 32, "--train.batch", "16 sequences", "--train.precision", "float32",
-                   "--train.optimizer.learning-rate", 3e-3)  # fmt: skip
+        return run(
+            "finetune",
+            recipe_file(tmp_path),
+            *words,
+            "--tokenizer",
+            tiny_tokenizer,
+            "--out",
+            tmp_path / "run",
+            "--steps",
+            steps,
+            "--length",
+            32,
+            "--train.batch",
+            "16 sequences",
+            "--train.precision",
+            "float32",
+            "--train.optimizer.learning-rate",
+            3e-3,
+        )
 
     return call
 
@@ -60,10 +78,14 @@ def refuses(output: Output, *places: object) -> None:
 
 def examples(err: str) -> int:
     """How many training examples the command reports."""
-    return next(int(line.split()[0].replace(",", "")) for line in err.splitlines() if "training examples:" in line)
+    return next(
+        int(line.split()[0].replace(",", ""))
+        for line in err.splitlines()
+        if "training examples:" in line
+    )
 
 
-# ---- several files, folders, patterns -------------------------------------------------------------------------------
+# ----------------------------------------------------------------- several files, folders, patterns
 
 
 def test_a_part_may_be_several_files_a_folder_or_a_pattern(
@@ -71,8 +93,10 @@ def test_a_part_may_be_several_files_a_folder_or_a_pattern(
 ) -> None:
     data = tmp_path / "data"
     data.mkdir()
-    one, two = (table(data / f"{name}.csv", texts(count, seed), "text", "label")
-                for seed, (name, count) in enumerate((("a", 40), ("b", 60))))  # fmt: skip
+    one, two = (
+        table(data / f"{name}.csv", texts(count, seed), "text", "label")
+        for seed, (name, count) in enumerate((("a", 40), ("b", 60)))
+    )
     words = ("--task", "table", "--dev", two)
     assert examples(well(finetune(*words, "--train", one, two))[2]) == 100
     assert json.loads((tmp_path / "run" / "finetune.json").read_text())["files"] == {
@@ -87,8 +111,13 @@ def test_a_part_may_be_several_files_a_folder_or_a_pattern(
     refuses(finetune(*words, "--data", empty), empty, ".csv")
 
 
-def test_held_out_rows_of_several_files_name_their_file(finetune: Callable[..., Output], tmp_path: Path) -> None:
-    files = [table(tmp_path / f"{name}.csv", texts(40, seed), "text", "label") for seed, name in enumerate("ab")]
+def test_held_out_rows_of_several_files_name_their_file(
+    finetune: Callable[..., Output], tmp_path: Path
+) -> None:
+    files = [
+        table(tmp_path / f"{name}.csv", texts(40, seed), "text", "label")
+        for seed, name in enumerate("ab")
+    ]
     well(finetune("--task", "table", "--data", *files))
     with open(tmp_path / "run" / "predictions" / "dev.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
@@ -110,14 +139,18 @@ def test_a_folder_for_each_class(finetune: Callable[..., Output], tmp_path: Path
     scores = read_scores(tmp_path / "run" / "scores.json")
     data = tmp_path / "reviews" / "test"
     _, out, _ = well(run("score", tmp_path / "run", "--data", data, "--json"))
-    _, exact, _ = well(run("score", tmp_path / "run", "--data", data, "--json", "--engine", "exact"))
+    _, exact, _ = well(
+        run("score", tmp_path / "run", "--data", data, "--json", "--engine", "exact")
+    )
     assert exact == out
     refuses(run("score", tmp_path / "run", "--data", data, "--engine", "exakt"), "exakt", "exact")
     assert json.loads(out)["scores"]["accuracy"] == scores["test_accuracy"]
     refuses(run("score", tmp_path / "run", "--data", data, "--pair", "b"), "--pair")
 
 
-def test_columns_by_number_without_a_header(finetune: Callable[..., Output], tmp_path: Path, run: Run) -> None:
+def test_columns_by_number_without_a_header(
+    finetune: Callable[..., Output], tmp_path: Path, run: Run
+) -> None:
     rows = [(label, "x", text) for text, label in texts(60, 0)]
     bare = table(tmp_path / "bare.csv", rows)
     words = ("--task", "table", "--text", 2, "--label", 0)
@@ -128,14 +161,21 @@ def test_columns_by_number_without_a_header(finetune: Callable[..., Output], tmp
     assert json.loads(out)["examples"] == 60
     refuses(finetune("--task", "table", "--data", bare, "--no-header"), bare, "'label'", 2)
     named = table(tmp_path / "named.csv", rows, "kind", "x", "said")
-    _, out, _ = well(run("score", tmp_path / "run", "--data", named, "--text", "said", "--label", "kind"))
+    _, out, _ = well(
+        run("score", tmp_path / "run", "--data", named, "--text", "said", "--label", "kind")
+    )
     assert "accuracy" in out
     refuses(finetune("--task", "squad", "--data", bare, "--no-header"), "header", "squad", "table")
 
 
 def test_other_encodings_and_suffixes(finetune: Callable[..., Output], tmp_path: Path) -> None:
-    path = table(tmp_path / "data.txt", [("é" + text, label) for text, label in texts(40, 0)], "text", "label",
-                 encoding="latin-1")  # fmt: skip
+    path = table(
+        tmp_path / "data.txt",
+        [("é" + text, label) for text, label in texts(40, 0)],
+        "text",
+        "label",
+        encoding="latin-1",
+    )
     words = ("--task", "table", "--data", path, "--input-format", "csv")
     refuses(finetune(*words), f"{path}:2", "UTF-8")
     refuses(finetune(*words, "--encoding", "latn"), "encoding", "'latn'")
@@ -144,8 +184,12 @@ def test_other_encodings_and_suffixes(finetune: Callable[..., Output], tmp_path:
 
 def test_notes_name_the_part_and_its_file(finetune: Callable[..., Output], tmp_path: Path) -> None:
     long = " ".join(["bado"] * 40)
-    files = {part: table(tmp_path / f"{part}.csv", [*texts(20, 0), (long, "no")] * count, "text", "label")
-             for part, count in (("train", 1), ("dev", 2), ("test", 3))}  # fmt: skip
+    files = {
+        part: table(
+            tmp_path / f"{part}.csv", [*texts(20, 0), (long, "no")] * count, "text", "label"
+        )
+        for part, count in (("train", 1), ("dev", 2), ("test", 3))
+    }
     words = [word for part, path in files.items() for word in (f"--{part}", path)]
     _, _, err = well(finetune("--task", "table", *words))
     cut = [line for line in err.splitlines() if "were cut" in line]
@@ -153,12 +197,14 @@ def test_notes_name_the_part_and_its_file(finetune: Callable[..., Output], tmp_p
         names(line, part, path.name, count)
 
 
-# ---- labels ---------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------- labels
 
 
 def test_labels_of_a_test_file_are_scored(finetune: Callable[..., Output], tmp_path: Path) -> None:
     train = table(tmp_path / "train.csv", texts(60, 0), "text", "label")
-    test = table(tmp_path / "test.csv", [(text, "yes") for text, _ in texts(20, 1)], "text", "label")
+    test = table(
+        tmp_path / "test.csv", [(text, "yes") for text, _ in texts(20, 1)], "text", "label"
+    )
     well(finetune("--task", "table", "--data", train, "--dev", train, "--test", test))
     scores = read_scores(tmp_path / "run" / "scores.json")
     with open(tmp_path / "run" / "predictions" / "test.csv", newline="", encoding="utf-8") as file:
@@ -166,12 +212,20 @@ def test_labels_of_a_test_file_are_scored(finetune: Callable[..., Output], tmp_p
     assert scores["test_accuracy"] == pytest.approx(answers.count("yes") / 20)
 
 
-def squad(path: Path, count: int, version: str = "v2.0", answer: str | None = None, **more: Any) -> Path:
+def squad(
+    path: Path, count: int, version: str = "v2.0", answer: str | None = None, **more: Any
+) -> Path:
     """Questions without answers, or with the one given."""
     context = " ".join(["bado", answer or "fegi", "dudu"])
     golds = [{"text": answer, "answer_start": 5}] if answer else []
-    qas = [{"id": f"{path.stem}-{i}", "question": "bado", "answers": golds, **more} for i in range(count)]
-    articles = [{"title": str(i), "paragraphs": [{"context": context, "qas": [qa]}]} for i, qa in enumerate(qas)]
+    qas = [
+        {"id": f"{path.stem}-{i}", "question": "bado", "answers": golds, **more}
+        for i in range(count)
+    ]
+    articles = [
+        {"title": str(i), "paragraphs": [{"context": context, "qas": [qa]}]}
+        for i, qa in enumerate(qas)
+    ]
     path.write_text(json.dumps({"version": version, "data": articles}), encoding="utf-8")
     return path
 
@@ -196,16 +250,39 @@ def test_answers_in_characters(finetune: Callable[..., Output], tmp_path: Path, 
     train = squad(tmp_path / "train.json", 12, "1.1", answer="東京都")
     _, _, err = well(finetune("--task", "squad", "--data", train))
     assert "--answer-unit characters" in err
-    assert json.loads((tmp_path / "run" / "model" / "task.json").read_text())["answer_unit"] == "words"
+    assert (
+        json.loads((tmp_path / "run" / "model" / "task.json").read_text())["answer_unit"] == "words"
+    )
     unit = ("--answer-unit", "characters", "--answer-tokens", 5, "--question-tokens", 9)
     refuses(finetune("--task", "squad", "--data", train, *unit), tmp_path / "run", "answer_unit")
-    well(run("finetune", recipe_file(tmp_path), "--task", "squad", "--data", train, *unit, "--out", tmp_path / "other",
-             "--tokenizer", tmp_path / "run" / "model" / "tokenizer", "--steps", 2, "--length", 32))  # fmt: skip
+    well(
+        run(
+            "finetune",
+            recipe_file(tmp_path),
+            "--task",
+            "squad",
+            "--data",
+            train,
+            *unit,
+            "--out",
+            tmp_path / "other",
+            "--tokenizer",
+            tmp_path / "run" / "model" / "tokenizer",
+            "--steps",
+            2,
+            "--length",
+            32,
+        )
+    )
     about = json.loads((tmp_path / "other" / "model" / "task.json").read_text())
-    assert (about["answer_unit"], about["answer_tokens"], about["question_tokens"]) == ("characters", 5, 9)
+    assert (about["answer_unit"], about["answer_tokens"], about["question_tokens"]) == (
+        "characters",
+        5,
+        9,
+    )
 
 
-# ---- tags and choices -----------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------- tags and choices
 
 
 def conll(path: Path, sentences: int, seed: int, tags: dict[str, str]) -> Path:
@@ -233,7 +310,9 @@ def test_parts_of_speech(finetune: Callable[..., Output], tmp_path: Path, run: R
     assert sum(one["count"] for one in report["classes"].values()) == 360
 
 
-def test_predict_gives_the_tags_that_the_run_writes(finetune: Callable[..., Output], tmp_path: Path, run: Run) -> None:
+def test_predict_gives_the_tags_that_the_run_writes(
+    finetune: Callable[..., Output], tmp_path: Path, run: Run
+) -> None:
     """Untrained, so that I- after O is likely."""
     tags = {"bado": "I-PER", "kumi": "O", "fegi": "B-LOC", "toto": "I-LOC", "dudu": "B-PER"}
     train = conll(tmp_path / "train.conll", 30, 0, tags)
@@ -251,8 +330,13 @@ def race(folder: Path, passages: int) -> Path:
         for level in ("middle", "high"):
             (folder / part / level).mkdir(parents=True)
             for i in range(count):
-                one = {"article": f"bado {NOISE[i]}", "questions": ["_", "kumi"], "options": [list("abcd")] * 2,
-                       "answers": ["D", "A"], "id": f"{level}{i}"}  # fmt: skip
+                one = {
+                    "article": f"bado {NOISE[i]}",
+                    "questions": ["_", "kumi"],
+                    "options": [list("abcd")] * 2,
+                    "answers": ["D", "A"],
+                    "id": f"{level}{i}",
+                }
                 (folder / part / level / f"{i}.txt").write_text(json.dumps(one))
     return folder
 
@@ -266,9 +350,16 @@ def test_race_holds_out_passages_and_answers_in_letters(
     rows = [json.loads(line) for line in lines]
     assert len(rows) == 2 * 2  # a tenth of the twenty passages, each with its two questions
     assert {row["id"][:-2] for row in rows} == {row["id"][:-2] for row in rows[::2]}
-    test = [json.loads(line) for line in (tmp_path / "run" / "predictions" / "test.jsonl").read_text().splitlines()]
-    asked = [(f"bado {NOISE[i]}", question, list("abcd")) for _ in range(2) for i in range(2)
-             for question in ("_", "kumi")]  # fmt: skip
+    test = [
+        json.loads(line)
+        for line in (tmp_path / "run" / "predictions" / "test.jsonl").read_text().splitlines()
+    ]
+    asked = [
+        (f"bado {NOISE[i]}", question, list("abcd"))
+        for _ in range(2)
+        for i in range(2)
+        for question in ("_", "kumi")
+    ]
     answers = [answer["prediction"] for answer in load(tmp_path / "run").predict(asked)]
     assert answers == [row["label"] for row in test]
     assert set(answers) <= set("ABCD")
@@ -277,13 +368,29 @@ def test_race_holds_out_passages_and_answers_in_letters(
     assert json.loads(out)["scores"]["accuracy"] == scores["test_accuracy"]
 
 
-# ---- scores, remarks, refusals --------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------ scores, remarks, refusals
 
 
-def test_score_says_what_the_run_said(finetune: Callable[..., Output], tmp_path: Path, run: Run) -> None:
+def test_score_says_what_the_run_said(
+    finetune: Callable[..., Output], tmp_path: Path, run: Run
+) -> None:
     train = table(tmp_path / "train.csv", texts(60, 0), "said", "kind")
     dev = table(tmp_path / "dev.csv", texts(30, 1), "said", "kind")
-    well(finetune("--task", "table", "--data", train, "--dev", dev, "--text", "said", "--label", "kind", steps=20))
+    well(
+        finetune(
+            "--task",
+            "table",
+            "--data",
+            train,
+            "--dev",
+            dev,
+            "--text",
+            "said",
+            "--label",
+            "kind",
+            steps=20,
+        )
+    )
     scores = read_scores(tmp_path / "run" / "scores.json")
     _, out, _ = well(run("score", tmp_path / "run", "--data", dev, "--json"))
     report = json.loads(out)
@@ -302,7 +409,16 @@ def test_score_says_what_the_run_said(finetune: Callable[..., Output], tmp_path:
 
 def test_few_steps_are_remarked_upon(tiny_tokenizer: Path, tmp_path: Path, run: Run) -> None:
     train = table(tmp_path / "train.csv", texts(40, 0), "text", "label")
-    words = ("finetune", recipe_file(tmp_path), "--task", "table", "--data", train, "--tokenizer", tiny_tokenizer)
+    words = (
+        "finetune",
+        recipe_file(tmp_path),
+        "--task",
+        "table",
+        "--data",
+        train,
+        "--tokenizer",
+        tiny_tokenizer,
+    )
     _, _, err = well(run(*words, "--out", tmp_path / "few", "--length", 32, "--epochs", 1))
     (line,) = [line for line in err.splitlines() if "--train.batch" in line]
     names(line, "--epochs", "--train.optimizer.learning-rate", 3, 36)
@@ -315,13 +431,38 @@ def test_a_folder_that_is_taken(finetune: Callable[..., Output], tmp_path: Path)
     refuses(finetune("--task", "table", "--data", train), tmp_path / "run", "pretraining", "--out")
 
 
-def test_no_row_is_padded_beyond_the_positions(tiny_tokenizer: Path, tmp_path: Path, run: Run) -> None:
+def test_no_row_is_padded_beyond_the_positions(
+    tiny_tokenizer: Path, tmp_path: Path, run: Run
+) -> None:
     """Of 30 positions, which are no multiple of eight; learned positions have no others."""
     recipe = recipe_file(tmp_path)
-    recipe.write_text(recipe.read_text().replace("max_positions = 64", 'max_positions = 30\npositions = "learned"')
-                      .replace("length = 64", "length = 30"))  # fmt: skip
-    train = table(tmp_path / "train.csv", [(" ".join([text] * 9), label) for text, label in texts(40, 0)], "text",
-                  "label")  # fmt: skip
-    well(run("finetune", recipe, "--task", "table", "--data", train, "--tokenizer", tiny_tokenizer, "--out",
-             tmp_path / "run", "--length", 30, "--steps", 2))  # fmt: skip
+    recipe.write_text(
+        recipe.read_text()
+        .replace("max_positions = 64", 'max_positions = 30\npositions = "learned"')
+        .replace("length = 64", "length = 30")
+    )
+    train = table(
+        tmp_path / "train.csv",
+        [(" ".join([text] * 9), label) for text, label in texts(40, 0)],
+        "text",
+        "label",
+    )
+    well(
+        run(
+            "finetune",
+            recipe,
+            "--task",
+            "table",
+            "--data",
+            train,
+            "--tokenizer",
+            tiny_tokenizer,
+            "--out",
+            tmp_path / "run",
+            "--length",
+            30,
+            "--steps",
+            2,
+        )
+    )
     well(run("predict", tmp_path / "run", "--input", train, "--output", tmp_path / "answers.csv"))

@@ -35,7 +35,9 @@ def parser_of(cls: type[Any]) -> ArgumentParser:
 def test_every_option_has_a_help_without_line_breaks(name: str) -> None:
     for action in parser_of(EVERY[name])._actions:
         option = "/".join(action.option_strings) or action.dest
-        text = re.sub(r"\s*\((default|required|optional|repeatable)\b.*\)$", "", str(action.help), flags=re.S)
+        text = re.sub(
+            r"\s*\((default|required|optional|repeatable)\b.*\)$", "", str(action.help), flags=re.S
+        )
         assert len(text) > 10, option
         assert not re.search(r"(?<!\n)\n(?!\n)", text), option
         assert "None" not in f"{action.help} {action.metavar or ''}", option
@@ -51,12 +53,16 @@ def test_an_option_that_only_turns_something_off_has_a_field_of_that_name(name: 
             assert action.option_strings[0][2:].replace("-", "_") in cls.__dataclass_fields__
 
 
-def test_a_long_help_fills_its_lines(run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_long_help_fills_its_lines(
+    run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "100")
     status, out, _ = run("pretrain", "--help")
     assert status == 0
     start = out.index("--extend ")
-    lines = [line.strip("│ ") for line in out[start : out.index("--from", start)].splitlines()][1:-1]
+    lines = [line.strip("│ ") for line in out[start : out.index("--from", start)].splitlines()][
+        1:-1
+    ]
     assert len(lines) > 3
     assert all(len(line) > 55 for line in lines[:-1]), lines
 

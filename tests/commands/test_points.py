@@ -22,7 +22,9 @@ def small_recipe(tmp_path: Path) -> Path:
     return path
 
 
-def test_recipes_fit_a_terminal(run: Callable[..., Output], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_recipes_fit_a_terminal(
+    run: Callable[..., Output], monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     status, out, _ = run("recipes")
     assert status == 0
@@ -59,7 +61,9 @@ def test_plan_counts_what_is_built(name: str, run: Callable[..., Output]) -> Non
     assert run("plan", name)[0] == 0
 
 
-def test_plan_prints_the_papers_number_only_for_the_papers_model(run: Callable[..., Output]) -> None:
+def test_plan_prints_the_papers_number_only_for_the_papers_model(
+    run: Callable[..., Output],
+) -> None:
     _, out, _ = run("plan", "albert-base")
     names(" ".join(out.split()), "12M", "ALBERT table 1", "11,683,584")
     _, out, _ = run("plan", "albert-base", "--encoder.hidden-size", "384")
@@ -75,12 +79,18 @@ def test_plan_of_a_changed_recipe(run: Callable[..., Output], small_recipe: Path
 
     base = total("bert-tiny")
     assert total("bert-tiny", "--encoder.layers", "7") > base
-    assert total("--encoder.layers", "7", "bert-tiny") == total("bert-tiny", "--encoder.layers", "7")
+    assert total("--encoder.layers", "7", "bert-tiny") == total(
+        "bert-tiny", "--encoder.layers", "7"
+    )
     assert total(small_recipe) < base
-    assert total(small_recipe, "--train.depth-schedule", "--encoder.sharing", "none") > total(small_recipe)
+    assert total(small_recipe, "--train.depth-schedule", "--encoder.sharing", "none") > total(
+        small_recipe
+    )
 
 
-def test_plan_measures(run: Callable[..., Output], small_recipe: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plan_measures(
+    run: Callable[..., Output], small_recipe: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("litebert.train.measure._enough", lambda passes, *_: passes >= 3)
     monkeypatch.setattr("litebert.train.memory._PROBE", 8 << 20)
     words = ("plan", small_recipe, "--measure", "--device", "cpu", "--train.batch", "2 sequences")
@@ -103,7 +113,8 @@ def test_a_recipe_in_json_and_one_in_python(run: Callable[..., Output], tmp_path
     (tmp_path / "mine.json").write_text('{"base": "albert-tiny", "encoder": {"layers": 5}}')
     (tmp_path / "mine.py").write_text(
         "from litebert.config import replace\nfrom litebert.recipes import albert_tiny\n\n\n"
-        "def deeper():\n    base = albert_tiny()\n    return replace(base, encoder=replace(base.encoder, layers=9))\n"
+        "def deeper():\n    base = albert_tiny()\n    return replace(base, "
+        "encoder=replace(base.encoder, layers=9))\n"
     )
     for name in (tmp_path / "mine.json", f"{tmp_path / 'mine.py'}:deeper"):
         status, out, err = run("plan", name, "--json")

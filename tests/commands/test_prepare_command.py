@@ -1,4 +1,6 @@
-"""`litebert prepare` as a user types it: what it reports, what it refuses, and files as they come from real life."""
+"""`litebert prepare` as a user types it: what it reports, what it refuses, and files as they come
+from real life.
+"""
 
 from __future__ import annotations
 
@@ -31,11 +33,21 @@ def prepared(run: Run, tmp_path: Path, tiny_tokenizer: Path) -> Callable[..., di
     """Prepare the sources; what it says in JSON."""
 
     def call(*words: object, out: str = "out") -> dict[str, Any]:
-        options = ("--tokenizer", tiny_tokenizer, "--out", tmp_path / out, "--processes", 1, "--json")
+        options = (
+            "--tokenizer",
+            tiny_tokenizer,
+            "--out",
+            tmp_path / out,
+            "--processes",
+            1,
+            "--json",
+        )
         status, output, error = run("prepare", *words, *options)
         assert status == 0, error
         result: dict[str, Any] = json.loads(output)
-        assert result["summary"] == json.loads((tmp_path / out / "index.json").read_text())["summary"]
+        assert (
+            result["summary"] == json.loads((tmp_path / out / "index.json").read_text())["summary"]
+        )
         return result
 
     return call
@@ -48,7 +60,9 @@ def refused(run: Run, tmp_path: Path, tiny_tokenizer: Path) -> Callable[..., Non
     def call(*words: object, places: tuple[object, ...]) -> None:
         out = tmp_path / "refused"
         alone = () if "--processes" in words else ("--processes", 1)
-        status, output, error = run("prepare", "--tokenizer", tiny_tokenizer, "--out", out, *alone, *words)
+        status, output, error = run(
+            "prepare", "--tokenizer", tiny_tokenizer, "--out", out, *alone, *words
+        )
         assert (status, output) == (2, "")
         names(error.strip().splitlines()[-1], *places)
 
@@ -63,20 +77,39 @@ def written(path: Path, content: bytes | str) -> Path:
 
 def sentences(count: int, seed: int = 0) -> str:
     draw = random.Random(seed)
-    words = re.findall(r"\w+", "the small red house stands by a long road near an old river where people walk")
-    return " ".join(" ".join(draw.choices(words, k=draw.randint(5, 14))).capitalize() + "." for _ in range(count))
+    words = re.findall(
+        r"\w+", "the small red house stands by a long road near an old river where people walk"
+    )
+    return " ".join(
+        " ".join(draw.choices(words, k=draw.randint(5, 14))).capitalize() + "."
+        for _ in range(count)
+    )
 
 
-# ---- what was read and what was not --------------------------------------------------------------------------------
+# ------------------------------------------------------------------- what was read and what was not
 
 
 def test_a_folder_tells_what_it_passed_over(
-    tmp_path: Path, prepared: Callable[..., dict[str, Any]], logged: list[str], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    prepared: Callable[..., dict[str, Any]],
+    logged: list[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     folder = tmp_path / "texts"
     written(folder / "README.md", "Read me.\n\nAnd me.")
-    written(folder / "rows.jsonl.gz", gzip.compress(b'{"text": "A row."}\n{"text": " "}\n\n{"text": null}\n'))
-    for name in ("a.docx", "b.docx", "c.PDF", "Makefile", ".hidden.txt", ".git/config.txt", "locked/d.txt"):
+    written(
+        folder / "rows.jsonl.gz",
+        gzip.compress(b'{"text": "A row."}\n{"text": " "}\n\n{"text": null}\n'),
+    )
+    for name in (
+        "a.docx",
+        "b.docx",
+        "c.PDF",
+        "Makefile",
+        ".hidden.txt",
+        ".git/config.txt",
+        "locked/d.txt",
+    ):
         written(folder / name, "unseen")
     (folder / "nowhere.txt").symlink_to("missing")
     (folder / "linked").symlink_to(folder / "locked")
@@ -116,13 +149,34 @@ def test_a_folder_without_readable_files_names_what_it_holds(
     names(error, tmp_path / "texts", ".docx")
 
 
-def test_the_table_and_the_lines_after_it(run: Run, tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path) -> None:
+def test_the_table_and_the_lines_after_it(
+    run: Run, tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path
+) -> None:
     out = tmp_path / "a folder"
-    words = ("prepare", tiny_corpus, "--tokenizer", tiny_tokenizer, "--language", "de", "--out", out, "--processes", 1)
+    words = (
+        "prepare",
+        tiny_corpus,
+        "--tokenizer",
+        tiny_tokenizer,
+        "--language",
+        "de",
+        "--out",
+        out,
+        "--processes",
+        1,
+    )
     status, output, error = run(*words)
     assert status == 0
     assert re.search(r"^sentences end as in +de *$", output, re.M)
-    for what in ("files read", ".txt (1)", "documents read", "unknown pieces", "pieces per word", "±", "held out"):
+    for what in (
+        "files read",
+        ".txt (1)",
+        "documents read",
+        "unknown pieces",
+        "pieces per word",
+        "±",
+        "held out",
+    ):
         assert what in output
     assert f"litebert pretrain albert-next-tiny --data '{out}'" in error
     assert run(*words)[:2] == (0, output), "the same command again shows the same"
@@ -143,13 +197,21 @@ def test_rows_that_would_lose_text_name_their_line(
     tmp_path: Path, refused: Callable[..., None], name: str, content: str, places: tuple[str, ...]
 ) -> None:
     path = written(tmp_path / name, content)
-    refused(path, places=(*(f"{path}{place}" if place.startswith(":") else place for place in places), path))
+    refused(
+        path,
+        places=(*(f"{path}{place}" if place.startswith(":") else place for place in places), path),
+    )
 
 
-def test_long_rows_and_half_characters_are_counted(tmp_path: Path, prepared: Callable[..., dict[str, Any]]) -> None:
+def test_long_rows_and_half_characters_are_counted(
+    tmp_path: Path, prepared: Callable[..., dict[str, Any]]
+) -> None:
     long = sentences(25_000)
     assert len(long) > 1 << 20
-    rows = written(tmp_path / "a.jsonl", json.dumps({"text": long}) + '\n{"text": "half \\ud83d of \\udc00 it"}\n')
+    rows = written(
+        tmp_path / "a.jsonl",
+        json.dumps({"text": long}) + '\n{"text": "half \\ud83d of \\udc00 it"}\n',
+    )
     known = prepared(rows)["summary"]
     assert (known["rows"], known["cuts"], known["replaced_characters"]) == (2, 1, 2)
     assert known["documents"] == 3
@@ -173,10 +235,12 @@ def test_a_tokenizer_that_does_not_know_the_text_is_remarked(
     assert any("unknown" in line for line in logged)
 
 
-# ---- the held-out part ---------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------- the held-out part
 
 
-@pytest.mark.parametrize(("documents", "least", "most"), [(2, 1, 1), (10, 1, 2), (100, 4, 9), (400, 18, 26)])
+@pytest.mark.parametrize(
+    ("documents", "least", "most"), [(2, 1, 1), (10, 1, 2), (100, 4, 9), (400, 18, 26)]
+)
 def test_a_small_corpus_holds_out_enough_for_a_score(
     tmp_path: Path, prepared: Callable[..., dict[str, Any]], documents: int, least: int, most: int
 ) -> None:
@@ -195,13 +259,15 @@ def test_one_document_holds_out_nothing_and_says_so(
     path = written(tmp_path / "a.txt", sentences(5))
     assert prepared(path)["summary"]["heldout"]["masked_accuracy_error"] is None
     assert any("--split" in line for line in logged)
-    status, _, error = run("pretrain", "albert-tiny", "--data", tmp_path / "out", "--out", tmp_path / "run")
+    status, _, error = run(
+        "pretrain", "albert-tiny", "--data", tmp_path / "out", "--out", tmp_path / "run"
+    )
     assert status == 2
     names(error, tmp_path / "out", "--split")
     assert "--heldout" not in error, "the option is not to blame"
 
 
-# ---- encodings, wrapping, markup -----------------------------------------------------------------------------------
+# ---------------------------------------------------------------------- encodings, wrapping, markup
 
 
 def test_encodings_by_mark_and_by_pattern(
@@ -217,18 +283,26 @@ def test_encodings_by_mark_and_by_pattern(
     known = prepared(folder, *named)["summary"]
     assert known["encodings"] == {"utf-8": 2, "utf-16": 1, "utf-32": 1, "latin-1": 1, "cp1250": 1}
     assert known["documents"] == 12
-    assert prepared(folder / "latin-1.txt", "--encoding", "latin-1", out="one")["summary"]["documents"] == 2
+    assert (
+        prepared(folder / "latin-1.txt", "--encoding", "latin-1", out="one")["summary"]["documents"]
+        == 2
+    )
     refused(folder, "--encoding", "a.txt=utf-9", places=("'utf-9'",))
     refused(folder, "--encoding", "latin-1", "--encoding", "cp1252", places=("latin-1", "cp1252"))
     refused(folder, *named, "--encoding", "=cp1252", places=("=cp1252",))
 
 
 def test_hard_wrapped_text_is_remarked_and_unwrapped(
-    tmp_path: Path, prepared: Callable[..., dict[str, Any]], refused: Callable[..., None], logged: list[str]
+    tmp_path: Path,
+    prepared: Callable[..., dict[str, Any]],
+    refused: Callable[..., None],
+    logged: list[str],
 ) -> None:
     paragraphs = [sentences(6, i) for i in range(20)]
     flat = written(tmp_path / "flat.txt", "\n\n".join(paragraphs))
-    wrapped = written(tmp_path / "wrapped.txt", "\n\n".join(textwrap.fill(text, 70) for text in paragraphs))
+    wrapped = written(
+        tmp_path / "wrapped.txt", "\n\n".join(textwrap.fill(text, 70) for text in paragraphs)
+    )
     plain = prepared(flat, out="flat")
     assert not any("--unwrap" in line for line in logged)
     cut = prepared(wrapped, out="cut")
@@ -243,12 +317,16 @@ def test_hard_wrapped_text_is_remarked_and_unwrapped(
 PAGE = """<html><head><title>No</title><style>p {}</style><meta charset="iso-8859-1"></head><body><h1>A head</h1>
 <p>This <b>is</b> caf\xe9 &amp; more.<script>no()</script></p><h2>Second</h2><ul><li>One.<li>Two.</ul></body></html>"""
 NOTES = (
-    "# Notes *here*\n\nSome `code` and a [link](http://no) that\ngoes on.\n\n- item\n\n```\nno\n```\n\n## More\n\nLast."
+    "# Notes *here*\n\nSome `code` and a [link](http://no) that\ngoes on.\n\n- "
+    "item\n\n```\nno\n```\n\n## More\n\nLast."
 )
 
 
 def test_markup_is_stripped_where_asked_and_kept_otherwise(
-    tmp_path: Path, prepared: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch, refused: Any
+    tmp_path: Path,
+    prepared: Callable[..., dict[str, Any]],
+    monkeypatch: pytest.MonkeyPatch,
+    refused: Any,
 ) -> None:
     from litebert.text.sources import Reading, documents
 
@@ -260,7 +338,9 @@ def test_markup_is_stripped_where_asked_and_kept_otherwise(
     assert (kept["files"], kept["skipped"]) == ({".md": 1}, {".html": 1})
     stripped = prepared(folder, "--markup", "strip", out="stripped")["summary"]
     assert stripped["files"] == {".html": 1, ".md": 1}
-    found = [document.text for document in documents([str(page), str(notes)], Reading(markup="strip"))]
+    found = [
+        document.text for document in documents([str(page), str(notes)], Reading(markup="strip"))
+    ]
     assert found == [
         "A head\nThis is café & more.",
         "Second\nOne.\nTwo.",
@@ -271,10 +351,12 @@ def test_markup_is_stripped_where_asked_and_kept_otherwise(
     refused(folder, "--markup", "strip", places=("selectolax", "litebert[markup]"))
 
 
-# ---- files as they come --------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------- files as they come
 
 
-def test_names_that_are_not_utf8(tmp_path: Path, prepared: Callable[..., dict[str, Any]], refused: Any) -> None:
+def test_names_that_are_not_utf8(
+    tmp_path: Path, prepared: Callable[..., dict[str, Any]], refused: Any
+) -> None:
     name = os.fsdecode(os.fsencode(tmp_path) + b"/a\xff.txt")
     Path(name).write_text("One.\n\nTwo.")
     for _ in range(2):
@@ -298,7 +380,9 @@ def test_pipes_and_standard_input(tmp_path: Path, tiny_tokenizer: Path, tiny_cor
         {command} - {options} --out d <&-
         echo "status $?"
     """
-    done = subprocess.run(["bash", "-c", script], capture_output=True, text=True, timeout=120, check=False)
+    done = subprocess.run(
+        ["bash", "-c", script], capture_output=True, text=True, timeout=120, check=False
+    )
     assert "Traceback" not in done.stderr
     assert done.stdout.endswith("status 2\n")
     names(done.stderr.strip().splitlines()[-1], "standard input")
@@ -328,7 +412,7 @@ def test_every_kind_in_every_compression(
     assert (known["files"], known["documents"]) == ({kind + suffix: 1}, 2)
 
 
-# ---- the folder that is there --------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------- the folder that is there
 
 
 def test_sources_spelled_another_way_are_the_same(
@@ -377,7 +461,16 @@ def test_a_reader_of_ones_own_counts_by_its_code(
     def second(name: str, reading: object) -> Any:
         yield from (("One.", 1), ("Three.", 2))
 
-    words = ("prepare", "mine", "--tokenizer", tiny_tokenizer, "--out", tmp_path / "out", "--processes", 1)
+    words = (
+        "prepare",
+        "mine",
+        "--tokenizer",
+        tiny_tokenizer,
+        "--out",
+        tmp_path / "out",
+        "--processes",
+        1,
+    )
     sources.add("mine", first)
     assert run(*words)[0] == 0
     assert run(*words)[0] == 0
@@ -402,7 +495,11 @@ def test_a_reader_of_ones_own_counts_by_its_code(
     ],
 )
 def test_an_index_that_is_damaged_or_points_elsewhere(
-    tmp_path: Path, run: Run, tiny_corpus: Path, tiny_tokenizer: Path, change: Callable[[Any], object]
+    tmp_path: Path,
+    run: Run,
+    tiny_corpus: Path,
+    tiny_tokenizer: Path,
+    change: Callable[[Any], object],
 ) -> None:
     out = tmp_path / "out"
     words = ("prepare", tiny_corpus, "--tokenizer", tiny_tokenizer, "--out", out, "--processes", 1)
@@ -416,7 +513,9 @@ def test_an_index_that_is_damaged_or_points_elsewhere(
         names(error.splitlines()[-1], out / "index.json")
 
 
-@pytest.mark.parametrize(("option", "value"), [("--processes", -3), ("--heldout", 1), ("--heldout", "nan")])
+@pytest.mark.parametrize(
+    ("option", "value"), [("--processes", -3), ("--heldout", 1), ("--heldout", "nan")]
+)
 def test_options_out_of_range(
     tmp_path: Path, tiny_corpus: Path, refused: Callable[..., None], option: str, value: object
 ) -> None:
@@ -424,7 +523,11 @@ def test_options_out_of_range(
 
 
 def test_long_reading_reports_itself(
-    tmp_path: Path, prepared: Callable[..., dict[str, Any]], tiny_corpus: Path, logged: list[str], monkeypatch: Any
+    tmp_path: Path,
+    prepared: Callable[..., dict[str, Any]],
+    tiny_corpus: Path,
+    logged: list[str],
+    monkeypatch: Any,
 ) -> None:
     from litebert import progress
 

@@ -1,4 +1,6 @@
-"""What a verb tells while it works and when it ends: lines, bars, remarks, the next command, and how it is stopped."""
+"""What a verb tells while it works and when it ends: lines, bars, remarks, the next command, and
+how it is stopped.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,10 @@ from toys.refusals import names
 
 Output = tuple[int, str, str]
 Run = Callable[..., Output]
-STEPS = '\n[train]\nbudget = "8 steps"\nbatch = "4 sequences"\nevaluate_sequences = 8\nsave_every = "4 steps"\n'
+STEPS = (
+    '\n[train]\nbudget = "8 steps"\nbatch = "4 sequences"\nevaluate_sequences = 8\nsave_every '
+    '= "4 steps"\n'
+)
 
 
 @pytest.fixture(scope="module")
@@ -40,11 +45,22 @@ def folder(tiny_corpus: Path, tiny_data: Path, tmp_path_factory: pytest.TempPath
     """With a space in its name: a recipe, a table, a pretrained run, a fine-tuned one."""
     place = tmp_path_factory.mktemp("speaking") / "my files"
     place.mkdir()
-    (place / "small.toml").write_text(f'base = "albert-tiny"\n{RECIPE}{STEPS}depth_schedule = [[0.5, 1]]\n')
+    (place / "small.toml").write_text(
+        f'base = "albert-tiny"\n{RECIPE}{STEPS}depth_schedule = [[0.5, 1]]\n'
+    )
     write_table(place / "table.csv", 80)
     shutil.copy(tiny_corpus, place / "text.txt")
     run = ["pretrain", place / "small.toml", "--data", tiny_data, "--out", place / "run"]
-    task = ["--task", "table", "--data", place / "table.csv", "--out", place / "tuned", "--epochs", "1"]
+    task = [
+        "--task",
+        "table",
+        "--data",
+        place / "table.csv",
+        "--out",
+        place / "tuned",
+        "--epochs",
+        "1",
+    ]
     for words in (run, ["finetune", place / "run", *task]):
         assert main(list(map(str, words))) == 0
     return place
@@ -56,13 +72,43 @@ def command(verb: str, folder: Path, data: Path, out: Path) -> list[object]:
     return {
         "recipes": ["recipes"],
         "plan": ["plan", recipe, "--measure"],
-        "tokenizer train": ["tokenizer", "train", text, "--kind", "bpe", "--vocab-size", 300, "--out", out],
+        "tokenizer train": [
+            "tokenizer",
+            "train",
+            text,
+            "--kind",
+            "bpe",
+            "--vocab-size",
+            300,
+            "--out",
+            out,
+        ],
         "tokenizer inspect": ["tokenizer", "inspect", text, "--tokenizer", data / "tokenizer"],
-        "prepare": ["prepare", text, "--tokenizer", data / "tokenizer", "--out", out, "--heldout", 0.1],
+        "prepare": [
+            "prepare",
+            text,
+            "--tokenizer",
+            data / "tokenizer",
+            "--out",
+            out,
+            "--heldout",
+            0.1,
+        ],
         "pretrain": ["pretrain", recipe, "--data", data, "--out", out],
         "evaluate": ["evaluate", folder / "run", "--data", data],
         "compare": ["compare", folder / "run", "--data", data],
-        "finetune": ["finetune", folder / "run", "--task", "table", "--data", text, "--out", out, "--epochs", 1],
+        "finetune": [
+            "finetune",
+            folder / "run",
+            "--task",
+            "table",
+            "--data",
+            text,
+            "--out",
+            out,
+            "--epochs",
+            1,
+        ],
         "predict": ["predict", folder / "tuned", "--input", text, "--output", f"{out}.csv"],
         "score": ["score", folder / "tuned", "--data", text],
         "quickstart": [
@@ -80,16 +126,36 @@ def command(verb: str, folder: Path, data: Path, out: Path) -> list[object]:
     }[verb]
 
 
-LONG = ("plan", "pretrain", "evaluate", "compare", "finetune", "convert", "predict", "prepare", "tokenizer train",
-        "tokenizer inspect", "score")  # fmt: skip
+LONG = (
+    "plan",
+    "pretrain",
+    "evaluate",
+    "compare",
+    "finetune",
+    "convert",
+    "predict",
+    "prepare",
+    "tokenizer train",
+    "tokenizer inspect",
+    "score",
+)
 SHORT = ("recipes",)
 
 
-@pytest.mark.parametrize("verb", [*LONG, *SHORT, pytest.param("quickstart", marks=pytest.mark.slow)])
+@pytest.mark.parametrize(
+    "verb", [*LONG, *SHORT, pytest.param("quickstart", marks=pytest.mark.slow)]
+)
 def test_no_verb_that_takes_long_is_silent_and_each_ends_with_a_command_that_is_right(
-    verb: str, run: Run, folder: Path, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    verb: str,
+    run: Run,
+    folder: Path,
+    tiny_data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With output to a file, where lines come as often as they can, no five seconds pass without one."""
+    """With output to a file, where lines come as often as they can, no five seconds pass without
+    one.
+    """
     monkeypatch.setattr("litebert.train.measure._enough", lambda passes, *_: passes >= 3)
     monkeypatch.setattr("litebert.train.memory._PROBE", 8 << 20)
     monkeypatch.setattr("litebert.studies.quickstart.MEASURE_SECONDS", 0.1)
@@ -127,7 +193,9 @@ def test_no_verb_that_takes_long_is_silent_and_each_ends_with_a_command_that_is_
     assert (status, err) == (0, "")
 
 
-def test_quiet_and_verbose_stand_anywhere(run: Run, folder: Path, tiny_data: Path, tmp_path: Path) -> None:
+def test_quiet_and_verbose_stand_anywhere(
+    run: Run, folder: Path, tiny_data: Path, tmp_path: Path
+) -> None:
     words = command("pretrain", folder, tiny_data, tmp_path / "out")
     status, out, err = run("--quiet", *words)
     assert (status, err) == (0, "")
@@ -146,16 +214,23 @@ def test_the_help_of_every_verb_names_quiet_and_verbose(verb: str, run: Run) -> 
     assert all(f"  {flag}" in out for flag in SPEECH)
 
 
-def test_lines_come_at_every_evaluation_and_checkpoint(run: Run, folder: Path, tiny_data: Path, tmp_path: Path) -> None:
+def test_lines_come_at_every_evaluation_and_checkpoint(
+    run: Run, folder: Path, tiny_data: Path, tmp_path: Path
+) -> None:
     _, _, err = run(*command("pretrain", folder, tiny_data, tmp_path / "out"))
     rows = metrics.read(tmp_path / "out" / "metrics.jsonl")
     for row in rows:
         if row["kind"] == "heldout":
-            [line] = [line for line in err.splitlines() if f"step {row['step']} of 8: held-out" in line]
-            names(line, f"mlm loss {row['mlm_loss']:.3g}", f"mlm accuracy {row['mlm_accuracy']:.1%}")
+            [line] = [
+                line for line in err.splitlines() if f"step {row['step']} of 8: held-out" in line
+            ]
+            names(
+                line, f"mlm loss {row['mlm_loss']:.3g}", f"mlm accuracy {row['mlm_accuracy']:.1%}"
+            )
     assert [line for line in err.splitlines() if line.startswith("checkpoint")] == [
-        "checkpoint at step 4 of 8", "checkpoint at step 8 of 8"
-    ]  # fmt: skip
+        "checkpoint at step 4 of 8",
+        "checkpoint at step 8 of 8",
+    ]
 
 
 def test_a_run_that_learned_only_how_frequent_pieces_are_says_so(
@@ -173,13 +248,18 @@ def test_a_run_that_learned_only_how_frequent_pieces_are_says_so(
 def test_remarks_are_in_the_metrics_and_in_the_report(
     verb: str, run: Run, folder: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
-    """A warm-up that is never left, and texts that are cut, are remarks from before the first step."""
+    """A warm-up that is never left, and texts that are cut, are remarks from before the first
+    step."""
     more = ["--train.schedule.warmup", 100] if verb == "pretrain" else ["--length", 8]
     words = [*command(verb, folder, tiny_data, tmp_path / "out"), *more]
     assert run(*words)[0] == 0
 
     def events() -> list[str]:
-        return [row["message"] for row in metrics.read(tmp_path / "out" / "metrics.jsonl") if row["kind"] == "event"]
+        return [
+            row["message"]
+            for row in metrics.read(tmp_path / "out" / "metrics.jsonl")
+            if row["kind"] == "event"
+        ]
 
     first = events()
     assert any(("warm-up" if verb == "pretrain" else "than 8 tokens") in event for event in first)
@@ -192,13 +272,15 @@ def test_remarks_are_in_the_metrics_and_in_the_report(
 
 def test_the_report_agrees_with_itself_and_explains_the_depth(folder: Path) -> None:
     page = (folder / "run" / "report.html").read_text(encoding="utf-8")
-    last = [row for row in metrics.read(folder / "run" / "metrics.jsonl") if row["kind"] == "heldout"][-1]
+    last = [
+        row for row in metrics.read(folder / "run" / "metrics.jsonl") if row["kind"] == "heldout"
+    ][-1]
     assert f"{last['mlm_loss']:.3f}" in page
     assert f"held out <b>{last['mlm_loss']:.4g}</b>" in page
     assert "from step 5 on" in page, "the first step at full depth"
 
 
-# ---- how it is stopped ----------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------- how it is stopped
 
 
 @pytest.mark.parametrize(("number", "status"), [(signal.SIGINT, 130), (signal.SIGTERM, 143)])
@@ -258,7 +340,7 @@ def test_closed_streams_stop_no_verb(monkeypatch: pytest.MonkeyPatch) -> None:
         stream.close()
 
 
-# ---- bars -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------- bars
 
 
 def test_words_stand_above_the_bars_and_the_bars_leave(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -285,7 +367,11 @@ def test_words_stand_above_the_bars_and_the_bars_leave(monkeypatch: pytest.Monke
 
 
 def test_counts_and_choices_read_well() -> None:
-    assert [counted(1, "answer"), counted(2, "answer"), counted(1200, "row")] == ["1 answer", "2 answers", "1,200 rows"]
+    assert [counted(1, "answer"), counted(2, "answer"), counted(1200, "row")] == [
+        "1 answer",
+        "2 answers",
+        "1,200 rows",
+    ]
     assert nearest("text", [""]) == nearest("text", [])
     assert not nearest("text", []).rstrip().endswith(":")
 

@@ -1,4 +1,6 @@
-"""`litebert finetune` and `litebert predict`: a table learned and answered by the command line alone."""
+"""`litebert finetune` and `litebert predict`: a table learned and answered by the command line
+alone.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,18 @@ from toys.finetuning import recipe_file
 Output = tuple[int, str, str]
 Run = Callable[..., Output]
 
-FIELDS = ("--epochs", 5, "--length", 32, "--train.batch", "16 sequences", "--train.precision", "float32",
-          "--train.optimizer.learning-rate", 3e-3)  # fmt: skip
+FIELDS = (
+    "--epochs",
+    5,
+    "--length",
+    32,
+    "--train.batch",
+    "16 sequences",
+    "--train.precision",
+    "float32",
+    "--train.optimizer.learning-rate",
+    3e-3,
+)
 
 
 def write(path: Path, rows: int, seed: int) -> Path:
@@ -48,9 +60,26 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def words_for(folder: Path, tokenizer: Path, out: Path, *more: object) -> list[str]:
-    words = ("finetune", folder / "small.toml", "--task", "table", "--data", folder / "train.csv", "--dev",
-             folder / "dev.csv", "--text", "said", "--label", "kind", "--tokenizer", tokenizer, "--out", out,
-             *_without(FIELDS, more), *more)  # fmt: skip
+    words = (
+        "finetune",
+        folder / "small.toml",
+        "--task",
+        "table",
+        "--data",
+        folder / "train.csv",
+        "--dev",
+        folder / "dev.csv",
+        "--text",
+        "said",
+        "--label",
+        "kind",
+        "--tokenizer",
+        tokenizer,
+        "--out",
+        out,
+        *_without(FIELDS, more),
+        *more,
+    )
     return [str(word) for word in words]
 
 
@@ -66,7 +95,7 @@ def model(folder: Path, tiny_tokenizer: Path) -> Path:
     return folder / "run"
 
 
-# ---- finetune -------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------- finetune
 
 
 def test_what_finetune_says(model: Path, folder: Path, tiny_tokenizer: Path, run: Run) -> None:
@@ -99,17 +128,28 @@ def test_several_seeds(folder: Path, tiny_tokenizer: Path, run: Run, tmp_path: P
     assert set(report["seeds"]["accuracy"]) == {"median", "mean", "deviation", "lowest", "highest"}
     alone = words_for(folder, tiny_tokenizer, tmp_path / "out", "--epochs", 1)
     one_sentence(run(*alone), "seed-0", "--seeds", "--out")
-    one_sentence(run("predict", tmp_path / "out"), "holds several seeds; name one of them, such as", "seed-0")
+    one_sentence(
+        run("predict", tmp_path / "out"), "holds several seeds; name one of them, such as", "seed-0"
+    )
 
 
-def test_options_may_come_before_the_model(model: Path, folder: Path, tiny_tokenizer: Path, run: Run) -> None:
+def test_options_may_come_before_the_model(
+    model: Path, folder: Path, tiny_tokenizer: Path, run: Run
+) -> None:
     words = words_for(folder, tiny_tokenizer, model)
     status, out, _ = run("finetune", "--json", *words[2:], words[1])
     assert status == 0
     assert json.loads(out)["run"] == str(model)
     place = words.index("--epochs")
-    status, out, _ = run("finetune", *words[place : place + 2], "--length=32", words[1],
-                         *words[2:place], *words[place + 4:], "--json")  # fmt: skip
+    status, out, _ = run(
+        "finetune",
+        *words[place : place + 2],
+        "--length=32",
+        words[1],
+        *words[2:place],
+        *words[place + 4 :],
+        "--json",
+    )
     assert status == 0
     assert json.loads(out)["run"] == str(model)
 
@@ -122,7 +162,9 @@ def one_sentence(output: Output, *parts: str) -> None:
         assert part in err
 
 
-def test_mistakes_are_one_sentence(folder: Path, tiny_tokenizer: Path, run: Run, tmp_path: Path) -> None:
+def test_mistakes_are_one_sentence(
+    folder: Path, tiny_tokenizer: Path, run: Run, tmp_path: Path
+) -> None:
     def changed(option: str, value: object) -> Output:
         words = words_for(folder, tiny_tokenizer, tmp_path / "out")
         words[words.index(option) + 1] = str(value)
@@ -130,19 +172,30 @@ def test_mistakes_are_one_sentence(folder: Path, tiny_tokenizer: Path, run: Run,
 
     one_sentence(changed("--task", "tabel"), "there is no task 'tabel'", "did you mean 'table'?")
     one_sentence(changed("--data", tmp_path / "gone.csv"), "gone.csv", "does not exist")
-    status, _, err = changed("--dev", tmp_path / "gone.csv")  # after what there is to say of the training file
+    status, _, err = changed(
+        "--dev", tmp_path / "gone.csv"
+    )  # after what there is to say of the training file
     assert status == 2
     assert "gone.csv does not exist" in err.splitlines()[-1]
     one_sentence(changed("--text", "sad"), "no column 'sad'", "did you mean 'said'?")
     one_sentence(changed("--tokenizer", tmp_path / "gone"), "gone")
     one_sentence(changed("--epochs", -1), "epochs is -1")
-    one_sentence(run(*words_for(folder, tiny_tokenizer, tmp_path / "out", "--seeds", 0)), "seeds is 0")
-    one_sentence(run(*words_for(folder, tiny_tokenizer, tmp_path / "out", "--recipe", "smal")), "did you mean 'small'?")
+    one_sentence(
+        run(*words_for(folder, tiny_tokenizer, tmp_path / "out", "--seeds", 0)), "seeds is 0"
+    )
+    one_sentence(
+        run(*words_for(folder, tiny_tokenizer, tmp_path / "out", "--recipe", "smal")),
+        "did you mean 'small'?",
+    )
     assert not (tmp_path / "out").exists()
 
 
-@pytest.mark.parametrize("words", [("--epchs", "2"), ("--train.bach", "8 sequences"), ("--target", "clas")])
-def test_a_typo_in_an_option(words: tuple[str, ...], folder: Path, tiny_tokenizer: Path, run: Run) -> None:
+@pytest.mark.parametrize(
+    "words", [("--epchs", "2"), ("--train.bach", "8 sequences"), ("--target", "clas")]
+)
+def test_a_typo_in_an_option(
+    words: tuple[str, ...], folder: Path, tiny_tokenizer: Path, run: Run
+) -> None:
     status, out, err = run(*words_for(folder, tiny_tokenizer, folder / "typo", *words))
     assert (status, out) == (2, "")
     assert words[0] in err
@@ -150,12 +203,20 @@ def test_a_typo_in_an_option(words: tuple[str, ...], folder: Path, tiny_tokenize
     assert not (folder / "typo").exists()
 
 
-# ---- predict --------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------ predict
 
 
 def test_predict_to_a_file(model: Path, folder: Path, run: Run, tmp_path: Path) -> None:
-    status, out, err = run("predict", model, "--input", folder / "dev.csv", "--text", "said",
-                           "--output", tmp_path / "out.csv")  # fmt: skip
+    status, out, err = run(
+        "predict",
+        model,
+        "--input",
+        folder / "dev.csv",
+        "--text",
+        "said",
+        "--output",
+        tmp_path / "out.csv",
+    )
     assert (status, out) == (0, "")
     assert "40 answers" in err
     with open(tmp_path / "out.csv", newline="", encoding="utf-8") as file:
@@ -164,13 +225,17 @@ def test_predict_to_a_file(model: Path, folder: Path, run: Run, tmp_path: Path) 
         known = list(csv.DictReader(file))
     assert list(rows[0]) == ["prediction", "p_no", "p_yes"]
     assert [row["prediction"] for row in rows] == [row["prediction"] for row in known]
-    status, _, _ = run("predict", model, "--input", folder / "dev.csv", "--output", tmp_path / "out.jsonl")
+    status, _, _ = run(
+        "predict", model, "--input", folder / "dev.csv", "--output", tmp_path / "out.jsonl"
+    )
     assert status == 0
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
     assert [line["prediction"] for line in lines] == [row["prediction"] for row in rows]
 
 
-def test_predict_from_standard_input(model: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_predict_from_standard_input(
+    model: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
     text = io.TextIOWrapper(io.BytesIO(b"bado toto\nkumi mimi lala\n"), encoding="utf-8")
     monkeypatch.setattr(sys, "stdin", text)
     status, out, err = run("predict", model)
@@ -181,17 +246,34 @@ def test_predict_from_standard_input(model: Path, run: Run, monkeypatch: pytest.
 def test_mistakes_of_predict(model: Path, folder: Path, run: Run, tmp_path: Path) -> None:
     kept = tmp_path / "kept.csv"
     kept.write_text("precious")
-    one_sentence(run("predict", model, "--input", tmp_path / "gone.csv", "--output", kept), "gone.csv", "not exist")
+    one_sentence(
+        run("predict", model, "--input", tmp_path / "gone.csv", "--output", kept),
+        "gone.csv",
+        "not exist",
+    )
     one_sentence(
         run("predict", model, "--input", folder / "dev.csv", "--text", "sad", "--output", kept),
         "no column 'sad'",
         "did you mean 'said'?",
     )
     one_sentence(run("predict", tmp_path / "gone", "--input", folder / "dev.csv"), "gone")
-    one_sentence(run("predict", model, "--input", folder / "dev.csv", "--output", tmp_path / "no" / "x.csv"), "x.csv")
-    one_sentence(run("predict", model, "--input", kept, "--output", kept), "kept.csv is the --input itself")
-    one_sentence(run("predict", model, "--input", kept, "--output", tmp_path / "x.TSV"), "give --output", "x.csv")
-    one_sentence(run("predict", model, "--input", kept, "--output", tmp_path / "x.json"), "give --output", "x.jsonl")
+    one_sentence(
+        run("predict", model, "--input", folder / "dev.csv", "--output", tmp_path / "no" / "x.csv"),
+        "x.csv",
+    )
+    one_sentence(
+        run("predict", model, "--input", kept, "--output", kept), "kept.csv is the --input itself"
+    )
+    one_sentence(
+        run("predict", model, "--input", kept, "--output", tmp_path / "x.TSV"),
+        "give --output",
+        "x.csv",
+    )
+    one_sentence(
+        run("predict", model, "--input", kept, "--output", tmp_path / "x.json"),
+        "give --output",
+        "x.jsonl",
+    )
     assert kept.read_text() == "precious"
     assert [path.name for path in tmp_path.iterdir()] == ["kept.csv"]
 

@@ -13,7 +13,9 @@ from toys.prepare import Interrupted, run
 
 
 @pytest.fixture(scope="session")
-def whole(tiny_corpus: Path, tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def whole(
+    tiny_corpus: Path, tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """What an uninterrupted run makes of `tiny_corpus`."""
     folder = tmp_path_factory.mktemp("whole") / "data"
     run(tiny_corpus, folder, tiny_tokenizer)
@@ -21,7 +23,7 @@ def whole(tiny_corpus: Path, tiny_tokenizer: Path, tmp_path_factory: pytest.Temp
     return folder
 
 
-# ---- what is made --------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------- what is made
 
 
 @pytest.fixture

@@ -17,9 +17,19 @@ FIELDS = tuple(field.name for field in fields(Batch) if field.name not in ("adde
 
 
 def batches(
-    split: ToySplit, *, length: int = 32, task: Any = "sop", batch: int = 8, seed: int = 0, **more: Any
+    split: ToySplit,
+    *,
+    length: int = 32,
+    task: Any = "sop",
+    batch: int = 8,
+    seed: int = 0,
+    **more: Any,
 ) -> Batches:
-    short, format_, separators = more.pop("short", 0.1), more.pop("format", "segment-pair"), more.pop("separators", 1)
+    short, format_, separators = (
+        more.pop("short", 0.1),
+        more.pop("format", "segment-pair"),
+        more.pop("separators", 1),
+    )
     vocabulary = int(split.ids.max()) + 1
     return Batches(
         split,  # type: ignore[arg-type]
@@ -59,7 +69,13 @@ others = st.tuples(st.sampled_from(sorted({*get_args(Format)} - {*PAIR_FORMATS})
     st.integers(-5, 2**40),
 )
 def test_any_batch(
-    documents: list[list[int]], length: int, kind: tuple[Any, Any], separators: int, step: int, size: int, seed: int
+    documents: list[list[int]],
+    length: int,
+    kind: tuple[Any, Any],
+    separators: int,
+    step: int,
+    size: int,
+    seed: int,
 ) -> None:
     format_, task = kind
     split = ToySplit([*documents, [3, 9], [4, 2], [40]])
@@ -72,11 +88,17 @@ def test_any_batch(
     assert same(batch, make()(step))
     for name in FIELDS:
         value = getattr(batch, name)
-        assert value is None or value.dtype == (torch.bool if name == "attention_mask" else torch.int64)
+        assert value is None or value.dtype == (
+            torch.bool if name == "attention_mask" else torch.int64
+        )
     rows, width = batch.input_ids.shape
     assert rows == size
     assert width % 8 == 0 or width == length
-    real = torch.ones_like(batch.input_ids, dtype=torch.bool) if batch.attention_mask is None else batch.attention_mask
+    real = (
+        torch.ones_like(batch.input_ids, dtype=torch.bool)
+        if batch.attention_mask is None
+        else batch.attention_mask
+    )
     lengths = real.sum(1)
     assert batch.attention_mask is None or int(lengths.min()) < width
     assert batch.tokens == int(lengths.sum())
@@ -108,7 +130,9 @@ def test_any_batch(
     assert set((batch.masked_positions // width).tolist()) == set(range(rows))
 
 
-@pytest.mark.parametrize("masks", [{"unit": "token", "span": "single"}, {"unit": "word", "span": "single"}], ids=str)
+@pytest.mark.parametrize(
+    "masks", [{"unit": "token", "span": "single"}, {"unit": "word", "span": "single"}], ids=str
+)
 def test_a_lower_rate_masks_fewer_tokens_of_the_same_sequences(masks: dict[str, Any]) -> None:
     make = batches(ToySplit([[9, 8, 9, 7]] * 40), length=48, batch=64, rate=0.4, **masks)
     whole, lower = make(3), make(3, rate=0.15)
@@ -133,14 +157,18 @@ def test_the_layout_of_each_format(kind: dict[str, Any], wanted: str, types: str
     split = ToySplit([[2, 5], [3]])
     batch = batches(split, task=None, batch=1, short=0.0, **kind)
     rows = [batch(step) for step in range(batch.examples)]
-    letters = dict(zip([CLS, SEP, PAD], "CSP", strict=True)) | {5 + i: c for i, c in enumerate("aabbbbbccc")}
+    letters = dict(zip([CLS, SEP, PAD], "CSP", strict=True)) | {
+        5 + i: c for i, c in enumerate("aabbbbbccc")
+    }
     texts = ["".join(letters[token] for token in originals(row).flatten().tolist()) for row in rows]
     found = next(place for place, text in enumerate(texts) if "a" in text)
     assert texts[found] == wanted.ljust(16, "P")
     assert "".join(map(str, rows[found].token_type_ids.flatten().tolist())) == types.ljust(16, "0")
 
 
-@given(st.integers(0, 1000), st.integers(0, 12), st.integers(1, 12), st.sampled_from(["sop", "nsp"]))
+@given(
+    st.integers(0, 1000), st.integers(0, 12), st.integers(1, 12), st.sampled_from(["sop", "nsp"])
+)
 def test_rows_are_those_of_the_whole_batch(step: int, start: int, count: int, task: Any) -> None:
     make = batches(ToySplit(prose(9, seed=4)), task=task, batch=24)
     whole, part = make(step), make(step, slice(start, start + count))
@@ -151,8 +179,13 @@ def test_rows_are_those_of_the_whole_batch(step: int, start: int, count: int, ta
         assert (getattr(whole, name)[rows, width:] == 0).all()
     assert torch.equal(whole.sentence_labels[rows], part.sentence_labels)
     across = whole.input_ids.shape[1]
-    inside = (whole.masked_positions // across >= start) & (whole.masked_positions // across < start + count)
-    row, column = whole.masked_positions[inside] // across - start, whole.masked_positions[inside] % across
+    inside = (whole.masked_positions // across >= start) & (
+        whole.masked_positions // across < start + count
+    )
+    row, column = (
+        whole.masked_positions[inside] // across - start,
+        whole.masked_positions[inside] % across,
+    )
     assert torch.equal(row * width + column, part.masked_positions)
     assert torch.equal(whole.masked_labels[inside], part.masked_labels)
     beside = whole.masked_boundaries[inside]
@@ -161,13 +194,18 @@ def test_rows_are_those_of_the_whole_batch(step: int, start: int, count: int, ta
 
 
 def by_document(make: Batches, epoch: int, count: int) -> dict[int, tuple[list[int], list[int]]]:
-    """Of an epoch over `count` one-chunk documents with a batch of that size: tokens and masks by first token."""
+    """Of an epoch over `count` one-chunk documents with a batch of that size: tokens and masks by
+    first token.
+    """
     batch = make(epoch)
     found = {}
     width = batch.input_ids.shape[1]
     for row, ids in enumerate(originals(batch).tolist()):
         text = [token for token in ids if token not in SPECIAL]
-        found[min(text)] = (ids, [p % width for p in batch.masked_positions.tolist() if p // width == row])
+        found[min(text)] = (
+            ids,
+            [p % width for p in batch.masked_positions.tolist() if p // width == row],
+        )
     assert len(found) == count
     return found
 
@@ -176,7 +214,9 @@ def test_every_example_comes_once_per_epoch_in_a_new_order() -> None:
     count = 37
     make = batches(ToySplit([[4, 5, 6]] * count), batch=10, short=0.0)
     assert make.examples == count
-    rows = torch.cat([originals(make(step)) for step in range(37)])  # ten epochs; batches run across their ends
+    rows = torch.cat(
+        [originals(make(step)) for step in range(37)]
+    )  # ten epochs; batches run across their ends
     firsts = [min(token for token in row if token not in SPECIAL) for row in rows.tolist()]
     epochs = [firsts[start : start + count] for start in range(0, 370, count)]
     assert all(sorted(epoch) == sorted(range(5, 5 + 15 * count, 15)) for epoch in epochs)
@@ -188,13 +228,18 @@ def test_every_example_comes_once_per_epoch_in_a_new_order() -> None:
 def test_static_copies_repeat_and_fresh_masks_do_not(copies: int, span: str) -> None:
     split = ToySplit([[8, 7, 9]] * 30)
     epochs = range(copies + 3)
-    static = [by_document(batches(split, batch=30, short=0.0, span=span, copies=copies), epoch, 30) for epoch in epochs]
+    static = [
+        by_document(batches(split, batch=30, short=0.0, span=span, copies=copies), epoch, 30)
+        for epoch in epochs
+    ]
     for document in static[0]:
         versions = [str(epoch[document]) for epoch in static]
         assert versions[copies:] == (versions[:copies] * 3)[:3]
         assert len(set(versions)) > copies // 2
     assert len({str(sorted(epoch.items())) for epoch in static}) == copies
-    fresh = [by_document(batches(split, batch=30, short=0.0, span=span), epoch, 30) for epoch in epochs]
+    fresh = [
+        by_document(batches(split, batch=30, short=0.0, span=span), epoch, 30) for epoch in epochs
+    ]
     assert len({str(sorted(epoch.items())) for epoch in fresh}) == len(epochs)
     for document in fresh[0]:
         assert len({str(epoch[document]) for epoch in fresh}) > 1
@@ -222,10 +267,15 @@ def test_no_attention_mask_where_nothing_is_padded() -> None:
 
 @pytest.mark.parametrize("documents", [[[6, 7], [9, 9]], prose(6, seed=5)])
 @pytest.mark.parametrize("task", ["sop", "nsp"])
-def test_held_out_batches_are_fixed_whatever_the_epoch(documents: list[list[int]], task: Any) -> None:
+def test_held_out_batches_are_fixed_whatever_the_epoch(
+    documents: list[list[int]], task: Any
+) -> None:
     split = ToySplit(documents)
     make = batches(split, task=task, short=0.0, unit="token", span="single", copies=1, batch=1)
-    rows = [{str(make(epoch * make.examples + i).input_ids.tolist()) for i in range(make.examples)} for epoch in (0, 1)]
+    rows = [
+        {str(make(epoch * make.examples + i).input_ids.tolist()) for i in range(make.examples)}
+        for epoch in (0, 1)
+    ]
     assert rows[0] == rows[1]
 
 

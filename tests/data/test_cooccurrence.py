@@ -1,4 +1,6 @@
-"""Token vectors from counts: every count beside a loop over pairs, every step beside numpy's dense algebra."""
+"""Token vectors from counts: every count beside a loop over pairs, every step beside numpy's dense
+algebra.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ VOCABULARY = 12
 
 
 def counted_by_hand(split: ToySplit, table: TableConfig) -> np.ndarray:
-    """(V, V): the weight of each neighbor, by a loop over all pairs of tokens of a sentence or document."""
+    """(V, V): the weight of each neighbor, by a loop over all pairs of tokens of a sentence or
+    document.
+    """
     pairs = np.zeros((VOCABULARY, VOCABULARY))
     for number in range(split.documents):
         ids, starts = split.sentences_of(number)
@@ -63,7 +67,9 @@ def test_every_pair_within_the_window_counts(
     assert counts.pairs == pytest.approx(expected[:, order], rel=1e-5)
 
 
-def test_a_large_vocabulary_counts_its_most_frequent_neighbors(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_large_vocabulary_counts_its_most_frequent_neighbors(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     split = ToySplit([[5, 3], [7], [4, 4, 1]], VOCABULARY)
     table = TableConfig(start="cooccurrence")
     monkeypatch.setattr(cooccurrence, "MOST_CELLS", 5 * VOCABULARY)
@@ -157,11 +163,15 @@ print(split.tokens, counts.tokens.sum(), status.split("VmHWM:")[1].split()[0])
     write_shard(tmp_path / "shard.arrow", chunks, 30_000)
     del chunks
     done = subprocess.run(
-        [sys.executable, "-c", script, str(tmp_path / "shard.arrow")], capture_output=True, text=True, check=True
+        [sys.executable, "-c", script, str(tmp_path / "shard.arrow")],
+        capture_output=True,
+        text=True,
+        check=True,
     )
     tokens, counted, kibibytes = map(int, done.stdout.split())
     assert tokens == 250_000_000
     # The last passage of a stored block may be short.
     assert 0.95 * cooccurrence.MOST_TOKENS < counted <= cooccurrence.MOST_TOKENS
-    # About half of it is the mapped file itself, whose pages the system takes back when it needs them.
+    # About half of it is the mapped file itself, whose pages the system takes back when it needs
+    # them.
     assert kibibytes * 1024 < 2**30

@@ -1,4 +1,5 @@
-"""What holds for every mask: whole units, no special token, the chooser, the tokens around spans."""
+"""What holds for every mask: whole units, no special token, the chooser, the tokens around
+spans."""
 
 from __future__ import annotations
 
@@ -43,7 +44,9 @@ def spans_of(mask: np.ndarray) -> list[list[int]]:
 
 
 @given(
-    st.lists(st.lists(st.integers(0, VOCABULARY - 1), min_size=9, max_size=9), min_size=1, max_size=5),
+    st.lists(
+        st.lists(st.integers(0, VOCABULARY - 1), min_size=9, max_size=9), min_size=1, max_size=5
+    ),
     st.sampled_from(["token", "word"]),
     st.sampled_from(["single", "ngram", "geometric"]),
     st.sampled_from(["token", "span"]),
@@ -55,9 +58,9 @@ def test_masks_of_any_batch(
 ) -> None:
     ids = np.array(rows)
     before = ids.copy()
-    corrupted, positions, boundaries = masker(unit=unit, span=span, replace_per=replace_per, rate=rate)(
-        ids, derive(seed, np.arange(len(ids)))
-    )
+    corrupted, positions, boundaries = masker(
+        unit=unit, span=span, replace_per=replace_per, rate=rate
+    )(ids, derive(seed, np.arange(len(ids))))
     assert (ids == before).all()
     assert (np.diff(positions) > 0).all()
     masked = np.zeros(ids.size, bool)
@@ -69,10 +72,15 @@ def test_masks_of_any_batch(
     for row, mask, new in zip(ids, masked, corrupted, strict=True):
         content = int((~np.isin(row, SPECIAL)).sum())
         assert mask.any() == (content > 0)
-        words = words_of(row) if unit == "word" else [[place] for place in np.flatnonzero(~np.isin(row, SPECIAL))]
+        words = (
+            words_of(row)
+            if unit == "word"
+            else [[place] for place in np.flatnonzero(~np.isin(row, SPECIAL))]
+        )
         for word in words:
             assert mask[word].all() or not mask[word].any()
-        # Only the last thing that is taken may pass the budget: a word, or of the geometric law a span.
+        # Only the last thing that is taken may pass the budget: a word, or of the geometric law a
+        # span.
         longest = max(map(len, words), default=1) * (3 if span == "geometric" else 1)
         assert mask.sum() <= max(1, np.floor(rate * content) + 1) + longest - 1
         for places in spans_of(mask) if replace_per == "span" else []:
@@ -96,8 +104,12 @@ def around(content: np.ndarray, masked: np.ndarray) -> list[list[int]]:
 
 
 @given(st.integers(1, 4), st.integers(1, 12), st.data())
-def test_boundaries_are_the_tokens_just_outside_the_span(rows: int, width: int, data: st.DataObject) -> None:
-    kinds = data.draw(st.lists(st.sampled_from("tmm#"), min_size=rows * width, max_size=rows * width))
+def test_boundaries_are_the_tokens_just_outside_the_span(
+    rows: int, width: int, data: st.DataObject
+) -> None:
+    kinds = data.draw(
+        st.lists(st.sampled_from("tmm#"), min_size=rows * width, max_size=rows * width)
+    )
     grid = np.array(kinds).reshape(rows, width)  # text, masked text, special
     content, masked = grid != "#", grid == "m"
     assert span_boundaries(content, np.flatnonzero(masked)).tolist() == around(content, masked)
@@ -106,11 +118,24 @@ def test_boundaries_are_the_tokens_just_outside_the_span(rows: int, width: int, 
 def test_boundaries_by_hand() -> None:
     ids = np.array([[CLS, 7, 9, 12, 11, 13, SEP, SEP], [SEP, 8, 9, UNK, 9, 7, SEP, PAD]])
     positions = np.array([2, 3, 5, 9, 12])
-    assert span_boundaries(~np.isin(ids, SPECIAL), positions).tolist() == [[1, 4], [1, 4], [4, -1], [-1, 10], [-1, 13]]
+    assert span_boundaries(~np.isin(ids, SPECIAL), positions).tolist() == [
+        [1, 4],
+        [1, 4],
+        [4, -1],
+        [-1, 10],
+        [-1, 13],
+    ]
 
 
-@given(st.integers(0, 2**32), st.integers(1, 40), st.integers(0, 9), st.sampled_from(["ngram", "geometric"]))
-def test_a_sequence_is_masked_alike_in_any_batch(seed: int, length: int, padding: int, span: Any) -> None:
+@given(
+    st.integers(0, 2**32),
+    st.integers(1, 40),
+    st.integers(0, 9),
+    st.sampled_from(["ngram", "geometric"]),
+)
+def test_a_sequence_is_masked_alike_in_any_batch(
+    seed: int, length: int, padding: int, span: Any
+) -> None:
     ids, keys = sequences(3, length, seed), derive(seed, np.arange(3))
     hide = masker(span=span, replace_per="span")
     together = hide(ids, keys)
@@ -156,11 +181,17 @@ def official(sizes: list[int], lengths: list[int], order: list[int], budget: int
     return covered
 
 
-def taken(sizes: list[int], lengths: list[int], order: list[int], budget: int, coin: float, whole: bool) -> set[int]:
+def taken(
+    sizes: list[int], lengths: list[int], order: list[int], budget: int, coin: float, whole: bool
+) -> set[int]:
     """What `choose_units` takes of units given by their sizes."""
     end = np.cumsum(sizes).tolist()
     start = [stop - size for stop, size in zip(end, sizes, strict=True)]
-    return {unit for unit, yes in enumerate(choose_units(start, end, lengths, order, budget, coin, whole)) if yes}
+    return {
+        unit
+        for unit, yes in enumerate(choose_units(start, end, lengths, order, budget, coin, whole))
+        if yes
+    }
 
 
 @st.composite
@@ -168,7 +199,12 @@ def choices(draw: st.DrawFn, largest: int) -> tuple[list[int], list[int], list[i
     """Sizes of units up to `largest`, lengths of spans up to 3, an order, and a budget."""
     sizes = draw(st.lists(st.integers(1, largest), min_size=1, max_size=20))
     lengths = [draw(st.integers(1, min(3, len(sizes) - unit))) for unit in range(len(sizes))]
-    return sizes, lengths, list(draw(st.permutations(range(len(sizes))))), draw(st.integers(1, sum(sizes)))
+    return (
+        sizes,
+        lengths,
+        list(draw(st.permutations(range(len(sizes))))),
+        draw(st.integers(1, sum(sizes))),
+    )
 
 
 @given(choices(4))
@@ -191,7 +227,8 @@ def test_spans_are_chosen_as_in_the_official_loop_and_the_rest_filled(
         if total > budget:
             last = total - budget
             assert any(
-                sizes[unit] > last and coin * sizes[unit] < sizes[unit] - last for unit in found - reference
+                sizes[unit] > last and coin * sizes[unit] < sizes[unit] - last
+                for unit in found - reference
             ) or (len(found) == 1)
 
 
@@ -217,7 +254,10 @@ def test_whole_spans_are_cut_only_where_they_are_the_first(
         if not expected:
             while sum(sizes[place] for place in span) > budget:
                 span -= {max(span)}
-        left, size = budget - sum(sizes[place] for place in expected), sum(sizes[place] for place in span)
+        left, size = (
+            budget - sum(sizes[place] for place in expected),
+            sum(sizes[place] for place in span),
+        )
         if not left:
             break
         if span & expected:

@@ -1,4 +1,6 @@
-"""The laws of masking, each by a test that a true law fails at most once in 16,000 seeds; the seeds are fixed."""
+"""The laws of masking, each by a test that a true law fails at most once in 16,000 seeds; the seeds
+are fixed.
+"""
 
 from __future__ import annotations
 
@@ -19,12 +21,25 @@ LARGE = 2_000_005  # vocabulary in which a random token is hardly ever the one i
 SINGLE: dict[str, Any] = {"unit": "token", "span": "single"}
 NGRAM: dict[str, Any] = {"unit": "word", "span": "ngram"}
 GEOMETRIC: dict[str, Any] = {"unit": "word", "span": "geometric", "max_span": 10}
-OF_TEN = [0.2241, 0.1792, 0.1434, 0.1147, 0.0918, 0.0734, 0.0587, 0.0470, 0.0376, 0.0301]  # SpanBERT, figure 2
+OF_TEN = [
+    0.2241,
+    0.1792,
+    0.1434,
+    0.1147,
+    0.0918,
+    0.0734,
+    0.0587,
+    0.0470,
+    0.0376,
+    0.0301,
+]  # SpanBERT, figure 2
 
 
 def assert_mean(values: np.ndarray, expected: float) -> None:
     """The mean is as expected, within four standard errors."""
-    assert values.mean() == pytest.approx(expected, abs=4 * values.std() / len(values) ** 0.5 + 1e-9)
+    assert values.mean() == pytest.approx(
+        expected, abs=4 * values.std() / len(values) ** 0.5 + 1e-9
+    )
 
 
 def counts_of(positions: np.ndarray, ids: np.ndarray) -> np.ndarray:
@@ -32,15 +47,21 @@ def counts_of(positions: np.ndarray, ids: np.ndarray) -> np.ndarray:
     return np.bincount(positions // ids.shape[1], minlength=len(ids))
 
 
-# ---- how many -------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------- how many
 
 
 @pytest.mark.parametrize("length", [10, 17, 61, 125, 509])
 @pytest.mark.parametrize("rate", [0.15, 0.25])
-@pytest.mark.parametrize("config", [SINGLE, NGRAM, GEOMETRIC], ids=lambda config: str(config["span"]))
-def test_the_rate_is_the_rate_at_every_length(length: int, rate: float, config: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "config", [SINGLE, NGRAM, GEOMETRIC], ids=lambda config: str(config["span"])
+)
+def test_the_rate_is_the_rate_at_every_length(
+    length: int, rate: float, config: dict[str, Any]
+) -> None:
     ids = sequences(120_000 // length, length, seed=length)
-    counts = counts_of(masker(**config, rate=rate)(ids, derive(length, np.arange(len(ids)))).positions, ids)
+    counts = counts_of(
+        masker(**config, rate=rate)(ids, derive(length, np.arange(len(ids)))).positions, ids
+    )
     assert counts.min() >= 1
     assert_mean(counts, rate * length)
 
@@ -50,7 +71,10 @@ def test_predicted_tokens_of_a_sequence(rate: float, budget: float) -> None:
     ids = sequences(3000, 61)
     keys = derive(3, np.arange(3000))
     low = int(budget)
-    for config in (SINGLE, {"unit": "token", "span": "ngram"}):  # the whole number below or above, by its share
+    for config in (
+        SINGLE,
+        {"unit": "token", "span": "ngram"},
+    ):  # the whole number below or above, by its share
         counts = counts_of(masker(**config, rate=rate)(ids, keys).positions, ids)
         assert set(counts.tolist()) == {low, low + 1}
         assert stats.binomtest(int((counts == low + 1).sum()), 3000, budget - low).pvalue > UNLIKELY
@@ -68,7 +92,7 @@ def test_the_rate_holds_where_no_word_fits_the_rest() -> None:
     assert stats.binomtest(int((counts == 10).sum()), 3000, 0.5).pvalue > UNLIKELY
 
 
-# ---- span lengths ---------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------- span lengths
 
 
 def test_the_laws_of_span_lengths() -> None:
@@ -77,11 +101,15 @@ def test_the_laws_of_span_lengths() -> None:
     geometric = length_law(MaskingConfig(**GEOMETRIC))
     assert geometric == pytest.approx(OF_TEN, abs=5e-5)
     assert geometric @ np.arange(1, 11) == pytest.approx(3.797, abs=5e-4)
-    assert length_law(MaskingConfig(span="geometric", geometric_p=0.5)) == pytest.approx([4 / 7, 2 / 7, 1 / 7])
+    assert length_law(MaskingConfig(span="geometric", geometric_p=0.5)) == pytest.approx(
+        [4 / 7, 2 / 7, 1 / 7]
+    )
 
 
 @pytest.mark.parametrize(
-    ("config", "shares"), [(NGRAM, [6 / 11, 3 / 11, 2 / 11]), (GEOMETRIC, OF_TEN)], ids=["ngram", "geometric"]
+    ("config", "shares"),
+    [(NGRAM, [6 / 11, 3 / 11, 2 / 11]), (GEOMETRIC, OF_TEN)],
+    ids=["ngram", "geometric"],
 )
 def test_drawn_lengths_follow_their_law(config: dict[str, Any], shares: list[float]) -> None:
     law = length_law(MaskingConfig(**config))
@@ -92,19 +120,26 @@ def test_drawn_lengths_follow_their_law(config: dict[str, Any], shares: list[flo
         if len(fit) > 1:
             assert stats.chisquare(np.bincount(lengths)[1:], fit * 60_000).pvalue > UNLIKELY
         assert_mean(lengths, float(fit @ np.arange(1, len(fit) + 1)))
-    assert abs(lengths.mean() - 4.463) > 20 * lengths.std() / 60_000**0.5 or config is NGRAM  # what clipping would give
+    assert (
+        abs(lengths.mean() - 4.463) > 20 * lengths.std() / 60_000**0.5 or config is NGRAM
+    )  # what clipping would give
     ends = draw_lengths(law, np.array([1, 2, 3]), np.full(3, 1 - 2.0**-53))
     assert ends.tolist() == [1, 2, 3]
 
 
 def lengths_in_words(ids: np.ndarray, begins: np.ndarray, positions: np.ndarray) -> np.ndarray:
     """Words in each run of masked tokens."""
-    return np.array([1 + begins[ids.ravel()[run]][1:].sum() for run in runs(positions, ids.shape[1])])
+    return np.array(
+        [1 + begins[ids.ravel()[run]][1:].sum() for run in runs(positions, ids.shape[1])]
+    )
 
 
-@pytest.mark.parametrize(("config", "mean"), [(NGRAM, 18 / 11), (GEOMETRIC, 3.797)], ids=["ngram", "geometric"])
+@pytest.mark.parametrize(
+    ("config", "mean"), [(NGRAM, 18 / 11), (GEOMETRIC, 3.797)], ids=["ngram", "geometric"]
+)
 def test_masked_spans_follow_the_law_in_long_sequences(config: dict[str, Any], mean: float) -> None:
-    # At a low rate spans hardly meet; the last of a sequence is decided by its budget, so there are many in one.
+    # At a low rate spans hardly meet; the last of a sequence is decided by its budget, so there are
+    # many in one.
     ids = sequences(60, 12_000)
     found = masker(**{**config, "unit": "token"}, rate=0.02)(ids, derive(8, np.arange(60)))
     lengths = lengths_in_words(ids, np.ones(VOCABULARY, bool), found.positions)
@@ -114,11 +149,18 @@ def test_masked_spans_follow_the_law_in_long_sequences(config: dict[str, Any], m
 
 
 @pytest.mark.parametrize(
-    ("length", "whole", "pieces"), [(62, 3.25, 3.05), (126, 3.50, 3.40), (510, 3.75, 3.70)], ids=["64", "128", "512"]
+    ("length", "whole", "pieces"),
+    [(62, 3.25, 3.05), (126, 3.50, 3.40), (510, 3.75, 3.70)],
+    ids=["64", "128", "512"],
 )
-def test_geometric_spans_keep_most_of_their_length_in_short_sequences(length: int, whole: float, pieces: float) -> None:
-    # Cutting what exceeds the budget and filling the rest with shorter spans would give 3.0 and 2.5 words at 64.
-    tokens = np.random.default_rng(length).integers(len(SPECIAL), VOCABULARY, (300_000 // length, length))
+def test_geometric_spans_keep_most_of_their_length_in_short_sequences(
+    length: int, whole: float, pieces: float
+) -> None:
+    # Cutting what exceeds the budget and filling the rest with shorter spans would give 3.0 and 2.5
+    # words at 64.
+    tokens = np.random.default_rng(length).integers(
+        len(SPECIAL), VOCABULARY, (300_000 // length, length)
+    )
     ids = np.hstack([np.full((len(tokens), 1), CLS), tokens, np.full((len(tokens), 1), SEP)])
     for begins, mean in ((np.ones(VOCABULARY, bool), whole), (BEGINS, pieces)):
         positions = masker(begins, **GEOMETRIC)(ids, derive(length, np.arange(len(ids)))).positions
@@ -128,12 +170,14 @@ def test_geometric_spans_keep_most_of_their_length_in_short_sequences(length: in
 def test_single_words_are_drawn_alone() -> None:
     # Words of one token, of which a tenth is masked: neighbours are masked as often as by chance.
     ids = sequences(2000, 100)
-    positions = masker(np.ones(VOCABULARY, bool), unit="word", span="single", rate=0.1)(ids, derive(np.arange(2000)))[1]
+    positions = masker(np.ones(VOCABULARY, bool), unit="word", span="single", rate=0.1)(
+        ids, derive(np.arange(2000))
+    )[1]
     touching = int((np.diff(positions) == 1).sum())
     assert touching / 2000 == pytest.approx(98 * 0.1 * 9 / 99, abs=4 * (0.9 / 2000) ** 0.5)
 
 
-# ---- where ----------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------- where
 
 
 def test_no_place_is_preferred() -> None:
@@ -147,24 +191,34 @@ def test_no_place_is_preferred() -> None:
 
 
 def test_spans_favour_no_place_but_the_ends() -> None:
-    # A span starts at any word and must fit: the first words can be reached from few starts, the last by short spans.
+    # A span starts at any word and must fit: the first words can be reached from few starts, the
+    # last by short spans.
     ids = sequences(4000, 250)[:, 126:]
     shares = np.bincount(
-        masker(np.ones(VOCABULARY, bool), **GEOMETRIC)(ids, derive(6, np.arange(4000))).positions % ids.shape[1],
+        masker(np.ones(VOCABULARY, bool), **GEOMETRIC)(ids, derive(6, np.arange(4000))).positions
+        % ids.shape[1],
         minlength=ids.shape[1],
-    )[1:125] / (4000 * 0.15)  # fmt: skip
+    )[1:125] / (4000 * 0.15)
     assert 0.2 < shares[0] < 0.4 < shares[1] < 0.7
     assert 0.6 < shares[-1] < 0.9
     assert shares[9:-5] == pytest.approx(1, abs=0.2)  # four standard errors are 0.15
     assert shares[9:62].mean() == pytest.approx(shares[62:-5].mean(), abs=0.03)
 
 
-@pytest.mark.parametrize("config", [SINGLE, NGRAM, GEOMETRIC], ids=lambda config: str(config["span"]))
+@pytest.mark.parametrize(
+    "config", [SINGLE, NGRAM, GEOMETRIC], ids=lambda config: str(config["span"])
+)
 def test_no_special_token_is_predicted_and_no_span_crosses_one(config: dict[str, Any]) -> None:
-    # Documents of two words with separators between them, as RoBERTa's full sentences have: `<s> a b </s> c d </s>`,
-    # and two separators between segments.
+    # Documents of two words with separators between them, as RoBERTa's full sentences have: `<s> a
+    # b </s> c d </s>`, and two separators between segments.
     words = np.random.default_rng(2).integers(len(SPECIAL), VOCABULARY, (3000, 30, 2))
-    ids = np.hstack([np.full((3000, 1), CLS), np.insert(words, 2, SEP, 2).reshape(3000, -1), np.full((3000, 1), SEP)])
+    ids = np.hstack(
+        [
+            np.full((3000, 1), CLS),
+            np.insert(words, 2, SEP, 2).reshape(3000, -1),
+            np.full((3000, 1), SEP),
+        ]
+    )
     ids = np.hstack([ids[:, :46], np.full((3000, 1), SEP), ids[:, 46:], np.full((3000, 5), PAD)])
     found = masker(np.ones(VOCABULARY, bool), **config)(ids, derive(9, np.arange(3000)))
     assert not np.isin(ids.ravel()[found.positions], SPECIAL).any()
@@ -180,13 +234,17 @@ def test_no_special_token_is_predicted_and_no_span_crosses_one(config: dict[str,
     assert both.mean() == pytest.approx(chance, abs=0.15 * chance + 4 * both.std() / 3000**0.5)
 
 
-# ---- what stands there ----------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------- what stands there
 
 
 @pytest.mark.parametrize(
-    ("mask", "random"), [(0.8, 0.1), (0.85, 0.0), (1.0, 0.0), (0.5, 0.3)], ids=["BERT", "ELECTRA", "all", "other"]
+    ("mask", "random"),
+    [(0.8, 0.1), (0.85, 0.0), (1.0, 0.0), (0.5, 0.3)],
+    ids=["BERT", "ELECTRA", "all", "other"],
 )
-@pytest.mark.parametrize("config", [SINGLE, NGRAM, GEOMETRIC], ids=lambda config: str(config["span"]))
+@pytest.mark.parametrize(
+    "config", [SINGLE, NGRAM, GEOMETRIC], ids=lambda config: str(config["span"])
+)
 def test_replacement_of_tokens(mask: float, random: float, config: dict[str, Any]) -> None:
     ids = sequences(400, 200, vocabulary=LARGE)
     begins = np.arange(LARGE) % 3 > 0
@@ -202,7 +260,9 @@ def test_replacement_of_tokens(mask: float, random: float, config: dict[str, Any
         assert stats.chisquare(seen[there], shares[there] * len(kind)).pvalue > UNLIKELY
         # Neighbours draw independently.
         near = np.flatnonzero(np.diff(found.positions) == 1)
-        pairs = np.histogram2d(kind[near], kind[near + 1], bins=3, range=[[-0.5, 2.5]] * 2)[0][np.ix_(there, there)]
+        pairs = np.histogram2d(kind[near], kind[near + 1], bins=3, range=[[-0.5, 2.5]] * 2)[0][
+            np.ix_(there, there)
+        ]
         assert stats.chi2_contingency(pairs).pvalue > UNLIKELY
 
 
@@ -219,7 +279,10 @@ def test_replacement_of_spans(config: dict[str, Any]) -> None:
         kinds, new = kind[run], after[run]
         assert (kinds == kinds[0]).all()
         seen[kinds[0]] += 1
-        tokens, distinct = tokens + (kinds[0] == 2) * len(run), distinct + (kinds[0] == 2) * len(np.unique(new))
+        tokens, distinct = (
+            tokens + (kinds[0] == 2) * len(run),
+            distinct + (kinds[0] == 2) * len(np.unique(new)),
+        )
     assert distinct > 0.99 * tokens > 1000  # each token of a random span draws its own
     assert stats.chisquare(seen, np.array([0.8, 0.1, 0.1]) * seen.sum()).pvalue > UNLIKELY
 
@@ -231,7 +294,12 @@ def test_random_tokens_are_uniform_over_the_ordinary_ids(replace_per: str) -> No
     tokenizer = toy_tokenizer(VOCABULARY)
     tokenizer.special_ids, tokenizer.mask_id = special, VOCABULARY - 1
     tokens = np.random.default_rng(0).integers(4, 10, (300, 200))  # of a text with ten words
-    config: dict[str, Any] = {**GEOMETRIC, "replace_mask": 0.2, "replace_random": 0.8, "replace_per": replace_per}
+    config: dict[str, Any] = {
+        **GEOMETRIC,
+        "replace_mask": 0.2,
+        "replace_random": 0.8,
+        "replace_per": replace_per,
+    }
     found = Masker(MaskingConfig(**config), tokenizer)(tokens, derive(7, np.arange(300)))
     new = found.ids.ravel()[found.positions]
     drawn = np.bincount(new[new != VOCABULARY - 1], minlength=VOCABULARY)

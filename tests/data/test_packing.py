@@ -22,12 +22,18 @@ SEPARATOR = -1
 some_documents = st.lists(st.lists(st.integers(1, 40), max_size=10), min_size=1, max_size=6).filter(
     lambda documents: any(documents)
 )
-few_tokens = st.lists(st.lists(st.sampled_from([1, 1, 2, 4, 5, 12]), max_size=3), min_size=5, max_size=20).filter(any)
-tiny_documents = st.lists(st.lists(st.integers(1, 16), min_size=1, max_size=2), min_size=15, max_size=40)
+few_tokens = st.lists(
+    st.lists(st.sampled_from([1, 1, 2, 4, 5, 12]), max_size=3), min_size=5, max_size=20
+).filter(any)
+tiny_documents = st.lists(
+    st.lists(st.integers(1, 16), min_size=1, max_size=2), min_size=15, max_size=40
+)
 lengths = st.integers(8, 40)
 
 
-def packed(kind: Kind, split: ToySplit, length: int, short: float = 0.0) -> DocumentSentences | FullSentences:
+def packed(
+    kind: Kind, split: ToySplit, length: int, short: float = 0.0
+) -> DocumentSentences | FullSentences:
     return kind(split, SequenceConfig(length=length, short_probability=short), None)  # type: ignore[arg-type]
 
 
@@ -43,7 +49,9 @@ def drawn(format_: DocumentSentences | FullSentences, example: int, coin: float)
 
 
 def texts(kind: Kind, split: ToySplit) -> list[tuple[list[int], list[tuple[int, int]]]]:
-    """Of each text that is packed: its tokens, with separators, and the start and end of its sentences."""
+    """Of each text that is packed: its tokens, with separators, and the start and end of its
+    sentences.
+    """
     found: list[tuple[list[int], list[tuple[int, int]]]] = []
     for document in range(split.documents):
         tokens, starts = split.sentences_of(document)
@@ -56,7 +64,8 @@ def texts(kind: Kind, split: ToySplit) -> list[tuple[list[int], list[tuple[int, 
         base = len(found[-1][0])
         found[-1][0].extend(tokens.tolist())
         found[-1][1].extend(
-            (base + a, base + b) for a, b in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)
+            (base + a, base + b)
+            for a, b in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)
         )
     return found
 
@@ -99,8 +108,12 @@ def strip(passage: list[int]) -> list[int]:
     return passage[passage[0] == SEPARATOR : len(passage) - (passage[-1] == SEPARATOR)]
 
 
-def passages(tokens: list[int], sentences: list[tuple[int, int]], tile: int, budget: int) -> list[list[int]]:
-    """The two passages that a tile may give, forwards and backwards, word for word after the law of the module."""
+def passages(
+    tokens: list[int], sentences: list[tuple[int, int]], tile: int, budget: int
+) -> list[list[int]]:
+    """The two passages that a tile may give, forwards and backwards, word for word after the law of
+    the module.
+    """
     size = len(tokens)
 
     def edge(number: int) -> int:
@@ -127,7 +140,9 @@ def passages(tokens: list[int], sentences: list[tuple[int, int]], tile: int, bud
 
 
 ON_A_SEPARATOR = [[5], [12], [1, 4], [1, 1, 4]]
-"""Of the fourth tile of length 9 the place lies on a separator, and a sentence of one token ends what fits after it."""
+"""Of the fourth tile of length 9 the place lies on a separator, and a sentence of one token ends
+what fits after it.
+"""
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -137,17 +152,22 @@ ON_A_SEPARATOR = [[5], [12], [1, 4], [1, 1, 4]]
 @example(ON_A_SEPARATOR, 9, 1)
 @example(ON_A_SEPARATOR, 9, 2)
 @example(ON_A_SEPARATOR, 9, 3)
-@example([[5], [6, 3]], 8, 0)  # a place on a separator, over half a budget from the start of its sentence
+@example(
+    [[5], [6, 3]], 8, 0
+)  # a place on a separator, over half a budget from the start of its sentence
 @example([[5], [6, 3]], 8, 1)
 @example([[5], [6, 3]], 8, 2)
 @example([[5], [6, 3]], 8, 3)
-def test_sequences_grow_by_the_law(kind: Kind, documents: list[list[int]], length: int, seed: int) -> None:
+def test_sequences_grow_by_the_law(
+    kind: Kind, documents: list[list[int]], length: int, seed: int
+) -> None:
     split = ToySplit(documents)
     found = iter(epoch(packed(kind, split, length), 0, seed))
     for tokens, sentences in texts(kind, split):
         for tile in range(-(-len(tokens) // (length - 2))):
             wanted = passages(tokens, sentences, tile, length - 2)
-            # A passage that is cut may end with a separator, or begin with one, which are not shown.
+            # A passage that is cut may end with a separator, or begin with one, which are not
+            # shown.
             assert joined(next(found)) in [strip(passage) for passage in wanted]
 
 
@@ -155,9 +175,11 @@ def test_sequences_grow_by_the_law(kind: Kind, documents: list[list[int]], lengt
 @settings(max_examples=40)
 @given(some_documents | tiny_documents | few_tokens, lengths)
 @example(ON_A_SEPARATOR, 9)
-def test_what_no_sequence_shows_did_not_fit(kind: Kind, documents: list[list[int]], length: int) -> None:
-    """Every token is in what its tile gives forwards or backwards, and between two sequences that grow forwards lies
-    only what does not fit into the first."""
+def test_what_no_sequence_shows_did_not_fit(
+    kind: Kind, documents: list[list[int]], length: int
+) -> None:
+    """Every token is in what its tile gives forwards or backwards, and between two sequences that
+    grow forwards lies only what does not fit into the first."""
     split, budget = ToySplit(documents), length - 2
     format_ = packed(kind, split, length)
     examples = iter(range(format_.examples))
@@ -179,7 +201,9 @@ def test_what_no_sequence_shows_did_not_fit(kind: Kind, documents: list[list[int
 
 def test_version_1_passes_over_a_sentence_that_fits_behind_a_separator() -> None:
     split = ToySplit(ON_A_SEPARATOR)
-    now, then = (drawn(packed(kind, split, 9), 3, 0.0) for kind in (FullSentences, FullSentencesOfVersion1))
+    now, then = (
+        drawn(packed(kind, split, 9), 3, 0.0) for kind in (FullSentences, FullSentencesOfVersion1)
+    )
     assert now == [22, 23, 24, 25, 26, SEPARATOR, 27]
     assert then == now[:5]
 
@@ -188,7 +212,9 @@ def test_version_1_passes_over_a_sentence_that_fits_behind_a_separator() -> None
 @settings(max_examples=25)
 @given(some_documents, lengths)
 def test_every_token_has_its_turn(kind: Kind, documents: list[list[int]], length: int) -> None:
-    """A token's chance is one half or more in each of 40 epochs, however long the sentences around it."""
+    """A token's chance is one half or more in each of 40 epochs, however long the sentences around
+    it.
+    """
     split = ToySplit(documents)
     format_ = packed(kind, split, length)
     seen = np.zeros(split.tokens + len(SPECIAL), int)
@@ -224,9 +250,11 @@ def test_every_token_has_about_its_share(kind: Kind) -> None:
         (DocumentSentences, 512, 6, 0.15, 0.0),
     ],
 )
-def test_an_epoch_of_prose(kind: Kind, length: int, longest: int, fill: float, missed: float) -> None:
-    """How full sequences are, and which share of the tokens an epoch misses, in documents of up to `longest` sentences
-    of 24 tokens: what whole sentences leave of the budgets, hardly more."""
+def test_an_epoch_of_prose(
+    kind: Kind, length: int, longest: int, fill: float, missed: float
+) -> None:
+    """How full sequences are, and which share of the tokens an epoch misses, in documents of up to
+    `longest` sentences of 24 tokens: what whole sentences leave of the budgets, hardly more."""
     split = ToySplit(prose(400, seed=3, longest=longest))
     items = epoch(packed(kind, split, length), 0)
     seen = np.concatenate([part for item in items for part in item.parts])

@@ -1,4 +1,6 @@
-"""Shares of the training documents: nested, whole sets of their own, with the held-out text of the whole."""
+"""Shares of the training documents: nested, whole sets of their own, with the held-out text of the
+whole.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,9 @@ def test_a_share_of_the_text_is_part_of_every_larger_one(tiny_data: Path, tmp_pa
 
     small, large = tmp_path / "small", tmp_path / "large"
     whole = Shards.open(tiny_data)
-    assert write_portion(tiny_data, small, 0.1).train.documents == round(0.1 * whole.train.documents)
+    assert write_portion(tiny_data, small, 0.1).train.documents == round(
+        0.1 * whole.train.documents
+    )
     write_portion(tiny_data, large, 0.5)
     assert documents(small) < documents(large) < documents(tiny_data)
     assert Shards.open(small).heldout.tokens == whole.heldout.tokens

@@ -1,4 +1,5 @@
-"""Text to shards: the same bytes however many processes and whatever interrupts it, in flat memory."""
+"""Text to shards: the same bytes however many processes and whatever interrupts it, in flat
+memory."""
 
 from __future__ import annotations
 
@@ -28,13 +29,17 @@ from toys.prepare import content, needs_proc, run, start, texts_of, tree, wait_f
 from toys.refusals import refused
 
 
-def test_every_sentence_of_every_document_is_there(tiny_corpus: Path, tiny_tokenizer: Path, whole: Path) -> None:
+def test_every_sentence_of_every_document_is_there(
+    tiny_corpus: Path, tiny_tokenizer: Path, whole: Path
+) -> None:
     shards = Shards.open(whole, verify=True)
     tokenizer = Tokenizer.load(tiny_tokenizer)
     wanted = {}
     for document in documents([str(tiny_corpus)]):
         ids = tokenizer.encode(split_sentences(document.text))
-        wanted[tuple(i for sentence in ids for i in sentence)] = np.cumsum([0, *map(len, ids)]).tolist()
+        wanted[tuple(i for sentence in ids for i in sentence)] = np.cumsum(
+            [0, *map(len, ids)]
+        ).tolist()
     found = {}
     for split in (shards.train, shards.heldout):
         for number in range(split.documents):
@@ -42,13 +47,19 @@ def test_every_sentence_of_every_document_is_there(tiny_corpus: Path, tiny_token
             found[tuple(ids.tolist())] = starts.tolist()
     assert found == wanted
     assert shards.tokenizer.fingerprint == tokenizer.fingerprint
-    in_train = [shards.train.sentences_of(number)[0].tolist() for number in range(shards.train.documents)]
-    assert in_train == [list(ids) for ids in wanted if list(ids) in in_train], "in the order of the sources"
+    in_train = [
+        shards.train.sentences_of(number)[0].tolist() for number in range(shards.train.documents)
+    ]
+    assert in_train == [list(ids) for ids in wanted if list(ids) in in_train], (
+        "in the order of the sources"
+    )
 
 
 def test_unigram_entropy_and_top_share_are_those_of_the_train_split(whole: Path) -> None:
     shards = Shards.open(whole)
-    ids = np.concatenate([shards.train.sentences_of(number)[0] for number in range(shards.train.documents)])
+    ids = np.concatenate(
+        [shards.train.sentences_of(number)[0] for number in range(shards.train.documents)]
+    )
     shares = np.unique(ids, return_counts=True)[1] / len(ids)
     assert shards.unigram_entropy == pytest.approx(-np.sum(shares * np.log(shares)), rel=1e-12)
     assert shards.top_piece_share == pytest.approx(shares.max(), rel=1e-12)
@@ -64,7 +75,13 @@ def test_heldout_documents_are_in_no_train_shard(whole: Path, tiny_tokenizer: Pa
 
 @pytest.mark.parametrize(
     ("count", "heldout", "splits"),
-    [(1, 0.5, (1, 0)), (2, 0.001, (1, 1)), (2, 0.999, (1, 1)), (40, 0.001, (38, 2)), (40, 0.0, (40, 0))],
+    [
+        (1, 0.5, (1, 0)),
+        (2, 0.001, (1, 1)),
+        (2, 0.999, (1, 1)),
+        (40, 0.001, (38, 2)),
+        (40, 0.0, (40, 0)),
+    ],
 )
 def test_small_corpora_have_something_in_each_split(
     tmp_path: Path, tiny_tokenizer: Path, count: int, heldout: float, splits: tuple[int, int]
@@ -85,10 +102,14 @@ def test_which_documents_are_held_out_depends_on_their_text_alone(
     tokenizer = Tokenizer.load(tiny_tokenizer)
     shuffled = run(corpus, tmp_path / "out", tiny_tokenizer)
     first = Shards.open(whole)
-    assert sorted(texts_of(shuffled.heldout, tokenizer)) == sorted(texts_of(first.heldout, tokenizer))
+    assert sorted(texts_of(shuffled.heldout, tokenizer)) == sorted(
+        texts_of(first.heldout, tokenizer)
+    )
 
 
-def test_exact_duplicates_are_dropped_and_counted(tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path) -> None:
+def test_exact_duplicates_are_dropped_and_counted(
+    tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path
+) -> None:
     texts = tiny_corpus.read_text().strip().split("\n\n")
     corpus = tmp_path / "a.txt"
     corpus.write_text("\n\n".join([*texts[:50], *texts[10:30], texts[0], " " + texts[1] + "  "]))
@@ -100,14 +121,18 @@ def test_exact_duplicates_are_dropped_and_counted(tmp_path: Path, tiny_corpus: P
 def test_hashes_that_share_bytes_are_told_apart() -> None:
     seen = dealing.DocumentHashes()
     first, second = b"ab" + bytes(range(8)), b"ab" + bytes(range(8, 16))
-    across = b"ab" + bytes(range(4, 12))  # the end of the first and the start of the second in memory
-    assert [seen.is_new(digest) for digest in (first, second, across, first, second, across)] == [True] * 3 + [
-        False
-    ] * 3
+    across = b"ab" + bytes(
+        range(4, 12)
+    )  # the end of the first and the start of the second in memory
+    assert [seen.is_new(digest) for digest in (first, second, across, first, second, across)] == [
+        True
+    ] * 3 + [False] * 3
     assert seen.is_new(b"ba" + bytes(range(8)))
 
 
-def test_documents_without_a_single_piece_are_left_out(tmp_path: Path, tiny_tokenizer: Path) -> None:
+def test_documents_without_a_single_piece_are_left_out(
+    tmp_path: Path, tiny_tokenizer: Path
+) -> None:
     corpus = tmp_path / "a.txt"
     corpus.write_text("Some text.\n\n\x01\x02\n\nMore text.\n\nAnd more.\n\n\x03")
     shards = run(corpus, tmp_path / "out", tiny_tokenizer)
@@ -118,13 +143,19 @@ def test_documents_without_a_single_piece_are_left_out(tmp_path: Path, tiny_toke
         run(corpus, tmp_path / "none", tiny_tokenizer)
 
 
-# ---- the same bytes ------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------- the same bytes
 
 
 def test_the_number_of_processes_does_not_show(
-    tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    tiny_corpus: Path,
+    tiny_tokenizer: Path,
+    whole: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(dealing, "CHUNK_BYTES", 2000)  # several chunks a shard, more than wait at a time
+    monkeypatch.setattr(
+        dealing, "CHUNK_BYTES", 2000
+    )  # several chunks a shard, more than wait at a time
     run(tiny_corpus, tmp_path / "two", tiny_tokenizer, processes=2)
     assert content(tmp_path / "two") == content(whole)
     monkeypatch.setattr(preparing, "MOST_PROCESSES", 1)
@@ -144,8 +175,16 @@ def test_bytes_are_prepared_as_other_pieces_are(
     run(tmp_path / "a.txt", tmp_path / "two", tmp_path / "tokenizer", processes=2)
     assert content(tmp_path / "two") == content(tmp_path / "one")
     assert (one.tokenizer.kind, one.tokenizer.pair_separators) == ("bpe", 2)
-    found = [sentence for split in (one.train, one.heldout) for sentence in sentences_of(split, tokenizer)]
-    wanted = [s for document in documents([str(tmp_path / "a.txt")]) for s in split_sentences(document.text)]
+    found = [
+        sentence
+        for split in (one.train, one.heldout)
+        for sentence in sentences_of(split, tokenizer)
+    ]
+    wanted = [
+        s
+        for document in documents([str(tmp_path / "a.txt")])
+        for s in split_sentences(document.text)
+    ]
     assert sorted(found) == sorted(wanted), "byte for byte"
 
 
@@ -185,11 +224,15 @@ def test_the_index_is_written_last(
     assert names.count("index.json") == 1
 
 
-# ---- what goes wrong -----------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------------------- what goes wrong
 
 
 def test_a_worker_that_dies_is_reported_and_the_work_continues(
-    tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    tiny_corpus: Path,
+    tiny_tokenizer: Path,
+    whole: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def deadly(*arguments: Any, **options: Any) -> Iterator[Document]:
         for number, document in enumerate(documents(*arguments, **options)):
@@ -210,7 +253,11 @@ def test_a_worker_that_dies_is_reported_and_the_work_continues(
 
 
 def test_a_full_disk(
-    tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    tiny_corpus: Path,
+    tiny_tokenizer: Path,
+    whole: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     write = disk.write_shard
 
@@ -229,7 +276,11 @@ def test_a_full_disk(
 
 
 def test_a_finished_folder_may_lie_where_nothing_can_be_deleted(
-    tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    tiny_corpus: Path,
+    tiny_tokenizer: Path,
+    whole: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     run(tiny_corpus, tmp_path / "out", tiny_tokenizer)
 
@@ -241,7 +292,9 @@ def test_a_finished_folder_may_lie_where_nothing_can_be_deleted(
     assert content(tmp_path / "out") == content(whole)
 
 
-def test_bad_text_stops_and_what_is_done_stays(tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path) -> None:
+def test_bad_text_stops_and_what_is_done_stays(
+    tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path
+) -> None:
     corpus = tmp_path / "a.txt"
     good = tiny_corpus.read_bytes()
     corpus.write_bytes(good + b"\n\nbad \xff\n")
@@ -253,7 +306,9 @@ def test_bad_text_stops_and_what_is_done_stays(tmp_path: Path, tiny_corpus: Path
         Shards.open(out)
 
 
-def test_halves_of_surrogate_pairs_are_replaced_and_counted(tmp_path: Path, tiny_tokenizer: Path) -> None:
+def test_halves_of_surrogate_pairs_are_replaced_and_counted(
+    tmp_path: Path, tiny_tokenizer: Path
+) -> None:
     corpus = tmp_path / "a.jsonl"
     corpus.write_text('{"text": "good"}\n{"text": "\\ud83d bad \\udc00"}\n')
     shards = run(corpus, tmp_path / "out", tiny_tokenizer)
@@ -269,7 +324,9 @@ def test_an_empty_corpus(tmp_path: Path, tiny_tokenizer: Path) -> None:
     assert not (tmp_path / "out" / disk.INDEX).exists()
 
 
-def test_folders_that_are_not_for_it(tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path) -> None:
+def test_folders_that_are_not_for_it(
+    tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path
+) -> None:
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "precious.txt").write_text("mine")
     with refused(DataError, tmp_path / "full"):
@@ -279,7 +336,9 @@ def test_folders_that_are_not_for_it(tmp_path: Path, tiny_corpus: Path, tiny_tok
         run(tiny_corpus, tiny_corpus, tiny_tokenizer)
 
 
-def test_two_commands_in_one_folder(tiny_corpus: Path, tiny_tokenizer: Path, unfinished: Path) -> None:
+def test_two_commands_in_one_folder(
+    tiny_corpus: Path, tiny_tokenizer: Path, unfinished: Path
+) -> None:
     with locked(unfinished, DataError), refused(DataError, unfinished, f"process {os.getpid()}"):
         run(tiny_corpus, unfinished, tiny_tokenizer)
     run(tiny_corpus, unfinished, tiny_tokenizer)
@@ -287,15 +346,23 @@ def test_two_commands_in_one_folder(tiny_corpus: Path, tiny_tokenizer: Path, unf
 
 @pytest.mark.parametrize(
     ("field", "value"),
-    [("heldout", 1.0), ("heldout", -0.1), ("shard_bytes", 0), ("processes", -1), ("language", "english")],
+    [
+        ("heldout", 1.0),
+        ("heldout", -0.1),
+        ("shard_bytes", 0),
+        ("processes", -1),
+        ("language", "english"),
+    ],
 )
-def test_bad_options(tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path, field: str, value: Any) -> None:
+def test_bad_options(
+    tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path, field: str, value: Any
+) -> None:
     with refused(DataError, field, value):
         run(tiny_corpus, tmp_path / "out", tiny_tokenizer, **{field: value})
     assert not (tmp_path / "out").exists()
 
 
-# ---- memory --------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------- memory
 
 
 def resident(process: int) -> int:
@@ -310,7 +377,9 @@ def resident(process: int) -> int:
 
 
 def test_words_are_counted_over_all_documents_kept(tmp_path: Path) -> None:
-    texts = [f"document {number} of\nsome\nwords " + "word " * 1000 for number in range(500)]  # more than one block
+    texts = [
+        f"document {number} of\nsome\nwords " + "word " * 1000 for number in range(500)
+    ]  # more than one block
     dealer = dealing.Dealer(0.01, 1 << 20, {}, tmp_path)
     for _ in dealer.chunks(Document(text.strip(), "") for text in [*texts, *texts[:50]]):
         pass
@@ -327,7 +396,9 @@ def generate(path: Path, size: int, base: list[str]) -> None:
             number += 1
 
 
-def memory_of_preparing(tmp_path: Path, corpus: Path, tokenizer: Path, shard_bytes: int) -> list[int]:
+def memory_of_preparing(
+    tmp_path: Path, corpus: Path, tokenizer: Path, shard_bytes: int
+) -> list[int]:
     """Resident bytes of the whole process tree, sampled while it prepares `corpus`."""
     samples = []
     process = start(tmp_path, corpus, tmp_path / "out", tokenizer, 0.01, shard_bytes)
@@ -350,7 +421,9 @@ def test_memory_is_flat(tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path)
 
 @pytest.mark.slow
 @needs_proc
-def test_a_gigabyte_stays_under_a_gigabyte_of_memory(tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path) -> None:
+def test_a_gigabyte_stays_under_a_gigabyte_of_memory(
+    tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path
+) -> None:
     corpus = tmp_path / "a.txt"
     generate(corpus, 1_000_000_000, tiny_corpus.read_text().strip().split("\n\n"))
     samples = memory_of_preparing(tmp_path, corpus, tiny_tokenizer, shard_bytes=32 << 20)

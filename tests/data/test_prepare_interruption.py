@@ -1,4 +1,6 @@
-"""Preparing that is killed, damaged or begun with something else: the same bytes in the end, or a refusal."""
+"""Preparing that is killed, damaged or begun with something else: the same bytes in the end, or a
+refusal.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,17 @@ import pytest
 from litebert.data import shards as disk
 from litebert.data.journal import Journal
 from litebert.errors import DataError
-from toys.prepare import SHARD_BYTES, Interrupted, content, is_alive, needs_proc, run, start, tree, wait_for
+from toys.prepare import (
+    SHARD_BYTES,
+    Interrupted,
+    content,
+    is_alive,
+    needs_proc,
+    run,
+    start,
+    tree,
+    wait_for,
+)
 from toys.refusals import refused
 
 KILLED_WHILE_WRITING = textwrap.dedent("""
@@ -70,14 +82,20 @@ def test_killed_at_any_instant_of_writing_the_same_command_ends_with_the_same_by
     tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path, whole: Path
 ) -> None:
     arguments = [str(tiny_corpus), str(tmp_path), str(tiny_tokenizer), str(SHARD_BYTES)]
-    subprocess.run([sys.executable, "-c", KILLED_WHILE_WRITING, *arguments], check=True, timeout=120)
+    subprocess.run(
+        [sys.executable, "-c", KILLED_WHILE_WRITING, *arguments], check=True, timeout=120
+    )
     wanted = content(whole)
     for folder in sorted(tmp_path.iterdir()):
         assert content(folder) == wanted, f"killed at {folder.name}"
 
 
 def test_killed_after_the_index_was_written(
-    tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    tiny_corpus: Path,
+    tiny_tokenizer: Path,
+    whole: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     write = disk.write_index
 
@@ -95,7 +113,9 @@ def test_killed_after_the_index_was_written(
 
 
 @needs_proc
-def test_killed_with_workers_at_work(tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path, whole: Path) -> None:
+def test_killed_with_workers_at_work(
+    tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path, whole: Path
+) -> None:
     corpus = tmp_path / "a.txt"
     texts = tiny_corpus.read_text().strip().split("\n\n")
     corpus.write_text("\n\n".join(f"Edition {i}. {text}" for i in range(20) for text in texts))
@@ -112,26 +132,38 @@ def test_killed_with_workers_at_work(tmp_path: Path, tiny_corpus: Path, tiny_tok
     wait_for(lambda: not any(is_alive(worker) for worker in workers))
     kept = {path.name: path.stat().st_mtime_ns for path in out.glob("*.arrow")}
     run(corpus, out, tiny_tokenizer)
-    again = sum(path.stat().st_mtime_ns != kept[path.name] for path in out.glob("*.arrow") if path.name in kept)
+    again = sum(
+        path.stat().st_mtime_ns != kept[path.name]
+        for path in out.glob("*.arrow")
+        if path.name in kept
+    )
     assert again <= 1, "finished shards are not made again; at most the one not yet in the journal"
     run(corpus, tmp_path / "uninterrupted", tiny_tokenizer)
     assert content(out) == content(tmp_path / "uninterrupted")
 
 
 def test_finished_shards_are_kept(
-    tiny_corpus: Path, tiny_tokenizer: Path, unfinished: Path, whole: Path, monkeypatch: pytest.MonkeyPatch
+    tiny_corpus: Path,
+    tiny_tokenizer: Path,
+    unfinished: Path,
+    whole: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     before = {path.name for path in unfinished.glob("*.arrow")}
     made = []
     write = disk.write_shard
-    monkeypatch.setattr(disk, "write_shard", lambda path, *rest: (made.append(path.name), write(path, *rest)))
+    monkeypatch.setattr(
+        disk, "write_shard", lambda path, *rest: (made.append(path.name), write(path, *rest))
+    )
     run(tiny_corpus, unfinished, tiny_tokenizer)
     assert len(before) == 2
     assert sorted(made) == sorted({path.name for path in whole.glob("*.arrow")} - before)
     assert content(unfinished) == content(whole)
 
 
-@pytest.mark.parametrize("damage", ["flip", "truncate", "remove", "journal torn", "journal line lost"])
+@pytest.mark.parametrize(
+    "damage", ["flip", "truncate", "remove", "journal torn", "journal line lost"]
+)
 def test_what_is_damaged_meanwhile_is_made_again(
     tiny_corpus: Path, tiny_tokenizer: Path, unfinished: Path, whole: Path, damage: str
 ) -> None:
@@ -179,7 +211,9 @@ def test_other_settings_into_the_same_folder_are_refused(
     assert content(out) == before, "nothing is lost"
 
 
-def test_other_text_into_the_same_folder_is_refused(tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path) -> None:
+def test_other_text_into_the_same_folder_is_refused(
+    tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path
+) -> None:
     corpus = tmp_path / "a.txt"
     texts = tiny_corpus.read_text()
     corpus.write_text(texts)
@@ -212,7 +246,12 @@ def test_a_whole_set_is_judged_by_the_text_of_its_sources_not_by_their_times(
     run(corpus, out, tiny_tokenizer)
     before = content(out)
     last = texts.rstrip().rindex("\n\n")
-    for changed in (texts + "\n\nMore.", texts[:last], texts[:-100] + texts[-100:].swapcase(), "More."):
+    for changed in (
+        texts + "\n\nMore.",
+        texts[:last],
+        texts[:-100] + texts[-100:].swapcase(),
+        "More.",
+    ):
         corpus.write_text(changed)
         with refused(DataError, out, "text"):
             run(corpus, out, tiny_tokenizer)
@@ -228,7 +267,9 @@ def test_another_tokenizer_is_refused(
 ) -> None:
     from litebert.tokenizer import train_tokenizer
 
-    train_tokenizer(tiny_corpus.read_text().split("\n\n"), kind="unigram", vocab_size=300).save(tmp_path / "other")
+    train_tokenizer(tiny_corpus.read_text().split("\n\n"), kind="unigram", vocab_size=300).save(
+        tmp_path / "other"
+    )
     with refused(DataError, unfinished, "tokenizer"):
         run(tiny_corpus, unfinished, tmp_path / "other")
     run(tiny_corpus, unfinished, tiny_tokenizer)
@@ -239,7 +280,9 @@ def test_a_command_may_be_corrected_while_no_shard_is_finished(
 ) -> None:
     from litebert.tokenizer import train_tokenizer
 
-    train_tokenizer(tiny_corpus.read_text().split("\n\n"), kind="unigram", vocab_size=300).save(tmp_path / "other")
+    train_tokenizer(tiny_corpus.read_text().split("\n\n"), kind="unigram", vocab_size=300).save(
+        tmp_path / "other"
+    )
     bad = tmp_path / "bad.txt"
     bad.write_bytes(b"\xff")
     out = tmp_path / "out"

@@ -22,7 +22,9 @@ def test_the_mixer_is_splitmix64() -> None:
 
 
 def test_keys_tell_their_parts_and_order_apart() -> None:
-    keys = [derive(*parts)[0] for parts in ((), (0,), (0, 0), (1, 2), (2, 1), (-1,), (2**64 - 1, 0))]
+    keys = [
+        derive(*parts)[0] for parts in ((), (0,), (0, 0), (1, 2), (2, 1), (-1,), (2**64 - 1, 0))
+    ]
     assert len(set(keys)) == len(keys)
     several = derive(5, np.array([1, 2, 3]))
     assert several.tolist() == [derive(5, k)[0] for k in (1, 2, 3)]

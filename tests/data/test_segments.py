@@ -21,7 +21,9 @@ sentence_lengths = st.lists(st.lists(st.integers(0, 30), max_size=12), min_size=
 tasks = st.sampled_from([None, "sop", "nsp"])
 
 
-def pairs(split: ToySplit, length: int, short: float, task: Any, separators: int = 1) -> SegmentPairs:
+def pairs(
+    split: ToySplit, length: int, short: float, task: Any, separators: int = 1
+) -> SegmentPairs:
     sequences = SequenceConfig(length=length, short_probability=short)
     return SegmentPairs(split, sequences, task, separators)  # type: ignore[arg-type]
 
@@ -55,7 +57,12 @@ def document_of(split: ToySplit, tokens: np.ndarray) -> int:
     st.integers(0, 2**32),
 )
 def test_segments_are_runs_of_the_documents_in_the_order_the_label_says(
-    documents: list[list[int]], length: int, short: float, task: str | None, separators: int, seed: int
+    documents: list[list[int]],
+    length: int,
+    short: float,
+    task: str | None,
+    separators: int,
+    seed: int,
 ) -> None:
     split = ToySplit(documents)
     texts = np.count_nonzero(split.document_tokens)
@@ -65,9 +72,13 @@ def test_segments_are_runs_of_the_documents_in_the_order_the_label_says(
         return
     format_ = pairs(split, length, short, task, separators)
     budget = length - 2 - separators
-    chunks = [document for document, n in enumerate(split.document_tokens) for _ in range(-(-n // budget))]
+    chunks = [
+        document for document, n in enumerate(split.document_tokens) for _ in range(-(-n // budget))
+    ]
     assert format_.examples == len(chunks)
-    boundaries = np.concatenate([split.starts[d] + split.bounds[d] for d in range(split.documents)]) + len(SPECIAL)
+    boundaries = np.concatenate(
+        [split.starts[d] + split.bounds[d] for d in range(split.documents)]
+    ) + len(SPECIAL)
     for document, (parts, label, paired) in zip(chunks, epoch(format_, 0, seed), strict=True):
         for part in parts:
             assert len(part) >= 1
@@ -124,7 +135,9 @@ def test_every_token_has_its_turn() -> None:
 
 
 def check_that_shapes_tell_nothing(split: ToySplit, items: list[Segments], at_least: int) -> None:
-    """Lengths, sentence counts and whether segments begin and end with their sentences say nothing about the label."""
+    """Lengths, sentence counts and whether segments begin and end with their sentences say nothing
+    about the label.
+    """
     starts, ends = np.zeros(split.tokens, bool), np.zeros(split.tokens, bool)
     for offsets, base in zip(split.starts, split.bounds, strict=False):
         starts[offsets[:-1] + base] = True
@@ -137,10 +150,18 @@ def check_that_shapes_tell_nothing(split: ToySplit, items: list[Segments], at_le
                 shape += [len(part), starts[part[0]], ends[part[-1]], starts[part].sum()]
             features.append(shape)
             labels.append(label)
-    x, y, half = np.array(features), np.array(labels), len(labels) // 2  # the halves hold different documents
+    x, y, half = (
+        np.array(features),
+        np.array(labels),
+        len(labels) // 2,
+    )  # the halves hold different documents
     assert half > at_least
     assert stats.binomtest(int(y.sum()), len(y)).pvalue > 0.001
-    accuracy = HistGradientBoostingClassifier(max_iter=40).fit(x[:half], y[:half]).score(x[half:], y[half:])
+    accuracy = (
+        HistGradientBoostingClassifier(max_iter=40)
+        .fit(x[:half], y[:half])
+        .score(x[half:], y[half:])
+    )
     assert accuracy == pytest.approx(0.5, abs=3.3 * 0.5 / half**0.5)
     assert stats.ttest_ind(x[y == 0, 0], x[y == 1, 0]).pvalue > 0.001
 
@@ -169,7 +190,12 @@ def test_nsp_labels_are_balanced_and_random_documents_weighted_by_their_text() -
             if label == 1 and document_of(split, first) == 0:
                 sources.append(document_of(split, second))
     assert stats.binomtest(sum(labels), len(labels)).pvalue > 0.001
-    assert stats.chisquare(np.bincount(sources)[[1, 3, 4]], len(sources) * np.array([1, 5, 15]) / 21).pvalue > 0.001
+    assert (
+        stats.chisquare(
+            np.bincount(sources)[[1, 3, 4]], len(sources) * np.array([1, 5, 15]) / 21
+        ).pvalue
+        > 0.001
+    )
 
 
 def test_random_segments_fill_the_sequence_where_their_document_can() -> None:
@@ -181,7 +207,8 @@ def test_random_segments_fill_the_sequence_where_their_document_can() -> None:
 
 
 def test_short_targets_and_cuts_are_uniform() -> None:
-    # One-token sentences: nothing is trimmed, the text shows the target and the cut as they were drawn.
+    # One-token sentences: nothing is trimmed, the text shows the target and the cut as they were
+    # drawn.
     format_ = pairs(ToySplit([[1] * 100_000]), 24, 0.1, None)
     examples = [item for number in range(4) for item in epoch(format_, number)]
     totals = np.array([len(first) + len(second) for first, second, _ in two(examples)])
@@ -198,8 +225,13 @@ def test_short_targets_and_cuts_are_uniform() -> None:
 
 def test_trimming_takes_from_both_ends_alike() -> None:
     split = ToySplit([[15, 15]])  # both chunks are the whole document, trimmed to 11 and 10 tokens
-    pairs_ = two([item for number in range(2000) for item in epoch(pairs(split, 24, 0.0, None), number)])
-    for places, spare in (([first[0] for first, _, _ in pairs_], 4), ([second[0] - 15 for _, second, _ in pairs_], 5)):
+    pairs_ = two(
+        [item for number in range(2000) for item in epoch(pairs(split, 24, 0.0, None), number)]
+    )
+    for places, spare in (
+        ([first[0] for first, _, _ in pairs_], 4),
+        ([second[0] - 15 for _, second, _ in pairs_], 5),
+    ):
         fronts = np.bincount(np.array(places, int) - len(SPECIAL))
         assert len(fronts) == spare + 1
         assert stats.chisquare(fronts).pvalue > 0.001
@@ -218,7 +250,9 @@ def test_trimmed_lengths_are_those_of_the_loop(first: int, second: int, target: 
 
 def test_long_sentences_are_cut_and_never_labelled_for_their_order() -> None:
     split = ToySplit([[300, 20, 300]])
-    for parts, label, paired in [item for number in range(50) for item in epoch(pairs(split, 64, 0.0, "sop"), number)]:
+    for parts, label, paired in [
+        item for number in range(50) for item in epoch(pairs(split, 64, 0.0, "sop"), number)
+    ]:
         assert label == -100
         assert not paired or parts[0][-1] < parts[1][0]
 
@@ -227,12 +261,14 @@ def test_long_sentences_are_cut_and_never_labelled_for_their_order() -> None:
     ("documents", "task", "names"),
     [([], "sop", []), ([[], [0]], None, []), ([[4, 4], [], [0]], "nsp", ["nsp", "sop"])],
 )
-def test_a_split_that_cannot_serve_is_refused(documents: list[list[int]], task: str | None, names: list[str]) -> None:
+def test_a_split_that_cannot_serve_is_refused(
+    documents: list[list[int]], task: str | None, names: list[str]
+) -> None:
     with refused(DataError, *names):
         pairs(ToySplit(documents), 16, 0.1, task)
 
 
-# ---- single sentences ----------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------- single sentences
 
 whole_sentences = st.lists(st.lists(st.integers(1, 30), max_size=8), min_size=1, max_size=6)
 
@@ -258,23 +294,33 @@ def test_sentence_pairs_are_two_sentences_in_the_order_the_label_says(
             assert (np.diff(part.astype(int)) == 1).all()
             holder = document_of(split, part)
             sentence = int(
-                np.searchsorted(split.starts[holder], part[0] - len(SPECIAL) - split.bounds[holder], "right")
+                np.searchsorted(
+                    split.starts[holder], part[0] - len(SPECIAL) - split.bounds[holder], "right"
+                )
             )
             found.append((holder, sentence - 1))
         if (task, label) == ("nsp", 1):
             assert found[0] == (document, number)
             assert found[1][0] != document
-            assert found[1][1] >= 1, "a sentence that begins a document would tell that it is random"
+            assert found[1][1] >= 1, (
+                "a sentence that begins a document would tell that it is random"
+            )
         else:
             assert found == [(document, number), (document, number + 1)][:: -1 if label == 1 else 1]
-        wanted = trimmed_lengths(*(documents[holder][sentence] for holder, sentence in found), budget)
+        wanted = trimmed_lengths(
+            *(documents[holder][sentence] for holder, sentence in found), budget
+        )
         assert (len(first), len(second)) == wanted
         assert sum(wanted) <= budget
 
 
 @pytest.mark.parametrize(("task", "heading"), [("sop", []), ("nsp", [4])])
-def test_labels_of_sentence_pairs_cannot_be_told_from_the_shape(task: str, heading: list[int]) -> None:
-    """Not even where each document begins with a short heading, which of course comes before what follows it."""
+def test_labels_of_sentence_pairs_cannot_be_told_from_the_shape(
+    task: str, heading: list[int]
+) -> None:
+    """Not even where each document begins with a short heading, which of course comes before what
+    follows it.
+    """
     split = ToySplit([heading + document for document in prose(4500, seed=6, longest=8)])
     check_that_shapes_tell_nothing(split, epoch(sentence_pairs(split, 48, task), 0), 7000)
 
@@ -311,6 +357,8 @@ def test_every_token_of_paired_sentences_has_its_turn() -> None:
         ([[4, 4], [5]], "nsp", ["nsp", "2 documents", 1]),
     ],
 )
-def test_a_split_without_pairs_of_sentences_is_refused(documents: list[list[int]], task: Any, names: list[Any]) -> None:
+def test_a_split_without_pairs_of_sentences_is_refused(
+    documents: list[list[int]], task: Any, names: list[Any]
+) -> None:
     with refused(DataError, *names):
         sentence_pairs(ToySplit(documents), 16, task)

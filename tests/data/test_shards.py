@@ -1,4 +1,6 @@
-"""Shards: what is written is what pyarrow alone and the views read, and nothing but a whole set opens."""
+"""Shards: what is written is what pyarrow alone and the views read, and nothing but a whole set
+opens.
+"""
 
 from __future__ import annotations
 
@@ -49,14 +51,17 @@ def as_lists(split: Split) -> Documents:
     return found
 
 
-# ---- writing and reading -------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------ writing and reading
 
 
 @settings(max_examples=60)
 @given(
     chunks=st.lists(
         st.lists(
-            st.lists(st.lists(st.integers(0, 65_535), min_size=1, max_size=6), min_size=1, max_size=4), max_size=5
+            st.lists(
+                st.lists(st.integers(0, 65_535), min_size=1, max_size=6), min_size=1, max_size=4
+            ),
+            max_size=5,
         ),
         min_size=1,
         max_size=5,
@@ -66,7 +71,9 @@ def as_lists(split: Split) -> Documents:
 )
 def test_round_trip(chunks: list[Documents], large: bool, batch_tokens: int) -> None:
     shift, vocab_size = (100_000, 200_000) if large else (0, 65_536)
-    chunks = [[[[i + shift for i in sentence] for sentence in doc] for doc in chunk] for chunk in chunks]
+    chunks = [
+        [[[i + shift for i in sentence] for sentence in doc] for doc in chunk] for chunk in chunks
+    ]
     wanted = [document for chunk in chunks for document in chunk]
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(disk, "_BATCH_TOKENS", batch_tokens)
@@ -98,10 +105,15 @@ def test_views_lie_in_the_mapped_file(tmp_path: Path) -> None:
     split = Split(read_blocks(path))
     views = [split.sentences_of(number)[0] for number in range(split.documents)]
     assert pa.total_allocated_bytes() - before < 10_000, "a copy would take two megabytes"
-    assert all(not view.flags.owndata and not view.flags.writeable and view.dtype == np.uint16 for view in views)
+    assert all(
+        not view.flags.owndata and not view.flags.writeable and view.dtype == np.uint16
+        for view in views
+    )
     assert np.shares_memory(views[3], split.sentences_of(3)[0])
     first = views[0].__array_interface__["data"][0]
-    assert views[1].__array_interface__["data"][0] == first + views[0].nbytes, "documents lie next to each other"
+    assert views[1].__array_interface__["data"][0] == first + views[0].nbytes, (
+        "documents lie next to each other"
+    )
     ids, starts = split.sentences_of(99)
     assert starts.dtype == np.int64
     assert (starts[0], starts[-1]) == (0, len(ids))
@@ -118,10 +130,15 @@ def test_documents_are_numbered_through_all_shards(tmp_path: Path) -> None:
         with pytest.raises(IndexError, match=f"document {outside} of 4"):
             split.sentences_of(outside)
     nothing = Split([])
-    assert (nothing.documents, nothing.sentences, nothing.tokens, len(nothing.document_tokens)) == (0, 0, 0, 0)
+    assert (nothing.documents, nothing.sentences, nothing.tokens, len(nothing.document_tokens)) == (
+        0,
+        0,
+        0,
+        0,
+    )
 
 
-# ---- a set ---------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------- a set
 
 
 @pytest.fixture
@@ -132,7 +149,9 @@ def data(tiny_data: Path, tmp_path: Path) -> Path:
 
 def test_open(tiny_data: Path) -> None:
     shards = Shards.open(tiny_data, verify=True)
-    tables = {name: pyarrow_alone(tiny_data / f"{name}-00000.arrow") for name in ("train", "heldout")}
+    tables = {
+        name: pyarrow_alone(tiny_data / f"{name}-00000.arrow") for name in ("train", "heldout")
+    }
     assert as_lists(shards.train) == tables["train"].column(0).to_pylist()
     assert as_lists(shards.heldout) == tables["heldout"].column(0).to_pylist()
     index = json.loads((tiny_data / INDEX).read_text())
@@ -193,7 +212,10 @@ def test_a_shard_of_the_right_size_that_is_no_shard(data: Path) -> None:
     [
         (pa.table({"text": ["a"]}), "sentences"),
         (pa.table({"sentences": [[[1, 2]]]}), "sentences"),  # int64
-        (pa.table({"sentences": pa.array([[[1, None]]], pa.list_(pa.list_(pa.uint16())))}), "nulls"),
+        (
+            pa.table({"sentences": pa.array([[[1, None]]], pa.list_(pa.list_(pa.uint16())))}),
+            "nulls",
+        ),
         (pa.table({"sentences": pa.array([[None]], pa.list_(pa.list_(pa.uint16())))}), "nulls"),
         (pa.table({"sentences": pa.array([None], pa.list_(pa.list_(pa.uint16())))}), "nulls"),
     ],
@@ -227,11 +249,17 @@ def edit(change: Callable[[dict[str, Any]], Any]) -> Callable[[str], str]:
         (edit(lambda index: index["shards"][0].pop("sha256")), INDEX, ["sha256"]),
         (edit(lambda index: index.update(format=99)), INDEX, ["format 99", 1]),
         (edit(lambda index: index["shards"][0].update(tokens=3)), INDEX, ["3 tokens", "train"]),
-        (edit(lambda index: index["shards"][0].update(documents=1)), INDEX, ["1 documents", "train"]),
+        (
+            edit(lambda index: index["shards"][0].update(documents=1)),
+            INDEX,
+            ["1 documents", "train"],
+        ),
         (edit(lambda index: index["tokenizer"].update(fingerprint="0")), "tokenizer", []),
     ],
 )
-def test_a_bad_index(data: Path, change: Callable[[str], str], place: str, names: list[object]) -> None:
+def test_a_bad_index(
+    data: Path, change: Callable[[str], str], place: str, names: list[object]
+) -> None:
     path = data / INDEX
     path.write_text(change(path.read_text()), encoding="latin-1")
     with refused(DataError, data / place, *names):

@@ -11,7 +11,11 @@ from litebert import registry
 
 @pytest.fixture(autouse=True, scope="module")
 def _registries_as_they_were() -> Iterator[None]:
-    before = [(one, dict(one._parts)) for one in vars(registry).values() if isinstance(one, registry.Registry)]
+    before = [
+        (one, dict(one._parts))
+        for one in vars(registry).values()
+        if isinstance(one, registry.Registry)
+    ]
     yield
     for one, parts in before:
         one._parts.clear()

@@ -1,4 +1,6 @@
-"""A positions kind of one's own, a bias of the scores, from the plan to the answer without a change in litebert."""
+"""A positions kind of one's own, a bias of the scores, from the plan to the answer without a change
+in litebert.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +27,9 @@ from toys.refusals import refused
 
 
 class LinearBias(AttentionPositions):
-    """Every head lowers the score of a key by its distance, each at a slope of its own (Press et al. 2022)."""
+    """Every head lowers the score of a key by its distance, each at a slope of its own (Press et
+    al. 2022).
+    """
 
     slope_A: Tensor
 
@@ -52,11 +56,20 @@ def _registered() -> None:
 def test_a_positions_kind_goes_all_the_way(
     tiny_data: Path, tmp_path: Path, run: Callable[..., tuple[int, str, str]]
 ) -> None:
-    plans = [run("plan", "albert-tiny", "--encoder.positions", name, "--json") for name in ("alibi", "rotary")]
+    plans = [
+        run("plan", "albert-tiny", "--encoder.positions", name, "--json")
+        for name in ("alibi", "rotary")
+    ]
     assert [status for status, _, _ in plans] == [0, 0], plans
-    assert len({json.loads(out)["parameters"]["total"] for _, out, _ in plans}) == 1, "neither has parameters"
+    assert len({json.loads(out)["parameters"]["total"] for _, out, _ in plans}) == 1, (
+        "neither has parameters"
+    )
 
-    litebert.pretrain(config(encoder={"positions": "alibi"}, train={"precision": "auto"}), tiny_data, tmp_path / "run")
+    litebert.pretrain(
+        config(encoder={"positions": "alibi"}, train={"precision": "auto"}),
+        tiny_data,
+        tmp_path / "run",
+    )
     assert litebert.evaluate(tmp_path / "run", tiny_data, sequences=16)["mlm_loss"] > 0
 
     table = write_table(tmp_path / "train.csv", 200)
@@ -68,7 +81,10 @@ def test_a_positions_kind_goes_all_the_way(
     with table.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     answers = model.predict([row["text"] for row in rows])
-    assert sum(answer["prediction"] == row["label"] for answer, row in zip(answers, rows, strict=True)) > 180
+    assert (
+        sum(answer["prediction"] == row["label"] for answer, row in zip(answers, rows, strict=True))
+        > 180
+    )
 
     with refused(ModelError, "encoder.positions=alibi"):
         litebert.convert(tmp_path / "run", tmp_path / "hf", to="hf")

@@ -1,4 +1,6 @@
-"""An engine of one's own: `transformers` computes the logits, litebert does the rest, for every kind of head."""
+"""An engine of one's own: `transformers` computes the logits, litebert does the rest, for every
+kind of head.
+"""
 
 from __future__ import annotations
 
@@ -66,7 +68,9 @@ ASKED: dict[str, tuple[int, tuple[str, ...], list[Any]]] = {
 
 
 @pytest.mark.parametrize("kind", ASKED)
-def test_another_engine_gives_the_same_answers(kind: str, tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_another_engine_gives_the_same_answers(
+    kind: str, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     classes, labels, asked = ASKED[kind]
     folder = made(tmp_path / "ours", tiny_tokenizer, kind, classes, labels)
     ours, before = litebert.load(folder).predict(asked), Theirs.used
@@ -93,7 +97,9 @@ class FromFile:
 def test_a_file_answers_where_there_is_no_network(
     tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder = made(tmp_path, tiny_tokenizer, "sequence", 3, ("red", "green", "blue"), {"task": "table"})
+    folder = made(
+        tmp_path, tiny_tokenizer, "sequence", 3, ("red", "green", "blue"), {"task": "table"}
+    )
     (folder / "model.safetensors").unlink()
     words = Tokenizer.load(folder / "tokenizer")
     table_VC = np.random.default_rng(0).normal(size=(words.vocab_size, 3)).astype(np.float32)
@@ -106,7 +112,9 @@ def test_a_file_answers_where_there_is_no_network(
     monkeypatch.setattr(Encoder, "__init__", forbidden)
     monkeypatch.setattr(TaskModel, "__init__", forbidden)
     record = read_json(folder / "task.json", ModelError)
-    predictor = Predictor(words, saved_task(record, folder), FromFile(folder / "exported.npy"), record["length"])
+    predictor = Predictor(
+        words, saved_task(record, folder), FromFile(folder / "exported.npy"), record["length"]
+    )
     for ids, answer in zip(words.encode(LINES), predictor.predict(LINES), strict=True):
         expected = softmax(table_VC[ids].sum(0))
         assert list(answer["probabilities"].values()) == pytest.approx(expected.tolist(), abs=1e-5)
@@ -120,16 +128,24 @@ class Exported(FromFile):
         super().__init__(loaded.path / "exported.npy")
 
 
-def test_a_registered_engine_answers_from_a_folder_without_weights(tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_a_registered_engine_answers_from_a_folder_without_weights(
+    tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     ENGINES.add("exported", Exported)
-    folder = made(tmp_path, tiny_tokenizer, "sequence", 3, ("red", "green", "blue"), {"task": "table"})
+    folder = made(
+        tmp_path, tiny_tokenizer, "sequence", 3, ("red", "green", "blue"), {"task": "table"}
+    )
     whole = litebert.load(folder)
     (folder / "model.safetensors").unlink()
     words = Tokenizer.load(folder / "tokenizer")
     table_VC = np.random.default_rng(0).normal(size=(words.vocab_size, 3)).astype(np.float32)
     np.save(folder / "exported.npy", table_VC)
     opened = litebert.load(folder, engine="exported")
-    assert (opened.task_record, opened.head, opened.labels) == (whole.task_record, whole.head, whole.labels)
+    assert (opened.task_record, opened.head, opened.labels) == (
+        whole.task_record,
+        whole.head,
+        whole.labels,
+    )
     for ids, answer in zip(words.encode(LINES), opened.predict(LINES), strict=True):
         expected = softmax(table_VC[[words.cls_id, *ids, words.sep_id]].sum(0))
         assert list(answer["probabilities"].values()) == pytest.approx(expected.tolist(), abs=1e-5)

@@ -1,8 +1,9 @@
-"""One part of each kind of one's own, all in one run, from text to answers without a change in litebert.
+"""One part of each kind of one's own, all in one run, from text to answers without a change in
+litebert.
 
-A source of text, an objective, a kind of positions, a task with a new kind of output, and an engine: each is defined
-here in less than eighty lines and registered in one. One recipe names the objective and the positions, and the verbs of
-the command line do the rest.
+A source of text, an objective, a kind of positions, a task with a new kind of output, and an
+engine: each is defined here in less than eighty lines and registered in one. One recipe names the
+objective and the positions, and the verbs of the command line do the rest.
 """
 
 from __future__ import annotations
@@ -53,33 +54,40 @@ Told = tuple[int, str, str]
 """What a command line gives: its status, standard output and standard error."""
 
 
-# ---- a source of text ----------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------- a source of text
 
 
 def tales(name: str, reading: Reading) -> Iterator[tuple[str, str]]:
-    """Made-up documents, `tales:200` of two hundred, whose words alliterate: any word tells the others."""
+    """Made-up documents, `tales:200` of two hundred, whose words alliterate: any word tells the
+    others.
+    """
     if not name.isdigit():
         raise DataError(f"tales:{name} names no number of documents; write tales:200")
     draw = random.Random(0)
     for number in range(int(name)):
         letter = draw.choice("bdfgklmn")
         topic = [letter + vowel for vowel in "aeiou"]
-        told = (" ".join(draw.choices(topic, k=draw.randint(3, 8))) for _ in range(draw.randint(4, 12)))
+        told = (
+            " ".join(draw.choices(topic, k=draw.randint(3, 8))) for _ in range(draw.randint(4, 12))
+        )
         yield ". ".join(told).capitalize() + ".", f"tale {number}"
 
 
-# ---- an objective --------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------- an objective
 
 
 class Gist(Objective):
-    """Tell the masked tokens of a sequence from its pooled [CLS] state alone, which so learns what the text is about.
+    """Tell the masked tokens of a sequence from its pooled [CLS] state alone, which so learns what
+    the text is about.
 
     Shapes: B sequences, S tokens, K masked tokens, V vocabulary.
     """
 
     first = 10
     """Pieces among which the token is to be."""
-    found = Score("found", "{NAME} in the first ten", baseline="frequent", remark="most frequent ten")
+    found = Score(
+        "found", "{NAME} in the first ten", baseline="frequent", remark="most frequent ten"
+    )
     shown = (Objective.shown[0], found)
     compared: ClassVar = {"{NAME} in the first ten (most frequent ten)": "found"}
     lines = (("training", "train", "accuracy"), ("held out", "heldout", "found"))
@@ -87,10 +95,17 @@ class Gist(Objective):
 
     def check(self) -> None:
         super().check()
-        require(self.config.encoder.pooler, f"objective {self.name} reads the pooled state; set encoder.pooler=True")
+        require(
+            self.config.encoder.pooler,
+            f"objective {self.name} reads the pooled state; set encoder.pooler=True",
+        )
 
     def parameters(self) -> dict[str, int]:
-        return {"gist head": cost.linear(self.config.encoder.hidden_size, self.config.encoder.vocab_size)}
+        return {
+            "gist head": cost.linear(
+                self.config.encoder.hidden_size, self.config.encoder.vocab_size
+            )
+        }
 
     def flops(self, length: int) -> float:
         return 2 * self.config.encoder.hidden_size * self.config.encoder.vocab_size / length
@@ -105,7 +120,12 @@ class Gist(Objective):
         total = F.nll_loss(likely_KV, labels_K, reduction="sum")
         found = (likely_KV.topk(self.first).indices == labels_K[:, None]).any(-1).sum()
         count = torch.tensor(len(labels_K), device=total.device)
-        return Loss(total, count, found, eval_tensors={} if context.network.training else {"labels": labels_K})
+        return Loss(
+            total,
+            count,
+            found,
+            eval_tensors={} if context.network.training else {"labels": labels_K},
+        )
 
     def count(self, batch: Any) -> int:
         return int(batch.masked_labels.numel())
@@ -114,16 +134,23 @@ class Gist(Objective):
         scores = super().scores(losses)
         if not scores:
             return {}
-        often = torch.cat([loss.eval_tensors["labels"] for loss in losses]).bincount().sort(descending=True).values
+        often = (
+            torch.cat([loss.eval_tensors["labels"] for loss in losses])
+            .bincount()
+            .sort(descending=True)
+            .values
+        )
         frequent = float(often[: self.first].sum() / often.sum())
         return {"loss": scores["loss"], "found": scores["accuracy"], "frequent": frequent}
 
 
-# ---- a kind of positions -------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------ a kind of positions
 
 
 class NearbyBias(AttentionPositions):
-    """A number for each head and distance is added to the score; beyond `reach` all distances count as that one."""
+    """A number for each head and distance is added to the score; beyond `reach` all distances count
+    as that one.
+    """
 
     reach = 8
 
@@ -133,11 +160,15 @@ class NearbyBias(AttentionPositions):
 
     def bias(self, length: int) -> Tensor:
         place_S = torch.arange(length, device=self.table.device)
-        return self.table[:, (place_S - place_S[:, None]).clamp(-self.reach, self.reach) + self.reach]
+        return self.table[
+            :, (place_S - place_S[:, None]).clamp(-self.reach, self.reach) + self.reach
+        ]
 
 
 class Nearby(Positions):
-    """Relative positions as a learned bias of the scores (Raffel et al. 2020, section 2.1), without their buckets."""
+    """Relative positions as a learned bias of the scores (Raffel et al. 2020, section 2.1), without
+    their buckets.
+    """
 
     def attention_parameters(self) -> int:
         return self.config.heads * (2 * NearbyBias.reach + 1)
@@ -146,11 +177,12 @@ class Nearby(Positions):
         return NearbyBias(self.config)
 
 
-# ---- a task with a new kind of output ------------------------------------------------------------------------------
+# ----------------------------------------------------------------- a task with a new kind of output
 
 
 class Between(Output):
-    """A number of which only a range is known. A target is (low, high); the head gives a middle and a log of a spread.
+    """A number of which only a range is known. A target is (low, high); the head gives a middle and
+    a log of a spread.
 
     The number is taken to be logistic, and the loss is how unlikely that makes the range.
     """
@@ -162,7 +194,9 @@ class Between(Output):
     def total(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         middle_B, spread_B = logits[:, 0], logits[:, 1].exp()
         low_B, high_B = ((targets[:, end] - middle_B) / spread_B for end in (0, 1))
-        likely_B = F.logsigmoid(high_B) + F.logsigmoid(-low_B) + torch.log(-torch.expm1(low_B - high_B))
+        likely_B = (
+            F.logsigmoid(high_B) + F.logsigmoid(-low_B) + torch.log(-torch.expm1(low_B - high_B))
+        )
         return -likely_B.sum(), ((low_B <= 0) & (high_B >= 0)).sum()
 
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
@@ -210,51 +244,87 @@ class Ranges(Task[Ranged]):
         return Ranged(value)
 
     def stream(
-        self, source: str | Path, *, text: str = "text", pair: str | None = None, form: FileFormat | None = None
+        self,
+        source: str | Path,
+        *,
+        text: str = "text",
+        pair: str | None = None,
+        form: FileFormat | None = None,
     ) -> Iterator[Ranged]:
         self._found = Notes()
         for _, (words,) in records(source, (text,), self._found, form=form):
             yield Ranged(words)
 
     def encode(self, examples: Sequence[Ranged], tokenizer: Tokenizer, length: int) -> list[Item]:
-        rows = (build_row(tokenizer, ids, length=length) for ids in tokenizer.encode([one.text for one in examples]))
-        return [Item(i, (row,), one.limits) for i, (row, one) in enumerate(zip(rows, examples, strict=True))]
+        rows = (
+            build_row(tokenizer, ids, length=length)
+            for ids in tokenizer.encode([one.text for one in examples])
+        )
+        return [
+            Item(i, (row,), one.limits)
+            for i, (row, one) in enumerate(zip(rows, examples, strict=True))
+        ]
 
-    def answers(self, examples: Any, items: Any, logits: Sequence[NDArray[np.float32]]) -> list[Any]:
+    def answers(
+        self, examples: Any, items: Any, logits: Sequence[NDArray[np.float32]]
+    ) -> list[Any]:
         return self.output.answers(logits)
 
     def score(self, examples: Sequence[Ranged], answers: Sequence[Answer]) -> dict[str, float]:
-        known = [(one.limits, answer.value[0]) for one, answer in zip(examples, answers, strict=True) if one.limits]
-        return {"inside": float(np.mean([limits[0] <= middle <= limits[1] for limits, middle in known]))}
+        known = [
+            (one.limits, answer.value[0])
+            for one, answer in zip(examples, answers, strict=True)
+            if one.limits
+        ]
+        return {
+            "inside": float(np.mean([limits[0] <= middle <= limits[1] for limits, middle in known]))
+        }
 
     def write(self, examples: Sequence[Ranged], answers: Sequence[Answer], path: Path) -> None:
         with open(path, "w", encoding="utf-8") as file:
             write_records(map(self.record, examples, answers), file, "jsonl")
 
 
-# ---- an engine -----------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------------------------- an engine
 
 
 class ByNumpy:
-    """The same network in numpy and float64: what is normalised after the sum, with one's own positions."""
+    """The same network in numpy and float64: what is normalised after the sum, with one's own
+    positions.
+    """
 
     used = 0
 
     def __init__(self, loaded: LoadedModel, device: str) -> None:
         self.config = loaded.model.encoder.config
-        shape = (self.config.norm, self.config.feedforward, self.config.activation, self.config.positions)
-        require(shape == ("post", "plain", "gelu", "nearby"), f"{loaded.path} has {shape}; numpy cannot compute it")
-        self.weights = {name: weight.double().cpu().numpy() for name, weight in loaded.model.state_dict().items()}
+        shape = (
+            self.config.norm,
+            self.config.feedforward,
+            self.config.activation,
+            self.config.positions,
+        )
+        require(
+            shape == ("post", "plain", "gelu", "nearby"),
+            f"{loaded.path} has {shape}; numpy cannot compute it",
+        )
+        self.weights = {
+            name: weight.double().cpu().numpy()
+            for name, weight in loaded.model.state_dict().items()
+        }
 
     def linear(self, name: str, x: NDArray[Any]) -> Any:
         return x @ self.weights[f"{name}.weight"].T + self.weights[f"{name}.bias"]
 
     def norm(self, name: str, x: NDArray[Any]) -> Any:
-        x = (x - x.mean(-1, keepdims=True)) / np.sqrt(x.var(-1, keepdims=True) + self.config.norm_eps)
+        x = (x - x.mean(-1, keepdims=True)) / np.sqrt(
+            x.var(-1, keepdims=True) + self.config.norm_eps
+        )
         return x * self.weights[f"{name}.weight"] + self.weights[f"{name}.bias"]
 
     def attend(self, name: str, x_BSH: NDArray[Any], bias: NDArray[Any]) -> Any:
-        split = self.linear(f"{name}.qkv", x_BSH).reshape(*x_BSH.shape[:2], 3, self.config.heads, -1)
+        split = self.linear(f"{name}.qkv", x_BSH).reshape(
+            *x_BSH.shape[:2], 3, self.config.heads, -1
+        )
         q_BASD, k_BASD, v_BASD = np.moveaxis(split, (2, 3), (0, 2))
         scores_BASS = q_BASD @ np.swapaxes(k_BASD, -1, -2) / math.sqrt(q_BASD.shape[-1]) + bias
         weights_BASS = np.exp(scores_BASS - scores_BASS.max(-1, keepdims=True))
@@ -270,19 +340,25 @@ class ByNumpy:
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
         ByNumpy.used += 1
         reach, place = NearbyBias.reach, np.arange(rows.ids.shape[1])
-        bias = self.weights["encoder.positions.table"][:, np.clip(place - place[:, None], -reach, reach) + reach]
+        bias = self.weights["encoder.positions.table"][
+            :, np.clip(place - place[:, None], -reach, reach) + reach
+        ]
         bias = bias + np.where(rows.mask, 0.0, -1e30)[:, None, None, :]
-        embedded = [self.weights[f"encoder.embedding.{name}.weight"] for name in ("word", "token_type")]
+        embedded = [
+            self.weights[f"encoder.embedding.{name}.weight"] for name in ("word", "token_type")
+        ]
         x_BSH = self.norm("encoder.embedding.norm", embedded[0][rows.ids] + embedded[1][rows.types])
         x_BSH = self.linear("encoder.embedding.project", x_BSH)
         for a, f in zip(self.config.attention_of(), self.config.feedforward_of(), strict=True):
-            x_BSH = self.feed(f"encoder.feedforward.{f}", self.attend(f"encoder.attention.{a}", x_BSH, bias))
+            x_BSH = self.feed(
+                f"encoder.feedforward.{f}", self.attend(f"encoder.attention.{a}", x_BSH, bias)
+            )
         pooled = np.tanh(self.linear("encoder.pooler", x_BSH[:, 0]))
         numbers: NDArray[np.float32] = self.linear("head.classifier", pooled).astype(np.float32)
         return numbers
 
 
-# ---- all of them ---------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------- all of them
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -295,7 +371,9 @@ def _registered() -> None:
     ENGINES.add("numpy", ByNumpy)
 
 
-@pytest.mark.parametrize("parts", [(tales,), (Gist,), (NearbyBias, Nearby), (Between, Ranged, Ranges), (ByNumpy,)])
+@pytest.mark.parametrize(
+    "parts", [(tales,), (Gist,), (NearbyBias, Nearby), (Between, Ranged, Ranges), (ByNumpy,)]
+)
 def test_a_part_is_shorter_than_a_page(parts: tuple[Any, ...]) -> None:
     assert sum(len(inspect.getsource(part).splitlines()) for part in parts) < 80
 
@@ -321,23 +399,56 @@ class Work(NamedTuple):
 
 @pytest.fixture(scope="module")
 def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
-    """Text of the source, through the command line, to two pretrained runs that differ by their seed."""
+    """Text of the source, through the command line, to two pretrained runs that differ by their
+    seed.
+    """
     folder = tmp_path_factory.mktemp("everything")
     recipe, data, tokenizer = folder / "own.toml", folder / "data", folder / "tokenizer"
     recipe.write_text(RECIPE)
-    train = ["tokenizer", "train", "tales:200", "--kind", "wordpiece", "--vocab-size", "72", "--out", str(tokenizer)]
-    prepare = ["prepare", "tales:200", "--tokenizer", str(tokenizer), "--out", str(data), "--heldout", "0.2"]
+    train = [
+        "tokenizer",
+        "train",
+        "tales:200",
+        "--kind",
+        "wordpiece",
+        "--vocab-size",
+        "72",
+        "--out",
+        str(tokenizer),
+    ]
+    prepare = [
+        "prepare",
+        "tales:200",
+        "--tokenizer",
+        str(tokenizer),
+        "--out",
+        str(data),
+        "--heldout",
+        "0.2",
+    ]
     assert [main(train), main([*prepare, "--processes", "1"])] == [0, 0]
     runs = (folder / "first", folder / "second")
     for seed, run in enumerate(runs):
-        words = ["pretrain", str(recipe), "--train.seed", str(seed), "--data", str(data), "--out", str(run)]
+        words = [
+            "pretrain",
+            str(recipe),
+            "--train.seed",
+            str(seed),
+            "--data",
+            str(data),
+            "--out",
+            str(run),
+        ]
         assert main([*words, "--device", "cpu"]) == 0
     return Work(recipe, data, runs)
 
 
 def test_the_text_is_that_of_the_source(work: Work) -> None:
     shards = litebert.Shards.open(work.data)
-    assert (shards.train.documents + shards.heldout.documents, shards.tokenizer.vocab_size) == (200, 72)
+    assert (shards.train.documents + shards.heldout.documents, shards.tokenizer.vocab_size) == (
+        200,
+        72,
+    )
     (ids,) = shards.tokenizer.encode([next(text for text, _ in tales("1", Reading()))])
     assert shards.tokenizer.unk_id not in ids
 
@@ -346,14 +457,22 @@ def test_plan_counts_what_is_built(work: Work, run: Callable[..., Told]) -> None
     plan = json.loads(run("plan", work.recipe, "--json")[1])
     model: Any = litebert.load(work.runs[0]).model
     config: Config = litebert.recipe(str(work.recipe))
-    built = {"gist head": model.objectives["gist"], "positions": model.encoder.positions, "total": model}
+    built = {
+        "gist head": model.objectives["gist"],
+        "positions": model.encoder.positions,
+        "total": model,
+    }
     for part, module in built.items():
-        assert plan["parameters"][part] == sum(weight.numel() for weight in module.parameters()) > 0, part
+        assert (
+            plan["parameters"][part] == sum(weight.numel() for weight in module.parameters()) > 0
+        ), part
     batch = synthetic_batch(config, 8)
     assert len(batch.masked_labels) == config.masking.rate * batch.tokens
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter, torch.no_grad():
         model(batch)
-    assert plan["flops_per_token"]["forward"] == pytest.approx(counter.get_total_flops() / batch.tokens, rel=1e-6)
+    assert plan["flops_per_token"]["forward"] == pytest.approx(
+        counter.get_total_flops() / batch.tokens, rel=1e-6
+    )
 
 
 def test_what_is_learned_is_scored_under_its_name(work: Work, run: Callable[..., Told]) -> None:
@@ -364,7 +483,9 @@ def test_what_is_learned_is_scored_under_its_name(work: Work, run: Callable[...,
     scores = json.loads(out)
     assert status == 0
     assert {"mlm_loss", "gist_loss", "gist_found", "gist_frequent"} <= scores.keys()
-    assert scores["gist_found"] > scores["gist_frequent"] > 0.1, "[CLS] knows more than what is frequent"
+    assert scores["gist_found"] > scores["gist_frequent"] > 0.1, (
+        "[CLS] knows more than what is frequent"
+    )
     assert "gist_accuracy" not in scores
     _, out, _ = run("evaluate", work.runs[0], "--data", work.data, "--device", "cpu")
     (line,) = (line for line in out.splitlines() if "GIST in the first ten" in line)
@@ -377,7 +498,9 @@ def test_two_runs_are_compared(work: Work, run: Callable[..., Told]) -> None:
     status, out, _ = run("compare", *work.runs, "--markdown")
     assert status == 0
     rows = out.partition("| setting |")[0].splitlines()
-    columns, _, *lines = ([cell.strip() for cell in line.split("|")] for line in rows if line[:1] == "|")
+    columns, _, *lines = (
+        [cell.strip() for cell in line.split("|")] for line in rows if line[:1] == "|"
+    )
     place = columns.index("GIST in the first ten (most frequent ten)")
     assert [line[1] for line in lines] == ["first", "second"]
     for line, folder in zip(lines, work.runs, strict=True):
@@ -387,17 +510,27 @@ def test_two_runs_are_compared(work: Work, run: Callable[..., Told]) -> None:
 
 def test_a_report_draws_its_curve(work: Work, tmp_path: Path) -> None:
     sections = report.run_sections(metrics.read(work.runs[0] / "metrics.jsonl"))
-    (chart,) = (one for one in sections if isinstance(one, report.Chart) and "told from [CLS]" in one.title)
+    (chart,) = (
+        one for one in sections if isinstance(one, report.Chart) and "told from [CLS]" in one.title
+    )
     assert [len(line.xs) for line in chart.series] == [120, 2, 2]
     assert [line.dashed for line in chart.series] == [False, False, True]
     report.write(tmp_path / "report.html", "Everything", "One run.", sections)
-    assert "<h2>Masked pieces told from [CLS]</h2>" in (tmp_path / "report.html").read_text(encoding="utf-8")
+    assert "<h2>Masked pieces told from [CLS]</h2>" in (tmp_path / "report.html").read_text(
+        encoding="utf-8"
+    )
 
 
-def test_it_converts_to_litebert_alone(work: Work, tmp_path: Path, run: Callable[..., Told]) -> None:
+def test_it_converts_to_litebert_alone(
+    work: Work, tmp_path: Path, run: Callable[..., Told]
+) -> None:
     assert run("convert", work.runs[0], tmp_path / "own", "--to", "litebert")[0] == 0
-    before, after = (litebert.load(folder).model.state_dict() for folder in (work.runs[0], tmp_path / "own"))
-    assert before.keys() == after.keys() >= {"encoder.positions.table", "objectives.gist.head.weight"}
+    before, after = (
+        litebert.load(folder).model.state_dict() for folder in (work.runs[0], tmp_path / "own")
+    )
+    assert (
+        before.keys() == after.keys() >= {"encoder.positions.table", "objectives.gist.head.weight"}
+    )
     assert all(torch.equal(before[name], after[name]) for name in before)
     status, out, err = run("convert", work.runs[0], tmp_path / "hf", "--to", "hf")
     assert (status, out, (tmp_path / "hf").exists()) == (2, "", False)
@@ -418,19 +551,44 @@ def write_ranges(path: Path, rows: int, seed: int) -> Path:
     return path
 
 
-def test_a_task_is_learned_and_both_engines_answer(work: Work, tmp_path: Path, run: Callable[..., Told]) -> None:
-    train, dev = write_ranges(tmp_path / "train.jsonl", 160, 0), write_ranges(tmp_path / "dev.jsonl", 40, 1)
+def test_a_task_is_learned_and_both_engines_answer(
+    work: Work, tmp_path: Path, run: Callable[..., Told]
+) -> None:
+    train, dev = (
+        write_ranges(tmp_path / "train.jsonl", 160, 0),
+        write_ranges(tmp_path / "dev.jsonl", 40, 1),
+    )
     tuned, answered = tmp_path / "tuned", tmp_path / "answers.csv"
     status, out, err = run(
-        "finetune", work.runs[0], "--task", "ranges", "--data", train, "--dev", dev, "--out", tuned, "--epochs", 8,
-        "--length", 32, "--train.precision", "float32", "--train.optimizer.learning-rate", "1e-2", "--device", "cpu",
+        "finetune",
+        work.runs[0],
+        "--task",
+        "ranges",
+        "--data",
+        train,
+        "--dev",
+        dev,
+        "--out",
+        tuned,
+        "--epochs",
+        8,
+        "--length",
+        32,
+        "--train.precision",
+        "float32",
+        "--train.optimizer.learning-rate",
+        "1e-2",
+        "--device",
+        "cpu",
         "--json",
-    )  # fmt: skip
+    )
     assert status == 0, err
     done = json.loads(out)
     assert (done["metric"], done["collapsed"]) == ("inside", [])
     assert done["scores"][0]["inside"] > 0.9
-    losses = [row["task_loss"] for row in metrics.read(tuned / "metrics.jsonl") if row["kind"] == "train"]
+    losses = [
+        row["task_loss"] for row in metrics.read(tuned / "metrics.jsonl") if row["kind"] == "train"
+    ]
     assert np.mean(losses[-5:]) < 0.5 * np.mean(losses[:5])
 
     status, _, err = run("predict", tuned, "--input", dev, "--output", answered, "--device", "cpu")
@@ -438,7 +596,10 @@ def test_a_task_is_learned_and_both_engines_answer(work: Work, tmp_path: Path, r
     written = list(csv.DictReader(answered.read_text(encoding="utf-8").splitlines()))
     asked = [json.loads(line) for line in dev.read_text(encoding="utf-8").splitlines()]
     assert list(written[0]) == ["prediction", "from", "to"]
-    inside = [one["low"] <= float(row["prediction"]) <= one["high"] for one, row in zip(asked, written, strict=True)]
+    inside = [
+        one["low"] <= float(row["prediction"]) <= one["high"]
+        for one, row in zip(asked, written, strict=True)
+    ]
     assert np.mean(inside) == done["scores"][0]["inside"]
 
     before = ByNumpy.used

@@ -1,4 +1,6 @@
-"""An objective of one's own: a class in this file and a line, known to every verb that knows the others."""
+"""An objective of one's own: a class in this file and a line, known to every verb that knows the
+others.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,11 @@ class Repeated(Classification):
         chosen[:, 0] = False
         chosen.view(-1)[batch.masked_positions] = False
         ids = torch.where(chosen, batch.input_ids.roll(1, dims=1), batch.input_ids)
-        labels = chosen.long() if batch.attention_mask is None else chosen.long().where(batch.attention_mask, IGNORED)
+        labels = (
+            chosen.long()
+            if batch.attention_mask is None
+            else chosen.long().where(batch.attention_mask, IGNORED)
+        )
         return replace(batch, input_ids=ids, added={**batch.added, "repeated": labels})
 
     def logits(self, output: Any, batch: Batch, context: Context) -> tuple[Tensor, Tensor]:
@@ -65,7 +71,8 @@ def recipe_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
         'base = "albert-base"\nobjectives = ["mlm", "sop", "rep"]\n'
         "[encoder]\nvocab_size = 400\nembedding_size = 8\nhidden_size = 16\nlayers = 2\nheads = 2\n"
         "intermediate_size = 32\nmax_positions = 64\n[sequences]\nlength = 32\n"
-        '[train]\nbudget = "4 steps"\nbatch = "8 sequences"\nevaluate_sequences = 16\nprecision = "float32"\n'
+        '[train]\nbudget = "4 steps"\nbatch = "8 sequences"\nevaluate_sequences = '
+        '16\nprecision = "float32"\n'
     )
     return path
 
@@ -86,10 +93,14 @@ def test_plan_counts_it(recipe_file: Path, trained: Path, run: Callable[..., Out
     built = load(trained).model
     assert planned["parameters"]["total"] == sum(p.numel() for p in built.parameters())
     without = json.loads(run("plan", recipe_file, "--json", "--objectives", "mlm", "sop")[1])
-    assert planned["flops_per_token"]["forward"] - without["flops_per_token"]["forward"] == pytest.approx(64)
+    assert planned["flops_per_token"]["forward"] - without["flops_per_token"][
+        "forward"
+    ] == pytest.approx(64)
 
 
-def test_it_is_trained_scored_and_shown(trained: Path, tiny_data: Path, run: Callable[..., Output]) -> None:
+def test_it_is_trained_scored_and_shown(
+    trained: Path, tiny_data: Path, run: Callable[..., Output]
+) -> None:
     rows = [row for row in metrics.read(trained / "metrics.jsonl") if row["kind"] != "event"]
     assert {"rep_loss", "rep_accuracy"} <= rows[0].keys()
     assert rows[-1]["kind"] == "heldout"
@@ -105,12 +116,18 @@ def test_it_is_trained_scored_and_shown(trained: Path, tiny_data: Path, run: Cal
     assert "REP accuracy" in out
 
 
-def test_it_converts_and_is_left_out_where_nothing_is_like_it(trained: Path, tmp_path: Path) -> None:
+def test_it_converts_and_is_left_out_where_nothing_is_like_it(
+    trained: Path, tmp_path: Path
+) -> None:
     from litebert import convert
 
     notes = convert(trained, tmp_path / "hf", to="hf").notes
     assert [note for note in notes if "rep head" in note]
-    assert not [name for name in load_file(tmp_path / "hf" / "model.safetensors") if "rep" in name.split(".")]
+    assert not [
+        name
+        for name in load_file(tmp_path / "hf" / "model.safetensors")
+        if "rep" in name.split(".")
+    ]
     convert(trained, tmp_path / "own", to="litebert")
     head = load_file(tmp_path / "own" / "model.safetensors")["objectives.rep.head.weight"]
     before: Any = load(trained).model

@@ -1,6 +1,8 @@
-"""A task of one's own with a new kind of output, from files to answers without a change in litebert.
+"""A task of one's own with a new kind of output, from files to answers without a change in
+litebert.
 
-Ordered grades, learnt by one question for each grade but the lowest, "is it better?", as Frank and Hall (2001) do.
+Ordered grades, learnt by one question for each grade but the lowest, "is it better?", as Frank and
+Hall (2001) do.
 """
 
 from __future__ import annotations
@@ -49,7 +51,9 @@ class Scale(OneClass):
         return total, ((logits > 0).sum(-1) == targets).sum()
 
     def answers(self, logits: Sequence[Any]) -> list[Answer]:
-        better = [np.minimum.accumulate([1.0, *expit(one.astype(np.float64)), 0.0]) for one in logits]
+        better = [
+            np.minimum.accumulate([1.0, *expit(one.astype(np.float64)), 0.0]) for one in logits
+        ]
         return [Answer(self.labels[int((p > 0.5).sum()) - 1], p[:-1] - p[1:]) for p in better]
 
 
@@ -72,10 +76,14 @@ def _registered() -> None:
 def test_a_new_kind_of_output_goes_all_the_way(
     tiny_tokenizer: Path, tmp_path: Path, run: Callable[..., tuple[int, str, str]]
 ) -> None:
-    train, dev = (write_table(tmp_path / f"{name}.csv", rows, seed, GRADES) for name, rows, seed in
-                  (("train", 300, 0), ("dev", 60, 1)))  # fmt: skip
+    train, dev = (
+        write_table(tmp_path / f"{name}.csv", rows, seed, GRADES)
+        for name, rows, seed in (("train", 300, 0), ("dev", 60, 1))
+    )
     task = litebert.task_of("grades", train, dev=dev)
-    done = finetune(recipe_file(tmp_path), task, tmp_path / "run", config(epochs=16), tokenizer=tiny_tokenizer)
+    done = finetune(
+        recipe_file(tmp_path), task, tmp_path / "run", config(epochs=16), tokenizer=tiny_tokenizer
+    )
     assert done.scores["accuracy"] > 0.8
     status, out, _ = run("predict", tmp_path / "run", "--input", dev)
     assert (status, len(out.splitlines())) == (0, 61)
@@ -83,17 +91,29 @@ def test_a_new_kind_of_output_goes_all_the_way(
     assert list(answers[0]) == ["prediction", "p_bad", "p_fair", "p_good"]
     with dev.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
-    right = [answer["prediction"] == row["label"] for answer, row in zip(answers, rows, strict=True)]
+    right = [
+        answer["prediction"] == row["label"] for answer, row in zip(answers, rows, strict=True)
+    ]
     assert np.mean(right) == done.scores["accuracy"]
     json_lines = io.StringIO()
     predict_file(litebert.load(tmp_path / "run"), dev, json_lines, form="jsonl")
-    records: list[Mapping[str, Any]] = [json.loads(line) for line in json_lines.getvalue().splitlines()]
+    records: list[Mapping[str, Any]] = [
+        json.loads(line) for line in json_lines.getvalue().splitlines()
+    ]
     assert records == litebert.load(tmp_path / "run").predict([row["text"] for row in rows])
 
 
-def test_a_model_whose_output_is_not_registered_is_refused(tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_a_model_whose_output_is_not_registered_is_refused(
+    tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     train = write_table(tmp_path / "train.csv", 60, 0, GRADES)
-    finetune(recipe_file(tmp_path), Grades(train), tmp_path / "run", config(epochs=1), tokenizer=tiny_tokenizer)
+    finetune(
+        recipe_file(tmp_path),
+        Grades(train),
+        tmp_path / "run",
+        config(epochs=1),
+        tokenizer=tiny_tokenizer,
+    )
     about = json.loads((tmp_path / "run" / "model" / "task.json").read_text())
     (tmp_path / "run" / "model" / "task.json").write_text(json.dumps({**about, "problem": "marks"}))
     with refused(ModelError, "task.json", "problem", "'marks'"):

@@ -1,4 +1,6 @@
-"""A source of text of one's own: defined here, registered in a line each way, used by every command that reads text."""
+"""A source of text of one's own: defined here, registered in a line each way, used by every command
+that reads text.
+"""
 
 from __future__ import annotations
 
@@ -41,17 +43,43 @@ def test_a_suffix_a_scheme_and_a_name(tmp_path: Path) -> None:
         ("Yours.", f"{tmp_path}/a.eml:paragraph 2"),
         ("Plain.", f"{tmp_path}/b.txt:1"),
     ]
-    assert [one.text for one in documents(["count:1", "seven"])][:2] == ["Number 0 of 1.", "Number 0 of seven."]
+    assert [one.text for one in documents(["count:1", "seven"])][:2] == [
+        "Number 0 of 1.",
+        "Number 0 of seven.",
+    ]
 
 
 def test_the_commands_read_it(tmp_path: Path) -> None:
     tokenizer, data = str(tmp_path / "tokenizer"), str(tmp_path / "data")
-    train = ["tokenizer", "train", "count:40", "seven", "--kind", "wordpiece", "--vocab-size", "48", "--out", tokenizer]
+    train = [
+        "tokenizer",
+        "train",
+        "count:40",
+        "seven",
+        "--kind",
+        "wordpiece",
+        "--vocab-size",
+        "48",
+        "--out",
+        tokenizer,
+    ]
     assert main(train) == 0
-    prepare = ["prepare", "count:40", "seven", "--tokenizer", tokenizer, "--out", data, "--processes", "1"]
+    prepare = [
+        "prepare",
+        "count:40",
+        "seven",
+        "--tokenizer",
+        tokenizer,
+        "--out",
+        data,
+        "--processes",
+        "1",
+    ]
     assert main(prepare) == 0
     shards = Shards.open(data)
     assert shards.train.documents + shards.heldout.documents == 47
-    texts = [shards.train.sentences_of(number)[0].tolist() for number in range(shards.train.documents)]
+    texts = [
+        shards.train.sentences_of(number)[0].tolist() for number in range(shards.train.documents)
+    ]
     assert Tokenizer.load(tokenizer).encode(["Number 3 of 40."])[0] in texts
     assert main(prepare) == 0, "the same command again finds it whole"

@@ -1,4 +1,6 @@
-"""The baseline beside the scores of a run: what it learns, that it is scored alike, and what a folder keeps of it."""
+"""The baseline beside the scores of a run: what it learns, that it is scored alike, and what a
+folder keeps of it.
+"""
 
 from __future__ import annotations
 
@@ -34,11 +36,15 @@ WORDS = [a + b + c for a in "bdfgkl" for b in "aeiou" for c in "nrst"]
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    return Table(write_table(tmp_path / "train.csv", 120), write_table(tmp_path / "dev.csv", 60, seed=1))
+    return Table(
+        write_table(tmp_path / "train.csv", 120), write_table(tmp_path / "dev.csv", 60, seed=1)
+    )
 
 
 def run(table: Any, folder: Path, tokenizer: Path, **more: Any) -> Any:
-    return finetune(recipe_file(folder.parent), table, folder, config(epochs=1), tokenizer=tokenizer, **more)
+    return finetune(
+        recipe_file(folder.parent), table, folder, config(epochs=1), tokenizer=tokenizer, **more
+    )
 
 
 def write_rows(path: Path, columns: tuple[str, ...], rows: list[tuple[Any, ...]]) -> Path:
@@ -49,14 +55,16 @@ def write_rows(path: Path, columns: tuple[str, ...], rows: list[tuple[Any, ...]]
     return path
 
 
-# ---- what it learns --------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------- what it learns
 
 
 def test_character_features_are_those_of_scikit_learn() -> None:
     texts = ["The cat sat.", "a  CAT", "", "Ein Äpfelchen fällt", "cat cat cat"]
     ours = CharacterFeatures()
     fitted = ours.fit(texts, 1, 1000)
-    theirs = TfidfVectorizer(analyzer="char_wb", ngram_range=(3, 5), sublinear_tf=True, dtype=np.float32)
+    theirs = TfidfVectorizer(
+        analyzer="char_wb", ngram_range=(3, 5), sublinear_tf=True, dtype=np.float32
+    )
     expected = theirs.fit_transform(texts)
     assert fitted.shape == expected.shape
     others = ["another cat", "new words only"]
@@ -69,7 +77,9 @@ def test_it_is_scored_as_a_model_is(table: Table, tmp_path: Path) -> None:
     with open(tmp_path / "dev.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     answers = [record["prediction"] for record in fitted.predict([row["text"] for row in rows])]
-    right = sum(answer == row["label"] for answer, row in zip(answers, rows, strict=True)) / len(rows)
+    right = sum(answer == row["label"] for answer, row in zip(answers, rows, strict=True)) / len(
+        rows
+    )
     scores = fitted.scores(table.dev)
     assert scores["accuracy"] == right > 0.9
     assert set(scores) == set(table.output.scores)
@@ -118,8 +128,14 @@ def test_tags_are_the_commonest_of_each_word(tmp_path: Path) -> None:
             seen[word][tag] += 1
     dev = task.read("dev")
     # Of equals the first label.
-    guess = [[max(task.output.labels, key=lambda tag: seen[word][tag]) for word in one.words] for one in dev]
-    assert fit_baseline(task).scores(task.dev)["f1"] == entity_scores([one.tags for one in dev], guess)[0].f1
+    guess = [
+        [max(task.output.labels, key=lambda tag: seen[word][tag]) for word in one.words]
+        for one in dev
+    ]
+    assert (
+        fit_baseline(task).scores(task.dev)["f1"]
+        == entity_scores([one.tags for one in dev], guess)[0].f1
+    )
 
 
 def test_vectors_rank_the_right_second_first(tmp_path: Path) -> None:
@@ -153,7 +169,9 @@ def test_of_too_much_text_it_reads_a_part(table: Table, monkeypatch: pytest.Monk
 
 
 def test_real_tasks_reach_what_scikit_learn_reaches(shared_data: Path) -> None:
-    """The references: 72.3 % for SST-2 with 1,000 labels (one standard error 1.5), 76.6 for words in STS-B."""
+    """The references: 72.3 % for SST-2 with 1,000 labels (one standard error 1.5), 76.6 for words
+    in STS-B.
+    """
     sst2 = Glue.from_data("sst2", shared_data / "glue")
     fitted = fit_baseline(sst2, sst2.read("train")[:1000])
     assert fitted.scores(sst2.dev)["accuracy"] > 0.70
@@ -161,7 +179,7 @@ def test_real_tasks_reach_what_scikit_learn_reaches(shared_data: Path) -> None:
     assert fit_baseline(vectors).scores(vectors.dev)["spearman"] > 0.78
 
 
-# ---- what a run keeps ------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------- what a run keeps
 
 
 def test_a_run_keeps_it_beside_its_scores(
@@ -185,7 +203,11 @@ def test_a_run_keeps_it_beside_its_scores(
     assert found.name in page
     # It has learned the task after one pass, which the network has not.
     assert done.scores["accuracy"] < found.scores["accuracy"]
-    names(next(line for line in logged if "--teacher" in line), "accuracy", f"{found.scores['accuracy']:.4g}")
+    names(
+        next(line for line in logged if "--teacher" in line),
+        "accuracy",
+        f"{found.scores['accuracy']:.4g}",
+    )
 
 
 def test_it_is_computed_once_whatever_interrupts(
@@ -211,16 +233,24 @@ def test_it_is_computed_once_whatever_interrupts(
     assert not (tmp_path / "cut" / "baseline.json").exists()
     with pytest.raises(Killed):
         run(table, tmp_path / "cut", tiny_tokenizer, on_step=stop)
-    monkeypatch.setattr(models.LinearClasses, "_learn", kill)  # from here on nothing is fitted again
+    monkeypatch.setattr(
+        models.LinearClasses, "_learn", kill
+    )  # from here on nothing is fitted again
     run(table, tmp_path / "cut", tiny_tokenizer)
     for name in ("baseline.json", "scores.json", "model/README.md", "metrics.jsonl"):
-        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), (
+            name
+        )
     again = run(table, tmp_path / "whole", tiny_tokenizer)
     assert again.baseline == whole.baseline
 
 
 def test_what_goes_wrong_in_it_stops_no_training(
-    table: Table, tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]
+    table: Table,
+    tiny_tokenizer: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    logged: list[str],
 ) -> None:
     def fail(*_: object) -> None:
         raise MemoryError("no room")
@@ -237,9 +267,15 @@ def test_seeds_share_it_and_it_can_be_left_out(
 ) -> None:
     learned = []
     learn = models.LinearClasses._learn
-    monkeypatch.setattr(models.LinearClasses, "_learn", lambda self, *rest: (learned.append(1), learn(self, *rest))[1])
+    monkeypatch.setattr(
+        models.LinearClasses,
+        "_learn",
+        lambda self, *rest: (learned.append(1), learn(self, *rest))[1],
+    )
     settings, encoder = config(epochs=0.5), recipe_file(tmp_path)
-    runs = finetune_seeds(encoder, table, tmp_path / "two", settings, seeds=2, tokenizer=tiny_tokenizer)
+    runs = finetune_seeds(
+        encoder, table, tmp_path / "two", settings, seeds=2, tokenizer=tiny_tokenizer
+    )
     assert learned == [1]
     assert runs[0].baseline == runs[1].baseline == read_baseline(tmp_path / "two" / "seeds.json")
     bare = run(table, tmp_path / "bare", tiny_tokenizer, baseline=False)
@@ -257,6 +293,11 @@ def test_a_changed_file_is_named_and_advice_needs_a_better_baseline(tmp_path: Pa
     fields = {"name": "counts", "scores": {"accuracy": 0.75}, "rows": 10, "training_rows": 20}
     file.write_text(json.dumps({"accuracy": 0.5, "baseline": fields}))
     found = read_baseline(file)
-    assert advise("accuracy", 0.8, found) is advise("accuracy", 0.75, found) is advise("f1", 0.1, found) is None
+    assert (
+        advise("accuracy", 0.8, found)
+        is advise("accuracy", 0.75, found)
+        is advise("f1", 0.1, found)
+        is None
+    )
     assert advise("accuracy", 0.5, None) is None
     names(advise("accuracy", 0.5, found) or "", "0.75", "0.5", "10", "20", "counts")

@@ -1,4 +1,6 @@
-"""What a run chooses for itself: length, batch, epochs and rate; said once, recorded, and kept when it continues."""
+"""What a run chooses for itself: length, batch, epochs and rate; said once, recorded, and kept when
+it continues.
+"""
 
 from __future__ import annotations
 
@@ -27,10 +29,14 @@ from toys.refusals import names, refused
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    return Table(write_table(tmp_path / "train.csv", 60), write_table(tmp_path / "dev.csv", 20, seed=1))
+    return Table(
+        write_table(tmp_path / "train.csv", 60), write_table(tmp_path / "dev.csv", 20, seed=1)
+    )
 
 
-def run(table: Table, out: Path, tokenizer: Path, settings: FinetuneConfig | None = None, **more: Any) -> Any:
+def run(
+    table: Table, out: Path, tokenizer: Path, settings: FinetuneConfig | None = None, **more: Any
+) -> Any:
     return finetune(recipe_file(out.parent), table, out, settings, tokenizer=tokenizer, **more)
 
 
@@ -43,27 +49,76 @@ class _Stop(Exception):
     pass
 
 
-def test_the_command_line_chooses_what_python_chooses(table: Table, tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_the_command_line_chooses_what_python_chooses(
+    table: Table, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     run(table, tmp_path / "python", tiny_tokenizer)
-    parts = ("--data", tmp_path / "train.csv", "--dev", tmp_path / "dev.csv", "--tokenizer", tiny_tokenizer)
-    words = ("finetune", tmp_path / "small.toml", "--task", "table", *parts, "--out", tmp_path / "typed")
+    parts = (
+        "--data",
+        tmp_path / "train.csv",
+        "--dev",
+        tmp_path / "dev.csv",
+        "--tokenizer",
+        tiny_tokenizer,
+    )
+    words = (
+        "finetune",
+        tmp_path / "small.toml",
+        "--task",
+        "table",
+        *parts,
+        "--out",
+        tmp_path / "typed",
+    )
     assert main([str(word) for word in words]) == 0
     chosen = recorded(tmp_path / "python")["config"]
     assert chosen == recorded(tmp_path / "typed")["config"]
     assert chosen["choose"] == []
-    assert chosen["epochs"] > finetune_recipe("small", "table").epochs, "few rows are read more often"
+    assert chosen["epochs"] > finetune_recipe("small", "table").epochs, (
+        "few rows are read more often"
+    )
 
 
-def test_what_is_given_is_not_chosen(table: Table, tiny_tokenizer: Path, tmp_path: Path, logged: list[str]) -> None:
-    parts = ("--data", tmp_path / "train.csv", "--dev", tmp_path / "dev.csv", "--tokenizer", tiny_tokenizer)
-    given = ("--epochs", 1, "--train.batch", "12 sequences", "--train.optimizer.learning_rate=7e-4", "--length", 40)
-    words = ("finetune", recipe_file(tmp_path), "--task", "table", *parts, "--out", tmp_path / "run", *given)
+def test_what_is_given_is_not_chosen(
+    table: Table, tiny_tokenizer: Path, tmp_path: Path, logged: list[str]
+) -> None:
+    parts = (
+        "--data",
+        tmp_path / "train.csv",
+        "--dev",
+        tmp_path / "dev.csv",
+        "--tokenizer",
+        tiny_tokenizer,
+    )
+    given = (
+        "--epochs",
+        1,
+        "--train.batch",
+        "12 sequences",
+        "--train.optimizer.learning_rate=7e-4",
+        "--length",
+        40,
+    )
+    words = (
+        "finetune",
+        recipe_file(tmp_path),
+        "--task",
+        "table",
+        *parts,
+        "--out",
+        tmp_path / "run",
+        *given,
+    )
     assert main([str(word) for word in words]) == 0
     there = recorded(tmp_path / "run")
     assert there["chosen"] == []
     assert not [line for line in logged if "held-out training rows" in line]
     settings = there["config"]
-    assert (settings["epochs"], settings["length"], settings["train"]["batch"]) == (1, 40, "12 sequences")
+    assert (settings["epochs"], settings["length"], settings["train"]["batch"]) == (
+        1,
+        40,
+        "12 sequences",
+    )
     assert settings["train"]["optimizer"]["learning_rate"] == 7e-4
 
 
@@ -81,11 +136,15 @@ def test_long_texts_are_read_as_long_as_the_positions_allow(
     settings = config(epochs=0.5, choose=("length",))
 
     longer = tmp_path / "longer.toml"
-    longer.write_text(recipe_file(tmp_path).read_text().replace("max_positions = 64", "max_positions = 512"))
+    longer.write_text(
+        recipe_file(tmp_path).read_text().replace("max_positions = 64", "max_positions = 512")
+    )
     finetune(longer, table, tmp_path / "long", settings, tokenizer=tiny_tokenizer)
     length = recorded(tmp_path / "long")["config"]["length"]
     assert sum(one <= length for one in lengths) >= 0.95 * len(lengths)
-    assert sum(one <= length - 16 for one in lengths) < 0.95 * len(lengths), "and no longer than that needs"
+    assert sum(one <= length - 16 for one in lengths) < 0.95 * len(lengths), (
+        "and no longer than that needs"
+    )
 
     run(table, tmp_path / "short", tiny_tokenizer, settings)
     assert recorded(tmp_path / "short")["config"]["length"] == 64, "the positions of the model"
@@ -104,8 +163,15 @@ def test_the_rate_is_the_one_that_a_run_with_it_given_has(
     assert [line] == there["chosen"]
     names(line, f"{rate:.0e}")
     run(table, tmp_path / "given", tiny_tokenizer, config(epochs=14, rate=rate))
-    for name in ("best.safetensors", "model/model.safetensors", "predictions/dev.csv", "scores.json"):
-        assert (tmp_path / "chosen" / name).read_bytes() == (tmp_path / "given" / name).read_bytes(), name
+    for name in (
+        "best.safetensors",
+        "model/model.safetensors",
+        "predictions/dev.csv",
+        "scores.json",
+    ):
+        assert (tmp_path / "chosen" / name).read_bytes() == (
+            tmp_path / "given" / name
+        ).read_bytes(), name
 
 
 @pytest.mark.parametrize("instant", [1, 7])
@@ -123,13 +189,27 @@ def test_a_killed_run_keeps_its_choices_and_ends_with_the_same_bytes(
         run(table, tmp_path / "cut", tiny_tokenizer, settings, on_step=stop)
     logged.clear()
     run(table, tmp_path / "cut", tiny_tokenizer, settings)
-    assert not [line for line in logged if "held-out training rows" in line], "nothing is tried again"
-    for name in ("finetune.json", "metrics.jsonl", "best.safetensors", "model/model.safetensors", "scores.json"):
-        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+    assert not [line for line in logged if "held-out training rows" in line], (
+        "nothing is tried again"
+    )
+    for name in (
+        "finetune.json",
+        "metrics.jsonl",
+        "best.safetensors",
+        "model/model.safetensors",
+        "scores.json",
+    ):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), (
+            name
+        )
 
 
-def test_a_run_of_a_version_that_chose_nothing_goes_on(table: Table, tiny_tokenizer: Path, tmp_path: Path) -> None:
-    """Its record has neither choices nor sentences about them, and the same command knows other defaults now."""
+def test_a_run_of_a_version_that_chose_nothing_goes_on(
+    table: Table, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    """Its record has neither choices nor sentences about them, and the same command knows other
+    defaults now.
+    """
     former = replace(finetune_recipe("small", "table"), epochs=2)
     done = run(table, tmp_path / "run", tiny_tokenizer, former)
     file = tmp_path / "run" / "finetune.json"
@@ -141,12 +221,18 @@ def test_a_run_of_a_version_that_chose_nothing_goes_on(table: Table, tiny_tokeni
         run(table, tmp_path / "run", tiny_tokenizer, replace(former, choose=("rate",), length=40))
 
 
-def test_seeds_share_one_choice(table: Table, tiny_tokenizer: Path, tmp_path: Path, logged: list[str]) -> None:
+def test_seeds_share_one_choice(
+    table: Table, tiny_tokenizer: Path, tmp_path: Path, logged: list[str]
+) -> None:
     settings = config(epochs=14, choose=("rate",))
-    finetune_seeds(recipe_file(tmp_path), table, tmp_path / "out", settings, seeds=2, tokenizer=tiny_tokenizer)
+    finetune_seeds(
+        recipe_file(tmp_path), table, tmp_path / "out", settings, seeds=2, tokenizer=tiny_tokenizer
+    )
     assert len([line for line in logged if "held-out training rows" in line]) == 1
-    rates = {recorded(tmp_path / "out" / f"seed-{seed}")["config"]["train"]["optimizer"]["learning_rate"]
-             for seed in range(2)}  # fmt: skip
+    rates = {
+        recorded(tmp_path / "out" / f"seed-{seed}")["config"]["train"]["optimizer"]["learning_rate"]
+        for seed in range(2)
+    }
     assert len(rates) == 1
 
 
@@ -168,5 +254,7 @@ def test_where_nothing_is_learned_the_network_that_moved_least_does_not_win() ->
     learned = {**flat, 3e-4: prior - 0.2 + noise}
     assert best_rate(learned, prior, usual=1e-3) == 3e-4
     alike = {**learned, 1e-3: prior - 0.2 - noise / 2}
-    assert best_rate(alike, prior, usual=3e-5) == 1e-3, "the largest of those that cannot be told apart"
+    assert best_rate(alike, prior, usual=3e-5) == 1e-3, (
+        "the largest of those that cannot be told apart"
+    )
     assert best_rate({3e-5: np.full(1, np.inf), 1e-3: prior - 0.1}, prior, usual=3e-5) == 1e-3

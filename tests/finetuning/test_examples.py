@@ -11,7 +11,13 @@ import pytest
 
 from litebert.config import replace
 from litebert.errors import ModelError
-from litebert.finetuning.examples import FILE, ModelExample, choose_examples, read_examples, write_examples
+from litebert.finetuning.examples import (
+    FILE,
+    ModelExample,
+    choose_examples,
+    read_examples,
+    write_examples,
+)
 from litebert.finetuning.items import EncodedPart
 from litebert.finetuning.run import finetune
 from litebert.finetuning.task import Task
@@ -33,14 +39,19 @@ def table(*labels: str) -> Table:
 
 
 def chosen(texts: list[tuple[str, int]]) -> list[tuple[Any, str | None]]:
-    """The texts and labels that are kept of development texts with the labels bad (0), good (1) and odd (2)."""
+    """The texts and labels that are kept of development texts with the labels bad (0), good (1) and
+    odd (2).
+    """
     task = table("bad", "good", "odd")
     part = EncodedPart("dev", [Example(text, label=label) for text, label in texts], [])
     return [(example.inputs["text"], example.label) for example in choose_examples(task, part)]
 
 
 def test_every_label_has_an_example_before_any_has_two() -> None:
-    texts = [(f"{word} " * 20, 0) for word in ("one", "two", "ten", "six")] + [("fine " * 20, 1), ("odd " * 300, 2)]
+    texts = [(f"{word} " * 20, 0) for word in ("one", "two", "ten", "six")] + [
+        ("fine " * 20, 1),
+        ("odd " * 300, 2),
+    ]
     kept = chosen(texts)
     assert [label for _, label in kept] == ["bad", "good", "bad", "bad"]
     assert "odd" not in {label for _, label in kept}, "a long text is not kept"
@@ -67,8 +78,18 @@ def test_only_what_can_be_read_is_kept() -> None:
             {"question": "q", "context": "in 1931"},
             "1931",
         ),
-        (object.__new__(Squad), Question("1", "q", "c", (), True), {"question": "q", "context": "c"}, "no answer"),
-        (object.__new__(TaggingTask), Sentence(("a", "b"), None, (), ()), {"words": ["a", "b"]}, None),
+        (
+            object.__new__(Squad),
+            Question("1", "q", "c", (), True),
+            {"question": "q", "context": "c"},
+            "no answer",
+        ),
+        (
+            object.__new__(TaggingTask),
+            Sentence(("a", "b"), None, (), ()),
+            {"words": ["a", "b"]},
+            None,
+        ),
     ],
 )
 def test_each_task_shows_its_examples_as_the_service_takes_them(
@@ -81,8 +102,13 @@ def test_each_task_shows_its_examples_as_the_service_takes_them(
     assert read_examples(tmp_path) == [shown]
 
 
-def test_a_model_keeps_a_few_development_texts_unless_none_are_wanted(tiny_tokenizer: Path, tmp_path: Path) -> None:
-    files = {"train": write_table(tmp_path / "train.csv", 40), "dev": write_table(tmp_path / "dev.csv", 20, seed=1)}
+def test_a_model_keeps_a_few_development_texts_unless_none_are_wanted(
+    tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    files = {
+        "train": write_table(tmp_path / "train.csv", 40),
+        "dev": write_table(tmp_path / "dev.csv", 20, seed=1),
+    }
 
     def tune(out: Path, examples: bool) -> Path:
         settings = replace(config(epochs=0.5), examples=examples)
@@ -102,7 +128,9 @@ def test_a_model_keeps_a_few_development_texts_unless_none_are_wanted(tiny_token
     assert file == tmp_path / "run" / "model" / FILE
 
 
-@pytest.mark.parametrize("fields", [{"examples": "text"}, {"examples": ["text"]}, {"examples": [{"text": 1}]}, {}])
+@pytest.mark.parametrize(
+    "fields", [{"examples": "text"}, {"examples": ["text"]}, {"examples": [{"text": 1}]}, {}]
+)
 def test_a_damaged_file_is_named(fields: Any, tmp_path: Path) -> None:
     (tmp_path / FILE).write_text(json.dumps(fields))
     with refused(ModelError, tmp_path / FILE, "delete it"):

@@ -1,4 +1,6 @@
-"""Fine-tuning as a whole: it learns, resumes bit for bit, keeps the best, restarts what collapsed, says so."""
+"""Fine-tuning as a whole: it learns, resumes bit for bit, keeps the best, restarts what collapsed,
+says so.
+"""
 
 from __future__ import annotations
 
@@ -38,11 +40,17 @@ from toys.refusals import names, refused
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    return Table(write_table(tmp_path / "train.csv", 300), write_table(tmp_path / "dev.csv", 80, seed=1))
+    return Table(
+        write_table(tmp_path / "train.csv", 300), write_table(tmp_path / "dev.csv", 80, seed=1)
+    )
 
 
-def run(table: Any, folder: Path, tokenizer: Path, settings: FinetuneConfig | None = None, **more: Any) -> Any:
-    return finetune(recipe_file(folder.parent), table, folder, settings or config(), tokenizer=tokenizer, **more)
+def run(
+    table: Any, folder: Path, tokenizer: Path, settings: FinetuneConfig | None = None, **more: Any
+) -> Any:
+    return finetune(
+        recipe_file(folder.parent), table, folder, settings or config(), tokenizer=tokenizer, **more
+    )
 
 
 def test_it_learns_and_leaves_a_folder_that_says_so(
@@ -66,14 +74,22 @@ def test_it_learns_and_leaves_a_folder_that_says_so(
     logits = logits_of(compute, items, table.output, loaded.tokenizer.pad_id)
     assert table.score(examples, table.answers(examples, items, logits)) == done.scores
 
-    rows = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()
+    ]
     best = max(row["accuracy"] for row in rows if row["kind"] == "heldout")
     assert done.scores["accuracy"] == best
 
 
-def test_the_same_call_returns_what_is_finished(table: Table, tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_the_same_call_returns_what_is_finished(
+    table: Table, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     first = run(table, tmp_path / "run", tiny_tokenizer)
-    written = {path: path.stat().st_mtime_ns for path in (tmp_path / "run").rglob("*.*") if path.name != ".lock"}
+    written = {
+        path: path.stat().st_mtime_ns
+        for path in (tmp_path / "run").rglob("*.*")
+        if path.name != ".lock"
+    }
     again = run(table, tmp_path / "run", tiny_tokenizer)
     assert again == first
     assert all(path.stat().st_mtime_ns == when for path, when in written.items())
@@ -87,23 +103,33 @@ def test_a_score_that_is_no_number_chooses_nothing(tiny_tokenizer: Path, tmp_pat
 
         def score(self, examples: Any, answers: Any) -> dict[str, float]:
             self.said += 1
-            return super().score(examples, answers) | ({"accuracy": math.nan} if self.said == 1 else {})
+            return super().score(examples, answers) | (
+                {"accuracy": math.nan} if self.said == 1 else {}
+            )
 
-    table = Strange(write_table(tmp_path / "train.csv", 300), write_table(tmp_path / "dev.csv", 80, seed=1))
+    table = Strange(
+        write_table(tmp_path / "train.csv", 300), write_table(tmp_path / "dev.csv", 80, seed=1)
+    )
     done = run(table, tmp_path / "run", tiny_tokenizer)
     assert table.said > 2
     assert done.scores["accuracy"] > 0.9
 
 
-def test_files_hold_null_for_a_score_that_is_no_number(tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_files_hold_null_for_a_score_that_is_no_number(
+    tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     class Undefined(Table):
         def score(self, examples: Any, answers: Any) -> dict[str, float]:
             return {**super().score(examples, answers), "accuracy": math.nan}
 
     def strict(path: Path) -> Any:
-        return json.loads(path.read_text(), parse_constant=lambda name: pytest.fail(f"{path} holds {name}"))
+        return json.loads(
+            path.read_text(), parse_constant=lambda name: pytest.fail(f"{path} holds {name}")
+        )
 
-    table = Undefined(write_table(tmp_path / "train.csv", 40), write_table(tmp_path / "dev.csv", 20, seed=1))
+    table = Undefined(
+        write_table(tmp_path / "train.csv", 40), write_table(tmp_path / "dev.csv", 20, seed=1)
+    )
     encoder, out = recipe_file(tmp_path), tmp_path / "run"
     runs = finetune_seeds(encoder, table, out, config(epochs=1), seeds=2, tokenizer=tiny_tokenizer)
     assert all(math.isnan(run.scores["accuracy"]) and run.scores["macro_f1"] >= 0 for run in runs)
@@ -137,9 +163,16 @@ def test_killed_and_started_again_it_ends_with_the_same_bits(
                 run(table, tmp_path / f"cut-{number}", tiny_tokenizer, settings, on_step=stop)
         done = run(table, tmp_path / f"cut-{number}", tiny_tokenizer, settings)
         assert done.scores == whole.scores
-        for name in ("metrics.jsonl", "best.safetensors", "scores.json", "model/model.safetensors",
-                     "predictions/dev.csv"):  # fmt: skip
-            assert (tmp_path / f"cut-{number}" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+        for name in (
+            "metrics.jsonl",
+            "best.safetensors",
+            "scores.json",
+            "model/model.safetensors",
+            "predictions/dev.csv",
+        ):
+            assert (tmp_path / f"cut-{number}" / name).read_bytes() == (
+                tmp_path / "whole" / name
+            ).read_bytes(), name
 
 
 def test_a_run_that_collapses_starts_once_more(
@@ -150,9 +183,15 @@ def test_a_run_that_collapses_starts_once_more(
     assert done.collapsed
     assert sum("3.3e-13" in line for line in logged) == 1
     names(next(line for line in logged if "3.3e-13" in line), "3.3e-13", "collapsed/")
-    events = [row["message"] for row in metrics.read(tmp_path / "run" / "metrics.jsonl") if row["kind"] == "event"]
+    events = [
+        row["message"]
+        for row in metrics.read(tmp_path / "run" / "metrics.jsonl")
+        if row["kind"] == "event"
+    ]
     assert sorted(set(events)) == sorted(events)
-    assert sum("one answer to every" in event for event in events) == 2, "the restart and the second collapse"
+    assert sum("one answer to every" in event for event in events) == 2, (
+        "the restart and the second collapse"
+    )
     assert any("were cut" in event for event in events), "what was noted while the table was read"
     assert (tmp_path / "run" / "collapsed" / "scores.json").exists()
     again = run(table, tmp_path / "run", tiny_tokenizer, settings)
@@ -171,7 +210,9 @@ def test_numbers_of_any_size_are_learned(tiny_tokenizer: Path, tmp_path: Path) -
     assert table.output == Number()
     done = run(table, tmp_path / "run", tiny_tokenizer)
     assert done.scores["r2"] > 0.6
-    written = [float(row) for row in (tmp_path / "run" / "predictions" / "dev.csv").read_text().split()[1:]]
+    written = [
+        float(row) for row in (tmp_path / "run" / "predictions" / "dev.csv").read_text().split()[1:]
+    ]
     assert 24000 < min(written) < 25800 < 26200 < max(written) < 28000
     loaded = load(tmp_path / "run" / "model")  # its head gives the numbers themselves
     assert isinstance(loaded.model, TaskModel)
@@ -194,10 +235,14 @@ def test_scores_of_a_run_in_bfloat16_are_those_of_the_saved_model(
     for line, answer in zip(written, answers, strict=True):
         prediction, *likely = line.split(",")
         assert prediction == answer["prediction"]
-        assert [float(p) for p in likely] == pytest.approx(list(answer["probabilities"].values()), abs=5e-6)
+        assert [float(p) for p in likely] == pytest.approx(
+            list(answer["probabilities"].values()), abs=5e-6
+        )
 
 
-def test_a_finished_run_without_its_checkpoints_is_finished(table: Table, tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_a_finished_run_without_its_checkpoints_is_finished(
+    table: Table, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     first = run(table, tmp_path / "run", tiny_tokenizer, config(epochs=0.5))
     shutil.rmtree(tmp_path / "run" / "checkpoints")
     again = run(table, tmp_path / "run", tiny_tokenizer, config(epochs=0.5))
@@ -206,7 +251,9 @@ def test_a_finished_run_without_its_checkpoints_is_finished(table: Table, tiny_t
     assert not (tmp_path / "run" / "checkpoints").exists(), "nothing was trained"
 
 
-def test_another_run_in_the_folder_is_refused(table: Table, tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_another_run_in_the_folder_is_refused(
+    table: Table, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     run(table, tmp_path / "run", tiny_tokenizer, config(epochs=0.5))
     with refused(RunError, tmp_path / "run", "config", "--out"):
         run(table, tmp_path / "run", tiny_tokenizer, config(epochs=1))
@@ -239,9 +286,15 @@ def test_what_cannot_be_started(table: Table, tiny_tokenizer: Path, tmp_path: Pa
 
 @pytest.mark.parametrize(
     ("changes", "limits"),
-    [({"length": 4}, [8]), ({"epochs": 0}, []), ({"steps": -1}, []), ({"dropout": 1.0}, []),
-     ({"head_dropout": -0.5}, []), ({"layer_decay": 0.0}, [1])],
-)  # fmt: skip
+    [
+        ({"length": 4}, [8]),
+        ({"epochs": 0}, []),
+        ({"steps": -1}, []),
+        ({"dropout": 1.0}, []),
+        ({"head_dropout": -0.5}, []),
+        ({"layer_decay": 0.0}, [1]),
+    ],
+)
 def test_impossible_settings(changes: dict[str, Any], limits: list[int]) -> None:
     with refused(ConfigError, *changes, *changes.values(), *limits):
         FinetuneConfig(**changes)
@@ -253,17 +306,25 @@ def test_rates_fall_from_the_head_down(tiny_tokenizer: Path, tmp_path: Path) -> 
     model = task_model(load_initial(unshared, tiny_tokenizer), task, config())
     rates = layer_rates(model, 0.5)
     assert rates["head.classifier.weight"] == rates["encoder.pooler.weight"] == 1.0
-    assert rates["encoder.attention.1.qkv.weight"] == rates["encoder.feedforward.1.norm.bias"] == 0.5
+    assert (
+        rates["encoder.attention.1.qkv.weight"] == rates["encoder.feedforward.1.norm.bias"] == 0.5
+    )
     assert rates["encoder.attention.0.qkv.weight"] == 0.25
-    assert rates["encoder.embedding.word.weight"] == rates["encoder.embedding.project.weight"] == 0.125
+    assert (
+        rates["encoder.embedding.word.weight"] == rates["encoder.embedding.project.weight"] == 0.125
+    )
     assert set(rates) == {name for name, _ in model.named_parameters()}
     assert set(layer_rates(model, 1.0).values()) == {1.0}
 
 
-def test_layer_decay_slows_the_lower_layers(table: Table, tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_layer_decay_slows_the_lower_layers(
+    table: Table, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     settings = config(epochs=0.5, layer_decay=1e-6)
     done = run(table, tmp_path / "run", tiny_tokenizer, settings)
-    before = task_model(load_initial(recipe_file(tmp_path), tiny_tokenizer), table, settings).state_dict()
+    before = task_model(
+        load_initial(recipe_file(tmp_path), tiny_tokenizer), table, settings
+    ).state_dict()
     after = load(done.folder / "model").model.state_dict()
     moved = {name: float((after[name] - tensor).abs().max()) for name, tensor in before.items()}
     assert moved["head.classifier.weight"] > 1e-3

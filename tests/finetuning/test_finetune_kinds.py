@@ -30,7 +30,9 @@ def words(draw: random.Random, low: int, high: int) -> list[str]:
     return [word if word not in NAMES else "toto" for word in made]
 
 
-def run(name: str, data: Path, folder: Path, tokenizer: Path, epochs: float, **options: Any) -> Finetuned:
+def run(
+    name: str, data: Path, folder: Path, tokenizer: Path, epochs: float, **options: Any
+) -> Finetuned:
     settings = replace(config(epochs=epochs), length=48)
     task = task_of(name, data, **options)
     done = finetune(recipe_file(folder.parent), task, folder, settings, tokenizer=tokenizer)
@@ -39,7 +41,7 @@ def run(name: str, data: Path, folder: Path, tokenizer: Path, epochs: float, **o
     return done
 
 
-# ---- tagging --------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------ tagging
 
 
 def conll(path: Path, count: int, seed: int) -> None:
@@ -62,17 +64,23 @@ def test_tags(tiny_tokenizer: Path, tmp_path: Path) -> None:
     done = run("tagging", data, tmp_path / "run", tiny_tokenizer, epochs=8)
     assert done.scores["f1"] > 0.7  # without learning 0
     assert done.scores["test_f1"] > 0.7  # of a test part whose tags are known
-    said = [line.split(" ") for _, line in lines(tmp_path / "run" / "predictions" / "dev.conll", Notes()) if line]
+    said = [
+        line.split(" ")
+        for _, line in lines(tmp_path / "run" / "predictions" / "dev.conll", Notes())
+        if line
+    ]
     there = [line.split(" ") for _, line in lines(data / "dev.conll", Notes()) if line]
     assert [row[:2] for row in said] == there
     assert sum(row[1] == row[2] for row in said) > 0.8 * len(said)
-    asked = [[row[0] for row in there[:20]]]  # no sentence of the file, but words and their number are kept
+    asked = [
+        [row[0] for row in there[:20]]
+    ]  # no sentence of the file, but words and their number are kept
     answer = load(tmp_path / "run").predict(asked)[0]
     assert answer["words"] == asked[0]
     assert len(answer["prediction"]) == len(answer["probabilities"]) == 20
 
 
-# ---- choices --------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------ choices
 
 
 def choices(path: Path, count: int, seed: int) -> None:
@@ -83,36 +91,64 @@ def choices(path: Path, count: int, seed: int) -> None:
             texts = [" ".join(words(draw, 1, 3)) for _ in range(draw.choice((3, 4)))]
             right = draw.randrange(len(texts))
             texts[right] = draw.choice(NAMES)
-            row = {"context": " ".join(words(draw, 2, 4)), "question": "", "choices": texts, "label": right}
+            row = {
+                "context": " ".join(words(draw, 2, 4)),
+                "question": "",
+                "choices": texts,
+                "label": right,
+            }
             file.write(json.dumps(row) + "\n")
 
 
 def test_choices(tiny_tokenizer: Path, tmp_path: Path) -> None:
     choices(tmp_path / "train.jsonl", 200, 0)
     choices(tmp_path / "dev.jsonl", 40, 1)
-    done = run("choices", tmp_path / "train.jsonl", tmp_path / "run", tiny_tokenizer, 6, dev=tmp_path / "dev.jsonl")
+    done = run(
+        "choices",
+        tmp_path / "train.jsonl",
+        tmp_path / "run",
+        tiny_tokenizer,
+        6,
+        dev=tmp_path / "dev.jsonl",
+    )
     assert done.scores["accuracy"] > 0.8
-    rows = [json.loads(line) for _, line in lines(tmp_path / "run" / "predictions" / "dev.jsonl", Notes())]
+    rows = [
+        json.loads(line)
+        for _, line in lines(tmp_path / "run" / "predictions" / "dev.jsonl", Notes())
+    ]
     truth = [json.loads(line) for _, line in lines(tmp_path / "dev.jsonl", Notes())]
     right = sum(a["label"] == b["label"] for a, b in zip(rows, truth, strict=True))
     assert right / len(truth) == pytest.approx(done.scores["accuracy"])
-    assert load(tmp_path / "run").predict([("rati", "", ["toto", "bado", "mimi"])])[0]["prediction"] == 1
+    assert (
+        load(tmp_path / "run").predict([("rati", "", ["toto", "bado", "mimi"])])[0]["prediction"]
+        == 1
+    )
 
 
 def test_the_order_of_choices_goes_with_the_model(tiny_tokenizer: Path, tmp_path: Path) -> None:
     for part, count in (("train", 32), ("dev", 40)):
         choices(tmp_path / f"{part}.jsonl", count, count)
-    run("choices", tmp_path / "train.jsonl", tmp_path / "run", tiny_tokenizer, 1, dev=tmp_path / "dev.jsonl",
-        order="question")  # fmt: skip
+    run(
+        "choices",
+        tmp_path / "train.jsonl",
+        tmp_path / "run",
+        tiny_tokenizer,
+        1,
+        dev=tmp_path / "dev.jsonl",
+        order="question",
+    )
     model = load(tmp_path / "run")
     assert model.task["order"] == "question"
     asked = [json.loads(line) for _, line in lines(tmp_path / "dev.jsonl", Notes())]
-    told = [json.loads(line)["label"] for _, line in lines(tmp_path / "run" / "predictions" / "dev.jsonl", Notes())]
+    told = [
+        json.loads(line)["label"]
+        for _, line in lines(tmp_path / "run" / "predictions" / "dev.jsonl", Notes())
+    ]
     answers = model.predict([(row["context"], row["question"], row["choices"]) for row in asked])
     assert [answer["prediction"] for answer in answers] == told
 
 
-# ---- questions ------------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------------------------- questions
 
 
 def squad(path: Path, count: int, seed: int, version: int) -> None:
@@ -131,7 +167,10 @@ def squad(path: Path, count: int, seed: int, version: int) -> None:
             text.insert(place, name)
             entry["answers"] = [{"text": name, "answer_start": start}]
         paragraphs.append({"context": " ".join(text), "qas": [entry]})
-    whole = {"version": ("1.1", "v2.0")[version - 1], "data": [{"title": "t", "paragraphs": paragraphs}]}
+    whole = {
+        "version": ("1.1", "v2.0")[version - 1],
+        "data": [{"title": "t", "paragraphs": paragraphs}],
+    }
     path.write_text(json.dumps(whole), encoding="utf-8")
 
 
@@ -148,9 +187,14 @@ def test_questions(version: int, least: float, tiny_tokenizer: Path, tmp_path: P
     model = load(tmp_path / "run")
     assert (model.task["task"], model.task["version"]) == ("squad", version)
     dev = json.loads((tmp_path / "dev.json").read_text())["data"][0]["paragraphs"]
-    answers = model.predict([(paragraph["qas"][0]["question"], paragraph["context"]) for paragraph in dev])
-    # With the threshold of version 2, which was tuned. (Other batches, so a tie may fall the other way.)
-    alike = [answer["prediction"] == text for answer, text in zip(answers, said.values(), strict=True)]
+    answers = model.predict(
+        [(paragraph["qas"][0]["question"], paragraph["context"]) for paragraph in dev]
+    )
+    # With the threshold of version 2, which was tuned. (Other batches, so a tie may fall the other
+    # way.)
+    alike = [
+        answer["prediction"] == text for answer, text in zip(answers, said.values(), strict=True)
+    ]
     assert sum(alike) >= len(alike) - 1
     assert model.task.get("threshold") == done.scores.get("threshold")
     assert (model.task["stride"], model.task["answer_tokens"]) == (128, 30)
@@ -159,13 +203,15 @@ def test_questions(version: int, least: float, tiny_tokenizer: Path, tmp_path: P
             json.loads((tmp_path / "run" / "predictions" / name).read_text())
             for name in ("test.json", "null_odds_test.json")
         )
-        assert [text == "" for text in test.values()] == [one > done.scores["threshold"] for one in odds.values()]
-    assert ("null_odds_dev.json" in {path.name for path in (tmp_path / "run" / "predictions").iterdir()}) == (
-        version == 2
-    )
+        assert [text == "" for text in test.values()] == [
+            one > done.scores["threshold"] for one in odds.values()
+        ]
+    assert (
+        "null_odds_dev.json" in {path.name for path in (tmp_path / "run" / "predictions").iterdir()}
+    ) == (version == 2)
 
 
-# ---- GLUE -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------- GLUE
 
 
 def tsv(path: Path, header: list[str], rows: list[list[str]]) -> None:
@@ -179,10 +225,16 @@ def text(draw: random.Random, good: bool) -> str:
 
 
 def test_files_beside_a_folder(tmp_path: Path) -> None:
-    """A dev file that is named takes the place of the folder's; where a benchmark names its own, it is refused."""
+    """A dev file that is named takes the place of the folder's; where a benchmark names its own, it
+    is refused.
+    """
     data = tmp_path / "data"
     data.mkdir()
-    for path, count in ((data / "train.conll", 5), (data / "dev.conll", 6), (tmp_path / "other.conll", 7)):
+    for path, count in (
+        (data / "train.conll", 5),
+        (data / "dev.conll", 6),
+        (tmp_path / "other.conll", 7),
+    ):
         conll(path, count, 0)
     assert len(task_of("tagging", data).read("dev")) == 6
     assert len(task_of("tagging", data, dev=tmp_path / "other.conll").read("dev")) == 7
@@ -196,10 +248,17 @@ def test_glue_with_classes(tiny_tokenizer: Path, tmp_path: Path) -> None:
     for part, count in (("train", 200), ("dev", 40)):
         rows = [[text(draw, i % 2 == 1), str(i % 2)] for i in range(count)]
         tsv(tmp_path / "glue" / f"{part}.tsv", ["sentence", "label"], rows)
-    tsv(tmp_path / "glue" / "test.tsv", ["index", "sentence"], [[str(i), text(draw, i % 2 == 1)] for i in range(10)])
+    tsv(
+        tmp_path / "glue" / "test.tsv",
+        ["index", "sentence"],
+        [[str(i), text(draw, i % 2 == 1)] for i in range(10)],
+    )
     done = run("SST-2", tmp_path / "glue", tmp_path / "run", tiny_tokenizer, epochs=8)
     assert done.scores["accuracy"] > 0.8
-    rows = [line.split("\t") for _, line in lines(tmp_path / "run" / "predictions" / "SST-2.tsv", Notes())]
+    rows = [
+        line.split("\t")
+        for _, line in lines(tmp_path / "run" / "predictions" / "SST-2.tsv", Notes())
+    ]
     assert rows[0] == ["index", "prediction"]
     assert [row[0] for row in rows[1:]] == [str(i) for i in range(10)]
     assert sum(row[1] == str(i % 2) for i, row in enumerate(rows[1:])) >= 8
@@ -218,7 +277,10 @@ def test_glue_with_numbers(tiny_tokenizer: Path, tmp_path: Path) -> None:
     done = run("stsb", tmp_path, tmp_path / "run", tiny_tokenizer, epochs=5)
     assert set(done.scores) == {"pearson", "spearman"}
     assert done.scores["pearson"] > 0.8
-    rows = [line.split("\t") for _, line in lines(tmp_path / "run" / "predictions" / "STS-B.tsv", Notes())]
+    rows = [
+        line.split("\t")
+        for _, line in lines(tmp_path / "run" / "predictions" / "STS-B.tsv", Notes())
+    ]
     assert len(rows) == 13
     assert all(0 <= float(row[1]) <= 5 for row in rows[1:])
     model = load(tmp_path / "run")

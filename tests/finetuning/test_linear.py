@@ -1,4 +1,6 @@
-"""The head that is fitted on frozen states before training, compared with scikit-learn on the vectors of `embed`."""
+"""The head that is fitted on frozen states before training, compared with scikit-learn on the
+vectors of `embed`.
+"""
 
 from __future__ import annotations
 
@@ -51,19 +53,28 @@ def vectors(tiny_tokenizer: Path, tmp_path: Path) -> Path:
         init_std=0.3,
     )
     torch.manual_seed(3)
-    model = Pretrainer(Config(name="x", encoder=shape, sequences=SequenceConfig(length=64), objectives=("mlm",)))
+    model = Pretrainer(
+        Config(name="x", encoder=shape, sequences=SequenceConfig(length=64), objectives=("mlm",))
+    )
     save_hf(model, words, tmp_path / "vectors")
     kinds = {"Transformer": "", "Pooling": "1_Pooling"}
-    modules = [{"path": path, "type": f"sentence_transformers.models.{kind}"} for kind, path in kinds.items()]
+    modules = [
+        {"path": path, "type": f"sentence_transformers.models.{kind}"}
+        for kind, path in kinds.items()
+    ]
     (tmp_path / "vectors" / "modules.json").write_text(json.dumps(modules))
     (tmp_path / "vectors" / "1_Pooling").mkdir()
-    (tmp_path / "vectors" / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')
+    (tmp_path / "vectors" / "1_Pooling" / "config.json").write_text(
+        '{"pooling_mode_mean_tokens": true}'
+    )
     return tmp_path / "vectors"
 
 
 @pytest.fixture
 def table(tmp_path: Path) -> Table:
-    return Table(write_table(tmp_path / "train.csv", 150), write_table(tmp_path / "dev.csv", 60, seed=1))
+    return Table(
+        write_table(tmp_path / "train.csv", 150), write_table(tmp_path / "dev.csv", 60, seed=1)
+    )
 
 
 def settings(**changes: Any) -> FinetuneConfig:
@@ -88,19 +99,28 @@ def test_a_model_of_vectors_never_ends_below_a_linear_model_of_them(
     plain.fit(encoder.encode(texts), labels)
     expected = float((plain.predict(encoder.encode(asked)) == right).mean())
     assert expected > 0.6, "the vectors tell something"
-    scores = [row["accuracy"] for row in read(tmp_path / "run" / "metrics.jsonl") if row["kind"] == "heldout"]
+    scores = [
+        row["accuracy"]
+        for row in read(tmp_path / "run" / "metrics.jsonl")
+        if row["kind"] == "heldout"
+    ]
     assert scores[0] == pytest.approx(expected)
     assert max(scores[1:]) < expected
     assert done.scores["accuracy"] == pytest.approx(expected)
 
     answers = load(tmp_path / "run").predict(asked)
     probabilities = plain.predict_proba(encoder.encode(asked))
-    assert np.allclose([[row["probabilities"][name] for name in ("no", "yes")] for row in answers], probabilities,
-                       atol=1e-4)  # fmt: skip
+    assert np.allclose(
+        [[row["probabilities"][name] for name in ("no", "yes")] for row in answers],
+        probabilities,
+        atol=1e-4,
+    )
 
 
 @pytest.mark.parametrize("instant", [1, 5])
-def test_a_killed_run_starts_from_the_same_head(vectors: Path, table: Table, tmp_path: Path, instant: int) -> None:
+def test_a_killed_run_starts_from_the_same_head(
+    vectors: Path, table: Table, tmp_path: Path, instant: int
+) -> None:
     """Before the first checkpoint and after it."""
 
     class Stop(Exception):
@@ -114,9 +134,17 @@ def test_a_killed_run_starts_from_the_same_head(vectors: Path, table: Table, tmp
     with pytest.raises(Stop):
         finetune(vectors, table, tmp_path / "cut", settings(), on_step=stop)
     assert finetune(vectors, table, tmp_path / "cut", settings()).outcome.finished
-    for name in ("finetune.json", "head.safetensors", "metrics.jsonl", "best.safetensors", "model/model.safetensors",
-                 "scores.json"):  # fmt: skip
-        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+    for name in (
+        "finetune.json",
+        "head.safetensors",
+        "metrics.jsonl",
+        "best.safetensors",
+        "model/model.safetensors",
+        "scores.json",
+    ):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), (
+            name
+        )
 
 
 def test_where_a_head_of_means_converts(vectors: Path, table: Table, tmp_path: Path) -> None:
@@ -149,12 +177,16 @@ def test_fitted_heads_are_those_of_scikit_learn(classes: int) -> None:
     states = _states().astype(np.float32)
     targets = (states[:, 0] + states[:, 2] > 6).astype(int) + (states[:, 1] > 4) * (classes == 3)
     held = np.arange(80) % 5 == 0
-    half, whole = linear.fit_head(OUTPUTS["classes"](tuple("abc"[:classes])), states, targets.tolist(), held)
+    half, whole = linear.fit_head(
+        OUTPUTS["classes"](tuple("abc"[:classes])), states, targets.tolist(), held
+    )
     for fit, rows in ((half, ~held), (whole, held | True)):
         plain = make_pipeline(StandardScaler(), LogisticRegression(C=fit.strength, max_iter=200))
         plain.fit(states[rows], targets[rows])
         logits = torch.from_numpy(states @ fit.weight.T + fit.bias).double()
-        assert np.allclose(torch.softmax(logits, -1).numpy(), plain.predict_proba(states), atol=1e-4)
+        assert np.allclose(
+            torch.softmax(logits, -1).numpy(), plain.predict_proba(states), atol=1e-4
+        )
     assert half.loss < half.prior
 
 
@@ -162,9 +194,12 @@ def test_fitted_heads_of_several_labels_and_of_numbers() -> None:
     states = _states().astype(np.float32)
     held = np.arange(80) % 5 == 0
     labels = np.stack([states[:, 0] > 3, states[:, 2] > 3], 1).astype(int)
-    _, whole = linear.fit_head(OUTPUTS["labels"](("a", "b", "never")), states,
-                               [(*row, 0) for row in labels.tolist()], held)  # fmt: skip
-    plain = make_pipeline(StandardScaler(), OneVsRestClassifier(LogisticRegression(C=whole.strength, max_iter=200)))
+    _, whole = linear.fit_head(
+        OUTPUTS["labels"](("a", "b", "never")), states, [(*row, 0) for row in labels.tolist()], held
+    )
+    plain = make_pipeline(
+        StandardScaler(), OneVsRestClassifier(LogisticRegression(C=whole.strength, max_iter=200))
+    )
     plain.fit(states, labels)
     likely = 1 / (1 + np.exp(-(states @ whole.weight.T + whole.bias)))
     assert np.allclose(likely[:, :2], plain.predict_proba(states), atol=1e-4)
@@ -173,4 +208,6 @@ def test_fitted_heads_of_several_labels_and_of_numbers() -> None:
     numbers = states[:, 1] * 0.5 - states[:, 2]
     _, whole = linear.fit_head(OUTPUTS["number"](), states, numbers.tolist(), held)
     ridge = make_pipeline(StandardScaler(), Ridge(alpha=1 / whole.strength)).fit(states, numbers)
-    assert np.allclose((states @ whole.weight.T + whole.bias)[:, 0], ridge.predict(states), atol=1e-3)
+    assert np.allclose(
+        (states @ whole.weight.T + whole.bias)[:, 0], ridge.predict(states), atol=1e-3
+    )

@@ -12,23 +12,34 @@ from litebert.finetuning.items import EncodedRow, Item
 from litebert.registry import OUTPUTS
 
 
-def batch(problem: str, targets: list[object], lengths: tuple[int, ...], rows: tuple[int, ...]) -> TaskBatch:
-    row = [EncodedRow(np.arange(length, dtype=np.int32), np.zeros(length, np.int32)) for length in lengths]
+def batch(
+    problem: str, targets: list[object], lengths: tuple[int, ...], rows: tuple[int, ...]
+) -> TaskBatch:
+    row = [
+        EncodedRow(np.arange(length, dtype=np.int32), np.zeros(length, np.int32))
+        for length in lengths
+    ]
     return collate(
-        [Item(i, (row[i],) * rows[i], target) for i, target in enumerate(targets)], OUTPUTS[problem](), 0
-    )  # fmt: skip
+        [Item(i, (row[i],) * rows[i], target) for i, target in enumerate(targets)],
+        OUTPUTS[problem](),
+        0,
+    )
 
 
 def test_classes() -> None:
     data = batch("classes", [2, 0], (3, 5), (1, 1))
     logits = torch.tensor([[1.0, 2.0, 0.5], [3.0, 1.0, 0.0]])
     loss = OUTPUTS["classes"]().loss(logits, data)
-    assert loss.total.item() == pytest.approx(-(logits.log_softmax(-1)[0, 2] + logits.log_softmax(-1)[1, 0]).item())
+    assert loss.total.item() == pytest.approx(
+        -(logits.log_softmax(-1)[0, 2] + logits.log_softmax(-1)[1, 0]).item()
+    )
     assert (int(loss.count), int(loss.correct)) == (2, 1)
 
 
 def test_numbers() -> None:
-    loss = OUTPUTS["number"]().loss(torch.tensor([[1.0], [2.0]]), batch("number", [3.0, 2.5], (3, 5), (1, 1)))
+    loss = OUTPUTS["number"]().loss(
+        torch.tensor([[1.0], [2.0]]), batch("number", [3.0, 2.5], (3, 5), (1, 1))
+    )
     assert loss.total.item() == pytest.approx(4.25)
     assert int(loss.count) == 2
 
@@ -44,11 +55,15 @@ def test_several_labels() -> None:
 
 
 def test_tokens() -> None:
-    data = batch("tokens", [np.array([-100, 1, -100]), np.array([-100, 0, 2, -100])], (3, 4), (1, 1))
+    data = batch(
+        "tokens", [np.array([-100, 1, -100]), np.array([-100, 0, 2, -100])], (3, 4), (1, 1)
+    )
     logits = torch.randn(2, 8, 3, generator=torch.Generator().manual_seed(0))
     likely = logits.log_softmax(-1)
     loss = OUTPUTS["tokens"]().loss(logits, data)
-    assert loss.total.item() == pytest.approx(-(likely[0, 1, 1] + likely[1, 1, 0] + likely[1, 2, 2]).item())
+    assert loss.total.item() == pytest.approx(
+        -(likely[0, 1, 1] + likely[1, 1, 0] + likely[1, 2, 2]).item()
+    )
     assert int(loss.count) == data.predictions == 3
 
 

@@ -54,7 +54,9 @@ def write_pairs(path: Path, count: int, seed: int = 0) -> Path:
 COLUMNS = {"text": "one", "pair": "two", "label": "score"}
 
 
-def learned(task: Pairs, out: Path, tokenizer: Path, settings: FinetuneConfig, **options: Any) -> Finetuned:
+def learned(
+    task: Pairs, out: Path, tokenizer: Path, settings: FinetuneConfig, **options: Any
+) -> Finetuned:
     model = out.parent / "small.toml"
     if not model.exists():
         recipe_file(out.parent)
@@ -66,13 +68,15 @@ def batch_of(task: Pairs, tokenizer: Path) -> TaskBatch:
     return collate(task.encode(task.read("train"), words, 32), task.output, words.pad_id)
 
 
-# ---- losses, as formulas --------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------ losses, as formulas
 
 
 def test_the_contrastive_loss_leaves_out_equal_texts(tiny_tokenizer: Path, tmp_path: Path) -> None:
     rows = [("bado", "kumi"), ("toto", "lala"), ("bado", "mimi"), ("fa", "lala"), ("so", "toto")]
     (tmp_path / "a.csv").write_text("one,two\n" + "".join(f"{a},{b}\n" for a, b in rows))
-    task = Pairs(tmp_path / "a.csv", text="one", pair="two", dev=tmp_path / "a.csv", temperature=0.1)
+    task = Pairs(
+        tmp_path / "a.csv", text="one", pair="two", dev=tmp_path / "a.csv", temperature=0.1
+    )
     batch = batch_of(task, tiny_tokenizer)
     draw = torch.Generator().manual_seed(0)
     states = torch.randn(*batch.input_ids.shape, 6, generator=draw)
@@ -83,7 +87,9 @@ def test_the_contrastive_loss_leaves_out_equal_texts(tiny_tokenizer: Path, tmp_p
         vectors.append((mean / mean.norm()).tolist())
     expected = 0.0
     for i, (a, b) in enumerate(rows):
-        weights = {j: np.exp(np.dot(vectors[2 * i], vectors[2 * j + 1]) / 0.1) for j in range(len(rows))}
+        weights = {
+            j: np.exp(np.dot(vectors[2 * i], vectors[2 * j + 1]) / 0.1) for j in range(len(rows))
+        }
         others = [j for j, (c, d) in enumerate(rows) if j != i and d not in (a, b) and c != a]
         expected -= np.log(weights[i] / (weights[i] + sum(weights[j] for j in others)))
     assert float(found.total) == pytest.approx(expected, rel=1e-5)
@@ -91,17 +97,26 @@ def test_the_contrastive_loss_leaves_out_equal_texts(tiny_tokenizer: Path, tmp_p
     assert task.output.known == "positives"
 
 
-def test_the_loss_of_scores_counts_pairs_in_wrong_order(tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_the_loss_of_scores_counts_pairs_in_wrong_order(
+    tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     task = Pairs(write_pairs(tmp_path / "a.csv", 6), dev=tmp_path / "a.csv", **COLUMNS)
     batch = batch_of(task, tiny_tokenizer)
     states = torch.randn(*batch.input_ids.shape, 6, generator=torch.Generator().manual_seed(0))
     cosines = task.output.arrange(states, batch).prod(1).sum(-1).tolist()
     truth = batch.targets.tolist()
-    wrong = sum(np.exp((cosines[i] - cosines[j]) / 0.05) for i in range(6) for j in range(6) if truth[i] < truth[j])
-    assert float(task.output.loss(states, batch).total) == pytest.approx(6 * np.log(1 + wrong), rel=1e-4)
+    wrong = sum(
+        np.exp((cosines[i] - cosines[j]) / 0.05)
+        for i in range(6)
+        for j in range(6)
+        if truth[i] < truth[j]
+    )
+    assert float(task.output.loss(states, batch).total) == pytest.approx(
+        6 * np.log(1 + wrong), rel=1e-4
+    )
 
 
-# ---- runs -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------- runs
 
 
 class _Stop(Exception):
@@ -124,14 +139,23 @@ def test_scores_are_learned_and_a_killed_run_ends_with_the_same_bits(
     with pytest.raises(_Stop):
         learned(made[1], tmp_path / "cut", tiny_tokenizer, settings, on_step=stop)
     assert learned(made[2], tmp_path / "cut", tiny_tokenizer, settings).scores == whole.scores
-    for name in ("metrics.jsonl", "best.safetensors", "model/model.safetensors", "predictions/dev.csv"):
-        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), name
+    for name in (
+        "metrics.jsonl",
+        "best.safetensors",
+        "model/model.safetensors",
+        "predictions/dev.csv",
+    ):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), (
+            name
+        )
 
     status, out, err = run("score", tmp_path / "whole", "--data", dev, "--device", "cpu", "--json")
     assert status == 0, err
     # Scored by another path than at the end of training: its float32 sums have another order.
     assert json.loads(out)["scores"] == pytest.approx(whole.scores, abs=1e-5)
-    status, _, err = run("predict", tmp_path / "whole", "--input", dev, "--output", tmp_path / "a.csv")
+    status, _, err = run(
+        "predict", tmp_path / "whole", "--input", dev, "--output", tmp_path / "a.csv"
+    )
     assert status == 0, err
     with open(tmp_path / "a.csv", encoding="utf-8") as file:
         found = [float(row["prediction"]) for row in csv.DictReader(file)]
@@ -143,7 +167,9 @@ def test_scores_are_learned_and_a_killed_run_ends_with_the_same_bits(
     np.testing.assert_allclose(found, (firsts * seconds).sum(1), atol=1e-5)
 
 
-def test_pairs_that_belong_together_are_scored_by_finding_them(tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_pairs_that_belong_together_are_scored_by_finding_them(
+    tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     draw = random.Random(0)
     lines = [" ".join(draw.sample(WORDS, 3)) for _ in range(120)]
     data = [json.dumps({"text": line, "pair": " ".join(reversed(line.split()))}) for line in lines]
@@ -154,9 +180,13 @@ def test_pairs_that_belong_together_are_scored_by_finding_them(tiny_tokenizer: P
     assert done.scores["mrr"] > 0.5
 
 
-def test_texts_alone_are_learned_with_dropout(tiny_tokenizer: Path, tmp_path: Path, logged: list[str]) -> None:
+def test_texts_alone_are_learned_with_dropout(
+    tiny_tokenizer: Path, tmp_path: Path, logged: list[str]
+) -> None:
     draw = random.Random(0)
-    (tmp_path / "texts.txt").write_text("\n".join(" ".join(draw.sample(WORDS, 6)) for _ in range(60)))
+    (tmp_path / "texts.txt").write_text(
+        "\n".join(" ".join(draw.sample(WORDS, 6)) for _ in range(60))
+    )
     dev = write_pairs(tmp_path / "dev.csv", 30, 1)
     task = task_of("pairs", tmp_path / "texts.txt", dev=dev, **COLUMNS)
     assert task.output.known == "texts"
@@ -175,17 +205,25 @@ def test_texts_alone_are_learned_with_dropout(tiny_tokenizer: Path, tmp_path: Pa
 def ranks_of(vectors: NDArray[np.float32], seconds: list[str]) -> dict[str, float]:
     """The scores of vectors (N, 2, H) without labels, by the task."""
     task = Pairs(pair="pair")
-    answers = [Compared(float(first @ second), np.stack((first, second))) for first, second in vectors]
+    answers = [
+        Compared(float(first @ second), np.stack((first, second))) for first, second in vectors
+    ]
     return task.score([Example(f"first {i}", text) for i, text in enumerate(seconds)], answers)
 
 
 @given(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=12), st.integers(0, 99))
 def test_vectors_that_are_all_alike_find_nothing(seconds: list[str], seed: int) -> None:
-    """A tie is wrong: guessing among the texts that differ is never better than the share of the right one."""
+    """A tie is wrong: guessing among the texts that differ is never better than the share of the
+    right one.
+    """
     draw, different = np.random.default_rng(seed), len(set(seconds))
     vector = unit(draw.normal(size=8).astype(np.float32))
     noise = unit(vector + draw.normal(size=(len(seconds), 2, 8)).astype(np.float32) * 1e-8)
-    for vectors in (np.tile(vector, (len(seconds), 2, 1)), noise, np.full((len(seconds), 2, 8), np.nan, np.float32)):
+    for vectors in (
+        np.tile(vector, (len(seconds), 2, 1)),
+        noise,
+        np.full((len(seconds), 2, 8), np.nan, np.float32),
+    ):
         found = ranks_of(vectors, seconds)
         assert found["recall_at_1"] == 0
         assert found["mrr"] <= 1 / max(2, different)
@@ -198,10 +236,14 @@ def test_equal_seconds_do_not_hide_each_other_and_a_tie_of_others_does() -> None
     doubled = np.concatenate((vectors, vectors))
     assert ranks_of(doubled, ["a", "b", "c"] * 2) == {"mrr": 1.0, "recall_at_1": 1.0}
     assert ranks_of(doubled, list("abcdef")) == {"mrr": 0.5, "recall_at_1": 0.0}
-    assert ranks_of(vectors[:1], ["a"]) == {"mrr": 0.0, "recall_at_1": 0.0}, "there is nothing to look for among"
+    assert ranks_of(vectors[:1], ["a"]) == {"mrr": 0.0, "recall_at_1": 0.0}, (
+        "there is nothing to look for among"
+    )
 
 
-def test_vectors_of_texts_alone_are_whitened(tiny_tokenizer: Path, tmp_path: Path, run: Run, logged: list[str]) -> None:
+def test_vectors_of_texts_alone_are_whitened(
+    tiny_tokenizer: Path, tmp_path: Path, run: Run, logged: list[str]
+) -> None:
     """In every form of the model, and so in the scores."""
     draw = random.Random(0)
     lines = [" ".join(draw.sample(WORDS, 6)) for _ in range(100)]
@@ -217,7 +259,9 @@ def test_vectors_of_texts_alone_are_whitened(tiny_tokenizer: Path, tmp_path: Pat
     model = litebert.load(tmp_path / "run")
     states = litebert.load(tmp_path / "plain").vectors_by("mean", False).encode(lines)
     np.testing.assert_allclose(model.vectors_by("mean", False).encode(lines), states, atol=1e-5)
-    spread = np.linalg.eigvalsh(np.cov(model.vectors_by(None, False).encode(lines), rowvar=False, bias=True))
+    spread = np.linalg.eigvalsh(
+        np.cov(model.vectors_by(None, False).encode(lines), rowvar=False, bias=True)
+    )
     kept = np.linalg.eigvalsh(np.cov(states, rowvar=False, bias=True))
     np.testing.assert_allclose(spread, np.sort(kept / (kept + 0.01 * kept.mean())), atol=1e-3)
 
@@ -226,19 +270,31 @@ def test_vectors_of_texts_alone_are_whitened(tiny_tokenizer: Path, tmp_path: Pat
     assert json.loads(out)["scores"] == pytest.approx(done.scores, abs=1e-5)
     wanted = model.encode(lines)
     np.testing.assert_allclose(np.linalg.norm(wanted, axis=1), 1, atol=1e-5)
-    for name, *words in (("own", "convert", "--to", "litebert"), ("hf", "convert", "--to", "hf"), ("onnx", "export")):
+    for name, *words in (
+        ("own", "convert", "--to", "litebert"),
+        ("hf", "convert", "--to", "hf"),
+        ("onnx", "export"),
+    ):
         status, _, err = run(words[0], tmp_path / "run", tmp_path / name, *words[1:])
         assert status == 0, err
         np.testing.assert_allclose(litebert.load(tmp_path / name).encode(lines), wanted, atol=1e-5)
-    kinds = [module["type"].rpartition(".")[2] for module in json.loads((tmp_path / "hf/modules.json").read_text())]
+    kinds = [
+        module["type"].rpartition(".")[2]
+        for module in json.loads((tmp_path / "hf/modules.json").read_text())
+    ]
     assert kinds == ["Transformer", "Pooling", "Dense", "Normalize"]
 
 
 @pytest.mark.parametrize("whiten", [False, True])
-def test_a_run_goes_on_as_it_was_whitened(whiten: bool, tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_a_run_goes_on_as_it_was_whitened(
+    whiten: bool, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     """Or not; a record without the field is of a version that did not whiten."""
     (tmp_path / "texts.txt").write_text("\n".join(WORDS))
-    dev, settings = write_pairs(tmp_path / "dev.csv", 30, 1), replace(config(epochs=1), deletion=0.4)
+    dev, settings = (
+        write_pairs(tmp_path / "dev.csv", 30, 1),
+        replace(config(epochs=1), deletion=0.4),
+    )
 
     def task(whiten: bool) -> Pairs:
         return Pairs(tmp_path / "texts.txt", dev, **COLUMNS, whiten=whiten)
@@ -253,12 +309,16 @@ def test_a_run_goes_on_as_it_was_whitened(whiten: bool, tiny_tokenizer: Path, tm
     learned(task(whiten), tmp_path / "run", tiny_tokenizer, settings)
 
 
-@pytest.mark.parametrize("vectors", [None, {"pooling": "mean", "map": None}, {"pooling": "mean", "map": ".."}])
+@pytest.mark.parametrize(
+    "vectors", [None, {"pooling": "mean", "map": None}, {"pooling": "mean", "map": ".."}]
+)
 def test_a_damaged_record_of_vectors_is_no_traceback(
     vectors: Any, tiny_tokenizer: Path, tmp_path: Path, run: Run
 ) -> None:
     (tmp_path / "texts.txt").write_text("\n".join(WORDS))
-    task = Pairs(tmp_path / "texts.txt", write_pairs(tmp_path / "dev.csv", 30, 1), **COLUMNS, whiten=False)
+    task = Pairs(
+        tmp_path / "texts.txt", write_pairs(tmp_path / "dev.csv", 30, 1), **COLUMNS, whiten=False
+    )
     learned(task, tmp_path / "run", tiny_tokenizer, replace(config(epochs=1), deletion=0.4))
     file = tmp_path / "run" / "model" / "task.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "vectors": vectors}))
@@ -267,7 +327,9 @@ def test_a_damaged_record_of_vectors_is_no_traceback(
     assert "Traceback" not in err
 
 
-def test_few_texts_do_not_say_how_vectors_vary(tiny_tokenizer: Path, tmp_path: Path, logged: list[str]) -> None:
+def test_few_texts_do_not_say_how_vectors_vary(
+    tiny_tokenizer: Path, tmp_path: Path, logged: list[str]
+) -> None:
     (tmp_path / "texts.txt").write_text("\n".join(WORDS[:9]))
     dev = write_pairs(tmp_path / "dev.csv", 30, 1)
     task = task_of("pairs", tmp_path / "texts.txt", dev=dev, **COLUMNS)
@@ -278,24 +340,39 @@ def test_few_texts_do_not_say_how_vectors_vary(tiny_tokenizer: Path, tmp_path: P
 
 @given(st.integers(1, 12), st.integers(0, 2**31))
 def test_whitened_vectors_have_no_direction(size: int, seed: int) -> None:
-    """Whatever the vectors were: with a common part, with directions that never vary, or all alike."""
+    """Whatever the vectors were: with a common part, with directions that never vary, or all
+    alike."""
     draw = np.random.default_rng(seed)
     scales = draw.choice([0.0, 1e-3, 1.0, 30.0], size)
-    vectors = (draw.normal(size=(200, size)) * scales @ draw.normal(size=(size, size)) + 5).astype(np.float32)
+    vectors = (draw.normal(size=(200, size)) * scales @ draw.normal(size=(size, size)) + 5).astype(
+        np.float32
+    )
     found = whitening(vectors).of(vectors)
     assert np.isfinite(found).all()
     np.testing.assert_allclose(found.mean(0), 0, atol=2e-2)
-    assert np.linalg.eigvalsh(np.cov(found, rowvar=False, bias=True).reshape(size, size)).max() < 1.02
+    assert (
+        np.linalg.eigvalsh(np.cov(found, rowvar=False, bias=True).reshape(size, size)).max() < 1.02
+    )
 
 
-def test_texts_alone_are_read_with_other_tokens_left_out(tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_texts_alone_are_read_with_other_tokens_left_out(
+    tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     draw = random.Random(0)
-    (tmp_path / "texts.txt").write_text("\n".join(" ".join(draw.sample(WORDS, 30)) for _ in range(40)))
-    task = task_of("pairs", tmp_path / "texts.txt", dev=write_pairs(tmp_path / "dev.csv", 4), **COLUMNS)
+    (tmp_path / "texts.txt").write_text(
+        "\n".join(" ".join(draw.sample(WORDS, 30)) for _ in range(40))
+    )
+    task = task_of(
+        "pairs", tmp_path / "texts.txt", dev=write_pairs(tmp_path / "dev.csv", 4), **COLUMNS
+    )
     words = Tokenizer.load(tiny_tokenizer)
     items = task.encode(task.read("train"), words, 64)
     made = [TaskBatches(items, task.output, words.pad_id, 8, 10, 0, deletion=0.3) for _ in range(2)]
-    first, again, parts = made[0](7), made[1](7), [made[1](7, slice(start, start + 4)) for start in (0, 4)]
+    first, again, parts = (
+        made[0](7),
+        made[1](7),
+        [made[1](7, slice(start, start + 4)) for start in (0, 4)],
+    )
     assert torch.equal(first.input_ids, again.input_ids)
     whole = {key: row.rows[0].ids for row in items for key in [int(row.target[0])]}
     kept = []
@@ -316,7 +393,9 @@ def test_texts_alone_are_read_with_other_tokens_left_out(tiny_tokenizer: Path, t
 
 def test_deletion_leaves_a_token_and_needs_no_dropout(tiny_tokenizer: Path, tmp_path: Path) -> None:
     (tmp_path / "texts.txt").write_text("\n".join(WORDS[:40]))
-    task = task_of("pairs", tmp_path / "texts.txt", dev=write_pairs(tmp_path / "dev.csv", 30, 1), **COLUMNS)
+    task = task_of(
+        "pairs", tmp_path / "texts.txt", dev=write_pairs(tmp_path / "dev.csv", 30, 1), **COLUMNS
+    )
     words = Tokenizer.load(tiny_tokenizer)
     items = task.encode(task.read("train"), words, 32)
     batch = TaskBatches(items, task.output, words.pad_id, 8, 5, seed=0, deletion=0.99)(0)
@@ -325,7 +404,9 @@ def test_deletion_leaves_a_token_and_needs_no_dropout(tiny_tokenizer: Path, tmp_
     assert small.deletion > 0
     assert task.output.recipe_for(small, EncoderConfig()).dropout == -1
     assert all(finetune_recipe(name, task.point).dropout == -1 for name in ("albert", "bert"))
-    done = learned(task, tmp_path / "run", tiny_tokenizer, replace(config(epochs=1), deletion=0.4, dropout=0.0))
+    done = learned(
+        task, tmp_path / "run", tiny_tokenizer, replace(config(epochs=1), deletion=0.4, dropout=0.0)
+    )
     assert done.scores.keys() == {"spearman", "pearson"}
     pairs = Pairs(tmp_path / "dev.csv", tmp_path / "dev.csv", **COLUMNS)
     assert finetune_recipe("small", pairs.point).deletion == 0
@@ -335,7 +416,9 @@ def test_deletion_leaves_a_token_and_needs_no_dropout(tiny_tokenizer: Path, tmp_
 
 
 def test_vectors_have_no_teacher(tiny_tokenizer: Path, tmp_path: Path) -> None:
-    task = Pairs(write_pairs(tmp_path / "train.csv", 8), write_pairs(tmp_path / "dev.csv", 8, 1), **COLUMNS)
+    task = Pairs(
+        write_pairs(tmp_path / "train.csv", 8), write_pairs(tmp_path / "dev.csv", 8, 1), **COLUMNS
+    )
     with refused(ConfigError, "--teacher"):
         learned(task, tmp_path / "run", tiny_tokenizer, config(), teacher=tmp_path / "any")
 
@@ -355,31 +438,71 @@ def test_sts_b_as_vectors(shared_data: Path) -> None:
     assert (example.label, example.pair is None) == (5.0, False)
 
 
-# ---- refusals -------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------- refusals
 
 
 @pytest.mark.parametrize(
     ("table", "words", "places"),
     [
-        ("one,two,score\na,b,1\nc,d,2\n", ("--text", "one", "--pair", "zwei"), ("in.csv", "'zwei'", "two")),
-        ("one,two,score\na,b,1\nc,d,high\n", ("--text", "one", "--pair", "two", "--label", "score"),
-         ("in.csv:3", "'score'", "'high'")),
-        ("one,two,score\na,b,1\nc,d,nan\n", ("--text", "one", "--pair", "two", "--label", "score"),
-         ("in.csv:3", "'nan'")),
-        ("one,two,score\na,b,1\nc,d,1\n", ("--text", "one", "--pair", "two", "--label", "score"), ("in.csv", "1")),
+        (
+            "one,two,score\na,b,1\nc,d,2\n",
+            ("--text", "one", "--pair", "zwei"),
+            ("in.csv", "'zwei'", "two"),
+        ),
+        (
+            "one,two,score\na,b,1\nc,d,high\n",
+            ("--text", "one", "--pair", "two", "--label", "score"),
+            ("in.csv:3", "'score'", "'high'"),
+        ),
+        (
+            "one,two,score\na,b,1\nc,d,nan\n",
+            ("--text", "one", "--pair", "two", "--label", "score"),
+            ("in.csv:3", "'nan'"),
+        ),
+        (
+            "one,two,score\na,b,1\nc,d,1\n",
+            ("--text", "one", "--pair", "two", "--label", "score"),
+            ("in.csv", "1"),
+        ),
         ("one,two,score\na,b,1\n", ("--text", "one", "--pair", "two"), ("in.csv", "one row")),
-        ("one,two,score\na,b,1\nc,d,1\n", ("--text", "one", "--label", "score"), ("'score'", "second column")),
-        ("one,two,score\na,b,1\nc,d,1\n", ("--text", "one", "--temperature", "0"), ("temperature", "0")),
+        (
+            "one,two,score\na,b,1\nc,d,1\n",
+            ("--text", "one", "--label", "score"),
+            ("'score'", "second column"),
+        ),
+        (
+            "one,two,score\na,b,1\nc,d,1\n",
+            ("--text", "one", "--temperature", "0"),
+            ("temperature", "0"),
+        ),
     ],
-)  # fmt: skip
+)
 def test_refusals(
-    table: str, words: tuple[str, ...], places: tuple[str, ...], tiny_tokenizer: Path, tmp_path: Path, run: Run
+    table: str,
+    words: tuple[str, ...],
+    places: tuple[str, ...],
+    tiny_tokenizer: Path,
+    tmp_path: Path,
+    run: Run,
 ) -> None:
     (tmp_path / "in.csv").write_text(table)
     status, out, err = run(
-        "finetune", recipe_file(tmp_path), "--task", "pairs", "--data", tmp_path / "in.csv", "--tokenizer",
-        tiny_tokenizer, "--out", tmp_path / "run", "--device", "cpu", "--length", 64, *words,
-    )  # fmt: skip
+        "finetune",
+        recipe_file(tmp_path),
+        "--task",
+        "pairs",
+        "--data",
+        tmp_path / "in.csv",
+        "--tokenizer",
+        tiny_tokenizer,
+        "--out",
+        tmp_path / "run",
+        "--device",
+        "cpu",
+        "--length",
+        64,
+        *words,
+    )
     assert (status, out) == (2, "")
     names(err, *places)
     assert not (tmp_path / "run").exists()
@@ -389,7 +512,9 @@ def test_a_training_file_of_several_kinds_is_refused(tmp_path: Path) -> None:
     rows = [{"text": "a", "pair": "b", "score": 1}, {"text": "c", "pair": "d"}]
     (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, rows)))
     write_pairs(tmp_path / "dev.csv", 4)
-    task = Pairs(tmp_path / "in.jsonl", tmp_path / "in.jsonl", text="text", pair="pair", label="score")
+    task = Pairs(
+        tmp_path / "in.jsonl", tmp_path / "in.jsonl", text="text", pair="pair", label="score"
+    )
     with refused(DataError, "in.jsonl:2", "'score'"):
         task.read("train")
     with refused(ConfigError, "'max'", "mean"):

@@ -1,4 +1,6 @@
-"""The folder of a fine-tuning run: what it refuses, what it goes on with, what collapses, what is said of labels."""
+"""The folder of a fine-tuning run: what it refuses, what it goes on with, what collapses, what is
+said of labels.
+"""
 
 from __future__ import annotations
 
@@ -32,26 +34,41 @@ from toys.refusals import names, refused
 
 
 def files(folder: Path, **changes: Path) -> dict[str, Path]:
-    made = {"train": write_table(folder / "train.csv", 60), "dev": write_table(folder / "dev.csv", 20, seed=1)}
+    made = {
+        "train": write_table(folder / "train.csv", 60),
+        "dev": write_table(folder / "dev.csv", 20, seed=1),
+    }
     return made | changes
 
 
-def run(files: dict[str, Path], out: Path, tokenizer: Path, settings: FinetuneConfig | None = None, **more: Any) -> Any:
+def run(
+    files: dict[str, Path],
+    out: Path,
+    tokenizer: Path,
+    settings: FinetuneConfig | None = None,
+    **more: Any,
+) -> Any:
     settings = settings or config(epochs=1)
-    return finetune(recipe_file(out.parent), Table(**files), out, settings, tokenizer=tokenizer, **more)
+    return finetune(
+        recipe_file(out.parent), Table(**files), out, settings, tokenizer=tokenizer, **more
+    )
 
 
-# ---- which run -----------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------------------------- which run
 
 
-def test_what_a_kill_leaves_at_the_very_start_is_no_foreign_file(tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_what_a_kill_leaves_at_the_very_start_is_no_foreign_file(
+    tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     (tmp_path / "run").mkdir()
     (tmp_path / "run" / ".tmp-finetune.json").write_text('{"form')
     assert run(files(tmp_path), tmp_path / "run", tiny_tokenizer).outcome.finished
     assert not (tmp_path / "run" / ".tmp-finetune.json").exists()
 
 
-def test_a_folder_of_other_things_is_refused_before_anything_is_read(tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_a_folder_of_other_things_is_refused_before_anything_is_read(
+    tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     class Unread(Table):
         def read(self, part: str) -> Any:
             raise AssertionError("it was read")
@@ -65,7 +82,9 @@ def test_a_folder_of_other_things_is_refused_before_anything_is_read(tiny_tokeni
     assert [path.name for path in place.iterdir()] == ["chapter.tex"]
 
 
-def test_other_labels_or_another_test_part_are_another_run(tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_other_labels_or_another_test_part_are_another_run(
+    tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     there = files(tmp_path)
     run(there, tmp_path / "run", tiny_tokenizer)
     test = write_table(tmp_path / "test.csv", 10, seed=2)
@@ -77,7 +96,9 @@ def test_other_labels_or_another_test_part_are_another_run(tiny_tokenizer: Path,
         run(there, tmp_path / "run", tiny_tokenizer)
 
 
-def test_a_dev_part_of_the_same_tokens_and_other_text_is_another_run(tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_a_dev_part_of_the_same_tokens_and_other_text_is_another_run(
+    tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     there = files(tmp_path)
     run(there, tmp_path / "run", tiny_tokenizer)
     rows = there["dev"].read_text().splitlines()
@@ -86,13 +107,17 @@ def test_a_dev_part_of_the_same_tokens_and_other_text_is_another_run(tiny_tokeni
         run(there, tmp_path / "run", tiny_tokenizer)
 
 
-def test_a_kill_while_a_collapsed_run_is_set_aside_loses_nothing(tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_a_kill_while_a_collapsed_run_is_set_aside_loses_nothing(
+    tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     settings = replace(config(epochs=1), restart=False)
     place = tmp_path / "run"
     run(files(tmp_path), place, tiny_tokenizer, settings)
     before = {path.name for path in place.iterdir() if path.name[0] != "."}
     (place / ".collapsed").mkdir()
-    (place / "finetune.json").rename(place / ".collapsed" / "finetune.json")  # the first that is moved, and a kill
+    (place / "finetune.json").rename(
+        place / ".collapsed" / "finetune.json"
+    )  # the first that is moved, and a kill
     assert run(files(tmp_path), place, tiny_tokenizer, settings).restarted
     assert {path.name for path in (place / "collapsed").iterdir()} == before
     events = [row["message"] for row in read(place / "metrics.jsonl") if row["kind"] == "event"]
@@ -127,7 +152,7 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on(
     assert run(there, tmp_path / "run", tiny_tokenizer).outcome.finished
 
 
-# ---- signals and seeds ---------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------- signals and seeds
 
 
 def test_a_signal_in_the_last_step_stops_the_seeds(tiny_tokenizer: Path, tmp_path: Path) -> None:
@@ -135,11 +160,20 @@ def test_a_signal_in_the_last_step_stops_the_seeds(tiny_tokenizer: Path, tmp_pat
         if loop.step == loop.steps:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    there = files(tmp_path, train=write_table(tmp_path / "more.csv", 300))  # so that it does not collapse
+    there = files(
+        tmp_path, train=write_table(tmp_path / "more.csv", 300)
+    )  # so that it does not collapse
 
     def call(**more: Any) -> Any:
-        return finetune_seeds(recipe_file(tmp_path), Table(**there), tmp_path / "out", config(epochs=3),
-                              seeds=2, tokenizer=tiny_tokenizer, **more)  # fmt: skip
+        return finetune_seeds(
+            recipe_file(tmp_path),
+            Table(**there),
+            tmp_path / "out",
+            config(epochs=3),
+            seeds=2,
+            tokenizer=tiny_tokenizer,
+            **more,
+        )
 
     (first,) = call(on_step=stop)
     assert first.outcome.signal == signal.SIGTERM
@@ -157,8 +191,14 @@ def test_seeds_share_what_was_read(tiny_tokenizer: Path, tmp_path: Path, logged:
             return super().encode(*arguments)
 
     table = Counted(**files(tmp_path))
-    finetune_seeds(recipe_file(tmp_path), table, tmp_path / "out", config(epochs=0.5), seeds=3,
-                   tokenizer=tiny_tokenizer)  # fmt: skip
+    finetune_seeds(
+        recipe_file(tmp_path),
+        table,
+        tmp_path / "out",
+        config(epochs=0.5),
+        seeds=3,
+        tokenizer=tiny_tokenizer,
+    )
     assert table.encoded == 2
     assert sum(line.startswith("60 ") for line in logged) == 1
 
@@ -167,11 +207,17 @@ def test_seeds_do_not_go_into_the_folder_of_one_run(tiny_tokenizer: Path, tmp_pa
     there = files(tmp_path)
     run(there, tmp_path / "run", tiny_tokenizer)
     with refused(RunError, tmp_path / "run", "--out", 2):
-        finetune_seeds(recipe_file(tmp_path), Table(**there), tmp_path / "run", config(), seeds=2,
-                       tokenizer=tiny_tokenizer)  # fmt: skip
+        finetune_seeds(
+            recipe_file(tmp_path),
+            Table(**there),
+            tmp_path / "run",
+            config(),
+            seeds=2,
+            tokenizer=tiny_tokenizer,
+        )
 
 
-# ---- how long ------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------- how long
 
 
 def test_epochs_and_steps_give_way_to_one_another() -> None:
@@ -190,8 +236,12 @@ def test_a_warm_up_longer_than_the_run_is_refused(tiny_tokenizer: Path, tmp_path
     settings = config(epochs=1)
     schedule = replace(settings.train.schedule, warmup=320)
     with refused(ConfigError, "train.schedule.warmup", 320, 4):
-        run(files(tmp_path), tmp_path / "run", tiny_tokenizer,
-            replace(settings, train=replace(settings.train, schedule=schedule)))  # fmt: skip
+        run(
+            files(tmp_path),
+            tmp_path / "run",
+            tiny_tokenizer,
+            replace(settings, train=replace(settings.train, schedule=schedule)),
+        )
 
 
 def test_a_run_of_a_version_whose_config_had_fields_of_pretraining_is_found_whole(
@@ -202,17 +252,23 @@ def test_a_run_of_a_version_whose_config_had_fields_of_pretraining_is_found_whol
     there = json.loads(file.read_text())
     assert not {"budget", "compile"} & set(there["config"]["train"])
     there["config"]["train"] |= {
-        "budget": "1000 steps", "compile": False, "evaluate_sequences": 512, "depth_schedule": []
-    }  # fmt: skip
+        "budget": "1000 steps",
+        "compile": False,
+        "evaluate_sequences": 512,
+        "depth_schedule": [],
+    }
     file.write_text(json.dumps(there))
-    assert run(files(tmp_path), tmp_path / "run", tiny_tokenizer, config(epochs=1)).scores == done.scores
+    assert (
+        run(files(tmp_path), tmp_path / "run", tiny_tokenizer, config(epochs=1)).scores
+        == done.scores
+    )
     there["config"]["train"]["compile"] = True
     file.write_text(json.dumps(there))
     with refused(RunError, tmp_path / "run", "config"):
         run(files(tmp_path), tmp_path / "run", tiny_tokenizer, config(epochs=1))
 
 
-# ---- collapse and balance ------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------- collapse and balance
 
 
 def part(targets: Sequence[Any]) -> EncodedPart:
@@ -224,7 +280,11 @@ def output(problem: str, *labels: str) -> Output:
 
 
 ALIKE = {
-    "classes": ([0, 1, 1], [[1.0, 0.0], [3.0, 2.0], [1.0, 0.5]], [[1.0, 0.0], [1.0, 2.0], [1.0, 0.5]]),
+    "classes": (
+        [0, 1, 1],
+        [[1.0, 0.0], [3.0, 2.0], [1.0, 0.5]],
+        [[1.0, 0.0], [1.0, 2.0], [1.0, 0.5]],
+    ),
     "labels": ([(0, 1), (1, 1)], [[-1.0, 1.0], [-2.0, 0.5]], [[-1.0, 1.0], [2.0, 0.5]]),
     "number": ([1.0, 2.0, 3.0], [[2.0], [2.0], [2.0]], [[2.0], [2.1], [2.0]]),
     "tokens": (
@@ -241,7 +301,11 @@ def test_one_answer_to_everything_is_found(problem: str) -> None:
     for logits, found in ((alike, True), (different, False)):
         arrays = [np.array(one, np.float32) for one in logits]
         assert one_answer(output(problem, "a", "b"), part(targets), arrays) is found
-        same = part([targets[0]] * len(targets)) if problem != "tokens" else part([np.array([0, 0]), np.array([0])])
+        same = (
+            part([targets[0]] * len(targets))
+            if problem != "tokens"
+            else part([np.array([0, 0]), np.array([0])])
+        )
         assert not one_answer(output(problem, "a", "b"), same, arrays), (
             "where the truth is alike too, there is nothing to find"
         )

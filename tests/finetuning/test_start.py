@@ -1,4 +1,6 @@
-"""What fine-tuning begins with: the head that each family has, the tokenizer, and what is said about it."""
+"""What fine-tuning begins with: the head that each family has, the tokenizer, and what is said
+about it.
+"""
 
 from __future__ import annotations
 
@@ -21,15 +23,26 @@ from toys.finetuning import config, recipe_file, write_table
 from toys.folders import checkpoint, save_hf, save_litebert
 from toys.refusals import names, refused
 
-SHAPE: dict[str, Any] = {"vocab_size": 400, "embedding_size": 16, "hidden_size": 16, "layers": 2, "heads": 2,
-                         "intermediate_size": 32, "max_positions": 64, "sharing": "none", "pooler": False,
-                         "activation": "gelu"}  # fmt: skip
+SHAPE: dict[str, Any] = {
+    "vocab_size": 400,
+    "embedding_size": 16,
+    "hidden_size": 16,
+    "layers": 2,
+    "heads": 2,
+    "intermediate_size": 32,
+    "max_positions": 64,
+    "sharing": "none",
+    "pooler": False,
+    "activation": "gelu",
+}
 OFFSET = {"position_offset": 1, "segment_types": 1}  # after the padding id of the tokenizer
 
 
 def pretrained(objectives: tuple[str, ...] = ("mlm",), **changes: Any) -> Pretrainer:
     encoder = EncoderConfig(**{**SHAPE, **changes})
-    sequences = SequenceConfig(length=64, format="doc-sentences" if "sbo" in objectives else "segment-pair")
+    sequences = SequenceConfig(
+        length=64, format="doc-sentences" if "sbo" in objectives else "segment-pair"
+    )
     if objectives == ("mlm",):
         sequences = SequenceConfig(length=64)
     return Pretrainer(Config(name="x", encoder=encoder, sequences=sequences, objectives=objectives))
@@ -46,7 +59,8 @@ def table(tmp_path: Path) -> Table:
 
 
 HEADS: list[tuple[dict[str, Any], tuple[str, ...], str | None, str]] = [
-    # what changes, objectives, the activation of a dense map of the head's own, the class it converts to
+    # what changes, objectives, the activation of a dense map of the head's own, the class it
+    # converts to
     ({}, ("mlm",), None, "BertForSequenceClassification"),
     ({"pooler": True}, ("mlm", "nsp"), None, "BertForSequenceClassification"),
     ({}, ("mlm", "sbo"), None, "BertForSequenceClassification"),
@@ -60,9 +74,15 @@ HEADS: list[tuple[dict[str, Any], tuple[str, ...], str | None, str]] = [
 @pytest.mark.parametrize("layout", ["litebert", "hf"])
 @pytest.mark.parametrize(("changes", "objectives", "dense", "name"), HEADS)
 def test_each_family_has_the_head_of_its_code(
-    layout: str, changes: dict[str, Any], objectives: tuple[str, ...], dense: str | None, name: str,
-    words: Tokenizer, table: Table, tmp_path: Path,
-) -> None:  # fmt: skip
+    layout: str,
+    changes: dict[str, Any],
+    objectives: tuple[str, ...],
+    dense: str | None,
+    name: str,
+    words: Tokenizer,
+    table: Table,
+    tmp_path: Path,
+) -> None:
     whole = pretrained(objectives, **changes)
     folder = tmp_path / "m"
     (save_litebert if layout == "litebert" else save_hf)(whole, words, folder)
@@ -76,13 +96,17 @@ def test_each_family_has_the_head_of_its_code(
         names(note, folder, "pooler")
     before, after = whole.encoder.state_dict(), first.encoder.state_dict()
     assert all(torch.equal(before[key], after[key]) for key in before)
-    assert all(torch.equal(after[key], tensor) for key, tensor in again.encoder.state_dict().items())
+    assert all(
+        torch.equal(after[key], tensor) for key, tensor in again.encoder.state_dict().items()
+    )
     save_litebert(first, words, tmp_path / "own")
     convert(tmp_path / "own", tmp_path / "hf", to="hf")
     assert json.loads((tmp_path / "hf" / "config.json").read_text())["architectures"] == [name]
 
 
-def test_an_encoder_read_elsewhere_keeps_its_familys_head(words: Tokenizer, table: Table, tmp_path: Path) -> None:
+def test_an_encoder_read_elsewhere_keeps_its_familys_head(
+    words: Tokenizer, table: Table, tmp_path: Path
+) -> None:
     """A bare ELECTRA folder has no head that would tell it from BERT."""
     save_hf(pretrained(("mlm", "rtd")), words, tmp_path / "m", head="backbone")
     start = load_initial(tmp_path / "m", task=table)
@@ -113,21 +137,34 @@ def test_a_head_starts_from_the_dense_map_of_the_prediction_head(
     assert model.pooling == ("cls" if layout == "run" else "mean")
     assert torch.equal(model.head.dense.weight, source.dense.weight)
     assert torch.equal(model.head.norm.weight, source.norm.weight)
-    assert set(model.head.state_dict()) == {"dense.weight", "norm.weight", "classifier.weight", "classifier.bias"}
+    assert set(model.head.state_dict()) == {
+        "dense.weight",
+        "norm.weight",
+        "classifier.weight",
+        "classifier.bias",
+    }
     save_litebert(model, words, tmp_path / "again")
     assert load_initial(tmp_path / "again").pooling == model.pooling
 
 
-def test_a_generators_prediction_head_is_no_start(words: Tokenizer, table: Table, tmp_path: Path) -> None:
+def test_a_generators_prediction_head_is_no_start(
+    words: Tokenizer, table: Table, tmp_path: Path
+) -> None:
     save_litebert(pretrained(("mlm", "rtd"), prediction="hidden"), words, tmp_path / "m")
     start = load_initial(tmp_path / "m", task=table)
     (note,) = start.notes
     names(note, tmp_path / "m")
     model = task_model(start, table, config())
-    assert (model.dense, model.encoder.config.pooler, model.head.norm is None) == (None, False, False)
+    assert (model.dense, model.encoder.config.pooler, model.head.norm is None) == (
+        None,
+        False,
+        False,
+    )
 
 
-def test_an_untrained_recipe_has_the_head_of_its_family(tiny_tokenizer: Path, table: Table, tmp_path: Path) -> None:
+def test_an_untrained_recipe_has_the_head_of_its_family(
+    tiny_tokenizer: Path, table: Table, tmp_path: Path
+) -> None:
     shape = recipe_file(tmp_path).read_text().rstrip()
     for objectives, pooler, dense in (
         ("'mlm'", "true", None),
@@ -173,7 +210,9 @@ def test_another_tokenizer_than_the_models_own_is_refused(
         load_initial(tmp_path / "bare", tmp_path / "other")
 
 
-def test_a_damaged_checkpoint_that_was_passed_over_is_said(words: Tokenizer, tmp_path: Path, logged: list[str]) -> None:
+def test_a_damaged_checkpoint_that_was_passed_over_is_said(
+    words: Tokenizer, tmp_path: Path, logged: list[str]
+) -> None:
     checkpoint(tmp_path / "run", 1, pretrained())
     last = checkpoint(tmp_path / "run", 2, pretrained())
     (last / "model.safetensors").write_bytes(b"damaged")
@@ -184,7 +223,9 @@ def test_a_damaged_checkpoint_that_was_passed_over_is_said(words: Tokenizer, tmp
 
 
 def test_the_model_fingerprint_is_that_of_earlier_versions(words: Tokenizer) -> None:
-    """So a run that began before the encoder had windows continues; a window is still another model."""
+    """So a run that began before the encoder had windows continues; a window is still another
+    model.
+    """
 
     def fingerprint(**changes: Any) -> str:
         return _digest(_weights(InitialModel(EncoderConfig(**changes), None, words)))

@@ -20,7 +20,9 @@ from litebert.registry import OUTPUTS
 
 def item(number: int, length: int, target: object = 0, rows: int = 1) -> Item:
     ids = np.full(length, number + 10, np.int32)
-    return Item(number, tuple(EncodedRow(ids, np.zeros(length, np.int32)) for _ in range(rows)), target)
+    return Item(
+        number, tuple(EncodedRow(ids, np.zeros(length, np.int32)) for _ in range(rows)), target
+    )
 
 
 def items(count: int, seed: int = 0) -> list[Item]:
@@ -46,7 +48,9 @@ def test_a_batch_is_a_function_of_its_step() -> None:
     backwards = [made[1](step).input_ids for step in reversed(range(130))][::-1]
     assert all(torch.equal(a, b) for a, b in zip(forwards, backwards, strict=True))
     other = TaskBatches(items(300), OneClass(), 0, 8, 130, seed=4)
-    assert any(not torch.equal(a, other(step).input_ids) for step, a in enumerate(forwards) if step < 5)
+    assert any(
+        not torch.equal(a, other(step).input_ids) for step, a in enumerate(forwards) if step < 5
+    )
 
 
 def test_rows_of_a_batch_are_its_micro_batches() -> None:
@@ -88,18 +92,29 @@ def test_what_a_batch_holds() -> None:
         ("choice", (1, 0), torch.int64, (2,)),
     ],
 )
-def test_targets_by_output(problem: str, targets: tuple[object, ...], kind: torch.dtype, shape: tuple[int]) -> None:
+def test_targets_by_output(
+    problem: str, targets: tuple[object, ...], kind: torch.dtype, shape: tuple[int]
+) -> None:
     batch = collate([item(i, 5, target) for i, target in enumerate(targets)], OUTPUTS[problem](), 0)
     assert (batch.targets.dtype, tuple(batch.targets.shape)) == (kind, shape)
 
 
 def test_token_targets_are_padded_with_what_is_ignored() -> None:
-    batch = collate([item(0, 3, np.array([-100, 2, -100])), item(1, 5, np.array([-100, 0, 1, 2, -100]))], Tags(), 0)
-    assert batch.targets.tolist() == [[-100, 2, -100, *[-100] * 5], [-100, 0, 1, 2, -100, -100, -100, -100]]
+    batch = collate(
+        [item(0, 3, np.array([-100, 2, -100])), item(1, 5, np.array([-100, 0, 1, 2, -100]))],
+        Tags(),
+        0,
+    )
+    assert batch.targets.tolist() == [
+        [-100, 2, -100, *[-100] * 5],
+        [-100, 0, 1, 2, -100, -100, -100, -100],
+    ]
 
 
 @given(st.lists(st.tuples(st.integers(1, 60), st.integers(1, 4)), max_size=60), st.integers(1, 300))
-def test_batches_hold_every_item_once_within_the_bound(sizes: list[tuple[int, int]], most: int) -> None:
+def test_batches_hold_every_item_once_within_the_bound(
+    sizes: list[tuple[int, int]], most: int
+) -> None:
     lengths, rows = [length for length, _ in sizes], [count for _, count in sizes]
     batches = list(by_length(lengths, most, rows))
     assert sorted(place for batch in batches for place in batch) == list(range(len(sizes)))

@@ -1,4 +1,6 @@
-"""Learning a task from a teacher's answers: the losses as formulas, what a run keeps, resumes and refuses."""
+"""Learning a task from a teacher's answers: the losses as formulas, what a run keeps, resumes and
+refuses.
+"""
 
 from __future__ import annotations
 
@@ -43,7 +45,7 @@ def item(length: int, target: Any, taught: Any, rows: int = 1) -> Item:
     return Item(0, (row,) * rows, target, taught=np.array(taught, np.float32))
 
 
-# ---- the losses ----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------- the losses
 
 
 def kl(teacher: Any, student: Any, temperature: float) -> float:
@@ -84,11 +86,15 @@ def test_a_number_is_compared_on_the_scale_that_is_learned() -> None:
 
 
 def test_choices_are_compared_among_those_of_their_item() -> None:
-    batch = collate([item(3, 0, [1.0, 0.0, 2.0], rows=3), item(3, 1, [1.0, -1.0], rows=2)], OneChoice(), 0)
+    batch = collate(
+        [item(3, 0, [1.0, 0.0, 2.0], rows=3), item(3, 1, [1.0, -1.0], rows=2)], OneChoice(), 0
+    )
     logits = torch.tensor([[0.0], [1.0], [0.0], [2.0], [0.0]], requires_grad=True)
     loss = OneChoice().taught_loss(logits, batch, 2.0)
     loss.total.backward()  # type: ignore[no-untyped-call]
-    assert loss.total.item() == pytest.approx(kl([1, 0, 2], [0, 1, 0], 2) + kl([1, -1], [2, 0], 2), rel=1e-5)
+    assert loss.total.item() == pytest.approx(
+        kl([1, 0, 2], [0, 1, 0], 2) + kl([1, -1], [2, 0], 2), rel=1e-5
+    )
     assert logits.grad is not None
     assert logits.grad.isfinite().all()
 
@@ -97,7 +103,9 @@ def test_tags_are_compared_where_a_word_has_one() -> None:
     output = Tags(("a", "b"))
     taught = [[9.0, 9.0], [1.0, 0.0], [9.0, 9.0]]
     batch = collate([item(3, np.array([-100, 0, -100]), taught)], output, 0)
-    total, count, same = lesson(output, batch, torch.tensor([[[5.0, 1.0], [0.0, 2.0], *[[7.0, 1.0]] * 6]]))
+    total, count, same = lesson(
+        output, batch, torch.tensor([[[5.0, 1.0], [0.0, 2.0], *[[7.0, 1.0]] * 6]])
+    )
     assert (total, count, same) == (pytest.approx(kl([1, 0], [0, 2], 2), rel=1e-5), 1, 0)
 
 
@@ -111,7 +119,7 @@ def test_spans_are_compared_by_first_and_last_token() -> None:
     assert (count, same) == (1, 0)
 
 
-# ---- runs ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------- runs
 
 
 @pytest.fixture(scope="module")
@@ -141,14 +149,22 @@ def table(place: Path) -> Table:
     return Table(place / "train.csv", place / "dev.csv")
 
 
-def taught(place: Path, out: Path, tokenizer: Path, *, weight: float = 0.5, **more: Any) -> Finetuned:
-    layers = {name: more.pop(name) for name in ("states", "state_layers", "relations") if name in more}
+def taught(
+    place: Path, out: Path, tokenizer: Path, *, weight: float = 0.5, **more: Any
+) -> Finetuned:
+    layers = {
+        name: more.pop(name) for name in ("states", "state_layers", "relations") if name in more
+    }
     distill = TaskDistillConfig(weight=weight, **layers)
     settings = quick(seed=more.pop("seed", 0), distill=distill, exits=more.pop("exits", False))
     return finetune(
-        recipe_file(out.parent), table(place), out, settings, tokenizer=tokenizer,
+        recipe_file(out.parent),
+        table(place),
+        out,
+        settings,
+        tokenizer=tokenizer,
         **{"teacher": place / "teacher", **more},
-    )  # fmt: skip
+    )
 
 
 def more_texts(place: Path) -> list[Any]:
@@ -159,7 +175,9 @@ def weights(run: Path) -> bytes:
     return (max((run / "checkpoints").glob("step-*")) / "model.safetensors").read_bytes()
 
 
-def test_the_run_records_its_teacher_and_keeps_its_answers(place: Path, tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_the_run_records_its_teacher_and_keeps_its_answers(
+    place: Path, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     run = taught(place, tmp_path / "run", tiny_tokenizer)
     identity = json.loads((tmp_path / "run" / "finetune.json").read_text())
     assert identity["teacher"] == str((place / "teacher").resolve())
@@ -187,7 +205,9 @@ def test_its_answers_are_those_it_gives(place: Path, tiny_tokenizer: Path, tmp_p
     assert likely == pytest.approx([one["probabilities"]["yes"] for one in said], abs=2e-3)
 
 
-def test_all_weight_on_the_teacher_needs_no_true_label(place: Path, tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_all_weight_on_the_teacher_needs_no_true_label(
+    place: Path, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     one = taught(place, tmp_path / "one", tiny_tokenizer, weight=1.0)
     turned = place / "turned"
     turned.mkdir(exist_ok=True)
@@ -195,12 +215,19 @@ def test_all_weight_on_the_teacher_needs_no_true_label(place: Path, tiny_tokeniz
         (turned / name).write_text((place / name).read_text())
     lines = (turned / "train.csv").read_text().splitlines()
     flipped = [
-        f"{text},{'no' if label == 'yes' else 'yes'}" for text, _, label in (x.rpartition(",") for x in lines[1:])
+        f"{text},{'no' if label == 'yes' else 'yes'}"
+        for text, _, label in (x.rpartition(",") for x in lines[1:])
     ]
     (turned / "train.csv").write_text("\n".join([lines[0], *flipped]) + "\n")
     settings = quick(distill=TaskDistillConfig(weight=1.0))
-    two = finetune(recipe_file(tmp_path), table(turned), tmp_path / "two", settings, tokenizer=tiny_tokenizer,
-                   teacher=place / "teacher")  # fmt: skip
+    two = finetune(
+        recipe_file(tmp_path),
+        table(turned),
+        tmp_path / "two",
+        settings,
+        tokenizer=tiny_tokenizer,
+        teacher=place / "teacher",
+    )
     assert weights(one.folder) == weights(two.folder)
 
 
@@ -228,9 +255,18 @@ def test_seeds_ask_the_teacher_once(
     place: Path, tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked, logits = [], TorchEngine.logits
-    monkeypatch.setattr(TorchEngine, "logits", lambda self, rows: asked.append(rows) or logits(self, rows))
-    finetune_seeds(recipe_file(tmp_path), table(place), tmp_path / "run", quick(), seeds=2,
-                   tokenizer=tiny_tokenizer, teacher=place / "teacher")  # fmt: skip
+    monkeypatch.setattr(
+        TorchEngine, "logits", lambda self, rows: asked.append(rows) or logits(self, rows)
+    )
+    finetune_seeds(
+        recipe_file(tmp_path),
+        table(place),
+        tmp_path / "run",
+        quick(),
+        seeds=2,
+        tokenizer=tiny_tokenizer,
+        teacher=place / "teacher",
+    )
     assert sum(len(rows.ids) for rows in asked) == 60 + 20
     kept = [(tmp_path / "run" / name / KEPT).read_bytes() for name in ("seed-0", "seed-1")]
     assert kept[0] == kept[1]
@@ -243,7 +279,9 @@ def test_a_teacher_may_have_another_tokenizer_and_another_order_of_labels(
     train_tokenizer(texts, kind="wordpiece", vocab_size=120).save(tmp_path / "other")
     settings = quick()
     turned = Table(place / "train.csv", place / "dev.csv", labels=("yes", "no"))
-    finetune(recipe_file(tmp_path), turned, tmp_path / "teacher", settings, tokenizer=tmp_path / "other")
+    finetune(
+        recipe_file(tmp_path), turned, tmp_path / "teacher", settings, tokenizer=tmp_path / "other"
+    )
     run = taught(place, tmp_path / "run", tiny_tokenizer, teacher=tmp_path / "teacher")
     said = litebert.load(tmp_path / "teacher").predict(texts)
     kept = read_tensors(run.folder / KEPT)["logits"].float().view(-1, 2)
@@ -273,65 +311,112 @@ def tables_of(name: str, folder: Path) -> Task[Any]:
             sentence = "bado B-PER\ntoto O\nfegi B-PER\nmimi O\n\n"
             (folder / f"{part}.txt").write_text(sentence * 12)
         else:
-            rows = [{"context": "toto", "question": "", "choices": ["mimi", "bado", "ko"][: 2 + i % 2], "label": i % 2}
-                    for i in range(24)]  # fmt: skip
+            rows = [
+                {
+                    "context": "toto",
+                    "question": "",
+                    "choices": ["mimi", "bado", "ko"][: 2 + i % 2],
+                    "label": i % 2,
+                }
+                for i in range(24)
+            ]
             (folder / f"{part}.txt").write_text("\n".join(map(json.dumps, rows)))
     form = "conll" if name == "tagging" else "jsonl"
-    paths = [(folder / f"{part}.txt").rename(folder / f"{part}.{form}") for part in ("train", "dev")]
+    paths = [
+        (folder / f"{part}.txt").rename(folder / f"{part}.{form}") for part in ("train", "dev")
+    ]
     return task_of(name, str(paths[0]), dev=str(paths[1]))
 
 
 @pytest.mark.parametrize("name", ["tagging", "choices"])
-def test_answers_at_tokens_and_among_choices_are_learned(tiny_tokenizer: Path, tmp_path: Path, name: str) -> None:
+def test_answers_at_tokens_and_among_choices_are_learned(
+    tiny_tokenizer: Path, tmp_path: Path, name: str
+) -> None:
     task, recipe = tables_of(name, tmp_path), recipe_file(tmp_path)
     finetune(recipe, task, tmp_path / "teacher", quick(), tokenizer=tiny_tokenizer)
-    run = finetune(recipe, task, tmp_path / "run", quick(), tokenizer=tiny_tokenizer, teacher=tmp_path / "teacher")
+    run = finetune(
+        recipe,
+        task,
+        tmp_path / "run",
+        quick(),
+        tokenizer=tiny_tokenizer,
+        teacher=tmp_path / "teacher",
+    )
     row = [row for row in read(run.folder / "metrics.jsonl") if "teacher_loss" in row][-1]
     assert 0 <= row["teacher_loss"] < 1
     texts = ["toto mimi bado", "fegi ko"] * 50
     train_tokenizer(texts, kind="wordpiece", vocab_size=30).save(tmp_path / "other")
     if name == "tagging":
         with refused(ModelError, tmp_path / "teacher", "tokens"):
-            finetune(recipe, task, tmp_path / "new", quick(), tokenizer=tmp_path / "other",
-                     teacher=tmp_path / "teacher")  # fmt: skip
+            finetune(
+                recipe,
+                task,
+                tmp_path / "new",
+                quick(),
+                tokenizer=tmp_path / "other",
+                teacher=tmp_path / "teacher",
+            )
         with refused(ConfigError, "--unlabelled", "tokens"):
-            finetune(recipe, task, tmp_path / "new", quick(), tokenizer=tiny_tokenizer, teacher=tmp_path / "teacher",
-                     unlabelled=task.read("dev"))  # fmt: skip
+            finetune(
+                recipe,
+                task,
+                tmp_path / "new",
+                quick(),
+                tokenizer=tiny_tokenizer,
+                teacher=tmp_path / "teacher",
+                unlabelled=task.read("dev"),
+            )
     else:
-        new = finetune(recipe, task, tmp_path / "new", quick(), tokenizer=tmp_path / "other",
-                       teacher=tmp_path / "teacher")  # fmt: skip
+        new = finetune(
+            recipe,
+            task,
+            tmp_path / "new",
+            quick(),
+            tokenizer=tmp_path / "other",
+            teacher=tmp_path / "teacher",
+        )
         kept = [read_tensors(each.folder / KEPT)["logits"] for each in (run, new)]
         assert torch.equal(*kept)
 
 
-# ---- its layers ----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------- its layers
 
 LAYERS = {"states": 0.5, "relations": 2.0}
 
 
 @pytest.mark.parametrize("exits", [False, True])
-def test_layers_are_learned_beside_the_answers(place: Path, tiny_tokenizer: Path, tmp_path: Path, exits: bool) -> None:
+def test_layers_are_learned_beside_the_answers(
+    place: Path, tiny_tokenizer: Path, tmp_path: Path, exits: bool
+) -> None:
     options = {"unlabelled": more_texts(place), "exits": exits, **LAYERS}
     whole = taught(place, tmp_path / "whole", tiny_tokenizer, **options)
     rows = [row for row in read(whole.folder / "metrics.jsonl") if "relations_loss" in row]
     last = rows[-1]
     parts = [last[f"{name}_loss"] for name in ("task", "teacher", "states", "relations")]
     assert last["loss"] == pytest.approx(np.dot(parts, [0.5, 0.5, 0.5, 2.0]), rel=1e-5)
-    student, teacher = (read_folder(folder).model for folder in (recipe_model(whole), place / "teacher"))
+    student, teacher = (
+        read_folder(folder).model for folder in (recipe_model(whole), place / "teacher")
+    )
     assert student.state_dict().keys() == teacher.state_dict().keys()  # without the map
 
     def leave(loop: Loop[TaskBatch]) -> None:
         if loop.step == 4:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    assert not taught(place, tmp_path / "broken", tiny_tokenizer, on_step=leave, **options).outcome.finished
+    assert not taught(
+        place, tmp_path / "broken", tiny_tokenizer, on_step=leave, **options
+    ).outcome.finished
     again = taught(place, tmp_path / "broken", tiny_tokenizer, **options)
     assert weights(tmp_path / "broken") == weights(tmp_path / "whole")
     assert again.scores == whole.scores
 
 
-def test_the_distance_of_layers_is_that_of_their_formula(place: Path, tiny_tokenizer: Path, tmp_path: Path) -> None:
-    """Written out for a batch with padding: MiniLMv2's relations of the last layers, and states of all pairs."""
+def test_the_distance_of_layers_is_that_of_their_formula(
+    place: Path, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    """Written out for a batch with padding: MiniLMv2's relations of the last layers, and states of
+    all pairs.
+    """
     said: list[tuple[dict[str, float], float, float]] = []
 
     def look(loop: Loop[TaskBatch]) -> None:
@@ -340,19 +425,28 @@ def test_the_distance_of_layers_is_that_of_their_formula(place: Path, tiny_token
         found = loop.trainable.losses(batch, 2)
         with torch.no_grad():
             kinds = batch.token_type_ids
-            ours, theirs = (list(one.encoder.states(batch.input_ids, kinds, batch.attention_mask))
-                            for one in (model, teacher))  # fmt: skip
+            ours, theirs = (
+                list(one.encoder.states(batch.input_ids, kinds, batch.attention_mask))
+                for one in (model, teacher)
+            )
             states = relations = 0.0
             real = batch.attention_mask
             for row in range(len(real)):
                 there = int(real[row].sum())
                 for own, its in ((1, 1), (2, 2)):
-                    mine, its_ = (F.layer_norm(x[row, :there], x.shape[-1:]) for x in (ours[own], theirs[its]))
+                    mine, its_ = (
+                        F.layer_norm(x[row, :there], x.shape[-1:]) for x in (ours[own], theirs[its])
+                    )
                     states += float((model.state_map(mine) - its_).square().mean(-1).sum()) / 2
-                parts = [one.encoder.projections(1, x[1][row : row + 1, :there]) for one, x in
-                         ((model, ours), (teacher, theirs))]  # fmt: skip
+                parts = [
+                    one.encoder.projections(1, x[1][row : row + 1, :there])
+                    for one, x in ((model, ours), (teacher, theirs))
+                ]
                 for mine, its_ in zip(*parts, strict=True):
-                    laws = [(x @ x.transpose(-1, -2) / x.shape[-1] ** 0.5).log_softmax(-1) for x in (mine, its_)]
+                    laws = [
+                        (x @ x.transpose(-1, -2) / x.shape[-1] ** 0.5).log_softmax(-1)
+                        for x in (mine, its_)
+                    ]
                     relations += float((laws[1].exp() * (laws[1] - laws[0])).sum()) / mine.shape[1]
         said.append(({name: one.total.item() for name, one in found.items()}, states, relations))
 
@@ -367,25 +461,43 @@ def test_the_distance_of_layers_is_that_of_their_formula(place: Path, tiny_token
 def test_a_teacher_that_computes_beside_counts_in_the_plan_of_memory(
     place: Path, tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A batch of 16 fits with its answers alone, which are known before training, and not with its layers."""
+    """A batch of 16 fits with its answers alone, which are known before training, and not with its
+    layers.
+    """
     monkeypatch.setattr(memory, "_resident", lambda _: 0)
     monkeypatch.setattr(memory, "peak_bytes", lambda *_: 100_000)
     monkeypatch.setattr(memory, "free_memory", lambda _: int(16.5 * 100_000 / memory.USABLE))
     taught(place, tmp_path / "answers", tiny_tokenizer)
     with refused(ConfigError, "train.micro_batch", "--train.micro-batch"):
         taught(place, tmp_path / "layers", tiny_tokenizer, states=1.0)
-    for name, distill in (("answers", TaskDistillConfig()), ("layers", TaskDistillConfig(states=1.0))):
+    for name, distill in (
+        ("answers", TaskDistillConfig()),
+        ("layers", TaskDistillConfig(states=1.0)),
+    ):
         settings = quick(distill=distill)
         settings = replace(settings, train=replace(settings.train, micro_batch="auto"))
-        run, words = tmp_path / f"{name} auto", {"tokenizer": tiny_tokenizer, "teacher": place / "teacher"}
+        run, words = (
+            tmp_path / f"{name} auto",
+            {"tokenizer": tiny_tokenizer, "teacher": place / "teacher"},
+        )
         finetune(recipe_file(tmp_path), table(place), run, settings, **words)
         chosen = json.loads((run / "finetune.json").read_text())["config"]["train"]["micro_batch"]
         assert (chosen < 16) is (name == "layers")
 
 
-def test_layers_that_cannot_be_compared_are_refused(place: Path, tiny_tokenizer: Path, tmp_path: Path) -> None:
-    train_tokenizer(["toto mimi bado", "fegi ko"] * 50, kind="wordpiece", vocab_size=30).save(tmp_path / "words")
-    finetune(recipe_file(tmp_path), table(place), tmp_path / "other", quick(), tokenizer=tmp_path / "words")
+def test_layers_that_cannot_be_compared_are_refused(
+    place: Path, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    train_tokenizer(["toto mimi bado", "fegi ko"] * 50, kind="wordpiece", vocab_size=30).save(
+        tmp_path / "words"
+    )
+    finetune(
+        recipe_file(tmp_path),
+        table(place),
+        tmp_path / "other",
+        quick(),
+        tokenizer=tmp_path / "words",
+    )
     with refused(ModelError, tmp_path / "other", "tokenizer", "distill.relations"):
         taught(place, tmp_path / "run", tiny_tokenizer, teacher=tmp_path / "other", **LAYERS)
     for pairs in (((1, 3),), ((3, 1),)):
@@ -398,27 +510,49 @@ def test_layers_that_cannot_be_compared_are_refused(place: Path, tiny_tokenizer:
         taught(place, tmp_path / "run", tiny_tokenizer, teacher=tmp_path / "exported", **LAYERS)
 
 
-# ---- refusals ------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------- refusals
 
 
-def test_a_run_goes_on_with_its_own_teacher_only(place: Path, tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_a_run_goes_on_with_its_own_teacher_only(
+    place: Path, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     taught(place, tmp_path / "run", tiny_tokenizer)
     with refused(RunError, tmp_path / "run", place / "teacher", "--teacher"):
         taught(place, tmp_path / "run", tiny_tokenizer, teacher=None)
-    finetune(recipe_file(tmp_path), table(place), tmp_path / "other", quick(seed=3), tokenizer=tiny_tokenizer)
+    finetune(
+        recipe_file(tmp_path),
+        table(place),
+        tmp_path / "other",
+        quick(seed=3),
+        tokenizer=tiny_tokenizer,
+    )
     with refused(RunError, tmp_path / "run", place / "teacher", tmp_path / "other"):
         taught(place, tmp_path / "run", tiny_tokenizer, teacher=tmp_path / "other")
     with refused(RunError, tmp_path / "other", "--teacher"):
-        finetune(recipe_file(tmp_path), table(place), tmp_path / "other", quick(seed=3),
-                 tokenizer=tiny_tokenizer, teacher=place / "teacher")  # fmt: skip
+        finetune(
+            recipe_file(tmp_path),
+            table(place),
+            tmp_path / "other",
+            quick(seed=3),
+            tokenizer=tiny_tokenizer,
+            teacher=place / "teacher",
+        )
 
 
-def test_a_teacher_that_cannot_teach_is_refused(place: Path, tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_a_teacher_that_cannot_teach_is_refused(
+    place: Path, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     write_table(tmp_path / "train.csv", 40, labels=("good", "bad"))
     write_table(tmp_path / "dev.csv", 20, labels=("good", "bad"))
     with refused(ModelError, place / "teacher", "no, yes", "bad, good"):
-        finetune(recipe_file(tmp_path), table(tmp_path), tmp_path / "run", config(), tokenizer=tiny_tokenizer,
-                 teacher=place / "teacher")  # fmt: skip
+        finetune(
+            recipe_file(tmp_path),
+            table(tmp_path),
+            tmp_path / "run",
+            config(),
+            tokenizer=tiny_tokenizer,
+            teacher=place / "teacher",
+        )
     with refused(ModelError, tmp_path / "absent"):
         taught(place, tmp_path / "run", tiny_tokenizer, teacher=tmp_path / "absent")
     with refused(ConfigError, "--unlabelled", "--teacher"):
@@ -428,10 +562,33 @@ def test_a_teacher_that_cannot_teach_is_refused(place: Path, tiny_tokenizer: Pat
     assert not (tmp_path / "run" / "finetune.json").exists()
 
 
-def test_the_commands_as_they_are_typed(run: Any, place: Path, tiny_tokenizer: Path, tmp_path: Path) -> None:
-    words = ("finetune", recipe_file(tmp_path), "--tokenizer", tiny_tokenizer, "--task", "table", "--data",
-             place / "train.csv", "--dev", place / "dev.csv", "--length", 32, "--epochs", 1)  # fmt: skip
-    teaching = ("--teacher", place / "teacher", "--unlabelled", place / "more.csv", "--distill.weight", 0.7)
+def test_the_commands_as_they_are_typed(
+    run: Any, place: Path, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    words = (
+        "finetune",
+        recipe_file(tmp_path),
+        "--tokenizer",
+        tiny_tokenizer,
+        "--task",
+        "table",
+        "--data",
+        place / "train.csv",
+        "--dev",
+        place / "dev.csv",
+        "--length",
+        32,
+        "--epochs",
+        1,
+    )
+    teaching = (
+        "--teacher",
+        place / "teacher",
+        "--unlabelled",
+        place / "more.csv",
+        "--distill.weight",
+        0.7,
+    )
     status, out, _ = run(*words, *teaching, "--out", tmp_path / "run", "--json")
     assert status == 0
     assert json.loads(out)["scores"]

@@ -71,7 +71,9 @@ def compare(base: dict[str, Any], here: dict[str, Any]) -> tuple[list[str], list
     return differences, notes
 
 
-def _compare_rows(before: list[dict[str, Any]], after: list[dict[str, Any]]) -> tuple[list[str], list[str]]:
+def _compare_rows(
+    before: list[dict[str, Any]], after: list[dict[str, Any]]
+) -> tuple[list[str], list[str]]:
     """Compare metrics row by row: the fields that only one has, and the first step that differs."""
     missing: set[str] = set()
     for was, now in zip(before, after, strict=False):
@@ -93,12 +95,18 @@ def _compare_fields(before: dict[str, Any], after: dict[str, Any]) -> tuple[list
 
 
 def git(*words: str) -> str:
-    return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
+    return subprocess.run(
+        ["git", *words], cwd=ROOT, check=True, capture_output=True, text=True
+    ).stdout.strip()
 
 
 def main() -> int:
-    parser = argparse.ArgumentParser(description="Compare the golden runs with those of another commit, bit for bit.")
-    parser.add_argument("--base", default="HEAD~1", help="the commit to compare with (default: HEAD~1)")
+    parser = argparse.ArgumentParser(
+        description="Compare the golden runs with those of another commit, bit for bit."
+    )
+    parser.add_argument(
+        "--base", default="HEAD~1", help="the commit to compare with (default: HEAD~1)"
+    )
     base = parser.parse_args().base
     try:
         commit = git("rev-parse", "--verify", f"{base}^{{commit}}")
@@ -110,7 +118,10 @@ def main() -> int:
         git("worktree", "add", "--detach", str(tree), commit)
         try:
             if not (tree / RUNNER.relative_to(ROOT)).exists():
-                sys.stdout.write(f"{base} ({commit[:9]}) has no golden runs, so there is nothing to compare with\n")
+                sys.stdout.write(
+                    f"{base} ({commit[:9]}) has no golden runs, so there is nothing to "
+                    "compare with\n"
+                )
                 return 0
             there = golden_runs(tree)
         finally:

@@ -1,15 +1,16 @@
-"""The golden runs: twenty steps of pretraining and of fine-tuning, in float32 on one CPU thread, on made-up text.
+"""The golden runs: twenty steps of pretraining and of fine-tuning, in float32 on one CPU thread, on
+made-up text.
 
     python tests/golden/runner.py [--out FILE | --record]
 
-prints (or writes) JSON, for every run: its losses, the rows of its metrics.jsonl, checksums of its weights and of the
-files it leaves for other programs, and, of a fine-tuned model, its answers. There is one pretraining run of every
-recipe, shrunken; a few of them in `points()` are also recorded: --record writes their losses to losses.json, which
-`test_golden.py` reads.
+prints (or writes) JSON, for every run: its losses, the rows of its metrics.jsonl, checksums of its
+weights and of the files it leaves for other programs, and, of a fine-tuned model, its answers.
+There is one pretraining run of every recipe, shrunken; a few of them in `points()` are also
+recorded: --record writes their losses to losses.json, which `test_golden.py` reads.
 
-It speaks to litebert through its public face alone, so that one runner serves two versions of the package: see
-`compare.py`. The vocabulary is given and not learned, so that what is pinned here is the way from text to weights,
-not the training of tokenizers.
+It speaks to litebert through its public face alone, so that one runner serves two versions of the
+package: see `compare.py`. The vocabulary is given and not learned, so that what is pinned here is
+the way from text to weights, not the training of tokenizers.
 """
 
 from __future__ import annotations
@@ -49,7 +50,9 @@ def points() -> dict[str, dict[str, Any]]:
         "albert-tiny": {"base": "albert-tiny"},
         "bert-tiny, shrunken": {
             "base": "bert-tiny",
-            "encoder": {name: value for name, value in unshared.items() if name != "layers"},  # it grows up to its own
+            "encoder": {
+                name: value for name, value in unshared.items() if name != "layers"
+            },  # it grows up to its own
         },
         "albert-base, shrunken, LAMB": {
             "base": "albert-base",
@@ -59,7 +62,10 @@ def points() -> dict[str, dict[str, Any]]:
         "albert-base-v1, shrunken, AdamW": {
             "base": "albert-base-v1",
             "encoder": SHRUNKEN["encoder"],
-            "train": {**SHRUNKEN["train"], "optimizer": {**adamw, "bias_correction": True, "learning_rate": 1e-3}},
+            "train": {
+                **SHRUNKEN["train"],
+                "optimizer": {**adamw, "bias_correction": True, "learning_rate": 1e-3},
+            },
         },
         "bert-base, shrunken, AdamW": {
             "base": "bert-base",
@@ -85,14 +91,19 @@ def points() -> dict[str, dict[str, Any]]:
 
 
 def every_recipe() -> dict[str, dict[str, Any]]:
-    """Every recipe of the package, shrunken where it is larger than the small ones; its other fields are its own."""
+    """Every recipe of the package, shrunken where it is larger than the small ones; its other
+    fields are its own.
+    """
     from litebert.recipes import RECIPES
 
     found: dict[str, dict[str, Any]] = {}
     for name, recipe in RECIPES.items():
         config = recipe()
         shape, grown = config.encoder, dict[str, Any]()
-        encoder = {**SHRUNKEN["encoder"], "embedding_size": 32 if shape.embedding_size == shape.hidden_size else 16}
+        encoder = {
+            **SHRUNKEN["encoder"],
+            "embedding_size": 32 if shape.embedding_size == shape.hidden_size else 16,
+        }
         if shape.layers <= 8:  # those that grow do so up to their own depth
             del encoder["layers"]
         elif config.train.depth_schedule:
@@ -109,7 +120,7 @@ def every_recipe() -> dict[str, dict[str, Any]]:
     return found
 
 
-# ---- made-up text ---------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------- made-up text
 
 _SYLLABLES = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
 
@@ -125,7 +136,9 @@ def write_text(folder: Path) -> tuple[Path, Path]:
     documents = []
     for _ in range(80):
         topic = draw.sample(words, 40)
-        sentences = (" ".join(draw.choices(topic, k=draw.randint(4, 16))) for _ in range(draw.randint(3, 20)))
+        sentences = (
+            " ".join(draw.choices(topic, k=draw.randint(4, 16))) for _ in range(draw.randint(3, 20))
+        )
         documents.append(" ".join(f"{sentence.capitalize()}." for sentence in sentences))
     text, vocabulary = folder / "text.txt", folder / "vocab.txt"
     text.write_text("\n\n".join(documents) + "\n", encoding="utf-8")
@@ -159,10 +172,14 @@ def write_task(kind: str, folder: Path) -> tuple[dict[str, Any], list[Any]]:
         for number in range(count):
             one, two = " ".join(some(2, 14)), " ".join(some(2, 14))
             if kind in ("class", "pairs"):
-                rows.append({"text": one, "second": two, "label": draw.choice(("low", "mid", "high"))})
+                rows.append(
+                    {"text": one, "second": two, "label": draw.choice(("low", "mid", "high"))}
+                )
                 inputs.append(one if kind == "class" else (one, two))
             elif kind == "labels":
-                rows.append({"text": one, "label": [name for name in "abc" if draw.random() < 0.4] or ["a"]})
+                rows.append(
+                    {"text": one, "label": [name for name in "abc" if draw.random() < 0.4] or ["a"]}
+                )
                 inputs.append(one)
             elif kind == "number":
                 rows.append({"text": one, "label": round(draw.gauss(20, 7), 2)})
@@ -170,18 +187,37 @@ def write_task(kind: str, folder: Path) -> tuple[dict[str, Any], list[Any]]:
             elif kind == "choices":
                 options = [" ".join(some(1, 3)) for _ in range(draw.randint(2, 4))]
                 right = draw.randrange(len(options))
-                rows.append({"id": f"{part}-{number}", "context": one, "question": two, "choices": options,
-                             "label": right})  # fmt: skip
+                rows.append(
+                    {
+                        "id": f"{part}-{number}",
+                        "context": one,
+                        "question": two,
+                        "choices": options,
+                        "label": right,
+                    }
+                )
                 inputs.append((one, two, options))
             elif kind == "tags":
                 sentence = some(3, 20)
-                rows.append({"words": sentence, "tags": draw.choices(("O", "B-X", "I-X", "B-Y"), k=len(sentence))})
+                rows.append(
+                    {
+                        "words": sentence,
+                        "tags": draw.choices(("O", "B-X", "I-X", "B-Y"), k=len(sentence)),
+                    }
+                )
                 inputs.append(sentence)
             else:
                 context = some(6, 40)  # some longer than a row
                 place = draw.randrange(len(context))
-                answer = {"text": context[place], "answer_start": len(" ".join([*context[:place], ""]))}
-                question: dict[str, Any] = {"id": f"{part}-{number}", "question": one, "answers": [answer]}
+                answer = {
+                    "text": context[place],
+                    "answer_start": len(" ".join([*context[:place], ""])),
+                }
+                question: dict[str, Any] = {
+                    "id": f"{part}-{number}",
+                    "question": one,
+                    "answers": [answer],
+                }
                 if kind == "span 2.0":
                     question["is_impossible"] = number % 3 == 0
                     question["answers"] = [] if number % 3 == 0 else [answer]
@@ -192,21 +228,34 @@ def write_task(kind: str, folder: Path) -> tuple[dict[str, Any], list[Any]]:
             whole = {"version": version, "data": [{"title": "t", "paragraphs": rows}]}
             files[part] = write(f"{part}.json", [json.dumps(whole)])
         elif kind == "tags":
-            tagged = ["\n".join(map(" ".join, zip(row["words"], row["tags"], strict=True))) + "\n" for row in rows]
+            tagged = [
+                "\n".join(map(" ".join, zip(row["words"], row["tags"], strict=True))) + "\n"
+                for row in rows
+            ]
             files[part] = write(f"{part}.conll", tagged)
         elif kind == "class":  # in GLUE's form
             header = "index\tsentence" if part == "test" else "sentence\tlabel"
             classes = [str(int(row["label"] == "low")) for row in rows]
-            columns = [(str(i), row["text"]) if part == "test" else (row["text"], classes[i])
-                       for i, row in enumerate(rows)]  # fmt: skip
+            columns = [
+                (str(i), row["text"]) if part == "test" else (row["text"], classes[i])
+                for i, row in enumerate(rows)
+            ]
             write(f"{part}.tsv", [header, *map("\t".join, columns)])
         else:
             files[part] = write(f"{part}.jsonl", [json.dumps(row) for row in rows])
     if kind == "class":
         return {"name": "sst2", "data": folder}, inputs
-    name = {"tags": "tagging", "choices": "choices", "span 1.1": "squad", "span 2.0": "squad"}.get(kind, "table")
+    name = {"tags": "tagging", "choices": "choices", "span 1.1": "squad", "span 2.0": "squad"}.get(
+        kind, "table"
+    )
     options = {"pair": "second"} if kind == "pairs" else {}
-    return {"name": name, "data": files["train"], "dev": files["dev"], "test": files["test"], **options}, inputs
+    return {
+        "name": name,
+        "data": files["train"],
+        "dev": files["dev"],
+        "test": files["test"],
+        **options,
+    }, inputs
 
 
 FINETUNINGS: dict[str, dict[str, Any]] = {
@@ -220,10 +269,12 @@ FINETUNINGS: dict[str, dict[str, Any]] = {
     "span 2.0": {"model": "spanbert-base, shrunken, AdamW"},
     "choices": {"model": "albert-base-v1, shrunken, AdamW"},
 }
-"""The fine-tuning runs, by what is learned: which run they begin with (None for an untrained network), their fields."""
+"""The fine-tuning runs, by what is learned: which run they begin with (None for an untrained
+network), their fields.
+"""
 
 
-# ---- the runs -------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------- the runs
 
 
 def run_all(names: Collection[str] | None = None) -> dict[str, Any]:
@@ -243,7 +294,9 @@ def run_all(names: Collection[str] | None = None) -> dict[str, Any]:
             runs.mkdir()
             prepare([str(text)], data, tokenizer=vocabulary, heldout=0.1, processes=1)
             for name, point in {**points(), **every_recipe()}.items():
-                if point["base"] in RECIPES and (names is None or name in names):  # an older version has fewer
+                if point["base"] in RECIPES and (
+                    names is None or name in names
+                ):  # an older version has fewer
                     results[name] = _pretrain(point, data, runs / name)
             for name, point in FINETUNINGS.items():
                 if names is None or name in names:
@@ -265,13 +318,22 @@ def _pretrain(point: dict[str, Any], data: Path, out: Path) -> dict[str, Any]:
         "evaluate_sequences": 32,
     }
     file = out.with_suffix(".json")
-    file.write_text(json.dumps({**point, "name": "golden", "sequences": {"length": 64}, "train": train}))
+    file.write_text(
+        json.dumps({**point, "name": "golden", "sequences": {"length": 64}, "train": train})
+    )
     pretrain(recipe(str(file)), data, out, device="cpu")
     converted = out.with_name(f"{out.name}, converted")
     with suppress(LitebertError):  # transformers has no class for some
         convert(out, converted, to="hf")
     last = max((out / "checkpoints").glob("step-*"))
-    return _result(out, [last / "model.safetensors", *converted.glob("*.safetensors"), *converted.glob("config.json")])
+    return _result(
+        out,
+        [
+            last / "model.safetensors",
+            *converted.glob("*.safetensors"),
+            *converted.glob("config.json"),
+        ],
+    )
 
 
 def _finetune(name: str, point: dict[str, Any], vocabulary: Path, folder: Path) -> dict[str, Any]:
@@ -281,12 +343,21 @@ def _finetune(name: str, point: dict[str, Any], vocabulary: Path, folder: Path) 
     config = FinetuneConfig()
     optimizer = replace(config.train.optimizer, learning_rate=point.get("rate", 1e-3))
     train = replace(
-        config.train, batch="8 sequences", precision="float32", optimizer=optimizer, evaluate_every="50%", seed=3
+        config.train,
+        batch="8 sequences",
+        precision="float32",
+        optimizer=optimizer,
+        evaluate_every="50%",
+        seed=3,
     )
     config = replace(
-        config, length=48, steps=STEPS, train=train, dropout=point.get("dropout", 0.1),
+        config,
+        length=48,
+        steps=STEPS,
+        train=train,
+        dropout=point.get("dropout", 0.1),
         layer_decay=point.get("layer_decay", 1.0),
-    )  # fmt: skip
+    )
     if point["model"] is None:
         model, tokenizer = folder / "untrained.json", vocabulary
         model.write_text(json.dumps({"encoder": SHRUNKEN["encoder"], "sequences": {"length": 64}}))
@@ -299,13 +370,18 @@ def _finetune(name: str, point: dict[str, Any], vocabulary: Path, folder: Path) 
     scores = json.loads((out / "scores.json").read_text(encoding="utf-8"))
     added = ("test_", "baseline")  # older versions leave these out
     dev = {key: value for key, value in scores.items() if not key.startswith(added)}
-    return _result(out, written) | {"scores": dev, "answers": load(out, device="cpu").predict(inputs)}
+    return _result(out, written) | {
+        "scores": dev,
+        "answers": load(out, device="cpu").predict(inputs),
+    }
 
 
 def _result(run: Path, files: Iterable[Path]) -> dict[str, Any]:
     """What a run folder tells: numbers by step, without words, and checksums of files."""
     lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
-    rows = [row for row in map(json.loads, lines) if row["kind"] != "event"]  # words, which may change
+    rows = [
+        row for row in map(json.loads, lines) if row["kind"] != "event"
+    ]  # words, which may change
     losses = [row["loss"] for row in rows if row["kind"] == "train"]
     assert len(losses) == STEPS
     return {
@@ -324,10 +400,14 @@ def _checksum(file: Path) -> str:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(description="Run the golden runs and print their numbers as JSON.")
+    parser = argparse.ArgumentParser(
+        description="Run the golden runs and print their numbers as JSON."
+    )
     parser.add_argument("--out", type=Path, help="file to write instead of printing")
     parser.add_argument("--record", action="store_true", help="write losses.json anew")
-    parser.add_argument("--package", action="store_true", help="print only which litebert would run")
+    parser.add_argument(
+        "--package", action="store_true", help="print only which litebert would run"
+    )
     arguments = parser.parse_args()
     if arguments.package:
         import litebert
@@ -336,7 +416,10 @@ def main() -> None:
         return
     found = run_all(points() if arguments.record else None)
     if arguments.record:
-        found = {"torch": found["torch"], "losses": {name: run["losses"] for name, run in found["runs"].items()}}
+        found = {
+            "torch": found["torch"],
+            "losses": {name: run["losses"] for name, run in found["runs"].items()},
+        }
         arguments.out = RECORDED
     text = json.dumps(found, indent=1) + "\n"
     if arguments.out is None:

@@ -1,8 +1,9 @@
 """The golden runs against their recorded losses, and the comparison that `compare.py` makes.
 
-Another processor rounds the last bits otherwise and twenty steps amplify that, so recorded numbers are compared with
-a tolerance, several times what the instruction sets of one processor differ by (the small recipes take large steps
-with Muon); exactness is for `compare.py`, which runs both versions on one machine.
+Another processor rounds the last bits otherwise and twenty steps amplify that, so recorded numbers
+are compared with a tolerance, several times what the instruction sets of one processor differ by
+(the small recipes take large steps with Muon); exactness is for `compare.py`, which runs both
+versions on one machine.
 """
 
 from __future__ import annotations
@@ -18,7 +19,9 @@ from golden.compare import compare
 from golden.runner import RECORDED, STEPS, points, run_all
 
 TOLERANCE = dict.fromkeys(points(), 1e-5) | {"albert-tiny": 3e-4, "bert-tiny, shrunken": 3e-4}
-TOLERANCE["electra-base, shrunken, AdamW"] = 3e-3  # the last bits may turn one sampled token into another
+TOLERANCE["electra-base, shrunken, AdamW"] = (
+    3e-3  # the last bits may turn one sampled token into another
+)
 
 
 TUNED = ("class", "number", "span 2.0")
@@ -40,7 +43,8 @@ def test_losses_are_those_recorded(name: str, results: dict[str, Any]) -> None:
     losses = results[name]["losses"]
     assert len(losses) == STEPS
     assert losses == pytest.approx(recorded["losses"][name], rel=TOLERANCE[name]), (
-        "the numbers of this run have changed: if they were meant to, say why in the changelog and run "
+        "the numbers of this run have changed: if they were meant to, say why in the "
+        "changelog and run "
         "python tests/golden/runner.py --record"
     )
 
@@ -50,7 +54,11 @@ def test_what_is_recorded_is_what_is_run() -> None:
 
 
 def test_runs_differ_from_each_other_and_repeat_exactly(results: dict[str, Any]) -> None:
-    assert len({json.dumps(result["files"]) for result in results.values()}) == len(results) == len(points()) + 3
+    assert (
+        len({json.dumps(result["files"]) for result in results.values()})
+        == len(results)
+        == len(points()) + 3
+    )
     names = ("spanbert-base, shrunken, AdamW", "span 2.0")
     again = run_all(names)["runs"]
     assert again == {name: results[name] for name in names}

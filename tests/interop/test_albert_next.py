@@ -1,4 +1,6 @@
-"""albert-next-mini, pretrained and fine-tuned by commands and converted, answers elsewhere as it does here."""
+"""albert-next-mini, pretrained and fine-tuned by commands and converted, answers elsewhere as it
+does here.
+"""
 
 from __future__ import annotations
 
@@ -22,20 +24,50 @@ TEXTS = ["bado kumi", "fero lana tipu sema bado", "du"]
 
 
 @pytest.fixture(scope="module")
-def pretrained(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory, once: Callable[..., None]) -> Path:
+def pretrained(
+    tiny_data: Path, tmp_path_factory: pytest.TempPathFactory, once: Callable[..., None]
+) -> Path:
     folder = tmp_path_factory.mktemp("pretrained")
-    once("pretrain", "albert-next-mini", "--data", tiny_data, "--out", folder / "run", "--budget", "3 steps",
-         "--train.batch", "4 sequences")  # fmt: skip
+    once(
+        "pretrain",
+        "albert-next-mini",
+        "--data",
+        tiny_data,
+        "--out",
+        folder / "run",
+        "--budget",
+        "3 steps",
+        "--train.batch",
+        "4 sequences",
+    )
     once("convert", folder / "run", folder / "hf", "--to", "hf")
     return folder
 
 
 @pytest.fixture(scope="module")
-def fine_tuned(pretrained: Path, tmp_path_factory: pytest.TempPathFactory, once: Callable[..., None]) -> Path:
+def fine_tuned(
+    pretrained: Path, tmp_path_factory: pytest.TempPathFactory, once: Callable[..., None]
+) -> Path:
     folder = tmp_path_factory.mktemp("tuned")
     train, dev = write_table(folder / "train.csv", 24), write_table(folder / "dev.csv", 8, seed=1)
-    once("finetune", pretrained / "run", "--task", "table", "--data", train, "--dev", dev, "--text", "text", "--label",
-         "label", "--epochs", 1, "--out", folder / "run")  # fmt: skip
+    once(
+        "finetune",
+        pretrained / "run",
+        "--task",
+        "table",
+        "--data",
+        train,
+        "--dev",
+        dev,
+        "--text",
+        "text",
+        "--label",
+        "label",
+        "--epochs",
+        1,
+        "--out",
+        folder / "run",
+    )
     once("convert", folder / "run", folder / "hf", "--to", "hf")
     return folder
 
@@ -45,7 +77,9 @@ def once() -> Callable[..., None]:
     """Run a command in a process of its own, as a person types it."""
 
     def command(*words: object) -> None:
-        done = subprocess.run([sys.executable, "-m", "litebert", *map(str, words)], capture_output=True, text=True)
+        done = subprocess.run(
+            [sys.executable, "-m", "litebert", *map(str, words)], capture_output=True, text=True
+        )
         assert done.returncode == 0, done.stderr
 
     return command
@@ -57,13 +91,21 @@ def test_pipelines_of_transformers(pretrained: Path, fine_tuned: Path) -> None:
     for guess, expected in zip(ours, fill(f"{TEXTS[1]} {fill.tokenizer.mask_token}"), strict=True):
         assert guess.id == expected["token"]
         assert guess.probability == pytest.approx(expected["score"], abs=1e-5)
-    classify: Any = transformers.pipeline("text-classification", model=str(fine_tuned / "hf"), top_k=None)
-    for answer, expected in zip(load(fine_tuned / "run").predict(TEXTS), classify(TEXTS), strict=True):
+    classify: Any = transformers.pipeline(
+        "text-classification", model=str(fine_tuned / "hf"), top_k=None
+    )
+    for answer, expected in zip(
+        load(fine_tuned / "run").predict(TEXTS), classify(TEXTS), strict=True
+    ):
         assert answer["prediction"] == expected[0]["label"]
-        assert answer["probabilities"] == pytest.approx({e["label"]: e["score"] for e in expected}, abs=1e-5)
+        assert answer["probabilities"] == pytest.approx(
+            {e["label"]: e["score"] for e in expected}, abs=1e-5
+        )
 
 
-def test_onnx_runtime(pretrained: Path, fine_tuned: Path, once: Callable[..., None], tmp_path: Path) -> None:
+def test_onnx_runtime(
+    pretrained: Path, fine_tuned: Path, once: Callable[..., None], tmp_path: Path
+) -> None:
     for package in ("onnx", "onnxruntime"):
         if find_spec(package) is None:
             pytest.skip(f"{package} is not installed")
@@ -72,7 +114,9 @@ def test_onnx_runtime(pretrained: Path, fine_tuned: Path, once: Callable[..., No
     def probabilities(folder: Path, texts: list[str]) -> tuple[dict[str, Any], Any]:
         words: Any = transformers.AutoTokenizer.from_pretrained(folder)
         session = onnxruntime.InferenceSession(folder / "model.onnx")
-        given = {name: np.asarray(rows, np.int64) for name, rows in words(texts, padding=True).items()}
+        given = {
+            name: np.asarray(rows, np.int64) for name, rows in words(texts, padding=True).items()
+        }
         (logits,) = session.run(None, {one.name: given[one.name] for one in session.get_inputs()})
         return given, np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
 
@@ -91,14 +135,20 @@ def test_onnx_runtime(pretrained: Path, fine_tuned: Path, once: Callable[..., No
 
 @pytest.mark.slow
 def test_sentence_transformers(pretrained: Path, tmp_path: Path) -> None:
-    """In an environment of its own, which the variable LITEBERT_SENTENCES names where one exists."""
+    """In an environment of its own, which the variable LITEBERT_SENTENCES names where one
+    exists."""
     packages = ("sentence-transformers==5.7.0", "torch==2.13.0")
     python = python_with(packages, tmp_path / "venv", "LITEBERT_SENTENCES")
     script = (
         "import sys, numpy; from sentence_transformers import SentenceTransformer; "
-        "numpy.save(sys.argv[2], SentenceTransformer(sys.argv[1], device='cpu').encode(sys.argv[3:]))"
+        "numpy.save(sys.argv[2], SentenceTransformer(sys.argv[1], "
+        "device='cpu').encode(sys.argv[3:]))"
     )
-    clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("PYTHONPATH", "PYTHONHOME")
+    }
     words = [python, "-c", script, str(pretrained / "hf"), str(tmp_path / "theirs.npy"), *TEXTS]
     subprocess.run(words, check=True, env={**clean, "HF_HUB_OFFLINE": "1"})
     ours = load(pretrained / "run").encode(TEXTS)

@@ -40,7 +40,9 @@ def shown(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """What each block of Python in a folder's card prints, run in the folder."""
     monkeypatch.chdir(folder)
     prints = []
-    for code in re.findall(r"```python\n(.*?)```", (folder / "README.md").read_text(encoding="utf-8"), re.DOTALL):
+    for code in re.findall(
+        r"```python\n(.*?)```", (folder / "README.md").read_text(encoding="utf-8"), re.DOTALL
+    ):
         out = io.StringIO()
         with contextlib.redirect_stdout(out):
             exec(compile(code, "README.md", "exec"), {})
@@ -53,14 +55,24 @@ def tuned(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Path) -> Pat
     """A small classifier that `transformers` has a class for."""
     folder = tmp_path_factory.mktemp("home") / "private"
     folder.mkdir()
-    posts = 'norm = "post"\nfeedforward = "plain"\npositions = "learned"\nbias = true\nactivation = "gelu"\n'
-    task = task_of("table", write_table(folder / "train.csv", 60), dev=write_table(folder / "dev.csv", 20, 1))
-    finetune(recipe_file(folder, posts), task, folder / "run", config(epochs=1), tokenizer=tiny_tokenizer)
+    posts = (
+        'norm = "post"\nfeedforward = "plain"\npositions = "learned"\nbias = true\nactivation '
+        '= "gelu"\n'
+    )
+    task = task_of(
+        "table", write_table(folder / "train.csv", 60), dev=write_table(folder / "dev.csv", 20, 1)
+    )
+    finetune(
+        recipe_file(folder, posts), task, folder / "run", config(epochs=1), tokenizer=tiny_tokenizer
+    )
     return folder / "run"
 
 
 def test_a_fine_tuned_folder_has_a_card(tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    card, facts = (tuned / "model" / "README.md").read_text(encoding="utf-8"), front(tuned / "model")
+    card, facts = (
+        (tuned / "model" / "README.md").read_text(encoding="utf-8"),
+        front(tuned / "model"),
+    )
     scores = read_scores(tuned / "scores.json")
     assert (facts["library_name"], facts["pipeline_tag"]) == ("litebert", "text-classification")
     (result,) = facts["model-index"][0]["results"]
@@ -83,10 +95,15 @@ def test_a_converted_model_keeps_its_card(
 ) -> None:
     assert run("convert", tuned, tmp_path / "hf", "--to", "hf")[0] == 0
     assert run("convert", tmp_path / "hf", tmp_path / "own", "--to", "litebert")[0] == 0
-    first, second, third = (front(folder) for folder in (tuned / "model", tmp_path / "hf", tmp_path / "own"))
+    first, second, third = (
+        front(folder) for folder in (tuned / "model", tmp_path / "hf", tmp_path / "own")
+    )
     assert second == {**first, "library_name": "transformers"}
     assert third == first
-    cards = [(folder / "README.md").read_text(encoding="utf-8") for folder in (tuned / "model", tmp_path / "own")]
+    cards = [
+        (folder / "README.md").read_text(encoding="utf-8")
+        for folder in (tuned / "model", tmp_path / "own")
+    ]
     assert cards[0].split("##")[1:5] == cards[1].split("##")[1:5]
     ours, theirs = shown(tmp_path / "hf", monkeypatch)
     assert "prediction" in ours
@@ -94,8 +111,12 @@ def test_a_converted_model_keeps_its_card(
     assert "prediction" in shown(tmp_path / "own", monkeypatch)[0]
 
 
-@pytest.mark.parametrize("kind", ["sequence", "tokens", "span", "choice", "mlm", "backbone", "unpooled", "modernbert"])
-def test_the_code_of_a_card_runs(kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(
+    "kind", ["sequence", "tokens", "span", "choice", "mlm", "backbone", "unpooled", "modernbert"]
+)
+def test_the_code_of_a_card_runs(
+    kind: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     words = small_tokenizer()
     if kind in ("mlm", "backbone"):
         checkpoint(tmp_path / "run", 5, tiny(("mlm",), **BERT))
@@ -108,8 +129,12 @@ def test_the_code_of_a_card_runs(kind: str, tmp_path: Path, monkeypatch: pytest.
         width = {"sequence": 2, "tokens": 3, "span": 2, "choice": 1}[kind]
         encoder = tiny(("mlm",), pooler=kind in ("sequence", "choice"), **BERT).encoder.config
         model = TaskModel(encoder, kind in ("sequence", "choice"), width)
-        labels = ("a", "b") if kind == "sequence" else ("O", "B-x", "I-x") if kind == "tokens" else ()
-        save_litebert(model, words, tmp_path / "run", task={"kind": kind, "length": 16}, labels=labels)
+        labels = (
+            ("a", "b") if kind == "sequence" else ("O", "B-x", "I-x") if kind == "tokens" else ()
+        )
+        save_litebert(
+            model, words, tmp_path / "run", task={"kind": kind, "length": 16}, labels=labels
+        )
     head: Any = "backbone" if kind in ("backbone", "unpooled") else None
     convert(tmp_path / "run", tmp_path / "hf", to="hf", head=head)
     convert(tmp_path / "run", tmp_path / "own", to="litebert")
@@ -129,7 +154,10 @@ def test_a_pretraining_run_tells_its_data_and_scores(tmp_path: Path) -> None:
     (run / "metrics.jsonl").write_text('{"step": 5, "kind": "heldout", "mlm_accuracy": 0.25}\n{"st')
     (folder / "state.json").write_text("{}")
     convert(run, tmp_path / "hf", to="hf")
-    card, facts = (tmp_path / "hf" / "README.md").read_text(encoding="utf-8"), front(tmp_path / "hf")
+    card, facts = (
+        (tmp_path / "hf" / "README.md").read_text(encoding="utf-8"),
+        front(tmp_path / "hf"),
+    )
     assert (facts["datasets"], facts["language"]) == (["novels", "hf:some/set"], "sw")
     assert facts["pipeline_tag"] == "fill-mask"
     assert "| mlm_accuracy | 0.25 |" in card
@@ -138,17 +166,30 @@ def test_a_pretraining_run_tells_its_data_and_scores(tmp_path: Path) -> None:
 
 def test_the_card_of_a_stranger_stays(tmp_path: Path) -> None:
     save_hf(tiny(("mlm",), **BERT), None, tmp_path / "hf")
-    (tmp_path / "hf" / "README.md").write_text("---\nlicense: mit\nlibrary_name: other\n---\n# Theirs\nWords.\n")
+    (tmp_path / "hf" / "README.md").write_text(
+        "---\nlicense: mit\nlibrary_name: other\n---\n# Theirs\nWords.\n"
+    )
     convert(tmp_path / "hf", tmp_path / "own", to="litebert")
-    assert front(tmp_path / "own") == {"license": "mit", "library_name": "litebert", "pipeline_tag": "fill-mask"}
+    assert front(tmp_path / "own") == {
+        "license": "mit",
+        "library_name": "litebert",
+        "pipeline_tag": "fill-mask",
+    }
     assert "# Theirs\nWords.\n" in (tmp_path / "own" / "README.md").read_text()
 
 
 def test_names_that_yaml_does_not_take(tmp_path: Path) -> None:
     names = ['a: "b" # \x85\x7f\ud800\u2028😀.csv', "- yes"]
-    identity = {"task": "table", "model": "/home/me/secret/base: x", "metric": "accuracy", "files": {"train": names}}
+    identity = {
+        "task": "table",
+        "model": "/home/me/secret/base: x",
+        "metric": "accuracy",
+        "files": {"train": names},
+    }
     scores = {"accuracy": 0.00001, "matthews": float("nan")}
-    (tmp_path / "README.md").write_text(finetuned_card("sequence", identity, {}, scores, ["dev"]), encoding="utf-8")
+    (tmp_path / "README.md").write_text(
+        finetuned_card("sequence", identity, {}, scores, ["dev"]), encoding="utf-8"
+    )
     facts = front(tmp_path)
     assert facts["base_model"] == "base: x"
     assert len(facts["datasets"]) == 2

@@ -1,4 +1,6 @@
-"""`litebert convert` as a user types it: names as `transformers` writes them, modules, labels, destinations."""
+"""`litebert convert` as a user types it: names as `transformers` writes them, modules, labels,
+destinations.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def sentence_model(folder: Path) -> Path:
     return folder
 
 
-def test_modules_of_sentence_transformers_go_there_and_back(run: Callable[..., Output], tmp_path: Path) -> None:
+def test_modules_of_sentence_transformers_go_there_and_back(
+    run: Callable[..., Output], tmp_path: Path
+) -> None:
     source = sentence_model(tmp_path / "source")
     for first, second, to in (("source", "own", "litebert"), ("own", "back", "hf")):
         status, _, err = run("convert", tmp_path / first, tmp_path / second, "--to", to)
@@ -89,17 +93,27 @@ def test_broken_modules_are_refused(run: Callable[..., Output], tmp_path: Path) 
     names(err, folder / "modules.json")
 
 
-def test_labels_that_do_not_name_each_number_are_left_out(run: Callable[..., Output], tmp_path: Path) -> None:
+def test_labels_that_do_not_name_each_number_are_left_out(
+    run: Callable[..., Output], tmp_path: Path
+) -> None:
     """An output of one's own may give fewer numbers than it has labels."""
     shape: dict[str, Any] = {"sharing": "none", "embedding_size": 8}
     model = TaskModel(tiny(("mlm",), **shape).encoder.config, True, 2)
-    save_hf(model, None, tmp_path / "hf", labels=("bad", "fair", "good"), task={"kind": "sequence", "length": 16})
+    save_hf(
+        model,
+        None,
+        tmp_path / "hf",
+        labels=("bad", "fair", "good"),
+        task={"kind": "sequence", "length": 16},
+    )
     config = json.loads((tmp_path / "hf" / "config.json").read_text())
     assert config["id2label"] == {"0": "LABEL_0", "1": "LABEL_1"}
     with complaints() as heard:
         transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path / "hf")
     assert not heard
-    notes = save_hf(model, None, tmp_path / "x", labels=("bad", "fair", "good"), task={"kind": "sequence"})
+    notes = save_hf(
+        model, None, tmp_path / "x", labels=("bad", "fair", "good"), task={"kind": "sequence"}
+    )
     names(notes[-1], "bad", "fair", "good", 2)
 
 

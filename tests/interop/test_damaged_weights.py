@@ -1,4 +1,6 @@
-"""Weights that changed on the disk, hold no numbers or are no weights at all: refused whoever opens the folder."""
+"""Weights that changed on the disk, hold no numbers or are no weights at all: refused whoever opens
+the folder.
+"""
 
 from __future__ import annotations
 
@@ -33,15 +35,21 @@ def flip(file: Path, place: int) -> None:
 
 
 def rewrite(file: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> str:
-    """Other tensors in a file that no digest belongs to, as of another program; the name of the first one."""
+    """Other tensors in a file that no digest belongs to, as of another program; the name of the
+    first one.
+    """
     tensors = load_file(file)
     change(tensors)
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, file, {"format": "pt"})
+    save_file(
+        {name: tensor.contiguous() for name, tensor in tensors.items()}, file, {"format": "pt"}
+    )
     return next(iter(tensors))
 
 
 def spoil(tensors: dict[str, torch.Tensor], value: float, name: str = "word") -> None:
-    tensor = next(tensor for key, tensor in tensors.items() if name in key and tensor.is_floating_point())
+    tensor = next(
+        tensor for key, tensor in tensors.items() if name in key and tensor.is_floating_point()
+    )
     tensor.view(-1)[3] = value
 
 
@@ -49,9 +57,20 @@ def spoil(tensors: dict[str, torch.Tensor], value: float, name: str = "word") ->
 def folders(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A fine-tuned run, a tuned litebert folder, a pretrained one, and one of Hugging Face's."""
     place = tmp_path_factory.mktemp("whole")
-    table = litebert.task_of("table", write_table(place / "train.csv", 40), dev=write_table(place / "dev.csv", 20))
-    litebert.finetune(recipe_file(place), table, place / "run", config(epochs=1), tokenizer=tiny_tokenizer)
-    made(place / "tuned", tiny_tokenizer, "sequence", 2, ("no", "yes"), {"task": "table", "problem": "classes"})
+    table = litebert.task_of(
+        "table", write_table(place / "train.csv", 40), dev=write_table(place / "dev.csv", 20)
+    )
+    litebert.finetune(
+        recipe_file(place), table, place / "run", config(epochs=1), tokenizer=tiny_tokenizer
+    )
+    made(
+        place / "tuned",
+        tiny_tokenizer,
+        "sequence",
+        2,
+        ("no", "yes"),
+        {"task": "table", "problem": "classes"},
+    )
     save_litebert(tiny(), small_tokenizer(), place / "pretrained")
     save_hf(tiny(), small_tokenizer(), place / "foreign")
     (place / "lines.csv").write_text("text\n" + "\n".join(LINES) + "\n")
@@ -61,18 +80,51 @@ def folders(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 VERBS: dict[str, tuple[str, ...]] = {
     "predict": ("run", "predict", "{}", "--input", "lines.csv"),
     "score": ("run", "score", "{}", "--data", "dev.csv"),
-    "embed": ("run", "embed", "{}", "--input", "lines.csv", "--text", "text", "--output", "vectors.npy"),
+    "embed": (
+        "run",
+        "embed",
+        "{}",
+        "--input",
+        "lines.csv",
+        "--text",
+        "text",
+        "--output",
+        "vectors.npy",
+    ),
     "fill": ("pretrained", "fill", "{}", "a [MASK] folder"),
     "convert": ("tuned", "convert", "{}", "out", "--to", "hf"),
     "export": ("tuned", "export", "{}", "out"),
-    "finetune": ("pretrained", "finetune", "{}", "--task", "table", "--data", "train.csv", "--out", "out"),
-    "teacher": ("run", "finetune", "tuned", "--teacher", "{}", "--task", "table", "--data", "train.csv", "--out",
-                "out"),
+    "finetune": (
+        "pretrained",
+        "finetune",
+        "{}",
+        "--task",
+        "table",
+        "--data",
+        "train.csv",
+        "--out",
+        "out",
+    ),
+    "teacher": (
+        "run",
+        "finetune",
+        "tuned",
+        "--teacher",
+        "{}",
+        "--task",
+        "table",
+        "--data",
+        "train.csv",
+        "--out",
+        "out",
+    ),
     "serve": ("run", "serve", "{}", "--port", "0"),
-}  # fmt: skip
+}
 
 
-@pytest.mark.parametrize("verb", [pytest.param(verb, marks=[pytest.mark.slow] * (verb == "serve")) for verb in VERBS])
+@pytest.mark.parametrize(
+    "verb", [pytest.param(verb, marks=[pytest.mark.slow] * (verb == "serve")) for verb in VERBS]
+)
 def test_every_verb_refuses_a_flipped_byte(
     verb: str, folders: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,12 +144,18 @@ def test_no_byte_of_a_file_of_weights_changes_an_answer(folders: Path, tmp_path:
     file, expected = folder / WEIGHTS, litebert.load(folder).predict(LINES)
     whole, header = file.read_bytes(), int.from_bytes(file.read_bytes()[:8], "little")
     draw = np.random.default_rng(0)
-    places = [*range(8), *draw.integers(8, 8 + header, 60), *draw.integers(8 + header, len(whole), 20)]
+    places = [
+        *range(8),
+        *draw.integers(8, 8 + header, 60),
+        *draw.integers(8 + header, len(whole), 20),
+    ]
     refusals = 0
     for place in map(int, places):
         flip(file, place)
         try:
-            assert litebert.load(folder).predict(LINES) == expected, f"byte {place} of {header} and {len(whole)}"
+            assert litebert.load(folder).predict(LINES) == expected, (
+                f"byte {place} of {header} and {len(whole)}"
+            )
         except ModelError as error:
             names(str(error), folder)
             refusals += 1
@@ -109,7 +167,10 @@ def test_a_folder_without_a_digest_opens_as_before(folders: Path, tmp_path: Path
     folder = shutil.copytree(folders / "tuned", tmp_path / "m")
     expected = litebert.load(folder).predict(LINES)
     assert len(read_metadata(folder / WEIGHTS)["digest"]) == 64
-    for header in ({"tokenizer_fingerprint": read_metadata(folder / WEIGHTS)["tokenizer_fingerprint"]}, None):
+    for header in (
+        {"tokenizer_fingerprint": read_metadata(folder / WEIGHTS)["tokenizer_fingerprint"]},
+        None,
+    ):
         save_file(load_file(folder / WEIGHTS), folder / WEIGHTS, header)
         assert litebert.load(folder).predict(LINES) == expected
 
@@ -121,7 +182,9 @@ def test_equal_models_have_equal_bytes(tmp_path: Path) -> None:
     assert (tmp_path / "one" / WEIGHTS).read_bytes() == (tmp_path / "two" / WEIGHTS).read_bytes()
 
 
-def test_the_best_weights_of_a_run_are_checked_before_they_become_its_model(folders: Path, tmp_path: Path) -> None:
+def test_the_best_weights_of_a_run_are_checked_before_they_become_its_model(
+    folders: Path, tmp_path: Path
+) -> None:
     place = shutil.copytree(folders, tmp_path / "here")
     (place / "run/scores.json").unlink()  # as if it had been killed before its end
     best = place / "run/best.safetensors"
@@ -139,12 +202,16 @@ def test_the_best_weights_of_a_run_are_checked_before_they_become_its_model(fold
 def test_weights_that_are_no_numbers_are_refused(
     kind: str, value: float, folders: Path, tmp_path: Path, run: Run
 ) -> None:
-    folder = shutil.copytree(folders / (kind if (folders / kind).exists() else "foreign"), tmp_path / "m")
+    folder = shutil.copytree(
+        folders / (kind if (folders / kind).exists() else "foreign"), tmp_path / "m"
+    )
     file = folder / WEIGHTS
 
     def change(tensors: dict[str, torch.Tensor]) -> None:
         if kind.startswith("float"):
-            tensors.update({name: tensor.to(getattr(torch, kind)) for name, tensor in tensors.items()})
+            tensors.update(
+                {name: tensor.to(getattr(torch, kind)) for name, tensor in tensors.items()}
+            )
         spoil(tensors, 1e300 if kind == "float64" and value == float("inf") else value)
 
     rewrite(file, change)
@@ -162,14 +229,21 @@ def test_weights_that_are_no_numbers_are_refused(
 def test_large_finite_weights_are_weights(folders: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(folders / "foreign", tmp_path / "m")
     largest = torch.finfo(torch.float32).max  # the sum of two is infinite
-    rewrite(folder / WEIGHTS, lambda tensors: [spoil(tensors, largest, name) for name in ("word", "position")])
-    rewrite(folder / WEIGHTS, lambda tensors: next(iter(tensors.values())).view(-1)[:2].fill_(largest))
+    rewrite(
+        folder / WEIGHTS,
+        lambda tensors: [spoil(tensors, largest, name) for name in ("word", "position")],
+    )
+    rewrite(
+        folder / WEIGHTS, lambda tensors: next(iter(tensors.values())).view(-1)[:2].fill_(largest)
+    )
     litebert.load(folder)
 
 
 @pytest.mark.parametrize("dtype", ["int8", "uint8", "int64", "bool"])
 @pytest.mark.parametrize("kind", ["tuned", "foreign"])
-def test_numbers_of_another_kind_are_no_weights(kind: str, dtype: str, folders: Path, tmp_path: Path) -> None:
+def test_numbers_of_another_kind_are_no_weights(
+    kind: str, dtype: str, folders: Path, tmp_path: Path
+) -> None:
     folder = shutil.copytree(folders / kind, tmp_path / "m")
 
     def change(tensors: dict[str, torch.Tensor]) -> None:
@@ -184,7 +258,8 @@ def test_numbers_of_another_kind_are_no_weights(kind: str, dtype: str, folders: 
 def test_counters_that_old_files_hold_are_no_weights(folders: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(folders / "foreign", tmp_path / "m")
     rewrite(
-        folder / WEIGHTS, lambda tensors: tensors.update({"albert.embeddings.position_ids": torch.arange(16)[None]})
+        folder / WEIGHTS,
+        lambda tensors: tensors.update({"albert.embeddings.position_ids": torch.arange(16)[None]}),
     )
     litebert.load(folder)
 
@@ -200,6 +275,8 @@ def test_the_map_of_vectors_is_checked_too(tmp_path: Path) -> None:
     rewrite(file, lambda tensors: tensors["linear.weight"].fill_(float("nan")))
     with refused(ModelError, file, "linear.weight"):
         read_dense(tmp_path, "2_Dense")
-    rewrite(file, lambda tensors: tensors.update({"linear.weight": torch.ones(2, 3, dtype=torch.int8)}))
+    rewrite(
+        file, lambda tensors: tensors.update({"linear.weight": torch.ones(2, 3, dtype=torch.int8)})
+    )
     with refused(ModelError, file, "linear.weight"):
         read_dense(tmp_path, "2_Dense")

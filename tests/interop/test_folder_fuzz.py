@@ -1,4 +1,6 @@
-"""Any JSON in any file of a model folder gives an answer or one of our errors, never another exception."""
+"""Any JSON in any file of a model folder gives an answer or one of our errors, never another
+exception.
+"""
 
 from __future__ import annotations
 
@@ -28,23 +30,45 @@ from toys import finetuning, pretraining
 from toys.folders import save_hf, small_tokenizer, tiny
 
 JSON = st.recursive(
-    st.none() | st.booleans() | st.integers(-3, 5) | st.just(10**30) | st.floats() | st.text(max_size=4)
-    | st.sampled_from(["mlm", "classes", "sequence", "table", "albert", "../x", "\0", "\ud800", "0", "1e400"]),
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3),
+    st.none()
+    | st.booleans()
+    | st.integers(-3, 5)
+    | st.just(10**30)
+    | st.floats()
+    | st.text(max_size=4)
+    | st.sampled_from(
+        ["mlm", "classes", "sequence", "table", "albert", "../x", "\0", "\ud800", "0", "1e400"]
+    ),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner, max_size=3)
+    ),
     max_leaves=5,
-)  # fmt: skip
+)
 FILES = {
     "hf": ("config.json", "tokenizer_config.json", "tokenizer.json", "modules.json"),
     "own": ("recipe.json", "task.json", "tokenizer/tokenizer_config.json"),
-    "run": ("recipe.json", "run.json", "metrics.jsonl", "checkpoints/*/state.json", "checkpoints/*/index.json",
-            "tokenizer/tokenizer.json"),
-    "seeds": ("seeds.json", "seed-0/finetune.json", "seed-1/scores.json", "seed-0/checkpoints/*/state.json",
-              "seed-0/checkpoints/*/index.json"),
-}  # fmt: skip
+    "run": (
+        "recipe.json",
+        "run.json",
+        "metrics.jsonl",
+        "checkpoints/*/state.json",
+        "checkpoints/*/index.json",
+        "tokenizer/tokenizer.json",
+    ),
+    "seeds": (
+        "seeds.json",
+        "seed-0/finetune.json",
+        "seed-1/scores.json",
+        "seed-0/checkpoints/*/state.json",
+        "seed-0/checkpoints/*/index.json",
+    ),
+}
 
 
 @pytest.fixture(scope="module")
-def folders(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Path, tiny_data: Path) -> Path:
+def folders(
+    tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Path, tiny_data: Path
+) -> Path:
     """A good folder of each kind."""
     place = tmp_path_factory.mktemp("good")
     encoder = tiny(("mlm",), sharing="none", embedding_size=8).encoder.config
@@ -62,8 +86,22 @@ def folders(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Path, tiny
 
 def paths_in(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
     """Every place in a JSON value, but for those deep in a vocabulary."""
-    inner = value.items() if isinstance(value, dict) else enumerate(value[:3]) if isinstance(value, list) else ()
-    return [path, *(place for key, one in list(inner)[:40] for place in paths_in(one, (*path, key)) if len(path) < 4)]
+    inner = (
+        value.items()
+        if isinstance(value, dict)
+        else enumerate(value[:3])
+        if isinstance(value, list)
+        else ()
+    )
+    return [
+        path,
+        *(
+            place
+            for key, one in list(inner)[:40]
+            for place in paths_in(one, (*path, key))
+            if len(path) < 4
+        ),
+    ]
 
 
 def changed(value: Any, path: tuple[Any, ...], by: Any, how: str) -> Any:
@@ -102,11 +140,16 @@ def tasks_compared(folder: Path) -> None:
 
 
 USES: dict[str, list[Callable[[Path], None]]] = {
-    "hf": [opened], "own": [opened], "run": [opened, compared], "seeds": [tasks_compared],
-}  # fmt: skip
+    "hf": [opened],
+    "own": [opened],
+    "run": [opened, compared],
+    "seeds": [tasks_compared],
+}
 
 
-@pytest.mark.parametrize(("kind", "file"), [(kind, file) for kind, files in FILES.items() for file in files])
+@pytest.mark.parametrize(
+    ("kind", "file"), [(kind, file) for kind, files in FILES.items() for file in files]
+)
 @settings(
     max_examples=10,
     derandomize=True,
@@ -118,11 +161,17 @@ def test_json_of_any_kind(kind: str, file: str, folders: Path, data: st.DataObje
         folder = Path(place) / kind
         shutil.copytree(folders / kind, folder, copy_function=os.link)
         (path,) = folder.glob(file)
-        lines = path.read_text("utf-8").splitlines() if path.suffix == ".jsonl" else [path.read_text("utf-8")]
+        lines = (
+            path.read_text("utf-8").splitlines()
+            if path.suffix == ".jsonl"
+            else [path.read_text("utf-8")]
+        )
         number = data.draw(st.integers(0, len(lines) - 1), "line")
         good = json.loads(lines[number])
-        where, how = data.draw(st.sampled_from(paths_in(good)), "where"), data.draw(
-            st.sampled_from(["replace", "remove", "add"]), "how")  # fmt: skip
+        where, how = (
+            data.draw(st.sampled_from(paths_in(good)), "where"),
+            data.draw(st.sampled_from(["replace", "remove", "add"]), "how"),
+        )
         lines[number] = json.dumps(changed(good, where, data.draw(JSON, "value"), how))
         path.unlink()  # the other name of the good file stays
         path.write_text("\n".join(lines), encoding="utf-8")
@@ -133,8 +182,12 @@ def test_json_of_any_kind(kind: str, file: str, folders: Path, data: st.DataObje
                 continue
 
 
-@pytest.mark.parametrize(("field", "value"), [("position_offset", 10**30), ("vocab_size", 10**15), ("init_std", "NaN")])
-def test_a_recipe_that_nothing_can_be_built_from(field: str, value: Any, folders: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("field", "value"), [("position_offset", 10**30), ("vocab_size", 10**15), ("init_std", "NaN")]
+)
+def test_a_recipe_that_nothing_can_be_built_from(
+    field: str, value: Any, folders: Path, tmp_path: Path
+) -> None:
     shutil.copytree(folders / "own", tmp_path / "own")
     recipe = json.loads((tmp_path / "own" / "recipe.json").read_text())
     recipe["encoder"][field] = value

@@ -1,4 +1,6 @@
-"""Folders with more heads than the model has: they open without them, and the encoder's weights are never left out."""
+"""Folders with more heads than the model has: they open without them, and the encoder's weights are
+never left out.
+"""
 
 from __future__ import annotations
 
@@ -34,8 +36,14 @@ OTHERS: dict[str, tuple[str, dict[str, torch.Tensor], str]] = {
 
 
 def bert_folder(folder: Path, kind: str, more: dict[str, torch.Tensor]) -> Any:
-    shape = {"vocab_size": 40, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2,
-             "intermediate_size": 16, "max_position_embeddings": 16}  # fmt: skip
+    shape = {
+        "vocab_size": 40,
+        "hidden_size": 8,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+        "max_position_embeddings": 16,
+    }
     torch.manual_seed(0)
     model = getattr(transformers, f"BertFor{kind}")(transformers.BertConfig(**shape)).eval()
     model.save_pretrained(folder)
@@ -52,14 +60,23 @@ def test_heads_that_nobody_reads_are_left_out_and_named(name: str, tmp_path: Pat
     names(note, tmp_path / "m" / WEIGHTS, named)
     if isinstance(loaded.model, TaskModel):
         with torch.no_grad():
-            gap = loaded.model(IDS, torch.zeros_like(IDS), torch.ones_like(IDS).bool()) - theirs(IDS).logits
+            gap = (
+                loaded.model(IDS, torch.zeros_like(IDS), torch.ones_like(IDS).bool())
+                - theirs(IDS).logits
+            )
         assert gap.abs().max() <= 1e-5
     convert(tmp_path / "m", tmp_path / "own", to="litebert")
     assert same_weights(load(tmp_path / "own").model, loaded.model)
 
 
 @pytest.mark.parametrize(
-    "name", ["bert.encoder.layer.7.extra.weight", "lora.bert.layer.weight", "adapter.up.weight", "encoder.x.weight"]
+    "name",
+    [
+        "bert.encoder.layer.7.extra.weight",
+        "lora.bert.layer.weight",
+        "adapter.up.weight",
+        "encoder.x.weight",
+    ],
 )
 def test_a_stranger_that_an_encoder_may_need_is_refused(name: str, tmp_path: Path) -> None:
     bert_folder(tmp_path / "m", "MaskedLM", {name: torch.ones(3, 8)})

@@ -1,4 +1,6 @@
-"""Models converted for longer texts: what their positions become, what stays, and that they train and answer there."""
+"""Models converted for longer texts: what their positions become, what stays, and that they train
+and answer there.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ def saved(folder: Path, objectives: tuple[str, ...] = ("mlm", "sop"), **changes:
 
 @pytest.mark.parametrize("objectives", [("mlm", "sop"), ("mlm", "rtd")])
 @pytest.mark.parametrize("offset", [0, 2])
-def test_learned_positions_are_repeated(offset: int, objectives: tuple[str, ...], run: Run, tmp_path: Path) -> None:
+def test_learned_positions_are_repeated(
+    offset: int, objectives: tuple[str, ...], run: Run, tmp_path: Path
+) -> None:
     pooler = {"pooler": "sop" in objectives}
     old = saved(tmp_path / "model", objectives, position_offset=offset, **pooler)
     assert run("convert", tmp_path / "model", tmp_path / "long", "--positions", 60)[0] == 0
@@ -46,19 +50,34 @@ def test_learned_positions_are_repeated(offset: int, objectives: tuple[str, ...]
     assert torch.equal(table[: offset + 24], was)
     for place in range(60):
         assert torch.equal(table[offset + place], was[offset + place % 24])
-    assert all(torch.equal(one, old.state_dict()[key]) for key, one in new.state_dict().items() if key != name)
+    assert all(
+        torch.equal(one, old.state_dict()[key])
+        for key, one in new.state_dict().items()
+        if key != name
+    )
     ids = torch.randint(5, 50, (2, 24), generator=torch.Generator().manual_seed(1))
     assert torch.equal(new.encoder(ids).last, old.encoder(ids).last)  # as before, as far as before
     assert new.encoder(ids.repeat(1, 2)).last.isfinite().all()
 
 
 def test_rotary_positions_turn_as_far_over_the_longer_text(run: Run, tmp_path: Path) -> None:
-    shape = {"positions": "rotary", "norm": "pre", "hidden_size": 32, "heads": 2, "rotary_base": 500.0}
+    shape = {
+        "positions": "rotary",
+        "norm": "pre",
+        "hidden_size": 32,
+        "heads": 2,
+        "rotary_base": 500.0,
+    }
     saved(tmp_path / "model", **shape)
     words = ("convert", tmp_path / "model", tmp_path / "long", "--positions", 96, "--window", 8)
     assert run(*words)[0] == 0
     new = read_folder(tmp_path / "long").config.encoder
-    assert (new.max_positions, new.window, new.global_every, new.window_rotary_base) == (96, 8, 3, 500.0)
+    assert (new.max_positions, new.window, new.global_every, new.window_rotary_base) == (
+        96,
+        8,
+        3,
+        500.0,
+    )
     slowest, fastest = (lambda base: base ** (-14 / 16)), (lambda base: base**0)
     assert 96 * slowest(new.rotary_base) == pytest.approx(24 * slowest(500.0))
     assert fastest(new.rotary_base) == fastest(500.0)
@@ -69,9 +88,21 @@ def test_rotary_positions_turn_as_far_over_the_longer_text(run: Run, tmp_path: P
 
 @pytest.mark.parametrize("family", ["Albert", "Bert"])
 def test_a_bert_is_given_windows(family: str, run: Run, tmp_path: Path) -> None:
-    """A text within the window is read as before; of a longer one, tokens out of reach change nothing."""
+    """A text within the window is read as before; of a longer one, tokens out of reach change
+    nothing.
+    """
     theirs(family, "mlm").save_pretrained(tmp_path / "hf")
-    words = ("convert", tmp_path / "hf", tmp_path / "long", "--positions", 512, "--window", 64, "--global-every", 0)
+    words = (
+        "convert",
+        tmp_path / "hf",
+        tmp_path / "long",
+        "--positions",
+        512,
+        "--window",
+        64,
+        "--global-every",
+        0,
+    )
     status, _, err = run(*words)
     assert status == 0, err
     old, new = read_folder(tmp_path / "hf").model, read_folder(tmp_path / "long").model
@@ -93,8 +124,19 @@ def test_a_bert_is_given_windows(family: str, run: Run, tmp_path: Path) -> None:
 def test_a_bert_is_given_a_global_token(run: Run, tmp_path: Path) -> None:
     """[CLS] hears of every token and every token of [CLS], where all layers are windowed."""
     theirs("Bert", "mlm").save_pretrained(tmp_path / "hf")
-    words = ("convert", tmp_path / "hf", tmp_path / "long", "--positions", 512, "--window", 64, "--global-every", 0,
-             "--global-tokens", 1)  # fmt: skip
+    words = (
+        "convert",
+        tmp_path / "hf",
+        tmp_path / "long",
+        "--positions",
+        512,
+        "--window",
+        64,
+        "--global-every",
+        0,
+        "--global-tokens",
+        1,
+    )
     status, _, err = run(*words)
     assert status == 0, err
     model = read_folder(tmp_path / "long").model
@@ -103,8 +145,10 @@ def test_a_bert_is_given_a_global_token(run: Run, tmp_path: Path) -> None:
     with torch.no_grad():
         states, changed = list(model.encoder.states(ids)), ids.clone()
         changed[:, 400:] = 7
-        moved = [(one - other).abs().amax(-1)[0] for one, other in
-                 zip(states, model.encoder.states(changed), strict=True)]  # fmt: skip
+        moved = [
+            (one - other).abs().amax(-1)[0]
+            for one, other in zip(states, model.encoder.states(changed), strict=True)
+        ]
     assert moved[1][0] > 1e-5  # one layer, and [CLS] has read the change
     assert moved[1][1 : 400 - 32].max() == 0
     assert moved[2][1:100].min() > 0  # two, and all have read it from there
@@ -116,23 +160,51 @@ def test_a_bert_is_given_a_global_token(run: Run, tmp_path: Path) -> None:
 
 
 def test_global_attention_is_that_of_longformer() -> None:
-    """transformers' Longformer with [CLS] global, whose projections of global tokens are those of the others."""
+    """transformers' Longformer with [CLS] global, whose projections of global tokens are those of
+    the others.
+    """
     from transformers import LongformerConfig, LongformerModel
 
-    sizes = {"vocab_size": 60, "hidden_size": 32, "intermediate_size": 48, "type_vocab_size": 1, "pad_token_id": 1}
-    wanted = LongformerModel(LongformerConfig(
-        **sizes, num_hidden_layers=3, num_attention_heads=4, attention_window=32, max_position_embeddings=402,
-        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0,
-    )).eval()  # fmt: skip
+    sizes = {
+        "vocab_size": 60,
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "type_vocab_size": 1,
+        "pad_token_id": 1,
+    }
+    wanted = LongformerModel(
+        LongformerConfig(
+            **sizes,
+            num_hidden_layers=3,
+            num_attention_heads=4,
+            attention_window=32,
+            max_position_embeddings=402,
+            hidden_dropout_prob=0.0,
+            attention_probs_dropout_prob=0.0,
+        )
+    ).eval()
     randomise(wanted)
     for name, tensor in (theirs_state := wanted.state_dict()).items():
         if "_global" in name:
             tensor.copy_(theirs_state[name.replace("_global", "")])
-    encoder = Encoder(EncoderConfig(
-        vocab_size=60, embedding_size=32, hidden_size=32, intermediate_size=48, layers=3, heads=4, sharing="none",
-        max_positions=400, position_offset=2, segment_types=1, activation="gelu", window=32, global_every=0,
-        global_tokens=1,
-    )).eval()  # fmt: skip
+    encoder = Encoder(
+        EncoderConfig(
+            vocab_size=60,
+            embedding_size=32,
+            hidden_size=32,
+            intermediate_size=48,
+            layers=3,
+            heads=4,
+            sharing="none",
+            max_positions=400,
+            position_offset=2,
+            segment_types=1,
+            activation="gelu",
+            window=32,
+            global_every=0,
+            global_tokens=1,
+        )
+    ).eval()
     encoder.load_state_dict(dict(_from_longformer(theirs_state, 3)))
     for length, real in ((20, 20), (400, 400), (400, 250)):
         ids = torch.randint(5, 60, (2, length), generator=torch.Generator().manual_seed(length))
@@ -140,24 +212,37 @@ def test_global_attention_is_that_of_longformer() -> None:
         ids[~mask] = 1
         first = (torch.arange(length) == 0).expand(2, length)
         with torch.no_grad():
-            last = wanted(ids, attention_mask=mask.long(), global_attention_mask=first.long()).last_hidden_state
+            last = wanted(
+                ids, attention_mask=mask.long(), global_attention_mask=first.long()
+            ).last_hidden_state
             found = encoder(ids, attention_mask=mask)
             assert ((found.last - last) * mask[..., None]).abs().max() < 1e-4
 
 
 def _from_longformer(state: dict[str, Tensor], layers: int) -> Iterator[tuple[str, Tensor]]:
     """Its tensors by our names."""
-    tables = {"word": "word_embeddings", "position": "position_embeddings", "token_type": "token_type_embeddings"}
+    tables = {
+        "word": "word_embeddings",
+        "position": "position_embeddings",
+        "token_type": "token_type_embeddings",
+    }
     for ours, name in tables.items():
         yield f"embedding.{ours}.weight", state[f"embeddings.{name}.weight"]
-    maps = {"attention.{}.output": "attention.output.dense", "attention.{}.norm": "attention.output.LayerNorm",
-            "feedforward.{}.input": "intermediate.dense", "feedforward.{}.output": "output.dense",
-            "feedforward.{}.norm": "output.LayerNorm"}  # fmt: skip
+    maps = {
+        "attention.{}.output": "attention.output.dense",
+        "attention.{}.norm": "attention.output.LayerNorm",
+        "feedforward.{}.input": "intermediate.dense",
+        "feedforward.{}.output": "output.dense",
+        "feedforward.{}.norm": "output.LayerNorm",
+    }
     for kind in ("weight", "bias"):
         yield f"embedding.norm.{kind}", state[f"embeddings.LayerNorm.{kind}"]
         yield f"pooler.{kind}", state[f"pooler.dense.{kind}"]
         for i in range(layers):
-            parts = [state[f"encoder.layer.{i}.attention.self.{one}.{kind}"] for one in ("query", "key", "value")]
+            parts = [
+                state[f"encoder.layer.{i}.attention.self.{one}.{kind}"]
+                for one in ("query", "key", "value")
+            ]
             yield f"attention.{i}.qkv.{kind}", torch.cat(parts)
             for ours, name in maps.items():
                 yield f"{ours.format(i)}.{kind}", state[f"encoder.layer.{i}.{name}.{kind}"]
@@ -172,7 +257,9 @@ def test_parity_with_transformers_holds_at_length(tmp_path: Path) -> None:
     mask = torch.arange(1200) < torch.tensor([[1200], [700]])
     with torch.no_grad():
         wanted = model.model(input_ids=ids, attention_mask=mask.long()).last_hidden_state
-        assert ((encoder(ids, attention_mask=mask).last - wanted) * mask[..., None]).abs().max() < 1e-4
+        assert (
+            (encoder(ids, attention_mask=mask).last - wanted) * mask[..., None]
+        ).abs().max() < 1e-4
 
 
 def test_a_lengthened_model_trains_at_the_new_length(
@@ -184,14 +271,30 @@ def test_a_lengthened_model_trains_at_the_new_length(
     status, _, err = run(*words)
     assert status == 0, err
     assert "--sequences.length 128" in err
-    train = ("pretrain", "--from", tmp_path / "long", "--data", tiny_data, "--out", tmp_path / "run", "--budget",
-             "1 steps", "--sequences.length", 128, "--train.batch", "2 sequences", "--json")  # fmt: skip
+    train = (
+        "pretrain",
+        "--from",
+        tmp_path / "long",
+        "--data",
+        tiny_data,
+        "--out",
+        tmp_path / "run",
+        "--budget",
+        "1 steps",
+        "--sequences.length",
+        128,
+        "--train.batch",
+        "2 sequences",
+        "--json",
+    )
     status, out, err = run(*train)
     assert status == 0, err
     assert json.loads(out)["heldout"]["mlm_loss"] > 0
 
 
-def test_whole_documents_are_fine_tuned_on_in_one_window(run: Run, tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_whole_documents_are_fine_tuned_on_in_one_window(
+    run: Run, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     """SQuAD and a table, with texts several times as long as the model could read before."""
     model = Pretrainer(config(("mlm",), vocab_size=400, layers=2))
     save_litebert(model, Tokenizer.load(tiny_tokenizer), tmp_path / "model")
@@ -199,18 +302,47 @@ def test_whole_documents_are_fine_tuned_on_in_one_window(run: Run, tiny_tokenize
     assert run(*words)[0] == 0
     context = " ".join(f"ba{i % 7} di gu" for i in range(150)) + " the answer stands here"
     place = context.index("stands")
-    articles = [{"title": f"t{i}", "paragraphs": [{"context": context, "qas": [
-        {"id": f"q{i}", "question": "where does it stand", "answers": [{"text": "stands", "answer_start": place}]}
-    ]}]} for i in range(4)]  # fmt: skip
+    articles = [
+        {
+            "title": f"t{i}",
+            "paragraphs": [
+                {
+                    "context": context,
+                    "qas": [
+                        {
+                            "id": f"q{i}",
+                            "question": "where does it stand",
+                            "answers": [{"text": "stands", "answer_start": place}],
+                        }
+                    ],
+                }
+            ],
+        }
+        for i in range(4)
+    ]
     (tmp_path / "train-v1.1.json").write_text(json.dumps({"version": "1.1", "data": articles}))
     with open(tmp_path / "table.csv", "w", newline="") as file:
         csv.writer(file).writerows([("text", "label"), *((context, "ab"[i % 2]) for i in range(8))])
     for task, data in (("squad", "train-v1.1.json"), ("table", "table.csv")):
         out = tmp_path / task
         status, _, err = run(
-            "finetune", tmp_path / "long", "--task", task, "--data", tmp_path / data, "--dev", tmp_path / data,
-            "--length", 4096, "--epochs", 1, "--train.batch", "4 sequences", "--out", out,
-        )  # fmt: skip
+            "finetune",
+            tmp_path / "long",
+            "--task",
+            task,
+            "--data",
+            tmp_path / data,
+            "--dev",
+            tmp_path / data,
+            "--length",
+            4096,
+            "--epochs",
+            1,
+            "--train.batch",
+            "4 sequences",
+            "--out",
+            out,
+        )
         assert status == 0, err
         assert json.loads((out / "model" / "task.json").read_text())["length"] == 4096
 

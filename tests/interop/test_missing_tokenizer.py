@@ -1,4 +1,6 @@
-"""`--tokenizer` of convert, fill and finetune, for model folders whose tokenizer is missing or cannot be read."""
+"""`--tokenizer` of convert, fill and finetune, for model folders whose tokenizer is missing or
+cannot be read.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ def tokenizer() -> Tokenizer:
 
 @pytest.fixture(scope="module")
 def folders(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One model: whole/own and whole/hf; lacking/own and lacking/hf without a tokenizer; and the tokenizer itself."""
+    """One model: whole/own and whole/hf; lacking/own and lacking/hf without a tokenizer; and the
+    tokenizer itself.
+    """
     place = tmp_path_factory.mktemp("folders")
     torch.manual_seed(0)
     model = tiny()
@@ -51,13 +55,21 @@ def test_fill_reads_the_tokenizer_that_is_named(
     form: str, file: str, folders: Path, run: Callable[..., Output]
 ) -> None:
     expected = guesses(run, folders / "whole" / form)
-    assert guesses(run, folders / "lacking" / form, "--tokenizer", folders / "tokenizer" / file) == expected
+    assert (
+        guesses(run, folders / "lacking" / form, "--tokenizer", folders / "tokenizer" / file)
+        == expected
+    )
 
 
 @pytest.mark.parametrize("form", ["own", "hf"])
 @pytest.mark.parametrize("to", ["litebert", "hf"])
 def test_convert_writes_the_tokenizer_with_the_model(
-    form: str, to: str, folders: Path, tokenizer: Tokenizer, run: Callable[..., Output], tmp_path: Path
+    form: str,
+    to: str,
+    folders: Path,
+    tokenizer: Tokenizer,
+    run: Callable[..., Output],
+    tmp_path: Path,
 ) -> None:
     words = ("--to", to, "--tokenizer", folders / "tokenizer")
     assert run("convert", folders / "lacking" / form, tmp_path / "new", *words)[0] == 0
@@ -67,7 +79,9 @@ def test_convert_writes_the_tokenizer_with_the_model(
     assert guesses(run, tmp_path / "new") == guesses(run, folders / "whole" / "own")
 
 
-def test_a_damaged_tokenizer_is_replaced(folders: Path, run: Callable[..., Output], tmp_path: Path) -> None:
+def test_a_damaged_tokenizer_is_replaced(
+    folders: Path, run: Callable[..., Output], tmp_path: Path
+) -> None:
     for form, inside in (("own", "tokenizer/tokenizer.json"), ("hf", "tokenizer.json")):
         copy = tmp_path / form
         shutil.copytree(folders / "whole" / form, copy)
@@ -95,13 +109,20 @@ def test_another_tokenizer_than_that_of_the_folder_is_refused(
         litebert.load(source, tokenizer=tmp_path / "other")
 
 
-@pytest.mark.parametrize(("rows", "tokens", "fits"), [(40, 45, False), (400, 45, False), (170, 45, True)])
-def test_the_vocabulary_must_fit_the_table(rows: int, tokens: int, fits: bool, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("rows", "tokens", "fits"), [(40, 45, False), (400, 45, False), (170, 45, True)]
+)
+def test_the_vocabulary_must_fit_the_table(
+    rows: int, tokens: int, fits: bool, tmp_path: Path
+) -> None:
     texts = [" ".join(f"{a}{b}{c}" for a in "bdfg" for b in "aeiou" for c in "lmnrst")] * 20
     train_tokenizer(texts, kind="unigram", vocab_size=tokens).save(tmp_path / "tokenizer")
     save_litebert(tiny(vocab_size=rows), None, tmp_path / "model")
     if fits:
-        assert litebert.load(tmp_path / "model", tokenizer=tmp_path / "tokenizer").tokenizer is not None
+        assert (
+            litebert.load(tmp_path / "model", tokenizer=tmp_path / "tokenizer").tokenizer
+            is not None
+        )
         return
     with refused(ModelError, tmp_path / "model", rows, tokens):
         litebert.load(tmp_path / "model", tokenizer=tmp_path / "tokenizer")
@@ -113,6 +134,15 @@ def test_finetune_starts_from_a_folder_with_a_damaged_tokenizer(
     shutil.copytree(folders / "whole" / "own", tmp_path / "model")
     (tmp_path / "model" / "tokenizer" / "tokenizer.json").write_text("{", encoding="utf-8")
     table = write_table(tmp_path / "table.csv", 30)
-    words = ("finetune", tmp_path / "model", "--task", "table", "--data", table, "--out", tmp_path / "run")
+    words = (
+        "finetune",
+        tmp_path / "model",
+        "--task",
+        "table",
+        "--data",
+        table,
+        "--out",
+        tmp_path / "run",
+    )
     assert run(*words, "--steps", 1, "--length", 16)[0] == 2
     assert run(*words, "--steps", 1, "--length", 16, "--tokenizer", folders / "tokenizer")[0] == 0

@@ -31,10 +31,12 @@ def same_weights(first: torch.nn.Module, second: torch.nn.Module) -> bool:
     return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
 
 
-# ---- litebert folders and runs ------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------ litebert folders and runs
 
 
-@pytest.mark.parametrize("changes", [{}, {"norm": "pre", "feedforward": "gated", "positions": "rotary", "bias": False}])
+@pytest.mark.parametrize(
+    "changes", [{}, {"norm": "pre", "feedforward": "gated", "positions": "rotary", "bias": False}]
+)
 def test_own_folder_of_any_point(changes: dict[str, Any], tmp_path: Path) -> None:
     model, tokenizer = tiny(**changes), small_tokenizer()
     save_litebert(model, tokenizer, tmp_path / "m")
@@ -43,7 +45,12 @@ def test_own_folder_of_any_point(changes: dict[str, Any], tmp_path: Path) -> Non
     assert loaded.config == model.config
     assert loaded.tokenizer is not None
     assert loaded.tokenizer.fingerprint == tokenizer.fingerprint
-    assert (loaded.path, loaded.notes, loaded.untrained, loaded.labels) == (tmp_path / "m", (), (), ())
+    assert (loaded.path, loaded.notes, loaded.untrained, loaded.labels) == (
+        tmp_path / "m",
+        (),
+        (),
+        (),
+    )
     assert not loaded.model.training
 
 
@@ -118,13 +125,21 @@ def test_run_converted_both_ways(tmp_path: Path) -> None:
     assert ours is not None
     text = "a model folder with some words"
     assert tokenizer(text, add_special_tokens=False)["input_ids"] == ours.encode([text])[0]
-    assert tokenizer.pad_token_id == transformers.AutoConfig.from_pretrained(tmp_path / "hf").pad_token_id
+    assert (
+        tokenizer.pad_token_id
+        == transformers.AutoConfig.from_pretrained(tmp_path / "hf").pad_token_id
+    )
 
 
 @pytest.mark.parametrize("offset", [0, 2])
 def test_transformers_is_told_how_long_a_text_may_be(offset: int, tmp_path: Path) -> None:
-    shape: dict[str, Any] = {"position_offset": offset, "sharing": "none", "embedding_size": 8, "pooler": False,
-                             "activation": "gelu"}  # fmt: skip
+    shape: dict[str, Any] = {
+        "position_offset": offset,
+        "sharing": "none",
+        "embedding_size": 8,
+        "pooler": False,
+        "activation": "gelu",
+    }
     pretrained, tokenizer = tiny(("mlm",), **shape), small_tokenizer()
     tagger = TaskModel(pretrained.encoder.config, False, 3)
     save_hf(pretrained, tokenizer, tmp_path / "pretrained")
@@ -150,11 +165,17 @@ def test_a_strangers_classifier_says_what_its_outputs_are(tmp_path: Path) -> Non
     settings["problem_type"] = "multi_label_classification"
     (tmp_path / "hf" / "config.json").write_text(json.dumps(settings))
     for longest, read in ((9, 9), (1e30, 16), (None, 16)):
-        (tmp_path / "hf" / "tokenizer_config.json").write_text(json.dumps({"model_max_length": longest}))
-        assert load(tmp_path / "hf").task == {"kind": "sequence", "length": read, "problem": "labels"}
+        (tmp_path / "hf" / "tokenizer_config.json").write_text(
+            json.dumps({"model_max_length": longest})
+        )
+        assert load(tmp_path / "hf").task == {
+            "kind": "sequence",
+            "length": read,
+            "problem": "labels",
+        }
 
 
-# ---- nothing made up in silence ------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------- nothing made up in silence
 
 
 def test_absent_heads_are_said_and_stay_absent(tmp_path: Path) -> None:
@@ -165,21 +186,35 @@ def test_absent_heads_are_said_and_stay_absent(tmp_path: Path) -> None:
     (note,) = loaded.notes
     names(note, tmp_path / "bare", "mlm")
     convert(tmp_path / "bare", tmp_path / "own", to="litebert")
-    assert not any(name.startswith("objectives") for name in load_file(tmp_path / "own" / "model.safetensors"))
+    assert not any(
+        name.startswith("objectives") for name in load_file(tmp_path / "own" / "model.safetensors")
+    )
     again = load(tmp_path / "own")
     assert again.untrained == ("mlm",)
     assert again.notes
     for one in (loaded, again):  # theirs is drawn, though all that is read is not
-        drawn = [weight for name, weight in one.model.named_parameters() if name.startswith("objectives.mlm")]
+        drawn = [
+            weight
+            for name, weight in one.model.named_parameters()
+            if name.startswith("objectives.mlm")
+        ]
         assert any(weight.std() > 0.01 for weight in drawn if weight.dim() > 1)
     convert(tmp_path / "own", tmp_path / "back", to="hf")
-    assert json.loads((tmp_path / "back" / "config.json").read_text())["architectures"] == ["AlbertModel"]
+    assert json.loads((tmp_path / "back" / "config.json").read_text())["architectures"] == [
+        "AlbertModel"
+    ]
 
 
 def test_sentence_head_alone(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    shape = {"vocab_size": 40, "hidden_size": 8, "num_hidden_layers": 2, "num_attention_heads": 2,
-             "intermediate_size": 16, "max_position_embeddings": 16}  # fmt: skip
+    shape = {
+        "vocab_size": 40,
+        "hidden_size": 8,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+        "max_position_embeddings": 16,
+    }
     model = transformers.BertForNextSentencePrediction(transformers.BertConfig(**shape)).eval()
     model.save_pretrained(tmp_path)
     loaded = load(tmp_path)
@@ -216,7 +251,9 @@ def test_a_classifier_of_unknown_use_is_asked_for(tmp_path: Path) -> None:
     settings = json.loads((tmp_path / "hf" / "config.json").read_text())
     del settings["architectures"]
     (tmp_path / "hf" / "config.json").write_text(json.dumps(settings))
-    with refused(ModelError, tmp_path / "hf" / "config.json", "architectures", "AlbertForTokenClassification"):
+    with refused(
+        ModelError, tmp_path / "hf" / "config.json", "architectures", "AlbertForTokenClassification"
+    ):
         load(tmp_path / "hf")
     model = load(tmp_path / "hf", head="tokens").model
     assert isinstance(model, TaskModel)
@@ -231,8 +268,12 @@ def test_a_head_that_reads_the_pooler_needs_it(tmp_path: Path) -> None:
 
 
 def test_names_tell_a_classifier_where_they_can(tmp_path: Path) -> None:
-    """RoBERTa's classifier of sequences has names of its own; that of tokens shares them with that of choices."""
-    encoder = tiny(("mlm",), position_offset=2, sharing="none", embedding_size=8, pooler=False).encoder.config
+    """RoBERTa's classifier of sequences has names of its own; that of tokens shares them with that
+    of choices.
+    """
+    encoder = tiny(
+        ("mlm",), position_offset=2, sharing="none", embedding_size=8, pooler=False
+    ).encoder.config
     for kind, dense in (("sequence", "tanh"), ("tokens", None)):
         save_hf(TaskModel(encoder, kind == "sequence", 3, dense), None, tmp_path / kind)
         settings = json.loads((tmp_path / kind / "config.json").read_text())
@@ -242,19 +283,26 @@ def test_names_tell_a_classifier_where_they_can(tmp_path: Path) -> None:
     assert isinstance(model, TaskModel)
     assert (model.reads_cls, model.dense) == (True, "tanh")
     classes = ("RobertaForTokenClassification", "RobertaForMultipleChoice")
-    with refused(ModelError, tmp_path / "tokens" / "config.json", "architectures", *classes) as caught:
+    with refused(
+        ModelError, tmp_path / "tokens" / "config.json", "architectures", *classes
+    ) as caught:
         load(tmp_path / "tokens")
     assert "RobertaForSequenceClassification" not in str(caught.value)
 
 
 def test_a_pooler_that_the_classifier_does_not_read_is_left_out_and_said(tmp_path: Path) -> None:
-    encoder = tiny(("mlm",), position_offset=2, sharing="none", embedding_size=8, pooler=False).encoder.config
+    encoder = tiny(
+        ("mlm",), position_offset=2, sharing="none", embedding_size=8, pooler=False
+    ).encoder.config
     model = TaskModel(encoder, True, 3, "tanh").eval()
     save_hf(model, None, tmp_path / "hf")
     edit_weights(
         tmp_path / "hf",
         lambda tensors: tensors.update(
-            {"roberta.pooler.dense.weight": torch.ones(8, 8), "roberta.pooler.dense.bias": torch.ones(8)}
+            {
+                "roberta.pooler.dense.weight": torch.ones(8, 8),
+                "roberta.pooler.dense.bias": torch.ones(8),
+            }
         ),
     )
     loaded = load(tmp_path / "hf")
@@ -263,17 +311,22 @@ def test_a_pooler_that_the_classifier_does_not_read_is_left_out_and_said(tmp_pat
     assert same_weights(model, loaded.model)
 
 
-# ---- broken folders ------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------- broken folders
 
 
 def edit_weights(folder: Path, change: Callable[[dict[str, torch.Tensor]], object]) -> None:
     tensors = load_file(folder / "model.safetensors")
     change(tensors)
-    save_file({name: tensor.contiguous() for name, tensor in tensors.items()}, folder / "model.safetensors")
+    save_file(
+        {name: tensor.contiguous() for name, tensor in tensors.items()},
+        folder / "model.safetensors",
+    )
 
 
 def shrink(tensors: dict[str, torch.Tensor]) -> None:
-    name = next(name for name in tensors if name.endswith(("word_embeddings.weight", "word.weight")))
+    name = next(
+        name for name in tensors if name.endswith(("word_embeddings.weight", "word.weight"))
+    )
     tensors[name] = tensors[name][:30].clone()
 
 
@@ -287,14 +340,20 @@ BREAKS: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
     "a file": (lambda f: (shutil.rmtree(f), f.write_text("x")), ("{}",)),
     "empty": (lambda f: (shutil.rmtree(f), f.mkdir()), ("{}", "recipe.json", "config.json")),
     "no weights": (lambda f: (f / WEIGHTS).unlink(), ("{}", WEIGHTS, "pytorch_model.bin")),
-    "truncated": (lambda f: (f / WEIGHTS).write_bytes((f / WEIGHTS).read_bytes()[:-9]), (f"{{}}/{WEIGHTS}",)),
+    "truncated": (
+        lambda f: (f / WEIGHTS).write_bytes((f / WEIGHTS).read_bytes()[:-9]),
+        (f"{{}}/{WEIGHTS}",),
+    ),
     "junk": (lambda f: (f / WEIGHTS).write_bytes(bytes(range(256)) * 4), (f"{{}}/{WEIGHTS}",)),
     "no bytes": (lambda f: (f / WEIGHTS).write_bytes(b""), (f"{{}}/{WEIGHTS}",)),
     "other shape": (
         lambda f: edit_weights(f, shrink),
         (f"{{}}/{WEIGHTS}", "encoder.embedding.word.weight", "(30, 4)", "(40, 4)"),
     ),
-    "extra key": (lambda f: edit_weights(f, lambda t: t.update(extra=torch.zeros(1))), (f"{{}}/{WEIGHTS}", "extra")),
+    "extra key": (
+        lambda f: edit_weights(f, lambda t: t.update(extra=torch.zeros(1))),
+        (f"{{}}/{WEIGHTS}", "extra"),
+    ),
     "other vocabulary": (
         lambda f: small_tokenizer(41).save(f / "tokenizer" if (f / "recipe.json").exists() else f),
         ("{}", "41", "40"),
@@ -362,7 +421,7 @@ def test_a_broken_task_file(key: str, value: Any, named: tuple[str, ...], tmp_pa
         load(tmp_path / "m")
 
 
-# ---- writing -------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------ writing
 
 
 def test_a_destination_that_is_taken_is_left_alone(tmp_path: Path) -> None:
@@ -415,4 +474,6 @@ def test_a_format_of_your_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     FORMATS.add("count", count)
     save_litebert(tiny(), None, tmp_path / "m")
     assert convert(tmp_path / "m", tmp_path / "x", to="count", head="mlm").notes == ("without mlm",)
-    assert int((tmp_path / "x").read_text()) == sum(parameter.numel() for parameter in tiny().parameters())
+    assert int((tmp_path / "x").read_text()) == sum(
+        parameter.numel() for parameter in tiny().parameters()
+    )

@@ -1,4 +1,6 @@
-"""ModernBERT folders: windows, long texts, shared blocks, both spellings of config.json, and our verbs over them."""
+"""ModernBERT folders: windows, long texts, shared blocks, both spellings of config.json, and our
+verbs over them.
+"""
 
 from __future__ import annotations
 
@@ -44,21 +46,35 @@ from toys.refusals import refused
 
 Output = tuple[int, str, str]
 SAME: dict[str, Any] = {**MODERN, "embedding_size": 32, "sharing": "none"}
-WINDOW: dict[str, Any] = {"window": 4, "global_every": 2, "rotary_base": 900.0, "window_rotary_base": 30.0}
+WINDOW: dict[str, Any] = {
+    "window": 4,
+    "global_every": 2,
+    "rotary_base": 900.0,
+    "window_rotary_base": 30.0,
+}
 
 
 def outputs(model: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
     """Of a model of ours or theirs."""
-    return our_outputs(model, batch) if isinstance(model, (Pretrainer, TaskModel)) else their_outputs(model, batch)
+    return (
+        our_outputs(model, batch)
+        if isinstance(model, (Pretrainer, TaskModel))
+        else their_outputs(model, batch)
+    )
 
 
-# ---- both ways ----------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------------------------- both ways
 
 
 @pytest.mark.parametrize("head", HEADS["ModernBert"])
 def test_a_long_text_and_a_padded_one(head: str, tmp_path: Path) -> None:
     """Theirs and ours, over windows much shorter than the text."""
-    shape = {"hidden_size": 16, "num_attention_heads": 1, "intermediate_size": 16, "max_position_embeddings": 2048}
+    shape = {
+        "hidden_size": 16,
+        "num_attention_heads": 1,
+        "intermediate_size": 16,
+        "max_position_embeddings": 2048,
+    }
     model = theirs("ModernBert", head, **shape, local_attention=128)
     model.save_pretrained(tmp_path / "theirs")
     ids = torch.randint(5, 61, (2, 2048), generator=torch.Generator().manual_seed(1))
@@ -67,7 +83,9 @@ def test_a_long_text_and_a_padded_one(head: str, tmp_path: Path) -> None:
     expected = their_outputs(model, batch)
     loaded = load(tmp_path / "theirs")
     assert loaded.config.encoder.windowed() == (False, True, True, False)
-    assert_equal_outputs(expected, our_outputs(loaded.model, batch), ignore=("mlm",) if head == "backbone" else ())
+    assert_equal_outputs(
+        expected, our_outputs(loaded.model, batch), ignore=("mlm",) if head == "backbone" else ()
+    )
     convert(tmp_path / "theirs", tmp_path / "back", to="hf")
     before, after = model.state_dict(), reopen(tmp_path / "back").state_dict()
     assert before.keys() == after.keys()
@@ -121,15 +139,23 @@ def test_our_pretrained_model_opens_there_and_comes_back(
     sharing, groups = ("none", 1) if unshared else (shape.sharing, shape.groups)
     assert (found.sharing, found.groups, found.own_ends) == (sharing, groups, shape.own_ends)
     assert bool(back.notes) == (found.sharing != "none")
-    assert (found.window, found.windowed(), found.embedding_size) == (shape.window, shape.windowed(), 32)
+    assert (found.window, found.windowed(), found.embedding_size) == (
+        shape.window,
+        shape.windowed(),
+        32,
+    )
     save_hf(back.model, None, tmp_path / "again")
     before, after = opened.state_dict(), reopen(tmp_path / "again").state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
 
 
-@pytest.mark.parametrize("changes", [{}, {"sharing": "all", "embedding_size": 8, **WINDOW}], ids=str)
+@pytest.mark.parametrize(
+    "changes", [{}, {"sharing": "all", "embedding_size": 8, **WINDOW}], ids=str
+)
 @pytest.mark.parametrize("kind", ["sequence", "tokens", "span", "choice"])
-def test_our_task_model_opens_there_and_comes_back(kind: str, changes: dict[str, Any], tmp_path: Path) -> None:
+def test_our_task_model_opens_there_and_comes_back(
+    kind: str, changes: dict[str, Any], tmp_path: Path
+) -> None:
     classes = {"sequence": 3, "tokens": 5, "span": 2, "choice": 1}[kind]
     model = TaskModel(point(**{**SAME, **changes}), kind in ("sequence", "choice"), classes).eval()
     randomise(model)
@@ -150,7 +176,9 @@ def test_a_mean_over_the_tokens_goes_both_ways(kind: str, tmp_path: Path) -> Non
     model, batch = theirs("ModernBert", kind, classifier_pooling="mean"), inputs(types=0)
     model.save_pretrained(tmp_path / "theirs")
     expected = their_outputs(model, batch)
-    assert (expected["task"] - their_outputs(theirs("ModernBert", kind), batch)["task"]).abs().max() > 0.01
+    assert (
+        expected["task"] - their_outputs(theirs("ModernBert", kind), batch)["task"]
+    ).abs().max() > 0.01
     convert(tmp_path / "theirs", tmp_path / "own", to="litebert")
     convert(tmp_path / "own", tmp_path / "back", to="hf")
     assert_equal_outputs(expected, our_outputs(load(tmp_path / "own").model, batch))
@@ -164,7 +192,9 @@ def test_biases_everywhere_go_both_ways(tmp_path: Path) -> None:
     model.save_pretrained(tmp_path / "theirs")
     convert(tmp_path / "theirs", tmp_path / "own", to="litebert")
     convert(tmp_path / "own", tmp_path / "back", to="hf")
-    assert_equal_outputs(their_outputs(model, batch), our_outputs(load(tmp_path / "own").model, batch))
+    assert_equal_outputs(
+        their_outputs(model, batch), our_outputs(load(tmp_path / "own").model, batch)
+    )
     before, after = model.state_dict(), reopen(tmp_path / "back").state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
 
@@ -182,11 +212,20 @@ def test_what_the_outputs_are_goes_along(problem: str, tmp_path: Path) -> None:
         (("mlm", "sop"), {"pooler": True}, "ModernBertForMaskedLM", ("pooler", "sentence head")),
         (("mlm", "sbo"), {}, "ModernBertForMaskedLM", ("sbo head",)),
         (("mlm", "rtd"), {}, "ModernBertModel", ("generator", "rtd head")),
-        (("sop",), {"pooler": True, "prediction": "embedding"}, "ModernBertModel", ("pooler", "sentence head")),
+        (
+            ("sop",),
+            {"pooler": True, "prediction": "embedding"},
+            "ModernBertModel",
+            ("pooler", "sentence head"),
+        ),
     ],
 )
 def test_heads_that_have_no_place_there_are_left_out_with_a_note(
-    objectives: tuple[str, ...], changes: dict[str, Any], name: str, left_out: tuple[str, ...], tmp_path: Path
+    objectives: tuple[str, ...],
+    changes: dict[str, Any],
+    name: str,
+    left_out: tuple[str, ...],
+    tmp_path: Path,
 ) -> None:
     model = ours(objectives, **{**SAME, **changes})
     notes = save_hf(model, None, tmp_path)
@@ -210,7 +249,7 @@ def test_a_generator_has_a_folder_of_its_own(size: int, tmp_path: Path) -> None:
     assert_equal_outputs({name: our_outputs(model, batch)[name] for name in found}, found)
 
 
-# ---- config.json in both spellings ----------------------------------------------------------------------------------
+# -------------------------------------------------------------------- config.json in both spellings
 
 OLDER = {"global_attn_every_n_layers": 3, "global_rope_theta": 900.0, "local_rope_theta": 30.0}
 ROPE = {"rope_type": "default", "rope_theta": 900.0}
@@ -239,12 +278,23 @@ def test_both_spellings_mean_the_same(saved: Path, tmp_path: Path) -> None:
     first = load(edited(saved, tmp_path / "old", drop=NEWER, **OLDER)).config.encoder
     second = load(edited(saved, tmp_path / "new", drop=OLDER)).config.encoder
     assert first == second
-    assert (first.window, first.global_every, first.rotary_base, first.window_rotary_base) == (5, 3, 900.0, 30.0)
-    alike = load(edited(saved, tmp_path / "alike", drop=NEWER, **{**OLDER, "local_rope_theta": None})).config.encoder
+    assert (first.window, first.global_every, first.rotary_base, first.window_rotary_base) == (
+        5,
+        3,
+        900.0,
+        30.0,
+    )
+    alike = load(
+        edited(saved, tmp_path / "alike", drop=NEWER, **{**OLDER, "local_rope_theta": None})
+    ).config.encoder
     assert alike.window_rotary_base == 900.0, "null once meant the base of the other layers"
-    absent = load(edited(saved, tmp_path / "absent", drop=(*NEWER, *OLDER, "local_attention"))).config.encoder
+    absent = load(
+        edited(saved, tmp_path / "absent", drop=(*NEWER, *OLDER, "local_attention"))
+    ).config.encoder
     assert (absent.window, absent.global_every, absent.rotary_base) == (128, 3, 160000.0)
-    everywhere = load(edited(saved, tmp_path / "full", layer_types=["full_attention"] * 4)).config.encoder
+    everywhere = load(
+        edited(saved, tmp_path / "full", layer_types=["full_attention"] * 4)
+    ).config.encoder
     assert (everywhere.window, everywhere.global_every) == (0, 1)
     once = ["full_attention", *["sliding_attention"] * 3]
     assert load(edited(saved, tmp_path / "once", layer_types=once)).config.encoder.windowed() == (
@@ -259,26 +309,47 @@ def test_both_spellings_mean_the_same(saved: Path, tmp_path: Path) -> None:
     ("changes", "places"),
     [
         ({"attention_bias": True}, ("attention_bias=True", "mlp_bias=False", "norm_bias=False")),
-        ({"attention_bias": True, "mlp_bias": True, "norm_bias": True}, ("norm_bias=True", "classifier_bias=False")),
+        (
+            {"attention_bias": True, "mlp_bias": True, "norm_bias": True},
+            ("norm_bias=True", "classifier_bias=False"),
+        ),
         ({"mlp_bias": "yes"}, ("mlp_bias='yes'",)),
         ({"classifier_pooling": "max"}, ("classifier_pooling='max'", "mean")),
         ({"decoder_bias": False}, ("decoder_bias=False", "True")),
         ({"rope_scaling": {"type": "linear", "factor": 2.0}}, ("rope_scaling",)),
-        ({"hidden_activation": "silu"}, ("classifier_activation='gelu'", "hidden_activation='silu'")),
+        (
+            {"hidden_activation": "silu"},
+            ("classifier_activation='gelu'", "hidden_activation='silu'"),
+        ),
         ({"hidden_activation": "gely"}, ("hidden_activation='gely'", "'gelu'")),
         ({"local_attention": 1}, ("local_attention=1", 2)),
         ({"layer_types": ["full_attention"] * 3}, ("layer_types", 4)),
         ({"layer_types": ["sliding_attention"] * 4}, ("layer_types", "full_attention")),
-        ({"layer_types": [f"{kind}_attention" for kind in ("full", "sliding", "full", "full")]}, ("layer_types",)),
-        ({"layer_types": None, "global_attn_every_n_layers": 0}, ("global_attn_every_n_layers=0", 1)),
-        ({"rope_parameters": {"full_attention": {**ROPE, "rope_type": "yarn"}}}, ("full_attention.rope_type='yarn'",)),
-        ({"rope_parameters": {"sliding_attention": {**ROPE, "rope_theta": "x"}}}, ("sliding_attention", "rope_theta")),
-        ({"rope_parameters": ROPE}, ("rope_parameters.rope_theta", "full_attention", "sliding_attention")),
+        (
+            {"layer_types": [f"{kind}_attention" for kind in ("full", "sliding", "full", "full")]},
+            ("layer_types",),
+        ),
+        (
+            {"layer_types": None, "global_attn_every_n_layers": 0},
+            ("global_attn_every_n_layers=0", 1),
+        ),
+        (
+            {"rope_parameters": {"full_attention": {**ROPE, "rope_type": "yarn"}}},
+            ("full_attention.rope_type='yarn'",),
+        ),
+        (
+            {"rope_parameters": {"sliding_attention": {**ROPE, "rope_theta": "x"}}},
+            ("sliding_attention", "rope_theta"),
+        ),
+        (
+            {"rope_parameters": ROPE},
+            ("rope_parameters.rope_theta", "full_attention", "sliding_attention"),
+        ),
         ({"rope_parameters": 3}, ("rope_parameters=3",)),
         ({"rope_parameters": None, "global_rope_theta": 0.5}, ("encoder.rotary_base", 1)),
     ],
     ids=str,
-)  # fmt: skip
+)
 def test_what_cannot_be_computed_is_refused_by_name(
     changes: dict[str, Any], places: tuple[object, ...], saved: Path, tmp_path: Path
 ) -> None:
@@ -309,21 +380,38 @@ def test_what_no_class_computes_is_not_written(
     assert not (tmp_path / "x").exists()
 
 
-@pytest.mark.parametrize(("name", "shape"), [
-    ("modernbert-base", {}),
-    ("modernbert-large", {"hidden_size": 1024, "num_hidden_layers": 28, "num_attention_heads": 16,
-                          "intermediate_size": 2624}),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("name", "shape"),
+    [
+        ("modernbert-base", {}),
+        (
+            "modernbert-large",
+            {
+                "hidden_size": 1024,
+                "num_hidden_layers": 28,
+                "num_attention_heads": 16,
+                "intermediate_size": 2624,
+            },
+        ),
+    ],
+)
 def test_the_recipes_are_the_shapes_of_their_class(name: str, shape: dict[str, Any]) -> None:
     """The class has base's shape by default."""
     written = settings_of(MODERNBERT, recipe(name).encoder, "mlm", None, (), 0.0)
-    ours, released = transformers.ModernBertConfig(**written), transformers.ModernBertConfig(**shape)
-    for key in (*written.keys() - {"architectures", "dtype", "classifier_dropout"}, "layer_types", "rope_parameters"):
+    ours, released = (
+        transformers.ModernBertConfig(**written),
+        transformers.ModernBertConfig(**shape),
+    )
+    for key in (
+        *written.keys() - {"architectures", "dtype", "classifier_dropout"},
+        "layer_types",
+        "rope_parameters",
+    ):
         if not key.endswith("_token_id") and hasattr(released, key):
             assert getattr(ours, key) == getattr(released, key), key
 
 
-# ---- folders with a tokenizer ---------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------- folders with a tokenizer
 
 
 @pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
@@ -332,12 +420,20 @@ def test_pipelines_give_the_answers_of_our_verbs(
 ) -> None:
     documents = tiny_corpus.read_text(encoding="utf-8").split("\n\n")
     words = train_tokenizer(documents, kind=kind, vocab_size=400)
-    shape = {**MODERN, **WINDOW, "sharing": "all", "vocab_size": words.vocab_size, "max_positions": 64}
+    shape = {
+        **MODERN,
+        **WINDOW,
+        "sharing": "all",
+        "vocab_size": words.vocab_size,
+        "max_positions": 64,
+    }
     model = ours(("mlm",), **shape)
     save_litebert(model, words, tmp_path / "own")
     assert run("convert", tmp_path / "own", tmp_path / "hf", "--to", "hf")[0] == 0
     theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
-    asked = [" ".join(document.split()[:number]) for number, document in enumerate(documents[:8], 3)]
+    asked = [
+        " ".join(document.split()[:number]) for number, document in enumerate(documents[:8], 3)
+    ]
     assert set(theirs(asked)) == {"input_ids", "attention_mask"}
     ours_there = load(tmp_path / "hf")
 
@@ -360,20 +456,34 @@ def test_their_folder_is_fine_tuned_and_leaves_again(
     tiny_tokenizer: Path, run: Callable[..., Output], tmp_path: Path
 ) -> None:
     words, source = Tokenizer.load(tiny_tokenizer), tmp_path / "theirs"
-    pretrained = theirs("ModernBert", "mlm", vocab_size=words.vocab_size, max_position_embeddings=64)
+    pretrained = theirs(
+        "ModernBert", "mlm", vocab_size=words.vocab_size, max_position_embeddings=64
+    )
     pretrained.save_pretrained(source)
     words.save(source, token_types=False)
-    train, dev = write_table(tmp_path / "train.csv", 24), write_table(tmp_path / "dev.csv", 8, seed=1)
+    train, dev = (
+        write_table(tmp_path / "train.csv", 24),
+        write_table(tmp_path / "dev.csv", 8, seed=1),
+    )
     started = task_model(load_initial(source), Table(train, dev), config())
     assert torch.equal(started.head.state_dict()["dense.weight"], pretrained.head.dense.weight)
     assert torch.equal(started.head.state_dict()["norm.weight"], pretrained.head.norm.weight)
 
     files = ("--data", train, "--dev", dev, "--text", "text", "--label", "label")
-    assert run("finetune", source, "--task", "table", *files, "--epochs", 1, "--out", tmp_path / "run")[0] == 0
+    assert (
+        run(
+            "finetune", source, "--task", "table", *files, "--epochs", 1, "--out", tmp_path / "run"
+        )[0]
+        == 0
+    )
     assert run("convert", tmp_path / "run", tmp_path / "hf", "--to", "hf")[0] == 0
     classify = transformers.pipeline("text-classification", model=str(tmp_path / "hf"), top_k=None)
     asked = ["bado kumi", "fero lana tipu", "du"]
     for folder in ("run", "hf"):
-        for answer, expected in zip(load(tmp_path / folder).predict(asked), classify(asked), strict=True):
+        for answer, expected in zip(
+            load(tmp_path / folder).predict(asked), classify(asked), strict=True
+        ):
             assert answer["prediction"] == expected[0]["label"]
-            assert answer["probabilities"] == pytest.approx({e["label"]: e["score"] for e in expected}, abs=2e-5)
+            assert answer["probabilities"] == pytest.approx(
+                {e["label"]: e["score"] for e in expected}, abs=2e-5
+            )

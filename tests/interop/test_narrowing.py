@@ -1,4 +1,6 @@
-"""Narrower networks: importance is the slope of the loss in a gate, what matters least is cut, and what is refused."""
+"""Narrower networks: importance is the slope of the loss in a gate, what matters least is cut, and
+what is refused.
+"""
 
 from __future__ import annotations
 
@@ -23,8 +25,16 @@ from toys.pretraining import config
 from toys.refusals import refused
 
 CLASSIC: dict[str, Any] = {"embedding_size": 8, "sharing": "none", "layers": 3}
-SHARED: dict[str, Any] = {"norm": "pre", "first_norm": False, "positions": "rotary", "segment_types": 0, "bias": False,
-                          "embedding_norm": "after", "prediction": "hidden", "feedforward": "gated"}  # fmt: skip
+SHARED: dict[str, Any] = {
+    "norm": "pre",
+    "first_norm": False,
+    "positions": "rotary",
+    "segment_types": 0,
+    "bias": False,
+    "embedding_norm": "after",
+    "prediction": "hidden",
+    "feedforward": "gated",
+}
 SHAPES = pytest.mark.parametrize("shape", [CLASSIC, SHARED], ids=["classic", "shared"])
 
 
@@ -44,10 +54,14 @@ def loss(model: Pretrainer) -> Tensor:
     return (read.last.sin() * torch.linspace(-1, 1, read.last.shape[-1])).sum()
 
 
-def found_by(features: list[float], heads: list[float], units: list[float], model: Pretrainer) -> Importance:
+def found_by(
+    features: list[float], heads: list[float], units: list[float], model: Pretrainer
+) -> Importance:
     """The same importance in all blocks."""
     count = len(model.encoder.attention)
-    return Importance(torch.tensor(features), (torch.tensor(heads),) * count, (torch.tensor(units),) * count)
+    return Importance(
+        torch.tensor(features), (torch.tensor(heads),) * count, (torch.tensor(units),) * count
+    )
 
 
 @SHAPES
@@ -72,13 +86,20 @@ def test_importance_is_the_slope_of_the_loss_in_a_gate(shape: dict[str, Any]) ->
     for attention, heads in zip(model.encoder.attention, found.heads, strict=True):
         columns = attention.get_submodule("output").weight.data.view(8, 2, 4)  # type: ignore[operator,union-attr]
         for head in range(2):
-            assert slope(partial(scale, columns[:, head])) == pytest.approx(float(heads[head]), rel=1e-4)
+            assert slope(partial(scale, columns[:, head])) == pytest.approx(
+                float(heads[head]), rel=1e-4
+            )
     for block, units in zip(model.encoder.feedforward, found.units, strict=True):
         weight = block.get_submodule("output").weight.data
         for unit in (0, 7, 15):
-            assert slope(partial(scale, weight[:, unit])) == pytest.approx(float(units[unit]), rel=1e-4)  # type: ignore
-    norms = [one for name, one in model.encoder.named_modules()
-             if isinstance(one, torch.nn.LayerNorm) and (one.weight.shape == (8,))]  # fmt: skip
+            assert slope(partial(scale, weight[:, unit])) == pytest.approx(
+                float(units[unit]), rel=1e-4
+            )  # type: ignore
+    norms = [
+        one
+        for name, one in model.encoder.named_modules()
+        if isinstance(one, torch.nn.LayerNorm) and (one.weight.shape == (8,))
+    ]
 
     def feature(norm: torch.nn.LayerNorm, place: int, factor: float) -> None:
         norm.weight.data[place] *= factor
@@ -110,27 +131,40 @@ def test_what_is_kept_are_the_features_and_heads_that_matter_most(shape: dict[st
     model = large(**shape)
     features = [1.0, 9.0, 2.0, 8.0, 7.0, 0.0, 0.0, 3.0]
     importance = found_by(features, [1.0, 3.0], [0.0] * 8 + [1.0] * 8, model)
-    made = shrink(loaded(model), Shrinking(hidden_size=4, intermediate_size=8, importance=lambda: importance))
+    made = shrink(
+        loaded(model), Shrinking(hidden_size=4, intermediate_size=8, importance=lambda: importance)
+    )
     assert made.kept == pytest.approx({"features": 0.9, "heads": 0.75, "inner units": 1.0})
     encoder, rows = made.loaded.config.encoder, [1, 3, 4, 7]
     assert (encoder.hidden_size, encoder.heads, encoder.intermediate_size) == (4, 1, 8)
     assert made.loaded.config.objectives == ("mlm", "sop")
-    ours, theirs = made.loaded.model.state_dict(), {name: one.float() for name, one in model.state_dict().items()}
+    ours, theirs = (
+        made.loaded.model.state_dict(),
+        {name: one.float() for name, one in model.state_dict().items()},
+    )
     for number in range(len(model.encoder.attention)):
         place = f"encoder.attention.{number}."
         for which in range(3):  # queries, keys and values of the second head
             own = ours[place + "qkv.weight"][4 * which : 4 * which + 4]
-            assert torch.equal(own, theirs[place + "qkv.weight"][8 * which + 4 : 8 * which + 8][:, rows])
-        assert torch.equal(ours[place + "output.weight"], theirs[place + "output.weight"][rows][:, 4:])
+            assert torch.equal(
+                own, theirs[place + "qkv.weight"][8 * which + 4 : 8 * which + 8][:, rows]
+            )
+        assert torch.equal(
+            ours[place + "output.weight"], theirs[place + "output.weight"][rows][:, 4:]
+        )
         place = f"encoder.feedforward.{number}."
         first = theirs[place + "input.weight"].split(16)
         expected = torch.cat([one[8:, rows] for one in first])
         assert torch.equal(ours[place + "input.weight"], expected)
         assert torch.equal(ours[place + "norm.weight"], theirs[place + "norm.weight"][rows])
     if "embedding_size" in shape:  # E is H
-        assert torch.equal(ours["encoder.embedding.word.weight"], theirs["encoder.embedding.word.weight"][:, rows])
+        assert torch.equal(
+            ours["encoder.embedding.word.weight"], theirs["encoder.embedding.word.weight"][:, rows]
+        )
     else:
-        assert torch.equal(ours["encoder.embedding.word.weight"], theirs["encoder.embedding.word.weight"])
+        assert torch.equal(
+            ours["encoder.embedding.word.weight"], theirs["encoder.embedding.word.weight"]
+        )
         name = "encoder.embedding.project.weight"
         assert torch.equal(ours[name], theirs[name][rows])
     dense = "objectives.mlm.head.dense.weight"
@@ -150,19 +184,32 @@ def test_what_is_kept_are_the_features_and_heads_that_matter_most(shape: dict[st
     ids=["ends", "cycle", "groups", "untied", "biases"],
 )
 def test_any_point_of_the_space_becomes_narrower(shape: dict[str, Any]) -> None:
-    """With equal importance everywhere the first parts stay, so what is left must stand where it stood."""
+    """With equal importance everywhere the first parts stay, so what is left must stand where it
+    stood.
+    """
     model = large(**shape)
     importance = found_by([1.0] * 8, [1.0] * 2, [1.0] * 16, model)
-    made = shrink(loaded(model), Shrinking(hidden_size=4, intermediate_size=8, importance=lambda: importance))
+    made = shrink(
+        loaded(model), Shrinking(hidden_size=4, intermediate_size=8, importance=lambda: importance)
+    )
     assert not made.left_out
-    ours, theirs = made.loaded.model.state_dict(), {name: one.float() for name, one in model.state_dict().items()}
+    ours, theirs = (
+        made.loaded.model.state_dict(),
+        {name: one.float() for name, one in model.state_dict().items()},
+    )
     assert ours.keys() == theirs.keys()
     for name, tensor in ours.items():
         source, corner = theirs[name], tuple(slice(size) for size in tensor.shape)
         if "qkv" in name:
-            source, corner = source.view(3, 2, 4, *source.shape[1:]), (slice(3), slice(1), slice(4), *corner[1:])
+            source, corner = (
+                source.view(3, 2, 4, *source.shape[1:]),
+                (slice(3), slice(1), slice(4), *corner[1:]),
+            )
         elif "feedforward" in name and "input" in name and shape.get("feedforward") == "gated":
-            source, corner = source.view(2, 16, *source.shape[1:]), (slice(2), slice(8), *corner[1:])
+            source, corner = (
+                source.view(2, 16, *source.shape[1:]),
+                (slice(2), slice(8), *corner[1:]),
+            )
         assert torch.equal(tensor, source[corner].reshape(tensor.shape)), name
     assert loss(made.loaded.model).isfinite()  # type: ignore[arg-type]
 
@@ -170,35 +217,54 @@ def test_any_point_of_the_space_becomes_narrower(shape: dict[str, Any]) -> None:
 def test_a_narrower_network_can_be_merged_and_factorised_too() -> None:
     model = large(**CLASSIC)
     importance = found_by([1.0] * 8, [1.0, 2.0], [1.0] * 16, model)
-    made = shrink(loaded(model), Shrinking(hidden_size=4, embedding_size=2, share="all", importance=lambda: importance))
+    made = shrink(
+        loaded(model),
+        Shrinking(hidden_size=4, embedding_size=2, share="all", importance=lambda: importance),
+    )
     encoder = made.loaded.config.encoder
     assert (encoder.hidden_size, encoder.embedding_size, encoder.sharing) == (4, 2, "all")
     assert made.energy is not None
     assert set(made.distances) == {"attention 1", "feedforward 1"}
 
 
-def test_what_matters_most_keeps_more_than_what_matters_least(tiny_data: Path, tmp_path: Path) -> None:
+def test_what_matters_most_keeps_more_than_what_matters_least(
+    tiny_data: Path, tmp_path: Path
+) -> None:
     run = pretrain(config(train={"budget": "60 steps"}), tiny_data, tmp_path / "run").folder
     found = measured_importance(run, tiny_data, batches=4)
     assert torch.equal(found.features, measured_importance(run, tiny_data, batches=4).features)
-    worst = Importance(-found.features, tuple(-one for one in found.heads), tuple(-one for one in found.units))
+    worst = Importance(
+        -found.features, tuple(-one for one in found.heads), tuple(-one for one in found.units)
+    )
     losses, source = {}, read_folder(run)
     inner = source.config.encoder.intermediate_size // 4
     for name, importance in (("most", found), ("least", worst)):
-        made = shrink(source, Shrinking(intermediate_size=inner, importance=lambda one=importance: one))  # type: ignore
+        made = shrink(
+            source, Shrinking(intermediate_size=inner, importance=lambda one=importance: one)
+        )  # type: ignore
         save_litebert(made.loaded.model, source.tokenizer, tmp_path / name)
         losses[name] = evaluate(tmp_path / name, tiny_data)["mlm_loss"]
     whole = evaluate(run, tiny_data)["mlm_loss"]
     assert abs(losses["most"] - whole) < abs(losses["least"] - whole)
 
 
-# ---- the command, and refusals ---------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------ the command, and refusals
 
 
-def test_the_command_keeps_what_matters_and_says_what_was_lost(run: Any, tiny_data: Path, tmp_path: Path) -> None:
+def test_the_command_keeps_what_matters_and_says_what_was_lost(
+    run: Any, tiny_data: Path, tmp_path: Path
+) -> None:
     folder = pretrain(config(train={"budget": "2 steps"}), tiny_data, tmp_path / "run").folder
     shape = read_folder(folder).config.encoder
-    words = ("convert", folder, tmp_path / "small", "--hidden-size", shape.hidden_size // 2, "--data", tiny_data)
+    words = (
+        "convert",
+        folder,
+        tmp_path / "small",
+        "--hidden-size",
+        shape.hidden_size // 2,
+        "--data",
+        tiny_data,
+    )
     status, out, err = run(*words)
     assert status == 0, err
     for shown in ("importance of features kept", "importance of heads kept", "held-out mlm loss"):
@@ -219,7 +285,10 @@ def test_widths_that_cannot_be_are_refused(run: Any, tiny_data: Path, tmp_path: 
     with refused(ConfigError, "--intermediate-size", 17, 16):
         shrink(loaded(model), Shrinking(intermediate_size=17, importance=never))
     with refused(ModelError, "always_project", "--hidden-size"):
-        shrink(loaded(tiny(embedding_size=8, always_project=True)), Shrinking(hidden_size=4, importance=never))
+        shrink(
+            loaded(tiny(embedding_size=8, always_project=True)),
+            Shrinking(hidden_size=4, importance=never),
+        )
     with refused(ConfigError, "--hidden-size", "--data"):
         Shrinking(hidden_size=4)
     save_litebert(model.float(), None, tmp_path / "model")

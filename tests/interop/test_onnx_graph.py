@@ -1,4 +1,6 @@
-"""The ONNX graph of a model gives the answers of its network, for every point of the space and every head."""
+"""The ONNX graph of a model gives the answers of its network, for every point of the space and
+every head.
+"""
 
 from __future__ import annotations
 
@@ -36,9 +38,22 @@ POINTS: dict[str, dict[str, Any]] = {
     "unshared": {"sharing": "none", "embedding_size": 16},
     "attention shared": {"sharing": "attention"},
     "groups": {"sharing": "groups", "groups": 2},
-    "pre-norm, gated, rotary": {"norm": "pre", "feedforward": "gated", "positions": "rotary", "bias": False},
-    "windows": {"window": 4, "global_every": 2, "positions": "rotary", "window_rotary_base": 100.0, "norm": "pre",
-                "first_norm": False, "embedding_norm": "after", "segment_types": 0},
+    "pre-norm, gated, rotary": {
+        "norm": "pre",
+        "feedforward": "gated",
+        "positions": "rotary",
+        "bias": False,
+    },
+    "windows": {
+        "window": 4,
+        "global_every": 2,
+        "positions": "rotary",
+        "window_rotary_base": 100.0,
+        "norm": "pre",
+        "first_norm": False,
+        "embedding_norm": "after",
+        "segment_types": 0,
+    },
     "global tokens": {"window": 4, "global_every": 0, "global_tokens": 2},
     "offset positions, one type": {"position_offset": 2, "segment_types": 1, "activation": "gelu"},
     "predicting": {"prediction": "hidden", "embedding_norm": "after", "pooler": False},
@@ -47,11 +62,15 @@ POINTS: dict[str, dict[str, Any]] = {
     "own vectors": {"own_vectors": True, "norm": "pre"},
     "a first layer without a norm": {"norm": "pre", "first_norm": False},
     "relu squared": {"activation": "relu2"},
-    "a head with tables of its own": {"untied": True, "prediction": "hidden", "embedding_norm": "after",
-                                      "embedding_size": 16},
+    "a head with tables of its own": {
+        "untied": True,
+        "prediction": "hidden",
+        "embedding_norm": "after",
+        "embedding_size": 16,
+    },
     "silu": {"activation": "silu", "embedding_size": 16, "always_project": True},
     "a bias of the scores": {"positions": "biased"},
-}  # fmt: skip
+}
 
 
 class Biased(Positions):
@@ -79,32 +98,48 @@ def rows(batch: int, length: int, types: int) -> dict[str, NDArray[np.int64]]:
     """Random rows, each two tokens shorter than the one before."""
     random = np.random.default_rng(length)
     mask = np.arange(length) < np.maximum(length - 2 * np.arange(batch)[:, None], 2)
-    found = {"input_ids": np.where(mask, random.integers(5, PIECES, (batch, length)), 0), "attention_mask": mask + 0}
-    return found | ({"token_type_ids": random.integers(0, types, (batch, length)) * mask} if types > 1 else {})
+    found = {
+        "input_ids": np.where(mask, random.integers(5, PIECES, (batch, length)), 0),
+        "attention_mask": mask + 0,
+    }
+    return found | (
+        {"token_type_ids": random.integers(0, types, (batch, length)) * mask} if types > 1 else {}
+    )
 
 
-def assert_the_same(model: Pretrainer | TaskModel, head: str, expected: Any, **fields: Any) -> onnx.ModelProto:
-    """Both give the same outputs on real tokens, whatever the batch and the length; the ONNX model."""
+def assert_the_same(
+    model: Pretrainer | TaskModel, head: str, expected: Any, **fields: Any
+) -> onnx.ModelProto:
+    """Both give the same outputs on real tokens, whatever the batch and the length; the ONNX
+    model."""
     exported = onnx_model(loaded(model, **fields), head)
     onnx.checker.check_model(exported, full_check=True)
-    session = onnxruntime.InferenceSession(exported.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        exported.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
     for batch, length in ((3, 12), (1, 5), (2, 24)):
         given = rows(batch, length, model.encoder.config.segment_types)
         assert [one.name for one in session.get_inputs()] == list(given)
-        outputs = dict(zip([one.name for one in session.get_outputs()], session.run(None, given), strict=True))
+        outputs = dict(
+            zip([one.name for one in session.get_outputs()], session.run(None, given), strict=True)
+        )
         with torch.no_grad():
             answers = expected({name: torch.from_numpy(array) for name, array in given.items()})
         assert outputs.keys() == answers.keys()
         for name, answer in answers.items():
             assert outputs[name].shape == answer.shape
-            real = given["attention_mask"] == 1 if outputs[name].shape[:2] == (batch, length) else ...
+            real = (
+                given["attention_mask"] == 1 if outputs[name].shape[:2] == (batch, length) else ...
+            )
             assert np.abs(outputs[name][real] - answer.numpy()[real]).max() < ALLOWED, name
     return exported
 
 
 def encoded(model: nn.Module, given: dict[str, Tensor]) -> Tensor:
     encoder: Any = model.encoder
-    last: Tensor = encoder(given["input_ids"], given.get("token_type_ids"), given["attention_mask"]).last
+    last: Tensor = encoder(
+        given["input_ids"], given.get("token_type_ids"), given["attention_mask"]
+    ).last
     return last
 
 
@@ -120,22 +155,44 @@ def test_every_point_of_the_space(point: str) -> None:
     randomise(model)
     exported = assert_the_same(model, "mlm", lambda given: guesses(model, given))
     stored = sum(int(np.prod(one.dims)) for one in exported.graph.initializer if one.data_type == 1)
-    tables = {"a bias of the scores": 4 * 24 * 24, "windows": 4 * 24 * 4, "pre-norm, gated, rotary": 2 * 24 * 4}
-    own = sum(one.numel() for name, one in model.named_parameters() if not name.startswith("encoder.pooler"))
+    tables = {
+        "a bias of the scores": 4 * 24 * 24,
+        "windows": 4 * 24 * 4,
+        "pre-norm, gated, rotary": 2 * 24 * 4,
+    }
+    own = sum(
+        one.numel()
+        for name, one in model.named_parameters()
+        if not name.startswith("encoder.pooler")
+    )
     assert own <= stored <= own + tables.get(point, 0) + 8, "a weight is stored twice"
 
 
-@pytest.mark.parametrize("name", [one for one in RECIPES if one.endswith(("-tiny", "-mini", "-base", "-base-v1"))])
+@pytest.mark.parametrize(
+    "name", [one for one in RECIPES if one.endswith(("-tiny", "-mini", "-base", "-base-v1"))]
+)
 def test_every_recipe(name: str) -> None:
     """As it stands, but narrow."""
     whole = recipe(name)
     old = whole.encoder
     narrow = 8 if old.embedding_size < old.hidden_size else 16
-    sizes = {"vocab_size": PIECES, "embedding_size": narrow, "hidden_size": 16, "heads": 4, "intermediate_size": 24,
-             "max_positions": 24, "layers": 4}  # fmt: skip
-    train, sequences = replace(whole.train, depth_schedule=(), length_schedule=()), replace(whole.sequences, length=16)
+    sizes = {
+        "vocab_size": PIECES,
+        "embedding_size": narrow,
+        "hidden_size": 16,
+        "heads": 4,
+        "intermediate_size": 24,
+        "max_positions": 24,
+        "layers": 4,
+    }
+    train, sequences = (
+        replace(whole.train, depth_schedule=(), length_schedule=()),
+        replace(whole.sequences, length=16),
+    )
     encoder = replace(old, **sizes)
-    model = Pretrainer(replace(whole, encoder=encoder, sequences=sequences, train=train, objectives=("mlm",))).eval()
+    model = Pretrainer(
+        replace(whole, encoder=encoder, sequences=sequences, train=train, objectives=("mlm",))
+    ).eval()
     randomise(model)
     assert_the_same(model, "backbone", lambda given: {"last_hidden_state": encoded(model, given)})
 
@@ -145,7 +202,12 @@ HEADS: dict[str, tuple[bool, int, dict[str, Any], dict[str, Any]]] = {
     "sequence with tanh": (True, 1, {"dense": "tanh"}, {"pooler": False}),
     "sequence with gelu": (True, 2, {"dense": "gelu"}, {"pooler": False}),
     "sequence of [CLS], predicting": (True, 3, {}, {"pooler": False, "prediction": "hidden"}),
-    "sequence of the mean": (True, 3, {"pooling": "mean"}, {"pooler": False, "prediction": "hidden"}),
+    "sequence of the mean": (
+        True,
+        3,
+        {"pooling": "mean"},
+        {"pooler": False, "prediction": "hidden"},
+    ),
     "tokens": (False, 5, {}, {}),
     "tokens, predicting": (False, 5, {}, {"pooler": False, "prediction": "hidden"}),
     "span": (False, 2, {}, {}),
@@ -160,28 +222,47 @@ def test_every_head(name: str) -> None:
 
     def expected(given: dict[str, Tensor]) -> dict[str, Tensor]:
         logits = model(given["input_ids"], given["token_type_ids"], given["attention_mask"])
-        return {"start_logits": logits[..., 0], "end_logits": logits[..., 1]} if name == "span" else {"logits": logits}
+        return (
+            {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
+            if name == "span"
+            else {"logits": logits}
+        )
 
     kind = name.split()[0].strip(",")
     assert_the_same(model, kind, expected, task={"kind": kind})
-    bare = assert_the_same(model, "backbone", lambda given: {"last_hidden_state": encoded(model, given)})
-    assert not any(one.name.startswith(("head.", "encoder.pooler")) for one in bare.graph.initializer)
+    bare = assert_the_same(
+        model, "backbone", lambda given: {"last_hidden_state": encoded(model, given)}
+    )
+    assert not any(
+        one.name.startswith(("head.", "encoder.pooler")) for one in bare.graph.initializer
+    )
 
 
 def test_choices_are_rows_of_their_example() -> None:
     model = TaskModel(shape(), True, 1).eval()
     randomise(model)
     exported = onnx_model(loaded(model, task={"kind": "choice"}))
-    session = onnxruntime.InferenceSession(exported.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        exported.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
     given = rows(6, 16, 2)
     with torch.no_grad():
-        expected = model(*map(torch.from_numpy, (given["input_ids"], given["token_type_ids"], given["attention_mask"])))
+        expected = model(
+            *map(
+                torch.from_numpy,
+                (given["input_ids"], given["token_type_ids"], given["attention_mask"]),
+            )
+        )
     (logits,) = session.run(None, {name: array.reshape(2, 3, 16) for name, array in given.items()})
     assert np.abs(logits - expected.numpy().reshape(2, 3)).max() < ALLOWED
 
 
 def test_what_cannot_be_exported_is_refused() -> None:
-    tuned = TaskModel(EncoderConfig(vocab_size=40, hidden_size=16, heads=4, layers=1, intermediate_size=8), True, 2)
+    tuned = TaskModel(
+        EncoderConfig(vocab_size=40, hidden_size=16, heads=4, layers=1, intermediate_size=8),
+        True,
+        2,
+    )
     with refused(ModelError, "mlm", "sequence", "backbone"):
         onnx_model(loaded(tuned, task={"kind": "sequence"}), "mlm")
     with refused(ModelError, "turned", "tables", "rotary"):
@@ -196,15 +277,21 @@ def test_8_bit_weights(point: str) -> None:
     graph = Int8Graph(multiplies_words=True)
     exported = onnx_model(loaded(model), "mlm", graph)
     onnx.checker.check_model(exported, full_check=True)
-    session = onnxruntime.InferenceSession(exported.SerializeToString(), providers=["CPUExecutionProvider"])
+    session = onnxruntime.InferenceSession(
+        exported.SerializeToString(), providers=["CPUExecutionProvider"]
+    )
     given = rows(3, 12, model.encoder.config.segment_types)
     with torch.no_grad():
-        wanted = guesses(model, {name: torch.from_numpy(array) for name, array in given.items()})["logits"].numpy()
+        wanted = guesses(model, {name: torch.from_numpy(array) for name, array in given.items()})[
+            "logits"
+        ].numpy()
     real = given["attention_mask"] == 1
     (found,) = session.run(None, given)
     assert np.linalg.norm((found - wanted)[real]) < 0.1 * np.linalg.norm(wanted[real])
     for i, count in enumerate(real.sum(1)):  # alone and without padding, or in the batch
-        (alone,) = session.run(None, {name: array[i : i + 1, :count] for name, array in given.items()})
+        (alone,) = session.run(
+            None, {name: array[i : i + 1, :count] for name, array in given.items()}
+        )
         assert np.abs(found[i, :count] - alone[0]).max() <= 1e-6
     small = [one for one in exported.graph.initializer if one.data_type == onnx.TensorProto.INT8]
     assert {one.name for one in small} >= {
@@ -213,8 +300,14 @@ def test_8_bit_weights(point: str) -> None:
         "encoder.feedforward.0.input.weight",
     }
     assert all(np.abs(onnx.numpy_helper.to_array(one)).max() <= LARGEST for one in small)
-    matrices = sum(one.numel() for name, one in model.named_parameters() if one.ndim == 2 and "position" not in name
-                   and "token_type" not in name and "pooler" not in name)  # fmt: skip
+    matrices = sum(
+        one.numel()
+        for name, one in model.named_parameters()
+        if one.ndim == 2
+        and "position" not in name
+        and "token_type" not in name
+        and "pooler" not in name
+    )
     assert sum(int(np.prod(one.dims)) for one in small) == matrices
 
 
@@ -227,7 +320,7 @@ def test_the_size_of_a_file_is_that_of_its_parameters() -> None:
     assert onnx_model(opened, graph=Int8Graph(multiplies_words=False)).ByteSize() <= 12_500_000
 
 
-# ---- a network in parts, for early exits ----------------------------------------------------------------------------
+# -------------------------------------------------------------- a network in parts, for early exits
 
 
 def assert_the_same_layers(model: TaskModel) -> dict[str, onnx.ModelProto]:
@@ -237,7 +330,9 @@ def assert_the_same_layers(model: TaskModel) -> dict[str, onnx.ModelProto]:
     sessions = {}
     for name, part in parts.items():
         onnx.checker.check_model(part, full_check=True)
-        sessions[name] = onnxruntime.InferenceSession(part.SerializeToString(), providers=["CPUExecutionProvider"])
+        sessions[name] = onnxruntime.InferenceSession(
+            part.SerializeToString(), providers=["CPUExecutionProvider"]
+        )
 
     def compute(name: str, values: dict[str, Any]) -> Any:
         wanted = [one.name for one in sessions[name].get_inputs()]
@@ -246,22 +341,32 @@ def assert_the_same_layers(model: TaskModel) -> dict[str, onnx.ModelProto]:
     config = model.encoder.config
     for batch, length in ((3, 12), (1, 5), (2, 24)):
         given = rows(batch, length, config.segment_types)
-        ids, mask, types = (torch.from_numpy(given[name]) if name in given else None
-                            for name in ("input_ids", "attention_mask", "token_type_ids"))  # fmt: skip
+        ids, mask, types = (
+            torch.from_numpy(given[name]) if name in given else None
+            for name in ("input_ids", "attention_mask", "token_type_ids")
+        )
         assert ids is not None
         with torch.no_grad():
             expected = model(ids, types, mask, every=True).numpy()
         state = compute("embedding", given)
         for depth, (number, logits) in enumerate(zip(passes_of(config), expected, strict=True)):
-            state = compute(f"pass-{number}", given | {"states": state, "normed": np.array(depth > 0)})
+            state = compute(
+                f"pass-{number}", given | {"states": state, "normed": np.array(depth > 0)}
+            )
             found = compute("head", given | {"states": state})
             assert found.shape == logits.shape
             assert np.abs(found - logits).max() < ALLOWED
     return parts
 
 
-PASSES = {"unshared": [0, 1, 2, 3], "attention shared": [0, 1, 2, 3], "groups": [0, 0, 1, 1], "windows": [0, 1, 0, 1],
-          "a cycle between own ends": [0, 1, 2, 1, 3], "own vectors": [0, 1, 2, 3]}  # fmt: skip
+PASSES = {
+    "unshared": [0, 1, 2, 3],
+    "attention shared": [0, 1, 2, 3],
+    "groups": [0, 0, 1, 1],
+    "windows": [0, 1, 0, 1],
+    "a cycle between own ends": [0, 1, 2, 1, 3],
+    "own vectors": [0, 1, 2, 3],
+}
 """What each layer applies, where that is not one pass for all."""
 
 
@@ -274,9 +379,15 @@ def test_every_point_of_the_space_in_parts(point: str) -> None:
     parts = assert_the_same_layers(model)
     if point in ("windows", "own vectors", "attention shared"):
         return  # whose passes have weights in common
-    stored = sum(int(np.prod(one.dims)) for part in parts.values() for one in part.graph.initializer
-                 if one.data_type == onnx.TensorProto.FLOAT)  # fmt: skip
-    tables = {"a bias of the scores": 4 * 24 * 24, "pre-norm, gated, rotary": 2 * 24 * 4}.get(point, 0)
+    stored = sum(
+        int(np.prod(one.dims))
+        for part in parts.values()
+        for one in part.graph.initializer
+        if one.data_type == onnx.TensorProto.FLOAT
+    )
+    tables = {"a bias of the scores": 4 * 24 * 24, "pre-norm, gated, rotary": 2 * 24 * 4}.get(
+        point, 0
+    )
     own = sum(one.numel() for one in model.parameters())
     assert own <= stored <= own + tables + 8 * len(parts), "a weight is stored twice"
 
@@ -289,4 +400,8 @@ def test_every_head_after_every_layer(name: str) -> None:
 
 def test_parts_that_cannot_be_exported_are_refused() -> None:
     with refused(ModelError, "turned", "tables", "rotary"):
-        list(layer_models(loaded(TaskModel(shape(positions="turned"), True, 2), task={"kind": "sequence"})))
+        list(
+            layer_models(
+                loaded(TaskModel(shape(positions="turned"), True, 2), task={"kind": "sequence"})
+            )
+        )

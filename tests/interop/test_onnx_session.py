@@ -21,16 +21,23 @@ print(session(Path(sys.argv[1]), threads=1).run(None, {"x": [2.0]}))
 def test_a_session_writes_nothing_into_the_home_of_its_user(tmp_path: Path) -> None:
     """Where ONNX Runtime's telemetry is on, a device id and a database of events appear there."""
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
-    graph = helper.make_graph([helper.make_node("Neg", ["x"], ["y"])], "negative", ends[:1], ends[1:])
+    graph = helper.make_graph(
+        [helper.make_node("Neg", ["x"], ["y"])], "negative", ends[:1], ends[1:]
+    )
     save_model(
-        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8), tmp_path / "one.onnx"
+        helper.make_model(graph, opset_imports=[helper.make_opsetid("", 17)], ir_version=8),
+        tmp_path / "one.onnx",
     )
     home = tmp_path / "home"
     home.mkdir()
     unset = {
-        name: value for name, value in os.environ.items() if name not in {"ORT_DISABLE_TELEMETRY", "XDG_CACHE_HOME"}
+        name: value
+        for name, value in os.environ.items()
+        if name not in {"ORT_DISABLE_TELEMETRY", "XDG_CACHE_HOME"}
     }
     words = [sys.executable, "-c", _RUN, str(tmp_path / "one.onnx")]
-    done = subprocess.run(words, env={**unset, "HOME": str(home)}, capture_output=True, text=True, check=True)
+    done = subprocess.run(
+        words, env={**unset, "HOME": str(home)}, capture_output=True, text=True, check=True
+    )
     assert "-2." in done.stdout
     assert not list(home.iterdir())

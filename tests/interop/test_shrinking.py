@@ -1,4 +1,6 @@
-"""Smaller models from larger ones: exact where nothing is lost, measured where something is, and what is refused."""
+"""Smaller models from larger ones: exact where nothing is lost, measured where something is, and
+what is refused.
+"""
 
 from __future__ import annotations
 
@@ -20,8 +22,16 @@ from toys.refusals import names, refused
 
 CLASSIC: dict[str, Any] = {"embedding_size": 8, "sharing": "none", "layers": 3}
 """BERT: E = H, layers of their own, norms after each sum, a pooler."""
-MODERN: dict[str, Any] = {**CLASSIC, "norm": "pre", "first_norm": False, "positions": "rotary", "segment_types": 0,
-                          "embedding_norm": "after", "prediction": "hidden", "bias": False}  # fmt: skip
+MODERN: dict[str, Any] = {
+    **CLASSIC,
+    "norm": "pre",
+    "first_norm": False,
+    "positions": "rotary",
+    "segment_types": 0,
+    "embedding_norm": "after",
+    "prediction": "hidden",
+    "bias": False,
+}
 
 
 def large(seed: int = 0, objectives: tuple[str, ...] = ("mlm", "sop"), **shape: Any) -> Pretrainer:
@@ -56,7 +66,10 @@ def test_tables_of_low_rank_are_factorised_without_a_loss(shape: dict[str, Any])
     basis = torch.linalg.qr(torch.randn(8, 3))[0]
     tables = [model.encoder.embedding.word.weight]
     if not shape.get("positions"):
-        tables += [model.encoder.embedding.position.weight, model.encoder.embedding.token_type.weight]  # type: ignore
+        tables += [
+            model.encoder.embedding.position.weight,
+            model.encoder.embedding.token_type.weight,
+        ]  # type: ignore
     for table in tables:
         table.data = table.data @ basis @ basis.T
     made = shrink(loaded(model), Shrinking(embedding_size=3))
@@ -70,7 +83,9 @@ def test_tables_of_low_rank_are_factorised_without_a_loss(shape: dict[str, Any])
 def test_what_is_cut_off_is_the_energy_that_is_missing() -> None:
     model = large()
     embedding = model.encoder.embedding
-    rows = torch.cat([embedding.word.weight, embedding.position.weight, embedding.token_type.weight])  # type: ignore
+    rows = torch.cat(
+        [embedding.word.weight, embedding.position.weight, embedding.token_type.weight]
+    )  # type: ignore
     values = torch.linalg.svdvals(rows.detach().double()).square()
     energies = []
     for size in (7, 4, 1):
@@ -94,7 +109,9 @@ def test_equal_layers_become_one_block_without_a_loss(share: Any, merge: Any) ->
     for part in (model.encoder.attention, model.encoder.feedforward):
         for block in part[1:]:
             block.load_state_dict(part[0].state_dict())
-    made = shrink(loaded(model), Shrinking(share=share, groups=2 if share == "groups" else 1, merge=merge))
+    made = shrink(
+        loaded(model), Shrinking(share=share, groups=2 if share == "groups" else 1, merge=merge)
+    )
     assert set(made.distances.values()) == {0.0}
     one, two = outputs(model), outputs(made.loaded.model)  # type: ignore[arg-type]
     assert all(torch.equal(*pair) for pair in zip(one, two, strict=True))
@@ -107,7 +124,10 @@ def test_the_mean_and_its_distance() -> None:
     key = "encoder.feedforward.{}.input.weight"
     mean = (theirs[key.format(2)] + theirs[key.format(3)]) / 2
     torch.testing.assert_close(own[key.format(1)], mean)
-    blocks = [torch.cat([one.flatten() for one in model.encoder.attention[i].state_dict().values()]) for i in (0, 1)]
+    blocks = [
+        torch.cat([one.flatten() for one in model.encoder.attention[i].state_dict().values()])
+        for i in (0, 1)
+    ]
     half = (blocks[0] - blocks[1]).norm() / 2
     expected = math.sqrt(2 * half**2 / (blocks[0].norm() ** 2 + blocks[1].norm() ** 2))
     assert made.distances["attention 1"] == pytest.approx(expected, rel=1e-4)
@@ -120,7 +140,8 @@ def test_chosen_layers_are_taken_as_they_are() -> None:
     own, theirs = made.loaded.model.state_dict(), model.state_dict()
     for student, teacher in ((0, 1), (1, 3)):
         assert torch.equal(
-            own[f"encoder.attention.{student}.qkv.weight"], theirs[f"encoder.attention.{teacher}.qkv.weight"]
+            own[f"encoder.attention.{student}.qkv.weight"],
+            theirs[f"encoder.attention.{teacher}.qkv.weight"],
         )
 
 
@@ -128,16 +149,26 @@ def test_a_first_layer_without_a_norm_has_no_say_in_the_norm() -> None:
     model = large(**MODERN)
     made = shrink(loaded(model), Shrinking(share="all"))
     norms = [model.state_dict()[f"encoder.attention.{i}.norm.weight"] for i in (1, 2)]
-    torch.testing.assert_close(made.loaded.model.state_dict()["encoder.attention.0.norm.weight"], sum(norms) / 2)
+    torch.testing.assert_close(
+        made.loaded.model.state_dict()["encoder.attention.0.norm.weight"], sum(norms) / 2
+    )
     outputs(made.loaded.model)  # type: ignore[arg-type]
 
 
-# ---- the command, and refusals ---------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------ the command, and refusals
 
 
 def test_the_command_writes_a_model_that_opens(run: Any, tmp_path: Path) -> None:
     save_litebert(large(), small_tokenizer(), tmp_path / "bert")
-    words = ("convert", tmp_path / "bert", tmp_path / "albert", "--share", "all", "--embedding-size", 4)
+    words = (
+        "convert",
+        tmp_path / "bert",
+        tmp_path / "albert",
+        "--share",
+        "all",
+        "--embedding-size",
+        4,
+    )
     status, out, err = run(*words)
     assert status == 0
     for shown in ("energy", "attention 1", "feedforward 1"):

@@ -1,4 +1,6 @@
-"""Every small recipe and every albert-next, made narrow, opens in `transformers` and computes the same there."""
+"""Every small recipe and every albert-next, made narrow, opens in `transformers` and computes the
+same there.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +13,20 @@ from litebert.config.serialization import from_dict
 from litebert.model.pretrainer import Pretrainer
 from litebert.recipes import RECIPES
 from litebert.recipes.files import recipe
-from toys.families import VOCABULARY, assert_equal_outputs, inputs, our_outputs, randomise, reopen, their_outputs
+from toys.families import (
+    VOCABULARY,
+    assert_equal_outputs,
+    inputs,
+    our_outputs,
+    randomise,
+    reopen,
+    their_outputs,
+)
 from toys.folders import save_hf
 
-SMALL = [name for name in RECIPES if name.endswith(("-tiny", "-mini")) or name.startswith("albert-next")]
+SMALL = [
+    name for name in RECIPES if name.endswith(("-tiny", "-mini")) or name.startswith("albert-next")
+]
 
 
 @pytest.mark.parametrize("name", SMALL)
@@ -22,8 +34,16 @@ def test_every_small_recipe_leaves(name: str, tmp_path: Path) -> None:
     config = recipe(name)
     encoder = config.encoder
     narrow = 16 if encoder.embedding_size < encoder.hidden_size else 32
-    sizes = {"vocab_size": VOCABULARY, "embedding_size": narrow, "hidden_size": 32, "heads": 4, "intermediate_size": 48}
-    encoder = replace(encoder, layers=min(encoder.layers, 12))  # rounding adds up over 24 layers of random weights
+    sizes = {
+        "vocab_size": VOCABULARY,
+        "embedding_size": narrow,
+        "hidden_size": 32,
+        "heads": 4,
+        "intermediate_size": 48,
+    }
+    encoder = replace(
+        encoder, layers=min(encoder.layers, 12)
+    )  # rounding adds up over 24 layers of random weights
     config = replace(config, train=replace(config.train, depth_schedule=()))
     model = Pretrainer(replace(config, encoder=replace(encoder, **sizes))).eval()
     randomise(model)
@@ -39,16 +59,30 @@ def test_every_small_recipe_leaves(name: str, tmp_path: Path) -> None:
 
 
 def test_an_encoder_of_before_is_read_as_it_was() -> None:
-    """Recipes of runs that began when the small block was another name none of the fields that came with this one."""
+    """Recipes of runs that began when the small block was another name none of the fields that came
+    with this one.
+    """
     before = {
-        "vocab_size": VOCABULARY, "embedding_size": 8, "hidden_size": 16, "layers": 6, "heads": 2, "sharing": "all",
-        "intermediate_size": 32, "segment_types": 2, "positions": "rotary", "norm": "pre", "feedforward": "gated",
+        "vocab_size": VOCABULARY,
+        "embedding_size": 8,
+        "hidden_size": 16,
+        "layers": 6,
+        "heads": 2,
+        "sharing": "all",
+        "intermediate_size": 32,
+        "segment_types": 2,
+        "positions": "rotary",
+        "norm": "pre",
+        "feedforward": "gated",
         "bias": False,
-    }  # fmt: skip
+    }
     encoder = from_dict(EncoderConfig, before)
     assert (encoder.embedding_norm, encoder.first_norm, encoder.prediction, encoder.window) == (
-        "before", True, "embedding", 0,
-    )  # fmt: skip
+        "before",
+        True,
+        "embedding",
+        0,
+    )
     weights = Pretrainer(replace(recipe("albert-tiny"), encoder=encoder)).state_dict()
     assert weights["encoder.embedding.norm.weight"].shape == (8,)
     assert weights["encoder.embedding.token_type.weight"].shape == (2, 8)

@@ -1,4 +1,6 @@
-"""A tokenizer that was swapped for another one, in a run, a fine-tuned model or prepared data, is noticed."""
+"""A tokenizer that was swapped for another one, in a run, a fine-tuned model or prepared data, is
+noticed.
+"""
 
 from __future__ import annotations
 
@@ -31,10 +33,20 @@ def runs(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with a pretraining run, `pretrained`, and a fine-tuning of it, `finetuned`."""
     folder = tmp_path_factory.mktemp("runs")
     recipe = folder / "small.toml"
-    train = 'budget = "2 steps"\nbatch = "4 sequences"\ndepth_schedule = []\nevaluate_sequences = 8\n'
+    train = (
+        'budget = "2 steps"\nbatch = "4 sequences"\ndepth_schedule = []\nevaluate_sequences = 8\n'
+    )
     recipe.write_text(f'base = "albert-tiny"\n{RECIPE}\n[train]\n{train}')
-    assert main(["pretrain", str(recipe), "--data", str(tiny_data), "--out", str(folder / "pretrained")]) == 0
-    train_file, dev_file = write_table(folder / "train.csv", 32), write_table(folder / "dev.csv", 8, seed=1)
+    assert (
+        main(
+            ["pretrain", str(recipe), "--data", str(tiny_data), "--out", str(folder / "pretrained")]
+        )
+        == 0
+    )
+    train_file, dev_file = (
+        write_table(folder / "train.csv", 32),
+        write_table(folder / "dev.csv", 8, seed=1),
+    )
     words = ["finetune", str(folder / "pretrained"), "--task", "table", "--data", str(train_file)]
     more = [
         "--dev",
@@ -65,8 +77,20 @@ def test_in_a_run(
     run: Callable[..., Output], runs: Path, tiny_data: Path, other_tokenizer: Path, tmp_path: Path
 ) -> None:
     copy = swapped(runs / "pretrained", "tokenizer", other_tokenizer, tmp_path)
-    mine, there = (Tokenizer.load(place).fingerprint[:12] for place in (runs / "pretrained/tokenizer", other_tokenizer))
-    table = ("--task", "table", "--data", runs / "train.csv", "--dev", runs / "dev.csv", "--text", "text")
+    mine, there = (
+        Tokenizer.load(place).fingerprint[:12]
+        for place in (runs / "pretrained/tokenizer", other_tokenizer)
+    )
+    table = (
+        "--task",
+        "table",
+        "--data",
+        runs / "train.csv",
+        "--dev",
+        runs / "dev.csv",
+        "--text",
+        "text",
+    )
     for words in (
         ("evaluate", copy, "--data", tiny_data),
         ("finetune", copy, *table, "--label", "label", "--out", tmp_path / "out"),
@@ -90,7 +114,9 @@ def test_a_run_of_an_older_version_opens(
     assert run("evaluate", copy, "--data", tiny_data)[0] == 0
 
 
-def test_in_a_fine_tuned_model(run: Callable[..., Output], runs: Path, other_tokenizer: Path, tmp_path: Path) -> None:
+def test_in_a_fine_tuned_model(
+    run: Callable[..., Output], runs: Path, other_tokenizer: Path, tmp_path: Path
+) -> None:
     copy = swapped(runs / "finetuned", "model/tokenizer", other_tokenizer, tmp_path)
     status, _, err = run("predict", copy, "--input", runs / "dev.csv", "--text", "text")
     assert status == 2

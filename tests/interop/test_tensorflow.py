@@ -1,4 +1,6 @@
-"""Original TensorFlow checkpoints of three families compute what the models of `transformers` that they hold do."""
+"""Original TensorFlow checkpoints of three families compute what the models of `transformers` that
+they hold do.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,15 @@ from litebert.interop import read_folder
 from litebert.interop.tensor_bundle import Bundle
 from litebert.model.pretrainer import Pretrainer
 from toys.bundles import NUMBERS, _bytes, checksum, table, variables, write_bundle, write_config
-from toys.families import assert_equal_outputs, generator_outputs, inputs, our_outputs, reopen, their_outputs, theirs
+from toys.families import (
+    assert_equal_outputs,
+    generator_outputs,
+    inputs,
+    our_outputs,
+    reopen,
+    their_outputs,
+    theirs,
+)
 from toys.folders import small_tokenizer
 from toys.refusals import names, refused
 
@@ -39,7 +49,9 @@ def bert(folder: Path, head: str = "pretraining", **changes: Any) -> Any:
 
 
 def albert(folder: Path, head: str = "pretraining", hub: bool = False, **changes: Any) -> Any:
-    """A checkpoint as ALBERT's archives, or TF-Hub, have them; its one `gelu` is the approximation by tanh."""
+    """A checkpoint as ALBERT's archives, or TF-Hub, have them; its one `gelu` is the approximation
+    by tanh.
+    """
     model = theirs("Albert", head, hidden_act="gelu_new", **changes)
     held = variables("Albert", model.state_dict(), slots=not hub)
     if model.config.embedding_size == model.config.hidden_size:  # their code has no map then
@@ -50,7 +62,10 @@ def albert(folder: Path, head: str = "pretraining", hub: bool = False, **changes
             backbone.encoder.embedding_hidden_mapping_in.weight.copy_(torch.eye(32))
             backbone.encoder.embedding_hidden_mapping_in.bias.zero_()
     if hub:
-        write_bundle(folder / "variables" / "variables", {f"module/{name}": tensor for name, tensor in held.items()})
+        write_bundle(
+            folder / "variables" / "variables",
+            {f"module/{name}": tensor for name, tensor in held.items()},
+        )
     else:
         write_bundle(folder / "model.ckpt-best", held)
     config = folder / "assets" / "albert_config.json" if hub else folder / "albert_config.json"
@@ -68,7 +83,9 @@ CASES: list[tuple[Callable[..., Any], dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("write", "changes"), CASES, ids=lambda one: getattr(one, "__name__", str(one)))
+@pytest.mark.parametrize(
+    ("write", "changes"), CASES, ids=lambda one: getattr(one, "__name__", str(one))
+)
 def test_a_checkpoint_of_the_time_converts(
     write: Callable[..., Any], changes: dict[str, Any], run: Callable[..., Output], tmp_path: Path
 ) -> None:
@@ -83,7 +100,10 @@ def test_a_checkpoint_of_the_time_converts(
     loaded = load(tmp_path / "old")
     assert_equal_outputs(expected, our_outputs(loaded.model, batch))
     assert loaded.tokenizer is None
-    kept = sum("adam" not in name and name != "global_step" for name in Bundle.open(_index(tmp_path / "old")).entries)
+    kept = sum(
+        "adam" not in name and name != "global_step"
+        for name in Bundle.open(_index(tmp_path / "old")).entries
+    )
     assert ("hub" in changes) or any(f"{2 * kept + 1} variables" in note for note in loaded.notes)
 
 
@@ -98,14 +118,20 @@ def test_a_fine_tuned_checkpoint(write: Callable[..., Any], head: Any, tmp_path:
             load(tmp_path)
         loaded = read_folder(tmp_path, head)
     assert loaded.task["kind"] == head
-    assert_equal_outputs(their_outputs(model, inputs()), our_outputs(loaded.model, inputs()), ignore=("pooled",))
+    assert_equal_outputs(
+        their_outputs(model, inputs()), our_outputs(loaded.model, inputs()), ignore=("pooled",)
+    )
 
 
-@pytest.mark.parametrize(("width", "changes"), [(8, {}), (32, {}), (16, {"embedding_size": 32})], ids=str)
+@pytest.mark.parametrize(
+    ("width", "changes"), [(8, {}), (32, {}), (16, {"embedding_size": 32})], ids=str
+)
 def test_electra_with_its_generator(
     width: int, changes: dict[str, Any], run: Callable[..., Output], tmp_path: Path
 ) -> None:
-    """Without a config file, as it was published: heads are 64 wide, and in models this small there is one."""
+    """Without a config file, as it was published: heads are 64 wide, and in models this small there
+    is one.
+    """
     shape = {"num_attention_heads": 1, **changes}
     discriminator = theirs("Electra", "discriminator", **shape)
     own = {"hidden_size": width, "intermediate_size": round(48 * width / 32)}
@@ -121,26 +147,45 @@ def test_electra_with_its_generator(
     assert isinstance(loaded.model, Pretrainer)
     assert (loaded.config.objectives, loaded.untrained) == (("mlm", "rtd"), ())
     assert any("num_attention_heads=1" in note for note in loaded.notes)
-    expected = {"discriminator": their_outputs(discriminator, inputs()), "mlm": their_outputs(generator, inputs())}
+    expected = {
+        "discriminator": their_outputs(discriminator, inputs()),
+        "mlm": their_outputs(generator, inputs()),
+    }
     assert_equal_outputs(expected["discriminator"], our_outputs(loaded.model, inputs()))
     assert_equal_outputs(expected["mlm"], generator_outputs(loaded.model, inputs()))
     for head, outputs in expected.items():
-        code, _, heard = run("convert", tmp_path / "old", tmp_path / head, "--to", "hf", "--head", head)
+        code, _, heard = run(
+            "convert", tmp_path / "old", tmp_path / head, "--to", "hf", "--head", head
+        )
         assert code == 0, heard
         assert_equal_outputs(outputs, their_outputs(reopen(tmp_path / head), inputs()))
 
 
 def test_albert_from_the_hub_without_its_config_has_the_published_shape(tmp_path: Path) -> None:
-    shape = {"hidden_size": 768, "intermediate_size": 3072, "embedding_size": 128, "num_attention_heads": 12}
+    shape = {
+        "hidden_size": 768,
+        "intermediate_size": 3072,
+        "embedding_size": 128,
+        "num_attention_heads": 12,
+    }
     model = theirs("Albert", "backbone", hidden_act="gelu_new", **shape)
-    held = variables("Albert", {f"albert.{name}": one for name, one in model.state_dict().items()}, slots=False)
+    held = variables(
+        "Albert", {f"albert.{name}": one for name, one in model.state_dict().items()}, slots=False
+    )
     write_bundle(tmp_path / "variables" / "variables", held, crc=google_crc32c.value)
     loaded = load(tmp_path)
     encoder = loaded.config.encoder
-    assert (encoder.layers, encoder.heads, encoder.sharing, encoder.activation) == (12, 12, "all", "gelu_tanh")
+    assert (encoder.layers, encoder.heads, encoder.sharing, encoder.activation) == (
+        12,
+        12,
+        "all",
+        "gelu_tanh",
+    )
     assert any("num_attention_heads=12" in note for note in loaded.notes)
     shutil.rmtree(tmp_path / "variables")
-    held["bert/encoder/transformer/group_0/inner_group_0/ffn_1/intermediate/dense/kernel"] = torch.zeros(768, 5)
+    held["bert/encoder/transformer/group_0/inner_group_0/ffn_1/intermediate/dense/kernel"] = (
+        torch.zeros(768, 5)
+    )
     write_bundle(tmp_path / "variables" / "variables", held, crc=google_crc32c.value)
     with refused(ModelError, "variables.index", "albert_config.json"):
         load(tmp_path)
@@ -151,7 +196,9 @@ def test_the_vocabulary_beside_it_is_its_tokenizer(kind: str, tmp_path: Path) ->
     place = tmp_path / "old"
     if kind == "vocab.txt":
         bert(place)
-        (place / kind).write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "model", "##s"]))
+        (place / kind).write_text(
+            "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "model", "##s"])
+        )
     else:
         albert(place, hub=True)
         small_tokenizer().save(tmp_path / "tokenizer")
@@ -161,29 +208,37 @@ def test_the_vocabulary_beside_it_is_its_tokenizer(kind: str, tmp_path: Path) ->
     assert tokenizer is not None
     expected = ["a", "model", "##s"] if kind == "vocab.txt" else None
     pieces = [tokenizer.piece(i) for i in tokenizer.encode(["A models"])[0]]
-    assert pieces == (expected or [small_tokenizer().piece(i) for i in small_tokenizer().encode(["a models"])[0]])
+    assert pieces == (
+        expected or [small_tokenizer().piece(i) for i in small_tokenizer().encode(["a models"])[0]]
+    )
 
 
-# ---- what is refused -------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------------------- what is refused
 
 
 def _index(folder: Path) -> Path:
     return next(folder.rglob("*.index"))
 
 
-def test_what_is_not_understood_is_listed_and_nothing_written(run: Callable[..., Output], tmp_path: Path) -> None:
+def test_what_is_not_understood_is_listed_and_nothing_written(
+    run: Callable[..., Output], tmp_path: Path
+) -> None:
     model = theirs("Bert", "pretraining")
     held = variables("Bert", model.state_dict())
     write_config(tmp_path / "old" / "bert_config.json", model)
     write_bundle(
-        tmp_path / "old" / "x.ckpt", {**held, "bert/extra/kernel": torch.ones(2, 2), "start_logits/bias": torch.ones(2)}
+        tmp_path / "old" / "x.ckpt",
+        {**held, "bert/extra/kernel": torch.ones(2, 2), "start_logits/bias": torch.ones(2)},
     )
     code, _, heard = run("convert", tmp_path / "old", tmp_path / "new", "--to", "hf")
     assert code == 2
     names(heard, tmp_path / "old" / "x.ckpt.index", "bert/extra/kernel", "start_logits/bias")
     assert not (tmp_path / "new").exists()
 
-    write_bundle(tmp_path / "old" / "x.ckpt", {f"{name}/.ATTRIBUTES/VARIABLE_VALUE": one for name, one in held.items()})
+    write_bundle(
+        tmp_path / "old" / "x.ckpt",
+        {f"{name}/.ATTRIBUTES/VARIABLE_VALUE": one for name, one in held.items()},
+    )
     with refused(ModelError, "x.ckpt.index", "TensorFlow 2"):
         load(tmp_path / "old")
     short = {name: tensor for name, tensor in held.items() if "layer_3/" not in name}
@@ -194,14 +249,19 @@ def test_what_is_not_understood_is_listed_and_nothing_written(run: Callable[...,
 
 def test_damage_is_said_in_a_sentence(tmp_path: Path) -> None:
     bert(tmp_path)
-    index, data = tmp_path / "bert_model.ckpt.index", tmp_path / "bert_model.ckpt.data-00000-of-00001"
+    index, data = (
+        tmp_path / "bert_model.ckpt.index",
+        tmp_path / "bert_model.ckpt.data-00000-of-00001",
+    )
     whole, numbers = index.read_bytes(), data.read_bytes()
     entry = Bundle.open(index).entries["bert/pooler/dense/kernel"]
 
     data.write_bytes(numbers[: entry.offset + 5])
     with refused(ModelError, data):
         load(tmp_path)
-    data.write_bytes(numbers[: entry.offset] + bytes([numbers[entry.offset] ^ 1]) + numbers[entry.offset + 1 :])
+    data.write_bytes(
+        numbers[: entry.offset] + bytes([numbers[entry.offset] ^ 1]) + numbers[entry.offset + 1 :]
+    )
     with refused(ModelError, data, "bert/pooler/dense/kernel"):
         load(tmp_path)
     data.unlink()
@@ -232,8 +292,11 @@ def test_kinds_of_entries_that_cannot_be_read(tmp_path: Path) -> None:
     def only(change: Callable[[bytes], bytes]) -> Callable[[str, bytes], bytes]:
         return lambda key, value: change(value) if key == name else value
 
-    changes = {"slices": lambda value: value + _bytes(7, b""), "7": lambda value: b"\x08\x07" + value[2:],
-               "shape": lambda value: value + _bytes(2, _bytes(2, b"\x08\x05"))}  # fmt: skip
+    changes = {
+        "slices": lambda value: value + _bytes(7, b""),
+        "7": lambda value: b"\x08\x07" + value[2:],
+        "shape": lambda value: value + _bytes(2, _bytes(2, b"\x08\x05")),
+    }
     for word, change in changes.items():
         write_bundle(tmp_path / "x", held, entry=only(change))
         with refused(ModelError, tmp_path / "x.index", name, word):
@@ -248,24 +311,33 @@ def test_kinds_of_entries_that_cannot_be_read(tmp_path: Path) -> None:
 
 def test_of_several_checkpoints_the_named_one_is_read(tmp_path: Path) -> None:
     model = bert(tmp_path)
-    write_bundle(tmp_path / "bert_model.ckpt-7", variables("Bert", theirs("Bert", "backbone").state_dict()))
+    write_bundle(
+        tmp_path / "bert_model.ckpt-7", variables("Bert", theirs("Bert", "backbone").state_dict())
+    )
     with refused(ModelError, tmp_path, "bert_model.ckpt-7.index"):
         load(tmp_path)
     (tmp_path / "checkpoint").write_text('model_checkpoint_path: "/tmp/there/bert_model.ckpt"\n')
-    assert_equal_outputs(their_outputs(model, inputs()), our_outputs(load(tmp_path).model, inputs()))
+    assert_equal_outputs(
+        their_outputs(model, inputs()), our_outputs(load(tmp_path).model, inputs())
+    )
     model.save_pretrained(tmp_path)  # weights of PyTorch beside it are the folder's
     assert not any("optimizer" in note for note in load(tmp_path).notes)
     assert load(tmp_path).config.name == tmp_path.name
 
 
-# ---- the format ------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------- the format
 
 
 def test_checksums_of_the_tests_are_those_of_the_standard() -> None:
-    assert (checksum(b"123456789"), checksum(bytes(32))) == (0xE3069283, 0x8A9136AA)  # RFC 3720, appendix B.4
+    assert (checksum(b"123456789"), checksum(bytes(32))) == (
+        0xE3069283,
+        0x8A9136AA,
+    )  # RFC 3720, appendix B.4
 
 
-def test_without_its_extra_the_sentence_installs_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_its_extra_the_sentence_installs_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     bert(tmp_path)
     monkeypatch.setitem(sys.modules, "google_crc32c", None)
     with refused(MissingExtraError, "google-crc32c", "pip install 'litebert[tensorflow]'"):
@@ -278,14 +350,23 @@ SHAPES = st.lists(st.integers(0, 4), max_size=3).map(tuple)
 
 @given(
     st.dictionaries(KEYS, st.tuples(st.sampled_from(sorted(NUMBERS)), SHAPES), max_size=12),
-    st.integers(1, 3), st.integers(1, 5), st.integers(1, 4), st.booleans(),
-)  # fmt: skip
+    st.integers(1, 3),
+    st.integers(1, 5),
+    st.integers(1, 4),
+    st.booleans(),
+)
 @settings(max_examples=60, suppress_health_check=[HealthCheck.too_slow])
 def test_any_keys_and_shapes_are_read(
-    kinds: dict[str, tuple[str, tuple[int, ...]]], shards: int, per_block: int, every: int, snappy: bool
+    kinds: dict[str, tuple[str, tuple[int, ...]]],
+    shards: int,
+    per_block: int,
+    every: int,
+    snappy: bool,
 ) -> None:
     tensors = {
-        name: torch.randint(0, 2, shape, generator=torch.Generator().manual_seed(i)).to(getattr(torch, kind))
+        name: torch.randint(0, 2, shape, generator=torch.Generator().manual_seed(i)).to(
+            getattr(torch, kind)
+        )
         for i, (name, (kind, shape)) in enumerate(kinds.items())
     }
     with tempfile.TemporaryDirectory() as folder:
@@ -302,15 +383,22 @@ def test_any_keys_and_shapes_are_read(
 @given(st.booleans(), st.booleans(), st.integers(0, 10_000), st.integers(1, 255), st.booleans())
 @settings(max_examples=80)
 def test_any_damage_is_found(index: bool, cut: bool, place: int, by: int, snappy: bool) -> None:
-    """Unless it is where nothing stands: in the filling of the footer, or in the block of filters."""
-    tensors: dict[str, Tensor] = {"a/b": torch.arange(5.0), "a/c": torch.ones(2, 3), "d": torch.tensor(1)}
+    """Unless it is where nothing stands: in the filling of the footer, or in the block of
+    filters."""
+    tensors: dict[str, Tensor] = {
+        "a/b": torch.arange(5.0),
+        "a/c": torch.ones(2, 3),
+        "d": torch.tensor(1),
+    }
     with tempfile.TemporaryDirectory() as folder:
         prefix = Path(folder) / "x"
         write_bundle(prefix, tensors, per_block=2, snappy=snappy)
         file = Path(folder) / ("x.index" if index else "x.data-00000-of-00001")
         data = file.read_bytes()
         place %= len(data)
-        file.write_bytes(data[:place] if cut else data[:place] + bytes([data[place] ^ by]) + data[place + 1 :])
+        file.write_bytes(
+            data[:place] if cut else data[:place] + bytes([data[place] ^ by]) + data[place + 1 :]
+        )
         try:
             bundle = Bundle.open(Path(folder) / "x.index")
             found = {name: bundle.read(name) for name in bundle.entries}

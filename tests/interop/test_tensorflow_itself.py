@@ -1,7 +1,7 @@
 """Files that TensorFlow wrote are read without it.
 
-TensorFlow is installed from the package index into an environment made for this test; LITEBERT_TENSORFLOW names the
-Python of one that exists.
+TensorFlow is installed from the package index into an environment made for this test;
+LITEBERT_TENSORFLOW names the Python of one that exists.
 """
 
 from __future__ import annotations
@@ -30,7 +30,9 @@ SCRIPT = Path(__file__).parents[1] / "peers" / "write_tensorflow.py"
 @pytest.fixture(scope="module")
 def python(tmp_path_factory: pytest.TempPathFactory) -> str:
     """The Python of an environment with TensorFlow."""
-    return python_with(VERSIONS, tmp_path_factory.mktemp("tensorflow") / "venv", "LITEBERT_TENSORFLOW")
+    return python_with(
+        VERSIONS, tmp_path_factory.mktemp("tensorflow") / "venv", "LITEBERT_TENSORFLOW"
+    )
 
 
 def save(python: str, held: dict[str, torch.Tensor], prefix: Path, *options: str) -> None:
@@ -38,9 +40,17 @@ def save(python: str, held: dict[str, torch.Tensor], prefix: Path, *options: str
     prefix.parent.mkdir(parents=True, exist_ok=True)
     arrays = prefix.with_suffix(".npz")
     np.savez(arrays, **{name: tensor.numpy() for name, tensor in held.items()})
-    clean = {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}
-    done = subprocess.run([python, str(SCRIPT), str(arrays), str(prefix), *options], env=clean, capture_output=True,
-                          text=True)  # fmt: skip
+    clean = {
+        name: value
+        for name, value in os.environ.items()
+        if name not in ("PYTHONPATH", "PYTHONHOME")
+    }
+    done = subprocess.run(
+        [python, str(SCRIPT), str(arrays), str(prefix), *options],
+        env=clean,
+        capture_output=True,
+        text=True,
+    )
     assert done.returncode == 0, done.stderr[-4000:]
     arrays.unlink()
 
@@ -48,19 +58,31 @@ def save(python: str, held: dict[str, torch.Tensor], prefix: Path, *options: str
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("family", "prefix", "options"),
-    [("Bert", "bert_model.ckpt", ()), ("Bert", "bert_model.ckpt", ("sharded",)),
-     ("Albert", "model.ckpt-best", ()), ("Albert", "variables/variables", ())],
-)  # fmt: skip
-def test_their_checkpoints(family: str, prefix: str, options: tuple[str, ...], python: str, tmp_path: Path) -> None:
+    [
+        ("Bert", "bert_model.ckpt", ()),
+        ("Bert", "bert_model.ckpt", ("sharded",)),
+        ("Albert", "model.ckpt-best", ()),
+        ("Albert", "variables/variables", ()),
+    ],
+)
+def test_their_checkpoints(
+    family: str, prefix: str, options: tuple[str, ...], python: str, tmp_path: Path
+) -> None:
     changes: dict[str, Any] = {"hidden_act": "gelu_new"} if family == "Albert" else {}
     model = theirs(family, "pretraining", **changes)
     held = variables(family, model.state_dict())
     save(python, held, tmp_path / prefix, *options)
-    write_config(tmp_path / f"{family.lower()}_config.json", model, *["embedding_size"] * (family == "Albert"))
+    write_config(
+        tmp_path / f"{family.lower()}_config.json",
+        model,
+        *["embedding_size"] * (family == "Albert"),
+    )
     bundle = Bundle.open(tmp_path / f"{prefix}.index")
     assert bundle.entries.keys() == held.keys()
     assert all(torch.equal(bundle.read(name), tensor) for name, tensor in held.items())
-    assert_equal_outputs(their_outputs(model, inputs()), our_outputs(load(tmp_path).model, inputs()))
+    assert_equal_outputs(
+        their_outputs(model, inputs()), our_outputs(load(tmp_path).model, inputs())
+    )
 
 
 @pytest.mark.slow

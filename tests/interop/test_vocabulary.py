@@ -33,7 +33,9 @@ def text(tmp_path: Path) -> Path:
     return path
 
 
-def model_of(tokenizer: Tokenizer, objectives: tuple[str, ...] = ("mlm", "sop"), **changes: Any) -> Pretrainer:
+def model_of(
+    tokenizer: Tokenizer, objectives: tuple[str, ...] = ("mlm", "sop"), **changes: Any
+) -> Pretrainer:
     model = Pretrainer(config(objectives, vocab_size=tokenizer.vocab_size, **changes)).eval()
     randomise(model)
     return model
@@ -54,13 +56,26 @@ POINTS: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize(
-    ("kind", "point"), [("wordpiece", "albert"), ("bpe", "albert"), *(("unigram", point) for point in POINTS)]
+    ("kind", "point"),
+    [("wordpiece", "albert"), ("bpe", "albert"), *(("unigram", point) for point in POINTS)],
 )
-def test_new_rows_are_the_means_of_the_old_pieces(kind: str, point: str, run: Run, text: Path, tmp_path: Path) -> None:
+def test_new_rows_are_the_means_of_the_old_pieces(
+    kind: str, point: str, run: Run, text: Path, tmp_path: Path
+) -> None:
     old = train(kind)
     save_litebert(model_of(old, **POINTS[point]), old, tmp_path / "model")
     size = 20 if kind == "bpe" else 8  # a word takes several merges
-    words = ("tokenizer", "extend", tmp_path / "model", "--text", text, "--size", size, "--out", tmp_path / "new")
+    words = (
+        "tokenizer",
+        "extend",
+        tmp_path / "model",
+        "--text",
+        text,
+        "--size",
+        size,
+        "--out",
+        tmp_path / "new",
+    )
     status, out, err = run(*words, "--json")
     assert status == 0, err
     before, after = read_folder(tmp_path / "model"), read_folder(tmp_path / "new")
@@ -68,25 +83,39 @@ def test_new_rows_are_the_means_of_the_old_pieces(kind: str, point: str, run: Ru
     assert new is not None
     assert new.vocab_size == after.config.encoder.vocab_size == old.vocab_size + size
     moved, was = tables(after.model), tables(before.model)
-    assert {name: one.shape[1:] for name, one in moved.items()} == {name: one.shape[1:] for name, one in was.items()}
+    assert {name: one.shape[1:] for name, one in moved.items()} == {
+        name: one.shape[1:] for name, one in was.items()
+    }
     assert len(moved) == {"albert": 2, "untied": 3, "electra": 2, "spanbert": 3}[point]
     begins = {"unigram": "▁", "wordpiece": "", "bpe": "Ġ"}[kind]
-    whole = [i for i in range(old.vocab_size, new.vocab_size) if new.piece(i).startswith(begins)
-             and not new.piece(i).startswith("##") and new.piece(i).isascii() | (kind != "wordpiece")]  # fmt: skip
+    whole = [
+        i
+        for i in range(old.vocab_size, new.vocab_size)
+        if new.piece(i).startswith(begins)
+        and not new.piece(i).startswith("##")
+        and new.piece(i).isascii() | (kind != "wordpiece")
+    ]
     assert whole
     for i in whole:
         parts = old.encode([new.piece(i).removeprefix(begins)])[0]
         assert len(parts) > 1
         for name, table in moved.items():
-            assert torch.allclose(table[i], was[name][parts].mean(0), atol=1e-6), (name, new.piece(i))
+            assert torch.allclose(table[i], was[name][parts].mean(0), atol=1e-6), (
+                name,
+                new.piece(i),
+            )
     for name, table in after.model.state_dict().items():
-        assert torch.equal(table[: old.vocab_size] if name in moved else table, before.model.state_dict()[name]), name
+        assert torch.equal(
+            table[: old.vocab_size] if name in moved else table, before.model.state_dict()[name]
+        ), name
     found = json.loads(out)
     assert found["after"]["tokens"] < found["before"]["tokens"]
     assert [found[one]["parameters"] for one in ("before", "after")] == [
         sum(p.numel() for p in one.model.parameters()) for one in (before, after)
     ]
-    assert [one["piece"] for one in found["added"]] == [new.piece(i) for i in range(old.vocab_size, new.vocab_size)]
+    assert [one["piece"] for one in found["added"]] == [
+        new.piece(i) for i in range(old.vocab_size, new.vocab_size)
+    ]
 
 
 def test_inspect_shows_the_same_before(run: Run, text: Path, tmp_path: Path) -> None:
@@ -95,7 +124,17 @@ def test_inspect_shows_the_same_before(run: Run, text: Path, tmp_path: Path) -> 
     compare = ("tokenizer", "inspect", text, "--tokenizer", tmp_path / "model", "--json")
     status, before, err = run(*compare, "--extend", 8)
     assert status == 0, err
-    words = ("tokenizer", "extend", tmp_path / "model", "--text", text, "--size", 8, "--out", tmp_path / "new")
+    words = (
+        "tokenizer",
+        "extend",
+        tmp_path / "model",
+        "--text",
+        text,
+        "--size",
+        8,
+        "--out",
+        tmp_path / "new",
+    )
     assert json.loads(run(*words, "--json")[1]) == json.loads(before)
     status, out, _ = run(*compare, "--transplant", tmp_path / "new")
     assert status == 0
@@ -105,19 +144,56 @@ def test_inspect_shows_the_same_before(run: Run, text: Path, tmp_path: Path) -> 
     assert "Schmetterling".lower() in out
 
 
-def test_the_new_model_prepares_text_and_trains_on(run: Run, text: Path, tiny_corpus: Path, tmp_path: Path) -> None:
+def test_the_new_model_prepares_text_and_trains_on(
+    run: Run, text: Path, tiny_corpus: Path, tmp_path: Path
+) -> None:
     old = train()
     recipe = tmp_path / "tiny.toml"
-    recipe.write_text(f'objectives = ["mlm", "sop"]\n{ENCODER}[train]\nbudget = "2 steps"\nbatch = "4 sequences"\n')
-    shape = {"embedding_size": 8, "hidden_size": 16, "layers": 2, "heads": 2, "intermediate_size": 32,
-             "max_positions": 64}  # fmt: skip
+    recipe.write_text(
+        f'objectives = ["mlm", "sop"]\n{ENCODER}[train]\nbudget = "2 steps"\nbatch = "4 '
+        'sequences"\n'
+    )
+    shape = {
+        "embedding_size": 8,
+        "hidden_size": 16,
+        "layers": 2,
+        "heads": 2,
+        "intermediate_size": 32,
+        "max_positions": 64,
+    }
     save_litebert(model_of(old, **shape), old, tmp_path / "model")
-    words = ("tokenizer", "extend", tmp_path / "model", "--text", text, "--size", 8, "--out", tmp_path / "new")
+    words = (
+        "tokenizer",
+        "extend",
+        tmp_path / "model",
+        "--text",
+        text,
+        "--size",
+        8,
+        "--out",
+        tmp_path / "new",
+    )
     assert run(*words)[0] == 0
-    prepared = run("prepare", tiny_corpus, "--tokenizer", tmp_path / "new", "--out", tmp_path / "data",
-                   "--processes", 1)  # fmt: skip
+    prepared = run(
+        "prepare",
+        tiny_corpus,
+        "--tokenizer",
+        tmp_path / "new",
+        "--out",
+        tmp_path / "data",
+        "--processes",
+        1,
+    )
     assert prepared[0] == 0, prepared[2]
-    pretrain = ("pretrain", recipe, "--data", tmp_path / "data", "--out", tmp_path / "run", "--from")
+    pretrain = (
+        "pretrain",
+        recipe,
+        "--data",
+        tmp_path / "data",
+        "--out",
+        tmp_path / "run",
+        "--from",
+    )
     status, _, err = run(*pretrain, tmp_path / "new")
     assert status == 0, err
     status, _, err = run(*pretrain[:-2], tmp_path / "other", "--from", tmp_path / "model")
@@ -129,8 +205,22 @@ def test_an_extended_model_leaves_for_transformers(run: Run, text: Path, tmp_pat
     from transformers import AutoModel, AutoTokenizer
 
     old = train("wordpiece")
-    save_litebert(model_of(old, sharing="none", embedding_size=16, objectives=("mlm",)), old, tmp_path / "model")
-    words = ("tokenizer", "extend", tmp_path / "model", "--text", text, "--size", 8, "--out", tmp_path / "new")
+    save_litebert(
+        model_of(old, sharing="none", embedding_size=16, objectives=("mlm",)),
+        old,
+        tmp_path / "model",
+    )
+    words = (
+        "tokenizer",
+        "extend",
+        tmp_path / "model",
+        "--text",
+        text,
+        "--size",
+        8,
+        "--out",
+        tmp_path / "new",
+    )
     assert run(*words)[0] == 0
     assert run("convert", tmp_path / "new", tmp_path / "hf", "--to", "hf")[0] == 0
     ours, theirs = read_folder(tmp_path / "new"), AutoTokenizer.from_pretrained(tmp_path / "hf")
@@ -139,11 +229,15 @@ def test_an_extended_model_leaves_for_transformers(run: Run, text: Path, tmp_pat
     assert ids[1:-1] == ours.tokenizer.encode([DOMAIN.split("\n")[0]])[0]
     assert max(ids) >= old.vocab_size
     with torch.no_grad():
-        states = AutoModel.from_pretrained(tmp_path / "hf").eval()(torch.tensor([ids[:20]])).last_hidden_state
+        states = (
+            AutoModel.from_pretrained(tmp_path / "hf")
+            .eval()(torch.tensor([ids[:20]]))
+            .last_hidden_state
+        )
         assert (ours.model.encoder(torch.tensor([ids[:20]])).last - states).abs().max() < 1e-5
 
 
-# ---- another tokenizer ---------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------- another tokenizer
 
 
 @pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
@@ -186,8 +280,11 @@ def test_pieces_whose_text_changes_are_not_counted_as_kept(tmp_path: Path) -> No
     save_litebert(model_of(lower), lower, tmp_path / "model")
     moved = with_tokenizer(read_folder(tmp_path / "model"), cased)
     theirs = {lower.piece(i) for i in range(lower.vocab_size)}
-    only_lower = {piece for i in range(cased.vocab_size) if (piece := cased.piece(i)) not in theirs
-                  and piece.lower() in theirs}  # fmt: skip
+    only_lower = {
+        piece
+        for i in range(cased.vocab_size)
+        if (piece := cased.piece(i)) not in theirs and piece.lower() in theirs
+    }
     assert only_lower
     assert moved.same <= cased.vocab_size - len(only_lower)
     assert moved.same + moved.averaged + moved.drawn == cased.vocab_size
@@ -200,9 +297,23 @@ def test_a_fine_tuned_model_keeps_its_classes(
     old = train()
     model = TaskModel(model_of(old).config.encoder, reads_cls=True, classes=3)
     save_litebert(
-        model, old, tmp_path / "model", labels=("a", "b", "c"), task={"task": name, "kind": "sequence", "length": 16}
+        model,
+        old,
+        tmp_path / "model",
+        labels=("a", "b", "c"),
+        task={"task": name, "kind": "sequence", "length": 16},
     )
-    words = ("tokenizer", "extend", tmp_path / "model", "--text", text, "--size", 4, "--out", tmp_path / "new")
+    words = (
+        "tokenizer",
+        "extend",
+        tmp_path / "model",
+        "--text",
+        text,
+        "--size",
+        4,
+        "--out",
+        tmp_path / "new",
+    )
     status, out, err = run(*words)
     assert status == 0, err
     following = (out + err).partition("next:")[2]
@@ -216,15 +327,18 @@ def test_a_fine_tuned_model_keeps_its_classes(
 
 def test_padding_rows_behind_the_vocabulary_are_not_kept(tmp_path: Path) -> None:
     tokenizer = train("wordpiece", 500)
-    save_hf(tiny(vocab_size=512, objectives=("mlm", "nsp"), sharing="none", embedding_size=8), tokenizer,
-            tmp_path / "hf")  # fmt: skip
+    save_hf(
+        tiny(vocab_size=512, objectives=("mlm", "nsp"), sharing="none", embedding_size=8),
+        tokenizer,
+        tmp_path / "hf",
+    )
     loaded = read_folder(tmp_path / "hf")
     assert loaded.config.encoder.vocab_size == 512
     moved = with_tokenizer(loaded, tokenizer)
     assert moved.same == moved.model.config.encoder.vocab_size == 500
 
 
-# ---- refusals -------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------- refusals
 
 
 def test_what_cannot_be_is_refused_in_one_sentence(run: Run, text: Path, tmp_path: Path) -> None:
@@ -241,15 +355,45 @@ def test_what_cannot_be_is_refused_in_one_sentence(run: Run, text: Path, tmp_pat
     transplant = ("transplant", tmp_path / "model", "--tokenizer")
     refuses(*transplant, tmp_path / "vocab.txt", *out, places=(tmp_path / "vocab.txt", "[MASK]"))
     refuses(*transplant, tmp_path / "none", *out, places=(tmp_path / "none",))
-    refuses(*transplant, tmp_path / "model", "--out", tmp_path / "bare", places=(tmp_path / "bare",))
-    refuses(*transplant, tmp_path / "model", "--out", tmp_path / "model" / "new", places=(tmp_path / "model" / "new",))
-    refuses("transplant", tmp_path / "bare", "--tokenizer", tmp_path / "model", *out, places=(tmp_path / "bare",))
+    refuses(
+        *transplant, tmp_path / "model", "--out", tmp_path / "bare", places=(tmp_path / "bare",)
+    )
+    refuses(
+        *transplant,
+        tmp_path / "model",
+        "--out",
+        tmp_path / "model" / "new",
+        places=(tmp_path / "model" / "new",),
+    )
+    refuses(
+        "transplant",
+        tmp_path / "bare",
+        "--tokenizer",
+        tmp_path / "model",
+        *out,
+        places=(tmp_path / "bare",),
+    )
     extend = ("extend", tmp_path / "model", *out, "--text")
     refuses(*extend, tmp_path / "none.txt", places=(tmp_path / "none.txt",))
     inside = tmp_path / "model" / "new"
-    refuses("extend", tmp_path / "model", "--text", text, "--out", inside, places=(inside, tmp_path / "model"))
+    refuses(
+        "extend",
+        tmp_path / "model",
+        "--text",
+        text,
+        "--out",
+        inside,
+        places=(inside, tmp_path / "model"),
+    )
     assert not inside.exists()
     refuses(*extend, text, "--size", 0, places=("--size", 0))
     refuses(*extend, text, "--memory", 0, places=("--memory", 0))
     inspect = ("inspect", text, "--tokenizer", tmp_path / "model")
-    refuses(*inspect, "--extend", 3, "--transplant", tmp_path / "model", places=("--extend", "--transplant"))
+    refuses(
+        *inspect,
+        "--extend",
+        3,
+        "--transplant",
+        tmp_path / "model",
+        places=("--extend", "--transplant"),
+    )

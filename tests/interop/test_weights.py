@@ -18,13 +18,22 @@ from litebert.model.encoder import Encoder
 from toys.folders import tiny
 from toys.refusals import refused
 
-SHAPE: dict[str, Any] = {"vocab_size": 40, "embedding_size": 4, "hidden_size": 8, "layers": 6, "heads": 2,
-                         "intermediate_size": 16, "max_positions": 16}  # fmt: skip
+SHAPE: dict[str, Any] = {
+    "vocab_size": 40,
+    "embedding_size": 4,
+    "hidden_size": 8,
+    "layers": 6,
+    "heads": 2,
+    "intermediate_size": 16,
+    "max_positions": 16,
+}
 PARTS = ("backbone", "projection", "pooler", "mlm", "sentence")
 
 
 def same(first: dict[str, Tensor], second: dict[str, Tensor]) -> bool:
-    return first.keys() == second.keys() and all(torch.equal(first[name], second[name]) for name in first)
+    return first.keys() == second.keys() and all(
+        torch.equal(first[name], second[name]) for name in first
+    )
 
 
 @pytest.mark.parametrize("sharing", ["none", "all", "attention", "feedforward", "groups", "cycle"])
@@ -62,8 +71,11 @@ def test_slots_hold_the_blocks_their_layers_apply(layers: int, groups: int) -> N
 
 def test_where_their_rounding_differs() -> None:
     assert not groups_agree(18, 14)
-    assert all(groups_agree(layers, groups) for layers in (1, 2, 3, 4, 6, 8, 12, 24, 48)
-               for groups in range(1, layers + 1))  # fmt: skip
+    assert all(
+        groups_agree(layers, groups)
+        for layers in (1, 2, 3, 4, 6, 8, 12, 24, 48)
+        for groups in range(1, layers + 1)
+    )
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=list(LAYOUTS))
@@ -111,8 +123,13 @@ def test_old_spellings_are_read(layout: Layout) -> None:
         old[name] = theirs[target].clone()
     assert same(modernise(layout, old, "x"), theirs)
     # A bare backbone has no prefix.
-    backbone = {name: tensor for name, tensor in theirs.items() if name.startswith(layout.backbone_prefix)}
-    bare = {name.removeprefix(layout.backbone_prefix): old_tensor for name, old_tensor in backbone.items()}
+    backbone = {
+        name: tensor for name, tensor in theirs.items() if name.startswith(layout.backbone_prefix)
+    }
+    bare = {
+        name.removeprefix(layout.backbone_prefix): old_tensor
+        for name, old_tensor in backbone.items()
+    }
     assert same(modernise(layout, bare, "x"), backbone)
 
 
@@ -146,4 +163,8 @@ def test_unknown_and_missing_keys_are_named_with_the_nearest() -> None:
     with refused(ModelError, "f", "'bert.embeddings.word_embeddings.weight'", 38):
         to_ours(table, {"x": torch.zeros(1)}, "f")
     with refused(ModelError, "f", "'bert.pooler.dense.extra'", 1, "'bert.pooler.dense.weight'"):
-        to_ours(table, {**theirs, "bert.pooler.dense.extra": torch.zeros(1), "other": torch.zeros(1)}, "f")
+        to_ours(
+            table,
+            {**theirs, "bert.pooler.dense.extra": torch.zeros(1), "other": torch.zeros(1)},
+            "f",
+        )

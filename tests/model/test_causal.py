@@ -1,4 +1,6 @@
-"""Causal language modeling: what its batches hold, its formula by hand, and the run that begins with it."""
+"""Causal language modeling: what its batches hold, its formula by hand, and the run that begins
+with it.
+"""
 
 from __future__ import annotations
 
@@ -31,13 +33,25 @@ def batch(ids: torch.Tensor, real: torch.Tensor | None, causal: bool = True) -> 
     none = torch.empty(0, dtype=torch.int64)
     labels = torch.full(ids.shape[:1], -100)
     return Batch(
-        ids, torch.zeros_like(ids), real, none, none, labels, torch.empty(0, 2, dtype=torch.int64), None, causal
+        ids,
+        torch.zeros_like(ids),
+        real,
+        none,
+        none,
+        labels,
+        torch.empty(0, 2, dtype=torch.int64),
+        None,
+        causal,
     )
 
 
 @torch.no_grad()
-@pytest.mark.parametrize("changes", [{}, {"positions": "rotary", "norm": "pre"}], ids=["ALBERT's", "pre-norm, rotary"])
-def test_it_is_the_cross_entropy_of_the_next_token_and_knows_nothing_later(changes: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "changes", [{}, {"positions": "rotary", "norm": "pre"}], ids=["ALBERT's", "pre-norm, rotary"]
+)
+def test_it_is_the_cross_entropy_of_the_next_token_and_knows_nothing_later(
+    changes: dict[str, Any],
+) -> None:
     model = Pretrainer(points.config(OBJECTIVES, **changes)).eval()
     points.randomise(model)
     ids = torch.randint(5, 30, (3, 10), generator=torch.Generator().manual_seed(0))
@@ -45,16 +59,24 @@ def test_it_is_the_cross_entropy_of_the_next_token_and_knows_nothing_later(chang
     losses = model(batch(ids, real))
 
     states = model.encoder(ids, None, real, causal=True).last
-    logits = model.objectives["mlm"].head(states, model.encoder.embedding.word.weight, model.encoder.embedding.map)
+    logits = model.objectives["mlm"].head(
+        states, model.encoder.embedding.word.weight, model.encoder.embedding.map
+    )
     pairs = [(row, place) for row in range(3) for place in range(9) if real[row, place + 1]]
     each = [F.cross_entropy(logits[row, place], ids[row, place + 1]) for row, place in pairs]
     assert losses["clm"].total.item() == pytest.approx(sum(map(float, each)), rel=1e-5)
     assert int(losses["clm"].count) == len(pairs) == 9 + 6 + 1
-    assert {name: int(loss.count) for name, loss in losses.items()} == {"clm": 16, "mlm": 0, "sop": 0}
+    assert {name: int(loss.count) for name, loss in losses.items()} == {
+        "clm": 16,
+        "mlm": 0,
+        "sop": 0,
+    }
 
     later = ids.clone()
     later[:, 6:] = 3
-    torch.testing.assert_close(model.encoder(later, None, real, causal=True).last[:, :6], states[:, :6])
+    torch.testing.assert_close(
+        model.encoder(later, None, real, causal=True).last[:, :6], states[:, :6]
+    )
     both_ways = model.encoder(ids, None, real).last
     assert not torch.allclose(model.encoder(later, None, real).last[:, :6], both_ways[:, :6])
 
@@ -72,7 +94,9 @@ def test_the_first_share_of_the_steps_is_causal(tiny_data: Path, share: float, s
     point = replace(config(objectives=OBJECTIVES), clm=CausalConfig(share=share))
     supply = PretrainingBatches(point, Shards.open(tiny_data), steps=steps)
     made = [supply(step, slice(0, 4)) for step in range(steps + 2)]
-    assert [one.causal for one in made] == [step < round(share * steps) for step in range(steps + 2)]
+    assert [one.causal for one in made] == [
+        step < round(share * steps) for step in range(steps + 2)
+    ]
     for one in made:
         objectives = point.named_objectives()
         predicted = {name: objectives[name].count(one) for name in OBJECTIVES}
@@ -91,7 +115,9 @@ def test_a_run_begins_with_it_and_continues_bit_for_bit(tiny_data: Path, tmp_pat
     point = config(train={"save_every": "1 steps", "budget": "6 steps"}, objectives=OBJECTIVES)
     point = replace(point, clm=CausalConfig(share=0.5))
     whole = pretrain(point, tiny_data, tmp_path / "whole")
-    rows = [row for row in metrics.read(tmp_path / "whole" / "metrics.jsonl") if row["kind"] == "train"]
+    rows = [
+        row for row in metrics.read(tmp_path / "whole" / "metrics.jsonl") if row["kind"] == "train"
+    ]
     learned = [{name for name in OBJECTIVES if f"{name}_loss" in row} for row in rows]
     assert learned == [{"clm"}] * 3 + [{"mlm", "sop"}] * 3
     assert "mlm_loss" in whole.outcome.scores
@@ -113,7 +139,9 @@ def test_its_cost_lies_between_the_masks_and_all_tokens() -> None:
     assert cost.model_parameters(mixed) == cost.model_parameters(masked)
     head = masked.named_objectives()["mlm"].flops(16) / masked.masking.rate
     share = mixed.clm.share + (1 - mixed.clm.share) * masked.masking.rate
-    assert cost.forward_flops(mixed) - cost.forward_flops(masked) == pytest.approx((share - masked.masking.rate) * head)
+    assert cost.forward_flops(mixed) - cost.forward_flops(masked) == pytest.approx(
+        (share - masked.masking.rate) * head
+    )
     assert mixed.predicted_share == pytest.approx(share)
 
 

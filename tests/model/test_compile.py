@@ -39,7 +39,9 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
     torch._dynamo.config.cache_size_limit = limit
 
 
-def losses(model: Pretrainer, point: Config, sequences: int, padded: bool = False, depth: int | None = None) -> Tensor:
+def losses(
+    model: Pretrainer, point: Config, sequences: int, padded: bool = False, depth: int | None = None
+) -> Tensor:
     batch = synthetic_batch(point, sequences)
     if padded:
         mask = torch.ones_like(batch.input_ids, dtype=torch.bool)
@@ -49,7 +51,9 @@ def losses(model: Pretrainer, point: Config, sequences: int, padded: bool = Fals
 
 
 @pytest.mark.parametrize("sharing", ["all", "none"])
-def test_a_block_is_compiled_once_for_all_layers_and_depths(sharing: Any, graphs: list[Any]) -> None:
+def test_a_block_is_compiled_once_for_all_layers_and_depths(
+    sharing: Any, graphs: list[Any]
+) -> None:
     point = config(encoder={"layers": 12, "sharing": sharing})
     model = Pretrainer(point)
     expected = losses(model, point, 4)
@@ -64,7 +68,13 @@ def test_a_block_is_compiled_once_for_all_layers_and_depths(sharing: Any, graphs
 
 
 def test_windows_and_a_first_layer_without_norm_are_kinds_of_their_own(graphs: list[Any]) -> None:
-    modern = {"norm": "pre", "first_norm": False, "window": 4, "global_every": 3, "positions": "rotary"}
+    modern = {
+        "norm": "pre",
+        "first_norm": False,
+        "window": 4,
+        "global_every": 3,
+        "positions": "rotary",
+    }
     point = config(encoder={"layers": 9, "sharing": "all", **modern})
     model = Pretrainer(point)
     expected = losses(model, point, 4)

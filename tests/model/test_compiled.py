@@ -1,4 +1,6 @@
-"""The library of compiled functions: where it is kept, what happens without a compiler, and beside other processes."""
+"""The library of compiled functions: where it is kept, what happens without a compiler, and beside
+other processes.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ import pytest
 
 from litebert.model import compiled
 
-needs_compiler = pytest.mark.skipif(compiled.library() is None, reason=f"compiled kernels are {compiled.state()}")
+needs_compiler = pytest.mark.skipif(
+    compiled.library() is None, reason=f"compiled kernels are {compiled.state()}"
+)
 
 
 @pytest.fixture
@@ -60,14 +64,17 @@ def test_it_is_compiled_once_and_again_when_it_is_damaged(fresh: Path, processes
 
 
 @needs_compiler
-def test_processes_that_compile_at_once_do_not_disturb_each_other(fresh: Path, processes: Any) -> None:
+def test_processes_that_compile_at_once_do_not_disturb_each_other(
+    fresh: Path, processes: Any
+) -> None:
     said = states(processes, 3)
     (file,) = fresh.iterdir()
     assert said == {f"in use ({file})"}
 
 
 @pytest.mark.parametrize(
-    ("variable", "value"), [("LITEBERT_KERNELS", "off"), ("CC", "/bin/false"), ("XDG_CACHE_HOME", "/dev/null")]
+    ("variable", "value"),
+    [("LITEBERT_KERNELS", "off"), ("CC", "/bin/false"), ("XDG_CACHE_HOME", "/dev/null")],
 )
 def test_without_it_the_reference_computes(
     fresh: Path, variable: str, value: str, monkeypatch: pytest.MonkeyPatch

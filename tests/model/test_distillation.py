@@ -7,7 +7,13 @@ import pytest
 import torch
 from torch import nn
 
-from litebert.model.distillation import divergence, divergence_from, likeliest, relation_distance, state_distance
+from litebert.model.distillation import (
+    divergence,
+    divergence_from,
+    likeliest,
+    relation_distance,
+    state_distance,
+)
 
 
 def softmax(values: np.ndarray) -> np.ndarray:
@@ -41,17 +47,23 @@ def test_the_divergence_from_the_likeliest_counts_all_others_as_one() -> None:
     for row, kept in enumerate(taught.pieces.tolist()):
         left = [place for place in range(9) if place not in kept]
         mine, its = ([*one[row][kept], one[row][left].sum()] for one in (q, p))
-        expected.append(4.0 * sum(b * (np.log(b) - np.log(a)) for a, b in zip(mine, its, strict=True)))
+        expected.append(
+            4.0 * sum(b * (np.log(b) - np.log(a)) for a, b in zip(mine, its, strict=True))
+        )
     found = divergence_from(taught, own, 2.0)
     assert found.numpy() == pytest.approx(expected, abs=5e-3)  # of half precision
     assert (found <= divergence(own, theirs, 2.0) + 5e-3).all()
     whole = likeliest(theirs, 100, 2.0)
-    torch.testing.assert_close(divergence_from(whole, own, 2.0), divergence(own, theirs, 2.0), atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(
+        divergence_from(whole, own, 2.0), divergence(own, theirs, 2.0), atol=1e-3, rtol=1e-3
+    )
 
 
 @pytest.mark.parametrize("sure", [5.0, 13.0, 20.0, 60.0])
 def test_its_gradient_is_right_where_the_student_is_wrongly_sure(sure: float) -> None:
-    """Of others than the likeliest, to which it leaves next to nothing: those pull with the teacher's probability."""
+    """Of others than the likeliest, to which it leaves next to nothing: those pull with the
+    teacher's probability.
+    """
     taught = likeliest(torch.tensor([[3.0, 2.0, 1.5, 1.0]]), 2, 1.0)
     own = torch.tensor([[sure, sure, 0.0, -1.0]], requires_grad=True)
     divergence_from(taught, own, 1.0).sum().backward()  # type: ignore[no-untyped-call]
@@ -64,11 +76,15 @@ def test_its_gradient_is_right_where_the_student_is_wrongly_sure(sure: float) ->
 
 def test_the_distance_of_states_is_of_normalised_ones() -> None:
     own, theirs, linear = torch.randn(2, 3, 4), torch.randn(2, 3, 6), nn.Linear(4, 6)
-    mine, its = ((one - one.mean(-1, keepdim=True)) / (one.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
-                 for one in (own, theirs))  # fmt: skip
+    mine, its = (
+        (one - one.mean(-1, keepdim=True)) / (one.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
+        for one in (own, theirs)
+    )
     expected = ((mine @ linear.weight.T + linear.bias - its) ** 2).mean(-1)
     torch.testing.assert_close(state_distance(own, theirs, linear), expected)
-    torch.testing.assert_close(state_distance(own, 5 * theirs, linear), expected, atol=1e-3, rtol=1e-3)
+    torch.testing.assert_close(
+        state_distance(own, 5 * theirs, linear), expected, atol=1e-3, rtol=1e-3
+    )
 
 
 def relations(x_SH: np.ndarray, heads: int) -> list[np.ndarray]:
@@ -77,7 +93,9 @@ def relations(x_SH: np.ndarray, heads: int) -> list[np.ndarray]:
 
 
 def test_relations_are_compared_after_regrouping_the_heads() -> None:
-    """A student of two heads of size 4 and a teacher of three heads of size 4, compared by four heads."""
+    """A student of two heads of size 4 and a teacher of three heads of size 4, compared by four
+    heads.
+    """
     torch.manual_seed(0)
     own = tuple(torch.randn(1, 2, 5, 4) for _ in range(3))
     theirs = tuple(torch.randn(1, 3, 5, 4) for _ in range(3))

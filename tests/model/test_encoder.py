@@ -1,4 +1,6 @@
-"""The one encoder: every kind of block against plain formulas, positions, masks, depth, initialisation."""
+"""The one encoder: every kind of block against plain formulas, positions, masks, depth,
+initialisation.
+"""
 
 from __future__ import annotations
 
@@ -17,11 +19,13 @@ from litebert.model.blocks import AttentionPositions
 from litebert.model.encoder import Encoder
 from toys.points import PIECES, batch, randomise, shape
 
-# ---- blocks against plain formulas --------------------------------------------------------------------------------
+# -------------------------------------------------------------------- blocks against plain formulas
 
 SCALARS = {
     "gelu": lambda x: 0.5 * x * (1 + math.erf(x / math.sqrt(2))),
-    "gelu_tanh": lambda x: 0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "gelu_tanh": lambda x: (
+        0.5 * x * (1 + math.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    ),
     "relu": lambda x: max(x, 0.0),
     "silu": lambda x: x / (1 + math.exp(-x)),
     "relu2": lambda x: max(x, 0.0) ** 2,
@@ -29,7 +33,9 @@ SCALARS = {
 
 
 def activate(name: str, x: Tensor) -> Tensor:
-    return torch.tensor([SCALARS[name](value) for value in x.flatten().tolist()], dtype=x.dtype).view(x.shape)
+    return torch.tensor(
+        [SCALARS[name](value) for value in x.flatten().tolist()], dtype=x.dtype
+    ).view(x.shape)
 
 
 def normalise(state: dict[str, Tensor], name: str, x: Tensor, eps: float) -> Tensor:
@@ -51,7 +57,9 @@ def rotate(x: Tensor, base: float) -> Tensor:
     return torch.cat([turned.real, turned.imag], dim=-1)
 
 
-def attend(state: dict[str, Tensor], name: str, x: Tensor, config: EncoderConfig, layer: int) -> Tensor:
+def attend(
+    state: dict[str, Tensor], name: str, x: Tensor, config: EncoderConfig, layer: int
+) -> Tensor:
     within = config.windowed()[layer]
     base = config.window_rotary_base if within else config.rotary_base
     far = (torch.arange(len(x)) - torch.arange(len(x))[:, None]).abs() > config.window // 2
@@ -70,7 +78,9 @@ def attend(state: dict[str, Tensor], name: str, x: Tensor, config: EncoderConfig
     return linear(state, f"{name}.output", torch.cat(heads, dim=-1))
 
 
-def feed_forward(state: dict[str, Tensor], name: str, x: Tensor, config: EncoderConfig, layer: int) -> Tensor:
+def feed_forward(
+    state: dict[str, Tensor], name: str, x: Tensor, config: EncoderConfig, layer: int
+) -> Tensor:
     inner = linear(state, f"{name}.input", x)
     if config.feedforward == "gated":
         gate, value = inner[:, : config.intermediate_size], inner[:, config.intermediate_size :]
@@ -81,7 +91,9 @@ def feed_forward(state: dict[str, Tensor], name: str, x: Tensor, config: Encoder
 
 
 def reference(encoder: Encoder, ids: Tensor, types: Tensor) -> list[Tensor]:
-    """One sequence (S,) through the formulas of the papers, in double precision: embeddings, then every layer."""
+    """One sequence (S,) through the formulas of the papers, in double precision: embeddings, then
+    every layer.
+    """
     config = encoder.config
     state = {name: tensor.double() for name, tensor in encoder.state_dict().items()}
     x = state["embedding.word.weight"][ids]
@@ -96,14 +108,20 @@ def reference(encoder: Encoder, ids: Tensor, types: Tensor) -> list[Tensor]:
     if config.embedding_norm == "after":
         x = normalise(state, "embedding.norm", x, config.norm_eps)
     states = [x]
-    for layer, (a, f) in enumerate(zip(config.attention_of(), config.feedforward_of(), strict=True)):
+    for layer, (a, f) in enumerate(
+        zip(config.attention_of(), config.feedforward_of(), strict=True)
+    ):
         for name, block in ((f"attention.{a}", attend), (f"feedforward.{f}", feed_forward)):
             if layer == 0 and block is attend and not config.first_norm:
                 x = x + block(state, name, x, config, layer)
             elif config.norm == "pre":
-                x = x + block(state, name, normalise(state, f"{name}.norm", x, config.norm_eps), config, layer)
+                x = x + block(
+                    state, name, normalise(state, f"{name}.norm", x, config.norm_eps), config, layer
+                )
             else:
-                x = normalise(state, f"{name}.norm", x + block(state, name, x, config, layer), config.norm_eps)
+                x = normalise(
+                    state, f"{name}.norm", x + block(state, name, x, config, layer), config.norm_eps
+                )
         states.append(x)
     return states
 
@@ -119,7 +137,13 @@ BLOCKS: list[dict[str, Any]] = [
     {"embedding_size": 16, "always_project": True},
     {"norm_eps": 0.1},
     *({"activation": name} for name in SCALARS),
-    {"norm": "pre", "feedforward": "gated", "positions": "rotary", "bias": False, "activation": "silu"},
+    {
+        "norm": "pre",
+        "feedforward": "gated",
+        "positions": "rotary",
+        "bias": False,
+        "activation": "silu",
+    },
     {"sharing": "groups", "groups": 3, "norm": "pre"},
     {"embedding_norm": "after"},
     {"embedding_norm": "after", "embedding_size": 16},
@@ -129,10 +153,22 @@ BLOCKS: list[dict[str, Any]] = [
     {"norm": "pre", "first_norm": False, "sharing": "all", "own_ends": 1},
     {"window": 5, "global_every": 2},
     {"window": 5, "global_every": 2, "sharing": "cycle", "groups": 3},
-    {"window": 2, "global_every": 3, "positions": "rotary", "rotary_base": 500.0, "window_rotary_base": 30.0},
+    {
+        "window": 2,
+        "global_every": 3,
+        "positions": "rotary",
+        "rotary_base": 500.0,
+        "window_rotary_base": 30.0,
+    },
     {"window": 4, "global_every": 9, "positions": "rotary", "rotary_base": 500.0},
     {"window": 4, "global_every": 0, "global_tokens": 1},
-    {"window": 2, "global_every": 2, "global_tokens": 3, "positions": "rotary", "window_rotary_base": 30.0},
+    {
+        "window": 2,
+        "global_every": 2,
+        "global_tokens": 3,
+        "positions": "rotary",
+        "window_rotary_base": 30.0,
+    },
     {"window": 2, "global_every": 2, "global_tokens": 30},
 ]
 
@@ -141,7 +177,10 @@ BLOCKS: list[dict[str, Any]] = [
 def test_every_state_follows_the_formulas(changes: dict[str, Any]) -> None:
     encoder = Encoder(shape(**changes)).double().eval()
     randomise(encoder)
-    ids, types = torch.randint(5, PIECES, (10,), generator=torch.Generator().manual_seed(0)), torch.arange(10) // 5
+    ids, types = (
+        torch.randint(5, PIECES, (10,), generator=torch.Generator().manual_seed(0)),
+        torch.arange(10) // 5,
+    )
     output = encoder(ids[None], types[None])
     expected = reference(encoder, ids, types)
     # Rotation tables are kept in single precision.
@@ -157,17 +196,27 @@ def test_every_state_follows_the_formulas(changes: dict[str, Any]) -> None:
     assert (output.pooled[0] - torch.tanh(linear(state, "pooler", last[0]))).abs().max() < tolerance
 
 
-# ---- masks and token types ----------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------------- masks and token types
 
 
 MODERN: dict[str, Any] = {
-    "positions": "rotary", "window": 4, "global_every": 3, "rotary_base": 160000.0, "embedding_norm": "after",
-    "norm": "pre", "first_norm": False, "feedforward": "gated", "bias": False, "segment_types": 0,
+    "positions": "rotary",
+    "window": 4,
+    "global_every": 3,
+    "rotary_base": 160000.0,
+    "embedding_norm": "after",
+    "norm": "pre",
+    "first_norm": False,
+    "feedforward": "gated",
+    "bias": False,
+    "segment_types": 0,
     "prediction": "hidden",
-}  # fmt: skip
+}
 
 
-@pytest.mark.parametrize("changes", [{}, {"norm": "pre", "positions": "rotary", "feedforward": "gated"}, MODERN])
+@pytest.mark.parametrize(
+    "changes", [{}, {"norm": "pre", "positions": "rotary", "feedforward": "gated"}, MODERN]
+)
 def test_padding_changes_nothing(changes: dict[str, Any]) -> None:
     encoder = Encoder(shape(**changes)).eval()
     randomise(encoder)
@@ -175,7 +224,9 @@ def test_padding_changes_nothing(changes: dict[str, Any]) -> None:
     output = encoder(made.input_ids, made.token_type_ids, made.attention_mask)
     assert made.attention_mask is not None
     for row, length in enumerate(made.attention_mask.sum(1).tolist()):
-        alone = encoder(made.input_ids[row : row + 1, :length], made.token_type_ids[row : row + 1, :length])
+        alone = encoder(
+            made.input_ids[row : row + 1, :length], made.token_type_ids[row : row + 1, :length]
+        )
         assert torch.allclose(output.last[row, :length], alone.last[0], atol=1e-5)
         assert output.pooled is not None
         assert alone.pooled is not None
@@ -189,14 +240,18 @@ def test_no_mask_is_a_full_mask_of_any_type() -> None:
     bare = encoder(made.input_ids, made.token_type_ids).last
     for dtype in (torch.bool, torch.long, torch.float32):
         mask = torch.ones(made.input_ids.shape, dtype=dtype)
-        assert torch.allclose(bare, encoder(made.input_ids, made.token_type_ids, mask).last, atol=1e-6)
+        assert torch.allclose(
+            bare, encoder(made.input_ids, made.token_type_ids, mask).last, atol=1e-6
+        )
 
 
 @pytest.mark.parametrize("positions", ["learned", "rotary"])
 def test_without_padding_attention_gets_no_mask_and_rows_it_need_not_copy(
     positions: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the flash kernel of a GPU asks for: no mask, one dtype, and the features of a head side by side."""
+    """What the flash kernel of a GPU asks for: no mask, one dtype, and the features of a head side
+    by side.
+    """
     seen: list[tuple[Tensor, ...]] = []
     attend = F.scaled_dot_product_attention
 
@@ -223,7 +278,7 @@ def test_no_token_types_are_zeros() -> None:
     assert not torch.allclose(encoder(ids).last, encoder(ids, torch.ones_like(ids)).last)
 
 
-# ---- depth --------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------- depth
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
@@ -232,7 +287,9 @@ def test_a_walk_may_stop_after_any_layer(norm: Any) -> None:
     randomise(encoder)
     ids = torch.arange(5, 15)[None]
     applied: list[Tensor] = []
-    encoder.feedforward[0].register_forward_hook(lambda module, inputs, output: applied.append(output))
+    encoder.feedforward[0].register_forward_hook(
+        lambda module, inputs, output: applied.append(output)
+    )
     full = list(encoder.states(ids))
     assert len(full) == len(applied) + 1 == 5
     for depth in (1, 2, 3):
@@ -268,24 +325,39 @@ def test_no_state_is_kept_that_nobody_asked_for() -> None:
 def test_the_depth_of_a_parameter_is_that_of_the_highest_layer_that_reads_it() -> None:
     encoder = Encoder(shape(sharing="groups", groups=2, norm="pre"))
     depths, names = encoder.depths(), dict(encoder.named_parameters())
-    expected = {"embedding": 0, "attention.0": 2, "feedforward.0": 2, "attention.1": 4, "feedforward.1": 4,
-                "norm": 5, "pooler": 5}  # fmt: skip
+    expected = {
+        "embedding": 0,
+        "attention.0": 2,
+        "feedforward.0": 2,
+        "attention.1": 4,
+        "feedforward.1": 4,
+        "norm": 5,
+        "pooler": 5,
+    }
     assert len(depths) == len(names)
     for name, parameter in names.items():
-        assert depths[parameter] == next(depth for start, depth in expected.items() if name.startswith(f"{start}."))
+        assert depths[parameter] == next(
+            depth for start, depth in expected.items() if name.startswith(f"{start}.")
+        )
 
 
-# ---- dropout, gradients, initialisation ---------------------------------------------------------------------------
+# --------------------------------------------------------------- dropout, gradients, initialisation
 
 
 @pytest.mark.parametrize("changes", [{}, {"sharing": "none", "feedforward": "gated"}], ids=str)
-def test_an_encoder_whose_outputs_are_zero_gives_its_embeddings_and_is_else_as_drawn(changes: dict[str, Any]) -> None:
+def test_an_encoder_whose_outputs_are_zero_gives_its_embeddings_and_is_else_as_drawn(
+    changes: dict[str, Any],
+) -> None:
     encoders = []
     for zero in (False, True):
         torch.manual_seed(3)
         encoders.append(Encoder(shape(norm="pre", zero_outputs=zero, **changes)))
-    for (name, drawn), zero in zip(encoders[0].named_parameters(), encoders[1].parameters(), strict=True):
-        assert torch.equal(zero, torch.zeros_like(drawn) if name.endswith("output.weight") else drawn)
+    for (name, drawn), zero in zip(
+        encoders[0].named_parameters(), encoders[1].parameters(), strict=True
+    ):
+        assert torch.equal(
+            zero, torch.zeros_like(drawn) if name.endswith("output.weight") else drawn
+        )
     first, *others = encoders[1].states(torch.arange(5, 21).view(2, 8))
     assert all(torch.equal(first, state) for state in others)
 
@@ -308,7 +380,9 @@ def test_hidden_dropout_falls_on_embeddings_and_both_sublayers() -> None:
     for name, module in encoder.named_modules():
         if isinstance(module, torch.nn.Dropout):
             module.register_forward_hook(
-                lambda module, inputs, output, name=name: dropped.append(name) if (output == 0).any() else None
+                lambda module, inputs, output, name=name: (
+                    dropped.append(name) if (output == 0).any() else None
+                )
             )
     encoder(torch.arange(5, 21).view(2, 8), layers=1)
     assert dropped == ["embedding.dropout", "attention.0.dropout", "feedforward.0.dropout"]
@@ -323,7 +397,11 @@ def test_every_parameter_gets_a_gradient(changes: dict[str, Any]) -> None:
     assert output.pooled is not None
     weights = torch.randn(output.last.shape, generator=torch.Generator().manual_seed(0))
     ((output.last * weights).sum() + output.pooled.sum()).backward()
-    silent = [name for name, p in encoder.named_parameters() if p.grad is None or not p.grad.abs().max() > 0]
+    silent = [
+        name
+        for name, p in encoder.named_parameters()
+        if p.grad is None or not p.grad.abs().max() > 0
+    ]
     assert silent == []
 
 
@@ -337,7 +415,9 @@ def test_without_pooler() -> None:
 def test_initialisation(init: Any, deviation: float) -> None:
     """A normal cut at two deviations keeps 0.8796 of its deviation."""
     torch.manual_seed(0)
-    encoder = Encoder(shape(vocab_size=3000, embedding_size=32, hidden_size=64, intermediate_size=256, init=init))
+    encoder = Encoder(
+        shape(vocab_size=3000, embedding_size=32, hidden_size=64, intermediate_size=256, init=init)
+    )
     for name, parameter in encoder.named_parameters():
         if name.endswith("bias"):
             assert parameter.abs().max() == 0, name
@@ -345,7 +425,9 @@ def test_initialisation(init: Any, deviation: float) -> None:
             assert torch.equal(parameter, torch.ones_like(parameter)), name
         elif parameter.numel() > 1000:
             # Four standard errors of a standard deviation.
-            assert abs(float(parameter.std()) - deviation) < 4 * deviation / math.sqrt(2 * parameter.numel()), name
+            assert abs(float(parameter.std()) - deviation) < 4 * deviation / math.sqrt(
+                2 * parameter.numel()
+            ), name
             assert abs(float(parameter.mean())) < 4 * deviation / math.sqrt(parameter.numel()), name
     largest = float(encoder.embedding.word.weight.abs().max())
     assert largest <= 0.04 if init == "truncated_normal" else largest > 0.06
@@ -363,14 +445,23 @@ def test_fused_attention_is_the_plain_one() -> None:
     x = next(encoder.states(ids))
     value = block.qkv(x)[..., -16:]
     expected = block.norm(x + block.output(value[:, :1].expand_as(x)))
-    assert torch.allclose(block(x, mask[:, None, None, :], AttentionPositions()), expected, atol=1e-6)
+    assert torch.allclose(
+        block(x, mask[:, None, None, :], AttentionPositions()), expected, atol=1e-6
+    )
     assert F.mse_loss(encoder(ids).last, encoder(ids, None, mask).last) > 1e-3
 
 
 @pytest.mark.parametrize(
-    "changes", [{"position_offset": 2}, {"positions": "rotary", "norm": "pre"}, {"window": 4, "global_every": 3}]
+    "changes",
+    [
+        {"position_offset": 2},
+        {"positions": "rotary", "norm": "pre"},
+        {"window": 4, "global_every": 3},
+    ],
 )
-def test_an_encoder_exports_with_any_batch_and_every_length_it_has_positions_for(changes: dict[str, Any]) -> None:
+def test_an_encoder_exports_with_any_batch_and_every_length_it_has_positions_for(
+    changes: dict[str, Any],
+) -> None:
     class Last(torch.nn.Module):
         def __init__(self) -> None:
             super().__init__()
@@ -387,4 +478,6 @@ def test_an_encoder_exports_with_any_batch_and_every_length_it_has_positions_for
     exported = torch.export.export(model, sample, dynamic_shapes=(dynamic, dynamic)).module()
     for length in (9, 24):
         mask = torch.arange(length).expand(3, -1) < 7
-        assert torch.allclose(exported(ids[:, :length], mask.float()), model(ids[:, :length], mask.float()), atol=1e-6)
+        assert torch.allclose(
+            exported(ids[:, :length], mask.float()), model(ids[:, :length], mask.float()), atol=1e-6
+        )

@@ -19,18 +19,27 @@ from toys.refusals import refused
 def test_vocabulary_head_follows_the_formula(width: int) -> None:
     head = VocabularyHead(shape(embedding_size=width)).double()
     randomise(head)
-    x, table = torch.randn(5, 16, dtype=torch.float64), torch.randn(PIECES, width, dtype=torch.float64)
+    x, table = (
+        torch.randn(5, 16, dtype=torch.float64),
+        torch.randn(PIECES, width, dtype=torch.float64),
+    )
     inner = x @ head.dense.weight.T + head.dense.bias
     inner = 0.5 * inner * (1 + torch.tanh(math.sqrt(2 / math.pi) * (inner + 0.044715 * inner**3)))
     centred = inner - inner.mean(-1, keepdim=True)
-    inner = centred / centred.square().mean(-1, keepdim=True).sqrt() * head.norm.weight + head.norm.bias
+    inner = (
+        centred / centred.square().mean(-1, keepdim=True).sqrt() * head.norm.weight + head.norm.bias
+    )
     assert torch.allclose(head(x, table), inner @ table.T + head.bias)
 
 
 def test_vocabulary_head_owns_no_table() -> None:
     assert {name for name, _ in VocabularyHead(shape()).named_parameters()} == {
-        "bias", "dense.weight", "dense.bias", "norm.weight", "norm.bias",
-    }  # fmt: skip
+        "bias",
+        "dense.weight",
+        "dense.bias",
+        "norm.weight",
+        "norm.bias",
+    }
 
 
 def test_heads_keep_their_biases_in_an_encoder_without() -> None:
@@ -40,7 +49,8 @@ def test_heads_keep_their_biases_in_an_encoder_without() -> None:
 
 
 @pytest.mark.parametrize(
-    ("reads_cls", "classes", "expected"), [(True, 4, (3, 4)), (False, 5, (3, 16, 5)), (True, 1, (3, 1))]
+    ("reads_cls", "classes", "expected"),
+    [(True, 4, (3, 4)), (False, 5, (3, 16, 5)), (True, 1, (3, 1))],
 )
 def test_task_logits(reads_cls: bool, classes: int, expected: tuple[int, ...]) -> None:
     model = TaskModel(shape(), reads_cls, classes).eval()
@@ -52,7 +62,9 @@ def test_task_logits(reads_cls: bool, classes: int, expected: tuple[int, ...]) -
     output = model.encoder(*inputs)
     source = output.pooled if reads_cls else output.last
     assert source is not None
-    assert torch.allclose(logits, source @ model.head.classifier.weight.T + model.head.classifier.bias, atol=1e-6)
+    assert torch.allclose(
+        logits, source @ model.head.classifier.weight.T + model.head.classifier.bias, atol=1e-6
+    )
 
 
 def test_task_heads_drop_in_training_only() -> None:
@@ -69,7 +81,9 @@ def test_task_heads_drop_in_training_only() -> None:
 ACTIVATION = {
     "tanh": torch.tanh,
     "gelu": lambda x: x * 0.5 * (1 + torch.erf(x / math.sqrt(2))),
-    "gelu_tanh": lambda x: 0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3))),
+    "gelu_tanh": lambda x: (
+        0.5 * x * (1 + torch.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    ),
     "relu": lambda x: x.clamp(min=0),
     "silu": lambda x: x / (1 + torch.exp(-x)),
     "relu2": lambda x: x.clamp(min=0) ** 2,
@@ -97,7 +111,9 @@ def test_tanh_after_a_dense_map_is_a_pooler() -> None:
     )
     randomise(pooled)
     names = {"encoder.pooler.weight": "head.dense.weight", "encoder.pooler.bias": "head.dense.bias"}
-    dense.load_state_dict({names.get(name, name): tensor for name, tensor in pooled.state_dict().items()})
+    dense.load_state_dict(
+        {names.get(name, name): tensor for name, tensor in pooled.state_dict().items()}
+    )
     ids = batch(padded=False).input_ids
     assert torch.allclose(pooled(ids), dense(ids), atol=1e-6)
 
@@ -108,7 +124,8 @@ def test_dropout_stands_before_and_after_the_dense_map() -> None:
     torch.nn.init.ones_(head.classifier.weight)
     torch.manual_seed(0)
     logits = head(torch.ones(4000, 16))[:, 0].detach()
-    # Each of 16 inputs is kept twice with probability 1/2 and scaled by 2 each time: mean 16, variance 16 * 3.
+    # Each of 16 inputs is kept twice with probability 1/2 and scaled by 2 each time: mean 16,
+    # variance 16 * 3.
     assert abs(float(logits.mean()) - 16) < 0.5
     assert abs(float(logits.var()) - 48) < 5
 

@@ -11,14 +11,23 @@ from litebert.model.kernels import scaled_dot_product
 REAL = (torch.arange(24) < torch.tensor([[24], [17]]))[:, None, None, :]
 DISTANCE = (torch.arange(24) - torch.arange(24)[:, None]).abs()
 BIAS = -DISTANCE * 2.0 ** -torch.arange(4)[:, None, None]
-MASKS = {"none": None, "bool": REAL, "bias": BIAS, "both": BIAS.masked_fill(~REAL, torch.finfo(torch.bfloat16).min)}
+MASKS = {
+    "none": None,
+    "bool": REAL,
+    "bias": BIAS,
+    "both": BIAS.masked_fill(~REAL, torch.finfo(torch.bfloat16).min),
+}
 
 
 def plain(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
     """softmax(q k^T / sqrt(D) + mask) v by its formula, in double precision."""
     scores = q.double() @ k.double().transpose(-1, -2) / q.shape[-1] ** 0.5
     if mask is not None:
-        scores = scores.masked_fill(~mask, -1e300) if mask.dtype == torch.bool else scores + mask.double()
+        scores = (
+            scores.masked_fill(~mask, -1e300)
+            if mask.dtype == torch.bool
+            else scores + mask.double()
+        )
     weights = (scores - scores.amax(-1, keepdim=True)).exp()
     return weights / weights.sum(-1, keepdim=True) @ v.double()
 
@@ -26,7 +35,9 @@ def plain(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
 @pytest.mark.parametrize("kind", MASKS)
 @pytest.mark.parametrize("learns", [True, False])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
-def test_attention_follows_its_formula_forward_and_backward(dtype: torch.dtype, learns: bool, kind: str) -> None:
+def test_attention_follows_its_formula_forward_and_backward(
+    dtype: torch.dtype, learns: bool, kind: str
+) -> None:
     """What a CPU learns from in bfloat16 takes two products instead of the fused kernel."""
     generator = torch.Generator().manual_seed(1)
     *parts, weights = (torch.randn(2, 4, 24, 8, generator=generator).to(dtype) for _ in range(4))
@@ -38,7 +49,9 @@ def test_attention_follows_its_formula_forward_and_backward(dtype: torch.dtype, 
     with torch.set_grad_enabled(learns), torch.autocast("cpu", torch.bfloat16, enabled=coarse):
         found = scaled_dot_product(*given, mask, 0.0)
     assert found.dtype == dtype
-    assert torch.allclose(found.double(), wanted, atol=0.02 if coarse else 1e-6, rtol=0.01 if coarse else 1e-5)
+    assert torch.allclose(
+        found.double(), wanted, atol=0.02 if coarse else 1e-6, rtol=0.01 if coarse else 1e-5
+    )
     if learns:
         found.backward(weights)
         wanted.backward(weights.double())

@@ -41,9 +41,13 @@ def test_losses_are_cross_entropies_in_nats() -> None:
     assert int(losses["mlm"].correct) == int((best == data.masked_labels).sum())
 
     pairs = model.objectives["sop"].head(output.pooled).log_softmax(-1)
-    assert losses["sop"].total.item() == pytest.approx(-(pairs[0, 0] + pairs[1, 1]).item(), rel=1e-5)
+    assert losses["sop"].total.item() == pytest.approx(
+        -(pairs[0, 0] + pairs[1, 1]).item(), rel=1e-5
+    )
     assert int(losses["sop"].count) == 2 == sop.count(data)  # the third has no label
-    assert int(losses["sop"].correct) == int(pairs[0, 0] > pairs[0, 1]) + int(pairs[1, 1] > pairs[1, 0])
+    assert int(losses["sop"].correct) == int(pairs[0, 0] > pairs[0, 1]) + int(
+        pairs[1, 1] > pairs[1, 0]
+    )
 
 
 def test_the_projection_runs_on_masked_positions_and_gives_what_the_full_one_gives() -> None:
@@ -80,7 +84,9 @@ def test_rows_add_up_to_their_batch() -> None:
             for index, value in enumerate((loss.total, loss.count, loss.correct)):
                 sums[name][index] += value.item()
     for name, loss in whole.items():
-        assert [loss.total.item(), loss.count.item(), loss.correct.item()] == pytest.approx(sums[name], rel=1e-5)
+        assert [loss.total.item(), loss.count.item(), loss.correct.item()] == pytest.approx(
+            sums[name], rel=1e-5
+        )
 
 
 def test_nothing_labelled_is_zero_and_not_a_nan() -> None:
@@ -105,12 +111,16 @@ def test_losses_are_summed_in_float32_whatever_the_precision() -> None:
 def test_rows_that_fill_up_a_cpus_kernels_change_nothing(
     objectives: tuple[str, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Under autocast a vocabulary is projected for 64 tokens or 128, and learnt from for those that were masked."""
+    """Under autocast a vocabulary is projected for 64 tokens or 128, and learnt from for those that
+    were masked.
+    """
     model, data = made(objectives), batch()
     rows: list[int] = []
     for name, layer in (("mlm", "dense"), ("sbo", "first")):
         if name in objectives:
-            getattr(model.objectives[name].head, layer).register_forward_hook(lambda _, x, y: rows.append(len(y)))
+            getattr(model.objectives[name].head, layer).register_forward_hook(
+                lambda _, x, y: rows.append(len(y))
+            )
 
     def run() -> tuple[dict[str, Loss], dict[str, Tensor]]:
         model.zero_grad()
@@ -118,7 +128,9 @@ def test_rows_that_fill_up_a_cpus_kernels_change_nothing(
         with torch.autocast("cpu", torch.bfloat16):
             losses = model(data)
         sum(loss.total for loss in losses.values()).backward()
-        return losses, {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+        return losses, {
+            name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None
+        }
 
     losses, gradients = run()
     assert set(rows) == {64}
@@ -130,22 +142,31 @@ def test_rows_that_fill_up_a_cpus_kernels_change_nothing(
         assert (losses[name].count, losses[name].correct) == (loss.count, loss.correct)
     assert gradients.keys() == wanted.keys()
     for name, gradient in gradients.items():
-        assert torch.allclose(gradient, wanted[name], atol=0.02 * float(wanted[name].abs().max()) + 1e-6), name
+        assert torch.allclose(
+            gradient, wanted[name], atol=0.02 * float(wanted[name].abs().max()) + 1e-6
+        ), name
 
 
-@pytest.mark.parametrize("objectives", [("mlm",), ("mlm", "sop"), ("mlm", "nsp"), ("sop",), ("mlm", "rtd")])
+@pytest.mark.parametrize(
+    "objectives", [("mlm",), ("mlm", "sop"), ("mlm", "nsp"), ("sop",), ("mlm", "rtd")]
+)
 def test_each_objective_reaches_its_head_and_the_encoder(objectives: tuple[str, ...]) -> None:
     model, data = made(objectives), batch()
     sum(loss.total for loss in model(data).values()).backward()
-    silent = {name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().max() > 0}
+    silent = {
+        name for name, p in model.named_parameters() if p.grad is None or not p.grad.abs().max() > 0
+    }
     pooled = {"sop", "nsp"} & set(objectives)
     untouched = set() if pooled else {"encoder.pooler.weight", "encoder.pooler.bias"}
     assert silent == untouched
 
 
 def test_sentence_objectives_say_which_second_segment_they_need() -> None:
-    said = {name: objective.sentence for names in (("mlm", "sop"), ("nsp",))
-            for name, objective in config(names).named_objectives().items()}  # fmt: skip
+    said = {
+        name: objective.sentence
+        for names in (("mlm", "sop"), ("nsp",))
+        for name, objective in config(names).named_objectives().items()
+    }
     assert said == {"mlm": None, "sop": "sop", "nsp": "nsp"}
 
 
@@ -153,7 +174,9 @@ def test_depth_reaches_the_encoder() -> None:
     model, data = made(), batch()
     shallow = model(data, layers=1)["mlm"].total
     last = model.encoder(data.input_ids, data.token_type_ids, data.attention_mask, layers=1).last
-    logits = model.named_objectives["mlm"].guesses(last, data.masked_positions, model.context("mlm"))
+    logits = model.named_objectives["mlm"].guesses(
+        last, data.masked_positions, model.context("mlm")
+    )
     expected = F.cross_entropy(logits, data.masked_labels, reduction="sum").item()
     assert shallow.item() == pytest.approx(expected, rel=1e-5)
     assert shallow.item() != model(data)["mlm"].total.item()
@@ -164,7 +187,11 @@ def test_corrupt_comes_before_the_encoder() -> None:
 
     class Blank(Objective):
         def corrupt(self, batch: Batch, context: Context) -> Batch:
-            return replace(batch, input_ids=torch.full_like(batch.input_ids, 4), added={"layers": context.layers})
+            return replace(
+                batch,
+                input_ids=torch.full_like(batch.input_ids, 4),
+                added={"layers": context.layers},
+            )
 
         def loss(self, output: Any, batch: Batch, context: Context) -> Any:
             return batch
@@ -204,22 +231,29 @@ def test_scores_of_mlm_are_its_sums_beside_the_commonest_label() -> None:
     mean = sum(loss.total.item() for loss in losses) / len(labels)
     right = sum(int(loss.correct) for loss in losses)
     smoothed = (right + 1) / (len(labels) + 2)
-    assert scores == pytest.approx({
-        "loss": mean,
-        "accuracy": right / len(labels),
-        "standard_error": math.sqrt(smoothed * (1 - smoothed) / len(labels)),
-        "predictions": len(labels),
-        "majority": int(labels.bincount().max()) / len(labels),
-        "perplexity": math.exp(mean),
-    })  # fmt: skip
+    assert scores == pytest.approx(
+        {
+            "loss": mean,
+            "accuracy": right / len(labels),
+            "standard_error": math.sqrt(smoothed * (1 - smoothed) / len(labels)),
+            "predictions": len(labels),
+            "majority": int(labels.bincount().max()) / len(labels),
+            "perplexity": math.exp(mean),
+        }
+    )
     assert model.train()(data)["mlm"].eval_tensors == {}
 
 
 @pytest.mark.parametrize(
     ("baseline", "remark", "shown"),
-    [("", "", "50.0%"), ("", "of all", "50.0% (of all)"), ("guess", "majority", "50.0% (majority: 12.0%)"),
-     ("guess", "", "50.0% (guessing: 12.0%)"), ("absent", "majority", "50.0%")],
-)  # fmt: skip
+    [
+        ("", "", "50.0%"),
+        ("", "of all", "50.0% (of all)"),
+        ("guess", "majority", "50.0% (majority: 12.0%)"),
+        ("guess", "", "50.0% (guessing: 12.0%)"),
+        ("absent", "majority", "50.0%"),
+    ],
+)
 def test_a_score_stands_beside_its_baseline(baseline: str, remark: str, shown: str) -> None:
     score = Score("accuracy", "accuracy", baseline=baseline, remark=remark)
     score_shown = score.show({"mlm_accuracy": 0.5, "mlm_guess": 0.12}, "mlm")

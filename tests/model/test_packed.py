@@ -1,4 +1,5 @@
-"""The packed network against the network itself: every kind of layer and head, rows of any lengths."""
+"""The packed network against the network itself: every kind of layer and head, rows of any
+lengths."""
 
 from __future__ import annotations
 
@@ -22,41 +23,77 @@ from litebert.model.packed import PackedNetwork
 from litebert.model.task_model import TaskModel
 from toys.refusals import refused
 
-pytestmark = pytest.mark.skipif(compiled.library() is None, reason=f"compiled kernels are {compiled.state()}")
+pytestmark = pytest.mark.skipif(
+    compiled.library() is None, reason=f"compiled kernels are {compiled.state()}"
+)
 COMPILED = compiled.library() is not None
 BYTES = COMPILED and bool(packed._constant("multiplies_bytes"))
 PAIRS = COMPILED and bool(packed._constant("multiplies_narrow"))
-in_bytes = pytest.mark.skipif(not BYTES, reason="this processor does not multiply bytes in vectors of AVX-512")
-in_pairs = pytest.mark.skipif(not PAIRS, reason="this processor does not multiply bfloat16 in vectors of AVX-512")
-PRODUCTS = [None, pytest.param(torch.bfloat16, marks=in_pairs), pytest.param(torch.int8, marks=in_bytes)]
+in_bytes = pytest.mark.skipif(
+    not BYTES, reason="this processor does not multiply bytes in vectors of AVX-512"
+)
+in_pairs = pytest.mark.skipif(
+    not PAIRS, reason="this processor does not multiply bfloat16 in vectors of AVX-512"
+)
+PRODUCTS = [
+    None,
+    pytest.param(torch.bfloat16, marks=in_pairs),
+    pytest.param(torch.int8, marks=in_bytes),
+]
 
-SHAPE: dict[str, Any] = {"vocab_size": 50, "embedding_size": 16, "hidden_size": 48, "layers": 3, "heads": 3,
-                         "intermediate_size": 64, "max_positions": 64}  # fmt: skip
+SHAPE: dict[str, Any] = {
+    "vocab_size": 50,
+    "embedding_size": 16,
+    "hidden_size": 48,
+    "layers": 3,
+    "heads": 3,
+    "intermediate_size": 64,
+    "max_positions": 64,
+}
 NETWORKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "shared": ({}, {}),
     "unshared, erf": ({"sharing": "none", "activation": "gelu", "embedding_size": 48}, {}),
     "a cycle between own ends, relu squared": (
-        {"sharing": "cycle", "groups": 2, "own_ends": 1, "layers": 5, "activation": "relu2"}, {},
+        {"sharing": "cycle", "groups": 2, "own_ends": 1, "layers": 5, "activation": "relu2"},
+        {},
     ),
     "every token": ({"pooler": False}, {"reads_cls": False}),
     "a dense map, offset, one type": (
-        {"pooler": False, "position_offset": 2, "segment_types": 1, "activation": "relu"}, {"dense": "tanh"},
+        {"pooler": False, "position_offset": 2, "segment_types": 1, "activation": "relu"},
+        {"dense": "tanh"},
     ),
     "pre-norm, rotary, gated": (
-        {"norm": "pre", "positions": "rotary", "feedforward": "gated", "activation": "silu", "segment_types": 0,
-         "bias": False, "embedding_norm": "after", "first_norm": False}, {},
+        {
+            "norm": "pre",
+            "positions": "rotary",
+            "feedforward": "gated",
+            "activation": "silu",
+            "segment_types": 0,
+            "bias": False,
+            "embedding_norm": "after",
+            "first_norm": False,
+        },
+        {},
     ),
     "a mean": (
-        {"pooler": False, "prediction": "hidden", "norm": "pre", "positions": "rotary", "hidden_size": 60},
+        {
+            "pooler": False,
+            "prediction": "hidden",
+            "norm": "pre",
+            "positions": "rotary",
+            "hidden_size": 60,
+        },
         {"pooling": "mean"},
     ),
-}  # fmt: skip
+}
 
 
 def network(name: str) -> TaskModel:
     shape, head = NETWORKS[name]
     torch.manual_seed(0)
-    model = TaskModel(EncoderConfig(**{**SHAPE, **shape}), **{"reads_cls": True, "classes": 4, **head}).eval()
+    model = TaskModel(
+        EncoderConfig(**{**SHAPE, **shape}), **{"reads_cls": True, "classes": 4, **head}
+    ).eval()
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.2 * torch.randn(parameter.shape))
@@ -66,7 +103,10 @@ def network(name: str) -> TaskModel:
 def rows(lengths: list[int], seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     rng, size = np.random.default_rng(seed), max(lengths) + seed % 3
     mask = np.arange(size) < np.array(lengths)[:, None]
-    ids, types = rng.integers(0, 50, mask.shape), (np.arange(size) > size // 2) * np.ones_like(mask, np.int64)
+    ids, types = (
+        rng.integers(0, 50, mask.shape),
+        (np.arange(size) > size // 2) * np.ones_like(mask, np.int64),
+    )
     return np.where(mask, ids, 0), np.where(mask, types, 0), mask
 
 
@@ -89,7 +129,9 @@ def test_it_answers_as_the_network(name: str) -> None:
         given = rows(lengths, seed)
         if model.encoder.config.segment_types < 2:
             given[1][:] = 0
-        np.testing.assert_allclose(ours.logits(*given), expected(model, given), rtol=1e-4, atol=2e-5)
+        np.testing.assert_allclose(
+            ours.logits(*given), expected(model, given), rtol=1e-4, atol=2e-5
+        )
 
 
 @in_pairs
@@ -109,12 +151,15 @@ def test_in_bfloat16_it_is_as_near_to_float32_as_autocast_is(name: str) -> None:
 
 
 class Rounded(nn.Linear):
-    """Both factors rounded to 8 bits in plain PyTorch: weights evenly about 0 by row, states by token from the lowest
-    to the highest of them and 0."""
+    """Both factors rounded to 8 bits in plain PyTorch: weights evenly about 0 by row, states by
+    token from the lowest to the highest of them and 0."""
 
     def forward(self, x: Tensor) -> Tensor:
         step = self.weight.abs().amax(1, keepdim=True) / 127
-        low, high = (one.clamp(*ends)[..., None] for one, ends in ((x.amin(-1), (None, 0)), (x.amax(-1), (0, None))))
+        low, high = (
+            one.clamp(*ends)[..., None]
+            for one, ends in ((x.amin(-1), (None, 0)), (x.amax(-1), (0, None)))
+        )
         grid = (high - low) / 255
         zero = (-low / grid).round()
         nearest = ((x / grid).round() + zero).clamp(0, 255) - zero
@@ -138,9 +183,15 @@ def test_in_8_bits_it_is_the_network_with_both_factors_rounded(name: str) -> Non
         given[1][:] = 0
     ours = PackedNetwork.of(model, torch.int8)
     assert ours is not None
-    found, wanted, exact = ours.logits(*given), expected(rounded(model), given), expected(model, given)
+    found, wanted, exact = (
+        ours.logits(*given),
+        expected(rounded(model), given),
+        expected(model, given),
+    )
     apart = np.abs(wanted - exact)
-    assert np.abs(found - wanted).mean() < 0.1 * apart.mean(), "but for values that lie between two steps"
+    assert np.abs(found - wanted).mean() < 0.1 * apart.mean(), (
+        "but for values that lie between two steps"
+    )
     assert 0 < apart.mean() < 0.05 * np.abs(exact).mean()
 
 
@@ -179,7 +230,9 @@ def test_in_bfloat16_odd_sizes_are_left_to_others() -> None:
         assert (PackedNetwork.of(TaskModel(config, True, 2), torch.bfloat16) is not None) == fits
 
 
-@pytest.mark.skipif(PAIRS and BYTES, reason="this processor multiplies both types in vectors of AVX-512")
+@pytest.mark.skipif(
+    PAIRS and BYTES, reason="this processor multiplies both types in vectors of AVX-512"
+)
 def test_types_that_the_processor_does_not_multiply_are_left_to_others() -> None:
     for products, multiplies in ((torch.bfloat16, PAIRS), (torch.int8, BYTES)):
         assert (PackedNetwork.of(network("shared"), products) is not None) == multiplies
@@ -188,7 +241,9 @@ def test_types_that_the_processor_does_not_multiply_are_left_to_others() -> None
 @pytest.mark.parametrize("products", [None, pytest.param(torch.int8, marks=in_bytes)])
 @settings(max_examples=25, deadline=None)
 @given(lengths=st.lists(st.integers(1, 40), min_size=1, max_size=12))
-def test_a_row_has_the_same_logits_in_any_company(products: torch.dtype | None, lengths: list[int]) -> None:
+def test_a_row_has_the_same_logits_in_any_company(
+    products: torch.dtype | None, lengths: list[int]
+) -> None:
     model = network("shared")
     ours = PackedNetwork.of(model, products)
     assert ours is not None
@@ -208,7 +263,13 @@ def test_networks_of_other_parts_are_left_to_pytorch() -> None:
     own.head.classifier = Own(48, 4)
     hooked.encoder.register_forward_hook(lambda *_: None)
     windowed = TaskModel(EncoderConfig(**SHAPE, window=8, global_every=2), True, 2)
-    for model in (own, hooked, windowed, network("shared").double(), network("shared").to(torch.bfloat16)):
+    for model in (
+        own,
+        hooked,
+        windowed,
+        network("shared").double(),
+        network("shared").to(torch.bfloat16),
+    ):
         assert PackedNetwork.of(model) is None
 
 
@@ -283,7 +344,9 @@ def test_the_default_type_of_others_changes_nothing() -> None:
             torch.set_default_dtype(other)
             found = answering.logits(*given)
             torch.set_default_dtype(before)
-            np.testing.assert_allclose(found, expected(network("a mean"), given), rtol=1e-4, atol=2e-5)
+            np.testing.assert_allclose(
+                found, expected(network("a mean"), given), rtol=1e-4, atol=2e-5
+            )
             answering = PackedNetwork.of(network("a mean"))
             assert answering is not None
     finally:
@@ -324,7 +387,9 @@ def test_nothing_is_written_behind_working_memory(
 
 
 @pytest.mark.parametrize("products", PRODUCTS)
-def test_what_stays_when_rows_leave_again_and_again_has_the_logits_it_has_alone(products: torch.dtype | None) -> None:
+def test_what_stays_when_rows_leave_again_and_again_has_the_logits_it_has_alone(
+    products: torch.dtype | None,
+) -> None:
     model, given = network("a cycle between own ends, relu squared"), rows([5, 17, 30, 4, 30])
 
     def each_step(chosen: list[int], leaving: list[list[int]]) -> list[np.ndarray]:

@@ -1,4 +1,6 @@
-"""The compiled passes against PyTorch's operations: values, gradients, odd shapes, numbers that are not finite."""
+"""The compiled passes against PyTorch's operations: values, gradients, odd shapes, numbers that are
+not finite.
+"""
 
 from __future__ import annotations
 
@@ -18,12 +20,15 @@ from litebert.model import compiled, kernels, passes
 from litebert.model.blocks import Attention, AttentionPositions, Block, FeedForward, Rotary
 from litebert.train.optim import Lamb, UncorrectedAdamW
 
-pytestmark = pytest.mark.skipif(compiled.library() is None, reason=f"compiled kernels are {compiled.state()}")
+pytestmark = pytest.mark.skipif(
+    compiled.library() is None, reason=f"compiled kernels are {compiled.state()}"
+)
 
 DTYPES = (torch.float32, torch.bfloat16)
 NEAR = 2e-6
-"""How far both ways may be apart in float32, as a share of a tensor's norm; in bfloat16, where the two round in other
-places, it is 0.01, and twice the distance of PyTorch's own way from its result in float32."""
+"""How far both ways may be apart in float32, as a share of a tensor's norm; in bfloat16, where the
+two round in other places, it is 0.01, and twice the distance of PyTorch's own way from its result
+in float32."""
 fast = settings(max_examples=40)
 
 
@@ -36,7 +41,9 @@ def reference() -> Iterator[None]:
 
 def gradients(compute: Callable[..., Tensor], inputs: list[Tensor]) -> list[Tensor]:
     """What is computed, and its gradient by each input, under a random weighting."""
-    leaves = [one.detach().clone(memory_format=torch.preserve_format).requires_grad_() for one in inputs]
+    leaves = [
+        one.detach().clone(memory_format=torch.preserve_format).requires_grad_() for one in inputs
+    ]
     found = compute(*leaves)
     weights = torch.randn(found.shape, generator=torch.Generator().manual_seed(0)).to(found.dtype)
     return [found.detach(), *torch.autograd.grad(found, leaves, weights)]
@@ -53,7 +60,11 @@ def both(compute: Callable[..., Tensor], inputs: list[Tensor], dtype: torch.dtyp
         wanted = gradients(compute, [one.float() for one in inputs])
     for ours, theirs, exact in zip(found, same, wanted, strict=True):
         assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
-        share = 0.01 * exact.norm() + 2 * (theirs.float() - exact).norm() if coarse else NEAR * exact.norm()
+        share = (
+            0.01 * exact.norm() + 2 * (theirs.float() - exact).norm()
+            if coarse
+            else NEAR * exact.norm()
+        )
         assert (ours.float() - exact).norm() <= share + 1e-6
 
 
@@ -65,18 +76,41 @@ sizes = st.integers(1, 90)
 
 
 @fast
-@given(rows=sizes, width=sizes, inner=sizes, bias=st.booleans(), gated=st.booleans(), seed=st.integers(0, 99),
-       activation=st.sampled_from(passes.ACTIVATIONS), dtype=st.sampled_from(DTYPES))  # fmt: skip
+@given(
+    rows=sizes,
+    width=sizes,
+    inner=sizes,
+    bias=st.booleans(),
+    gated=st.booleans(),
+    seed=st.integers(0, 99),
+    activation=st.sampled_from(passes.ACTIVATIONS),
+    dtype=st.sampled_from(DTYPES),
+)
 def test_an_activation_follows_a_product(
-    rows: int, width: int, inner: int, bias: bool, gated: bool, activation: str, dtype: torch.dtype, seed: int
+    rows: int,
+    width: int,
+    inner: int,
+    bias: bool,
+    gated: bool,
+    activation: str,
+    dtype: torch.dtype,
+    seed: int,
 ) -> None:
-    assume(activation != "relu" or dtype == torch.float32)  # whose slope jumps where rounding changes a sign
+    assume(
+        activation != "relu" or dtype == torch.float32
+    )  # whose slope jumps where rounding changes a sign
     wide = inner * (1 + gated)
-    inputs = [normal(rows, width, seed=seed), normal(wide, width, seed=1), *([normal(wide, seed=2)] if bias else [])]
+    inputs = [
+        normal(rows, width, seed=seed),
+        normal(wide, width, seed=1),
+        *([normal(wide, seed=2)] if bias else []),
+    ]
 
     def compute(x: Tensor, weight: Tensor, shift: Tensor | None = None) -> Tensor:
         linear = nn.Linear(width, wide, bias=bias)
-        return kernels.linear_activation(x, with_parameters(linear, weight, shift), activation, gated)
+        return kernels.linear_activation(
+            x, with_parameters(linear, weight, shift), activation, gated
+        )
 
     both(compute, inputs, dtype)
 
@@ -88,8 +122,14 @@ def with_parameters(module: nn.Module, weight: Tensor, bias: Tensor | None) -> n
 
 
 @fast
-@given(rows=sizes, width=st.integers(8, 90), dtype=st.sampled_from(DTYPES), other=st.sampled_from(DTYPES),
-       bias=st.booleans(), shift=st.booleans())  # fmt: skip
+@given(
+    rows=sizes,
+    width=st.integers(8, 90),
+    dtype=st.sampled_from(DTYPES),
+    other=st.sampled_from(DTYPES),
+    bias=st.booleans(),
+    shift=st.booleans(),
+)
 def test_a_norm_of_a_sum(
     rows: int, width: int, dtype: torch.dtype, other: torch.dtype, bias: bool, shift: bool
 ) -> None:
@@ -98,7 +138,9 @@ def test_a_norm_of_a_sum(
     inputs = [normal(rows, 8), normal(width, 8, seed=1), residual, normal(width, seed=4) + 1]
     inputs += [normal(width, seed=5)] * bias + [normal(width, seed=6)] * shift
 
-    def compute(x: Tensor, weight: Tensor, residual: Tensor, scale: Tensor, *rest: Tensor) -> Tensor:
+    def compute(
+        x: Tensor, weight: Tensor, residual: Tensor, scale: Tensor, *rest: Tensor
+    ) -> Tensor:
         linear = with_parameters(nn.Linear(8, width, bias=bias), weight, rest[0] if bias else None)
         norm = with_parameters(nn.LayerNorm(width, bias=shift), scale, rest[-1] if shift else None)
         return kernels.linear_norm(x, linear, nn.Dropout(0.0), residual, norm)
@@ -107,11 +149,25 @@ def test_a_norm_of_a_sum(
 
 
 @fast
-@given(batch=st.integers(1, 3), length=st.integers(1, 70), heads=st.integers(1, 3), half=st.integers(1, 20),
-       bias=st.booleans(), rotary=st.booleans(), masks=st.sampled_from(["none", "bool", "added"]),
-       dtype=st.sampled_from(DTYPES))  # fmt: skip
+@given(
+    batch=st.integers(1, 3),
+    length=st.integers(1, 70),
+    heads=st.integers(1, 3),
+    half=st.integers(1, 20),
+    bias=st.booleans(),
+    rotary=st.booleans(),
+    masks=st.sampled_from(["none", "bool", "added"]),
+    dtype=st.sampled_from(DTYPES),
+)
 def test_attention(
-    batch: int, length: int, heads: int, half: int, bias: bool, rotary: bool, masks: str, dtype: torch.dtype
+    batch: int,
+    length: int,
+    heads: int,
+    half: int,
+    bias: bool,
+    rotary: bool,
+    masks: str,
+    dtype: torch.dtype,
 ) -> None:
     hidden = 2 * half * heads
     config = EncoderConfig(hidden_size=hidden, heads=heads, max_positions=70, bias=bias, norm="pre")
@@ -134,8 +190,12 @@ def test_attention(
 
 
 @fast
-@given(rows=sizes, classes=st.sampled_from([2, 7, 100, 16384, 16400]), dtype=st.sampled_from(DTYPES),
-       ignored=st.booleans())  # fmt: skip
+@given(
+    rows=sizes,
+    classes=st.sampled_from([2, 7, 100, 16384, 16400]),
+    dtype=st.sampled_from(DTYPES),
+    ignored=st.booleans(),
+)
 def test_cross_entropy(rows: int, classes: int, dtype: torch.dtype, ignored: bool) -> None:
     labels = torch.randint(0, classes, (rows,), generator=torch.Generator().manual_seed(rows))
     if ignored:
@@ -148,7 +208,12 @@ def test_cross_entropy(rows: int, classes: int, dtype: torch.dtype, ignored: boo
         wanted = gradients(lambda x: kernels.cross_entropy(x, labels, -100)[0], [logits])
         assert right == kernels.cross_entropy(logits, labels, -100)[1]
     assert torch.allclose(found[0], wanted[0], rtol=1e-5)
-    assert torch.allclose(found[1].float(), wanted[1].float(), rtol=1e-4 if dtype == torch.float32 else 1e-2, atol=1e-6)
+    assert torch.allclose(
+        found[1].float(),
+        wanted[1].float(),
+        rtol=1e-4 if dtype == torch.float32 else 1e-2,
+        atol=1e-6,
+    )
 
 
 def test_cross_entropy_refuses_a_label_that_is_no_class() -> None:
@@ -157,7 +222,13 @@ def test_cross_entropy_refuses_a_label_that_is_no_class() -> None:
 
 
 def block_of(kind: type[Block], **fields: object) -> Block:
-    settings = {"hidden_size": 24, "heads": 2, "intermediate_size": 40, "hidden_dropout": 0.0, "attention_dropout": 0.0}
+    settings = {
+        "hidden_size": 24,
+        "heads": 2,
+        "intermediate_size": 40,
+        "hidden_dropout": 0.0,
+        "attention_dropout": 0.0,
+    }
     return kind(EncoderConfig(**{**settings, **fields}))  # type: ignore[arg-type, call-arg]
 
 
@@ -196,13 +267,17 @@ def test_strided_and_empty_inputs() -> None:
     wide = normal(9, 2, 48)
     both(block, [wide.transpose(0, 1)[..., ::2]], torch.float32)
     assert block(torch.empty(0, 9, 24)).shape == (0, 9, 24)
-    total, right = kernels.cross_entropy(torch.empty(0, 7, requires_grad=True), torch.empty(0, dtype=torch.int64), -100)
+    total, right = kernels.cross_entropy(
+        torch.empty(0, 7, requires_grad=True), torch.empty(0, dtype=torch.int64), -100
+    )
     assert (total, right) == (0, 0)
 
 
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_threads_and_repetition_change_no_bit(dtype: torch.dtype) -> None:
-    blocks = [block_of(kind, hidden_size=64, intermediate_size=200) for kind in (Attention, FeedForward)]
+    blocks = [
+        block_of(kind, hidden_size=64, intermediate_size=200) for kind in (Attention, FeedForward)
+    ]
     x = normal(8, 70, 64)
 
     def outcome(threads: int) -> list[Tensor]:
@@ -211,7 +286,10 @@ def test_threads_and_repetition_change_no_bit(dtype: torch.dtype) -> None:
             with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
                 y = ours[1](ours[0](x, None, AttentionPositions()))
             y.square().sum().backward()
-        return [y, *(one.grad for block in ours for one in block.parameters() if one.grad is not None)]
+        return [
+            y,
+            *(one.grad for block in ours for one in block.parameters() if one.grad is not None),
+        ]
 
     first = outcome(1)
     for threads in (1, 2, 3):
@@ -236,9 +314,15 @@ def test_doubles_hooks_and_evaluation_keep_the_reference() -> None:
 
 
 @fast
-@given(size=st.sampled_from([1, 7, 16384, 40001]), lamb=st.booleans(), decay=st.sampled_from([0.0, 0.1]))
+@given(
+    size=st.sampled_from([1, 7, 16384, 40001]),
+    lamb=st.booleans(),
+    decay=st.sampled_from([0.0, 0.1]),
+)
 def test_a_step_of_an_optimizer(size: int, lamb: bool, decay: float) -> None:
-    """From the same state both ways move the weights alike; a weight of zero has no norm to adapt to."""
+    """From the same state both ways move the weights alike; a weight of zero has no norm to adapt
+    to.
+    """
     outcomes = []
     for own in (True, False):
         parameters = [nn.Parameter(normal(size)), nn.Parameter(torch.zeros(size))]

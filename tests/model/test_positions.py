@@ -38,7 +38,9 @@ class Distances(Positions):
     def check(self) -> None:
         super().check()
         if self.config.max_positions != LONGEST:
-            raise ConfigError(f"encoder.max_positions is {self.config.max_positions} and must be {LONGEST}")
+            raise ConfigError(
+                f"encoder.max_positions is {self.config.max_positions} and must be {LONGEST}"
+            )
 
     def attention_parameters(self) -> int:
         return (2 * LONGEST - 1) * self.config.heads
@@ -51,13 +53,18 @@ POSITIONS.add("distances", Distances)
 
 
 @given(distance=st.integers(0, 15), place=st.integers(0, 7), seed=st.integers(0, 100))
-def test_rotated_products_depend_on_the_distance_alone(distance: int, place: int, seed: int) -> None:
+def test_rotated_products_depend_on_the_distance_alone(
+    distance: int, place: int, seed: int
+) -> None:
     rotary = Rotary(shape(positions="rotary"))
     generator = torch.Generator().manual_seed(seed)
     q, k = torch.randn(2, 4, generator=generator)
     turned_q, turned_k = (rotary.rotate(x.expand(1, 1, LONGEST, 4))[0, 0] for x in (q, k))
     assert torch.allclose(
-        turned_q[place] @ turned_k[place + distance], turned_q[0] @ turned_k[distance], rtol=1e-4, atol=1e-4
+        turned_q[place] @ turned_k[place + distance],
+        turned_q[0] @ turned_k[distance],
+        rtol=1e-4,
+        atol=1e-4,
     )
 
 
@@ -73,7 +80,9 @@ def test_order_matters_with_positions_of_every_kind(positions: str) -> None:
 @pytest.mark.parametrize("positions", POSITIONS)
 def test_parameters_are_counted_for_encoder_and_generator(positions: str) -> None:
     point = config(("mlm", "rtd"), positions=positions)
-    assert sum(p.numel() for p in Pretrainer(point).parameters()) == sum(model_parameters(point).values())
+    assert sum(p.numel() for p in Pretrainer(point).parameters()) == sum(
+        model_parameters(point).values()
+    )
 
 
 def test_positions_end_with_the_table() -> None:
@@ -103,8 +112,12 @@ def test_padding_changes_nothing_beside_a_bias(training: bool) -> None:
     with torch.set_grad_enabled(training), torch.autocast("cpu", torch.bfloat16, enabled=training):
         output = encoder(made.input_ids, made.token_type_ids, made.attention_mask)
         for row, length in enumerate(made.attention_mask.sum(1).tolist()):
-            alone = encoder(made.input_ids[row : row + 1, :length], made.token_type_ids[row : row + 1, :length])
-            assert torch.allclose(output.last[row, :length].float(), alone.last[0].float(), atol=tolerance)
+            alone = encoder(
+                made.input_ids[row : row + 1, :length], made.token_type_ids[row : row + 1, :length]
+            )
+            assert torch.allclose(
+                output.last[row, :length].float(), alone.last[0].float(), atol=tolerance
+            )
 
 
 def test_a_bias_is_added_to_the_scores_of_every_layer() -> None:

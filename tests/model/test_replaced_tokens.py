@@ -1,4 +1,6 @@
-"""Replaced token detection: the generator, what it samples, and the discriminator's loss and scores."""
+"""Replaced token detection: the generator, what it samples, and the discriminator's loss and
+scores.
+"""
 
 from __future__ import annotations
 
@@ -51,7 +53,9 @@ def original(data: Batch) -> Tensor:
 
 
 def corrupted(model: Pretrainer, data: Batch, logits: Tensor) -> tuple[Batch, Tensor]:
-    """What the encoder reads where a generator guesses with these logits, and which tokens were replaced."""
+    """What the encoder reads where a generator guesses with these logits, and which tokens were
+    replaced.
+    """
     rtd = model.named_objectives["rtd"]
     read = rtd.corrupt(replace(data, added={LOGITS: logits}), model.context("rtd"))
     return read, read.added[REPLACED]
@@ -75,7 +79,9 @@ def test_a_wrong_guess_is_replaced_there_and_nowhere_else() -> None:
 
 
 def test_a_token_left_in_sight_is_sampled_too() -> None:
-    """The 15 % that the mask law leaves as they were are predicted, and so replaced like the others."""
+    """The 15 % that the mask law leaves as they were are predicted, and so replaced like the
+    others.
+    """
     model, data = made(), batch()
     seen = replace(data, input_ids=original(data))
     _, replaced = corrupted(model, seen, certain((data.masked_labels + 1) % PIECES))
@@ -88,9 +94,12 @@ def test_samples_follow_the_softmax_of_the_generator() -> None:
     probabilities = torch.tensor([0.5, 0.3, 0.15, 0.05])
     logits = torch.full((len(data.masked_labels), PIECES), -torch.inf)
     logits[:, 10:14] = probabilities.log()
-    drawn = torch.cat([
-        corrupted(model, data, logits)[0].input_ids.flatten()[data.masked_positions] for _ in range(2000)
-    ])  # fmt: skip
+    drawn = torch.cat(
+        [
+            corrupted(model, data, logits)[0].input_ids.flatten()[data.masked_positions]
+            for _ in range(2000)
+        ]
+    )
     counts = torch.bincount(drawn, minlength=PIECES)[10:14]
     assert int(counts.sum()) == len(drawn)
     expected = probabilities * len(drawn)
@@ -112,10 +121,16 @@ def test_the_loss_is_over_all_real_positions(padded: bool) -> None:
     output = model.encoder(read.input_ids, read.token_type_ids, read.attention_mask)
     loss = rtd.loss(output, read, model.context("rtd"))
 
-    mask = torch.ones_like(data.input_ids).bool() if data.attention_mask is None else data.attention_mask
+    mask = (
+        torch.ones_like(data.input_ids).bool()
+        if data.attention_mask is None
+        else data.attention_mask
+    )
     head = model.objectives["rtd"].head
     hidden = F.gelu(output.last @ head.dense.weight.T + head.dense.bias, approximate="tanh")
-    p_BS = torch.sigmoid(hidden @ head.classifier.weight[0] + head.classifier.bias)  # of being replaced
+    p_BS = torch.sigmoid(
+        hidden @ head.classifier.weight[0] + head.classifier.bias
+    )  # of being replaced
     by_hand = -torch.where(replaced, p_BS.log(), (1 - p_BS).log())[mask].sum()
     assert loss.total.item() == pytest.approx(by_hand.item(), rel=1e-5)
     assert int(loss.count) == rtd.count(data) == int(mask.sum())
@@ -131,7 +146,9 @@ def test_the_mlm_loss_is_the_generators_and_the_encoder_reads_its_samples() -> N
     torch.manual_seed(0)
     losses = model(data)
     assert list(losses) == ["mlm", "rtd"]
-    read = generator(data.input_ids, data.token_type_ids, data.attention_mask, lender=model.encoder.embedding)
+    read = generator(
+        data.input_ids, data.token_type_ids, data.attention_mask, lender=model.encoder.embedding
+    )
     logits = (
         model.objectives["mlm"]
         .head(read.last, model.encoder.embedding.word.weight)
@@ -157,34 +174,61 @@ def test_the_same_seed_gives_the_same_samples() -> None:
 def test_no_gradient_passes_through_sampling() -> None:
     model, data = made(), batch()
     model(data)["rtd"].total.backward()
-    with_gradient = {name for name, p in model.named_parameters() if p.grad is not None and p.grad.abs().max() > 0}
+    with_gradient = {
+        name
+        for name, p in model.named_parameters()
+        if p.grad is not None and p.grad.abs().max() > 0
+    }
     assert not any(name.startswith("objectives.mlm.") for name in with_gradient)
     assert any(name.startswith("objectives.rtd.") for name in with_gradient)
     model.zero_grad()
     model(data)["mlm"].total.backward()
-    with_gradient = {name for name, p in model.named_parameters() if p.grad is not None and p.grad.abs().max() > 0}
-    own = {"encoder.embedding.word.weight", "encoder.embedding.position.weight", "encoder.embedding.token_type.weight",
-           "encoder.embedding.norm.weight", "encoder.embedding.norm.bias"}  # fmt: skip
+    with_gradient = {
+        name
+        for name, p in model.named_parameters()
+        if p.grad is not None and p.grad.abs().max() > 0
+    }
+    own = {
+        "encoder.embedding.word.weight",
+        "encoder.embedding.position.weight",
+        "encoder.embedding.token_type.weight",
+        "encoder.embedding.norm.weight",
+        "encoder.embedding.norm.bias",
+    }
     assert {name for name in with_gradient if not name.startswith("objectives.mlm.")} == own
 
 
 @pytest.mark.parametrize("embeddings", ["tables", "all"])
-@pytest.mark.parametrize("changes", [{}, {"sharing": "none", "embedding_size": 16}, {"segment_types": 0}], ids=str)
-def test_the_generator_is_an_encoder_over_borrowed_tables(embeddings: str, changes: dict[str, Any]) -> None:
+@pytest.mark.parametrize(
+    "changes", [{}, {"sharing": "none", "embedding_size": 16}, {"segment_types": 0}], ids=str
+)
+def test_the_generator_is_an_encoder_over_borrowed_tables(
+    embeddings: str, changes: dict[str, Any]
+) -> None:
     model, data = made(embeddings, **changes), batch()
     _, _, generator = parts(model)
     shape = model.config.generator
     assert shape is not None
-    assert (shape.hidden_size, shape.heads, shape.intermediate_size, shape.pooler) == (8, 2, 12, False)
+    assert (shape.hidden_size, shape.heads, shape.intermediate_size, shape.pooler) == (
+        8,
+        2,
+        12,
+        False,
+    )
     alone = Encoder(shape).eval()
     own = {f"embedding.{name}" for name in ("word.weight", "position.weight")}
     if embeddings == "all":
         own |= {f"embedding.{name}" for name in ("token_type.weight", "norm.weight", "norm.bias")}
     whole = model.encoder.state_dict()
-    state = {name: whole[name] if name in own else generator.state_dict()[name] for name in alone.state_dict()}
+    state = {
+        name: whole[name] if name in own else generator.state_dict()[name]
+        for name in alone.state_dict()
+    }
     alone.load_state_dict(state)
     expected = alone(data.input_ids, data.token_type_ids, data.attention_mask)
-    got = generator(data.input_ids, data.token_type_ids, data.attention_mask, lender=model.encoder.embedding)
+    got = generator(
+        data.input_ids, data.token_type_ids, data.attention_mask, lender=model.encoder.embedding
+    )
     assert torch.equal(got.last, expected.last)
     assert got.last.shape[-1] == 8
 
@@ -193,10 +237,22 @@ def test_the_generator_is_an_encoder_over_borrowed_tables(embeddings: str, chang
 def test_borrowed_tables_are_held_once(embeddings: str) -> None:
     model = made(embeddings, embedding_size=4)
     held = sum(p.numel() for p in model.parameters())
-    assert held == sum(model_parameters(model.config).values()) == sum(t.numel() for t in model.state_dict().values())
-    names = [name for name in model.state_dict() if name.startswith("objectives.mlm.generator.embedding.")]
+    assert (
+        held
+        == sum(model_parameters(model.config).values())
+        == sum(t.numel() for t in model.state_dict().values())
+    )
+    names = [
+        name
+        for name in model.state_dict()
+        if name.startswith("objectives.mlm.generator.embedding.")
+    ]
     rest = ["token_type.weight", "norm.weight", "norm.bias"] if embeddings == "tables" else []
-    assert [name.rpartition("embedding.")[2] for name in names] == [*rest, "project.weight", "project.bias"]
+    assert [name.rpartition("embedding.")[2] for name in names] == [
+        *rest,
+        "project.weight",
+        "project.bias",
+    ]
 
 
 def test_the_weight_is_fifty() -> None:
@@ -224,17 +280,22 @@ def test_scores_are_those_of_scikit_learn() -> None:
     calls = [value > 0 for value in logits]
     got = rtd.scores(losses)
     assert 0 <= got.pop("piece_auc") <= 1
-    assert got == pytest.approx({
-        "loss": metrics.log_loss(labels, torch.sigmoid(torch.tensor(logits)).numpy()),
-        "accuracy": metrics.accuracy_score(labels, calls),
-        "standard_error": error_of(sum(call == label for call, label in zip(calls, labels, strict=True)), 47),
-        "predictions": 47,
-        "base_rate": 1 - sum(labels) / len(labels),
-        "replaced": sum(labels) / len(labels),
-        "precision": metrics.precision_score(labels, calls),
-        "recall": metrics.recall_score(labels, calls),
-        "auc": metrics.roc_auc_score(labels, logits),
-    }, rel=1e-5)  # fmt: skip
+    assert got == pytest.approx(
+        {
+            "loss": metrics.log_loss(labels, torch.sigmoid(torch.tensor(logits)).numpy()),
+            "accuracy": metrics.accuracy_score(labels, calls),
+            "standard_error": error_of(
+                sum(call == label for call, label in zip(calls, labels, strict=True)), 47
+            ),
+            "predictions": 47,
+            "base_rate": 1 - sum(labels) / len(labels),
+            "replaced": sum(labels) / len(labels),
+            "precision": metrics.precision_score(labels, calls),
+            "recall": metrics.recall_score(labels, calls),
+            "auc": metrics.roc_auc_score(labels, logits),
+        },
+        rel=1e-5,
+    )
 
 
 def test_scores_without_both_labels_have_no_curve() -> None:
@@ -242,14 +303,26 @@ def test_scores_without_both_labels_have_no_curve() -> None:
     tensors = {"logits": torch.tensor([-1.0, -2.0]), "labels": torch.tensor([False, False])}
     got = rtd.scores([Loss(torch.tensor(2.0), torch.tensor(2), torch.tensor(2), {}, tensors)])
     assert got.pop("standard_error") == pytest.approx(error_of(2, 2))
-    assert got == {"loss": 1.0, "accuracy": 1.0, "predictions": 2, "base_rate": 1.0, "replaced": 0.0}
+    assert got == {
+        "loss": 1.0,
+        "accuracy": 1.0,
+        "predictions": 2,
+        "base_rate": 1.0,
+        "replaced": 0.0,
+    }
 
 
 def test_pieces_alone_are_judged_by_the_other_half() -> None:
-    """Piece 1 is always replaced and piece 0 never: the piece tells it all. Piece 2 is met in one half only."""
+    """Piece 1 is always replaced and piece 0 never: the piece tells it all. Piece 2 is met in one
+    half only.
+    """
     _, rtd, _ = parts(made())
     labels = torch.tensor([True, True, False, False, False, False])
-    tensors = {"logits": torch.zeros(6), "labels": labels, "pieces": torch.tensor([1, 1, 0, 0, 2, 0])}
+    tensors = {
+        "logits": torch.zeros(6),
+        "labels": labels,
+        "pieces": torch.tensor([1, 1, 0, 0, 2, 0]),
+    }
     got = rtd.scores([Loss(torch.tensor(1.0), torch.tensor(6), torch.tensor(4), {}, tensors)])
     assert (got["auc"], got["piece_auc"]) == (0.5, 1.0)
 
@@ -258,6 +331,10 @@ def test_a_shallower_pass_has_a_shallower_generator() -> None:
     model, data = made(), batch()
     mlm, _, generator = parts(model)
     shallow = model(data, layers=1)["mlm"].total
-    read = generator(data.input_ids, data.token_type_ids, data.attention_mask, 1, lender=model.encoder.embedding)
+    read = generator(
+        data.input_ids, data.token_type_ids, data.attention_mask, 1, lender=model.encoder.embedding
+    )
     logits = mlm.guesses(read.last, data.masked_positions, model.context("mlm"))
-    assert shallow.item() == pytest.approx(F.cross_entropy(logits, data.masked_labels, reduction="sum").item())
+    assert shallow.item() == pytest.approx(
+        F.cross_entropy(logits, data.masked_labels, reduction="sum").item()
+    )

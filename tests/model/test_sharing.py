@@ -1,4 +1,6 @@
-"""What layers share: the maps of blocks, at every depth, and that sharing is equal weights whose gradients add."""
+"""What layers share: the maps of blocks, at every depth, and that sharing is equal weights whose
+gradients add.
+"""
 
 from __future__ import annotations
 
@@ -47,7 +49,7 @@ def test_layers_apply_the_blocks_of_their_map_in_order(
     encoder(torch.ones(1, 8, dtype=torch.long))
     assert called == [
         key for a, f in zip(attention, feedforward, strict=True) for key in (("a", a), ("f", f))
-    ]  # fmt: skip
+    ]
 
 
 @pytest.mark.parametrize("sharing", ["all", "attention", "feedforward"])
@@ -55,7 +57,9 @@ def test_sharing_is_unshared_layers_with_equal_weights_whose_gradients_add(shari
     shared = Encoder(shape(sharing=sharing, pooler=False))
     apart = Encoder(shape(sharing="none", pooler=False))
     randomise(shared)
-    apart.load_state_dict({name: shared.state_dict()[source(name, sharing)] for name in apart.state_dict()})
+    apart.load_state_dict(
+        {name: shared.state_dict()[source(name, sharing)] for name in apart.state_dict()}
+    )
     ids = torch.arange(5, 21).view(2, 8)
     one, two = shared(ids), apart(ids)
     for first, second in zip(shared.states(ids), apart.states(ids), strict=True):
@@ -63,7 +67,9 @@ def test_sharing_is_unshared_layers_with_equal_weights_whose_gradients_add(shari
     one.last.square().sum().backward()
     two.last.square().sum().backward()
     for name, parameter in shared.named_parameters():
-        total = sum(copy.grad for other, copy in apart.named_parameters() if source(other, sharing) == name)
+        total = sum(
+            copy.grad for other, copy in apart.named_parameters() if source(other, sharing) == name
+        )
         assert torch.allclose(parameter.grad, total, rtol=1e-4, atol=1e-4), name
 
 
@@ -90,11 +96,17 @@ def test_groups_stretch_over_another_depth() -> None:
     assert config.attention_of(6) == (0, 0, 0, 1, 1, 1)
 
 
-@given(blocks=st.integers(1, 9), ends=st.integers(0, 4), layers=st.integers(1, 40), cycle=st.booleans())
-def test_the_blocks_of_both_ends_are_the_same_at_every_depth(blocks: int, ends: int, layers: int, cycle: bool) -> None:
+@given(
+    blocks=st.integers(1, 9), ends=st.integers(0, 4), layers=st.integers(1, 40), cycle=st.booleans()
+)
+def test_the_blocks_of_both_ends_are_the_same_at_every_depth(
+    blocks: int, ends: int, layers: int, cycle: bool
+) -> None:
     least = blocks + 2 * ends
     layers = max(layers, least)
-    config = EncoderConfig(layers=layers, sharing="cycle" if cycle else "groups", groups=blocks, own_ends=ends)
+    config = EncoderConfig(
+        layers=layers, sharing="cycle" if cycle else "groups", groups=blocks, own_ends=ends
+    )
     assert config.least_layers == least
     for depth in range(least, layers + 1):
         found = config.attention_of(depth)
@@ -106,7 +118,7 @@ def test_the_blocks_of_both_ends_are_the_same_at_every_depth(blocks: int, ends: 
         assert list(middle) == sorted(middle) or cycle
 
 
-# ---- what a layer adds to shared matrices --------------------------------------------------------------------------
+# ------------------------------------------------------------- what a layer adds to shared matrices
 
 
 @pytest.mark.parametrize(
@@ -126,7 +138,11 @@ def test_vectors_of_its_own_make_a_layer_another_and_add_nothing_at_first(
     assert own.config.layers == len(own.own)
     randomise(own)
     apart = Encoder(shape(pooler=False, **{**changes, "sharing": "none", "own_ends": 0}))
-    state = {name: one for name, one in own.state_dict().items() if name.split(".")[0] in ("embedding", "norm")}
+    state = {
+        name: one
+        for name, one in own.state_dict().items()
+        if name.split(".")[0] in ("embedding", "norm")
+    }
     maps = {"attention": own.config.attention_of(), "feedforward": own.config.feedforward_of()}
     for kind, (name, blocks) in enumerate(maps.items()):
         for layer, block in enumerate(blocks):
@@ -150,13 +166,17 @@ def test_vectors_of_its_own_make_a_layer_another_and_add_nothing_at_first(
     assert depths[own.own[2][1].u["input"]] == 3
 
 
-def test_a_run_with_vectors_of_its_own_grows_and_continues_bit_for_bit(tiny_data: Path, tmp_path: Path) -> None:
+def test_a_run_with_vectors_of_its_own_grows_and_continues_bit_for_bit(
+    tiny_data: Path, tmp_path: Path
+) -> None:
     point = config(
         encoder={"layers": 3, "own_vectors": True},
         train={"budget": "5 steps", "save_every": "1 steps", "depth_schedule": ((0.4, 1),)},
     )
     whole = pretrain(point, tiny_data, tmp_path / "whole")
-    assert sum(p.numel() for p in Pretrainer(whole.config).parameters()) == sum(model_parameters(whole.config).values())
+    assert sum(p.numel() for p in Pretrainer(whole.config).parameters()) == sum(
+        model_parameters(whole.config).values()
+    )
 
     def stop(loop: Any) -> None:
         if loop.step == 3:

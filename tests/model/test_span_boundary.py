@@ -18,7 +18,10 @@ CLS, SEP, MASK = 2, 3, 4
 
 
 def point(positions: int = 15, **changes: Any) -> Config:
-    return replace(config(("mlm", "sbo"), **changes), sbo=SpanBoundaryConfig(positions=positions, position_size=6))
+    return replace(
+        config(("mlm", "sbo"), **changes),
+        sbo=SpanBoundaryConfig(positions=positions, position_size=6),
+    )
 
 
 def made(positions: int = 15, **changes: Any) -> Pretrainer:
@@ -57,10 +60,12 @@ def layer(x: Tensor, dense: Any, norm: Any) -> Tensor:
     return x * norm.weight + norm.bias
 
 
-@pytest.mark.parametrize("changes", [{}, {"sharing": "none", "embedding_size": 16}], ids=["E < H", "E = H"])
+@pytest.mark.parametrize(
+    "changes", [{}, {"sharing": "none", "embedding_size": 16}], ids=["E < H", "E = H"]
+)
 def test_the_worked_example_of_the_paper(changes: dict[str, Any]) -> None:
-    """A span of four, x5 to x8 (SpanBERT figure 1): the loss of each token is -log P_mlm(x_i | x_i) minus
-    log P_sbo(x_i | x4, x9, p_(i-4)), and the loss of the example is the mean of these sums.
+    """A span of four, x5 to x8 (SpanBERT figure 1): the loss of each token is -log P_mlm(x_i | x_i)
+    minus log P_sbo(x_i | x4, x9, p_(i-4)), and the loss of the example is the mean of these sums.
     """
     model, data = made(**changes), sentence([(5, 8)])
     states = model.encoder(data.input_ids, data.token_type_ids).last[0]
@@ -74,7 +79,9 @@ def test_the_worked_example_of_the_paper(changes: dict[str, Any]) -> None:
         sbo_logits = table @ y + sbo.bias
         total = total - mlm_logits.log_softmax(0)[word] - sbo_logits.log_softmax(0)[word]
     losses = model(data)
-    assert losses["mlm"].total.item() + losses["sbo"].total.item() == pytest.approx(total.item(), rel=1e-5)
+    assert losses["mlm"].total.item() + losses["sbo"].total.item() == pytest.approx(
+        total.item(), rel=1e-5
+    )
     means = [losses[name].total.item() / int(losses[name].count) for name in ("mlm", "sbo")]
     weights = [objective.weight for objective in model.named_objectives.values()]
     assert weights == [1.0, 1.0]
@@ -102,11 +109,15 @@ def test_only_edges_are_a_loss_of_zero() -> None:
     loss = model(sentence([(1, 3)]))["sbo"]
     assert (loss.total.item(), int(loss.count), int(loss.correct)) == (0.0, 0, 0)
     loss.total.backward()
-    assert all(p.grad is None or p.grad.abs().max() == 0 for p in model.objectives["sbo"].parameters())
+    assert all(
+        p.grad is None or p.grad.abs().max() == 0 for p in model.objectives["sbo"].parameters()
+    )
 
 
 def test_the_tokens_inside_do_not_enter() -> None:
-    """What stands in the span's own positions must not reach the boundary head, but through attention."""
+    """What stands in the span's own positions must not reach the boundary head, but through
+    attention.
+    """
     model, data = made(), sentence([(5, 8)])
     objective, context = model.named_objectives["sbo"], model.context("sbo")
     output = model.encoder(data.input_ids, data.token_type_ids)

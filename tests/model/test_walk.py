@@ -13,10 +13,14 @@ from toys.points import PIECES, randomise, shape
 
 @pytest.mark.parametrize(
     "changes",
-    [{}, {"positions": "rotary", "norm": "pre", "window": 4, "global_every": 2, "sharing": "none"},
-     {"position_offset": 3}, {"positions": "rotary", "window": 4, "global_every": 3},
-     {"window": 4, "global_every": 0, "global_tokens": 2}],
-)  # fmt: skip
+    [
+        {},
+        {"positions": "rotary", "norm": "pre", "window": 4, "global_every": 2, "sharing": "none"},
+        {"position_offset": 3},
+        {"positions": "rotary", "window": 4, "global_every": 3},
+        {"window": 4, "global_every": 0, "global_tokens": 2},
+    ],
+)
 def test_a_walk_may_go_on_with_some_sequences(changes: dict[str, Any]) -> None:
     """As if they alone had come, unpadded where the longest of them allows it."""
     encoder = Encoder(shape(**changes)).eval()
@@ -26,7 +30,12 @@ def test_a_walk_may_go_on_with_some_sequences(changes: dict[str, Any]) -> None:
     mask = torch.arange(16) < lengths[:, None]
     ids = torch.randint(5, PIECES, (5, 16), generator=draw).masked_fill(~mask, 0)
     walk = encoder.states(ids, None, mask)
-    states = [next(walk), next(walk), walk.send((torch.tensor([1, 2, 3]), 12)), walk.send((torch.tensor([0, 2]), 9))]
+    states = [
+        next(walk),
+        next(walk),
+        walk.send((torch.tensor([1, 2, 3]), 12)),
+        walk.send((torch.tensor([0, 2]), 9)),
+    ]
     rest = [*states, *walk]
     assert [tuple(state.shape[:2]) for state in rest] == [(5, 16), (5, 16), (3, 12), (2, 9), (2, 9)]
     for row, place in ((1, 0), (3, 1)):

@@ -1,4 +1,6 @@
-"""Attention within a window by blocks: the same as under a mask, in work and memory that grow with the sequence."""
+"""Attention within a window by blocks: the same as under a mask, in work and memory that grow with
+the sequence.
+"""
 
 from __future__ import annotations
 
@@ -24,27 +26,57 @@ from toys.points import randomise
 
 def shape(**changes: Any) -> EncoderConfig:
     base: dict[str, Any] = {
-        "vocab_size": 50, "embedding_size": 16, "hidden_size": 16, "layers": 2, "heads": 2, "intermediate_size": 16,
-        "max_positions": 4096, "positions": "rotary", "window": 128, "global_every": 2, "norm": "pre", "pooler": False,
-    }  # fmt: skip
+        "vocab_size": 50,
+        "embedding_size": 16,
+        "hidden_size": 16,
+        "layers": 2,
+        "heads": 2,
+        "intermediate_size": 16,
+        "max_positions": 4096,
+        "positions": "rotary",
+        "window": 128,
+        "global_every": 2,
+        "norm": "pre",
+        "pooler": False,
+    }
     return EncoderConfig(**{**base, **changes})
 
 
 @settings(max_examples=60)
 @given(
-    length=st.integers(1, 200), half=st.integers(1, 20), extra=st.integers(0, 20), batch=st.integers(1, 3),
-    padded=st.booleans(), bfloat16=st.booleans(), numbers=st.booleans(), seed=st.integers(0, 99),
+    length=st.integers(1, 200),
+    half=st.integers(1, 20),
+    extra=st.integers(0, 20),
+    batch=st.integers(1, 3),
+    padded=st.booleans(),
+    bfloat16=st.booleans(),
+    numbers=st.booleans(),
+    seed=st.integers(0, 99),
     first=st.sampled_from([0, 0, 1, 2, 7, 50]),
-)  # fmt: skip
+)
 def test_blocks_are_a_mask(
-    length: int, half: int, extra: int, batch: int, padded: bool, bfloat16: bool, numbers: bool, seed: int, first: int
+    length: int,
+    half: int,
+    extra: int,
+    batch: int,
+    padded: bool,
+    bfloat16: bool,
+    numbers: bool,
+    seed: int,
+    first: int,
 ) -> None:
-    """Values and gradients at real tokens; what stands at padding is finite, and reaches no real token."""
+    """Values and gradients at real tokens; what stands at padding is finite, and reaches no real
+    token.
+    """
     first = min(first, length)
     generator = torch.Generator().manual_seed(seed)
     dtype, block = torch.bfloat16 if bfloat16 else torch.float32, 2 * (half + extra)
     inputs = [torch.randn(batch, 2, length, 8, generator=generator).to(dtype) for _ in range(3)]
-    real = torch.arange(length) < torch.randint(1, length + 1, (batch, 1), generator=generator) if padded else None
+    real = (
+        torch.arange(length) < torch.randint(1, length + 1, (batch, 1), generator=generator)
+        if padded
+        else None
+    )
     weights = torch.randn(batch, 2, length, 8, generator=generator).to(dtype)
     if real is not None:
         weights = weights * real[:, None, :, None]
@@ -55,7 +87,9 @@ def test_blocks_are_a_mask(
         if by_blocks:
             read = masked(half, length, real, device, first, queries=first)
             read = additive(read, dtype) if numbers else read
-            found = windowed(*leaves, mask, Blocks(block, first, None if real is None else read), 0.0)
+            found = windowed(
+                *leaves, mask, Blocks(block, first, None if real is None else read), 0.0
+            )
         else:
             found = scaled_dot_product(*leaves, mask, 0.0)
         return [found.detach() * weights, *torch.autograd.grad(found, leaves, weights)]
@@ -65,11 +99,19 @@ def test_blocks_are_a_mask(
     wanted = outcome(False, masked(half, length, real, device, first))
     for one, other in zip(ours, wanted, strict=True):
         assert one.isfinite().all()
-        assert (one - other).float().norm() <= (0.02 if bfloat16 else 1e-5) * other.float().norm() + 1e-5
+        assert (one - other).float().norm() <= (
+            0.02 if bfloat16 else 1e-5
+        ) * other.float().norm() + 1e-5
 
 
-@pytest.mark.parametrize("changes", [{}, {"sharing": "none", "hidden_dropout": 0.0, "window": 7},
-                                     {"window": 9, "global_every": 0, "global_tokens": 3}])  # fmt: skip
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {},
+        {"sharing": "none", "hidden_dropout": 0.0, "window": 7},
+        {"window": 9, "global_every": 0, "global_tokens": 3},
+    ],
+)
 def test_an_encoder_computes_long_sequences_as_short_ones(
     changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -88,7 +130,9 @@ class Largest(TorchDispatchMode):
 
     most = 0
 
-    def __torch_dispatch__(self, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_dispatch__(
+        self, function: Any, types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         made = function(*args, **(kwargs or {}))
         for one in made if isinstance(made, (tuple, list)) else (made,):
             if isinstance(one, Tensor):
@@ -102,7 +146,9 @@ def test_operations_of_long_sequences_are_counted(length: int, first: int) -> No
     encoder = Encoder(shape(global_tokens=first))
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter, torch.no_grad():
         encoder(torch.randint(5, 50, (1, length)))
-    assert counter.get_total_flops() == pytest.approx(length * cost._layer_flops(encoder.config, length), rel=1e-9)
+    assert counter.get_total_flops() == pytest.approx(
+        length * cost._layer_flops(encoder.config, length), rel=1e-9
+    )
 
 
 @pytest.mark.parametrize("first", [0, 1])
@@ -112,7 +158,11 @@ def test_work_and_memory_grow_with_the_sequence(first: int) -> None:
     flops, largest = [], []
     for length in (1024, 2048, 4096):
         x = torch.randn(1, length, 16, requires_grad=True)
-        with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter, Largest() as seen:
+        with (
+            sdpa_kernel(SDPBackend.MATH),
+            FlopCounterMode(display=False) as counter,
+            Largest() as seen,
+        ):
             block(x, *reads._reads(True, x, None)).sum().backward()
         flops.append(counter.get_total_flops())
         largest.append(seen.most)

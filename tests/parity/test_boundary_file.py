@@ -1,4 +1,6 @@
-"""The span boundary head, which no class of `transformers` has: in a file of its own beside theirs, and back."""
+"""The span boundary head, which no class of `transformers` has: in a file of its own beside theirs,
+and back.
+"""
 
 from __future__ import annotations
 
@@ -43,11 +45,17 @@ def bounded(objectives: Any = ("mlm", "sbo"), **changes: Any) -> Pretrainer:
     [
         (("mlm", "sbo"), {}, "BertForMaskedLM"),
         (("mlm", "nsp", "sbo"), {"pooler": True}, "BertForPreTraining"),
-        (("mlm", "sbo"), {"embedding_size": 16, "sharing": "all", "activation": "gelu_tanh"}, "AlbertForMaskedLM"),
+        (
+            ("mlm", "sbo"),
+            {"embedding_size": 16, "sharing": "all", "activation": "gelu_tanh"},
+            "AlbertForMaskedLM",
+        ),
         (("mlm", "sbo"), {"position_offset": 2, "segment_types": 1}, "RobertaForMaskedLM"),
     ],
 )
-def test_there_and_back_bit_by_bit(objectives: Any, changes: dict[str, Any], name: str, tmp_path: Path) -> None:
+def test_there_and_back_bit_by_bit(
+    objectives: Any, changes: dict[str, Any], name: str, tmp_path: Path
+) -> None:
     model = bounded(objectives, **changes)
     notes = save_hf(model, None, tmp_path / "hf")
     assert notes == (f"the sbo head is in {SBO}, which transformers does not read",)
@@ -58,7 +66,9 @@ def test_there_and_back_bit_by_bit(objectives: Any, changes: dict[str, Any], nam
     assert_equal_outputs(our_outputs(model, batch), their_outputs(opened, batch))
 
     names = {"bias", "position.weight"} | {
-        f"{module}.{leaf}" for module in ("first", "first_norm", "second", "second_norm") for leaf in ("weight", "bias")
+        f"{module}.{leaf}"
+        for module in ("first", "first_norm", "second", "second_norm")
+        for leaf in ("weight", "bias")
     }
     assert load_file(tmp_path / "hf" / SBO).keys() == {f"head.{name}" for name in names}
     loaded = load(tmp_path / "hf")
@@ -78,14 +88,18 @@ def test_an_untrained_head_is_not_written(tmp_path: Path) -> None:
 
 
 def test_a_backbone_without_heads_is_read(tmp_path: Path) -> None:
-    """As SpanBERT lies on the hub: BERT's names, a pooler that nothing trained, no vocabulary head, a .bin file."""
+    """As SpanBERT lies on the hub: BERT's names, a pooler that nothing trained, no vocabulary head,
+    a .bin file.
+    """
     model = theirs("Bert", "backbone")
     model.config.save_pretrained(tmp_path / "theirs")
     state = {f"bert.{name}": tensor for name, tensor in model.state_dict().items()}
     torch.save(state, tmp_path / "theirs" / "pytorch_model.bin")
     loaded = load(tmp_path / "theirs")
     assert loaded.untrained == ("mlm",)
-    assert_equal_outputs(their_outputs(model, inputs()), our_outputs(loaded.model, inputs()), ignore=("mlm",))
+    assert_equal_outputs(
+        their_outputs(model, inputs()), our_outputs(loaded.model, inputs()), ignore=("mlm",)
+    )
     convert(tmp_path / "theirs", tmp_path / "back", to="hf")
     assert isinstance(reopen(tmp_path / "back"), transformers.BertModel)
 

@@ -1,7 +1,7 @@
 """Parameter counts to the unit, from the config alone and from the built model.
 
-The numbers are those of the published shapes under the official rules (a linear map E -> H only where E differs, tied
-vocabulary projection), and were checked once against `transformers`.
+The numbers are those of the published shapes under the official rules (a linear map E -> H only
+where E differs, tied vocabulary projection), and were checked once against `transformers`.
 """
 
 from __future__ import annotations
@@ -69,17 +69,28 @@ def test_pieces(name: str, counts: tuple[int, ...]) -> None:
     modules = (
         model.encoder.attention,
         model.encoder.feedforward,
-        [model.encoder.embedding.word, model.encoder.embedding.position, model.encoder.embedding.token_type,
-         model.encoder.embedding.norm],
+        [
+            model.encoder.embedding.word,
+            model.encoder.embedding.position,
+            model.encoder.embedding.token_type,
+            model.encoder.embedding.norm,
+        ],
         [model.encoder.embedding.project],
         [model.encoder.pooler],
         [model.objectives["mlm"]],
-    )  # fmt: skip
-    assert tuple(sum(item.numel() for module in group for item in module.parameters()) for group in modules) == counts
+    )
+    assert (
+        tuple(
+            sum(item.numel() for module in group for item in module.parameters())
+            for group in modules
+        )
+        == counts
+    )
 
 
 WHOLE = {
-    # backbone, with pooler, MaskedLM, PreTraining, SequenceClassification, MultipleChoice, QA = TokenClassification
+    # backbone, with pooler, MaskedLM, PreTraining, SequenceClassification, MultipleChoice, QA =
+    # TokenClassification
     "albert-base": (11092992, 11683584, 11221680, 11813810, 11685122, 11684353, 11094530),
     "albert-large": (16634368, 17683968, 16795824, 17847474, 17686018, 17684993, 16636418),
     "albert-xlarge": (54528512, 58724864, 54821040, 59021490, 58728962, 58726913, 54532610),
@@ -137,12 +148,21 @@ BERT = [
 ]
 
 
-@pytest.mark.parametrize(("name", "vocabulary", "backbone", "pooled", "masked", "pretraining"), BERT)
-def test_bert(name: str, vocabulary: int, backbone: int, pooled: int, masked: int, pretraining: int) -> None:
+@pytest.mark.parametrize(
+    ("name", "vocabulary", "backbone", "pooled", "masked", "pretraining"), BERT
+)
+def test_bert(
+    name: str, vocabulary: int, backbone: int, pooled: int, masked: int, pretraining: int
+) -> None:
     full = replace(recipe(name).encoder, vocab_size=vocabulary)
     bare = without_pooler(full)
     counts = (backbone, pooled, masked, pretraining)
-    assert (planned(bare), planned(full), planned(bare, "mlm"), planned(full, "mlm", "nsp")) == counts
+    assert (
+        planned(bare),
+        planned(full),
+        planned(bare, "mlm"),
+        planned(full, "mlm", "nsp"),
+    ) == counts
     assert counts == (
         built(Encoder, bare),
         built(Encoder, full),
@@ -169,7 +189,8 @@ def test_roberta(name: str, backbone: int, pooled: int, masked: int) -> None:
 
 
 ELECTRA = [
-    # recipe, generator's width, backbones of D and of G, D with its head, G with its head, both with shared embeddings
+    # recipe, generator's width, backbones of D and of G, D with its head, G with its head, both
+    # with shared embeddings
     ("electra-small", 1 / 4, 13483008, 4580928, 13549057, 4620026, 14196219),
     ("electra-small", 1, 13483008, 13483008, 13549057, 13546682, 23122875),
     ("electra-base", 1 / 3, 108891648, 33511168, 109483009, 33740602, 119386427),
@@ -183,7 +204,13 @@ ELECTRA = [
     ids=lambda value: str(value) if isinstance(value, str) else None,
 )
 def test_electra(
-    name: str, width: float, discriminator: int, generator: int, detection: int, masked: int, joint: int
+    name: str,
+    width: float,
+    discriminator: int,
+    generator: int,
+    detection: int,
+    masked: int,
+    joint: int,
 ) -> None:
     config = recipe(name)
     config = replace(config, rtd=replace(config.rtd, generator_width=width))
@@ -198,9 +225,14 @@ def test_electra(
         model = Pretrainer(config)
     modules = (model.encoder, model.objectives["rtd"])
     assert sum(item.numel() for module in modules for item in module.parameters()) == detection
-    # The paper's sharing, of the tables alone: the generator has two rows of token types and a norm more.
+    # The paper's sharing, of the tables alone: the generator has two rows of token types and a norm
+    # more.
     tables = replace(config, rtd=replace(config.rtd, generator_embeddings="tables"))
-    assert sum(model_parameters(tables).values()) == built(Pretrainer, tables) == joint + 4 * shape.embedding_size
+    assert (
+        sum(model_parameters(tables).values())
+        == built(Pretrainer, tables)
+        == joint + 4 * shape.embedding_size
+    )
 
 
 SPANBERT = [("spanbert-base", 110300480, 1959676), ("spanbert-large", 336998976, 3388668)]
@@ -267,18 +299,38 @@ def test_depth_costs_nothing_when_all_is_shared(layers: int) -> None:
 @pytest.mark.parametrize("embedding_norm", ["before", "after"])
 @pytest.mark.parametrize("prediction", ["embedding", "hidden"])
 def test_plan_equals_the_built_model_at_every_corner(
-    norm: Any, feedforward: Any, positions: Any, bias: bool, segment_types: int, embedding_norm: Any, prediction: Any
+    norm: Any,
+    feedforward: Any,
+    positions: Any,
+    bias: bool,
+    segment_types: int,
+    embedding_norm: Any,
+    prediction: Any,
 ) -> None:
     encoder = EncoderConfig(
-        vocab_size=50, embedding_size=6, hidden_size=12, layers=3, heads=3, intermediate_size=20, max_positions=512,
-        sharing="attention", norm=norm, feedforward=feedforward, positions=positions, bias=bias,
-        segment_types=segment_types, embedding_norm=embedding_norm, prediction=prediction,
-    )  # fmt: skip
+        vocab_size=50,
+        embedding_size=6,
+        hidden_size=12,
+        layers=3,
+        heads=3,
+        intermediate_size=20,
+        max_positions=512,
+        sharing="attention",
+        norm=norm,
+        feedforward=feedforward,
+        positions=positions,
+        bias=bias,
+        segment_types=segment_types,
+        embedding_norm=embedding_norm,
+        prediction=prediction,
+    )
     assert planned(encoder) == built(Encoder, encoder)
     assert planned(encoder, "mlm") == pretrainer(encoder, "mlm")
 
 
-@pytest.mark.parametrize(("sharing", "groups"), [("none", 1), ("all", 1), ("feedforward", 1), ("groups", 4)])
+@pytest.mark.parametrize(
+    ("sharing", "groups"), [("none", 1), ("all", 1), ("feedforward", 1), ("groups", 4)]
+)
 @pytest.mark.parametrize("layers", [1, 4, 6])
 def test_a_block_of_the_first_layer_alone_has_no_norm_without_first_norm(
     sharing: Any, groups: int, layers: int

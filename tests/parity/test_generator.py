@@ -1,4 +1,6 @@
-"""A model and the generator it learned from: two folders of `transformers`, each computing what it did together."""
+"""A model and the generator it learned from: two folders of `transformers`, each computing what it
+did together.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,9 @@ from toys.folders import save_hf, save_litebert
 from toys.refusals import refused
 
 
-def joint(width: float = 0.25, embeddings: Any = "all", objectives: Any = ("mlm", "rtd"), **changes: Any) -> Pretrainer:
+def joint(
+    width: float = 0.25, embeddings: Any = "all", objectives: Any = ("mlm", "rtd"), **changes: Any
+) -> Pretrainer:
     rtd = ReplacedTokenConfig(generator_width=width, generator_embeddings=embeddings)
     return ours(objectives, rtd=rtd, **{**NO_POOLER, "layers": 3, **changes})
 
@@ -44,16 +48,27 @@ CASES: list[tuple[float, dict[str, Any]]] = [
     (0.25, {"sharing": "all"}),
     (0.25, {"sharing": "groups", "groups": 2, "layers": 4}),
 ]
-COUNTED = {"position_offset": 2, "segment_types": 1, "embedding_size": 8, "hidden_size": 8, "heads": 2}
+COUNTED = {
+    "position_offset": 2,
+    "segment_types": 1,
+    "embedding_size": 8,
+    "hidden_size": 8,
+    "heads": 2,
+}
 
 
 @pytest.mark.parametrize("embeddings", ["all", "tables"])
 @pytest.mark.parametrize(("width", "changes"), CASES, ids=str)
-def test_both_open_there_and_come_back(embeddings: str, width: float, changes: dict[str, Any], tmp_path: Path) -> None:
+def test_both_open_there_and_come_back(
+    embeddings: str, width: float, changes: dict[str, Any], tmp_path: Path
+) -> None:
     model = joint(width, embeddings, **changes)
     batch = inputs(types=max(1, model.encoder.config.segment_types))
     assert any("head=mlm" in note for note in save_hf(model, None, tmp_path / "model"))
-    assert any("without head=mlm" in note for note in save_hf(model, None, tmp_path / "generator", head="mlm"))
+    assert any(
+        "without head=mlm" in note
+        for note in save_hf(model, None, tmp_path / "generator", head="mlm")
+    )
 
     discriminator = reopen(tmp_path / "model")
     assert type(discriminator).__name__ == "ElectraForPreTraining"
@@ -72,14 +87,24 @@ def test_both_open_there_and_come_back(embeddings: str, width: float, changes: d
     assert type(opened).__name__ == "ElectraForMaskedLM"
     shape = model.config.generator
     assert shape is not None
-    assert (opened.config.hidden_size, opened.config.num_attention_heads, opened.config.intermediate_size) == (
-        shape.hidden_size, shape.heads, shape.intermediate_size,
-    )  # fmt: skip
+    assert (
+        opened.config.hidden_size,
+        opened.config.num_attention_heads,
+        opened.config.intermediate_size,
+    ) == (
+        shape.hidden_size,
+        shape.heads,
+        shape.intermediate_size,
+    )
     expected = generator_outputs(model, batch)
     assert_equal_outputs(expected, their_outputs(opened, batch))
     loaded = load(tmp_path / "generator")
     assert isinstance(loaded.model, Pretrainer)
-    assert (loaded.config.objectives, loaded.untrained, len(loaded.notes)) == (("mlm",), (), int(shared))
+    assert (loaded.config.objectives, loaded.untrained, len(loaded.notes)) == (
+        ("mlm",),
+        (),
+        int(shared),
+    )
     assert_equal_outputs(expected, our_outputs(loaded.model, batch))
 
 
@@ -105,7 +130,9 @@ def test_the_bare_backbone_stays_of_its_family(tmp_path: Path) -> None:
     save_hf(model, None, tmp_path, head="backbone")
     opened = reopen(tmp_path)
     assert type(opened).__name__ == "ElectraModel"
-    assert_equal_outputs(our_outputs(model, inputs()), their_outputs(opened, inputs()), ignore=("rtd",))
+    assert_equal_outputs(
+        our_outputs(model, inputs()), their_outputs(opened, inputs()), ignore=("rtd",)
+    )
 
 
 def test_with_counted_positions_there_is_no_discriminator(tmp_path: Path) -> None:
@@ -135,18 +162,29 @@ def test_a_head_that_computes_gelu_whatever_the_encoder_does(family: str, tmp_pa
         same = {"position_offset": 1, "segment_types": 1, "embedding_size": 32}
         with refused(ModelError, "RobertaForMaskedLM", "encoder.activation", "relu"):
             save_hf(joint(objectives=("mlm",), activation="relu", **same), None, tmp_path / "x")
-        save_hf(joint(objectives=("mlm",), activation="relu", **same), None, tmp_path / "y", head="backbone")
+        save_hf(
+            joint(objectives=("mlm",), activation="relu", **same),
+            None,
+            tmp_path / "y",
+            head="backbone",
+        )
     assert not (tmp_path / "x").exists()
 
 
 def test_heads_beside_the_discriminators_are_left_out_and_said(tmp_path: Path) -> None:
     model = joint(objectives=("mlm", "rtd", "sop"), pooler=True)
     notes = save_hf(model, None, tmp_path)
-    for words in ("the pooler is left out", "the sentence head is left out", "the generator is left out"):
+    for words in (
+        "the pooler is left out",
+        "the sentence head is left out",
+        "the generator is left out",
+    ):
         assert any(words in note for note in notes)
     opened = reopen(tmp_path)
     ignored = ("pooled", "sentence")
-    assert_equal_outputs(our_outputs(model, inputs()), their_outputs(opened, inputs()), ignore=ignored)
+    assert_equal_outputs(
+        our_outputs(model, inputs()), their_outputs(opened, inputs()), ignore=ignored
+    )
 
 
 def test_a_run_of_ours_keeps_both(tmp_path: Path) -> None:
@@ -155,6 +193,9 @@ def test_a_run_of_ours_keeps_both(tmp_path: Path) -> None:
     loaded = load(tmp_path / "own")
     assert isinstance(loaded.model, Pretrainer)
     assert loaded.config == replace(model.config)
-    assert all(torch.equal(tensor, loaded.model.state_dict()[name]) for name, tensor in model.state_dict().items())
+    assert all(
+        torch.equal(tensor, loaded.model.state_dict()[name])
+        for name, tensor in model.state_dict().items()
+    )
     convert(tmp_path / "own", tmp_path / "hf", to="hf", head="mlm")
     assert type(reopen(tmp_path / "hf")).__name__ == "ElectraForMaskedLM"

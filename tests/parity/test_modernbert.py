@@ -1,4 +1,6 @@
-"""ModernBERT's network: one of `transformers` and ours with its weights compute the same, padded, windowed and long."""
+"""ModernBERT's network: one of `transformers` and ours with its weights compute the same, padded,
+windowed and long.
+"""
 
 from __future__ import annotations
 
@@ -20,11 +22,22 @@ HIDDEN, LAYERS, VOCABULARY = 32, 5, 90
 def theirs(kind: str = "ForMaskedLM", length: int = 40, window: int = 8, **changes: Any) -> Any:
     """A random model, of whose layers the first and the fourth read everything."""
     config = transformers.ModernBertConfig(
-        vocab_size=VOCABULARY, hidden_size=HIDDEN, intermediate_size=24, num_hidden_layers=LAYERS,
-        num_attention_heads=2, max_position_embeddings=length, local_attention=window, global_attn_every_n_layers=3,
-        pad_token_id=0, bos_token_id=1, eos_token_id=2, cls_token_id=1, sep_token_id=2,
-        attn_implementation="sdpa", **{"num_labels": 3, **changes},
-    )  # fmt: skip
+        vocab_size=VOCABULARY,
+        hidden_size=HIDDEN,
+        intermediate_size=24,
+        num_hidden_layers=LAYERS,
+        num_attention_heads=2,
+        max_position_embeddings=length,
+        local_attention=window,
+        global_attn_every_n_layers=3,
+        pad_token_id=0,
+        bos_token_id=1,
+        eos_token_id=2,
+        cls_token_id=1,
+        sep_token_id=2,
+        attn_implementation="sdpa",
+        **{"num_labels": 3, **changes},
+    )
     model = getattr(transformers, f"ModernBert{kind}")(config)
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
@@ -36,19 +49,39 @@ def theirs(kind: str = "ForMaskedLM", length: int = 40, window: int = 8, **chang
 
 def shape(length: int = 40, window: int = 8, **changes: Any) -> EncoderConfig:
     fields: dict[str, Any] = {
-        "vocab_size": VOCABULARY, "embedding_size": HIDDEN, "hidden_size": HIDDEN, "layers": LAYERS, "heads": 2,
-        "intermediate_size": 24, "max_positions": length, "sharing": "none", "segment_types": 0, "positions": "rotary",
-        "rotary_base": 160000.0, "window": window, "global_every": 3, "embedding_norm": "after", "norm": "pre",
-        "first_norm": False, "norm_eps": 1e-5, "feedforward": "gated", "activation": "gelu", "bias": False,
-        "prediction": "hidden", "pooler": False,
-    }  # fmt: skip
+        "vocab_size": VOCABULARY,
+        "embedding_size": HIDDEN,
+        "hidden_size": HIDDEN,
+        "layers": LAYERS,
+        "heads": 2,
+        "intermediate_size": 24,
+        "max_positions": length,
+        "sharing": "none",
+        "segment_types": 0,
+        "positions": "rotary",
+        "rotary_base": 160000.0,
+        "window": window,
+        "global_every": 3,
+        "embedding_norm": "after",
+        "norm": "pre",
+        "first_norm": False,
+        "norm_eps": 1e-5,
+        "feedforward": "gated",
+        "activation": "gelu",
+        "bias": False,
+        "prediction": "hidden",
+        "pooler": False,
+    }
     return EncoderConfig(**{**fields, **changes})
 
 
 def names(backbone: str, head: str) -> dict[str, str]:
     """Their name of each of our parameters."""
-    found = {"encoder.embedding.word": "embeddings.tok_embeddings", "encoder.embedding.norm": "embeddings.norm",
-             "encoder.norm": "final_norm"}  # fmt: skip
+    found = {
+        "encoder.embedding.word": "embeddings.tok_embeddings",
+        "encoder.embedding.norm": "embeddings.norm",
+        "encoder.norm": "final_norm",
+    }
     for i in range(LAYERS):
         found |= {
             f"encoder.attention.{i}.{ours}": f"layers.{i}.{theirs}"
@@ -71,11 +104,13 @@ def filled(model: nn.Module, source: Any, given: dict[str, str]) -> Any:
 
 
 def pretrainer(source: Any, **changes: Any) -> Pretrainer:
-    config = Config(name="x", encoder=shape(**changes), sequences=SequenceConfig(length=8), objectives=("mlm",))
+    config = Config(
+        name="x", encoder=shape(**changes), sequences=SequenceConfig(length=8), objectives=("mlm",)
+    )
     head = "objectives.mlm.head"
     model: Pretrainer = filled(
         Pretrainer(config), source, names("model.", head) | {f"{head}.bias": "decoder.bias"}
-    )  # fmt: skip
+    )
     return model
 
 
@@ -91,7 +126,9 @@ def compare(found: Tensor, wanted: Tensor, mask: Tensor) -> None:
     assert float(((found - wanted) * mask[..., None]).abs().max()) <= TOLERANCE
 
 
-@pytest.mark.parametrize(("length", "window"), [(40, 8), (40, 128), (300, 9), (300, 128), (2048, 128)])
+@pytest.mark.parametrize(
+    ("length", "window"), [(40, 8), (40, 128), (300, 9), (300, 128), (2048, 128)]
+)
 @torch.no_grad()
 def test_every_state_and_the_logits(length: int, window: int) -> None:
     source = theirs(length=length, window=window)
@@ -108,7 +145,9 @@ def test_every_state_and_the_logits(length: int, window: int) -> None:
     head: Any = model.objectives["mlm"].head
     compare(head(last, embedding.word.weight, embedding.map), output.logits, mask)
     alone = {"input_ids": batch["input_ids"][:1]}
-    compare(model.encoder(**alone).last, source.model(**alone).last_hidden_state, torch.ones(1, length))
+    compare(
+        model.encoder(**alone).last, source.model(**alone).last_hidden_state, torch.ones(1, length)
+    )
 
 
 def test_gradients() -> None:
@@ -146,7 +185,9 @@ HEADS: list[tuple[str, bool, int, Any]] = [
 def test_heads_of_fine_tuning(kind: str, reads_cls: bool, classes: int, pooling: Any) -> None:
     changes = {"num_labels": 2} if kind == "ForQuestionAnswering" else {}
     source = theirs(kind, classifier_pooling=pooling, **changes)
-    given = names("model.", "head") | {f"head.classifier.{leaf}": f"classifier.{leaf}" for leaf in ("weight", "bias")}
+    given = names("model.", "head") | {
+        f"head.classifier.{leaf}": f"classifier.{leaf}" for leaf in ("weight", "bias")
+    }
     model = filled(TaskModel(shape(), reads_cls, classes, pooling=pooling), source, given)
     batch = padded(3, 40)
     if kind == "ForMultipleChoice":
@@ -157,4 +198,8 @@ def test_heads_of_fine_tuning(kind: str, reads_cls: bool, classes: int, pooling:
     else:
         wanted = source(**batch).logits
     mask = torch.ones(3, 1) if reads_cls else batch["attention_mask"]
-    compare(model(**batch)[:, None] if reads_cls else model(**batch), wanted[:, None] if reads_cls else wanted, mask)
+    compare(
+        model(**batch)[:, None] if reads_cls else model(**batch),
+        wanted[:, None] if reads_cls else wanted,
+        mask,
+    )

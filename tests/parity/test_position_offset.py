@@ -1,4 +1,6 @@
-"""Positions that begin after the padding index: the same is computed, whatever tokenizer comes with the model."""
+"""Positions that begin after the padding index: the same is computed, whatever tokenizer comes with
+the model.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,12 @@ POSITIONS = "roberta.embeddings.position_embeddings.weight"
 
 def counting(offset: int, segment_types: int = 1) -> Pretrainer:
     return ours(
-        ("mlm",), **NO_POOLER, embedding_size=32, max_positions=14, segment_types=segment_types, position_offset=offset
+        ("mlm",),
+        **NO_POOLER,
+        embedding_size=32,
+        max_positions=14,
+        segment_types=segment_types,
+        position_offset=offset,
     )
 
 
@@ -42,7 +49,9 @@ def tokenizer_with_pad(pad_id: int, folder: Path) -> Tokenizer:
 
 @pytest.mark.parametrize("pad_id", [0, 1, 4])
 @pytest.mark.parametrize("offset", [1, 2, 4])
-def test_rows_move_with_the_padding_index_of_the_tokenizer(offset: int, pad_id: int, tmp_path: Path) -> None:
+def test_rows_move_with_the_padding_index_of_the_tokenizer(
+    offset: int, pad_id: int, tmp_path: Path
+) -> None:
     model = counting(offset)
     notes = save_hf(model, tokenizer_with_pad(pad_id, tmp_path / "t"), tmp_path / "hf")
     assert bool(notes) == (pad_id + 1 != offset)
@@ -77,8 +86,12 @@ def test_all_rows_are_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("types", [0, 1, 2])
-def test_its_tokenizer_hands_over_token_types_only_where_there_are_two(types: int, tmp_path: Path) -> None:
-    save_hf(counting(1, segment_types=types), tokenizer_with_pad(0, tmp_path / "t"), tmp_path / "hf")
+def test_its_tokenizer_hands_over_token_types_only_where_there_are_two(
+    types: int, tmp_path: Path
+) -> None:
+    save_hf(
+        counting(1, segment_types=types), tokenizer_with_pad(0, tmp_path / "t"), tmp_path / "hf"
+    )
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
     encoded = tokenizer("a b", "c", return_tensors="pt")
     assert encoded.get("token_type_ids", torch.zeros(1)).max() == (1 if types == 2 else 0)

@@ -1,4 +1,6 @@
-"""The same weights give the same hidden states and logits as `transformers`, both ways, with padding."""
+"""The same weights give the same hidden states and logits as `transformers`, both ways, with
+padding.
+"""
 
 from __future__ import annotations
 
@@ -61,16 +63,23 @@ def label(value: object) -> str:
 
 
 @pytest.mark.parametrize(("family", "head", "changes"), CASES, ids=label)
-def test_their_model_read_and_written_back(family: str, head: str, changes: dict[str, Any], tmp_path: Path) -> None:
+def test_their_model_read_and_written_back(
+    family: str, head: str, changes: dict[str, Any], tmp_path: Path
+) -> None:
     model = theirs(family, head, **changes)
     model.save_pretrained(tmp_path / "theirs")
     loaded = load(tmp_path / "theirs")
-    batch = inputs(pad_id=model.config.pad_token_id, types=getattr(model.config, "type_vocab_size", 0))
+    batch = inputs(
+        pad_id=model.config.pad_token_id, types=getattr(model.config, "type_vocab_size", 0)
+    )
     expected = their_outputs(model, batch)
-    # A bare backbone comes with an untrained head and a discriminator with an untrained generator, which is said.
+    # A bare backbone comes with an untrained head and a discriminator with an untrained generator,
+    # which is said.
     assert loaded.untrained == (("mlm",) if head in ("backbone", "discriminator") else ())
     assert bool(loaded.notes) == bool(loaded.untrained)
-    assert_equal_outputs(expected, our_outputs(loaded.model, batch), ignore=("mlm",) if head == "backbone" else ())
+    assert_equal_outputs(
+        expected, our_outputs(loaded.model, batch), ignore=("mlm",) if head == "backbone" else ()
+    )
 
     convert(tmp_path / "theirs", tmp_path / "ours", to="litebert")
     convert(tmp_path / "ours", tmp_path / "back", to="hf")
@@ -116,18 +125,48 @@ POINTS: list[tuple[dict[str, Any], tuple[str, ...], str, str]] = [
     ({"sharing": "all"}, ("mlm", "sop"), "AlbertForPreTraining", ""),
     ({"sharing": "groups", "groups": 2}, ("mlm", "sop"), "AlbertForPreTraining", ""),
     ({"sharing": "groups", "groups": 3}, ("mlm", "sop"), "AlbertForPreTraining", ""),
-    ({"sharing": "groups", "groups": 14, "layers": 18}, ("mlm", "sop"), "AlbertForPreTraining", "copied"),
+    (
+        {"sharing": "groups", "groups": 14, "layers": 18},
+        ("mlm", "sop"),
+        "AlbertForPreTraining",
+        "copied",
+    ),
     ({"sharing": "none"}, ("mlm", "sop"), "AlbertForPreTraining", ""),
-    ({"sharing": "attention"}, ("mlm", "sop"), "AlbertForPreTraining", "attention block is written 4 times"),
-    ({"sharing": "feedforward"}, ("mlm", "sop"), "AlbertForPreTraining", "feedforward block is written 4 times"),
+    (
+        {"sharing": "attention"},
+        ("mlm", "sop"),
+        "AlbertForPreTraining",
+        "attention block is written 4 times",
+    ),
+    (
+        {"sharing": "feedforward"},
+        ("mlm", "sop"),
+        "AlbertForPreTraining",
+        "feedforward block is written 4 times",
+    ),
     ({"sharing": "all", **SAME_WIDTH}, ("mlm", "sop"), "AlbertForPreTraining", "identity"),
     ({"sharing": "attention", **SAME_WIDTH}, ("mlm", "sop"), "AlbertForPreTraining", "identity"),
-    ({"sharing": "all", "activation": "silu", "segment_types": 4}, ("mlm", "sop"), "AlbertForPreTraining", ""),
-    ({"sharing": "all", "segment_types": 0}, ("mlm", "sop"), "AlbertForPreTraining", "row of token types is zero"),
+    (
+        {"sharing": "all", "activation": "silu", "segment_types": 4},
+        ("mlm", "sop"),
+        "AlbertForPreTraining",
+        "",
+    ),
+    (
+        {"sharing": "all", "segment_types": 0},
+        ("mlm", "sop"),
+        "AlbertForPreTraining",
+        "row of token types is zero",
+    ),
     ({**UNSHARED, "always_project": True}, ("mlm", "sop"), "AlbertForPreTraining", ""),
     ({**NO_POOLER, "activation": "gelu_tanh"}, ("mlm",), "AlbertForMaskedLM", ""),
     (UNSHARED, ("mlm", "nsp"), "BertForPreTraining", ""),
-    ({**UNSHARED, "activation": "relu", "norm_eps": 1e-3}, ("mlm", "nsp"), "BertForPreTraining", ""),
+    (
+        {**UNSHARED, "activation": "relu", "norm_eps": 1e-3},
+        ("mlm", "nsp"),
+        "BertForPreTraining",
+        "",
+    ),
     ({**UNSHARED, "segment_types": 1}, ("mlm", "nsp"), "BertForPreTraining", ""),
     ({**NO_POOLER, **SAME_WIDTH}, ("mlm",), "BertForMaskedLM", ""),
     (OFFSET, ("mlm",), "RobertaForMaskedLM", ""),
@@ -138,9 +177,19 @@ POINTS: list[tuple[dict[str, Any], tuple[str, ...], str, str]] = [
     (NO_POOLER, ("mlm",), "ElectraForMaskedLM", ""),
     ({**NO_POOLER, "embedding_size": 48}, ("mlm",), "ElectraForMaskedLM", ""),
     (NO_POOLER, ("mlm", "rtd"), "ElectraForPreTraining", "the generator is left out; head=mlm"),
-    ({**NO_POOLER, **SAME_WIDTH, "activation": "silu"}, ("mlm", "rtd"), "ElectraForPreTraining", "generator"),
+    (
+        {**NO_POOLER, **SAME_WIDTH, "activation": "silu"},
+        ("mlm", "rtd"),
+        "ElectraForPreTraining",
+        "generator",
+    ),
     ({**NO_POOLER, "sharing": "all"}, ("mlm", "rtd"), "ElectraForPreTraining", COPIES),
-    ({**NO_POOLER, "sharing": "groups", "groups": 2}, ("mlm", "rtd"), "ElectraForPreTraining", COPIES),
+    (
+        {**NO_POOLER, "sharing": "groups", "groups": 2},
+        ("mlm", "rtd"),
+        "ElectraForPreTraining",
+        COPIES,
+    ),
 ]
 
 
@@ -192,13 +241,22 @@ def test_our_task_model_opens_there(
     assert len(notes) <= 1
     opened = reopen(tmp_path / "hf")
     assert type(opened).__name__ == family + HEADS[family][kind]
-    batch = inputs(pad_id=max(0, model.encoder.config.position_offset - 1), types=model.encoder.config.segment_types)
-    # A dense map and tanh are a pooler under another name, so either side may or may not have the pooled state.
+    batch = inputs(
+        pad_id=max(0, model.encoder.config.position_offset - 1),
+        types=model.encoder.config.segment_types,
+    )
+    # A dense map and tanh are a pooler under another name, so either side may or may not have the
+    # pooled state.
     expected = our_outputs(model, batch)
     assert_equal_outputs(expected, their_outputs(opened, batch), ignore=("pooled",))
     back = load(tmp_path / "hf")
     assert isinstance(back.model, TaskModel)
-    assert (back.task["kind"], back.model.classes, back.labels, back.notes) == (kind, classes, names, ())
+    assert (back.task["kind"], back.model.classes, back.labels, back.notes) == (
+        kind,
+        classes,
+        names,
+        (),
+    )
     assert_equal_outputs(expected, our_outputs(back.model, batch), ignore=("pooled",))
     if names:
         assert tuple(opened.config.id2label.values()) == names
@@ -235,6 +293,8 @@ def test_what_a_class_cannot_hold_is_left_out_and_said(
 def test_backbone_without_pooler(tmp_path: Path) -> None:
     notes = save_hf(ours(("mlm",), pooler=False), None, tmp_path, head="backbone")
     assert any("add_pooling_layer=False" in note for note in notes)
-    _, report = transformers.AlbertModel.from_pretrained(tmp_path, add_pooling_layer=False, output_loading_info=True)
+    _, report = transformers.AlbertModel.from_pretrained(
+        tmp_path, add_pooling_layer=False, output_loading_info=True
+    )
     assert not any(report.values())
     assert load(tmp_path).model.encoder.pooler is None

@@ -1,8 +1,10 @@
-"""Opens exports with optimum's and sentence-transformers' ONNX classes, beside the same models with transformers.
+"""Opens exports with optimum's and sentence-transformers' ONNX classes, beside the same models with
+transformers.
 
-Run by tests/test_peers.py in an environment that has these libraries. Its argument is a folder that has `onnx/HEAD` and
-`hf/HEAD` for each head, and may have `vectors/onnx`, `vectors/hf` and `vectors.npy`, what litebert gives for TEXTS.
-Prints a JSON object: for each head, the largest difference of the outputs.
+Run by tests/test_peers.py in an environment that has these libraries. Its argument is a folder that
+has `onnx/HEAD` and `hf/HEAD` for each head, and may have `vectors/onnx`, `vectors/hf` and
+`vectors.npy`, what litebert gives for TEXTS. Prints a JSON object: for each head, the largest
+difference of the outputs.
 """
 
 from __future__ import annotations
@@ -43,7 +45,9 @@ def compared(head: str, onnx: Path, hf: Path) -> float:
     worst = 0.0
     for output in ("logits", "start_logits", "end_logits", "last_hidden_state"):
         if output in found:
-            one, other = (torch.as_tensor(both[output])[real if by_token else ...] for both in (wanted, found))
+            one, other = (
+                torch.as_tensor(both[output])[real if by_token else ...] for both in (wanted, found)
+            )
             assert one.shape == other.shape
             worst = max(worst, float((one - other).abs().max()))
     if head in ("sequence", "tokens"):
@@ -52,10 +56,14 @@ def compared(head: str, onnx: Path, hf: Path) -> float:
 
 
 def sentences(onnx: Path, hf: Path, wanted: Any = None) -> float:
-    """The largest difference of vectors from those of `hf`, and of these from `wanted`, where it is given."""
+    """The largest difference of vectors from those of `hf`, and of these from `wanted`, where it is
+    given.
+    """
     from sentence_transformers import SentenceTransformer
 
-    ours: Any = SentenceTransformer(str(onnx), backend="onnx", device="cpu", model_kwargs={"file_name": "model.onnx"})
+    ours: Any = SentenceTransformer(
+        str(onnx), backend="onnx", device="cpu", model_kwargs={"file_name": "model.onnx"}
+    )
     theirs: Any = SentenceTransformer(str(hf), device="cpu")
     expected = theirs.encode(TEXTS)
     gap = 0.0 if wanted is None else float(np.abs(expected - wanted).max())

@@ -20,15 +20,31 @@ from toys.serving import Service, serving
 
 @pytest.fixture(scope="session")
 def models(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of models: `colours`, a classifier; `base`, a pretrained model; and exports of them, small to start."""
+    """A folder of models: `colours`, a classifier; `base`, a pretrained model; and exports of them,
+    small to start.
+    """
     folder = tmp_path_factory.mktemp("models")
-    made(folder / "colours", tiny_tokenizer, "sequence", 3, ("red", "green", "blue"), {"problem": "classes"})
+    made(
+        folder / "colours",
+        tiny_tokenizer,
+        "sequence",
+        3,
+        ("red", "green", "blue"),
+        {"problem": "classes"},
+    )
     tokenizer = Tokenizer.load(tiny_tokenizer)
     encoder = EncoderConfig(
-        vocab_size=tokenizer.vocab_size, embedding_size=8, hidden_size=16, layers=2, heads=2, intermediate_size=32,
+        vocab_size=tokenizer.vocab_size,
+        embedding_size=8,
+        hidden_size=16,
+        layers=2,
+        heads=2,
+        intermediate_size=32,
         max_positions=64,
-    )  # fmt: skip
-    config = Config(name="base", encoder=encoder, sequences=SequenceConfig(length=64), objectives=("mlm",))
+    )
+    config = Config(
+        name="base", encoder=encoder, sequences=SequenceConfig(length=64), objectives=("mlm",)
+    )
     model = Pretrainer(config)
     randomise(model)
     save_litebert(model, tokenizer, folder / "base")
@@ -42,7 +58,9 @@ def models(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 def service(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """The three exports, behind one address."""
     words = [f"{name}={models / f'x-{name}'}" for name in ("colours", "base", "masks")]
-    with serving(tmp_path_factory.mktemp("service"), *words, "--max-rows", 40, "--max-wait", 20000) as one:
+    with serving(
+        tmp_path_factory.mktemp("service"), *words, "--max-rows", 40, "--max-wait", 20000
+    ) as one:
         yield one
 
 

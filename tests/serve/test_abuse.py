@@ -1,4 +1,6 @@
-"""What a service must stand: malformed bodies, foreign pages, slow clients, workers that die, and its own end."""
+"""What a service must stand: malformed bodies, foreign pages, slow clients, workers that die, and
+its own end.
+"""
 
 from __future__ import annotations
 
@@ -37,7 +39,12 @@ JSON = {"content-type": "application/json"}
         ("/predict", b'{"inputs": "\xff"}', (400,), None),
         ("/predict", '{"inputs": "a"}'.encode("utf-16"), (400,), None),
         ("/predict", '{"inputs": "a"}'.encode("utf-32-be"), (400,), None),
-        ("/predict", ('{"inputs": ["\u2222",' + "[]," * 400_000 + '"\u2222"]}').encode("utf-16-le"), (400,), None),
+        (
+            "/predict",
+            ('{"inputs": ["\u2222",' + "[]," * 400_000 + '"\u2222"]}').encode("utf-16-le"),
+            (400,),
+            None,
+        ),
         ("/predict", b"[" * 100_000, (400,), None),
         ("/predict", b'{"inputs": ' + b"9" * 5000 + b"}", (400, 422), None),
         ("/predict", b"[]", (422,), None),
@@ -54,7 +61,12 @@ JSON = {"content-type": "application/json"}
         ("/predict", b'{"inputs": "a", "\\ud800": 1}', (422,), None),
         ("/predict", b'{"inputs": "a", "input": "b"}', (422,), "input"),
         ("/predict", b'{"inputs": "a", "truncate": NaN}', (422,), "truncate"),
-        ("/predict", json.dumps({"inputs": f"{SECRET} " * 60, "truncate": False}).encode(), (413,), "inputs"),
+        (
+            "/predict",
+            json.dumps({"inputs": f"{SECRET} " * 60, "truncate": False}).encode(),
+            (413,),
+            "inputs",
+        ),
         ("/predict", json.dumps({"inputs": ["a"] * 41}).encode(), (413,), "inputs"),
         ("/predict", json.dumps({"inputs": ["a", "b" * 200_001]}).encode(), (413,), "inputs[1]"),
         ("/predict", b'{"inputs": "' + b"x" * (5 << 20) + b'"}', (413,), "body"),
@@ -65,8 +77,18 @@ JSON = {"content-type": "application/json"}
         ("/predict", b'{"inputs": [' + b'"",' * 1_300_000 + b"1]}", (413,), "body"),
         ("/predict", b'{"inputs": [' + b'{"a":1},' * 500_000 + b"1]}", (413,), "body"),
         ("/predict", b'{"inputs": ' + b"[" * 90_000 + b"]" * 90_000 + b"}", (400, 413, 422), None),
-        ("/predict", b'{"inputs": [{' + b",".join(b'"%d": 1' % i for i in range(90_000)) + b"}]}", (422,), None),
-        ("/embed", b'{"inputs": "a", ' + b",".join(b'"%d": 1' % i for i in range(90_000)) + b"}", (422,), None),
+        (
+            "/predict",
+            b'{"inputs": [{' + b",".join(b'"%d": 1' % i for i in range(90_000)) + b"}]}",
+            (422,),
+            None,
+        ),
+        (
+            "/embed",
+            b'{"inputs": "a", ' + b",".join(b'"%d": 1' % i for i in range(90_000)) + b"}",
+            (422,),
+            None,
+        ),
         ("/predict", b'{"inputs": "a", "top": 0}', (422,), "top"),
         ("/predict", b'{"inputs": "a", "parameters": {"top": 1}}', (422,), "parameters.top"),
         (
@@ -75,11 +97,21 @@ JSON = {"content-type": "application/json"}
             (422,),
             "parameters.function_to_apply",
         ),
-        ("/similarity", b'{"inputs": {"source_sentence": "a", "sentences": [' + b"1," * 99_999 + b"1]}}", (413,), None),
+        (
+            "/similarity",
+            b'{"inputs": {"source_sentence": "a", "sentences": [' + b"1," * 99_999 + b"1]}}",
+            (413,),
+            None,
+        ),
         ("/embed", b'{"inputs": []}', (422,), "inputs"),
         ("/rerank", b'{"query": "a", "texts": ["' + b"x" * 200_000 + b'"]}', (413,), "texts[0]"),
         ("/fill-mask", b'{"inputs": "[MASK]", "top": 0}', (422,), "top"),
-        ("/fill-mask", json.dumps({"inputs": ["[MASK] " * 60] * 20, "top": 100}).encode(), (413,), "top"),
+        (
+            "/fill-mask",
+            json.dumps({"inputs": ["[MASK] " * 60] * 20, "top": 100}).encode(),
+            (413,),
+            "top",
+        ),
         ("/v1/embeddings", b'{"input": [[1, 99999]]}', (422,), "input[0]"),
         ("/v1/embeddings", b'{"input": [[1, -2]]}', (422,), None),
         ("/v1/embeddings", b'{"input": [[1, true]]}', (422,), None),
@@ -103,7 +135,10 @@ def test_a_wrong_body_is_refused(
 def test_what_is_no_post_of_json_is_refused(client: httpx.Client, service: Service) -> None:
     body = b'{"inputs": "a"}'
     assert client.post("/predict", content=body).status_code == 415
-    assert client.post("/predict", content=body, headers={"content-type": "text/plain"}).status_code == 415
+    assert (
+        client.post("/predict", content=body, headers={"content-type": "text/plain"}).status_code
+        == 415
+    )
     assert client.get("/predict").status_code == 405
     assert client.delete("/info").status_code == 405
     assert client.post("/nowhere", content=body, headers=JSON).status_code == 404
@@ -118,7 +153,9 @@ def test_a_body_never_stops_the_others(service: Service, client: httpx.Client) -
     for body in (many, nested):
         with ExitStack() as ending:
             thread = threading.Thread(
-                target=lambda content=body: httpx.post(f"{service.url}/predict", content=content, headers=JSON)
+                target=lambda content=body: httpx.post(
+                    f"{service.url}/predict", content=content, headers=JSON
+                )
             )
             thread.start()
             ending.callback(thread.join)
@@ -139,13 +176,20 @@ def test_an_error_repeats_no_more_than_a_name(client: httpx.Client) -> None:
 
 
 def test_a_query_counts_once(client: httpx.Client) -> None:
-    assert client.post("/rerank", json={"query": "ba " * 3000, "texts": ["ba"] * 40}).status_code == 200
+    assert (
+        client.post("/rerank", json={"query": "ba " * 3000, "texts": ["ba"] * 40}).status_code
+        == 200
+    )
 
 
 def test_refusals_name_their_model_in_log_and_metrics(models: Path, tmp_path: Path) -> None:
     words = [f"{name}={models / 'x-colours'}" for name in ("a", "b")]
     with serving(tmp_path, *words, "--max-wait", 1) as service:
-        pid = next(event["pids"][0] for event in service.events("a model is ready") if event["model"] == "b")
+        pid = next(
+            event["pids"][0]
+            for event in service.events("a model is ready")
+            if event["model"] == "b"
+        )
         os.kill(pid, signal.SIGSTOP)
         seen: list[int] = []
 
@@ -162,8 +206,12 @@ def test_refusals_name_their_model_in_log_and_metrics(models: Path, tmp_path: Pa
             text = other.get("/metrics").text
         assert 'litebert_requests_total{route="/predict",model="b",status="429"}' in text
         assert b" 400 " in raw(service, b"nonsense\r\n\r\n").splitlines()[0]
-        until(lambda: {("b", 429), (None, 400)} <= {(one.get("model"), one["status"]) for one in
-                                                    service.events("request")})  # fmt: skip
+        until(
+            lambda: (
+                {("b", 429), (None, 400)}
+                <= {(one.get("model"), one["status"]) for one in service.events("request")}
+            )
+        )
         os.kill(pid, signal.SIGCONT)
         for thread in threads:
             thread.join()
@@ -175,7 +223,9 @@ def test_the_pages_load_nothing_from_elsewhere(client: httpx.Client) -> None:
     assert "http" not in page.text.replace("/predict", "")
     assert "default-src 'none'" in page.headers["content-security-policy"]
     schema = client.get("/openapi.json").json()
-    assert {"/predict", "/embed", "/fill-mask", "/tokenize", "/rerank", "/v1/embeddings"} <= schema["paths"].keys()
+    assert {"/predict", "/embed", "/fill-mask", "/tokenize", "/rerank", "/v1/embeddings"} <= schema[
+        "paths"
+    ].keys()
 
 
 def test_metrics_count_and_logs_hold_no_texts(client: httpx.Client, service: Service) -> None:
@@ -187,14 +237,18 @@ def test_metrics_count_and_logs_hold_no_texts(client: httpx.Client, service: Ser
     assert 'litebert_workers{model="colours"} 1' in text
     for line in text.splitlines():
         assert line.startswith("# ") or float(line.rpartition(" ")[2]) >= 0
-    until(lambda: service.events("request")[-1]["route"] == "/metrics")  # logged when the answer has been sent
+    until(
+        lambda: service.events("request")[-1]["route"] == "/metrics"
+    )  # logged when the answer has been sent
     assert service.events("request")[-1]["status"] == 200
     assert SECRET not in service.log.read_text() + text
 
 
 def test_a_client_that_goes_leaves_the_queue(service: Service, client: httpx.Client) -> None:
     with pytest.raises(httpx.ReadTimeout):
-        client.post("/predict", json={"inputs": [f"{SECRET} a b c d e f g" * 40] * 40}, timeout=0.001)
+        client.post(
+            "/predict", json={"inputs": [f"{SECRET} a b c d e f g" * 40] * 40}, timeout=0.001
+        )
     deadline = time.monotonic() + 10
     while 'litebert_queue_rows{model="colours"} 0' not in (text := client.get("/metrics").text):
         assert time.monotonic() < deadline, text
@@ -204,13 +258,17 @@ def test_a_client_that_goes_leaves_the_queue(service: Service, client: httpx.Cli
 def waiting(service: Service, model: str) -> int:
     """Inputs of all requests to a model that no worker has been given."""
     with service.client() as client:
-        found = re.search(rf'litebert_queue_rows{{model="{model}"}} (\d+)', client.get("/metrics").text)
+        found = re.search(
+            rf'litebert_queue_rows{{model="{model}"}} (\d+)', client.get("/metrics").text
+        )
     assert found
     return int(found[1])
 
 
 def asking(service: Service, pid: int, seen: list[tuple[int, Any]]) -> threading.Thread:
-    """A client whose request waits: the only worker has been given a part of it, and is stopped until it may go on."""
+    """A client whose request waits: the only worker has been given a part of it, and is stopped
+    until it may go on.
+    """
 
     def ask() -> None:
         with service.client() as client:
@@ -224,8 +282,12 @@ def asking(service: Service, pid: int, seen: list[tuple[int, Any]]) -> threading
     return thread
 
 
-def test_a_worker_that_dies_is_replaced_and_the_end_loses_nothing(models: Path, tmp_path: Path) -> None:
-    with serving(tmp_path, models / "x-colours", "--max-rows", 4000, "--max-wait", 20000) as service:
+def test_a_worker_that_dies_is_replaced_and_the_end_loses_nothing(
+    models: Path, tmp_path: Path
+) -> None:
+    with serving(
+        tmp_path, models / "x-colours", "--max-rows", 4000, "--max-wait", 20000
+    ) as service:
         (pid,) = service.events("a model is ready")[0]["pids"]
         seen: list[tuple[int, Any]] = []
         thread = asking(service, pid, seen)
@@ -268,8 +330,13 @@ def test_an_idle_worker_that_dies_is_replaced_once_it_can_be(models: Path, tmp_p
         assert client.post("/predict", json={"inputs": "a"}).status_code == 200
 
 
-def test_a_worker_that_could_not_be_spawned_is_tried_again(models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spawn, failures = asyncio.create_subprocess_exec, [OSError(24, "Too many open files"), RuntimeError("other")]
+def test_a_worker_that_could_not_be_spawned_is_tried_again(
+    models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spawn, failures = (
+        asyncio.create_subprocess_exec,
+        [OSError(24, "Too many open files"), RuntimeError("other")],
+    )
 
     async def failing(*words: Any, **options: Any) -> Any:
         if pool.pids or not pool.info or not failures:
@@ -286,7 +353,13 @@ def test_a_worker_that_could_not_be_spawned_is_tried_again(models: Path, monkeyp
         await pool.stop()
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", failing)
-    opening = {"path": str(models / "x-colours"), "engine": None, "device": "auto", "exit": "auto", "threads": 1}
+    opening = {
+        "path": str(models / "x-colours"),
+        "engine": None,
+        "device": "auto",
+        "exit": "auto",
+        "threads": 1,
+    }
     pool = Pool("colours", {**opening, "tokens": 100}, Queue(8192, 0.0, None), 1, 30)
     asyncio.run(check())
     assert (failures, pool.restarts) == ([], 1)

@@ -55,7 +55,9 @@ def test_as_many_are_waited_for_as_asked_when_the_last_batch_was_formed() -> Non
         ask(waiting, "b")
         waiting.finished(await taken(waiting))
         ask(waiting, "c")
-        with pytest.raises(asyncio.TimeoutError):  # two asked before, and one of them is still to come
+        with pytest.raises(
+            asyncio.TimeoutError
+        ):  # two asked before, and one of them is still to come
             await asyncio.wait_for(waiting.take(), 0.1)
         ask(waiting, "d")
         assert texts_of(await taken(waiting)) == ["c", "d"]
@@ -147,7 +149,9 @@ def test_a_long_request_that_waits_lets_short_ones_in() -> None:
     st.lists(st.booleans(), max_size=8),
     st.integers(40, 500),
 )
-def test_every_input_is_computed_once_and_in_its_place(sizes: list[list[int]], gone: list[bool], most: int) -> None:
+def test_every_input_is_computed_once_and_in_its_place(
+    sizes: list[list[int]], gone: list[bool], most: int
+) -> None:
     async def check() -> None:
         waiting = queue(linger=0.0, most=float(most))
         jobs = [
@@ -163,7 +167,9 @@ def test_every_input_is_computed_once_and_in_its_place(sizes: list[list[int]], g
             texts = texts_of(batch)
             assert len(texts) == 1 or batch.cost <= most
             computed += texts
-            batch.answer([[Row(text.encode(), 1) for text in group.inputs] for group in batch.groups])
+            batch.answer(
+                [[Row(text.encode(), 1) for text in group.inputs] for group in batch.groups]
+            )
             waiting.finished(batch)
         stayed = [job for job in jobs if job not in left]
         assert sorted(computed) == sorted(text for job in stayed for text in job.group.inputs)

@@ -1,4 +1,6 @@
-"""One legal request, however long, delays the short ones of another client by no more than the documented bound."""
+"""One legal request, however long, delays the short ones of another client by no more than the
+documented bound.
+"""
 
 from __future__ import annotations
 
@@ -43,19 +45,26 @@ def patient(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         ("/fill-mask", {"inputs": ["[MASK] " * 60] * 64, "top": 20}, {"inputs": "ba [MASK]"}),
         ("/fill-mask", {"inputs": ["[MASK] " * 28_000], "top": 1}, {"inputs": "ba [MASK]"}),
         ("/rerank", {"query": LONG, "texts": ["ba"] * 256}, {"query": "ba", "texts": ["de"]}),
-        ("/similarity", {"inputs": {"source_sentence": LONG, "sentences": [f"ba {i}" for i in range(256)]}},
-         {"inputs": {"source_sentence": "ba", "sentences": ["de"]}}),
+        (
+            "/similarity",
+            {"inputs": {"source_sentence": LONG, "sentences": [f"ba {i}" for i in range(256)]}},
+            {"inputs": {"source_sentence": "ba", "sentences": ["de"]}},
+        ),
         ("/embed", {"inputs": [LONG[:780]] * 256}, {"inputs": "ba"}),
         ("/tokenize", {"inputs": LONG}, {"inputs": "ba"}),
         ("/predict", {"inputs": [LONG[:700]] * 256}, {"inputs": "ba"}),
         ("/predict", {"inputs": LONG}, {"inputs": "ba"}),
     ],
-)  # fmt: skip
-def test_short_requests_pass_a_long_one(path: str, heavy: Any, light: Any, patient: Service) -> None:
+)
+def test_short_requests_pass_a_long_one(
+    path: str, heavy: Any, light: Any, patient: Service
+) -> None:
     patience = max(event["patience_ms"] for event in patient.events("a model is ready")) / 1000
     statuses: list[int] = []
     thread = threading.Thread(
-        target=lambda: statuses.append(httpx.post(patient.url + path, json=heavy, timeout=60).status_code)
+        target=lambda: statuses.append(
+            httpx.post(patient.url + path, json=heavy, timeout=60).status_code
+        )
     )
     with patient.client() as client:
         assert client.post(path, json=light).status_code == 200
@@ -89,15 +98,27 @@ def test_a_turn_goes_to_short_work_after_each_step_and_back() -> None:
             seen.append(f"short {number}")
     thread.join()
     assert seen == [
-        "long 0", "short 0", "long 1", "short 1", "long 2", "short 2", "long 3", "long 4", "long 5",
-    ]  # fmt: skip
+        "long 0",
+        "short 0",
+        "long 1",
+        "short 1",
+        "long 2",
+        "short 2",
+        "long 3",
+        "long 4",
+        "long 5",
+    ]
     assert turns.paused < 0.05
 
 
 @given(st.integers(1, 30), st.integers(1, 9), st.sampled_from([1e-9, 1e-4, 1.0]))
 def test_passes_in_steps_compute_the_same(count: int, width: int, seconds: float) -> None:
     ids = np.arange(count * width).reshape(count, width)
-    whole, steps, ends = PaddedRows(ids, np.zeros_like(ids), np.ones(ids.shape, bool)), Steps(), list[int]()
+    whole, steps, ends = (
+        PaddedRows(ids, np.zeros_like(ids), np.ones(ids.shape, bool)),
+        Steps(),
+        list[int](),
+    )
     compute = steps.passes(lambda rows: rows.ids.astype(np.float32) * 2)
     assert np.array_equal(compute(whole), 2 * ids)
     with steps.of(seconds, lambda: ends.append(1)):
@@ -107,7 +128,9 @@ def test_passes_in_steps_compute_the_same(count: int, width: int, seconds: float
     assert 2 <= len(ends) <= 2 * count
 
 
-@given(st.lists(st.sampled_from(["ba", "de", "  ", "\n", "fi" * 3000, "x"]), max_size=40).map(" ".join))
+@given(
+    st.lists(st.sampled_from(["ba", "de", "  ", "\n", "fi" * 3000, "x"]), max_size=40).map(" ".join)
+)
 def test_parts_of_a_text_are_the_text(text: str) -> None:
     parts = list(LongTexts.parts(text))
     assert "".join(part for _, part in parts) == text
@@ -124,7 +147,9 @@ def test_a_long_text_is_read_as_a_whole_one(tiny_tokenizer: Path, tmp_path: Path
     short, cut = read.shortened([LONG, "ba"], 64)
     assert len(tokenizer.encode([short[0]])[0]) + cut == len(tokenizer.encode([LONG])[0])
 
-    folder = made(tmp_path / "m", tiny_tokenizer, "sequence", 3, ("a", "b", "c"), {"problem": "classes"})
+    folder = made(
+        tmp_path / "m", tiny_tokenizer, "sequence", 3, ("a", "b", "c"), {"problem": "classes"}
+    )
     served, model = Served(folder, OPENING), litebert.load(folder)
     (found,) = rows(served, "predict", [LONG])
     assert found.truncated == len(tokenizer.encode([LONG])[0]) + 2 - found.tokens
@@ -153,9 +178,18 @@ def json_of(row: Any) -> Any:
     ],
 )
 def test_answers_in_steps_are_the_same(
-    kind: str, classes: int, labels: tuple[str, ...], task: Any, asked: list[Any], tiny_tokenizer: Path, tmp_path: Path
+    kind: str,
+    classes: int,
+    labels: tuple[str, ...],
+    task: Any,
+    asked: list[Any],
+    tiny_tokenizer: Path,
+    tmp_path: Path,
 ) -> None:
-    served, ends = Served(made(tmp_path / "m", tiny_tokenizer, kind, classes, labels, task), OPENING), list[int]()
+    served, ends = (
+        Served(made(tmp_path / "m", tiny_tokenizer, kind, classes, labels, task), OPENING),
+        list[int](),
+    )
     whole = rows(served, "predict", asked)
     with served.steps.of(1e-9, lambda: ends.append(1)):
         apart = rows(served, "predict", asked)
@@ -175,7 +209,10 @@ def test_masks_times_predictions_and_a_query_once_are_what_a_request_costs() -> 
 def test_a_choice_costs_all_that_is_read_with_it() -> None:
     one, many, blanks = costs_of(
         Group(
-            "predict", (), [["c" * 100, "q", ["a"] * count] for count in (2, 200)] + [["c", "_ " * 9, ["a" * 99] * 2]]
+            "predict",
+            (),
+            [["c" * 100, "q", ["a"] * count] for count in (2, 200)]
+            + [["c", "_ " * 9, ["a" * 99] * 2]],
         )
     )
     assert many > 90 * one

@@ -1,4 +1,6 @@
-"""What HTTP itself may do to a service: heads, hosts, keys, other protocols, and how many may be connected."""
+"""What HTTP itself may do to a service: heads, hosts, keys, other protocols, and how many may be
+connected.
+"""
 
 from __future__ import annotations
 
@@ -50,7 +52,9 @@ def endless(service: Service, before: bytes, part: bytes) -> tuple[int, bytes]:
             assert more
             found += more
         found = b""
-        while sent < 16 << 20 and not select([connection], [], [], 0.001)[0]:  # so that it comes in many reads
+        while (
+            sent < 16 << 20 and not select([connection], [], [], 0.001)[0]
+        ):  # so that it comes in many reads
             connection.sendall(part)
             sent += len(part)
         found = connection.recv(65536)
@@ -61,12 +65,24 @@ def check_upgrades(service: Service) -> None:
     """Bodies whose request asks for another protocol belong to that request, however they come."""
     body = json.dumps({"inputs": "ba"}).encode()
     hidden = HEALTH + b"\r\n"
-    for upgrade in (b"Upgrade: h2c\r\n", b"upgrade: websocket\r\nSec-WebSocket-Key: a\r\n", b"UPGRADE:x\r\n"):
+    for upgrade in (
+        b"Upgrade: h2c\r\n",
+        b"upgrade: websocket\r\nSec-WebSocket-Key: a\r\n",
+        b"UPGRADE:x\r\n",
+    ):
         head = PREDICT + b"Connection: Upgrade, HTTP2-Settings\r\n" + upgrade
         for content in (body, hidden):
             whole = head + b"Content-Length: %d\r\n\r\n" % len(content) + content
-            chunks = head + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (len(content), content)
-            for sent, cut in ((whole, whole.index(b"\r\n\r\n") + 4), (whole, len(whole)), (whole, 40), (chunks, 300)):
+            chunks = head + b"Transfer-Encoding: chunked\r\n\r\n%x\r\n%b\r\n0\r\n\r\n" % (
+                len(content),
+                content,
+            )
+            for sent, cut in (
+                (whole, whole.index(b"\r\n\r\n") + 4),
+                (whole, len(whole)),
+                (whole, 40),
+                (chunks, 300),
+            ):
                 with connected(service) as connection:
                     connection.sendall(sent[:cut])
                     time.sleep(0.02)
@@ -76,15 +92,24 @@ def check_upgrades(service: Service) -> None:
                         (200, True) if content == body else (400, False)
                     )
                     connection.sendall(CHUNKED.replace(b"2\r\n{}", b"2\r\n[]") + b"\r\n")
-                    assert read_answer(connection)[0] == 422  # the next answer is to the next request
+                    assert (
+                        read_answer(connection)[0] == 422
+                    )  # the next answer is to the next request
 
 
 def test_a_request_for_another_protocol_keeps_its_body(service: Service) -> None:
     check_upgrades(service)
-    assert b" 400 " in raw(service, b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost:80\r\n\r\n").splitlines()[0]
+    assert (
+        b" 400 "
+        in raw(
+            service, b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost:80\r\n\r\n"
+        ).splitlines()[0]
+    )
     with connected(service) as connection:  # several in one packet
         body = b'{"inputs": "ba"}'
-        head = PREDICT + b"Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: %d\r\n\r\n" % len(body)
+        head = PREDICT + b"Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: %d\r\n\r\n" % len(
+            body
+        )
         connection.sendall((head + body) * 3 + HEALTH + b"\r\n")
         file = connection.makefile("rb")
         statuses = [int(file.readline().split()[1])]
@@ -104,7 +129,9 @@ def test_a_head_without_end_is_refused(
     with ExitStack() as ending:
         if parser == "h11":
             (tmp_path / "httptools.py").write_text("raise ImportError")
-            monkeypatch.setenv("PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")]))
+            monkeypatch.setenv(
+                "PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
+            )
             service = ending.enter_context(serving(tmp_path, models / "x-colours"))
             check_upgrades(service)
         for before in (HEALTH.replace(b"GET", b"POST"), HEALTH + b"\r\n" + HEALTH, CHUNKED):
@@ -116,7 +143,9 @@ def test_a_head_without_end_is_refused(
             for _ in range(20):  # of one connection, each with a bound of its own
                 assert client.get("/health", headers={"x": "y" * 9000}).status_code == 200
             assert client.get("/health", headers={"x": "y" * 70_000}).status_code in (400, 431)
-            assert client.post("/predict", content=b'{"inputs": "a"}' + b" " * (1 << 20), headers=JSON).is_success
+            assert client.post(
+                "/predict", content=b'{"inputs": "a"}' + b" " * (1 << 20), headers=JSON
+            ).is_success
 
 
 @pytest.mark.parametrize(
@@ -129,31 +158,60 @@ def test_a_head_without_end_is_refused(
         ("localhost", (), [200, 403, 403, 403, 403]),
     ],
 )
-def test_the_address_decides_which_hosts_are_served(host: str, hosts: tuple[str, ...], statuses: list[int]) -> None:
+def test_the_address_decides_which_hosts_are_served(
+    host: str, hosts: tuple[str, ...], statuses: list[int]
+) -> None:
     with _bound(host, 0) as listening:
         address = listening.getsockname()[0]
-    app = _config(Settings({}, host=host, hosts=hosts), Serving({}, Limits(), Metrics()), address).app
+    app = _config(
+        Settings({}, host=host, hosts=hosts), Serving({}, Limits(), Metrics()), address
+    ).app
 
     async def ask() -> list[int]:
-        async with httpx.AsyncClient(transport=httpx.ASGITransport(app), base_url="http://x") as asking:
-            names = ("127.0.0.1:8000", "reviews:8000", "example.org", "127.0.0.2:8000", "127.1:8000")
-            return [(await asking.get("/health", headers={"host": name})).status_code for name in names]
+        async with httpx.AsyncClient(
+            transport=httpx.ASGITransport(app), base_url="http://x"
+        ) as asking:
+            names = (
+                "127.0.0.1:8000",
+                "reviews:8000",
+                "example.org",
+                "127.0.0.2:8000",
+                "127.1:8000",
+            )
+            return [
+                (await asking.get("/health", headers={"host": name})).status_code for name in names
+            ]
 
     assert asyncio.run(ask()) == statuses
 
 
 def test_headers_that_stand_twice_or_not_at_all_are_refused(service: Service) -> None:
-    for more in (b"Host: localhost\r\n", b"Host: evil\r\n", b"Origin: a\r\nOrigin: b\r\n",
-                 b"Authorization: a\r\nauthorization: b\r\n"):  # fmt: skip
+    for more in (
+        b"Host: localhost\r\n",
+        b"Host: evil\r\n",
+        b"Origin: a\r\nOrigin: b\r\n",
+        b"Authorization: a\r\nauthorization: b\r\n",
+    ):
         assert b" 400 " in raw(service, HEALTH + more + b"\r\n").splitlines()[0], more
     assert b" 400 " in raw(service, b"GET /health HTTP/1.1\r\n\r\n").splitlines()[0]
     assert b" 200 " in raw(service, HEALTH + b"X: a\r\nX: b\r\n\r\n").splitlines()[0]
     trailer = CHUNKED.replace(b"2\r\n{}", b"10\r\n" + b'{"inputs": "ba"}') + b"Host: evil\r\n\r\n"
-    assert b" 200 " in raw(service, trailer).splitlines()[0], "what comes behind the body is no header"
+    assert b" 200 " in raw(service, trailer).splitlines()[0], (
+        "what comes behind the body is no header"
+    )
 
 
 def test_head_is_answered_without_a_body(client: httpx.Client, service: Service) -> None:
-    for path in ("/", "/health", "/info", "/metrics", "/docs", "/openapi.json", "/v1/models", "/v1/models/base"):
+    for path in (
+        "/",
+        "/health",
+        "/info",
+        "/metrics",
+        "/docs",
+        "/openapi.json",
+        "/v1/models",
+        "/v1/models/base",
+    ):
         head, whole = client.head(path), client.get(path)
         assert (head.status_code, head.content) == (200, b"")
         assert head.headers["content-type"] == whole.headers["content-type"]
@@ -161,7 +219,9 @@ def test_head_is_answered_without_a_body(client: httpx.Client, service: Service)
     until(lambda: any(event["method"] == "HEAD" for event in service.events("request")))
 
 
-def test_a_service_without_a_key_at_all_networks_is_warned_about(models: Path, tmp_path: Path) -> None:
+def test_a_service_without_a_key_at_all_networks_is_warned_about(
+    models: Path, tmp_path: Path
+) -> None:
     with serving(tmp_path, models / "x-colours", "--host", "0.0.0.0") as service:
         (warned,) = [event for event in service.events() if event["level"] == "warning"]
         assert warned["address"] == "0.0.0.0"
@@ -194,19 +254,41 @@ def test_an_address_that_is_taken_while_the_models_open_is_named() -> None:
         with _bound("127.0.0.1", port) as second:
             first.listen()
             with refused(ConfigError, f"127.0.0.1:{port}", "--port"):
-                asyncio.run(_Server(_config(Settings({}), service), service).serve(sockets=[second]))
+                asyncio.run(
+                    _Server(_config(Settings({}), service), service).serve(sockets=[second])
+                )
 
 
 def test_only_our_own_pages_may_call(client: httpx.Client, service: Service) -> None:
     body, own = {"inputs": "a"}, service.url
     assert client.post("/predict", json=body, headers={"origin": own}).status_code == 200
-    for origin in ("https://example.org", "null", own.replace("127.0.0.1", "127.0.0.2"), "http://[", f"{own}.org"):
+    for origin in (
+        "https://example.org",
+        "null",
+        own.replace("127.0.0.1", "127.0.0.2"),
+        "http://[",
+        f"{own}.org",
+    ):
         refused = client.post("/predict", json=body, headers={"origin": origin})
-        assert (refused.status_code, "access-control-allow-origin" in refused.headers) == (403, False), origin
+        assert (refused.status_code, "access-control-allow-origin" in refused.headers) == (
+            403,
+            False,
+        ), origin
     for host in (
-        "example.org", "localhost.example.org", "", "127.0.0.1.example.org:80", "[::1", "[::1]evil", "[::1]:evil",
-        "[::1]evil:80", "localhost:80:80", "localhost:80.evil", "user@localhost", "evil/localhost", "127.0.0.2",
-    ):  # fmt: skip
+        "example.org",
+        "localhost.example.org",
+        "",
+        "127.0.0.1.example.org:80",
+        "[::1",
+        "[::1]evil",
+        "[::1]:evil",
+        "[::1]evil:80",
+        "localhost:80:80",
+        "localhost:80.evil",
+        "user@localhost",
+        "evil/localhost",
+        "127.0.0.2",
+    ):
         assert client.get("/info", headers={"host": host}).status_code == 403, host
     for host in ("[::1]", "[::1]:80", "LOCALHOST", "localhost:"):
         assert client.get("/info", headers={"host": host}).status_code == 200, host
@@ -216,7 +298,14 @@ def test_only_our_own_pages_may_call(client: httpx.Client, service: Service) -> 
 def test_a_key_is_asked_for(models: Path, tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_text("open sesame\n")
-    words = (models / "x-colours", "--key-file", key, "--allow-origin", "https://example.org", "--quiet")
+    words = (
+        models / "x-colours",
+        "--key-file",
+        key,
+        "--allow-origin",
+        "https://example.org",
+        "--quiet",
+    )
     with serving(tmp_path, *words) as service, service.client() as client:
         body = {"inputs": "a"}
         for given in ({}, {"authorization": "Bearer open"}, {"authorization": "Basic open sesame"}):
@@ -227,8 +316,16 @@ def test_a_key_is_asked_for(models: Path, tmp_path: Path) -> None:
         answered = client.post("/predict", json=body, headers=right)
         assert answered.status_code == 200
         assert answered.headers["access-control-allow-origin"] == "https://example.org"
-        asked = {"access-control-request-method": "POST", "access-control-request-headers": "authorization"}
-        assert client.options("/predict", headers={**asked, "origin": "https://example.org"}).status_code == 200
+        asked = {
+            "access-control-request-method": "POST",
+            "access-control-request-headers": "authorization",
+        }
+        assert (
+            client.options(
+                "/predict", headers={**asked, "origin": "https://example.org"}
+            ).status_code
+            == 200
+        )
         other = client.options("/predict", headers={**asked, "origin": "https://example.com"})
         assert "access-control-allow-origin" not in other.headers
         assert "sesame" not in service.log.read_text()
@@ -251,7 +348,9 @@ def test_what_follows_a_whole_request_does_not_take_its_answer(service: Service)
     assert b" 400 " in raw(service, half).splitlines()[0]
 
 
-def test_a_refused_request_that_waits_to_send_its_body_ends_the_connection(service: Service) -> None:
+def test_a_refused_request_that_waits_to_send_its_body_ends_the_connection(
+    service: Service,
+) -> None:
     waits = b"Expect: 100-continue\r\nContent-Length: 16\r\n\r\n"
     assert b"connection: close" in raw(service, PREDICT.replace(b"localhost", b"evil") + waits)
     assert b" 100 " in raw(service, PREDICT + waits).splitlines()[0]
@@ -269,9 +368,18 @@ def test_a_client_that_goes_in_its_answer_is_no_failure() -> None:
         async def receive() -> Any:
             return {"type": "http.request", "body": b"", "more_body": False}
 
-        scope = {"type": "http", "method": "GET", "path": "/health", "raw_path": b"/health", "query_string": b"",
-                 "http_version": "1.1", "headers": [(b"host", b"localhost")], "root_path": "", "scheme": "http",
-                 "state": {CLOSING: lambda: True}}  # fmt: skip
+        scope = {
+            "type": "http",
+            "method": "GET",
+            "path": "/health",
+            "raw_path": b"/health",
+            "query_string": b"",
+            "http_version": "1.1",
+            "headers": [(b"host", b"localhost")],
+            "root_path": "",
+            "scheme": "http",
+            "state": {CLOSING: lambda: True},
+        }
         with suppress(RuntimeError):
             await app(scope, receive, lose)
         return metrics.text({})

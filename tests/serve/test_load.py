@@ -34,17 +34,28 @@ def test_random_requests_never_break_it(service: Service) -> None:
     from hypothesis import HealthCheck, Phase, given, settings
     from hypothesis.errors import Unsatisfiable
     from schemathesis.checks import not_a_server_error
-    from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance
+    from schemathesis.specs.openapi.checks import (
+        content_type_conformance,
+        response_schema_conformance,
+    )
 
     schema = schemathesis.openapi.from_url(f"{service.url}/openapi.json")
-    operations, modes = [found.ok() for found in schema.get_all_operations()], list(schemathesis.GenerationMode)
+    operations, modes = (
+        [found.ok() for found in schema.get_all_operations()],
+        list(schemathesis.GenerationMode),
+    )
     posts = [one for one in operations if one.method == "post"]
     each, counts = -(-REQUESTS // (len(posts) * len(modes))), list[int]()
     for operation in operations:
         for mode in modes:
 
-            @settings(max_examples=each, deadline=None, phases=[Phase.generate], database=None,
-                      suppress_health_check=list(HealthCheck))  # fmt: skip
+            @settings(
+                max_examples=each,
+                deadline=None,
+                phases=[Phase.generate],
+                database=None,
+                suppress_health_check=list(HealthCheck),
+            )
             def ask(case: Any) -> None:
                 answer = case.call(base_url=service.url)
                 checks = [not_a_server_error, content_type_conformance, response_schema_conformance]
@@ -54,7 +65,9 @@ def test_random_requests_never_break_it(service: Service) -> None:
             try:
                 given(case=operation.as_strategy(generation_mode=mode))(ask)()
             except Unsatisfiable:
-                assert operation.method == "get"  # without parameters, nothing about it can be wrong
+                assert (
+                    operation.method == "get"
+                )  # without parameters, nothing about it can be wrong
     assert len(counts) >= REQUESTS
     assert {200, 422} <= {*counts}
     assert not {status for status in counts if status >= 500}
@@ -63,12 +76,27 @@ def test_random_requests_never_break_it(service: Service) -> None:
 
 @pytest.fixture(scope="module")
 def busy(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A classifier of MiniLM's width and depth, which computes for longer than HTTP takes; and its export."""
+    """A classifier of MiniLM's width and depth, which computes for longer than HTTP takes; and its
+    export.
+    """
     folder, words = tmp_path_factory.mktemp("busy"), Tokenizer.load(tiny_tokenizer)
-    shape = EncoderConfig(vocab_size=words.vocab_size, hidden_size=384, layers=6, heads=12, intermediate_size=1536,
-                          max_positions=64, init_std=0.05)  # fmt: skip
+    shape = EncoderConfig(
+        vocab_size=words.vocab_size,
+        hidden_size=384,
+        layers=6,
+        heads=12,
+        intermediate_size=1536,
+        max_positions=64,
+        init_std=0.05,
+    )
     task = {"kind": "sequence", "length": 64, "problem": "classes"}
-    save_litebert(TaskModel(shape, True, 3), words, folder / "model", labels=("red", "green", "blue"), task=task)
+    save_litebert(
+        TaskModel(shape, True, 3),
+        words,
+        folder / "model",
+        labels=("red", "green", "blue"),
+        task=task,
+    )
     litebert.export(folder / "model", folder / "exported")
     return folder
 
@@ -78,7 +106,10 @@ def asked(model: Path) -> list[tuple[Any, Callable[[Any], bool]]]:
     lines = texts(200, most=20)
     expected = litebert.load(model).predict(lines)
     return [
-        ({"inputs": line}, lambda answer, right=right: close(answers(answer["predictions"]), [right]))
+        (
+            {"inputs": line},
+            lambda answer, right=right: close(answers(answer["predictions"]), [right]),
+        )
         for line, right in zip(lines, expected, strict=True)
     ]
 
@@ -110,7 +141,15 @@ def test_it_ends_under_load_without_losing_a_request(models: Path, tmp_path: Pat
         thread.start()
         ended = time.monotonic() + 3
         tally = asyncio.run(
-            load(service.url, "/predict", bodies, None, 30, 32, lambda: service.process.poll() is not None)
+            load(
+                service.url,
+                "/predict",
+                bodies,
+                None,
+                30,
+                32,
+                lambda: service.process.poll() is not None,
+            )
         )
         assert time.monotonic() > ended
         assert (tally.wrong, tally.lost) == ([], [])

@@ -1,4 +1,6 @@
-"""The page at `/` in a real browser: what it shows, by keyboard alone, on a phone and a screen, light and dark."""
+"""The page at `/` in a real browser: what it shows, by keyboard alone, on a phone and a screen,
+light and dark.
+"""
 
 from __future__ import annotations
 
@@ -33,11 +35,19 @@ from litebert.serve.service import Service  # noqa: E402
 from litebert.serve.worker import _opened  # noqa: E402
 
 sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+BROWSER = next(
+    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
+)
 pytestmark = pytest.mark.skipif(BROWSER is None, reason="there is no Chromium on this machine")
 
-SHAPE: dict[str, Any] = {"embedding_size": 8, "hidden_size": 16, "layers": 3, "heads": 2, "intermediate_size": 32,
-                         "max_positions": 64}  # fmt: skip
+SHAPE: dict[str, Any] = {
+    "embedding_size": 8,
+    "hidden_size": 16,
+    "layers": 3,
+    "heads": 2,
+    "intermediate_size": 32,
+    "max_positions": 64,
+}
 EXAMPLES = [
     {"text": "a fine film, quiet and funny", "label": "good"},
     {"text": "a dull film", "label": "bad"},
@@ -55,22 +65,39 @@ def randomised(model: Any, seed: int = 3) -> Any:
 
 @pytest.fixture(scope="module")
 def service(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
-    """A service of a classifier that leaves early, a tagger, a reader of questions and a pretrained model."""
+    """A service of a classifier that leaves early, a tagger, a reader of questions and a pretrained
+    model.
+    """
     place, words = tmp_path_factory.mktemp("served"), Tokenizer.load(tiny_tokenizer)
     shape = EncoderConfig(vocab_size=words.vocab_size, **SHAPE)
     exits = {"patience": 1, "threshold": 1.0}
     classifier = randomised(TaskModel(shape, True, 3))
-    save_litebert(classifier, words, place / "reviews", labels=("bad", "so-so", "good"),
-                  task={"kind": "sequence", "length": 64, "exits": exits})  # fmt: skip
+    save_litebert(
+        classifier,
+        words,
+        place / "reviews",
+        labels=("bad", "so-so", "good"),
+        task={"kind": "sequence", "length": 64, "exits": exits},
+    )
     (place / "reviews" / "examples.json").write_text(json.dumps({"examples": EXAMPLES}))
     without = EncoderConfig(vocab_size=words.vocab_size, pooler=False, **SHAPE)
     tags = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
-    save_litebert(randomised(TaskModel(without, False, 5)), words, place / "names", labels=tags,
-                  task={"kind": "tokens", "length": 64})  # fmt: skip
     save_litebert(
-        randomised(TaskModel(without, False, 2)), words, place / "questions", task={"kind": "span", "length": 64}
+        randomised(TaskModel(without, False, 5)),
+        words,
+        place / "names",
+        labels=tags,
+        task={"kind": "tokens", "length": 64},
     )
-    whole = Config(name="base", encoder=shape, sequences=SequenceConfig(length=64), objectives=("mlm", "sop"))
+    save_litebert(
+        randomised(TaskModel(without, False, 2)),
+        words,
+        place / "questions",
+        task={"kind": "span", "length": 64},
+    )
+    whole = Config(
+        name="base", encoder=shape, sequences=SequenceConfig(length=64), objectives=("mlm", "sop")
+    )
     save_litebert(randomised(Pretrainer(whole)), words, place / "base")
     with served(*(place / name for name in ("reviews", "names", "questions", "base"))) as url:
         yield url
@@ -99,7 +126,13 @@ class Here(Worker):
 def served(*folders: Path) -> Iterator[str]:
     """The address of a service in a thread of this process."""
     settings = Settings({folder.name: folder for folder in folders}, threads=1)
-    opening = {"engine": "exact", "device": "cpu", "exit": "auto", "threads": 1, "tokens": settings.limits.tokens}
+    opening = {
+        "engine": "exact",
+        "device": "cpu",
+        "exit": "auto",
+        "threads": 1,
+        "tokens": settings.limits.tokens,
+    }
     ready, servers = threading.Event(), []
 
     async def run() -> None:
@@ -109,7 +142,9 @@ def served(*folders: Path) -> Iterator[str]:
                 queue = Queue(settings.batch_characters, 0, 60)
                 pools[name] = Pool(name, {**opening, "path": str(path)}, queue, 1, 60)
                 await pools[name].start()
-            servers.append(uvicorn.Server(_config(settings, Service(pools, settings.limits, Metrics()))))
+            servers.append(
+                uvicorn.Server(_config(settings, Service(pools, settings.limits, Metrics())))
+            )
         finally:
             ready.set()
         await servers[0].serve(sockets=[listening])
@@ -140,11 +175,15 @@ def browser() -> Iterator[Any]:
 
 @pytest.fixture
 def opened(browser: Any, service: str) -> Iterator[Callable[..., Any]]:
-    """Open the page; at the end, nothing may have been complained of, and nobody else asked for anything."""
+    """Open the page; at the end, nothing may have been complained of, and nobody else asked for
+    anything.
+    """
     contexts, heard, asked = [], [], []
 
     def open_page(route: Callable[[Any], None] | None = None) -> Any:
-        context = browser.new_context(viewport={"width": 390, "height": 844}, reduced_motion="reduce")
+        context = browser.new_context(
+            viewport={"width": 390, "height": 844}, reduced_motion="reduce"
+        )
         contexts.append(context)
         page = context.new_page()
         page.set_default_timeout(120_000)  # on a machine with much else to do
@@ -192,7 +231,8 @@ CONTRAST = """() => {
 
 def focused(page: Any) -> dict[str, str]:
     found: dict[str, str] = page.evaluate(
-        "() => { const at = document.activeElement; return { id: at.id, tag: at.tagName, text: at.textContent }; }"
+        "() => { const at = document.activeElement; return { id: at.id, tag: at.tagName, "
+        "text: at.textContent }; }"
     )
     return found
 
@@ -214,7 +254,9 @@ def answered(page: Any) -> str:
 
 
 def well_laid_out(page: Any) -> None:
-    """On a phone and on a screen, light and dark: nothing stands beyond the edge, and all of it can be read."""
+    """On a phone and on a screen, light and dark: nothing stands beyond the edge, and all of it can
+    be read.
+    """
     for width in (390, 1280):
         page.set_viewport_size({"width": width, "height": 844})
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), width
@@ -268,7 +310,9 @@ def test_answers_are_those_of_the_service(opened: Callable[..., Any], service: s
     assert shown.startswith(one["prediction"])
     for label, share in one["probabilities"].items():
         assert f"{100 * share:.1f} %" in shown, label
-    widths = page.locator(f"{ANSWER} .track i").evaluate_all("all => all.map(one => parseFloat(one.style.width))")
+    widths = page.locator(f"{ANSWER} .track i").evaluate_all(
+        "all => all.map(one => parseFloat(one.style.width))"
+    )
     assert widths == pytest.approx(
         sorted((100 * share for share in one["probabilities"].values()), reverse=True), abs=0.01
     )
@@ -276,7 +320,9 @@ def test_answers_are_those_of_the_service(opened: Callable[..., Any], service: s
     assert json.dumps(text) in page.inner_text("details pre")
 
 
-def test_examples_of_the_model_are_offered_and_labels_named(opened: Callable[..., Any], service: str) -> None:
+def test_examples_of_the_model_are_offered_and_labels_named(
+    opened: Callable[..., Any], service: str
+) -> None:
     page = opened()
     assert page.locator(f"{ANSWER} .chips li").all_inner_texts() == ["bad", "so-so", "good"]
     assert page.input_value("#predict-text") == EXAMPLES[0]["text"]
@@ -286,12 +332,16 @@ def test_examples_of_the_model_are_offered_and_labels_named(opened: Callable[...
     offered.nth(1).click()
     shown = answered(page)
     assert page.input_value("#predict-text") == EXAMPLES[1]["text"]
-    answer = httpx.post(f"{service}/predict", json={"inputs": EXAMPLES[1]["text"], "model": "reviews"}).json()
+    answer = httpx.post(
+        f"{service}/predict", json={"inputs": EXAMPLES[1]["text"], "model": "reviews"}
+    ).json()
     assert shown.startswith(answer["predictions"][0]["prediction"])
     well_laid_out(page)
     page.select_option("#model", label="names")
     assert page.locator(f"{ANSWER} .chips li").all_inner_texts() == ["PER", "LOC"]
-    assert page.locator("[role=tabpanel]:not([hidden]) .samples").count() == 0, "a model without examples"
+    assert page.locator("[role=tabpanel]:not([hidden]) .samples").count() == 0, (
+        "a model without examples"
+    )
 
 
 def test_a_model_of_another_script_begins_with_empty_fields(opened: Callable[..., Any]) -> None:
@@ -320,7 +370,9 @@ def test_what_was_typed_stays_over_a_change_of_model(opened: Callable[..., Any])
     page.click("[role=tab]:has-text('Tokens')")
     page.fill("#tokenize-text", "kept")
     page.select_option("#model", label="reviews")
-    assert page.locator("[role=tab][aria-selected=true]").inner_text() == "Tokens", "the tab stays too"
+    assert page.locator("[role=tab][aria-selected=true]").inner_text() == "Tokens", (
+        "the tab stays too"
+    )
     assert page.input_value("#tokenize-text") == "kept"
 
 
@@ -329,7 +381,9 @@ def test_a_text_that_is_cut_is_said_to_be(opened: Callable[..., Any], service: s
     page.fill("#predict-text", text)
     page.click("text=Try it")
     shown = answered(page)
-    (answer,) = httpx.post(f"{service}/predict", json={"inputs": [text], "model": "reviews"}).json()["predictions"]
+    (answer,) = httpx.post(
+        f"{service}/predict", json={"inputs": [text], "model": "reviews"}
+    ).json()["predictions"]
     whole = answer["tokens"] + answer["truncated"]
     assert (answer["tokens"], whole > 1000) == (64, True)
     assert f"read 64 of {whole:,} tokens" in shown
@@ -379,7 +433,8 @@ def test_texts_are_shown_as_texts(opened: Callable[..., Any]) -> None:
     assert page.locator(f"{ANSWER} img, {ANSWER} .passage b b").count() == 0
     shown = page.evaluate(
         "selector => { const copy = document.querySelector(selector).cloneNode(true); "
-        "copy.querySelectorAll('mark > b').forEach(one => one.remove()); return copy.textContent; }",
+        "copy.querySelectorAll('mark > b').forEach(one => one.remove()); return "
+        "copy.textContent; }",
         f"{ANSWER} .passage",
     )
     assert shown == text  # places count characters, not halves of them
@@ -403,7 +458,9 @@ def test_what_goes_wrong_is_said(opened: Callable[..., Any]) -> None:
     assert "Type a text" in answered(page)
     page.fill("#predict-text", "a folder")
     fails.update(
-        status=429, headers={"Retry-After": "3"}, json={"error": "the queue is full", "error_type": "overloaded"}
+        status=429,
+        headers={"Retry-After": "3"},
+        json={"error": "the queue is full", "error_type": "overloaded"},
     )
     page.keyboard.press("Control+Enter")
     page.wait_for_selector("text=The queue is full. Try again in 3 seconds.")
@@ -420,10 +477,14 @@ def test_what_goes_wrong_is_said(opened: Callable[..., Any]) -> None:
 def test_a_key_is_asked_for(opened: Callable[..., Any]) -> None:
     def route(request: Any) -> None:
         locked = (
-            request.request.url.endswith("/info") and request.request.headers.get("authorization") != "Bearer right"
+            request.request.url.endswith("/info")
+            and request.request.headers.get("authorization") != "Bearer right"
         )
         if locked:
-            request.fulfill(status=401, json={"error": "the key is missing or wrong", "error_type": "unauthorized"})
+            request.fulfill(
+                status=401,
+                json={"error": "the key is missing or wrong", "error_type": "unauthorized"},
+            )
         else:
             request.continue_()
 
@@ -445,4 +506,7 @@ def test_the_policy_lets_nothing_in(browser: Any, service: str) -> None:
             page.evaluate("document.body.innerHTML = '<i>no</i>'")
     assert "unsafe" not in policy
     assert policy.startswith("default-src 'none'")
-    assert not any(part in html for part in ("http://" + "fonts", "https://", "innerHTML", " style=", "onclick"))
+    assert not any(
+        part in html
+        for part in ("http://" + "fonts", "https://", "innerHTML", " style=", "onclick")
+    )

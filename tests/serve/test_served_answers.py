@@ -1,4 +1,6 @@
-"""What the service answers: the same as the verbs, in the shapes of other services, to their own clients."""
+"""What the service answers: the same as the verbs, in the shapes of other services, to their own
+clients.
+"""
 
 from __future__ import annotations
 
@@ -27,7 +29,13 @@ from toys.refusals import refused
 from toys.serving import Service, serving
 
 LINES = texts(12, most=9)
-OPENING: dict[str, Any] = {"engine": None, "device": "cpu", "exit": "auto", "threads": 1, "tokens": 4096}
+OPENING: dict[str, Any] = {
+    "engine": None,
+    "device": "cpu",
+    "exit": "auto",
+    "threads": 1,
+    "tokens": 4096,
+}
 
 
 def rows(served: Served, operation: str, inputs: list[Any], **options: Any) -> list[Row]:
@@ -45,7 +53,10 @@ def close(one: Any, other: Any) -> bool:
 
 def answers(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Predictions without what the service adds: how many tokens were read and cut off."""
-    return [{name: value for name, value in one.items() if name not in ("tokens", "truncated")} for one in found]
+    return [
+        {name: value for name, value in one.items() if name not in ("tokens", "truncated")}
+        for one in found
+    ]
 
 
 def test_predictions_are_those_of_predict(client: httpx.Client, models: Path) -> None:
@@ -54,8 +65,12 @@ def test_predictions_are_those_of_predict(client: httpx.Client, models: Path) ->
     assert close(answers(answer["predictions"]), litebert.load(models / "colours").predict(LINES))
     single = client.post("/predict", json={"inputs": LINES[0]}).json()
     assert close(single["predictions"], answer["predictions"][:1])
-    pair = client.post("/predict", json={"inputs": [LINES[:2], {"text": LINES[0], "pair": LINES[1]}]}).json()
-    assert close(answers(pair["predictions"]), litebert.load(models / "colours").predict([LINES[:2]]) * 2)
+    pair = client.post(
+        "/predict", json={"inputs": [LINES[:2], {"text": LINES[0], "pair": LINES[1]}]}
+    ).json()
+    assert close(
+        answers(pair["predictions"]), litebert.load(models / "colours").predict([LINES[:2]]) * 2
+    )
 
 
 @pytest.mark.parametrize(
@@ -69,7 +84,13 @@ def test_predictions_are_those_of_predict(client: httpx.Client, models: Path) ->
     ],
 )
 def test_every_kind_of_head_answers_as_predict(
-    kind: str, classes: int, labels: tuple[str, ...], task: Any, asked: list[Any], tiny_tokenizer: Path, tmp_path: Path
+    kind: str,
+    classes: int,
+    labels: tuple[str, ...],
+    task: Any,
+    asked: list[Any],
+    tiny_tokenizer: Path,
+    tmp_path: Path,
 ) -> None:
     folder = made(tmp_path / "m", tiny_tokenizer, kind, classes, labels, task)
     served = Served(folder, OPENING)
@@ -80,17 +101,25 @@ def test_every_kind_of_head_answers_as_predict(
         if kind == "tokens":
             text = value if isinstance(value, str) else " ".join(value)
             assert [text[start:end] for start, end in one["offsets"]] == one["words"]
-            assert all(text[each["start"] : each["end"]] == each["text"] for each in one["entities"])
+            assert all(
+                text[each["start"] : each["end"]] == each["text"] for each in one["entities"]
+            )
         if kind == "span" and one["prediction"]:
             assert value[1][one["start"] : one["end"]] == one["prediction"]
     assert served.info()["kind"] == {"sequence": (task or {}).get("problem")}.get(kind, kind)
 
 
 def test_a_tokenizer_of_another_script_is_told(tiny_tokenizer: Path, tmp_path: Path) -> None:
-    korean = ["러스트는 안전하고 빠른 언어이다", "소유권은 메모리를 지킨다", "함수는 값을 돌려준다"] * 20
+    korean = [
+        "러스트는 안전하고 빠른 언어이다",
+        "소유권은 메모리를 지킨다",
+        "함수는 값을 돌려준다",
+    ] * 20
     train_tokenizer(korean, kind="unigram", vocab_size=46).save(tmp_path / "tokenizer")
     for tokenizer, reads in ((tiny_tokenizer, True), (tmp_path / "tokenizer", False)):
-        folder = made(tmp_path / str(reads), tokenizer, "sequence", 3, ("a", "b", "c"), {"problem": "classes"})
+        folder = made(
+            tmp_path / str(reads), tokenizer, "sequence", 3, ("a", "b", "c"), {"problem": "classes"}
+        )
         assert Served(folder, OPENING).info()["reads_english"] is reads
 
 
@@ -98,12 +127,18 @@ EXITS: dict[str, Any] = {"problem": "classes", "exits": {"patience": 1, "thresho
 
 
 @pytest.mark.parametrize("problem", ["classes", "labels"])
-def test_answers_hold_the_likeliest_labels(problem: str, tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_answers_hold_the_likeliest_labels(
+    problem: str, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     labels = tuple(f"label{i}" for i in range(130))
-    folder = made(tmp_path / "m", tiny_tokenizer, "sequence", len(labels), labels, {"problem": problem})
+    folder = made(
+        tmp_path / "m", tiny_tokenizer, "sequence", len(labels), labels, {"problem": problem}
+    )
     served = Served(folder, OPENING)
     every = [json.loads(row.payload)["probabilities"] for row in rows(served, "predict", LINES)]
-    few = [json.loads(row.payload)["probabilities"] for row in rows(served, "predict", LINES, top=7)]
+    few = [
+        json.loads(row.payload)["probabilities"] for row in rows(served, "predict", LINES, top=7)
+    ]
     for whole, part in zip(every, few, strict=True):
         assert [*part.values()] == sorted(whole.values(), reverse=True)[:7]
         assert part.items() <= whole.items()
@@ -117,8 +152,14 @@ def test_answers_hold_the_likeliest_labels(problem: str, tiny_tokenizer: Path, t
 
 def test_nul_is_a_space_as_for_predict(client: httpx.Client) -> None:
     text, spaced = f"{LINES[0]}\0{LINES[1]}", f"{LINES[0]} {LINES[1]}"
-    for path, wrap in (("/predict", lambda one: one), ("/embed", lambda one: [one]), ("/tokenize", lambda one: one)):
-        first, second = (client.post(path, json={"inputs": wrap(one)}).json() for one in (text, spaced))
+    for path, wrap in (
+        ("/predict", lambda one: one),
+        ("/embed", lambda one: [one]),
+        ("/tokenize", lambda one: one),
+    ):
+        first, second = (
+            client.post(path, json={"inputs": wrap(one)}).json() for one in (text, spaced)
+        )
         if isinstance(first, dict):
             first, second = first["predictions"], second["predictions"]
         assert close(first, second), path
@@ -136,9 +177,14 @@ def test_texts_leave_early_as_by_predict(tiny_tokenizer: Path, tmp_path: Path) -
     assert {(None,) * len(LINES), (1,) * len(LINES), (deepest,) * len(LINES)} <= layers
 
 
-def test_exits_and_the_engine_are_options_of_the_service(tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_exits_and_the_engine_are_options_of_the_service(
+    tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     folder = made(tmp_path / "m", tiny_tokenizer, "sequence", 3, ("a", "b", "c"), EXITS)
-    with serving(tmp_path, folder, "--engine", "auto", "--exit", 0.4) as service, service.client() as client:
+    with (
+        serving(tmp_path, folder, "--engine", "auto", "--exit", 0.4) as service,
+        service.client() as client,
+    ):
         (info,) = client.get("/info").json()["models"]
         assert (info["engine"], info["exits"]) == ("torch", True)  # as for every model with exits
         found = client.post("/predict", json={"inputs": LINES}).json()["predictions"]
@@ -156,7 +202,9 @@ def test_auto_chooses_before_anybody_waits(
     served.warmed()
     assert served.info()["engine"] in (("onnx",) if folder.startswith("x-") else ("torch", "onnx"))
     # It remembers the choice for answers, and that for vectors.
-    assert len([*place.rglob("engine-*.json")]) == {"colours": 2, "x-colours": 1, "base": 1}.get(folder, 0)
+    assert len([*place.rglob("engine-*.json")]) == {"colours": 2, "x-colours": 1, "base": 1}.get(
+        folder, 0
+    )
     for name in ("predict", "embed", "fill-mask"):
         if name in served.info()["routes"]:
             assert rows(served, name, [f"{LINES[0]} [MASK]"])[0].payload
@@ -185,11 +233,16 @@ def test_an_engine_applies_to_vectors_as_to_labels(models: Path, tmp_path: Path)
     """And the log says at the start how far it is from float32, for each."""
     (tmp_path / "rounded.py").write_text(EXTENSION)
     path = {"LITEBERT_EXTENSIONS": str(tmp_path / "rounded.py")}
-    with serving(tmp_path, models / "colours", "--engine", "rounded", **path) as service, service.client() as client:
+    with (
+        serving(tmp_path, models / "colours", "--engine", "rounded", **path) as service,
+        service.client() as client,
+    ):
         assert client.get("/info").json()["models"][0]["engine"] == "rounded"
         found = client.post("/embed", json={"inputs": LINES, "normalize": False}).json()
         exact = litebert.load(models / "colours", engine="exact")
-        np.testing.assert_allclose(found, exact.vectors_by(None, False).encode(LINES).round(1), atol=1e-6)
+        np.testing.assert_allclose(
+            found, exact.vectors_by(None, False).encode(LINES).round(1), atol=1e-6
+        )
         said = [one["event"] for one in service.events() if "rounded" in one["event"]]
         assert len(said) == 2
         assert "of 16 answers" in said[0]
@@ -198,7 +251,9 @@ def test_an_engine_applies_to_vectors_as_to_labels(models: Path, tmp_path: Path)
 
 @pytest.mark.parametrize("engine", ["onnx", "openvino"])
 @pytest.mark.parametrize("folder", ["colours", "base", "x-base"])
-def test_served_vectors_are_equal_by_every_engine(engine: str, folder: str, models: Path, tmp_path: Path) -> None:
+def test_served_vectors_are_equal_by_every_engine(
+    engine: str, folder: str, models: Path, tmp_path: Path
+) -> None:
     pytest.importorskip({"onnx": "onnxruntime"}.get(engine, engine))
     shutil.copytree(models / folder, tmp_path / folder)
     served = Served(tmp_path / folder, {**OPENING, "engine": engine})
@@ -209,7 +264,9 @@ def test_served_vectors_are_equal_by_every_engine(engine: str, folder: str, mode
     np.testing.assert_allclose(found, wanted, atol=1e-5)
 
 
-def test_an_input_of_another_form_is_refused_and_the_others_answered(tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_an_input_of_another_form_is_refused_and_the_others_answered(
+    tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     served = Served(made(tmp_path / "m", tiny_tokenizer, "span", 2), {**OPENING, "tokens": 64})
     secret = "secret words"
     found = rows(served, "predict", [[LINES[0], LINES[1]], secret, [secret, "ba " * 300]])
@@ -225,17 +282,29 @@ def test_vectors_are_those_of_embed(client: httpx.Client, models: Path) -> None:
     assert np.allclose(unit, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-5)
     asked = {"inputs": {"source_sentence": LINES[0], "sentences": LINES}}
     assert np.allclose(client.post("/similarity", json=asked).json(), unit @ unit[0], atol=1e-5)
-    ranked = client.post("/rerank", json={"query": LINES[0], "texts": LINES, "return_text": True}).json()
+    ranked = client.post(
+        "/rerank", json={"query": LINES[0], "texts": LINES, "return_text": True}
+    ).json()
     assert ranked[0]["text"] == LINES[0]
-    assert [one["score"] for one in ranked] == sorted((one["score"] for one in ranked), reverse=True)
+    assert [one["score"] for one in ranked] == sorted(
+        (one["score"] for one in ranked), reverse=True
+    )
 
 
-def test_vectors_of_a_model_that_normalises_are_plain_where_asked(tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_vectors_of_a_model_that_normalises_are_plain_where_asked(
+    tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     words = Tokenizer.load(tiny_tokenizer)
     model = TaskModel(shape(vocab_size=words.vocab_size, pooler=False), False, 0).eval()
     randomise(model, scale=0.15)
-    task = {"task": "pairs", "kind": "backbone", "problem": "similarity", "length": 16, "pair": True,
-            "vectors": {"pooling": "mean", "normalized": True}}  # fmt: skip
+    task = {
+        "task": "pairs",
+        "kind": "backbone",
+        "problem": "similarity",
+        "length": 16,
+        "pair": True,
+        "vectors": {"pooling": "mean", "normalized": True},
+    }
     save_litebert(model, words, tmp_path / "own", task=task)
     litebert.export(tmp_path / "own", tmp_path / "exported", head="backbone")
     expected = litebert.load(tmp_path / "own").vectors_by(None, False).encode(LINES)
@@ -252,9 +321,13 @@ def test_an_export_refuses_what_it_does_not_have(models: Path, name: str, value:
 
 
 def test_a_model_of_pairs_with_a_number_reranks(tiny_tokenizer: Path, tmp_path: Path) -> None:
-    folder = made(tmp_path / "m", tiny_tokenizer, "sequence", 1, (), {"problem": "number", "task": "stsb"})
+    folder = made(
+        tmp_path / "m", tiny_tokenizer, "sequence", 1, (), {"problem": "number", "task": "stsb"}
+    )
     served, pairs = Served(folder, OPENING), [(LINES[0], text) for text in LINES]
-    expected = [one["prediction"] for one in litebert.load(folder).predict([list(pair) for pair in pairs])]
+    expected = [
+        one["prediction"] for one in litebert.load(folder).predict([list(pair) for pair in pairs])
+    ]
     raw = [float(row.payload) for row in rows(served, "score", pairs, raw=True)]
     assert raw == pytest.approx(expected, abs=1e-5)
     squashed = [float(row.payload) for row in rows(served, "score", pairs)]
@@ -264,7 +337,9 @@ def test_a_model_of_pairs_with_a_number_reranks(tiny_tokenizer: Path, tmp_path: 
 def test_masks_are_filled_as_by_fill(client: httpx.Client, models: Path) -> None:
     text = f"{LINES[0]} [MASK] {LINES[1]} ___"
     answer = client.post("/fill-mask", json={"inputs": [text], "top": 3}).json()
-    expected = [[one._asdict() for one in mask] for mask in litebert.load(models / "base").fill(text, 3)]
+    expected = [
+        [one._asdict() for one in mask] for mask in litebert.load(models / "base").fill(text, 3)
+    ]
     assert close(answer["predictions"][0]["masks"], expected)
     refused = client.post("/fill-mask", json={"inputs": [text, "ba"]})
     assert (refused.status_code, refused.json()["field"]) == (422, "inputs[1]")
@@ -290,7 +365,10 @@ def test_every_answer_says_what_was_cut_off(client: httpx.Client, models: Path) 
     assert says(sorted(ranked.json(), key=lambda one: one["index"])) == expected
     plain = client.post("/embed", json={"inputs": [word, long], "model": "base"})
     for answer in (predicted, vectors, ranked, plain):
-        assert (answer.headers["x-compute-tokens"], answer.headers["x-truncated-tokens"]) == (str(read), str(cut))
+        assert (answer.headers["x-compute-tokens"], answer.headers["x-truncated-tokens"]) == (
+            str(read),
+            str(cut),
+        )
     filled = client.post("/fill-mask", json={"inputs": f"{word} [MASK]"}).json()["predictions"]
     assert says(filled) == [(expected[0][0] + 1, 0)]
 
@@ -301,7 +379,9 @@ def test_a_question_that_is_cut_says_so(tiny_tokenizer: Path, tmp_path: Path) ->
     short, long = (json.loads(row.payload) for row in rows(served, "predict", asked))
     assert (short["truncated"], long["truncated"] > 0) == (0, True)
     separators = served.tokenizer.pair_separators
-    whole = sum(map(len, served.tokenizer.encode([text.strip() for text in asked[1]]))) + 2 + separators
+    whole = (
+        sum(map(len, served.tokenizer.encode([text.strip() for text in asked[1]]))) + 2 + separators
+    )
     assert long["tokens"] + long["truncated"] == whole
 
 
@@ -327,8 +407,10 @@ def test_a_model_is_chosen_by_field_or_path(client: httpx.Client) -> None:
     assert (unknown.status_code, unknown.json()["error_type"]) == (404, "not_found")
     info = client.get("/info").json()
     assert {one["name"]: one["kind"] for one in info["models"]} == {
-        "colours": "classes", "base": "similarity", "masks": "pretrained",
-    }  # fmt: skip
+        "colours": "classes",
+        "base": "similarity",
+        "masks": "pretrained",
+    }
     assert info["models"][2]["mask"] == "[MASK]"
 
 
@@ -366,7 +448,9 @@ def test_openais_client_is_answered(service: Service, models: Path) -> None:
         assert (len(single.data), single.usage.total_tokens) == (1, 64)
 
 
-def test_hugging_faces_client_is_answered(service: Service, models: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_hugging_faces_client_is_answered(
+    service: Service, models: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from huggingface_hub import InferenceClient, constants
 
     monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)  # so that it asks our address
@@ -374,14 +458,18 @@ def test_hugging_faces_client_is_answered(service: Service, models: Path, monkey
     vector = client.feature_extraction(LINES[0], model=f"{service.url}/embed")
     assert vector.shape == (1, 16)
     assert np.linalg.norm(vector) == pytest.approx(1)
-    cosines = client.sentence_similarity(LINES[0], other_sentences=LINES[:3], model=f"{service.url}/similarity")
+    cosines = client.sentence_similarity(
+        LINES[0], other_sentences=LINES[:3], model=f"{service.url}/similarity"
+    )
     assert cosines[0] == pytest.approx(1, abs=1e-5)
     likely = litebert.load(models / "colours").predict(LINES[:1])[0]["probabilities"]
     for top in (None, 2):
         labelled = client.text_classification(LINES[0], model=f"{service.url}/predict", top_k=top)
         expected = sorted(likely.items(), key=lambda pair: -pair[1])[:top]
         assert [one.label for one in labelled] == [label for label, _ in expected]
-        assert [one.score for one in labelled] == pytest.approx([score for _, score in expected], abs=2e-5)
+        assert [one.score for one in labelled] == pytest.approx(
+            [score for _, score in expected], abs=2e-5
+        )
 
 
 def test_an_export_answers_without_torch(models: Path) -> None:
@@ -401,6 +489,10 @@ from litebert.serve.served import Served
 served = Served(Path(sys.argv[1]), {"engine": None, "device": "auto", "exit": "auto", "threads": 1, "tokens": 99})
 print(served.predict(["ba de fi"])[0].payload.decode())
 """
-    done = subprocess.run([sys.executable, "-c", program, models / "x-colours"], capture_output=True, text=True)
+    done = subprocess.run(
+        [sys.executable, "-c", program, models / "x-colours"], capture_output=True, text=True
+    )
     assert done.returncode == 0, done.stderr
-    assert close(answers([json.loads(done.stdout)]), litebert.load(models / "colours").predict(["ba de fi"]))
+    assert close(
+        answers([json.loads(done.stdout)]), litebert.load(models / "colours").predict(["ba de fi"])
+    )

@@ -1,4 +1,6 @@
-"""The processes of a study: what is left of them, which GPU they see, and what counts as their score."""
+"""The processes of a study: what is left of them, which GPU they see, and what counts as their
+score.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,21 @@ from toys.refusals import refused
 
 @pytest.fixture
 def plan(tmp_path: Path) -> Plan:
-    return Plan("own", tmp_path, tmp_path / "data", "toy", "4 steps", 1, 2, 1, {"a": 4}, "cpu", {}, 400, "text")
+    return Plan(
+        "own",
+        tmp_path,
+        tmp_path / "data",
+        "toy",
+        "4 steps",
+        1,
+        2,
+        1,
+        {"a": 4},
+        "cpu",
+        {},
+        400,
+        "text",
+    )
 
 
 @pytest.fixture
@@ -45,7 +61,10 @@ def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[subprocess.Popen[b
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
 def test_no_process_is_left_behind(
-    plan: Plan, started: list[subprocess.Popen[bytes]], monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+    plan: Plan,
+    started: list[subprocess.Popen[bytes]],
+    monkeypatch: pytest.MonkeyPatch,
+    error: type[BaseException],
 ) -> None:
     def fail(_: float) -> None:
         raise error
@@ -78,14 +97,21 @@ def test_scores_are_fractions(tmp_path: Path) -> None:
     write_json(tmp_path / "heldout.json", {"mlm_loss": 3.5, "sequences": 4})
     write_json(tmp_path / "sst2.json", {"metric": "accuracy", "scores": [{"accuracy": 0.75}]})
     write_json(tmp_path / "squad.json", {"metric": "f1", "scores": [{"f1": 81.3}]})
-    commands = [Command((), tmp_path / f"{name}.json") for name in ("pretrain", "heldout", "sst2", "squad")]
+    commands = [
+        Command((), tmp_path / f"{name}.json") for name in ("pretrain", "heldout", "sst2", "squad")
+    ]
     found = scores_of(Cell("a", 0, tmp_path, 4, tuple(commands)))
     assert found == pytest.approx({"mlm_loss": 3.5, "sst2": 0.75, "squad": 0.813})
 
 
 @pytest.mark.parametrize(
     ("named", "there", "seen"),
-    [(None, 2, ["0", "1", "0"]), (None, 1, ["0", "0", "0"]), ("2,5", 2, ["2", "5", "2"]), ("", 0, ["", "", ""])],
+    [
+        (None, 2, ["0", "1", "0"]),
+        (None, 1, ["0", "0", "0"]),
+        ("2,5", 2, ["2", "5", "2"]),
+        ("", 0, ["", "", ""]),
+    ],
 )
 def test_places_share_the_visible_gpus(
     monkeypatch: pytest.MonkeyPatch, named: str | None, there: int, seen: list[str]
@@ -101,7 +127,9 @@ def test_places_share_the_visible_gpus(
 def test_a_plan_continues_with_the_same_folders_only(tiny_data: Path, tmp_path: Path) -> None:
     base = base_config("toy")
     schedule = {"length_schedule": [(0.5, 16)]}
-    study = Study("Does it?", {"a": base, "grows": vary(base, train=schedule)}, baseline="a", equal="tokens")
+    study = Study(
+        "Does it?", {"a": base, "grows": vary(base, train=schedule)}, baseline="a", equal="tokens"
+    )
 
     def plan(**extras: object) -> Plan:
         return planned(study, "own", tmp_path / "out", tiny_data, Extras(**extras), scale="toy", budget="30 steps",
@@ -109,7 +137,9 @@ def test_a_plan_continues_with_the_same_folders_only(tiny_data: Path, tmp_path: 
 
     with locked(tmp_path / "out", RunError):
         first = plan(blimp=tmp_path / "pairs")
-        assert first.steps == {"a": 30, "grows": 40}, "a step of the second reads three quarters of the tokens"
+        assert first.steps == {"a": 30, "grows": 40}, (
+            "a step of the second reads three quarters of the tokens"
+        )
         first.recipe("a").unlink()  # as a kill leaves it
         assert plan(tasks={"sst2": tmp_path / "sst2"}) == first
         assert first.recipe("a").is_file()

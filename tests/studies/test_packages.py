@@ -1,4 +1,6 @@
-"""The classifier of the quickstart, on made-up docstrings: a fair split, the same table again, two networks."""
+"""The classifier of the quickstart, on made-up docstrings: a fair split, the same table again, two
+networks.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,10 @@ def docs() -> Iterator[tuple[str, str]]:
         for module in range(5 if package != "small" else 1):
             for i in range(20):
                 rest = " ".join(draw.choices(("toto", "mimi", "rere", "sasa"), k=6))
-                yield f"{sign} {rest}\n{module} {i}", f"/usr/lib/python3/site-packages/{package}/m{module}.py"
+                yield (
+                    f"{sign} {rest}\n{module} {i}",
+                    f"/usr/lib/python3/site-packages/{package}/m{module}.py",
+                )
 
 
 @pytest.fixture(autouse=True)
@@ -42,15 +47,23 @@ def rows_of(file: Path) -> list[dict[str, str]]:
 def test_the_package_of_a_place() -> None:
     assert package_of("/venv/lib/python3.12/site-packages/torch/nn/modules/linear.py") == "torch"
     assert package_of("/usr/lib/python3/dist-packages/six.py") == "six"
-    assert package_of("/usr/lib/python3.12/json/__init__.py") == package_of("pydoc_data.topics['if']") == "python"
+    assert (
+        package_of("/usr/lib/python3.12/json/__init__.py")
+        == package_of("pydoc_data.topics['if']")
+        == "python"
+    )
 
 
 def test_modules_are_either_learned_from_or_scored_on(tmp_path: Path) -> None:
     train, dev = (rows_of(file) for file in packages.write_table(tmp_path / "packages"))
     for rows, count in ((train, 40), (dev, 20)):
         labels = [row["package"] for row in rows]
-        assert {name: labels.count(name) for name in labels} == dict.fromkeys(("one", "two", "three"), count)
-    places = [{(row["package"], row["docstring"].split()[-2]) for row in rows} for rows in (train, dev)]
+        assert {name: labels.count(name) for name in labels} == dict.fromkeys(
+            ("one", "two", "three"), count
+        )
+    places = [
+        {(row["package"], row["docstring"].split()[-2]) for row in rows} for rows in (train, dev)
+    ]
     assert not places[0] & places[1]
     assert "\n" not in train[0]["docstring"]
 
@@ -65,18 +78,25 @@ def test_the_table_is_written_once(tmp_path: Path, monkeypatch: MonkeyPatch) -> 
         packages.write_table(tmp_path / "other")
 
 
-def test_the_classifier_stands_beside_its_baseline(tiny_data: Path, tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
+def test_the_classifier_stands_beside_its_baseline(
+    tiny_data: Path, tmp_path: Path, monkeypatch: MonkeyPatch
+) -> None:
     from litebert.recipes.files import recipe
     from litebert.train.pretrain import pretrain
 
     base = packages.settings()
     optimizer = replace(base.train.optimizer, learning_rate=2e-3)
     fast = replace(
-        base, epochs=4, train=replace(base.train, precision="float32", batch="8 sequences", optimizer=optimizer)
+        base,
+        epochs=4,
+        train=replace(base.train, precision="float32", batch="8 sequences", optimizer=optimizer),
     )
     monkeypatch.setattr(packages, "settings", lambda: fast)
     config = recipe("albert-tiny")
-    config = replace(config, train=replace(config.train, budget="2 steps", batch="4 sequences", precision="float32"))
+    config = replace(
+        config,
+        train=replace(config.train, budget="2 steps", batch="4 sequences", precision="float32"),
+    )
     pretrain(config, tiny_data, tmp_path / "run")
     done, classes = packages.classify(tmp_path / "run", tmp_path)
     assert classes == 3

@@ -25,16 +25,35 @@ SCORES = ("mlm_loss", "mlm_accuracy")
 @pytest.fixture
 def study() -> Study:
     base = base_config("toy")
-    return Study("Which?", {"a": base, "b": vary(base, encoder={"layers": 3})}, baseline="a", scores=SCORES)
+    return Study(
+        "Which?", {"a": base, "b": vary(base, encoder={"layers": 3})}, baseline="a", scores=SCORES
+    )
 
 
 def found(study: Study, folder: Path, losses: Mapping[str, Sequence[float | None]]) -> Findings:
     """What a study finds where its runs ended with these losses, None for one that failed."""
-    plan = Plan("own", folder, folder, "toy", "4 steps", 3, 1, 1, dict.fromkeys(losses, 4), "cpu", {}, 400, "text")
+    plan = Plan(
+        "own",
+        folder,
+        folder,
+        "toy",
+        "4 steps",
+        3,
+        1,
+        1,
+        dict.fromkeys(losses, 4),
+        "cpu",
+        {},
+        400,
+        "text",
+    )
     cells = []
     for variant, own in losses.items():
         for seed, loss in enumerate(own):
-            files = [folder / "scores" / f"{variant}{seed}" / f"{name}.json" for name in ("pretrain", "heldout")]
+            files = [
+                folder / "scores" / f"{variant}{seed}" / f"{name}.json"
+                for name in ("pretrain", "heldout")
+            ]
             files[0].parent.mkdir(parents=True)
             if loss is not None:
                 write_json(files[0], {})
@@ -109,7 +128,9 @@ def test_a_difference_stands_beside_the_papers(
     assert [line for line in text.splitlines() if line == "| " + " | ".join(table.rows[0]) + " |"]
 
 
-def test_an_objective_is_compared_with_the_papers_column_of_its_name(study: Study, tmp_path: Path) -> None:
+def test_an_objective_is_compared_with_the_papers_column_of_its_name(
+    study: Study, tmp_path: Path
+) -> None:
     paper = Published("a table", ("other", "MLM"), {"a": ("1", "2"), "b": ("2", "1")})
     study = replace(study, paper=paper, scores=("mlm_loss",))
     one = found(study, tmp_path, {"a": [3.0, 3.1, 3.2], "b": [2.0, 2.1, 2.0]})

@@ -28,14 +28,18 @@ def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
     def small(name: str) -> Config:
         config = recipe(name)
-        return replace(config, train=replace(config.train, batch="8 sequences", evaluate_sequences=32))
+        return replace(
+            config, train=replace(config.train, batch="8 sequences", evaluate_sequences=32)
+        )
 
     monkeypatch.setattr("litebert.studies.quickstart.recipe", small)
     monkeypatch.setattr("litebert.train.measure._enough", lambda passes, *_: passes >= 2)
     monkeypatch.chdir(tmp_path)
     topics = [topic for topic in pydoc_data.topics.topics.values() if 400 < len(topic) < 4000][:40]
     path = tmp_path / "text.jsonl"
-    path.write_text("".join(json.dumps({"text": topic}) + "\n" for topic in topics), encoding="utf-8")
+    path.write_text(
+        "".join(json.dumps({"text": topic}) + "\n" for topic in topics), encoding="utf-8"
+    )
     return path
 
 
@@ -45,26 +49,51 @@ def next_commands(err: str) -> list[list[str]]:
     return [shlex.split(line) for line in lines if line.startswith("  ") and line.strip()]
 
 
-def test_from_text_to_report(text: Path, run: Callable[..., Output], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_from_text_to_report(
+    text: Path, run: Callable[..., Output], monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = Path("a quickstart")
-    command = ["quickstart", "--text", text, "--vocab-size", "400", "--budget", "4 steps", "--out", out]
+    command = [
+        "quickstart",
+        "--text",
+        text,
+        "--vocab-size",
+        "400",
+        "--budget",
+        "4 steps",
+        "--out",
+        out,
+    ]
     monkeypatch.setattr(console, "program", lambda: "litebert")
 
     status, first, err = run(*command)
     assert status == 0
     page = (out / "report.html").read_text(encoding="utf-8")
     assert "http" not in page.replace("http://www.w3.org", "")
-    for word in ("MLM accuracy", "SOP accuracy", "albert-next-tiny", "nothing shared", "[MASK]", "unigram entropy"):
+    for word in (
+        "MLM accuracy",
+        "SOP accuracy",
+        "albert-next-tiny",
+        "nothing shared",
+        "[MASK]",
+        "unigram entropy",
+    ):
         assert word in page
     assert "albert-next-tiny" in first
-    rows = [json.loads(line) for line in (out / "albert-next-tiny" / "metrics.jsonl").read_text().splitlines()]
+    rows = [
+        json.loads(line)
+        for line in (out / "albert-next-tiny" / "metrics.jsonl").read_text().splitlines()
+    ]
     assert rows[-1]["step"] == 4
     weights = {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")}
 
     pairs = [
-        {"sentence_good": f"The {noun} is here.", "sentence_bad": f"The {noun} are here."} for noun in ("cat", "dog")
+        {"sentence_good": f"The {noun} is here.", "sentence_bad": f"The {noun} are here."}
+        for noun in ("cat", "dog")
     ]
-    Path("pairs.jsonl").write_text("".join(json.dumps(pair) + "\n" for pair in pairs), encoding="utf-8")
+    Path("pairs.jsonl").write_text(
+        "".join(json.dumps(pair) + "\n" for pair in pairs), encoding="utf-8"
+    )
     status, scored, err = run(*command, "--blimp", "pairs.jsonl")
     assert status == 0
     assert {path: path.stat().st_mtime_ns for path in out.rglob("*.safetensors")} == weights
@@ -94,11 +123,15 @@ def test_the_next_commands_of_the_built_in_corpus(
     following = next_commands(err)
     assert len(following) == 3
     for words in following:
-        done = subprocess.run(["4 steps" if word == "1h" else word for word in words], capture_output=True, text=True)
+        done = subprocess.run(
+            ["4 steps" if word == "1h" else word for word in words], capture_output=True, text=True
+        )
         assert done.returncode == 0, done.stderr
 
 
-def test_the_program_is_named_as_this_shell_finds_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_program_is_named_as_this_shell_finds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     folder = tmp_path / "a folder"
     folder.mkdir()
     monkeypatch.setenv("PATH", str(folder))
@@ -106,7 +139,9 @@ def test_the_program_is_named_as_this_shell_finds_it(tmp_path: Path, monkeypatch
     assert shlex.split(console.program()) == [str(Path(sys.executable).parent / "litebert")]
     monkeypatch.setattr(sys, "argv", [str(tmp_path / "__main__.py"), "quickstart"])
     words = shlex.split(console.program())
-    done = subprocess.run([*words, "--version"], capture_output=True, text=True, env=dict(os.environ))
+    done = subprocess.run(
+        [*words, "--version"], capture_output=True, text=True, env=dict(os.environ)
+    )
     assert done.stdout.startswith("litebert 0.")
     (folder / "litebert").write_text("#!/bin/sh\n")
     (folder / "litebert").chmod(0o755)
@@ -145,8 +180,23 @@ def test_mistakes_are_refused_before_any_work(
     assert list(tmp_path.iterdir()) == [text]
 
 
-def test_a_text_too_small_for_the_vocabulary(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_text_too_small_for_the_vocabulary(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     text = tmp_path / "text.txt"
     text.write_text("A few words.\n\nA few more words, and then the end.\n" * 3)
-    assert main(["quickstart", "--text", str(text), "--vocab-size", "8192", "--out", str(tmp_path / "out")]) == 2
+    assert (
+        main(
+            [
+                "quickstart",
+                "--text",
+                str(text),
+                "--vocab-size",
+                "8192",
+                "--out",
+                str(tmp_path / "out"),
+            ]
+        )
+        == 2
+    )
     names(capsys.readouterr().err.splitlines()[-1], 8192, 32)

@@ -26,8 +26,21 @@ def test_every_study_runs(
     monkeypatch.setattr(cells, "PROGRAM", (str(warm_litebert),))
     monkeypatch.setattr("litebert.train.measure._enough", lambda passes, *_: passes >= 2)
     out = tmp_path / "out"
-    status, said, err = run("study", name, "--data", tiny_data, "--scale", "toy", "--budget", "4 steps", "--seeds", "1",
-                            "--out", out, "--json")  # fmt: skip
+    status, said, err = run(
+        "study",
+        name,
+        "--data",
+        tiny_data,
+        "--scale",
+        "toy",
+        "--budget",
+        "4 steps",
+        "--seeds",
+        "1",
+        "--out",
+        out,
+        "--json",
+    )
     assert status == 0, err
     found, study = json.loads(said), study_of(name, "toy")
     assert set(found["scores"]) == set(study.variants)

@@ -1,4 +1,5 @@
-"""What is said about seeds: intervals and tests against scipy, corrections against the definition."""
+"""What is said about seeds: intervals and tests against scipy, corrections against the
+definition."""
 
 from __future__ import annotations
 
@@ -17,14 +18,18 @@ def test_the_interval_of_a_mean_is_students() -> None:
     low, high = stats.t.interval(0.95, 2, loc=sum(values) / 3, scale=stats.sem(values))
     found = mean(values)
     assert found.halfwidth is not None
-    assert (found.value - found.halfwidth, found.value + found.halfwidth) == pytest.approx((low, high))
+    assert (found.value - found.halfwidth, found.value + found.halfwidth) == pytest.approx(
+        (low, high)
+    )
     assert mean([3.1]).halfwidth is None
 
 
 def test_differences_are_those_of_welchs_test_after_holms_correction() -> None:
     scores = {"a": {"x": [1.0, 1.1, 1.2]}, "b": {"x": [2.0, 2.1, 2.3]}, "c": {"x": [1.1, 1.0, 1.3]}}
     b, c = differences(scores, "a", ["x", "missing"])
-    plain = [stats.ttest_ind(scores[one]["x"], scores["a"]["x"], equal_var=False).pvalue for one in "bc"]
+    plain = [
+        stats.ttest_ind(scores[one]["x"], scores["a"]["x"], equal_var=False).pvalue for one in "bc"
+    ]
     assert (b.p, c.p) == pytest.approx((2 * min(plain), max(plain)))
     assert (b.beyond_noise, c.beyond_noise) == (True, False)
     assert b.value == pytest.approx(2.1333 - 1.1, abs=1e-4)
@@ -45,10 +50,16 @@ def test_holm_bounds_the_chance_of_any_false_claim(ps: list[float]) -> None:
         rejected, order = 0, sorted(ps)
         while rejected < len(ps) and (len(ps) - rejected) * order[rejected] <= level:
             rejected += 1
-        assert sum(one <= level for one in corrected) == rejected or math.isclose(min(corrected), level)
+        assert sum(one <= level for one in corrected) == rejected or math.isclose(
+            min(corrected), level
+        )
 
 
 def test_equal_seeds_are_no_reason_to_divide_by_zero() -> None:
-    same, other = differences({"a": {"x": [1.0, 1.0]}, "b": {"x": [1.0, 1.0]}, "c": {"x": [2.0, 2.0]}}, "a", ["x"])
+    same, other = differences(
+        {"a": {"x": [1.0, 1.0]}, "b": {"x": [1.0, 1.0]}, "c": {"x": [2.0, 2.0]}}, "a", ["x"]
+    )
     assert (same.p, same.beyond_noise) == (1.0, False)
-    assert (other.value, other.p, other.beyond_noise) == (1.0, None, False), "without any spread nothing can be tested"
+    assert (other.value, other.p, other.beyond_noise) == (1.0, None, False), (
+        "without any spread nothing can be tested"
+    )

@@ -1,4 +1,6 @@
-"""Studies: every one of them can be built, one of your own takes a few lines, and a grid runs from end to end."""
+"""Studies: every one of them can be built, one of your own takes a few lines, and a grid runs from
+end to end.
+"""
 
 from __future__ import annotations
 
@@ -75,7 +77,9 @@ def test_a_study_of_your_own_is_a_file(tmp_path: Path) -> None:
         ("[variants", ["TOML"]),
     ],
 )
-def test_a_malformed_grid_is_refused_by_its_field(tmp_path: Path, text: str, places: list[str]) -> None:
+def test_a_malformed_grid_is_refused_by_its_field(
+    tmp_path: Path, text: str, places: list[str]
+) -> None:
     file = tmp_path / "own.toml"
     file.write_text(text, encoding="utf-8")
     with refused(ConfigError, file, *places):
@@ -105,7 +109,20 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm_litebert: Path) ->
 
 
 def test_a_grid_from_end_to_end(own: Path, run: Callable[..., Output], tiny_data: Path) -> None:
-    words = ("study", own, "--data", tiny_data, "--scale", "toy", "--budget", "4 steps", "--seeds", "2", "--jobs", "2")
+    words = (
+        "study",
+        own,
+        "--data",
+        tiny_data,
+        "--scale",
+        "toy",
+        "--budget",
+        "4 steps",
+        "--seeds",
+        "2",
+        "--jobs",
+        "2",
+    )
     status, out, err = run(*words, "--json")
     assert status == 0, err
     found = json.loads(out)
@@ -116,7 +133,9 @@ def test_a_grid_from_end_to_end(own: Path, run: Callable[..., Output], tiny_data
 
     folder = own.parent / "study-own"
     rows = list(csv.DictReader((folder / "results.csv").read_text(encoding="utf-8").splitlines()))
-    assert {(row["variant"], row["seed"]) for row in rows} == {(v, s) for v in ("E 8", "E 16") for s in "01"}
+    assert {(row["variant"], row["seed"]) for row in rows} == {
+        (v, s) for v in ("E 8", "E 16") for s in "01"
+    }
     page = (folder / "report.html").read_text(encoding="utf-8")
     assert "Does a wider embedding help?" in page
     assert "Does a wider embedding help?" in (folder / "report.md").read_text(encoding="utf-8")
@@ -130,29 +149,66 @@ def test_a_grid_from_end_to_end(own: Path, run: Callable[..., Output], tiny_data
     names(err, "study-own", "budget")
 
 
-def test_a_run_that_fails_loses_nothing_else(own: Path, run: Callable[..., Output], tiny_data: Path) -> None:
-    own.write_text(OWN + '[variants.wild.train.optimizer]\nname = "adamw"\nlearning_rate = 1e30\n', encoding="utf-8")
-    status, out, _ = run("study", own, "--data", tiny_data, "--scale", "toy", "--budget", "4 steps", "--seeds", "1",
-                         "--json")  # fmt: skip
+def test_a_run_that_fails_loses_nothing_else(
+    own: Path, run: Callable[..., Output], tiny_data: Path
+) -> None:
+    own.write_text(
+        OWN + '[variants.wild.train.optimizer]\nname = "adamw"\nlearning_rate = 1e30\n',
+        encoding="utf-8",
+    )
+    status, out, _ = run(
+        "study",
+        own,
+        "--data",
+        tiny_data,
+        "--scale",
+        "toy",
+        "--budget",
+        "4 steps",
+        "--seeds",
+        "1",
+        "--json",
+    )
     assert status == 1
     found = json.loads(out)
     assert list(found["failed"]) == ["wild-seed0"]
     names(found["failed"]["wild-seed0"], "learning_rate")
-    assert [len(found["scores"][name]) > 0 for name in ("E 8", "E 16", "wild")] == [True, True, False]
+    assert [len(found["scores"][name]) > 0 for name in ("E 8", "E 16", "wild")] == [
+        True,
+        True,
+        False,
+    ]
     assert "wild" in (own.parent / "study-own" / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
 def test_killed_at_any_instant_it_ends_with_the_same_table(own: Path, tiny_data: Path) -> None:
-    words = ["study", str(own), "--data", str(tiny_data), "--scale", "toy", "--budget", "30 steps", "--seeds", "2"]
+    words = [
+        "study",
+        str(own),
+        "--data",
+        str(tiny_data),
+        "--scale",
+        "toy",
+        "--budget",
+        "30 steps",
+        "--seeds",
+        "2",
+    ]
     program = [sys.executable, "-m", "litebert"]
-    subprocess.run([*program, *words, "--out", "whole"], cwd=own.parent, check=True, capture_output=True)
+    subprocess.run(
+        [*program, *words, "--out", "whole"], cwd=own.parent, check=True, capture_output=True
+    )
     draw = np.random.default_rng(0)
     for number in range(5):
-        process = subprocess.Popen([*program, *words, "--out", "killed"], cwd=own.parent, stderr=subprocess.DEVNULL)
+        process = subprocess.Popen(
+            [*program, *words, "--out", "killed"], cwd=own.parent, stderr=subprocess.DEVNULL
+        )
         time.sleep(float(draw.uniform(2, 15)))
         process.kill() if number % 2 else process.terminate()
         process.wait()
-    subprocess.run([*program, *words, "--out", "killed"], cwd=own.parent, check=True, capture_output=True)
+    subprocess.run(
+        [*program, *words, "--out", "killed"], cwd=own.parent, check=True, capture_output=True
+    )
     results = [(own.parent / folder / "results.csv").read_bytes() for folder in ("whole", "killed")]
     assert results[0] == results[1]

@@ -1,4 +1,5 @@
-"""Whatever a file holds, a reader of a task gives examples or says in one sentence what is wrong."""
+"""Whatever a file holds, a reader of a task gives examples or says in one sentence what is
+wrong."""
 
 from __future__ import annotations
 
@@ -18,15 +19,41 @@ from litebert.tasks.table import Table
 from litebert.tasks.tagging.task import TaggingTask
 from toys.readers import READERS
 
-FEW = settings(max_examples=25, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture])
-KEYS = ("text", "label", "context", "question", "questions", "choices", "options", "answers", "article", "id", "data",
-        "paragraphs", "qas", "answer_start", "is_impossible", "version", "x")  # fmt: skip
+FEW = settings(
+    max_examples=25, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]
+)
+KEYS = (
+    "text",
+    "label",
+    "context",
+    "question",
+    "questions",
+    "choices",
+    "options",
+    "answers",
+    "article",
+    "id",
+    "data",
+    "paragraphs",
+    "qas",
+    "answer_start",
+    "is_impossible",
+    "version",
+    "x",
+)
 LEAVES = st.one_of(
-    st.none(), st.booleans(), st.integers(), st.floats(), st.text(max_size=5), st.sampled_from(["A", "2.0", "0", "v2"])
+    st.none(),
+    st.booleans(),
+    st.integers(),
+    st.floats(),
+    st.text(max_size=5),
+    st.sampled_from(["A", "2.0", "0", "v2"]),
 )
 VALUES = st.recursive(
     LEAVES,
-    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=3) | st.dictionaries(st.sampled_from(KEYS), inner, max_size=5)
+    ),
     max_leaves=12,
 )
 ROWS = st.dictionaries(st.sampled_from(KEYS), VALUES, max_size=8)
@@ -62,13 +89,19 @@ def test_a_file_with_other_bytes_in_it(name: str, tmp_path: Path, data: st.DataO
     reads(name, tmp_path, content[:first] + data.draw(st.binary(max_size=12)) + content[last:])
 
 
-@pytest.mark.parametrize("name", [name for name in READERS if not READERS[name].file.endswith((".csv", ".tsv"))])
+@pytest.mark.parametrize(
+    "name", [name for name in READERS if not READERS[name].file.endswith((".csv", ".tsv"))]
+)
 @FEW
 @given(rows=st.lists(ROWS, max_size=3), version=st.sampled_from([None, "1.1", "v2.0", 2]))
 def test_any_json(name: str, tmp_path: Path, rows: list[Any], version: Any) -> None:
     reads(name, tmp_path, "".join(json.dumps(row) + "\n" for row in rows).encode())
     questions = [{"context": "a b", "qas": [{"id": "0", "question": "a", **row}]} for row in rows]
-    reads(name, tmp_path, json.dumps({"version": version, "data": [{"paragraphs": questions}]}).encode())
+    reads(
+        name,
+        tmp_path,
+        json.dumps({"version": version, "data": [{"paragraphs": questions}]}).encode(),
+    )
     reads(name, tmp_path, json.dumps({"version": version, "data": rows}).encode())
 
 
@@ -90,10 +123,18 @@ TRAINING: dict[str, tuple[str, Callable[[Path], Any]]] = {
 
 @pytest.mark.parametrize("name", TRAINING)
 @FEW
-@given(st.binary(max_size=60), st.lists(ROWS, max_size=4), st.text('ab,;\n\t "01.O-BI', max_size=40))
-def test_any_training_file(name: str, tmp_path: Path, content: bytes, rows: list[Any], text: str) -> None:
+@given(
+    st.binary(max_size=60), st.lists(ROWS, max_size=4), st.text('ab,;\n\t "01.O-BI', max_size=40)
+)
+def test_any_training_file(
+    name: str, tmp_path: Path, content: bytes, rows: list[Any], text: str
+) -> None:
     file, task = TRAINING[name]
-    for one in (content, "".join(json.dumps(row) + "\n" for row in rows).encode(), f"text,label\n{text}".encode()):
+    for one in (
+        content,
+        "".join(json.dumps(row) + "\n" for row in rows).encode(),
+        f"text,label\n{text}".encode(),
+    ):
         (tmp_path / file).write_bytes(one)
         try:
             made = task(tmp_path / file)

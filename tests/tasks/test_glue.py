@@ -1,4 +1,6 @@
-"""GLUE: every layout by made-up files, the official columns on real ones, submissions, and the `datasets` version."""
+"""GLUE: every layout by made-up files, the official columns on real ones, submissions, and the
+`datasets` version.
+"""
 
 from __future__ import annotations
 
@@ -54,7 +56,7 @@ def write(path: Path, width: int, *rows: str, ends: str = "\n") -> Path:
     return path
 
 
-# ---- layouts -------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------ layouts
 
 
 @pytest.mark.parametrize("name", TRAIN)
@@ -90,7 +92,10 @@ def test_mnli_has_two_dev_and_two_test_parts(tmp_path: Path) -> None:
     write(tmp_path / "MNLI/test_mismatched.tsv", 10, "9|1|1n|g|p|p|p|p|C.|D.")
     write(tmp_path / "MNLI/test_matched.tsv", 10, "9|1|1n|g|p|p|p|p|E.|F.")
     task = Glue("mnli", tmp_path)
-    assert (task.dev, task.tests) == (("dev_matched", "dev_mismatched"), ("test_matched", "test_mismatched"))
+    assert (task.dev, task.tests) == (
+        ("dev_matched", "dev_mismatched"),
+        ("test_matched", "test_mismatched"),
+    )
     assert task.output.labels == ("contradiction", "entailment", "neutral")
     assert [task.read(part)[0].label for part in task.dev] == [1, 0]
     assert task.read("test_mismatched") == [Example("C.", "D.", None, "9")]
@@ -107,7 +112,9 @@ def test_parts_whose_file_is_left_out_are_not_named(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("given", ["", "MNLI"])
-def test_mnli_answers_ax_where_it_lies_beside(given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_mnli_answers_ax_where_it_lies_beside(
+    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     write(tmp_path / "MNLI/test_matched.tsv", 10, "9|1|1n|g|p|p|p|p|C.|D.")
     assert Glue("mnli", tmp_path / given).tests == ("test_matched",)
     with refused(DataError, "mnli", "'ax'"):
@@ -131,7 +138,10 @@ def test_mnli_answers_ax_where_it_lies_beside(given: str, tmp_path: Path, monkey
 
 def test_quotes_are_letters(tmp_path: Path) -> None:
     write(tmp_path / "SST-2/dev.tsv", 2, '" open|1', 'shut " and ""|0')
-    assert [example.text for example in Glue("sst2", tmp_path).read("dev")] == ['" open', 'shut " and ""']
+    assert [example.text for example in Glue("sst2", tmp_path).read("dev")] == [
+        '" open',
+        'shut " and ""',
+    ]
 
 
 def test_a_missing_header_is_seen_and_said(tmp_path: Path) -> None:
@@ -144,7 +154,9 @@ def test_a_missing_header_is_seen_and_said(tmp_path: Path) -> None:
 
 def test_broken_rows_of_qqp_are_counted_but_in_the_test_part(tmp_path: Path) -> None:
     good = "9|1|2|A?|B?|1"
-    path = write(tmp_path / "QQP/train.tsv", 6, good, "9|1|2|A", "rest?|B?|0", good + "|x", "", good)
+    path = write(
+        tmp_path / "QQP/train.tsv", 6, good, "9|1|2|A", "rest?|B?|0", good + "|x", "", good
+    )
     task = Glue("qqp", tmp_path)
     assert len(task.read("train")) == 2
     broken, blank = task.notes
@@ -198,7 +210,7 @@ def test_names_as_people_write_them(tmp_path: Path) -> None:
         Glue("sst3")
 
 
-# ---- real files ----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------- real files
 
 
 @pytest.mark.parametrize(
@@ -218,7 +230,9 @@ def test_real_files_have_the_published_sizes(
     examples = task.read(part)
     assert len(examples) == count
     assert task.notes == []
-    counts = dict(zip(task.output.labels, task.output.counts([one.label for one in examples]), strict=True))
+    counts = dict(
+        zip(task.output.labels, task.output.counts([one.label for one in examples]), strict=True)
+    )
     assert counts.get("1", counts.get("entailment")) == positive
     assert sum(counts.values()) == count
 
@@ -238,12 +252,15 @@ def test_real_layouts_of_the_large_tasks(shared_data: Path, name: str, labels: i
         task = Glue(name.lower(), folder)
         for part in ("train", task.dev[0]):
             examples = task.read(part)
-            assert task.output.counts([example.label for example in examples]).tolist() == [16] * labels
+            assert (
+                task.output.counts([example.label for example in examples]).tolist()
+                == [16] * labels
+            )
             assert all(example.text and example.pair for example in examples)
             assert sum(" " in example.text for example in examples) > 0.9 * len(examples)
 
 
-# ---- answers -------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------ answers
 
 
 @pytest.mark.parametrize(
@@ -261,8 +278,12 @@ def test_submissions_are_called_as_the_site_wants(name: str, names: list[str]) -
 def test_submissions_say_labels_or_clipped_numbers(tmp_path: Path) -> None:
     examples = [Example("a", name=name) for name in ("7", "3", "5")]
     path = tmp_path / "out.tsv"
-    Glue("rte").write(examples, [Answer(x, NO_ODDS) for x in ("entailment", "not_entailment", "entailment")], path)
-    assert path.read_bytes() == b"index\tprediction\n7\tentailment\n3\tnot_entailment\n5\tentailment\n"
+    Glue("rte").write(
+        examples, [Answer(x, NO_ODDS) for x in ("entailment", "not_entailment", "entailment")], path
+    )
+    assert (
+        path.read_bytes() == b"index\tprediction\n7\tentailment\n3\tnot_entailment\n5\tentailment\n"
+    )
     Glue("qqp").write(examples[:1], [Answer("1", NO_ODDS)], path)
     assert path.read_bytes() == b"index\tprediction\n7\t1\n"
     Glue("stsb").write(examples, [Answer(x, NO_ODDS) for x in (-0.2, 5.3, 2.34567)], path)
@@ -296,10 +317,13 @@ def test_the_scores_of_stsb() -> None:
     assert (task.metric, task.output) == ("pearson", Number())
     examples = [Example("a", "b", label=x) for x in (1.0, 2.0, 4.0)]
     found = task.score(examples, [Answer(x, NO_ODDS) for x in (0.5, 0.6, 3.0)])
-    assert found == {"pearson": pytest.approx(np.corrcoef([1, 2, 4], [0.5, 0.6, 3.0])[0, 1]), "spearman": 1.0}
+    assert found == {
+        "pearson": pytest.approx(np.corrcoef([1, 2, 4], [0.5, 0.6, 3.0])[0, 1]),
+        "spearman": 1.0,
+    }
 
 
-# ---- the `datasets` library ----------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------- the `datasets` library
 
 
 @pytest.fixture
@@ -326,14 +350,24 @@ def hub() -> Any:
             test_matched=made({**pair, "label": [-1, -1, -1]}, three),
         ),
         "cola": datasets.DatasetDict(
-            train=made({"sentence": ["A.", "B."], "label": [0, 1], "idx": [0, 1]}, ["unacceptable", "acceptable"]),
-            validation=made({"sentence": ["A."], "label": [-1], "idx": [0]}, ["unacceptable", "acceptable"]),
+            train=made(
+                {"sentence": ["A.", "B."], "label": [0, 1], "idx": [0, 1]},
+                ["unacceptable", "acceptable"],
+            ),
+            validation=made(
+                {"sentence": ["A."], "label": [-1], "idx": [0]}, ["unacceptable", "acceptable"]
+            ),
         ),
         "stsb": datasets.DatasetDict(
-            validation=made({"sentence1": ["A."], "sentence2": ["B."], "label": [2.5], "idx": [0]}, None)
+            validation=made(
+                {"sentence1": ["A."], "sentence2": ["B."], "label": [2.5], "idx": [0]}, None
+            )
         ),
         "wnli": datasets.DatasetDict(
-            train=made({"sentence1": ["A."], "sentence2": ["B."], "label": [0], "idx": [0]}, ["entailment", "other"])
+            train=made(
+                {"sentence1": ["A."], "sentence2": ["B."], "label": [0], "idx": [0]},
+                ["entailment", "other"],
+            )
         ),
     }
 
@@ -349,9 +383,18 @@ def test_a_saved_copy_is_read_by_the_names_of_its_labels(hub: Any, tmp_path: Pat
     ]
     (note,) = mnli.notes
     names(note, "NUL", 1)
-    assert (len(mnli.dev), mnli.tests) == (2, ("test_matched",)), "there is no other test part to answer"
-    assert [[example.label for example in mnli.read(part)] for part in mnli.dev] == [[0, 2, 1], [2, 2, 2]]
-    assert [(example.label, example.name) for example in mnli.read("test")] == [(None, "0"), (None, "1"), (None, "2")]
+    assert (len(mnli.dev), mnli.tests) == (2, ("test_matched",)), (
+        "there is no other test part to answer"
+    )
+    assert [[example.label for example in mnli.read(part)] for part in mnli.dev] == [
+        [0, 2, 1],
+        [2, 2, 2],
+    ]
+    assert [(example.label, example.name) for example in mnli.read("test")] == [
+        (None, "0"),
+        (None, "1"),
+        (None, "2"),
+    ]
     assert Glue("cola", f"hf:{tmp_path}/cola").read("train") == [
         Example("A.", None, 0, "0"),
         Example("B.", None, 1, "1"),
@@ -369,11 +412,15 @@ def test_copies_that_do_not_fit(hub: Any, tmp_path: Path) -> None:
         Glue("mnli", f"{place}/mnli").read("test_mismatched")
     with refused(DataError, f"{place}/cola dev row 1", -1):
         Glue("cola", f"{place}/cola").read("dev")
-    hub["cola"]["train"] = hub["cola"]["train"].map(lambda row: {"sentence": None if row["idx"] else row["sentence"]})
+    hub["cola"]["train"] = hub["cola"]["train"].map(
+        lambda row: {"sentence": None if row["idx"] else row["sentence"]}
+    )
     hub["cola"].save_to_disk(str(tmp_path / "null"))
     with refused(DataError, f"{place}/null train row 2", "sentence", None):
         Glue("cola", f"{place}/null").read("train")
-    hub["wnli"] = hub["wnli"].cast_column("label", datasets.ClassLabel(names=["other", "entailment"]))
+    hub["wnli"] = hub["wnli"].cast_column(
+        "label", datasets.ClassLabel(names=["other", "entailment"])
+    )
     hub["wnli"].save_to_disk(str(tmp_path / "other"))
     with refused(DataError, f"{place}/other train row 1", "'other'", 0, 1):
         Glue("wnli", f"{place}/other").read("train")
@@ -392,7 +439,9 @@ def test_copies_that_do_not_fit(hub: Any, tmp_path: Path) -> None:
         ("hf:someone/else:CoLA", ("someone/else", "CoLA")),
     ],
 )
-def test_names_on_the_hub(hub: Any, monkeypatch: pytest.MonkeyPatch, source: str, asked: tuple[str, str]) -> None:
+def test_names_on_the_hub(
+    hub: Any, monkeypatch: pytest.MonkeyPatch, source: str, asked: tuple[str, str]
+) -> None:
     calls = []
 
     def load(*words: str) -> Any:
@@ -419,7 +468,9 @@ def test_a_folder_that_is_called_like_a_set_on_the_hub(
     Path(name).mkdir(parents=True)
     library = sys.modules["datasets"]
     monkeypatch.setitem(
-        sys.modules, "datasets", SimpleNamespace(load_dataset=load, load_from_disk=library.load_from_disk)
+        sys.modules,
+        "datasets",
+        SimpleNamespace(load_dataset=load, load_from_disk=library.load_from_disk),
     )
     assert len(Glue("cola", f"hf:{name}").read("train")) == 2
     assert len(calls) == 1

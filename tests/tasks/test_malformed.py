@@ -1,10 +1,11 @@
-"""Every reader against every defect: what cannot be read is one sentence with the line, what is mended is counted, and
-all else of the file is there, unchanged.
+"""Every reader against every defect: what cannot be read is one sentence with the line, what is
+mended is counted, and all else of the file is there, unchanged.
 
-The matrix is the readers of toy_readers.py by the defects below. Cells that make no sense are left out: GLUE and RACE
-have files of fixed names, so none is compressed; SQuAD and RACE have no columns (missing fields are in their own
-tests); SQuAD, the diagnostic set of GLUE and texts to be answered have no labels to be unseen; of a plain text cut
-short, or of a table cut in the last cell of a row, nothing tells. Parquet has tests of its own.
+The matrix is the readers of toy_readers.py by the defects below. Cells that make no sense are left
+out: GLUE and RACE have files of fixed names, so none is compressed; SQuAD and RACE have no columns
+(missing fields are in their own tests); SQuAD, the diagnostic set of GLUE and texts to be answered
+have no labels to be unseen; of a plain text cut short, or of a table cut in the last cell of a row,
+nothing tells. Parquet has tests of its own.
 """
 
 from __future__ import annotations
@@ -53,7 +54,9 @@ SCORED = [name for name in READERS if name.partition(".")[0] != "predict"]
 
 
 def every(names: Any) -> Any:
-    return pytest.mark.parametrize("reader", [pytest.param(READERS[name], id=name) for name in names])
+    return pytest.mark.parametrize(
+        "reader", [pytest.param(READERS[name], id=name) for name in names]
+    )
 
 
 def places_in(sentence: str) -> list[str]:
@@ -61,13 +64,17 @@ def places_in(sentence: str) -> list[str]:
     return re.findall(r"FILE(?::\d+)?|\d+", sentence)
 
 
-# ---- what cannot be read -------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------ what cannot be read
 
 
 @every(READERS)
-@pytest.mark.parametrize("content", [b"", b"\xef\xbb\xbf", b"\r\n"], ids=["nothing", "a mark", "a line end"])
+@pytest.mark.parametrize(
+    "content", [b"", b"\xef\xbb\xbf", b"\r\n"], ids=["nothing", "a mark", "a line end"]
+)
 def test_empty(reader: Reader, content: bytes, tmp_path: Path) -> None:
-    if content and reader.file.endswith(".txt") and not reader.cut:  # plain text has a row for every line
+    if (
+        content and reader.file.endswith(".txt") and not reader.cut
+    ):  # plain text has a row for every line
         (note,) = reader.read(tmp_path, content)[1]
         names(note, 1)
     else:
@@ -102,9 +109,19 @@ def test_encodings(reader: Reader, tmp_path: Path) -> None:
     mixed = reader.content.replace("café".encode(), "café".encode("latin-1"))
     line, before = place_of(mixed, b"\xe9")
     names(reader.fails(tmp_path, mixed), f"FILE:{line}", "UTF-8", "0xe9", before)
-    names(reader.fails(tmp_path, b"\xff\xfe" + text.encode("utf-16-le")), "FILE:1", "UTF-8", "0xff", 0)
-    for unmarked in ("utf-16-le", "utf-16-be"):  # which is UTF-8 too, with a NUL beside every letter
-        names(reader.fails(tmp_path, text.replace("café", "cafe").encode(unmarked)), "FILE:1", "UTF-8", "UTF-16")
+    names(
+        reader.fails(tmp_path, b"\xff\xfe" + text.encode("utf-16-le")), "FILE:1", "UTF-8", "0xff", 0
+    )
+    for unmarked in (
+        "utf-16-le",
+        "utf-16-be",
+    ):  # which is UTF-8 too, with a NUL beside every letter
+        names(
+            reader.fails(tmp_path, text.replace("café", "cafe").encode(unmarked)),
+            "FILE:1",
+            "UTF-8",
+            "UTF-16",
+        )
 
 
 @every(name for name in READERS if name in GLUE or name.endswith(("csv", "tsv")))
@@ -127,15 +144,21 @@ def test_a_wrong_number_of_columns(reader: Reader, tmp_path: Path) -> None:
         names(reader.fails(tmp_path, content), f"FILE:{len(rows) - 1}", columns, width)
 
 
-@pytest.mark.parametrize("wrong", [b"four five NN\tB-loc\tx\nx\tO\n", b"fourfive\nx\n", b"four\0five B-loc\n"])
+@pytest.mark.parametrize(
+    "wrong", [b"four five NN\tB-loc\tx\nx\tO\n", b"fourfive\nx\n", b"four\0five B-loc\n"]
+)
 def test_a_wrong_number_of_columns_of_tags(wrong: bytes, tmp_path: Path) -> None:
     """A NUL is a space, and between spaces that is one column more."""
-    content = b"one B-per\n\n" + wrong if b"\0" in wrong else TAGGED.replace(b"four five\tB-loc\nx\tO\n", wrong)
+    content = (
+        b"one B-per\n\n" + wrong
+        if b"\0" in wrong
+        else TAGGED.replace(b"four five\tB-loc\nx\tO\n", wrong)
+    )
     columns = 3 if b"\0" in wrong else wrong.split(b"\n")[0].count(b"\t") + 1
     names(READERS["tagging"].fails(tmp_path, content), "FILE:3", columns, 2)
 
 
-# ---- labels never seen in training ---------------------------------------------------------------------------------
+# -------------------------------------------------------------------- labels never seen in training
 
 
 @every(name for name in READERS if name in GLUE and name != "ax")
@@ -154,13 +177,18 @@ def test_labels_that_a_benchmark_has_not(reader: Reader, tmp_path: Path) -> None
 def test_labels_that_a_table_has_not(reader: Reader, tmp_path: Path) -> None:
     *head, tail = reader.content.rsplit(b"no", 1)
     line = place_of(reader.content, b"shut")[0]
-    for said, spelt in (("maybe", "'maybe'"), ("a long label " * 20, f"'{('a long label ' * 3)[:36]}...")):
+    for said, spelt in (
+        ("maybe", "'maybe'"),
+        ("a long label " * 20, f"'{('a long label ' * 3)[:36]}..."),
+    ):
         names(reader.fails(tmp_path, head[0] + said.encode() + tail), f"FILE:{line}", spelt)
 
 
 def test_one_of_several_labels_that_a_table_has_not(tmp_path: Path) -> None:
     content = lines({"text": "a", "label": ["no"]}, {"text": "b", "label": ["no", "sun\nday"]})
-    reader = Reader("a.jsonl", b"", lambda path: Table(dev=path, target="labels", labels=("no", "yes")))
+    reader = Reader(
+        "a.jsonl", b"", lambda path: Table(dev=path, target="labels", labels=("no", "yes"))
+    )
     names(reader.fails(tmp_path, content), "FILE:2", r"'sun\nday'")
 
 
@@ -181,7 +209,7 @@ def test_tags_never_seen_count_as_missed(tmp_path: Path) -> None:
     assert [one.tags for one in examples] == [("B-per",), ("B-god", "O"), ("O", "B-per")]
 
 
-# ---- what is mended ------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------- what is mended
 
 
 @every(READERS)
@@ -192,12 +220,15 @@ def test_nul_bytes(reader: Reader, tmp_path: Path) -> None:
 @every(JSON)
 def test_nul_and_half_characters_that_are_spelt(reader: Reader, tmp_path: Path) -> None:
     reader.mends(tmp_path, reader.content.replace(b"four five", rb"four\u0000five"), "NUL", 1)
-    reader.mends(tmp_path, reader.content.replace(b"four five", rb"four\ud83dfive"), 1, text="four\ufffdfive")
+    reader.mends(
+        tmp_path, reader.content.replace(b"four five", rb"four\ud83dfive"), 1, text="four\ufffdfive"
+    )
 
 
 @every(READERS)
 def test_byte_order_marks(reader: Reader, tmp_path: Path) -> None:
-    """One at the start is how some programs begin a text; others come from files that were joined."""
+    """One at the start is how some programs begin a text; others come from files that were
+    joined."""
     mark, head = b"\xef\xbb\xbf", reader.content.index(b"four")
     start = reader.content.rfind(b"\n", 0, head) + 1
     reader.mends(tmp_path, mark + reader.content)
@@ -206,13 +237,17 @@ def test_byte_order_marks(reader: Reader, tmp_path: Path) -> None:
 
 
 @every(SCORED)
-def test_texts_longer_than_the_maximum(reader: Reader, tmp_path: Path, tiny_tokenizer: Path) -> None:
+def test_texts_longer_than_the_maximum(
+    reader: Reader, tmp_path: Path, tiny_tokenizer: Path
+) -> None:
     tokenizer = Tokenizer.load(tiny_tokenizer)
     whole, usual, task = reader.read(tmp_path, reader.content)
     wanted = task.encode(whole, tokenizer, LENGTH)
     assert list(task.notes) == usual
     assert {item.example for item in wanted} == {0, 1, 2}
-    examples, _, task = reader.read(tmp_path, reader.content.replace(b"four five", b"four five" + reader.longer))
+    examples, _, task = reader.read(
+        tmp_path, reader.content.replace(b"four five", b"four five" + reader.longer)
+    )
     assert [examples[0], examples[2]] == [whole[0], whole[2]]
     items = task.encode(examples, tokenizer, LENGTH)
     notes = list(task.notes)
@@ -222,13 +257,15 @@ def test_texts_longer_than_the_maximum(reader: Reader, tmp_path: Path, tiny_toke
         names(note, *places_in(reader.long))
     assert max(len(row.ids) for item in items for row in item.rows) == LENGTH
     for before, after in zip(
-        [item for item in wanted if item.example != 1], [item for item in items if item.example != 1], strict=True
+        [item for item in wanted if item.example != 1],
+        [item for item in items if item.example != 1],
+        strict=True,
     ):
         assert [row.ids.tolist() for row in before.rows] == [row.ids.tolist() for row in after.rows]
         assert np.array_equal(before.target, after.target)
 
 
-# ---- Parquet: no lines, so rows are named ---------------------------------------------------------------------------
+# ------------------------------------------------------------- Parquet: no lines, so rows are named
 
 
 def parquet(texts: Any) -> bytes:
@@ -237,7 +274,9 @@ def parquet(texts: Any) -> bytes:
     return held.getvalue()
 
 
-@pytest.mark.parametrize("task", [READERS["table.csv"].task, READERS["predict.csv"].task], ids=["table", "predict"])
+@pytest.mark.parametrize(
+    "task", [READERS["table.csv"].task, READERS["predict.csv"].task], ids=["table", "predict"]
+)
 def test_parquet(task: Callable[[Path], Any], tmp_path: Path) -> None:
     reader = Reader("a.parquet", b"", task)
     wanted = [one.text for one in reader.read(tmp_path, parquet(TEXTS))[0]]
@@ -251,17 +290,22 @@ def test_parquet(task: Callable[[Path], Any], tmp_path: Path) -> None:
         names(reader.fails(tmp_path, content), "FILE", "Parquet")
     raw = [text.encode() for text in TEXTS[:2]] + [TEXTS[2].encode("latin-1")]
     ends = np.cumsum([0, *map(len, raw)], dtype=np.int32)
-    mixed = pa.StringArray.from_buffers(3, pa.py_buffer(ends.tobytes()), pa.py_buffer(b"".join(raw)))
+    mixed = pa.StringArray.from_buffers(
+        3, pa.py_buffer(ends.tobytes()), pa.py_buffer(b"".join(raw))
+    )
     names(reader.fails(tmp_path, parquet(mixed)), "FILE:3", "UTF-8", "0xe9")
 
 
-# ---- first lines ----------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------- first lines
 
 
 @pytest.mark.parametrize(
     ("content", "places"),
     [
-        ('"a text of\ntwo lines, and long",b\nx,no\n', ["'text'", "a text of two lines, and long", "b"]),
+        (
+            '"a text of\ntwo lines, and long",b\nx,no\n',
+            ["'text'", "a text of two lines, and long", "b"],
+        ),
         ("text,text,label\n", ["'text'"]),
     ],
 )
@@ -271,10 +315,17 @@ def test_headers(content: str, places: list[str], tmp_path: Path) -> None:
     reader.mends(tmp_path, b"\n\n" + reader.content, 2)
 
 
-# ---- the command line -----------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------- the command line
 
-KINDS = {"table": "table.csv", "sst2": "sst2", "stsb": "stsb", "squad": "squad1", "race": "race", "choices": "choices",
-         "tagging": "tagging"}  # fmt: skip
+KINDS = {
+    "table": "table.csv",
+    "sst2": "sst2",
+    "stsb": "stsb",
+    "squad": "squad1",
+    "race": "race",
+    "choices": "choices",
+    "tagging": "tagging",
+}
 
 
 @pytest.mark.parametrize("part", ["train", "dev"])
@@ -288,13 +339,31 @@ def test_finetune_says_one_line_and_leaves_no_folder(
         paths[name].parent.mkdir(parents=True, exist_ok=True)
         paths[name].write_bytes(reader.content)
     paths[part].write_bytes(reader.content[: reader.content.index(b"shut") + 2])
-    files = ("--data", data) if kind in (*GLUE, "race") else ("--data", paths["train"], "--dev", paths["dev"])
-    status, out, err = run("finetune", recipe_file(tmp_path), "--task", kind, *files, "--tokenizer", tiny_tokenizer,
-                           "--out", tmp_path / "out", "--length", 48)  # fmt: skip
+    files = (
+        ("--data", data)
+        if kind in (*GLUE, "race")
+        else ("--data", paths["train"], "--dev", paths["dev"])
+    )
+    status, out, err = run(
+        "finetune",
+        recipe_file(tmp_path),
+        "--task",
+        kind,
+        *files,
+        "--tokenizer",
+        tiny_tokenizer,
+        "--out",
+        tmp_path / "out",
+        "--length",
+        48,
+    )
     assert (status, out) == (2, "")
     *remarks, last = err.splitlines()
     names(one_line(last, paths[part]), "litebert finetune", *places_in(reader.cut))
-    usual = {"table": ("train (train.csv)", "target=class", 2), "race": ("train (train)", "middle", 1)}
+    usual = {
+        "table": ("train (train.csv)", "target=class", 2),
+        "race": ("train (train)", "middle", 1),
+    }
     assert len(remarks) == (part == "dev" and kind in usual)  # about the training file
     for remark in remarks:
         names(remark, *usual[kind])
@@ -306,18 +375,37 @@ def models(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> di
     """Model folders with random weights, by what they answer."""
     folder = tmp_path_factory.mktemp("models")
     words = Tokenizer.load(tiny_tokenizer)
-    wanted = {"sequence": (2, ("no", "yes")), "tokens": (5, TAGS), "span": (2, ()), "choice": (1, ())}
+    wanted = {
+        "sequence": (2, ("no", "yes")),
+        "tokens": (5, TAGS),
+        "span": (2, ()),
+        "choice": (1, ()),
+    }
     for kind, (classes, labels) in wanted.items():
         shape = EncoderConfig(
-            vocab_size=words.vocab_size, embedding_size=8, hidden_size=16, layers=1, heads=2, intermediate_size=16,
-            max_positions=LENGTH, pooler=kind in ("sequence", "choice"),
-        )  # fmt: skip
+            vocab_size=words.vocab_size,
+            embedding_size=8,
+            hidden_size=16,
+            layers=1,
+            heads=2,
+            intermediate_size=16,
+            max_positions=LENGTH,
+            pooler=kind in ("sequence", "choice"),
+        )
         about = {"kind": kind, "length": LENGTH}
-        save_litebert(TaskModel(shape, shape.pooler, classes), words, folder / kind, labels=labels, task=about)
+        save_litebert(
+            TaskModel(shape, shape.pooler, classes), words, folder / kind, labels=labels, task=about
+        )
     return {kind: folder / kind for kind in wanted}
 
 
-PREDICTED = {"csv": "sequence", "tsv": "sequence", "jsonl": "tokens", "choices": "choice", "questions": "span"}
+PREDICTED = {
+    "csv": "sequence",
+    "tsv": "sequence",
+    "jsonl": "tokens",
+    "choices": "choice",
+    "questions": "span",
+}
 
 
 @pytest.mark.parametrize("name", PREDICTED)
@@ -327,7 +415,9 @@ def test_predict_names_the_line_and_keeps_the_answers_before_it(
     reader = READERS[f"predict.{name}"]
     path = tmp_path / reader.file
     path.write_bytes(reader.content[: reader.content.index(b"shut") + 2])
-    status, out, err = run("predict", models[PREDICTED[name]], "--input", path, "--output", tmp_path / "answers.csv")
+    status, out, err = run(
+        "predict", models[PREDICTED[name]], "--input", path, "--output", tmp_path / "answers.csv"
+    )
     assert (status, out) == (2, "")
     *kept, last = lines_without_coverage(err)
     names(one_line(last, path).removesuffix("\n"), "litebert predict", *places_in(reader.cut))
@@ -383,7 +473,9 @@ def test_predict_says_what_is_too_long(
 ) -> None:
     path = tmp_path / "new.jsonl"
     path.write_bytes(lines(row))
-    status, _, err = run("predict", models[kind], "--input", path, "--output", tmp_path / "answers.jsonl")
+    status, _, err = run(
+        "predict", models[kind], "--input", path, "--output", tmp_path / "answers.jsonl"
+    )
     assert status == 0
     note, answers = err.splitlines()
     names(note, length, count)

@@ -1,4 +1,6 @@
-"""Multiple choice: RACE folders and JSON Lines in, rows in both orders, accuracy by level, predictions out."""
+"""Multiple choice: RACE folders and JSON Lines in, rows in both orders, accuracy by level,
+predictions out.
+"""
 
 from __future__ import annotations
 
@@ -21,9 +23,19 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 @pytest.fixture(scope="module")
 def letters(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    """WordPiece that spells every word letter by letter, so that a word has as many tokens as letters."""
+    """WordPiece that spells every word letter by letter, so that a word has as many tokens as
+    letters.
+    """
     path = tmp_path_factory.mktemp("letters") / "vocab.txt"
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, *(f"##{letter}" for letter in LETTERS)]
+    pieces = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *LETTERS,
+        *(f"##{letter}" for letter in LETTERS),
+    ]
     path.write_text("\n".join(pieces) + "\n", encoding="utf-8")
     return Tokenizer.load(path)
 
@@ -50,7 +62,9 @@ def race_folder(root: Path, part: str = "dev", **files: Any) -> Path:
 
 
 def jsonl(path: Path, *rows: Any) -> dict[str, Path]:
-    path.write_text("".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows), "utf-8")
+    path.write_text(
+        "".join((row if isinstance(row, str) else json.dumps(row)) + "\n" for row in rows), "utf-8"
+    )
     return {"dev": path}
 
 
@@ -61,7 +75,9 @@ def words_of(item: Item, tokenizer: Tokenizer, choice: int = 0) -> tuple[list[st
 
 def spelt(item: Item, tokenizer: Tokenizer, choice: int = 0) -> str:
     pieces = words_of(item, tokenizer, choice)[0]
-    return "".join(piece.removeprefix("##") if piece.startswith("##") else f" {piece}" for piece in pieces).strip()
+    return "".join(
+        piece.removeprefix("##") if piece.startswith("##") else f" {piece}" for piece in pieces
+    ).strip()
 
 
 def oracle(items: list[Item]) -> list[np.ndarray]:
@@ -70,14 +86,19 @@ def oracle(items: list[Item]) -> list[np.ndarray]:
 
 class TestReadingRace:
     def test_questions_of_both_levels_in_order(self, tmp_path: Path) -> None:
-        folder = race_folder(tmp_path, high_10=passage("high10.txt"), high_9=passage("high9.txt"), middle_1=passage())
+        folder = race_folder(
+            tmp_path, high_10=passage("high10.txt"), high_9=passage("high9.txt"), middle_1=passage()
+        )
         task = RaceTask(folder)
         found = task.read("dev")
         assert [(one.name, one.group, one.label) for one in found] == [
-            ("middle1.txt-0", "middle", 1), ("middle1.txt-1", "middle", 2),
-            ("high9.txt-0", "high", 1), ("high9.txt-1", "high", 2),
-            ("high10.txt-0", "high", 1), ("high10.txt-1", "high", 2),
-        ]  # fmt: skip
+            ("middle1.txt-0", "middle", 1),
+            ("middle1.txt-1", "middle", 2),
+            ("high9.txt-0", "high", 1),
+            ("high9.txt-1", "high", 2),
+            ("high10.txt-0", "high", 1),
+            ("high10.txt-1", "high", 2),
+        ]
         assert task.dev == ("dev",)
         assert task.notes == []
         assert found[0].filled()[1] == "who ran fox"
@@ -167,15 +188,26 @@ class TestRows:
             assert task.notes == []
 
     def test_long_rows_keep_the_papers_ends(self, tmp_path: Path, letters: Tokenizer) -> None:
-        """400 letters of article; 150 of question; 10 of option: the row of 512 holds 128 of the last two."""
-        article = "x" * 90 + " " + " ".join("y" * 90 for _ in range(4)) + " z"  # WordPiece spells words up to 100
+        """400 letters of article; 150 of question; 10 of option: the row of 512 holds 128 of the
+        last two.
+        """
+        article = (
+            "x" * 90 + " " + " ".join("y" * 90 for _ in range(4)) + " z"
+        )  # WordPiece spells words up to 100
         question = "a" * 75 + " " + "b" * 75
-        row = {"context": article, "question": question, "choices": ["c" * 10, "d" * 10], "label": 0}
+        row = {
+            "context": article,
+            "question": question,
+            "choices": ["c" * 10, "d" * 10],
+            "label": 0,
+        }
         files = jsonl(tmp_path / "dev.jsonl", row)
 
         task = ChoiceTask(files)
         item = task.encode(task.read("dev"), letters, 512)[0]
-        first, second = spelt(item, letters).removeprefix("[CLS]").removesuffix("[SEP]").split("[SEP]")
+        first, second = (
+            spelt(item, letters).removeprefix("[CLS]").removesuffix("[SEP]").split("[SEP]")
+        )
         assert second.replace(" ", "") == ("a" * 75 + "b" * 75 + "c" * 10)[-128:]  # the last ones
         assert len(item.rows[0].ids) == 512
         assert first.replace(" ", "") == article.replace(" ", "")[: 512 - 3 - 128]
@@ -185,12 +217,18 @@ class TestRows:
 
         task = ChoiceTask(files, order="question")
         item = task.encode(task.read("dev"), letters, 512)[0]
-        first, second = spelt(item, letters).removeprefix("[CLS]").removesuffix("[SEP]").split("[SEP]")
-        assert first.replace(" ", "") == ("a" * 75 + "b" * 75 + "c" * 10)[:128]  # the first ones: the option is lost
+        first, second = (
+            spelt(item, letters).removeprefix("[CLS]").removesuffix("[SEP]").split("[SEP]")
+        )
+        assert (
+            first.replace(" ", "") == ("a" * 75 + "b" * 75 + "c" * 10)[:128]
+        )  # the first ones: the option is lost
         assert second.replace(" ", "") == article.replace(" ", "")[: 512 - 3 - 128]
 
     def test_a_short_row_leaves_the_context_half(self, tmp_path: Path, letters: Tokenizer) -> None:
-        files = jsonl(tmp_path / "dev.jsonl", {"context": "x" * 50, "choices": ["c" * 50, "d"], "label": 0})
+        files = jsonl(
+            tmp_path / "dev.jsonl", {"context": "x" * 50, "choices": ["c" * 50, "d"], "label": 0}
+        )
         task = ChoiceTask(files)
         item = task.encode(task.read("dev"), letters, 23)[0]
         assert words_of(item, letters)[0].count("##c") == 10
@@ -202,7 +240,9 @@ class TestRows:
 
         texts = tiny_corpus.read_text(encoding="utf-8").split("\n\n")
         tokenizer = train_tokenizer(texts, kind="bpe", vocab_size=400)
-        files = jsonl(tmp_path / "dev.jsonl", {"context": texts[0], "choices": [texts[1], "x"], "label": "B"})
+        files = jsonl(
+            tmp_path / "dev.jsonl", {"context": texts[0], "choices": [texts[1], "x"], "label": "B"}
+        )
         for order in ("context", "question"):
             task = ChoiceTask(files, order=order)  # type: ignore[arg-type]
             rows = task.encode(task.read("dev"), tokenizer, 40)[0].rows
@@ -218,7 +258,9 @@ class TestJsonLines:
     def test_labels_by_place_letter_and_text(self, tmp_path: Path) -> None:
         row = {"context": "a", "choices": ["red", "blue", "green"]}
         labels = (2, "C", "green", "2", None)
-        task = ChoiceTask(jsonl(tmp_path / "d.jsonl", *({**row, "label": label} for label in labels), row))
+        task = ChoiceTask(
+            jsonl(tmp_path / "d.jsonl", *({**row, "label": label} for label in labels), row)
+        )
         found = task.read("dev")
         assert [one.label for one in found] == [2, 2, 2, 2, None, None]
         assert [one.name for one in found] == ["1", "2", "3", "4", "5", "6"]
@@ -231,7 +273,9 @@ class TestJsonLines:
         ):
             assert Choice("", question, (r"fox", r"\1"), 0, "").filled()[0] == filled
         assert Choice("", "_", (r"\1",), 0, "").filled() == [r"\1"], "a choice is no pattern"
-        assert Choice("", "that_ran__", ("x", "y"), 0, "").filled(RaceTask.blank)[1] == "thatyranyy", "as officially"
+        assert (
+            Choice("", "that_ran__", ("x", "y"), 0, "").filled(RaceTask.blank)[1] == "thatyranyy"
+        ), "as officially"
         (note,) = task.notes
         names(note, 2)
 
@@ -268,8 +312,10 @@ class TestJsonLines:
         task = ChoiceTask(tmp_path)
         assert task.dev == ("dev",)
         assert [task.read(part)[0].context for part in ("train", "dev", "test")] == [
-            "my-train.jsonl", "my-valid.jsonl", "my-test.jsonl",
-        ]  # fmt: skip
+            "my-train.jsonl",
+            "my-valid.jsonl",
+            "my-test.jsonl",
+        ]
         jsonl(tmp_path / "dev.jsonl")
         with refused(DataError, tmp_path / "dev.jsonl", "my-valid.jsonl"):
             ChoiceTask(tmp_path)
@@ -290,19 +336,27 @@ class TestAnswers:
         examples = task.read("dev")
         items = task.encode(examples, letters, 32)
         assert [len(item.rows) for item in items] == [2, 5]
-        logits = [np.array([0, np.log(3)], np.float32), np.array([0, 1, 9, -500, 900], np.float32) * np.float32(0.1)]
+        logits = [
+            np.array([0, np.log(3)], np.float32),
+            np.array([0, 1, 9, -500, 900], np.float32) * np.float32(0.1),
+        ]
         answers = task.answers(examples, items, logits)
         assert [answer.value for answer in answers] == [1, 4]
         assert answers[0].probabilities == pytest.approx([0.25, 0.75])
         assert task.score(examples, answers) == {"accuracy": 0.0}
-        assert task.score(examples, task.answers(examples, items, oracle(items))) == {"accuracy": 1.0}
+        assert task.score(examples, task.answers(examples, items, oracle(items))) == {
+            "accuracy": 1.0
+        }
         out = tmp_path / "predictions"
         task.write(examples, task.answers(examples, items, oracle(items)), out)
         assert [json.loads(line) for line in out.read_text("utf-8").splitlines()] == [
-            {"id": "one", "label": 0, "choice": "x"}, {"id": "2", "label": 2, "choice": "é"},
-        ]  # fmt: skip
+            {"id": "one", "label": 0, "choice": "x"},
+            {"id": "2", "label": 2, "choice": "é"},
+        ]
 
-    def test_accuracy_by_level_and_letters_in_the_predictions(self, tmp_path: Path, letters: Tokenizer) -> None:
+    def test_accuracy_by_level_and_letters_in_the_predictions(
+        self, tmp_path: Path, letters: Tokenizer
+    ) -> None:
         files = {f"high_{i}": passage(f"high{i}.txt") for i in range(1, 4)}
         task = RaceTask(race_folder(tmp_path, middle_1=passage(), **files))
         examples = task.read("dev")
@@ -315,7 +369,9 @@ class TestAnswers:
             {"accuracy": 5 / 8, "accuracy_middle": 1 / 2, "accuracy_high": 4 / 6}
         )
         task.write(examples, answers, tmp_path / "predictions")
-        written = [json.loads(line) for line in (tmp_path / "predictions").read_text("utf-8").splitlines()]
+        written = [
+            json.loads(line) for line in (tmp_path / "predictions").read_text("utf-8").splitlines()
+        ]
         assert written[0] == {"id": "middle1.txt-0", "label": "A", "choice": "dog"}
         assert written[1] == {"id": "middle1.txt-1", "label": "C", "choice": "ran"}
 

@@ -30,20 +30,40 @@ from toys.refusals import names, refused
 Output = tuple[int, str, str]
 
 OPTIONS: dict[str, Any] = {
-    "dev": "dev.csv", "test": "test.csv", "text": "text", "pair": "b", "label": "label", "target": "auto",
-    "separator": ";", "metric": "accuracy", "order": "context", "threshold": "half", "stride": 128,
-    "answer_tokens": 30, "question_tokens": 64, "answer_unit": "words", "heldout": 0.1, "header": True,
-    "encoding": "utf-8", "input_format": "csv", "pooling": "mean", "temperature": 0.05,
-}  # fmt: skip
+    "dev": "dev.csv",
+    "test": "test.csv",
+    "text": "text",
+    "pair": "b",
+    "label": "label",
+    "target": "auto",
+    "separator": ";",
+    "metric": "accuracy",
+    "order": "context",
+    "threshold": "half",
+    "stride": 128,
+    "answer_tokens": 30,
+    "question_tokens": 64,
+    "answer_unit": "words",
+    "heldout": 0.1,
+    "header": True,
+    "encoding": "utf-8",
+    "input_format": "csv",
+    "pooling": "mean",
+    "temperature": 0.05,
+}
 """Those that are the default are refused as well: they were given."""
-REFUSED = [(name, option) for name in TASKS for option in OPTIONS if option not in TASKS[name].takes]
+REFUSED = [
+    (name, option) for name in TASKS for option in OPTIONS if option not in TASKS[name].takes
+]
 
 NONE = Path()
 """The folder of models without files beside their settings."""
 
 
 def squad(path: Path, version: str = "v2.0") -> Path:
-    data = [{"paragraphs": [{"context": "a b", "qas": [{"id": "0", "question": "who", "answers": []}]}]}]
+    data = [
+        {"paragraphs": [{"context": "a b", "qas": [{"id": "0", "question": "who", "answers": []}]}]}
+    ]
     path.write_text(json.dumps({"version": version, "data": data}), encoding="utf-8")
     return path
 
@@ -67,11 +87,23 @@ def test_options_reach_the_task(tmp_path: Path) -> None:
     path = tmp_path / "a.csv"
     path.write_text("a,b,c\nx,y,1;2\nx,y,\n", encoding="utf-8")
     task = task_of(
-        "table", path, dev=path, test=path, text="a", pair="b", label="c", target="labels", separator=";",
+        "table",
+        path,
+        dev=path,
+        test=path,
+        text="a",
+        pair="b",
+        label="c",
+        target="labels",
+        separator=";",
         metric="macro_f1",
-    )  # fmt: skip
+    )
     assert isinstance(task, Table)
-    assert (task.output, task.metric, task.tests) == (SeveralLabels(("1", "2")), "macro_f1", ("test",))
+    assert (task.output, task.metric, task.tests) == (
+        SeveralLabels(("1", "2")),
+        "macro_f1",
+        ("test",),
+    )
     assert task.read("dev")[0].pair == "y"
     path.write_text("text,label\nx,1\ny,2\n", encoding="utf-8")
     assert task_of("table", path).read("train")[0].text in "xy"
@@ -96,7 +128,11 @@ def test_a_folder_of_questions_with_another_test_file(tmp_path: Path) -> None:
         squad(data / f"{part}.json")
     task = task_of("squad", data, test=squad(tmp_path / "other.json"))
     assert isinstance(task, Squad)
-    assert (task.dev, task.file_names["dev"], task.file_names["test"]) == (("dev",), ["dev.json"], ["other.json"])
+    assert (task.dev, task.file_names["dev"], task.file_names["test"]) == (
+        ("dev",),
+        ["dev.json"],
+        ["other.json"],
+    )
 
 
 def test_the_first_squad_has_no_threshold(tmp_path: Path) -> None:
@@ -123,23 +159,37 @@ def test_what_has_only_a_test_part(tmp_path: Path) -> None:
     ],
 )
 def test_the_command_line_refuses_them_too(
-    task: str, words: tuple[str, ...], places: tuple[str, ...], run: Callable[..., Output], tmp_path: Path
+    task: str,
+    words: tuple[str, ...],
+    places: tuple[str, ...],
+    run: Callable[..., Output],
+    tmp_path: Path,
 ) -> None:
     out = tmp_path / "out"
-    status, said, err = run("finetune", tmp_path, "--task", task, "--data", tmp_path, "--out", out, *words)
+    status, said, err = run(
+        "finetune", tmp_path, "--task", task, "--data", tmp_path, "--out", out, *words
+    )
     assert (status, said, len(err.splitlines())) == (2, "", 1)
     names(err.removesuffix("\n"), task, *places)
     assert not out.exists()
 
 
-# ---- saved models --------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------- saved models
 
 
 def test_a_task_restores_itself_from_its_settings() -> None:
     squad = Squad(version=2, threshold=1.5, stride=64, answer_tokens=7)
-    again = saved_task({"task": "squad", "kind": "span", "problem": "span", **squad.settings(), "classes": 2}, NONE)
-    assert (again.settings(), again.output, again.full_name) == (squad.settings(), OneSpan(longest=7), "squad2")
-    before = saved_task({"task": "squad", "kind": "span", "version": 1, "stride": 128, "classes": 2}, NONE)
+    again = saved_task(
+        {"task": "squad", "kind": "span", "problem": "span", **squad.settings(), "classes": 2}, NONE
+    )
+    assert (again.settings(), again.output, again.full_name) == (
+        squad.settings(),
+        OneSpan(longest=7),
+        "squad2",
+    )
+    before = saved_task(
+        {"task": "squad", "kind": "span", "version": 1, "stride": 128, "classes": 2}, NONE
+    )
     usual = {"answer_tokens": 30, "question_tokens": 64, "answer_unit": "words"}
     assert before.settings() == {"version": 1, "stride": 128, **usual}
     for settings in ({"pair": True}, {"pair": False}, {}):
@@ -155,38 +205,70 @@ def changed_tasks(folder: Path) -> dict[str, Task[Any]]:
     (folder / "pos.conll").write_text("a NN\nb VB\n", encoding="utf-8")
     (folder / "entities.conll").write_text("a B-x\nb O\n", encoding="utf-8")
     words = folder / "words.csv"
-    bare = task_of("table", words, text="0", pair="1", label="2", header=False, target="number", metric="pearson")
+    bare = task_of(
+        "table",
+        words,
+        text="0",
+        pair="1",
+        label="2",
+        header=False,
+        target="number",
+        metric="pearson",
+    )
     return {
-        "labels": task_of("table", words, text="A", pair="B", label="y", separator=";", metric="exact"),
+        "labels": task_of(
+            "table", words, text="A", pair="B", label="y", separator=";", metric="exact"
+        ),
         "number": bare,
         "sst2": Glue("mrpc"),
         "stsb": Glue("stsb"),
         "choices": ChoiceTask(order="question"),
         "race": RaceTask(order="question"),
-        "squad": Squad(version=1, stride=7, answer_tokens=5, question_tokens=9, answer_unit="characters"),
+        "squad": Squad(
+            version=1, stride=7, answer_tokens=5, question_tokens=9, answer_unit="characters"
+        ),
         "squad2": Squad(version=2, threshold=-1.5),
         "words": TaggingTask({"train": folder / "pos.conll"}),
         "entities": TaggingTask({"train": folder / "entities.conll"}),
     }
 
 
-@pytest.mark.parametrize("kind", ["labels", "number", "sst2", "stsb", "choices", "race", "squad", "squad2", "words",
-                                  "entities"])  # fmt: skip
+@pytest.mark.parametrize(
+    "kind",
+    ["labels", "number", "sst2", "stsb", "choices", "race", "squad", "squad2", "words", "entities"],
+)
 def test_every_setting_goes_with_the_model(kind: str, tmp_path: Path) -> None:
     task = changed_tasks(tmp_path)[kind]
-    head = {"kind": task.output.head, "classes": task.output.width, "labels": list(task.output.labels)}
+    head = {
+        "kind": task.output.head,
+        "classes": task.output.width,
+        "labels": list(task.output.labels),
+    }
     again = saved_task(
-        json.loads(json.dumps({"task": task.name, "problem": task.output.name, **head, **task.settings()})), NONE
+        json.loads(
+            json.dumps({"task": task.name, "problem": task.output.name, **head, **task.settings()})
+        ),
+        NONE,
     )
     assert type(again) is type(task)
-    assert (again.settings(), again.output, again.metric) == (task.settings(), task.output, task.metric)
+    assert (again.settings(), again.output, again.metric) == (
+        task.settings(),
+        task.output,
+        task.metric,
+    )
     assert (again.name, again.full_name, again.pair) == (task.name, task.full_name, task.pair)
 
 
 def test_a_model_without_a_known_task_has_the_usual_one_of_its_output() -> None:
     mine = saved_task({"task": "mine", "kind": "choice", "order": "question", "classes": 1}, NONE)
-    assert (mine.name, mine.settings(), type(mine)) == ("choices", {"order": "question"}, ChoiceTask)
-    outputs = [saved_task({"kind": "sequence", "classes": classes}, NONE).output for classes in (2, 1)]
+    assert (mine.name, mine.settings(), type(mine)) == (
+        "choices",
+        {"order": "question"},
+        ChoiceTask,
+    )
+    outputs = [
+        saved_task({"kind": "sequence", "classes": classes}, NONE).output for classes in (2, 1)
+    ]
     assert outputs == [OneClass(("LABEL_0", "LABEL_1")), Number()]
     with refused(ModelError, "'mine'"):
         saved_task({"kind": "tokens", "problem": "mine", "classes": 2}, NONE)
@@ -194,7 +276,7 @@ def test_a_model_without_a_known_task_has_the_usual_one_of_its_output() -> None:
         saved_task({"kind": "span", "classes": 3}, NONE)
 
 
-# ---- hyper-parameters ----------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------- hyper-parameters
 
 
 @pytest.mark.parametrize("recipe", [name for name in POINTS if name != "small"])
@@ -206,10 +288,19 @@ def test_articles_of_choices_fit_the_papers_rows(recipe: str, tmp_path: Path) ->
 
 def test_the_points_of_electra() -> None:
     for size, rate, decay in (("electra", 1e-4, 0.8), ("electra-large", 5e-5, 0.9)):
-        for task, epochs, length in (("rte", 10, 128), ("squad2", 2, 512), ("cola", 3, 128), ("race", 3, 512)):
+        for task, epochs, length in (
+            ("rte", 10, 128),
+            ("squad2", 2, 512),
+            ("cola", 3, 128),
+            ("race", 3, 512),
+        ):
             point = finetune_recipe(size, task)
             assert (point.train.optimizer.learning_rate, point.layer_decay) == (rate, decay)
-            assert (point.epochs, point.length, point.train.batch) == (epochs, length, "32 sequences")
+            assert (point.epochs, point.length, point.train.batch) == (
+                epochs,
+                length,
+                "32 sequences",
+            )
 
 
 @pytest.mark.parametrize(

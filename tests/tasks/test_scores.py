@@ -1,4 +1,6 @@
-"""Scores against scikit-learn, scipy and arithmetic, and what they are where formulas have no value."""
+"""Scores against scikit-learn, scipy and arithmetic, and what they are where formulas have no
+value.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def test_classes_as_scikit_learn_counts_them(seed: int, classes: int) -> None:
     truth, guess = drawn(seed, classes)
     found = scores(("accuracy", "macro_f1", "matthews"), truth, guess)
     assert found["accuracy"] == pytest.approx(metrics.accuracy_score(truth, guess))
-    assert found["macro_f1"] == pytest.approx(metrics.f1_score(truth, guess, average="macro", zero_division=0))
+    assert found["macro_f1"] == pytest.approx(
+        metrics.f1_score(truth, guess, average="macro", zero_division=0)
+    )
     assert found["matthews"] == pytest.approx(metrics.matthews_corrcoef(truth, guess))
 
 
@@ -52,7 +56,8 @@ def test_several_labels_as_scikit_learn_counts_them(seed: int, labels: int) -> N
     draw = np.random.default_rng(seed)
     truth, guess = draw.integers(0, 2, (2, 40, labels))
     found = scores(("micro_f1", "macro_f1", "exact"), truth, guess)
-    # scikit-learn takes one column for a binary problem; a second column without positives changes no count
+    # scikit-learn takes one column for a binary problem; a second column without positives changes
+    # no count
     padded = [np.concatenate([values, np.zeros((40, 1), int)], 1) for values in (truth, guess)]
     assert found["micro_f1"] == pytest.approx(metrics.f1_score(*padded, average="micro"))
     assert found["exact"] == pytest.approx(metrics.accuracy_score(*padded))
@@ -69,7 +74,9 @@ def test_numbers_as_scipy_and_scikit_learn_count_them(seed: int) -> None:
     assert found["pearson"] == pytest.approx(np.corrcoef(truth, guess)[0, 1])
     ranks = [stats.rankdata(values) for values in (truth, guess)]
     assert found["spearman"] == pytest.approx(np.corrcoef(*ranks)[0, 1])
-    assert found["r2"] == pytest.approx(1 - ((truth - guess) ** 2).sum() / ((truth - truth.mean()) ** 2).sum())
+    assert found["r2"] == pytest.approx(
+        1 - ((truth - guess) ** 2).sum() / ((truth - truth.mean()) ** 2).sum()
+    )
     assert found["rmse"] == pytest.approx(metrics.root_mean_squared_error(truth, guess))
 
 
@@ -99,7 +106,9 @@ MIXED = np.array([0, 1, 0, 1, 1])
         ("r2", np.array([1.0]), np.array([2.0]), 0),
     ],
 )
-def test_where_the_formula_has_no_value(name: str, truth: Values, guess: Values, value: float) -> None:
+def test_where_the_formula_has_no_value(
+    name: str, truth: Values, guess: Values, value: float
+) -> None:
     assert scores((name,), truth, guess) == {name: pytest.approx(value)}
 
 
@@ -126,22 +135,28 @@ def test_correlations_do_not_see_the_scale(score: Callable[[Values, Values], flo
     assert score(truth, guess) == pytest.approx(score(truth, 7 * guess + 3))
 
 
-# ---- answers without merit ------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------------- answers without merit
 
 ANY = st.floats(allow_nan=False, allow_infinity=False)
 
 
 @given(st.lists(ANY, min_size=1, max_size=8), ANY)
-def test_a_constant_answer_has_no_correlation_and_explains_nothing(truth: list[float], answer: float) -> None:
+def test_a_constant_answer_has_no_correlation_and_explains_nothing(
+    truth: list[float], answer: float
+) -> None:
     found = scores(("pearson", "spearman", "r2"), np.array(truth), np.full(len(truth), answer))
     assert found["pearson"] == found["spearman"] == 0
     assert found["r2"] <= 1e-6
 
 
 @given(st.lists(ANY, min_size=2, max_size=8), st.data())
-def test_answers_that_are_not_finite_have_the_worst_scores(truth: list[float], data: st.DataObject) -> None:
+def test_answers_that_are_not_finite_have_the_worst_scores(
+    truth: list[float], data: st.DataObject
+) -> None:
     guess = np.array(truth)
-    guess[data.draw(st.integers(0, len(truth) - 1))] = data.draw(st.sampled_from([math.nan, math.inf, -math.inf]))
+    guess[data.draw(st.integers(0, len(truth) - 1))] = data.draw(
+        st.sampled_from([math.nan, math.inf, -math.inf])
+    )
     found = scores(("pearson", "spearman", "r2", "rmse"), np.array(truth), guess)
     assert found == {"pearson": 0, "spearman": 0, "r2": -math.inf, "rmse": math.inf}
 

@@ -22,7 +22,10 @@ from litebert.tasks.squad.task import Squad
 from litebert.tokenizer import Tokenizer, train_tokenizer
 from toys.refusals import names, refused
 
-CONTEXT = "Zoë's café, in São Paulo,\u00a0sold 1,200 cups (½ price) to 猫 fans. " * 3 + "It closed in 1999."
+CONTEXT = (
+    "Zoë's café, in São Paulo,\u00a0sold 1,200 cups (½ price) to 猫 fans. " * 3
+    + "It closed in 1999."
+)
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
 
@@ -30,7 +33,15 @@ LETTERS = "abcdefghijklmnopqrstuvwxyz"
 def letters(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
     """WordPiece that spells every word letter by letter."""
     path = tmp_path_factory.mktemp("letters") / "vocab.txt"
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, *(f"##{letter}" for letter in LETTERS)]
+    pieces = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *LETTERS,
+        *(f"##{letter}" for letter in LETTERS),
+    ]
     path.write_text("\n".join(pieces) + "\n", encoding="utf-8")
     return Tokenizer.load(path)
 
@@ -38,7 +49,9 @@ def letters(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
 @pytest.fixture(scope="module", params=["unigram", "wordpiece", "bpe"])
 def tokenizer(request: pytest.FixtureRequest) -> Tokenizer:
     size = {"unigram": 50, "wordpiece": 100, "bpe": 280}[request.param]
-    return train_tokenizer([CONTEXT, "who what where when"] * 5, kind=request.param, vocab_size=size)
+    return train_tokenizer(
+        [CONTEXT, "who what where when"] * 5, kind=request.param, vocab_size=size
+    )
 
 
 def at(text: str, context: str = CONTEXT, nth: int = 0) -> Gold:
@@ -69,9 +82,13 @@ def test_what_cannot_be_asked_for(tmp_path: Path, letters: Tokenizer) -> None:
     with refused(DataError, "squad", "train", "dev"):
         Squad(dev=tmp_path / "a.json").read("train")
     wrong: list[tuple[str, Any, list[Any]]] = [
-        ("threshold", "best", ["'half'", "'dev'"]), ("threshold", float("nan"), []), ("version", 3, [1, 2]),
-        ("stride", 0, []), ("answer_tokens", 0, []), ("heldout", 1, [0]),
-    ]  # fmt: skip
+        ("threshold", "best", ["'half'", "'dev'"]),
+        ("threshold", float("nan"), []),
+        ("version", 3, [1, 2]),
+        ("stride", 0, []),
+        ("answer_tokens", 0, []),
+        ("heldout", 1, [0]),
+    ]
     for option, value, right in wrong:
         with refused(ConfigError, option, value, *right):
             Squad(**{option: value})
@@ -80,7 +97,7 @@ def test_what_cannot_be_asked_for(tmp_path: Path, letters: Tokenizer) -> None:
         Squad().encode([question], letters, 4)
 
 
-# ------------------------------------------------------------------------------------------------------------- windows
+# ------------------------------------------------------------------------------------------ windows
 
 
 def articles(path: Path, count: int) -> Path:
@@ -88,17 +105,29 @@ def articles(path: Path, count: int) -> Path:
     data = []
     for i in range(count):
         paragraphs = [
-            {"context": f"He is {word}.", "qas": [
-                {"id": f"{i}-{word}", "question": "Who?", "answers": [{"text": word, "answer_start": 6}]}
-            ]} for word in ("here", "away")
-        ]  # fmt: skip
+            {
+                "context": f"He is {word}.",
+                "qas": [
+                    {
+                        "id": f"{i}-{word}",
+                        "question": "Who?",
+                        "answers": [{"text": word, "answer_start": 6}],
+                    }
+                ],
+            }
+            for word in ("here", "away")
+        ]
         data.append({"title": str(i), "paragraphs": paragraphs})
     path.write_text(json.dumps({"version": "1.1", "data": data}), encoding="utf-8")
     return path
 
 
-@pytest.mark.parametrize(("count", "share", "held"), [(20, 0.1, 2), (20, 0.5, 10), (2, 0.1, 1), (2, 0.99, 1)])
-def test_without_a_dev_file_whole_articles_are_held_out(count: int, share: float, held: int, tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("count", "share", "held"), [(20, 0.1, 2), (20, 0.5, 10), (2, 0.1, 1), (2, 0.99, 1)]
+)
+def test_without_a_dev_file_whole_articles_are_held_out(
+    count: int, share: float, held: int, tmp_path: Path
+) -> None:
     path = articles(tmp_path / "train.json", count)
     task = Squad(train=path, heldout=share)
     assert task.dev == ("dev",)
@@ -106,7 +135,9 @@ def test_without_a_dev_file_whole_articles_are_held_out(count: int, share: float
     (note,) = task.notes
     names(note, path, count, held)
     dev = [question.id for question in task.read("dev")]
-    assert sorted(train + dev) == sorted(question.id for question in Squad(train=path, dev=path).read("dev"))
+    assert sorted(train + dev) == sorted(
+        question.id for question in Squad(train=path, dev=path).read("dev")
+    )
     parts = [{name.split("-")[0] for name in part} for part in (train, dev)]
     assert not parts[0] & parts[1]
     assert len(parts[1]) == held
@@ -193,7 +224,11 @@ def test_every_token_is_in_a_window_and_belongs_to_one(n: int, size: int, stride
 
 
 def test_the_papers_windows() -> None:
-    assert [(begin, end) for begin, end, _ in windows(500, 350, 128)] == [(0, 350), (128, 478), (256, 500)]
+    assert [(begin, end) for begin, end, _ in windows(500, 350, 128)] == [
+        (0, 350),
+        (128, 478),
+        (256, 500),
+    ]
 
 
 def test_targets(letters: Tokenizer) -> None:
@@ -222,9 +257,20 @@ def test_targets(letters: Tokenizer) -> None:
     names(unread, 1)
 
 
-# ------------------------------------------------------------------------------------------------------------- answers
+# ------------------------------------------------------------------------------------------ answers
 
-SPANS = ["Zoë's café", "café", "São Paulo", "1,200", "(½ price)", "½", "猫", "猫 fans", "1999", "Paulo,\u00a0sold"]
+SPANS = [
+    "Zoë's café",
+    "café",
+    "São Paulo",
+    "1,200",
+    "(½ price)",
+    "½",
+    "猫",
+    "猫 fans",
+    "1999",
+    "Paulo,\u00a0sold",
+]
 
 
 @pytest.mark.parametrize("length", [384, 64])
@@ -233,11 +279,13 @@ def test_answers_are_cut_from_the_raw_text(tokenizer: Tokenizer, length: int) ->
         Question(f"{text}{nth}", "who sold", CONTEXT, (at(text, nth=nth),), False)
         for text in SPANS
         for nth in range(min(3, CONTEXT.count(text)))
-    ]  # fmt: skip
+    ]
     task = Squad(version=1, threshold=0.0)
     items = task.encode(questions, tokenizer, length)
     answers = task.answers(questions, items, logits_of(items))
-    assert [answer.value for answer in answers] == [question.answers[0].text for question in questions]
+    assert [answer.value for answer in answers] == [
+        question.answers[0].text for question in questions
+    ]
     assert task.score(questions, answers) == {"exact_match": 100.0, "f1": 100.0}
 
 
@@ -275,8 +323,11 @@ def test_the_best_spans_are_those_of_a_full_search(n: int, longest: int, seed: i
     draw = np.random.default_rng(seed)
     logits, owned = draw.normal(size=(n, 2)), draw.random(n) < 0.7
     every = [
-        (logits[i, 0] + logits[j, 1], i, j) for i in range(n) if owned[i] for j in range(i, min(n, i + longest))
-    ]  # fmt: skip
+        (logits[i, 0] + logits[j, 1], i, j)
+        for i in range(n)
+        if owned[i]
+        for j in range(i, min(n, i + longest))
+    ]
     expected = [(i, j) for _, i, j in sorted(every, reverse=True)[:20]]
     logits[~owned, 0] = -np.inf
     assert OneSpan(longest=longest).answers([logits]) == [expected]
@@ -313,11 +364,15 @@ def test_a_text_of_nothing(tokenizer: Tokenizer) -> None:
         assert task.score([question], [answer])["f1"] == 100
 
 
-# ----------------------------------------------------------------------------------------------------------- real data
+# ---------------------------------------------------------------------------------------- real data
 
 
-@pytest.mark.parametrize(("file", "version", "count"), [("dev-v1.1.json", 1, 10570), ("part-v2.0.json", 2, 6078)])
-def test_a_model_that_knows_the_answers(shared_data: Path, file: str, version: int, count: int) -> None:
+@pytest.mark.parametrize(
+    ("file", "version", "count"), [("dev-v1.1.json", 1, 10570), ("part-v2.0.json", 2, 6078)]
+)
+def test_a_model_that_knows_the_answers(
+    shared_data: Path, file: str, version: int, count: int
+) -> None:
     task = Squad(dev=shared_data / "squad" / file, threshold=0.0)
     questions = task.read("dev")
     assert (task.version, len(questions), task.notes) == (version, count, [])
@@ -328,6 +383,9 @@ def test_a_model_that_knows_the_answers(shared_data: Path, file: str, version: i
     scores = task.score(some, answers)
     # Lost are gold answers that are part of a piece ("8" of "18") and those of more than 30 tokens.
     assert scores["f1"] > 99.7
-    exact = [answer.value == question.answers[0].text for question, answer in zip(some, answers, strict=True)
-             if question.answers]  # fmt: skip
+    exact = [
+        answer.value == question.answers[0].text
+        for question, answer in zip(some, answers, strict=True)
+        if question.answers
+    ]
     assert np.mean(exact) > 0.99

@@ -1,4 +1,6 @@
-"""SQuAD files: both versions read, wrong offsets counted, and every malformed file named with its place."""
+"""SQuAD files: both versions read, wrong offsets counted, and every malformed file named with its
+place.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,21 @@ CONTEXT = "Zoë's café, in São Paulo, sold 1,200 cups. It closed in 1999."
 
 
 def qa(name: str = "q", answers: Any = (), **more: Any) -> dict[str, Any]:
-    listed = [{"text": text, "answer_start": start} for text, start in answers] if answers is not ... else ...
+    listed = (
+        [{"text": text, "answer_start": start} for text, start in answers]
+        if answers is not ...
+        else ...
+    )
     entry = {"id": name, "question": "who sold", "answers": listed, **more}
     return {key: value for key, value in entry.items() if value is not ...}
 
 
 def whole(*qas: Any, context: Any = CONTEXT, **more: Any) -> dict[str, Any]:
-    return {"version": "1.1", "data": [{"title": "t", "paragraphs": [{"context": context, "qas": list(qas)}]}], **more}
+    return {
+        "version": "1.1",
+        "data": [{"title": "t", "paragraphs": [{"context": context, "qas": list(qas)}]}],
+        **more,
+    }
 
 
 def squad_file(path: Path, content: Any) -> Path:
@@ -36,7 +46,9 @@ def at(text: str) -> tuple[str, int]:
 
 
 def test_version_1(tmp_path: Path) -> None:
-    file = squad_file(tmp_path / "a.json", whole(qa("q1", [at("café"), at("São Paulo")]), qa("q2", [at("1999")])))
+    file = squad_file(
+        tmp_path / "a.json", whole(qa("q1", [at("café"), at("São Paulo")]), qa("q2", [at("1999")]))
+    )
     task = Squad(train=file, dev=file)
     first, second = task.read("train")
     assert (first.id, first.text, first.context) == ("q1", "who sold", CONTEXT)
@@ -53,9 +65,9 @@ def test_version_1(tmp_path: Path) -> None:
         (whole(qa(answers=[at("1999")]), version="v2.0"), 2),
         (whole(qa(answers=[at("1999")]), version="2.0"), 2),
         (whole(qa(answers=[at("1999")]), version="1.1"), 1),
-        (whole(qa(answers=[("\"is_impossible\":", 1)]), context=' "is_impossible": true'), 1),
+        (whole(qa(answers=[('"is_impossible":', 1)]), context=' "is_impossible": true'), 1),
     ],
-)  # fmt: skip
+)
 def test_the_version_is_found(tmp_path: Path, content: Any, version: int) -> None:
     file = squad_file(tmp_path / "a.json", content)
     assert Squad(dev=file).version == version
@@ -101,7 +113,12 @@ def test_answers_that_stand_elsewhere_are_counted_and_not_learnt(tmp_path: Path)
 
 def test_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> None:
     content = json.dumps(whole(qa("q", [at("1999")])), indent=1).replace("\n", "\r\n")
-    assert Squad(dev=squad_file(tmp_path / "a.json", b"\xef\xbb\xbf" + content.encode())).read("dev")[0].id == "q"
+    assert (
+        Squad(dev=squad_file(tmp_path / "a.json", b"\xef\xbb\xbf" + content.encode()))
+        .read("dev")[0]
+        .id
+        == "q"
+    )
 
 
 @pytest.mark.parametrize(
@@ -123,13 +140,19 @@ def test_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> None:
         (whole(qa(answers=[("x", "3")])), ["answers[0]", "answer_start", "'3'"]),
         (whole(qa(answers=[("x", True)])), ["answer_start", "'True'"]),
         (whole(qa(answers=[(None, 3)])), ["answers[0]", "text", "'None'"]),
-        (whole({**qa(), "answers": {"text": ["x"], "answer_start": [1]}}), ["qas[0]", "answers", "{'text': ['x']"]),
+        (
+            whole({**qa(), "answers": {"text": ["x"], "answer_start": [1]}}),
+            ["qas[0]", "answers", "{'text': ['x']"],
+        ),
         (whole(qa(is_impossible="no")), ["is_impossible", "'no'"]),
         (whole(qa("q", [at("1999")], is_impossible=True)), ["qas[0]", "'q'"]),
-        (whole(qa("q", [at("1999")]), qa("r"), qa("q")), ["qas[2]", "'q'", "data[0].paragraphs[0].qas[0]"]),
+        (
+            whole(qa("q", [at("1999")]), qa("r"), qa("q")),
+            ["qas[2]", "'q'", "data[0].paragraphs[0].qas[0]"],
+        ),
         (whole(qa("q")), []),
     ],
-)  # fmt: skip
+)
 def test_malformed_files(tmp_path: Path, content: Any, places: list[Any]) -> None:
     task = Squad(dev=squad_file(tmp_path / "a.json", content))
     with refused(DataError, tmp_path / "a.json", *places):

@@ -1,4 +1,6 @@
-"""SQuAD's scores: the official scripts' numbers on made-up answers, rules by hand, thresholds by brute force."""
+"""SQuAD's scores: the official scripts' numbers on made-up answers, rules by hand, thresholds by
+brute force.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,7 @@ def test_the_best_thresholds_of_the_official_script() -> None:
     assert best_threshold(all_judged(), "f1") == (64.11111111111111, 2.75)
 
 
-# -------------------------------------------------------------------------------------------------------------- rules
+# -------------------------------------------------------------------------------------------- rules
 
 
 @pytest.mark.parametrize(
@@ -111,18 +113,25 @@ def test_f1_by_hand() -> None:
     assert unit_f1("cat", "dog", empty_match=True) == 0
 
 
-@pytest.mark.parametrize(("answer", "gold", "first", "second"), [("", "the", 0, 1), ("", "x", 0, 0), ("x", "", 0, 0)])
+@pytest.mark.parametrize(
+    ("answer", "gold", "first", "second"), [("", "the", 0, 1), ("", "x", 0, 0), ("x", "", 0, 0)]
+)
 def test_texts_without_a_word(answer: str, gold: str, first: float, second: float) -> None:
     assert unit_f1(answer, gold, empty_match=False) == first
     assert unit_f1(answer, gold, empty_match=True) == second
 
 
 def test_the_best_gold_counts_for_each_score() -> None:
-    assert scores_1(["old red door"], [["door", "Old red!", "the old red door"]]) == {"exact_match": 100.0, "f1": 100.0}
+    assert scores_1(["old red door"], [["door", "Old red!", "the old red door"]]) == {
+        "exact_match": 100.0,
+        "f1": 100.0,
+    }
     assert scores_1(["red door"], [["door", "red cat hat"]])["f1"] == pytest.approx(100 * 2 / 3)
 
 
-WORDS = st.lists(st.sampled_from(["a", "the", "red", "Red", "dog.", "!", "cat"]), max_size=5).map(" ".join)
+WORDS = st.lists(st.sampled_from(["a", "the", "red", "Red", "dog.", "!", "cat"]), max_size=5).map(
+    " ".join
+)
 
 
 @given(answer=WORDS, gold=WORDS)
@@ -138,7 +147,7 @@ def test_f1_is_what_removing_shared_words_one_by_one_gives(answer: str, gold: st
     assert (unit_f1(answer, gold, empty_match=True) == 1) >= bool(exact_match(answer, gold))
 
 
-# --------------------------------------------------------------------------------------------------------- thresholds
+# --------------------------------------------------------------------------------------- thresholds
 
 QUESTION = st.builds(
     lambda name, odds, f1, answerable: Judged(
@@ -153,14 +162,19 @@ QUESTION = st.builds(
 
 @given(judged=st.lists(QUESTION, min_size=1, max_size=12))
 def test_no_threshold_is_better_than_the_tuned_one(judged: list[Judged]) -> None:
-    best = max(scores_2(judged, threshold)["f1"] for threshold in [-10.0, *(question.odds for question in judged)])
+    best = max(
+        scores_2(judged, threshold)["f1"]
+        for threshold in [-10.0, *(question.odds for question in judged)]
+    )
     assert scores_2(judged, tune(judged))["f1"] == pytest.approx(best)
     assert best_threshold(judged, "f1")[0] >= best - 1e-9  # the official one may promise more
 
 
 def test_where_no_answer_is_best_the_threshold_says_so() -> None:
     judged = [judge("a", "wrong", -5.0, []), judge("b", "wrong", -7.0, [])]
-    assert best_threshold(judged, "f1") == (100.0, 0.0), "the official script promises what threshold 0 does not give"
+    assert best_threshold(judged, "f1") == (100.0, 0.0), (
+        "the official script promises what threshold 0 does not give"
+    )
     assert scores_2(judged, 0.0)["f1"] == 0
     assert scores_2(judged, tune(judged))["f1"] == 100
     assert tune([]) == 0

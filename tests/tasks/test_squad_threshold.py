@@ -21,7 +21,9 @@ YEAR = Gold("1999", CONTEXT.index("1999"))
 
 
 def found(text: str, odds: float) -> Answer:
-    return Answer(text, odds, (odds, 0.0), (Candidate(text, 0.0, 0.0), Candidate("else", -1.0, -1.0)))
+    return Answer(
+        text, odds, (odds, 0.0), (Candidate(text, 0.0, 0.0), Candidate("else", -1.0, -1.0))
+    )
 
 
 def some_questions(count: int) -> tuple[list[Question], list[Answer]]:
@@ -30,14 +32,17 @@ def some_questions(count: int) -> tuple[list[Question], list[Answer]]:
     for i in range(count):
         gold = () if i % 2 else (YEAR,)
         questions.append(Question(f"id{i}", "when", CONTEXT, gold, not gold))
-        answers.append(found("1999", 2 + i / 1000 + (1 + i % 7) * (1 if (i % 2 or i % 11 == 0) else -1)))
+        answers.append(
+            found("1999", 2 + i / 1000 + (1 + i % 7) * (1 if (i % 2 or i % 11 == 0) else -1))
+        )
     return questions, answers
 
 
 def test_the_threshold_is_tuned_on_one_half_and_reported_on_the_other() -> None:
     questions, answers = some_questions(200)
     half, dev, fixed = (
-        Squad(version=2, threshold=threshold).score(questions, answers) for threshold in ("half", "dev", -3.0)
+        Squad(version=2, threshold=threshold).score(questions, answers)
+        for threshold in ("half", "dev", -3.0)
     )
     assert (half["total"], dev["total"], fixed["total"]) == (100, 200, 200)
     assert 1 <= half["threshold"] <= 3
@@ -46,14 +51,19 @@ def test_the_threshold_is_tuned_on_one_half_and_reported_on_the_other() -> None:
     assert "best_f1" not in half
     # What the reported half says cannot move the threshold.
     tuned = {question.id for question in questions} - {q.id for q in reported(questions, answers)}
-    spoilt = [answer if q.id in tuned else found("wrong", -50.0) for q, answer in zip(questions, answers, strict=True)]
+    spoilt = [
+        answer if q.id in tuned else found("wrong", -50.0)
+        for q, answer in zip(questions, answers, strict=True)
+    ]
     again = Squad(version=2).score(questions, spoilt)
     assert again["threshold"] == half["threshold"]
     assert again["f1"] == 0
 
 
 def reported(questions: list[Question], answers: list[Answer]) -> list[Question]:
-    kept = halves([judge(q.id, a.value, a.odds, ["x"]) for q, a in zip(questions, answers, strict=True)])[1]
+    kept = halves(
+        [judge(q.id, a.value, a.odds, ["x"]) for q, a in zip(questions, answers, strict=True)]
+    )[1]
     return [question for question in questions if question.id in {one.id for one in kept}]
 
 
@@ -61,7 +71,10 @@ def test_only_what_is_known_is_scored() -> None:
     unknown = Question("u", "who", CONTEXT, (), False)
     known = Question("k", "who", CONTEXT, (YEAR,), False)
     task = Squad(version=1)
-    assert task.score([unknown, known], [found("x", 0), found("1999", 0)]) == {"exact_match": 100.0, "f1": 100.0}
+    assert task.score([unknown, known], [found("x", 0), found("1999", 0)]) == {
+        "exact_match": 100.0,
+        "f1": 100.0,
+    }
     with refused(DataError, "squad"):
         task.score([unknown], [found("x", 0)])
 
@@ -72,13 +85,16 @@ def test_written_files(tmp_path: Path) -> None:
     task.write(questions, answers, tmp_path / "p.json")
     threshold = task.score(questions, answers)["threshold"]
     predictions, odds, nbest = (
-        json.loads((tmp_path / name).read_text("utf-8")) for name in ("p.json", "null_odds_p.json", "nbest_p.json")
+        json.loads((tmp_path / name).read_text("utf-8"))
+        for name in ("p.json", "null_odds_p.json", "nbest_p.json")
     )
     assert predictions == {
         question.id: "" if answer.odds > threshold else "1999"
         for question, answer in zip(questions, answers, strict=True)
     }
-    assert odds == {question.id: answer.odds for question, answer in zip(questions, answers, strict=True)}
+    assert odds == {
+        question.id: answer.odds for question, answer in zip(questions, answers, strict=True)
+    }
     for name, answer in zip(nbest, answers, strict=True):
         assert {one["text"] for one in nbest[name]} == {"1999", "else", ""}
         assert sum(one["probability"] for one in nbest[name]) == pytest.approx(1)
@@ -119,12 +135,20 @@ def written(path: Path) -> dict[str, str]:
 
 @pytest.mark.parametrize("known", [True, False])
 @pytest.mark.parametrize("threshold", ["half", "dev"])
-def test_the_threshold_of_dev_cuts_the_test_part(threshold: Any, known: bool, tmp_path: Path) -> None:
-    """Whether or not the test part has answers, which are never tuned on; the same ids in both parts are no matter."""
+def test_the_threshold_of_dev_cuts_the_test_part(
+    threshold: Any, known: bool, tmp_path: Path
+) -> None:
+    """Whether or not the test part has answers, which are never tuned on; the same ids in both
+    parts are no matter.
+    """
     questions, answers = some_questions(60)
     dev = in_a_file(tmp_path / "dev.json", questions, True)
-    # In the test part no answer is right far below the odds that tell in dev: tuned on itself, all would be answered.
-    others = [question._replace(text="since", answers=(YEAR,), impossible=False) for question in questions[:30]]
+    # In the test part no answer is right far below the odds that tell in dev: tuned on itself, all
+    # would be answered.
+    others = [
+        question._replace(text="since", answers=(YEAR,), impossible=False)
+        for question in questions[:30]
+    ]
     test = in_a_file(tmp_path / "test.json", others, known)
     task = Squad(dev=dev, test=test, threshold=threshold)
     parts = {part: task.read(part) for part in ("dev", "test")}
@@ -145,7 +169,9 @@ def test_the_threshold_of_dev_cuts_the_test_part(threshold: Any, known: bool, tm
 
 def test_writing_dev_tunes_the_threshold_too(tmp_path: Path) -> None:
     questions, answers = some_questions(60)
-    dev, test = (in_a_file(tmp_path / f"{part}.json", questions, part == "dev") for part in ("dev", "test"))
+    dev, test = (
+        in_a_file(tmp_path / f"{part}.json", questions, part == "dev") for part in ("dev", "test")
+    )
     tuned = Squad(version=2).score(questions, answers)["threshold"]
     task = Squad(dev=dev, test=test)
     parts = {part: task.read(part) for part in ("dev", "test")}
@@ -154,7 +180,10 @@ def test_writing_dev_tunes_the_threshold_too(tmp_path: Path) -> None:
     names(note, "dev", "threshold", 0, 1)
     for part in ("dev", "test"):
         task.write(parts[part], answers, tmp_path / f"said-{part}.json")
-    cut = {question.id: answer.odds <= tuned for question, answer in zip(questions, answers, strict=True)}
+    cut = {
+        question.id: answer.odds <= tuned
+        for question, answer in zip(questions, answers, strict=True)
+    }
     for name in ("said-dev", "said-test"):
         assert {id_: bool(text) for id_, text in written(tmp_path / f"{name}.json").items()} == cut
     assert cut != {id_: bool(text) for id_, text in written(tmp_path / "early.json").items()}

@@ -1,4 +1,6 @@
-"""Your own table: what a label is taken for, splits, label maps, wrong rows, predictions, and constant memory."""
+"""Your own table: what a label is taken for, splits, label maps, wrong rows, predictions, and
+constant memory.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ def labelled(path: Path, *labels: Any) -> Path:
     if path.suffix == ".parquet":
         pq.write_table(pa.table({"text": texts, "label": list(labels)}), path)
     elif path.suffix == ".jsonl":
-        jsonl(path, *({"text": text, "label": label} for text, label in zip(texts, labels, strict=True)))
+        jsonl(
+            path,
+            *({"text": text, "label": label} for text, label in zip(texts, labels, strict=True)),
+        )
     else:
         with open(path, "w", encoding="utf-8", newline="") as file:
             csv.writer(file).writerows([["text", "label"], *zip(texts, labels, strict=True)])
@@ -46,7 +51,7 @@ def targets(task: Table, part: str = "train") -> list[Any]:
     return [example.label for example in task.read(part)]
 
 
-# ---- what a label is -----------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------------------- what a label is
 
 
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
@@ -59,7 +64,12 @@ def targets(task: Table, part: str = "train") -> list[Any]:
     ],
 )
 def test_auto_in_every_form(
-    tmp_path: Path, suffix: str, said: list[Any], problem: str, labels: tuple[str, ...], wanted: list[Any]
+    tmp_path: Path,
+    suffix: str,
+    said: list[Any],
+    problem: str,
+    labels: tuple[str, ...],
+    wanted: list[Any],
 ) -> None:
     path = labelled(tmp_path / f"a{suffix}", *said)
     task = Table(path, path, path)
@@ -139,7 +149,7 @@ def test_a_word_among_amounts_is_said(tmp_path: Path) -> None:
     names(task.notes[1], f"{path}:3", 1)
 
 
-# ---- label maps ----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------- label maps
 
 
 def test_saved_labels_come_back_without_a_training_file(tmp_path: Path) -> None:
@@ -165,17 +175,24 @@ def test_a_test_file_may_have_no_labels_that_the_model_knows(content: str, tmp_p
 
 
 def test_a_test_label_that_the_model_does_not_know_counts_as_missed(tmp_path: Path) -> None:
-    task = Table(labelled(tmp_path / "a.csv", "dog", "cat"), test=labelled(tmp_path / "b.csv", "dog", "cow", ""))
+    task = Table(
+        labelled(tmp_path / "a.csv", "dog", "cat"),
+        test=labelled(tmp_path / "b.csv", "dog", "cow", ""),
+    )
     examples = task.read("test")
     answers = [Answer("dog", np.ones(2))] * 3
     assert task.score(examples, answers)["accuracy"] == 0.5
-    assert task.by_class(examples, answers)["dog"] == {"precision": 0.5, "recall": 1.0, "f1": pytest.approx(2 / 3),
-                                                       "count": 1}  # fmt: skip
+    assert task.by_class(examples, answers)["dog"] == {
+        "precision": 0.5,
+        "recall": 1.0,
+        "f1": pytest.approx(2 / 3),
+        "count": 1,
+    }
     (note,) = task.notes
     names(note, "labels", 1)
 
 
-# ---- splits --------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------- splits
 
 
 def test_a_share_of_one_file_is_held_out(tmp_path: Path) -> None:
@@ -186,7 +203,9 @@ def test_a_share_of_one_file_is_held_out(tmp_path: Path) -> None:
     dev = task.read("dev")
     assert task.notes == [], "said of the file already"
     assert len(dev) == 30
-    assert [int(example.name) for example in dev] == [int(example.text[1:]) + 2 for example in dev], "their lines"
+    assert [int(example.name) for example in dev] == [
+        int(example.text[1:]) + 2 for example in dev
+    ], "their lines"
     texts = [example.text for example in train], [example.text for example in dev]
     assert sorted([*texts[0], *texts[1]]) == sorted(f"t{i}" for i in range(200))
     assert texts[0] == sorted(texts[0], key=lambda text: int(text[1:])), "in the order of the file"
@@ -207,7 +226,7 @@ def test_held_out_shares_of_tiny_files(tmp_path: Path) -> None:
         one.read("train")
 
 
-# ---- texts ---------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------- texts
 
 
 def test_pairs_and_column_names(tmp_path: Path) -> None:
@@ -319,7 +338,7 @@ def test_the_deciding_score() -> None:
     }
 
 
-# ---- predictions ---------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------- predictions
 
 ODDS = [np.array([0.25, 0.75]), np.array([1.0, 1e-9])]
 
@@ -327,8 +346,16 @@ ODDS = [np.array([0.25, 0.75]), np.array([1.0, 1e-9])]
 @pytest.mark.parametrize(
     ("values", "labels", "as_json"),
     [
-        (["b, c", "a"], ("a", "b, c"), [("b, c", {"a": 0.25, "b, c": 0.75}), ("a", {"a": 1.0, "b, c": 0.0})]),
-        ([("a", "b"), ()], ("a", "b"), [(["a", "b"], {"a": 0.25, "b": 0.75}), ([], {"a": 1.0, "b": 0.0})]),
+        (
+            ["b, c", "a"],
+            ("a", "b, c"),
+            [("b, c", {"a": 0.25, "b, c": 0.75}), ("a", {"a": 1.0, "b, c": 0.0})],
+        ),
+        (
+            [("a", "b"), ()],
+            ("a", "b"),
+            [(["a", "b"], {"a": 0.25, "b": 0.75}), ([], {"a": 1.0, "b": 0.0})],
+        ),
     ],
 )
 def test_predictions_with_their_odds(
@@ -360,10 +387,12 @@ def test_predicted_numbers(tmp_path: Path) -> None:
     task.write([Example("x", name="7"), Example("x", name="9")], answers, tmp_path / "a.csv")
     assert (tmp_path / "a.csv").read_text() == "line,prediction\n7,3.2\n9,-1e-08\n"
     task.write([Example("x", name="7"), Example("x", name="9")], answers, tmp_path / "a.jsonl")
-    assert (tmp_path / "a.jsonl").read_text() == ('{"line": 7, "prediction": 3.2}\n{"line": 9, "prediction": -1e-08}\n')
+    assert (tmp_path / "a.jsonl").read_text() == (
+        '{"line": 7, "prediction": 3.2}\n{"line": 9, "prediction": -1e-08}\n'
+    )
 
 
-# ---- streaming -----------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------------------------- streaming
 
 
 def test_streaming_gives_the_texts_in_order(tmp_path: Path) -> None:
@@ -395,7 +424,9 @@ def test_streaming_and_writing_take_constant_memory(tmp_path: Path, suffix: str)
         examples = itertools.islice(task.stream(path, text="label"), rows)
         tracemalloc.start()
         with open(tmp_path / "out.csv", "w") as file:
-            count = write_records((task.record(example, answer) for example in examples), file, "csv")
+            count = write_records(
+                (task.record(example, answer) for example in examples), file, "csv"
+            )
         top = tracemalloc.get_traced_memory()[1]
         tracemalloc.stop()
         assert count == rows

@@ -1,4 +1,6 @@
-"""Tagging: CoNLL files in, rows and windows, entity scores against the rules of conlleval, the same lines out."""
+"""Tagging: CoNLL files in, rows and windows, entity scores against the rules of conlleval, the same
+lines out.
+"""
 
 from __future__ import annotations
 
@@ -27,14 +29,26 @@ TRAIN = "ann\tB-per\nsaw\tO\nold\tB-loc\nrome\tI-loc\n\nit\tO\n"
 
 @pytest.fixture(scope="module")
 def letters(tmp_path_factory: pytest.TempPathFactory) -> Tokenizer:
-    """WordPiece that spells every word letter by letter, so that a word has as many tokens as letters."""
+    """WordPiece that spells every word letter by letter, so that a word has as many tokens as
+    letters.
+    """
     path = tmp_path_factory.mktemp("letters") / "vocab.txt"
-    pieces = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *LETTERS, *(f"##{letter}" for letter in LETTERS)]
+    pieces = [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        *LETTERS,
+        *(f"##{letter}" for letter in LETTERS),
+    ]
     path.write_text("\n".join(pieces) + "\n", encoding="utf-8")
     return Tokenizer.load(path)
 
 
-def task_of(folder: Path, dev: str | bytes = TRAIN, train: str | bytes = TRAIN, part: str = "dev") -> TaggingTask:
+def task_of(
+    folder: Path, dev: str | bytes = TRAIN, train: str | bytes = TRAIN, part: str = "dev"
+) -> TaggingTask:
     files = {"train": folder / "train.conll", part: folder / f"{part}.conll"}
     for path, text in zip(files.values(), (train, dev), strict=True):
         path.write_bytes(text if isinstance(text, bytes) else text.encode())
@@ -52,11 +66,15 @@ def oracle(items: list[Item], labels: int) -> list[np.ndarray]:
     return logits
 
 
-# ---- conlleval, written from its published rules, not from ours ----------------------------------------------------
+# --------------------------------------- conlleval, written from its published rules, not from ours
 
 
-def conlleval(truth: list[list[str]], guess: list[list[str]]) -> tuple[Counter[str], Counter[str], Counter[str]]:
-    """Correct, true and guessed chunks by type, token by token as the Perl script walks (for B, I and O)."""
+def conlleval(
+    truth: list[list[str]], guess: list[list[str]]
+) -> tuple[Counter[str], Counter[str], Counter[str]]:
+    """Correct, true and guessed chunks by type, token by token as the Perl script walks (for B, I
+    and O).
+    """
 
     def split(tag: str) -> tuple[str, str]:
         return ("O", "") if tag == "O" else (tag[0], tag[2:])
@@ -85,7 +103,11 @@ def conlleval(truth: list[list[str]], guess: list[list[str]]) -> tuple[Counter[s
                 running = False
             elif true_ends != guess_ends or now_true[1] != now_guess[1]:
                 running = False
-        if starts(last_true, now_true) and starts(last_guess, now_guess) and now_true[1] == now_guess[1]:
+        if (
+            starts(last_true, now_true)
+            and starts(last_guess, now_guess)
+            and now_true[1] == now_guess[1]
+        ):
             running = True
         true[now_true[1]] += starts(last_true, now_true)
         guessed[now_guess[1]] += starts(last_guess, now_guess)
@@ -137,7 +159,9 @@ class TestScores:
         assert entity_scores([], []) == (EntityScores(0, 0, 0), {})
 
     def test_sentences_do_not_run_on(self) -> None:
-        assert entity_scores([["B-a"], ["I-a"]], [["B-a"], ["O"]])[0] == pytest.approx((1, 1 / 2, 2 / 3))
+        assert entity_scores([["B-a"], ["I-a"]], [["B-a"], ["O"]])[0] == pytest.approx(
+            (1, 1 / 2, 2 / 3)
+        )
 
     @given(PAIRS)
     def test_as_conlleval(self, sentences: list[list[tuple[str, str]]]) -> None:
@@ -170,11 +194,13 @@ class TestReading:
         assert task.dev == ("dev",)
         assert task.read("train") == [
             Sentence(
-                ("ann", "saw", "old", "rome"), ("B-per", "O", "B-loc", "I-loc"),
-                ("ann\tB-per", "saw\tO", "old\tB-loc", "rome\tI-loc", ""), (0, 1, 2, 3),
+                ("ann", "saw", "old", "rome"),
+                ("B-per", "O", "B-loc", "I-loc"),
+                ("ann\tB-per", "saw\tO", "old\tB-loc", "rome\tI-loc", ""),
+                (0, 1, 2, 3),
             ),
             Sentence(("it",), ("O",), ("it\tO",), (0,)),
-        ]  # fmt: skip
+        ]
         assert task.notes == []
 
     def test_saved_labels_need_no_training_file(self, tmp_path: Path) -> None:
@@ -182,7 +208,9 @@ class TestReading:
         task = TaggingTask({"test": tmp_path / "test.conll"}, labels=saved)
         assert task.output.labels == saved
         assert len(task.read("test")) == 2
-        assert TaggingTask({"test": tmp_path / "test.conll"}, labels=["I-x", "O"]).output.labels == ("I-x", "O")
+        assert TaggingTask(
+            {"test": tmp_path / "test.conll"}, labels=["I-x", "O"]
+        ).output.labels == ("I-x", "O")
         with refused(DataError, "tagging", "train", "test"):
             TaggingTask({"test": tmp_path / "test.conll"})
         with refused(ConfigError, "'E-x'", "O", "B-TYPE", "I-TYPE"):
@@ -197,7 +225,10 @@ class TestReading:
 
     def test_layouts_that_mean_the_same(self, tmp_path: Path) -> None:
         expected = [(one.words, one.tags) for one in task_of(tmp_path).read("dev")]
-        more = "-DOCSTART- -X- O\n\nann NN B-per\nsaw V O\nold  A   B-loc\nrome NN I-loc \n\n\nit P O\n\n"
+        more = (
+            "-DOCSTART- -X- O\n\nann NN B-per\nsaw V O\nold  A   B-loc\nrome NN I-loc \n\n\nit "
+            "P O\n\n"
+        )
         for text in (
             TRAIN.replace("\t", " "),
             TRAIN.replace("\n", "\r\n"),
@@ -225,8 +256,9 @@ class TestReading:
     def test_iob1_becomes_iob2(self, tmp_path: Path) -> None:
         task = task_of(tmp_path, "a I-per\nb I-per\nc B-per\nd I-loc\ne O\n\nf I-loc\n")
         assert [one.tags for one in task.read("dev")] == [
-            ("B-per", "I-per", "B-per", "B-loc", "O"), ("B-loc",)
-        ]  # fmt: skip
+            ("B-per", "I-per", "B-per", "B-loc", "O"),
+            ("B-loc",),
+        ]
         (note,) = task.notes
         names(note, "IOB1", "IOB2", 3)
         labels = task_of(tmp_path, TRAIN, "a I-per\nb O\n").output.labels
@@ -254,7 +286,10 @@ class TestReading:
     def test_without_tags(self, tmp_path: Path, letters: Tokenizer) -> None:
         task = task_of(tmp_path, "ann\nsaw\n\nrome\n", part="test")
         examples = task.read("test")
-        assert [(one.words, one.tags) for one in examples] == [(("ann", "saw"), None), (("rome",), None)]
+        assert [(one.words, one.tags) for one in examples] == [
+            (("ann", "saw"), None),
+            (("rome",), None),
+        ]
         items = task.encode(examples, letters, 16)
         assert [item.target for item in items] == [None, None]
         with refused(DataError, "test.conll"):
@@ -292,12 +327,28 @@ class TestReading:
 
 
 class TestRows:
-    def test_the_first_token_of_a_word_carries_its_tag(self, tmp_path: Path, letters: Tokenizer) -> None:
+    def test_the_first_token_of_a_word_carries_its_tag(
+        self, tmp_path: Path, letters: Tokenizer
+    ) -> None:
         task = task_of(tmp_path)
         items = task.encode(task.read("train"), letters, 64)
         assert [letters.piece(int(i)) for i in items[0].rows[0].ids] == [
-            "[CLS]", "a", "##n", "##n", "s", "##a", "##w", "o", "##l", "##d", "r", "##o", "##m", "##e", "[SEP]",
-        ]  # fmt: skip
+            "[CLS]",
+            "a",
+            "##n",
+            "##n",
+            "s",
+            "##a",
+            "##w",
+            "o",
+            "##l",
+            "##d",
+            "r",
+            "##o",
+            "##m",
+            "##e",
+            "[SEP]",
+        ]
         x = -100
         assert items[0].target.tolist() == [x, 2, x, x, 0, x, x, 1, x, x, 3, x, x, x, x]
         assert items[0].rows[0].types.tolist() == [0] * 15
@@ -321,7 +372,9 @@ class TestRows:
         trained = train_tokenizer([" ".join(words).lower()] * 20, kind="bpe", vocab_size=300)
         trained.save(tmp_path / "bpe")
         bare = tmp_path / "bpe" / "tokenizer.json"
-        bare.write_text(bare.read_text("utf-8").replace('"add_prefix_space": true', '"add_prefix_space": false'))
+        bare.write_text(
+            bare.read_text("utf-8").replace('"add_prefix_space": true', '"add_prefix_space": false')
+        )
         for tokenizer in (trained, Tokenizer.load(bare)):
             item = task.encode(task.read("dev"), tokenizer, 512)[0]
             judged = item.rows[0].ids[item.target != -100]
@@ -362,7 +415,11 @@ class TestRows:
         examples = task.read("dev")
         items = task.encode(examples, letters, 10)
         assert all(len(item.rows[0].ids) <= 10 for item in items)
-        assert task.answers(examples, items, oracle(items, 5))[0].value == ("B-per", "I-per", "B-loc")
+        assert task.answers(examples, items, oracle(items, 5))[0].value == (
+            "B-per",
+            "I-per",
+            "B-loc",
+        )
 
 
 class TestAnswers:
@@ -377,45 +434,65 @@ class TestAnswers:
         assert answer.value == ("B-loc", "O")  # an entity begins with B-, in `predict` too
         assert answer.probabilities == pytest.approx([0.5, 1])
 
-    def test_predictions_are_the_file_with_one_more_column(self, tmp_path: Path, letters: Tokenizer) -> None:
-        text = "-DOCSTART- -X- O\n\n\nann NN I-per\nsaw V O\n\t\n\nrome NN I-loc \ngod NN I-god\n\n-DOCSTART- -X- O\n"
+    def test_predictions_are_the_file_with_one_more_column(
+        self, tmp_path: Path, letters: Tokenizer
+    ) -> None:
+        text = (
+            "-DOCSTART- -X- O\n\n\nann NN I-per\nsaw V O\n\t\n\nrome NN I-loc \ngod NN "
+            "I-god\n\n-DOCSTART- -X- O\n"
+        )
         task = task_of(tmp_path, text)
         examples = task.read("dev")
         answers = [Answer(("I-per", "O"), np.ones(2)), Answer(("B-loc", "I-loc"), np.ones(2))]
         task.write(examples, answers, tmp_path / "out")
         assert (tmp_path / "out").read_text("utf-8") == (
-            "-DOCSTART- -X- O O\n\n\nann NN I-per B-per\nsaw V O O\n\t\n\nrome NN I-loc B-loc\ngod NN I-god I-loc\n\n"
+            "-DOCSTART- -X- O O\n\n\nann NN I-per B-per\nsaw V O O\n\t\n\nrome NN I-loc "
+            "B-loc\ngod NN I-god I-loc\n\n"
             "-DOCSTART- -X- O O\n"
         )
 
     def test_tabs_stay_tabs(self, tmp_path: Path) -> None:
         task = task_of(tmp_path, "new york\tB-loc\r\n\r\nit\tO\r\n")
         examples = task.read("dev")
-        task.write(examples, [Answer(one.tags or (), np.ones(1)) for one in examples], tmp_path / "out")
+        task.write(
+            examples, [Answer(one.tags or (), np.ones(1)) for one in examples], tmp_path / "out"
+        )
         assert (tmp_path / "out").read_bytes() == b"new york\tB-loc\tB-loc\n\nit\tO\tO\n"
 
     def test_untagged_words_get_their_tag(self, tmp_path: Path) -> None:
         task = task_of(tmp_path, "ann\n\nit\n", part="test")
         examples = task.read("test")
-        task.write(examples, [Answer(("B-per",), np.ones(1)), Answer(("O",), np.ones(1))], tmp_path / "out")
+        task.write(
+            examples, [Answer(("B-per",), np.ones(1)), Answer(("O",), np.ones(1))], tmp_path / "out"
+        )
         assert (tmp_path / "out").read_text() == "ann B-per\n\nit O\n"
         again = TaggingTask({"test": tmp_path / "out"}, labels=task.output.labels).read("test")
         assert [one.tags for one in again] == [("B-per",), ("O",)]
 
 
 def test_the_real_data(shared_data: Path, tmp_path: Path) -> None:
-    """All of WNUT-17, with rows that hold every sentence and rows that do not; who knows the tags scores 1."""
+    """All of WNUT-17, with rows that hold every sentence and rows that do not; who knows the tags
+    scores 1.
+    """
     tokenizer = Tokenizer.load(shared_data / "vocab" / "bert-base-uncased-vocab.txt")
     task = TaggingTask(shared_data / "wnut17")
     types = ("corporation", "creative-work", "group", "location", "person", "product")
-    assert task.output.labels == ("O", *(f"B-{name}" for name in types), *(f"I-{name}" for name in types))
+    assert task.output.labels == (
+        "O",
+        *(f"B-{name}" for name in types),
+        *(f"I-{name}" for name in types),
+    )
     for part, sentences, words, found in (
-        ("train", 3394, 62730, 1975), ("dev", 1009, 15733, 836), ("test", 1287, 23394, 1079),
-    ):  # fmt: skip
+        ("train", 3394, 62730, 1975),
+        ("dev", 1009, 15733, 836),
+        ("test", 1287, 23394, 1079),
+    ):
         examples = task.read(part)
         assert (len(examples), sum(len(one.words) for one in examples)) == (sentences, words)
         assert sum(len(entities(one.tags or ())) for one in examples) == found
-        assert len(task.notes) == (2 if part == "dev" else 0), task.notes  # a byte-order mark, an I- without B-
+        assert len(task.notes) == (2 if part == "dev" else 0), (
+            task.notes
+        )  # a byte-order mark, an I- without B-
         for length in (128, 24):
             items = task.encode(examples, tokenizer, length)
             assert max(len(item.rows[0].ids) for item in items) <= length
@@ -425,5 +502,8 @@ def test_the_real_data(shared_data: Path, tmp_path: Path) -> None:
             assert len(scores) == 3 + len(types)
         task.write(examples, answers, tmp_path / "out")
         raw = next(path for path in (shared_data / "wnut17").iterdir() if part in path.name)
-        before, after = (path.read_text("utf-8").replace("\ufeff", "").split("\n") for path in (raw, tmp_path / "out"))
+        before, after = (
+            path.read_text("utf-8").replace("\ufeff", "").split("\n")
+            for path in (raw, tmp_path / "out")
+        )
         assert [line.split("\t")[:2] for line in after] == [line.split("\t")[:2] for line in before]

@@ -44,7 +44,13 @@ def test_rows_of_one_text_and_of_two(tokenizer: Tokenizer) -> None:
     assert empty.rows[0].ids.tolist() == [tokenizer.cls_id, tokenizer.sep_id]
     alone, two = task.encode([Example("Bado gifu"), Example("Bado gifu", "kalo")], tokenizer, 64)
     assert alone.rows[0].ids.tolist() == one.rows[0].ids.tolist()
-    assert two.rows[0].ids.tolist() == [tokenizer.cls_id, *first, tokenizer.sep_id, *second, tokenizer.sep_id]
+    assert two.rows[0].ids.tolist() == [
+        tokenizer.cls_id,
+        *first,
+        tokenizer.sep_id,
+        *second,
+        tokenizer.sep_id,
+    ]
     assert two.rows[0].types.tolist() == [0] * (len(first) + 2) + [1] * (len(second) + 1)
     assert task.notes == []
 
@@ -68,7 +74,9 @@ def test_longer_texts_are_cut_counted_and_said(tokenizer: Tokenizer) -> None:
 @given(arrays(np.float32, (4, 3), elements=st.floats(-1e4, 1e4, width=32)))
 def test_classes_are_the_likeliest_with_their_odds(logits: np.ndarray) -> None:
     answers = CLASSES.answers([], [], list(logits))
-    assert [answer.value for answer in answers] == [CLASSES.output.labels[i] for i in logits.argmax(1)]
+    assert [answer.value for answer in answers] == [
+        CLASSES.output.labels[i] for i in logits.argmax(1)
+    ]
     odds = np.stack([answer.probabilities for answer in answers])
     np.testing.assert_allclose(odds, softmax(logits.astype(np.float64), 1), atol=1e-12)
 
@@ -84,7 +92,10 @@ def test_labels_stand_each_alone(logits: np.ndarray) -> None:
 
 def test_numbers_are_as_the_head_gives_them() -> None:
     answers = NUMBER.answers([], [], [np.array([x], np.float32) for x in (-1.5, 7.25)])
-    assert [(answer.value, len(answer.probabilities)) for answer in answers] == [(-1.5, 0), (7.25, 0)]
+    assert [(answer.value, len(answer.probabilities)) for answer in answers] == [
+        (-1.5, 0),
+        (7.25, 0),
+    ]
     assert NUMBER.answers([], [], []) == []
 
 
@@ -94,10 +105,16 @@ def test_scores_of_the_examples_that_have_labels() -> None:
     assert CLASSES.score(examples, CLASSES.answers(examples, [], logits)) == {"accuracy": 0.5}
     many = [Example("", label=(1, 0)), Example("", label=(1, 1))]
     answers = LABELS.answers(many, [], [np.array(row, np.float32) for row in ([1, -1], [1, -1])])
-    assert LABELS.score(many, answers) == {"micro_f1": pytest.approx(2 * 2 / (2 * 2 + 1)), "exact": 0.5}
+    assert LABELS.score(many, answers) == {
+        "micro_f1": pytest.approx(2 * 2 / (2 * 2 + 1)),
+        "exact": 0.5,
+    }
     numbers = [Example("", label=1.0), Example("", label=3.0)]
     answers = NUMBER.answers(numbers, [], [np.array([x], np.float32) for x in (2, 3)])
-    assert NUMBER.score(numbers, answers) == {"rmse": pytest.approx(0.5**0.5), "pearson": pytest.approx(1)}
+    assert NUMBER.score(numbers, answers) == {
+        "rmse": pytest.approx(0.5**0.5),
+        "pearson": pytest.approx(1),
+    }
     with refused(DataError, "toy"):
         CLASSES.score(examples[1:2], CLASSES.answers(examples[1:2], [], logits[:1]))
 

@@ -11,7 +11,10 @@ from litebert.text.lines import cut, decoded, lines
 from toys.refusals import refused
 
 
-@given(st.text(st.characters(codec="utf-8", exclude_characters="\0\ufeff"), max_size=60), st.integers(1, 7))
+@given(
+    st.text(st.characters(codec="utf-8", exclude_characters="\0\ufeff"), max_size=60),
+    st.integers(1, 7),
+)
 def test_blocks_of_any_size_give_the_lines_of_the_text(text: str, size: int) -> None:
     data = text.encode()
     blocks = [data[i : i + size] for i in range(0, len(data), size)]
@@ -34,6 +37,8 @@ def test_a_bad_byte_is_placed_in_its_line_in_blocks_of_any_size(encoding: str, s
     data = good + line + {"utf-8": b"\xff", "gb18030": b"\xff"}.get(encoding, b"\x00")
     found: list[str] = []
     with refused(DataError, "it:3", f"{len(line)} others"):
-        for text in decoded([data[i : i + size] for i in range(0, len(data), size)], "it", encoding, prose=True):
+        for text in decoded(
+            [data[i : i + size] for i in range(0, len(data), size)], "it", encoding, prose=True
+        ):
             found.append(text)
     assert "".join(found) == "ab我\n\n我x"

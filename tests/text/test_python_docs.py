@@ -27,7 +27,9 @@ def test_python_docs_is_prose_with_few_duplicates() -> None:
     assert plain > 0.85 * len(words)
     assert Counter(words).most_common(1)[0][0] == "the"
     assert not any(line.lstrip().startswith(">>>") for text in found for line in text.split("\n"))
-    assert [text for text, _ in itertools.islice(python_docs(), 300)] == found, "the same every time"
+    assert [text for text, _ in itertools.islice(python_docs(), 300)] == found, (
+        "the same every time"
+    )
 
 
 def test_prose_leaves_the_sentences_of_a_docstring() -> None:

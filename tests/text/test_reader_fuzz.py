@@ -1,4 +1,6 @@
-"""Any bytes in a file of any kind give documents or one error of ours that names the file, and nothing else."""
+"""Any bytes in a file of any kind give documents or one error of ours that names the file, and
+nothing else.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,20 @@ from litebert.errors import DataError
 from litebert.text.sources import Reading, documents
 from toys.refusals import names
 
-SUFFIXES = (".txt", ".md", ".html", ".jsonl", ".csv", ".tsv", ".parquet", ".gz", ".xz", ".zst", ".jsonl.gz", ".csv.zst")
+SUFFIXES = (
+    ".txt",
+    ".md",
+    ".html",
+    ".jsonl",
+    ".csv",
+    ".tsv",
+    ".parquet",
+    ".gz",
+    ".xz",
+    ".zst",
+    ".jsonl.gz",
+    ".csv.zst",
+)
 
 
 def table() -> bytes:
@@ -39,7 +54,11 @@ WHOLE = (
 PACKED = tuple(
     pack(data)
     for data in WHOLE
-    for pack in (gzip.compress, lzma.compress, lambda data: bytes(pa.compress(data, "zstd", asbytes=True)))
+    for pack in (
+        gzip.compress,
+        lzma.compress,
+        lambda data: bytes(pa.compress(data, "zstd", asbytes=True)),
+    )
 )
 
 
@@ -59,9 +78,11 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @settings(
-    max_examples=150, derandomize=True, database=None,
+    max_examples=150,
+    derandomize=True,
+    database=None,
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
-)  # fmt: skip
+)
 @given(
     data=st.one_of(st.binary(max_size=300), damaged()),
     split=st.sampled_from(("blank-line", "file", "line")),
@@ -72,7 +93,9 @@ def test_any_bytes(folder: Path, data: bytes, split: str, strip: bool, unwrap: b
     for suffix in SUFFIXES:
         path = folder / f"a{suffix}"
         path.write_bytes(data)
-        reading = Reading(split=split, markup="strip" if strip else "keep", unwrap=unwrap and split != "line")
+        reading = Reading(
+            split=split, markup="strip" if strip else "keep", unwrap=unwrap and split != "line"
+        )
         try:
             found = list(documents([str(path)], reading))
         except DataError as error:
@@ -83,11 +106,15 @@ def test_any_bytes(folder: Path, data: bytes, split: str, strip: bool, unwrap: b
         b"".join(document.text.encode() for document in found)
 
 
-@pytest.mark.parametrize("markup", [b"<div>" * 5_000, b"<b><p>" * 5_000, b"<table><tr><td>" * 5_000])
+@pytest.mark.parametrize(
+    "markup", [b"<div>" * 5_000, b"<b><p>" * 5_000, b"<table><tr><td>" * 5_000]
+)
 def test_pages_nested_deeply(tmp_path: Path, markup: bytes) -> None:
     path = tmp_path / "a.html"
     path.write_bytes(markup + b"Deep.")
-    assert [document.text for document in documents([str(path)], Reading(markup="strip"))] == ["Deep."]
+    assert [document.text for document in documents([str(path)], Reading(markup="strip"))] == [
+        "Deep."
+    ]
 
 
 @pytest.mark.parametrize("markup", [b"> " * 5_000, b"[" * 2_000, b"- " * 1_000, b"*a " * 2_000])

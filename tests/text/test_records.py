@@ -1,4 +1,6 @@
-"""Rows of every kind of file, and where a file is wrong; see test_malformed.py for every reader and defect."""
+"""Rows of every kind of file, and where a file is wrong; see test_malformed.py for every reader and
+defect.
+"""
 
 from __future__ import annotations
 
@@ -55,22 +57,33 @@ WANTED = [(row["b"], row["a"]) for row in ROWS]
 def test_the_same_rows_from_every_form(tmp_path: Path, name: str) -> None:
     data = packed(name.lower())
     assert read(written(tmp_path / name, data), "b", "a") == WANTED
-    assert read(written(tmp_path / name, b"\xef\xbb\xbf" + data.replace(b"\r\n", b"\n")), "b", "a") == WANTED
+    assert (
+        read(written(tmp_path / name, b"\xef\xbb\xbf" + data.replace(b"\r\n", b"\n")), "b", "a")
+        == WANTED
+    )
     dos = data.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
     assert read(written(tmp_path / name, dos), "b", "a") == WANTED
     assert read(written(tmp_path / f"{name}.gz", gzip.compress(dos)), "b", "a") == WANTED
 
 
 def test_parquet(tmp_path: Path) -> None:
-    pq.write_table(pa.table({key: [row[key] for row in ROWS] for key in ROWS[0]}), tmp_path / "a.parquet")
+    pq.write_table(
+        pa.table({key: [row[key] for row in ROWS] for key in ROWS[0]}), tmp_path / "a.parquet"
+    )
     assert read(tmp_path / "a.parquet", "b", "a") == WANTED
-    assert read(tmp_path / "a.parquet", "a", optional=["none", "id"])[1] == ("Über die Straße", None, 2)
+    assert read(tmp_path / "a.parquet", "a", optional=["none", "id"])[1] == (
+        "Über die Straße",
+        None,
+        2,
+    )
     assert [row.line for row in records(tmp_path / "a.parquet", ["a"], Notes())] == [1, 2, 3]
     with refused(DataError, tmp_path / "a.parquet", "'c'"):
         read(tmp_path / "a.parquet", "c")
 
 
-def test_plain_text_and_standard_input_keep_blank_lines(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_plain_text_and_standard_input_keep_blank_lines(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     assert read(written(tmp_path / "a.txt", "one\n\ntwo"), "text", optional=["label"]) == [
         ("one", None),
         ("", None),
@@ -118,7 +131,9 @@ def test_tsv_quotes_are_letters(tmp_path: Path) -> None:
         ("a.doc", "x", "", [".csv"]),
     ],
 )
-def test_malformed_files(tmp_path: Path, name: str, content: bytes | str, place: str, names: list[str]) -> None:
+def test_malformed_files(
+    tmp_path: Path, name: str, content: bytes | str, place: str, names: list[str]
+) -> None:
     path = written(tmp_path / name, content)
     with refused(DataError, f"{path}{place}", *names):
         read(path, "a")
@@ -134,7 +149,9 @@ def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
 
 
 def test_forms_by_suffix() -> None:
-    assert [file_format(name) for name in ("-", "a.CSV.gz", "b.v2.ndjson", Path("c.parquet"), "d.txt")] == [
+    assert [
+        file_format(name) for name in ("-", "a.CSV.gz", "b.v2.ndjson", Path("c.parquet"), "d.txt")
+    ] == [
         "text",
         "csv",
         "jsonl",
@@ -143,8 +160,15 @@ def test_forms_by_suffix() -> None:
     ]
 
 
-@given(st.lists(st.text(st.characters(codec="utf-8", exclude_characters="\0\n\r\ufeff"), max_size=9), max_size=6))
-def test_lines_are_those_of_the_text(tmp_path_factory: pytest.TempPathFactory, wanted: list[str]) -> None:
+@given(
+    st.lists(
+        st.text(st.characters(codec="utf-8", exclude_characters="\0\n\r\ufeff"), max_size=9),
+        max_size=6,
+    )
+)
+def test_lines_are_those_of_the_text(
+    tmp_path_factory: pytest.TempPathFactory, wanted: list[str]
+) -> None:
     path = tmp_path_factory.getbasetemp() / "lines.txt"
     path.write_bytes("".join(f"{line}\r\n" for line in wanted).encode())
     assert list(lines(path, Notes())) == list(enumerate(wanted, 1))

@@ -19,8 +19,14 @@ def test_sentences_by_language() -> None:
         "He was asked to!",
         "A new line ends one",
     ]
-    assert split_sentences("吾輩は猫である。名前はまだ無い。", "ja") == ["吾輩は猫である。", "名前はまだ無い。"]
-    assert split_sentences("Das kostet z.B. 3 Euro. Gut.", "de") == ["Das kostet z.B. 3 Euro.", "Gut."]
+    assert split_sentences("吾輩は猫である。名前はまだ無い。", "ja") == [
+        "吾輩は猫である。",
+        "名前はまだ無い。",
+    ]
+    assert split_sentences("Das kostet z.B. 3 Euro. Gut.", "de") == [
+        "Das kostet z.B. 3 Euro.",
+        "Gut.",
+    ]
 
 
 def test_sentences_one_per_line() -> None:

@@ -1,4 +1,6 @@
-"""Sources to documents to sentences: every kind of source, and every kind of bad one with the place it is bad at."""
+"""Sources to documents to sentences: every kind of source, and every kind of bad one with the place
+it is bad at.
+"""
 
 from __future__ import annotations
 
@@ -24,16 +26,26 @@ from litebert.text.lines import BLOCK, Meter
 from litebert.text.sources import MAX_DOCUMENT, Reading, documents
 from toys.refusals import refused
 
-TEXTS = ["The first text.\nIt has two lines.", "Où est le café? 我们学习语言。", "The third, with a tab\tand “quotes”."]
+TEXTS = [
+    "The first text.\nIt has two lines.",
+    "Où est le café? 我们学习语言。",
+    "The third, with a tab\tand “quotes”.",
+]
 PLAIN = "\n\n".join(TEXTS) + "\n"
 
 
 def read(*sources: Any, **options: Any) -> list[str]:
-    return [document.text for document in documents([str(source) for source in sources], Reading(**options))]
+    return [
+        document.text
+        for document in documents([str(source) for source in sources], Reading(**options))
+    ]
 
 
 def places(source: Path, **options: Any) -> list[str]:
-    return [document.source.removeprefix(f"{source}:") for document in documents([str(source)], Reading(**options))]
+    return [
+        document.source.removeprefix(f"{source}:")
+        for document in documents([str(source)], Reading(**options))
+    ]
 
 
 def zstd(data: bytes) -> bytes:
@@ -45,7 +57,7 @@ def written(path: Path, content: bytes | str) -> Path:
     return path
 
 
-# ---- what is read --------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------- what is read
 
 
 def as_csv(texts: list[str], field: str = "text") -> str:
@@ -69,7 +81,9 @@ def as_csv(texts: list[str], field: str = "text") -> str:
         ("two frames.zst", lambda data: b"".join(map(zstd, (data[:30], data[30:])))),
     ],
 )
-def test_plain_text_in_every_packing(tmp_path: Path, name: str, pack: Callable[[bytes], bytes]) -> None:
+def test_plain_text_in_every_packing(
+    tmp_path: Path, name: str, pack: Callable[[bytes], bytes]
+) -> None:
     path = written(tmp_path / name, pack(PLAIN.encode()))
     assert read(path) == TEXTS
     assert places(path) == ["1", "4", "6"]
@@ -126,7 +140,9 @@ def test_glob_is_sorted_and_a_file_named_like_a_pattern_is_itself(tmp_path: Path
     assert read(tmp_path / "*") == ["1.txt", "2.txt", "3.log"]
     literal = written(tmp_path / "[1].txt", "Itself.")
     assert read(literal) == ["Itself."]
-    assert read(tmp_path / "3.log", tmp_path / "1.txt") == ["3.log", "1.txt"], "sources keep the order given"
+    assert read(tmp_path / "3.log", tmp_path / "1.txt") == ["3.log", "1.txt"], (
+        "sources keep the order given"
+    )
 
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,7 +161,9 @@ def test_folder_saved_by_datasets(tmp_path: Path) -> None:
     data = datasets.Dataset.from_dict({"text": [*TEXTS, None], "id": [1, 2, 3, 4]})
     data.save_to_disk(str(tmp_path / "alone"))
     assert read(f"hf:{tmp_path}/alone") == TEXTS
-    datasets.DatasetDict({"test": data.select([0]), "train": data}).save_to_disk(str(tmp_path / "dict"))
+    datasets.DatasetDict({"test": data.select([0]), "train": data}).save_to_disk(
+        str(tmp_path / "dict")
+    )
     assert read(f"hf:{tmp_path}/dict") == TEXTS
     datasets.DatasetDict({"one": data, "two": data}).save_to_disk(str(tmp_path / "no train"))
     with refused(DataError, f"hf:{tmp_path}/no train", "'train'", "one, two"):
@@ -159,13 +177,16 @@ def test_folder_saved_by_datasets(tmp_path: Path) -> None:
         read(f"hf:{tmp_path}/none")
 
 
-# ---- how it is split -----------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------------------- how it is split
 
 
 def test_split_by_blank_line_file_or_line(tmp_path: Path) -> None:
     path = written(tmp_path / "a.txt", "\n\none\ntwo\n \t\n\nthree")
     assert (read(path), places(path)) == (["one\ntwo", "three"], ["3", "7"])
-    assert (read(path, split="line"), places(path, split="line")) == (["one", "two", "three"], ["3", "4", "7"])
+    assert (read(path, split="line"), places(path, split="line")) == (
+        ["one", "two", "three"],
+        ["3", "4", "7"],
+    )
     assert read(path, split="file") == ["one\ntwo\n \t\n\nthree"]
 
 
@@ -195,7 +216,10 @@ def test_one_huge_line_is_cut_at_sentences_and_nothing_is_lost(tmp_path: Path) -
     assert all(piece.endswith("all.") for piece in found)
     without_spaces = "x" * (2 * MAX_DOCUMENT + 5)
     assert "".join(read(written(tmp_path / "x.txt", without_spaces))) == without_spaces
-    assert "".join(read(written(tmp_path / "x.jsonl", json.dumps({"text": without_spaces})))) == without_spaces
+    assert (
+        "".join(read(written(tmp_path / "x.jsonl", json.dumps({"text": without_spaces}))))
+        == without_spaces
+    )
 
 
 def test_many_lines_without_a_blank_one_are_cut_at_a_line_end(tmp_path: Path) -> None:
@@ -207,24 +231,35 @@ def test_many_lines_without_a_blank_one_are_cut_at_a_line_end(tmp_path: Path) ->
         assert max(map(len, found)) <= MAX_DOCUMENT
         assert "\n".join(found).split("\n") == lines
         second = places(path, split=split)[1]
-        assert found[1].startswith(lines[int(second) - 1]), "a piece knows the line that it starts at"
+        assert found[1].startswith(lines[int(second) - 1]), (
+            "a piece knows the line that it starts at"
+        )
 
 
 def test_meter_counts_the_bytes_on_disk(tmp_path: Path) -> None:
-    paths = [written(tmp_path / "a.txt", PLAIN), written(tmp_path / "b.txt.gz", gzip.compress(PLAIN.encode()))]
+    paths = [
+        written(tmp_path / "a.txt", PLAIN),
+        written(tmp_path / "b.txt.gz", gzip.compress(PLAIN.encode())),
+    ]
     meter = Meter()
     read(*paths, meter=meter)
     assert meter.read == meter.total == sum(path.stat().st_size for path in paths)
 
 
-# ---- what is refused -----------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------------------- what is refused
 
 
 @pytest.mark.parametrize("before", [0, 5, BLOCK - 1, BLOCK, BLOCK + 7])
 @pytest.mark.parametrize("bad", [b"\xff", b"\xe9 "])  # never valid; latin-1 where utf-8 wants more
 def test_wrong_encoding_names_line_and_byte(tmp_path: Path, before: int, bad: bytes) -> None:
     path = written(tmp_path / "a.txt", b"x" * before + bad + b"after")
-    with refused(DataError, f"{path}:1", f"0x{bad[:1].hex()}", f"{before:,} others", "--encoding 'a.txt=latin-1'"):
+    with refused(
+        DataError,
+        f"{path}:1",
+        f"0x{bad[:1].hex()}",
+        f"{before:,} others",
+        "--encoding 'a.txt=latin-1'",
+    ):
         read(path)
     text = "x" * before + bad.decode("latin-1") + "after"
     assert "".join(read(path, encoding="latin-1")).replace(" ", "") == text.replace(" ", "")
@@ -247,14 +282,21 @@ def test_binary_files(tmp_path: Path, before: int) -> None:
     ("name", "content", "place", "names"),
     [
         ("a.jsonl", '{"text": "a"}\n\n{"text": "b"\n', ":3", ["character 13"]),
-        ("a.jsonl", '{"text": "a"}\n{"texts": "b", "id": 1}\n', ":2", ["'text'", "'texts'", "--text-field"]),
+        (
+            "a.jsonl",
+            '{"text": "a"}\n{"texts": "b", "id": 1}\n',
+            ":2",
+            ["'text'", "'texts'", "--text-field"],
+        ),
         ("a.jsonl", '{"text": "a"}\n{"text": 7}\n', ":2", ["'text'", "int", "--text-field"]),
         ("a.csv", "id,texts\n1,a\n", "", ["'text'", "'texts'", "--text-field"]),
         ("a.csv", "id,text\n1,a\n2,b,c\n", ":3", ["3 columns", "2"]),
         ("a.csv", 'id,text\n1,"never closed\n', ":2", []),
     ],
 )
-def test_bad_rows_name_the_line(tmp_path: Path, name: str, content: str, place: str, names: list[str]) -> None:
+def test_bad_rows_name_the_line(
+    tmp_path: Path, name: str, content: str, place: str, names: list[str]
+) -> None:
     """More in test_records.py: one reader serves corpora and tasks."""
     path = written(tmp_path / name, content)
     with refused(DataError, f"{path}{place}", *names):
@@ -288,9 +330,16 @@ def test_bad_parquet(tmp_path: Path) -> None:
         ("a.zst", zstd),
     ],
 )
-def test_compressed_files_cut_short_or_damaged(tmp_path: Path, name: str, pack: Callable[[bytes], bytes]) -> None:
+def test_compressed_files_cut_short_or_damaged(
+    tmp_path: Path, name: str, pack: Callable[[bytes], bytes]
+) -> None:
     whole = pack(" ".join(map(str, range(10_000))).encode())
-    for content in (whole[: len(whole) // 2], whole[:-1], whole[: len(whole) // 2] + bytes(50), b"plain text"):
+    for content in (
+        whole[: len(whole) // 2],
+        whole[:-1],
+        whole[: len(whole) // 2] + bytes(50),
+        b"plain text",
+    ):
         path = written(tmp_path / name, content)
         with refused(DataError, path):
             read(path)
@@ -324,7 +373,9 @@ def test_nothing_to_read(tmp_path: Path) -> None:
     blank = written(tmp_path / "blank.txt", " \n\n\t\r\n")
     with refused(DataError, empty, blank):
         read(empty, blank)
-    assert read(empty, written(tmp_path / "some.txt", "Some.")) == ["Some."], "one empty file among others is no error"
+    assert read(empty, written(tmp_path / "some.txt", "Some.")) == ["Some."], (
+        "one empty file among others is no error"
+    )
     (tmp_path / "folder").mkdir()
     written(tmp_path / "folder" / "picture.png", b"\0")
     with refused(DataError, tmp_path / "folder", ".txt", ".parquet"):

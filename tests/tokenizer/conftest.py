@@ -10,11 +10,21 @@ import pytest
 from litebert.tokenizer import Tokenizer
 from toys.tokenizing import train
 
-KINDS = ["unigram", "wordpiece", "bpe", "unigram-cased", "unigram-strip", "wordpiece-cased", "wordpiece-strip"]
+KINDS = [
+    "unigram",
+    "wordpiece",
+    "bpe",
+    "unigram-cased",
+    "unigram-strip",
+    "wordpiece-cased",
+    "wordpiece-strip",
+]
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def saved(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> tuple[Tokenizer, Path]:
+def saved(
+    request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Tokenizer, Path]:
     kind, _, option = request.param.partition("-")
     options = {"": {}, "cased": {"lower_case": False}, "strip": {"strip_accents": True}}[option]
     tokenizer = train(kind, **options)

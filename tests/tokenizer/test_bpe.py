@@ -39,16 +39,25 @@ def test_the_first_word_is_cut_as_elsewhere(bpe: Tokenizer) -> None:
 
 def test_nothing_is_dropped_or_changed(bpe: Tokenizer) -> None:
     report = inspect(bpe, ["The ﬁne É ☃\u200b\u0301 \x07 ▁"])
-    assert (report.unknown_pieces, report.changed, report.unknown, report.lower_cased_characters) == (0, (), (), 0)
+    assert (
+        report.unknown_pieces,
+        report.changed,
+        report.unknown,
+        report.lower_cased_characters,
+    ) == (0, (), (), 0)
     assert bpe.normalize(" É  ▁\n") == "É ▁"
 
 
-def test_the_command(run: Callable[..., tuple[int, str, str]], tiny_corpus: Path, tmp_path: Path) -> None:
+def test_the_command(
+    run: Callable[..., tuple[int, str, str]], tiny_corpus: Path, tmp_path: Path
+) -> None:
     out = tmp_path / "tokenizer"
     words = ("tokenizer", "train", tiny_corpus, "--kind", "bpe", "--vocab-size", 300, "--out", out)
     status, printed, err = run(*words)
     assert (status, printed) == (0, "")
-    refusals.names(next(line for line in err.splitlines() if line.startswith("wrote")), out, "bpe", 300)
+    refusals.names(
+        next(line for line in err.splitlines() if line.startswith("wrote")), out, "bpe", 300
+    )
     assert Tokenizer.load(out).encode(["A"]) != Tokenizer.load(out).encode(["a"])
     status, _, err = run(*words, "--strip-accents")
     assert (status, "byte for byte" in err) == (2, True)
@@ -56,7 +65,7 @@ def test_the_command(run: Callable[..., tuple[int, str, str]], tiny_corpus: Path
     assert (status, json.loads(text)["unknown_pieces"]) == (0, 0)
 
 
-# ------------------------------------------------------------------------------------------------------------- imports
+# ------------------------------------------------------------------------------------------ imports
 
 
 def old_folder(folder: Path, tokenizer: Tokenizer, config: dict[str, Any] | None = None) -> Path:
@@ -69,14 +78,20 @@ def old_folder(folder: Path, tokenizer: Tokenizer, config: dict[str, Any] | None
 
 
 @pytest.mark.parametrize("prefix", [None, False, True])
-def test_an_old_folder_of_vocabulary_and_merges(bpe: Tokenizer, tmp_path: Path, prefix: bool | None) -> None:
+def test_an_old_folder_of_vocabulary_and_merges(
+    bpe: Tokenizer, tmp_path: Path, prefix: bool | None
+) -> None:
     from transformers import RobertaTokenizerFast
 
-    folder = old_folder(tmp_path / "old", bpe, None if prefix is None else {"add_prefix_space": prefix})
+    folder = old_folder(
+        tmp_path / "old", bpe, None if prefix is None else {"add_prefix_space": prefix}
+    )
     tokenizer = Tokenizer.load(folder)
     reference = RobertaTokenizerFast.from_pretrained(folder)
     for text in TEXTS:
-        assert tokenizer.encode([text])[0] == reference(text, add_special_tokens=False)["input_ids"], ascii(text)
+        assert (
+            tokenizer.encode([text])[0] == reference(text, add_special_tokens=False)["input_ids"]
+        ), ascii(text)
     assert tokenizer.pair_separators == 2
     assert (tokenizer.encode(["the"]) == bpe.encode(["the"])) is bool(prefix)
     assert (tokenizer.fingerprint == bpe.fingerprint) is bool(prefix)
@@ -87,14 +102,19 @@ def test_an_old_folder_of_vocabulary_and_merges(bpe: Tokenizer, tmp_path: Path, 
 def test_a_folder_written_by_transformers(bpe: Tokenizer, tmp_path: Path, prefix: bool) -> None:
     from transformers import AutoTokenizer, RobertaTokenizerFast
 
-    reference = RobertaTokenizerFast.from_pretrained(old_folder(tmp_path / "old", bpe), add_prefix_space=prefix)
+    reference = RobertaTokenizerFast.from_pretrained(
+        old_folder(tmp_path / "old", bpe), add_prefix_space=prefix
+    )
     reference.save_pretrained(tmp_path / "theirs")
     for path in (tmp_path / "theirs", tmp_path / "theirs" / "tokenizer.json"):
         tokenizer = Tokenizer.load(path)
         assert (tokenizer.kind, tokenizer.pair_separators) == ("bpe", 2)
         assert tokenizer.special_ids == bpe.special_ids
         for text in TEXTS:
-            assert tokenizer.encode([text])[0] == reference(text, add_special_tokens=False)["input_ids"], ascii(text)
+            assert (
+                tokenizer.encode([text])[0]
+                == reference(text, add_special_tokens=False)["input_ids"]
+            ), ascii(text)
     tokenizer.save(tmp_path / "ours")
     assert Tokenizer.load(tmp_path / "ours").fingerprint == tokenizer.fingerprint
     again = AutoTokenizer.from_pretrained(tmp_path / "ours")
@@ -132,7 +152,9 @@ def test_a_file_in_old_words_keeps_them(kind: str, tmp_path: Path) -> None:
 
 
 def template(pair: str) -> Any:
-    return processors.TemplateProcessing(single="<s> $A </s>", pair=pair, special_tokens=[("<s>", 0), ("</s>", 2)])
+    return processors.TemplateProcessing(
+        single="<s> $A </s>", pair=pair, special_tokens=[("<s>", 0), ("</s>", 2)]
+    )
 
 
 PROCESSORS = {
@@ -142,13 +164,18 @@ PROCESSORS = {
     "three": (template("<s> $A </s> </s> </s> $B </s>"), 3),
     "one": (template("<s> $A </s> $B </s>"), 1),
     "none": (template("$A $B"), 1),
-    "in a sequence": (processors.Sequence([processors.ByteLevel(), template("<s> $A </s> $B </s>")]), 1),
+    "in a sequence": (
+        processors.Sequence([processors.ByteLevel(), template("<s> $A </s> $B </s>")]),
+        1,
+    ),
     "offsets only": (processors.ByteLevel(), 2),  # then the kind decides
 }
 
 
 @pytest.mark.parametrize("name", PROCESSORS)
-def test_separators_of_a_pair_are_those_of_the_file(bpe: Tokenizer, tmp_path: Path, name: str) -> None:
+def test_separators_of_a_pair_are_those_of_the_file(
+    bpe: Tokenizer, tmp_path: Path, name: str
+) -> None:
     from transformers import AutoTokenizer
 
     processor, count = PROCESSORS[name]
@@ -165,13 +192,16 @@ def test_separators_of_a_pair_are_those_of_the_file(bpe: Tokenizer, tmp_path: Pa
     assert theirs("a cat", "the dog")["input_ids"] == [0, *a, *[2] * count, *b, 2]
 
 
-# ------------------------------------------------------------------------------------------------------------- refusal
+# ------------------------------------------------------------------------------------------ refusal
 
 
 def test_other_byte_pair_models_are_refused(tmp_path: Path) -> None:
     path = tmp_path / "tokenizer.json"
     portable = tokenizers.Tokenizer(models.BPE({"<s>": 0, "a": 1}, []))
-    for splitter in (pre_tokenizers.Metaspace(), pre_tokenizers.Sequence([pre_tokenizers.Whitespace()])):
+    for splitter in (
+        pre_tokenizers.Metaspace(),
+        pre_tokenizers.Sequence([pre_tokenizers.Whitespace()]),
+    ):
         portable.pre_tokenizer = splitter
         portable.save(str(path))
         with refused(DataError, path, "BPE", "byte-level BPE"):

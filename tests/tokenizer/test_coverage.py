@@ -1,4 +1,6 @@
-"""A tokenizer that does not know the text: every verb that reads text with a model says so, once, with the share."""
+"""A tokenizer that does not know the text: every verb that reads text with a model says so, once,
+with the share.
+"""
 
 from __future__ import annotations
 
@@ -18,24 +20,49 @@ VERBS = {
     "predict": ("tuned", "predict", "{model}", "--input", "{file}"),
     "score": ("tuned", "score", "{model}", "--data", "{file}"),
     "embed": ("tuned", "embed", "{model}", "--input", "{file}", "--output", "{out}.npy"),
-    "finetune": ("tuned", "finetune", "{model}", "--task", "table", "--data", "{file}", "--out", "{out}", "--steps",
-                 "1", "--length", "16"),
+    "finetune": (
+        "tuned",
+        "finetune",
+        "{model}",
+        "--task",
+        "table",
+        "--data",
+        "{file}",
+        "--out",
+        "{out}",
+        "--steps",
+        "1",
+        "--length",
+        "16",
+    ),
     "inspect": ("tuned", "tokenizer", "inspect", "{file}", "--tokenizer", "{model}/tokenizer"),
     "prepare": ("tuned", "prepare", "{file}", "--tokenizer", "{model}/tokenizer", "--out", "{out}"),
-}  # fmt: skip
+}
 
 
 def share_in(messages: str) -> list[float]:
     """The shares that warnings name, in percent."""
-    return [float(found) for found in re.findall(r"warning: ([\d.]+)% of the tokens are unknown", messages)]
+    return [
+        float(found)
+        for found in re.findall(r"warning: ([\d.]+)% of the tokens are unknown", messages)
+    ]
 
 
 @pytest.fixture(scope="module")
 def models(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Path) -> Path:
     place = tmp_path_factory.mktemp("models")
-    made(place / "tuned", tiny_tokenizer, "sequence", 2, ("no", "yes"), {"task": "table", "problem": "classes"})
+    made(
+        place / "tuned",
+        tiny_tokenizer,
+        "sequence",
+        2,
+        ("no", "yes"),
+        {"task": "table", "problem": "classes"},
+    )
     tokenizer = Tokenizer.load(tiny_tokenizer)
-    save_litebert(tiny(vocab_size=tokenizer.vocab_size, max_positions=64), tokenizer, place / "pretrained")
+    save_litebert(
+        tiny(vocab_size=tokenizer.vocab_size, max_positions=64), tokenizer, place / "pretrained"
+    )
     return place
 
 

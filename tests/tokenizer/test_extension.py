@@ -1,4 +1,6 @@
-"""New pieces for a tokenizer that is kept: which ones, what they leave alone, and that other software agrees."""
+"""New pieces for a tokenizer that is kept: which ones, what they leave alone, and that other
+software agrees.
+"""
 
 from __future__ import annotations
 
@@ -36,8 +38,12 @@ def test_new_pieces_save_tokens_and_leave_the_old_ones_alone(kind: str) -> None:
     found = extend(old, KOREAN, 25)
     new = found.tokenizer
     assert new.vocab_size == old.vocab_size + len(found.added) == old.vocab_size + 25
-    assert [new.piece(i) for i in range(old.vocab_size)] == [old.piece(i) for i in range(old.vocab_size)]
-    assert [one.piece for one in found.added] == [new.piece(i) for i in range(old.vocab_size, new.vocab_size)]
+    assert [new.piece(i) for i in range(old.vocab_size)] == [
+        old.piece(i) for i in range(old.vocab_size)
+    ]
+    assert [one.piece for one in found.added] == [
+        new.piece(i) for i in range(old.vocab_size, new.vocab_size)
+    ]
     assert new.special_ids == old.special_ids
     assert new.pair_separators == old.pair_separators
     assert new.encode(ENGLISH) == old.encode(ENGLISH)
@@ -66,9 +72,14 @@ def test_an_extended_tokenizer_gives_transformers_the_same_ids(kind: str, tmp_pa
 
 def test_the_piece_that_saves_most_is_added_first() -> None:
     wordpiece = train_tokenizer(["a b c d e f g"] * 9, kind="wordpiece", vocab_size=19)
-    # abcdef: 3 x 5 tokens saved; fg, which stands in nothing else: 9 x 1; abc: 2 x 2, but 0 beside abcdef.
+    # abcdef: 3 x 5 tokens saved; fg, which stands in nothing else: 9 x 1; abc: 2 x 2, but 0 beside
+    # abcdef.
     found = extend(wordpiece, ["abcdef abcdef abcdef fg fg fg fg fg fg fg fg fg abc abc"], 3)
-    assert [(one.piece, one.saved) for one in found.added] == [("abcdef", 15), ("fg", 9), ("abc", 4)]
+    assert [(one.piece, one.saved) for one in found.added] == [
+        ("abcdef", 15),
+        ("fg", 9),
+        ("abc", 4),
+    ]
     assert tokens(found.tokenizer, ["abcdef fg abc"]) == (3, 0)
 
 
@@ -79,7 +90,9 @@ def test_letters_are_not_joined_with_digits_or_signs() -> None:
         assert text.isalpha() or text.isdigit() or not any(map(str.isalnum, text)), one
 
 
-def test_an_imported_unigram_model_with_special_pieces_behind_its_vocabulary(tmp_path: Path) -> None:
+def test_an_imported_unigram_model_with_special_pieces_behind_its_vocabulary(
+    tmp_path: Path,
+) -> None:
     train().save(tmp_path)
     spec = json.loads((tmp_path / "tokenizer.json").read_text(encoding="utf-8"))
     mask = next(i for i, (piece, _) in enumerate(spec["model"]["vocab"]) if piece == "[MASK]")
@@ -102,7 +115,7 @@ def test_what_cannot_be_extended_is_refused() -> None:
         extend(train(), ["the the", "of"], 5)
 
 
-# ---- the pieces of another tokenizer -------------------------------------------------------------------------------
+# ------------------------------------------------------------------ the pieces of another tokenizer
 
 
 @pytest.mark.parametrize("old_kind", KINDS)
@@ -112,14 +125,24 @@ def test_pieces_are_found_by_what_they_spell(old_kind: str, new_kind: str) -> No
     found = [one.ids for one in sources(old, new)]
     for role in ("pad", "unk", "cls", "sep", "mask"):
         assert found[getattr(new, f"{role}_id")] == [getattr(old, f"{role}_id")]
-    cased = old_kind == "bpe"  # the others lower-case, so that a piece with upper case reads otherwise in them
-    words = [w for w in ("statement", "the", "order", "expressions") if len(new.encode([w])[0]) == 1 or not cased]
+    cased = (
+        old_kind == "bpe"
+    )  # the others lower-case, so that a piece with upper case reads otherwise in them
+    words = [
+        w
+        for w in ("statement", "the", "order", "expressions")
+        if len(new.encode([w])[0]) == 1 or not cased
+    ]
     for word in words:
         ids = new.encode([word])[0]
         if len(ids) == 1:
             assert found[ids[0]] == old.encode([word])[0], word
     inside = {"unigram": "ing", "wordpiece": "##ing", "bpe": "ing"}
-    place = {tokenizer: next(i for i in range(tokenizer.vocab_size) if tokenizer.piece(i) == inside[tokenizer.kind])
-             for tokenizer in (old, new)}  # fmt: skip
+    place = {
+        tokenizer: next(
+            i for i in range(tokenizer.vocab_size) if tokenizer.piece(i) == inside[tokenizer.kind]
+        )
+        for tokenizer in (old, new)
+    }
     assert found[place[new]] == [place[old]]
     assert sum(map(bool, found)) > 0.7 * new.vocab_size

@@ -18,7 +18,7 @@ from litebert.tokenizer import Tokenizer, inspect
 from toys.refusals import refused
 from toys.tokenizing import EXTRA, TRICKY, pieces, raw_model, train
 
-# ------------------------------------------------------------------------------------------------------------- imports
+# ------------------------------------------------------------------------------------------ imports
 
 
 def test_a_bare_model_gets_the_lower_casing_done_outside(tmp_path: Path) -> None:
@@ -47,7 +47,10 @@ def test_a_folder_written_by_transformers(tmp_path: Path) -> None:
     source.mkdir()
     (source / "spiece.model").write_bytes(raw_model())
     vocabulary = {
-        piece: i for i, piece in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "c", "##at"])
+        piece: i
+        for i, piece in enumerate(
+            ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "the", "c", "##at"]
+        )
     }
     for reference in (AlbertTokenizer.from_pretrained(source), BertTokenizer(vocab=vocabulary)):
         folder = tmp_path / type(reference).__name__
@@ -57,7 +60,10 @@ def test_a_folder_written_by_transformers(tmp_path: Path) -> None:
             assert tokenizer.cls_id == reference.cls_token_id
             assert tokenizer.word_starts is not None
             for text in ["The CAT", "the café ``quoted''", " the  value [x]", ""]:
-                assert tokenizer.encode([text])[0] == reference(text, add_special_tokens=False)["input_ids"]
+                assert (
+                    tokenizer.encode([text])[0]
+                    == reference(text, add_special_tokens=False)["input_ids"]
+                )
         tokenizer.save(folder / "ours")
         assert Tokenizer.load(folder / "ours").encode(["the Cat"]) == tokenizer.encode(["the Cat"])
 
@@ -65,7 +71,11 @@ def test_a_folder_written_by_transformers(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("words", "upper"), [(["the", "##e"], False), (["The", "##e"], True)])
 def test_a_bare_vocabulary_file(tmp_path: Path, words: list[str], upper: bool) -> None:
     path = tmp_path / "vocab.txt"
-    path.write_bytes("\r\n".join(["[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words, ""]).encode())
+    path.write_bytes(
+        "\r\n".join(
+            ["[PAD]", "[unused1]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words, ""]
+        ).encode()
+    )
     tokenizer = Tokenizer.load(path)
     assert tokenizer.kind == "wordpiece"
     assert tokenizer.vocab_size == 8
@@ -87,22 +97,38 @@ def test_real_models(shared_data: Path, tmp_path: Path) -> None:
     german = Tokenizer.load(shared_data / "spm" / "german-albert-30k.model")
     english = Tokenizer.load(shared_data / "vocab" / "bert-base-uncased-vocab.txt")
     assert (german.vocab_size, english.vocab_size) == (30000, 30522)
-    assert (english.pad_id, english.unk_id, english.cls_id, english.sep_id, english.mask_id) == (0, 100, 101, 102, 103)
+    assert (english.pad_id, english.unk_id, english.cls_id, english.sep_id, english.mask_id) == (
+        0,
+        100,
+        101,
+        102,
+        103,
+    )
     assert english.encode(["Hello, world!"])[0] == [7592, 1010, 2088, 999]
     assert pieces(german, "Über die Straße")[:1] == ["▁Über"]
-    raw = sentencepiece.SentencePieceProcessor(model_file=str(shared_data / "spm" / "german-albert-30k.model"))
-    text = ["Über den Wolken muß die Freiheit wohl grenzenlos sein, sagte er.", "1,999 Äpfel", *TRICKY, *EXTRA]
+    raw = sentencepiece.SentencePieceProcessor(
+        model_file=str(shared_data / "spm" / "german-albert-30k.model")
+    )
+    text = [
+        "Über den Wolken muß die Freiheit wohl grenzenlos sein, sagte er.",
+        "1,999 Äpfel",
+        *TRICKY,
+        *EXTRA,
+    ]
     for name, tokenizer in (("german", german), ("english", english)):
         tokenizer.save(tmp_path / name)
         theirs = AutoTokenizer.from_pretrained(tmp_path / name)
         for line in text:
             line = unicodedata.normalize("NFC", line)
             if "ｶﾞ" not in line:  # a foreign model composes half-width marks, `tokenizers` cannot
-                assert theirs(line, add_special_tokens=False)["input_ids"] == tokenizer.encode([line])[0], ascii(line)
+                assert (
+                    theirs(line, add_special_tokens=False)["input_ids"]
+                    == tokenizer.encode([line])[0]
+                ), ascii(line)
     assert german.encode(text) == raw.encode(text)
 
 
-# ------------------------------------------------------------------------------------------------------- unusable files
+# ----------------------------------------------------------------------------------- unusable files
 
 
 def json_of(model: Any) -> str:
@@ -183,13 +209,17 @@ def test_an_unreadable_file_is_refused(tmp_path: Path, monkeypatch: pytest.Monke
 
 
 def test_wordpiece_without_a_prefix_cannot_tell_words(tmp_path: Path) -> None:
-    vocabulary = {piece: i for i, piece in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"])}
+    vocabulary = {
+        piece: i for i, piece in enumerate(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a"])
+    }
     path = tmp_path / "tokenizer.json"
-    path.write_text(json_of(models.WordPiece(vocabulary, unk_token="[UNK]", continuing_subword_prefix="")))
+    path.write_text(
+        json_of(models.WordPiece(vocabulary, unk_token="[UNK]", continuing_subword_prefix=""))
+    )
     assert Tokenizer.load(path).word_starts is None
 
 
-# ------------------------------------------------------------------------------------------------------------- inspect
+# ------------------------------------------------------------------------------------------ inspect
 
 
 def test_inspect_counts_what_happens(unigram: Tokenizer) -> None:
@@ -201,7 +231,10 @@ def test_inspect_counts_what_happens(unigram: Tokenizer) -> None:
     assert report.pieces_per_word == len(ids) / 11
     assert report.unknown_rate == 1 / len(ids)
     assert report.lower_cased_characters == 3
-    assert [(c.char, c.becomes, c.count) for c in report.changed] == [("ﬁ", "fi", 2), ("\x07", "", 1)]
+    assert [(c.char, c.becomes, c.count) for c in report.changed] == [
+        ("ﬁ", "fi", 2),
+        ("\x07", "", 1),
+    ]
     assert (report.changed_characters, report.dropped_characters) == (2, 1)
     assert [(c.char, c.count) for c in report.unknown] == [("☃", 1)]
 
@@ -229,4 +262,9 @@ def test_inspect_reports_as_rows_and_as_json(wordpiece: Tokenizer) -> None:
 
 def test_inspect_of_nothing(unigram: Tokenizer) -> None:
     report = inspect(unigram, [])
-    assert (report.texts, report.pieces, report.pieces_per_word, report.unknown_rate) == (0, 0, 0.0, 0.0)
+    assert (report.texts, report.pieces, report.pieces_per_word, report.unknown_rate) == (
+        0,
+        0,
+        0.0,
+        0.0,
+    )

@@ -1,4 +1,6 @@
-"""Offsets: spans lie in the raw text, ascend, leave out nothing but spaces, and hold what their pieces say."""
+"""Offsets: spans lie in the raw text, ascend, leave out nothing but spaces, and hold what their
+pieces say.
+"""
 
 from __future__ import annotations
 
@@ -31,7 +33,10 @@ EVERY_KIND = pytest.mark.parametrize("kind", KINDS)
 def spans(tokenizer: Tokenizer, text: str) -> list[tuple[str, str]]:
     """(piece, what it stands for) of each token."""
     ids, offsets = tokenizer.encode_offsets([text])[0]
-    return [(tokenizer.piece(int(i)), text[a:b]) for i, (a, b) in zip(ids, offsets.tolist(), strict=True)]
+    return [
+        (tokenizer.piece(int(i)), text[a:b])
+        for i, (a, b) in zip(ids, offsets.tolist(), strict=True)
+    ]
 
 
 def cuts(tokenizer: Tokenizer, text: str) -> list[str]:
@@ -50,9 +55,14 @@ def check(tokenizer: Tokenizer, text: str) -> None:
     for begin, end in offsets:
         covered[begin:end] = True
         assert text[begin:end] == text[begin:end].strip()
-    # What stands in no span is a space, or says nothing to the tokenizer on its own, or is a control character.
+    # What stands in no span is a space, or says nothing to the tokenizer on its own, or is a
+    # control character.
     for char in {char for char, inside in zip(text, covered, strict=True) if not inside}:
-        quiet = char.isspace() or unicodedata.category(char) in ("Cc", "Cf") or not tokenizer.encode([char])[0]
+        quiet = (
+            char.isspace()
+            or unicodedata.category(char) in ("Cc", "Cf")
+            or not tokenizer.encode([char])[0]
+        )
         assert quiet or char == "▁", f"{char!a} of {text!a}"
 
 
@@ -62,7 +72,9 @@ def test_texts_of_every_sort(kind: str) -> None:
     for text in TRICKY + EXTRA + PROSE:
         check(tokenizer, text)
         if kind == "bpe" or "*****" not in text:
-            assert tokenizer.encode_offsets([text])[0][0].tolist() == tokenizer.encode([text])[0], ascii(text)
+            assert tokenizer.encode_offsets([text])[0][0].tolist() == tokenizer.encode([text])[0], (
+                ascii(text)
+            )
     many = tokenizer.encode_offsets(TRICKY)
     assert [ids.tolist() for ids, _ in many] == tokenizer.encode(TRICKY)
 
@@ -84,11 +96,15 @@ def test_any_text(kind: str, text: str) -> None:
         assert ids.tolist() == tokenizer.encode([text])[0]
     if kind == "bpe":
         return
-    if unicodedata.normalize("NFKD", text) != "".join(unicodedata.normalize("NFKD", char) for char in text):
+    if unicodedata.normalize("NFKD", text) != "".join(
+        unicodedata.normalize("NFKD", char) for char in text
+    ):
         return  # marks change their order across characters, and pieces come from several places
     # A token that shares no character with its neighbours says what its span says.
     for i, (begin, end) in enumerate(offsets.tolist()):
-        alone = (i == 0 or offsets[i - 1, 1] <= begin) and (i + 1 == len(ids) or offsets[i + 1, 0] >= end)
+        alone = (i == 0 or offsets[i - 1, 1] <= begin) and (
+            i + 1 == len(ids) or offsets[i + 1, 0] >= end
+        )
         if alone and begin < end and ids[i] != tokenizer.unk_id:
             piece = tokenizer.piece(int(ids[i])).removeprefix("##").replace("▁", " ").strip()
             assert tokenizer.normalize(text[begin:end]) == piece, f"{text!a} at {begin}"
@@ -131,7 +147,9 @@ def test_composed_characters_and_emoji() -> None:
         assert cuts(tokenizer, f"x {hangul}")[-1] == hangul
         assert cuts(tokenizer, "x 👩\u200d👧 y")[-2:] in (["👩\u200d👧", "y"], ["", "y"])
     assert cuts(KINDS["wordpiece"](), "吾輩は cat")[:3] == ["吾", "輩", "は"]
-    assert set(cuts(KINDS["bpe"](), "é😀")) == {"", "é", "😀"}, "the bytes of a character share its span"
+    assert set(cuts(KINDS["bpe"](), "é😀")) == {"", "é", "😀"}, (
+        "the bytes of a character share its span"
+    )
 
 
 def test_nothing_to_read() -> None:

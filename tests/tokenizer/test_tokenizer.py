@@ -24,15 +24,35 @@ from litebert.tokenizer import Tokenizer, train_tokenizer
 from toys.refusals import refused
 from toys.tokenizing import EXTRA, PROSE, TRICKY, pieces, train
 
-# ------------------------------------------------------------------------------------------------------------- layout
+# ------------------------------------------------------------------------------------------- layout
 
 
 def test_unigram_has_the_layout_of_albert(unigram: Tokenizer) -> None:
-    expected = ["<pad>", "<unk>", "[CLS]", "[SEP]", "[MASK]", "(", ")", '"', "-", ".", "–", "£", "€"]
+    expected = [
+        "<pad>",
+        "<unk>",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+        "(",
+        ")",
+        '"',
+        "-",
+        ".",
+        "–",
+        "£",
+        "€",
+    ]
     assert [unigram.piece(i) for i in range(13)] == expected
     assert unigram.vocab_size == 600
     assert unigram.special_ids == (0, 1, 2, 3, 4)
-    assert (unigram.pad_id, unigram.unk_id, unigram.cls_id, unigram.sep_id, unigram.mask_id) == (0, 1, 2, 3, 4)
+    assert (unigram.pad_id, unigram.unk_id, unigram.cls_id, unigram.sep_id, unigram.mask_id) == (
+        0,
+        1,
+        2,
+        3,
+        4,
+    )
 
 
 def test_wordpiece_has_the_order_of_bert(wordpiece: Tokenizer) -> None:
@@ -47,10 +67,14 @@ def test_bpe_has_the_layout_of_roberta(bpe: Tokenizer) -> None:
     assert bpe.piece(599) == "<mask>"
     assert bpe.special_ids == (0, 1, 2, 3, 599)
     assert (bpe.cls_id, bpe.pad_id, bpe.sep_id, bpe.unk_id, bpe.mask_id) == (0, 1, 2, 3, 599)
-    assert len({bpe.piece(i) for i in range(4, 260)} & {chr(code) for code in range(256 + 68)}) == 256
+    assert (
+        len({bpe.piece(i) for i in range(4, 260)} & {chr(code) for code in range(256 + 68)}) == 256
+    )
 
 
-def test_separators_between_two_segments(unigram: Tokenizer, wordpiece: Tokenizer, bpe: Tokenizer) -> None:
+def test_separators_between_two_segments(
+    unigram: Tokenizer, wordpiece: Tokenizer, bpe: Tokenizer
+) -> None:
     assert [tokenizer.pair_separators for tokenizer in (unigram, wordpiece, bpe)] == [1, 1, 2]
 
 
@@ -58,24 +82,33 @@ def test_specials_are_never_read_from_text(saved: tuple[Tokenizer, Path]) -> Non
     for tokenizer in (saved[0], Tokenizer.load(saved[1]), pickle.loads(pickle.dumps(saved[0]))):
         ids = tokenizer.encode(["a [MASK] b [SEP]<pad> [PAD] [CLS] [UNK] <mask><s> </s>"])[0]
         found = set(ids) & set(tokenizer.special_ids)
-        assert found <= ({tokenizer.unk_id} if tokenizer.kind != "bpe" else set()), "a letter may be unknown"
+        assert found <= ({tokenizer.unk_id} if tokenizer.kind != "bpe" else set()), (
+            "a letter may be unknown"
+        )
 
 
 def test_digits_and_commas_have_no_rule_of_their_own(tmp_path: Path) -> None:
     tokenizer = train_tokenizer(["in 1999, we met"] * 50 + PROSE, kind="unigram", vocab_size=600)
-    # The original code would cut the comma off every piece that ends in digit and comma; this is the model's cut.
+    # The original code would cut the comma off every piece that ends in digit and comma; this is
+    # the model's cut.
     assert "".join(pieces(tokenizer, "1999,")) == "▁1999,"
     raw = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.engine.files()["spiece.model"])
     assert tokenizer.encode(["in 1999, x1999,"])[0] == raw.encode("in 1999, x1999,")
 
 
-# ---------------------------------------------------------------------------------------- the same ids elsewhere
+# --------------------------------------------------------------------------- the same ids elsewhere
 
 
 def test_saved_folder_opens_with_transformers(saved: tuple[Tokenizer, Path], theirs: Any) -> None:
     tokenizer, _ = saved
-    # In a run of one sign (*****) two cuts have the same score, and rounding chooses: such lines are left out.
-    lines = [line for text in PROSE for line in text.splitlines() if not re.search(r"([^\s.-])\1\1", line)]
+    # In a run of one sign (*****) two cuts have the same score, and rounding chooses: such lines
+    # are left out.
+    lines = [
+        line
+        for text in PROSE
+        for line in text.splitlines()
+        if not re.search(r"([^\s.-])\1\1", line)
+    ]
     for text in TRICKY + EXTRA + lines:
         ours = tokenizer.encode([text])[0]
         assert theirs(text, add_special_tokens=False)["input_ids"] == ours, ascii(text)
@@ -85,7 +118,9 @@ def test_saved_folder_opens_with_transformers(saved: tuple[Tokenizer, Path], the
     assert len(theirs) == tokenizer.vocab_size
 
 
-def special_pieces_stand_where_they_should(tokenizer: Tokenizer, theirs: Any, token_types: bool) -> None:
+def special_pieces_stand_where_they_should(
+    tokenizer: Tokenizer, theirs: Any, token_types: bool
+) -> None:
     a, b = tokenizer.encode(["a cat", "the dog"])
     begin, end = [tokenizer.cls_id], [tokenizer.sep_id]
     between = end * (1 + (tokenizer.kind == "bpe"))
@@ -97,54 +132,82 @@ def special_pieces_stand_where_they_should(tokenizer: Tokenizer, theirs: Any, to
     assert types == [0] * len(begin + a + between) + [int(token_types)] * len(b + end)
 
 
-@pytest.mark.parametrize("saved", ["wordpiece", "wordpiece-cased", "wordpiece-strip", "bpe"], indirect=True)
+@pytest.mark.parametrize(
+    "saved", ["wordpiece", "wordpiece-cased", "wordpiece-strip", "bpe"], indirect=True
+)
 def test_saved_folder_opens_with_the_class_of_its_kind(saved: tuple[Tokenizer, Path]) -> None:
     from transformers import BertTokenizerFast, RobertaTokenizerFast
 
     tokenizer, folder = saved
-    reference = {"wordpiece": BertTokenizerFast, "bpe": RobertaTokenizerFast}[tokenizer.kind].from_pretrained(folder)
+    reference = {"wordpiece": BertTokenizerFast, "bpe": RobertaTokenizerFast}[
+        tokenizer.kind
+    ].from_pretrained(folder)
     for text in TRICKY + EXTRA + PROSE:
-        assert reference(text, add_special_tokens=False)["input_ids"] == tokenizer.encode([text])[0], ascii(text)
-    special_pieces_stand_where_they_should(tokenizer, reference, token_types=tokenizer.kind != "bpe")
+        assert (
+            reference(text, add_special_tokens=False)["input_ids"] == tokenizer.encode([text])[0]
+        ), ascii(text)
+    special_pieces_stand_where_they_should(
+        tokenizer, reference, token_types=tokenizer.kind != "bpe"
+    )
 
 
 @pytest.mark.parametrize("token_types", [False, True])
-def test_token_types_as_the_model_has_them(saved: tuple[Tokenizer, Path], tmp_path: Path, token_types: bool) -> None:
+def test_token_types_as_the_model_has_them(
+    saved: tuple[Tokenizer, Path], tmp_path: Path, token_types: bool
+) -> None:
     from transformers import AutoTokenizer
 
     saved[0].save(tmp_path, token_types=token_types)
-    special_pieces_stand_where_they_should(saved[0], AutoTokenizer.from_pretrained(tmp_path), token_types)
+    special_pieces_stand_where_they_should(
+        saved[0], AutoTokenizer.from_pretrained(tmp_path), token_types
+    )
     loaded = Tokenizer.load(tmp_path)
     assert loaded.fingerprint == saved[0].fingerprint
     assert loaded.pair_separators == saved[0].pair_separators
 
 
 @pytest.mark.parametrize("model_type", ["albert", "bert", "roberta", "electra"])
-def test_a_model_beside_changes_nothing(saved: tuple[Tokenizer, Path], tmp_path: Path, model_type: str) -> None:
+def test_a_model_beside_changes_nothing(
+    saved: tuple[Tokenizer, Path], tmp_path: Path, model_type: str
+) -> None:
     from transformers import AutoTokenizer
 
     saved[0].save(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
     theirs = AutoTokenizer.from_pretrained(tmp_path)
     for text in TRICKY:
-        assert theirs(text, add_special_tokens=False)["input_ids"] == saved[0].encode([text])[0], ascii(text)
+        assert theirs(text, add_special_tokens=False)["input_ids"] == saved[0].encode([text])[0], (
+            ascii(text)
+        )
 
 
-def test_transformers_reads_a_mask_in_text_where_we_do_not(saved: tuple[Tokenizer, Path], theirs: Any) -> None:
+def test_transformers_reads_a_mask_in_text_where_we_do_not(
+    saved: tuple[Tokenizer, Path], theirs: Any
+) -> None:
     tokenizer, _ = saved
     before, after = tokenizer.encode(["a cat", "dog"])
     text = f"a cat {tokenizer.piece(tokenizer.mask_id)} dog"
-    assert theirs(text, add_special_tokens=False)["input_ids"] == [*before, tokenizer.mask_id, *after]
+    assert theirs(text, add_special_tokens=False)["input_ids"] == [
+        *before,
+        tokenizer.mask_id,
+        *after,
+    ]
 
 
 @settings(max_examples=300)
 @given(
     text=st.text(
-        st.characters(exclude_categories=["Cs", "Cn", "Co"]) | st.sampled_from("Aaé \u0301\u0323ｶﾞ각"), max_size=40
+        st.characters(exclude_categories=["Cs", "Cn", "Co"])
+        | st.sampled_from("Aaé \u0301\u0323ｶﾞ각"),
+        max_size=40,
     )
 )
-def test_any_text_gives_the_ids_of_transformers(saved: tuple[Tokenizer, Path], theirs: Any, text: str) -> None:
-    assume(not any(name in text for name in theirs.all_special_tokens))  # those they read as special
+def test_any_text_gives_the_ids_of_transformers(
+    saved: tuple[Tokenizer, Path], theirs: Any, text: str
+) -> None:
+    assume(
+        not any(name in text for name in theirs.all_special_tokens)
+    )  # those they read as special
     # Compatibility characters younger than the tables of `tokenizers` are the one known difference.
     assume(tokenizers.normalizers.NFKC().normalize_str(text) == unicodedata.normalize("NFKC", text))
     assert theirs(text, add_special_tokens=False)["input_ids"] == saved[0].encode([text])[0]
@@ -156,7 +219,9 @@ def test_flat_is_the_batch_end_to_end(saved: tuple[Tokenizer, Path], texts: list
     flat, lengths = saved[0].encode_flat(texts)
     assert flat.dtype == np.int32
     assert lengths.dtype == np.int64
-    assert [part.tolist() for part in np.split(flat, np.cumsum(lengths))[:-1]] == saved[0].encode(texts)
+    assert [part.tolist() for part in np.split(flat, np.cumsum(lengths))[:-1]] == saved[0].encode(
+        texts
+    )
 
 
 def test_wordpiece_encodes_as_the_reference_class(wordpiece: Tokenizer) -> None:
@@ -168,11 +233,15 @@ def test_wordpiece_encodes_as_the_reference_class(wordpiece: Tokenizer) -> None:
         assert reference(text, add_special_tokens=False)["input_ids"] == wordpiece.encode([text])[0]
 
 
-def test_decode_gives_the_text_back(unigram: Tokenizer, wordpiece: Tokenizer, bpe: Tokenizer) -> None:
+def test_decode_gives_the_text_back(
+    unigram: Tokenizer, wordpiece: Tokenizer, bpe: Tokenizer
+) -> None:
     text = "the class of an object"
     for tokenizer in (unigram, wordpiece, bpe):
         ids = tokenizer.encode([text])[0]
-        assert tokenizer.decode([tokenizer.cls_id, *ids, tokenizer.sep_id, tokenizer.pad_id]) == text
+        assert (
+            tokenizer.decode([tokenizer.cls_id, *ids, tokenizer.sep_id, tokenizer.pad_id]) == text
+        )
         assert tokenizer.decode(np.array(ids)) == text
 
 
@@ -183,20 +252,26 @@ def test_half_a_character_is_refused(saved: tuple[Tokenizer, Path]) -> None:
         saved[0].encode([None])  # type: ignore[list-item]
 
 
-# ------------------------------------------------------------------------------------------------- save, load, workers
+# ------------------------------------------------------------------------------ save, load, workers
 
 
 def test_load_gives_the_same_tokenizer(saved: tuple[Tokenizer, Path], tmp_path: Path) -> None:
     tokenizer, folder = saved
     loaded = Tokenizer.load(folder)
     loaded.save(tmp_path / "again")
-    for other in (loaded, Tokenizer.load(str(tmp_path / "again")), pickle.loads(pickle.dumps(tokenizer))):
+    for other in (
+        loaded,
+        Tokenizer.load(str(tmp_path / "again")),
+        pickle.loads(pickle.dumps(tokenizer)),
+    ):
         assert other.fingerprint == tokenizer.fingerprint
         assert other.kind == tokenizer.kind
         assert other.special_ids == tokenizer.special_ids
         assert other.encode(TRICKY) == tokenizer.encode(TRICKY)
         np.testing.assert_array_equal(other.word_starts, tokenizer.word_starts)
-    assert (tmp_path / "again" / "tokenizer.json").read_bytes() == (folder / "tokenizer.json").read_bytes()
+    assert (tmp_path / "again" / "tokenizer.json").read_bytes() == (
+        folder / "tokenizer.json"
+    ).read_bytes()
 
 
 @pytest.mark.parametrize("kind", ["unigram", "wordpiece"])

@@ -1,4 +1,6 @@
-"""`litebert tokenizer train` and `inspect`: interrupted, written whole or not at all, and refused in one sentence."""
+"""`litebert tokenizer train` and `inspect`: interrupted, written whole or not at all, and refused
+in one sentence.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ def long_text(tmp_path: Path) -> Path:
     """A text whose tokenizer takes much longer than a test waits."""
     draw = random.Random(0)
     path = tmp_path / "long.txt"
-    words = ("".join(draw.choices(string.ascii_lowercase, k=draw.randint(4, 12))) for _ in range(400_000))
+    words = (
+        "".join(draw.choices(string.ascii_lowercase, k=draw.randint(4, 12))) for _ in range(400_000)
+    )
     path.write_text("\n".join(" ".join(next(words) for _ in range(20)) for _ in range(20_000)))
     return path
 
@@ -52,7 +56,16 @@ def processes_of(group: int) -> list[int]:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_training_ends_at_once(number: int, long_text: Path, tmp_path: Path) -> None:
     out = tmp_path / "out" / "tokenizer"
-    command = [*LITEBERT, "tokenizer", "train", str(long_text), "--vocab-size", "16000", "--out", str(out)]
+    command = [
+        *LITEBERT,
+        "tokenizer",
+        "train",
+        str(long_text),
+        "--vocab-size",
+        "16000",
+        "--out",
+        str(out),
+    ]
     process = subprocess.Popen(command, stderr=subprocess.PIPE, text=True, start_new_session=True)
     deadline = time.monotonic() + 60
     while len(processes_of(process.pid)) < 2:  # until the libraries learn
@@ -114,7 +127,14 @@ def test_a_folder_of_something_else_is_left_alone_before_any_work(
 
 
 @pytest.mark.parametrize(
-    "words", [("--vocab-size", 0), ("--vocab-size", -3), ("--vocab-size", 10**9), ("--memory", 0), ("--memory", -1)]
+    "words",
+    [
+        ("--vocab-size", 0),
+        ("--vocab-size", -3),
+        ("--vocab-size", 10**9),
+        ("--memory", 0),
+        ("--memory", -1),
+    ],
 )
 def test_amounts_that_cannot_be(
     words: tuple[str, int], run: Callable[..., Output], tiny_corpus: Path, tmp_path: Path
@@ -125,7 +145,7 @@ def test_amounts_that_cannot_be(
     assert not (tmp_path / "out").exists()
 
 
-# ---- two tokenizers in one folder ----------------------------------------------------------------------------------
+# --------------------------------------------------------------------- two tokenizers in one folder
 
 
 @pytest.mark.parametrize("file", ["tokenizer.json", "spiece.model"])
@@ -137,7 +157,9 @@ def test_a_file_of_another_tokenizer_of_the_kind_is_noticed(file: str, tmp_path:
         Tokenizer.load(tmp_path / "one")
 
 
-@pytest.mark.parametrize(("kind", "file"), [("wordpiece", "vocab.txt"), ("bpe", "merges.txt"), ("bpe", "vocab.json")])
+@pytest.mark.parametrize(
+    ("kind", "file"), [("wordpiece", "vocab.txt"), ("bpe", "merges.txt"), ("bpe", "vocab.json")]
+)
 def test_a_vocabulary_of_another_tokenizer_is_noticed(kind: str, file: str, tmp_path: Path) -> None:
     train(kind, 600).save(tmp_path / "one")
     train(kind, 500).save(tmp_path / "two")
@@ -168,10 +190,12 @@ def test_a_folder_that_transformers_saved_again_opens(tmp_path: Path) -> None:
         theirs.save_pretrained(tmp_path / f"{kind} again")
         theirs.save_pretrained(tmp_path / kind)
         for folder in (kind, f"{kind} again"):
-            assert Tokenizer.load(tmp_path / folder).encode(["The cat sat."]) == train(kind).encode(["The cat sat."])
+            assert Tokenizer.load(tmp_path / folder).encode(["The cat sat."]) == train(kind).encode(
+                ["The cat sat."]
+            )
 
 
-# ---- inspect -------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------ inspect
 
 
 def test_a_tokenizer_that_does_not_suit_the_text_is_warned_of(
@@ -185,7 +209,9 @@ def test_a_tokenizer_that_does_not_suit_the_text_is_warned_of(
     assert f"{json.loads(out)['unknown_rate']:.1%}" in err
 
 
-def test_letters_that_a_terminal_cannot_show_stop_nothing(tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_letters_that_a_terminal_cannot_show_stop_nothing(
+    tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     text = tmp_path / "text.txt"
     text.write_text("吾輩は猫である", encoding="utf-8")
     done = subprocess.run(

@@ -21,7 +21,7 @@ from litebert.tokenizer.training import character_rules, sample_lines
 from toys.refusals import refused
 from toys.tokenizing import PROSE, train
 
-# ------------------------------------------------------------------------------------------------------------ training
+# ----------------------------------------------------------------------------------------- training
 
 
 def trained(kind: str, seed: int) -> str:
@@ -31,7 +31,9 @@ def trained(kind: str, seed: int) -> str:
 
 @pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
 def test_training_is_deterministic(kind: str) -> None:
-    """In processes of their own, as commands are: sentencepiece's second unigram model in one process may differ."""
+    """In processes of their own, as commands are: sentencepiece's second unigram model in one
+    process may differ.
+    """
     with multiprocessing.get_context("spawn").Pool(2, maxtasksperchild=1) as pool:
         first, other, again = pool.starmap(trained, [(kind, 1), (kind, 2), (kind, 1)], chunksize=1)
     assert first == again
@@ -86,7 +88,8 @@ def test_a_vocabulary_of_bytes_alone_is_the_smallest(bpe: Tokenizer) -> None:
 
 def test_bpe_merges_the_most_frequent_pairs_first() -> None:
     tokenizer = train_tokenizer(["aa aab ab"] * 3, kind="bpe", vocab_size=264)
-    # The first word of a line gets its space: " a" nine times, then " aa" six times, then of a tie the earlier letters.
+    # The first word of a line gets its space: " a" nine times, then " aa" six times, then of a tie
+    # the earlier letters.
     assert [tokenizer.piece(i) for i in range(260, 263)] == ["Ġa", "Ġaa", "Ġab"]
 
 
@@ -117,7 +120,9 @@ def test_a_size_that_no_vocabulary_has_is_refused(kind: str, size: int) -> None:
         train_tokenizer(["a b"], kind=kind, vocab_size=size)  # type: ignore[arg-type]
 
 
-def test_a_trainer_that_is_killed_is_reported(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_trainer_that_is_killed_is_reported(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     program = tmp_path / "program.py"
     program.write_text("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
     monkeypatch.setattr(training.child, "__file__", str(program))
@@ -153,19 +158,27 @@ def test_thousands_of_characters_fit_a_small_vocabulary(kind: str) -> None:
     tokenizer = train_tokenizer(texts, kind=kind, vocab_size=500)  # type: ignore[arg-type]
     assert tokenizer.vocab_size == 500
     flat, _ = tokenizer.encode_flat(texts)
-    known = tokenizer.decode(tokenizer.encode([ideographs[0] * 3 + ideographs[5]])[0]).replace(" ", "")
+    known = tokenizer.decode(tokenizer.encode([ideographs[0] * 3 + ideographs[5]])[0]).replace(
+        " ", ""
+    )
     assert known == ideographs[0] * 3 + ideographs[5]
     assert (flat == tokenizer.unk_id).mean() < 0.35
 
 
 def test_rare_letters_of_a_small_alphabet_are_kept() -> None:
-    tokenizer = train_tokenizer([*PROSE, "an é, once in all the text"], kind="unigram", vocab_size=900)
+    tokenizer = train_tokenizer(
+        [*PROSE, "an é, once in all the text"], kind="unigram", vocab_size=900
+    )
     assert tokenizer.unk_id not in tokenizer.encode(["é"])[0]
 
 
 @pytest.mark.parametrize("kind", ["unigram", "wordpiece"])
 def test_accents_and_case(kind: str) -> None:
-    kept, stripped, cased = train(kind), train(kind, strip_accents=True), train(kind, lower_case=False)
+    kept, stripped, cased = (
+        train(kind),
+        train(kind, strip_accents=True),
+        train(kind, lower_case=False),
+    )
     assert kept.normalize("Café ÜBER Straße Ærø") == "café über straße ærø"
     assert stripped.normalize("Café ÜBER Straße Ærø") == "cafe uber straße ærø"
     assert cased.normalize("Café ÜBER") == "Café ÜBER"

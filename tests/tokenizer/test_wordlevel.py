@@ -22,7 +22,9 @@ WORDS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "a", "model", "of", "word
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    library = tokenizers.Tokenizer(WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]"))
+    library = tokenizers.Tokenizer(
+        WordLevel({word: i for i, word in enumerate(WORDS)}, unk_token="[UNK]")
+    )
     library.normalizer = normalizers.Lowercase()
     library.pre_tokenizer = pre_tokenizers.Whitespace()
     library.add_special_tokens(WORDS[:5])
@@ -33,7 +35,9 @@ def file(tmp_path: Path) -> Path:
 def test_it_gives_the_ids_of_its_library(file: Path, tmp_path: Path) -> None:
     tokenizer, library = Tokenizer.load(file), tokenizers.Tokenizer.from_file(str(file))
     texts = ["A model of words.", "a stranger, of words", ""]
-    assert tokenizer.encode(texts) == [library.encode(text, add_special_tokens=False).ids for text in texts]
+    assert tokenizer.encode(texts) == [
+        library.encode(text, add_special_tokens=False).ids for text in texts
+    ]
     assert (tokenizer.kind, tokenizer.unk_id, tokenizer.vocab_size) == ("wordlevel", 1, len(WORDS))
     tokenizer.save(tmp_path / "saved")
     again = Tokenizer.load(tmp_path / "saved")

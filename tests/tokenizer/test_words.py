@@ -11,7 +11,7 @@ from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.words import byte_word_starts, continues_word, marked_word_starts
 from toys.tokenizing import raw_model, train
 
-# --------------------------------------------------------------------------------------------------------- whole words
+# -------------------------------------------------------------------------------------- whole words
 
 
 def word_start(tokenizer: Tokenizer, text: str) -> list[tuple[str, bool]]:
@@ -64,19 +64,36 @@ def test_word_starts_regroup_the_words_of_a_text(kind: str) -> None:
     assert starts[list(tokenizer.special_ids)].all()
     assert not starts.all()
     words: list[str] = []
-    for piece, start in word_start(tokenizer, "Unbelievable functions: returning values, of (objects)"):
+    for piece, start in word_start(
+        tokenizer, "Unbelievable functions: returning values, of (objects)"
+    ):
         text = piece.removeprefix("▁").removeprefix("##").removeprefix("Ġ").lower()
         if start:
             words.append(text)
         else:
             words[-1] += text
-    expected = ["unbelievable", "functions", ":", "returning", "values", ",", "of", "(", "objects", ")"]
-    if kind != "wordpiece":  # a piece without a mark cannot know that the one before it was punctuation
+    expected = [
+        "unbelievable",
+        "functions",
+        ":",
+        "returning",
+        "values",
+        ",",
+        "of",
+        "(",
+        "objects",
+        ")",
+    ]
+    if (
+        kind != "wordpiece"
+    ):  # a piece without a mark cannot know that the one before it was punctuation
         expected[7:9] = ["(objects"]
     assert [word for word in words if word] == expected
 
 
-def test_in_chinese_and_thai_every_piece_is_a_word(unigram: Tokenizer, wordpiece: Tokenizer) -> None:
+def test_in_chinese_and_thai_every_piece_is_a_word(
+    unigram: Tokenizer, wordpiece: Tokenizer
+) -> None:
     for tokenizer in (unigram, wordpiece):
         for text in ("我们学习语言", "名前はまだ無い", "ภาษาไทย"):
             assert all(start for _, start in word_start(tokenizer, text))
@@ -110,12 +127,19 @@ def test_bytes_of_a_character_are_one_word(tmp_path: Path) -> None:
     path = tmp_path / "bytes.model"
     path.write_bytes(raw_model(byte_fallback=True, vocab_size=600))
     tokenizer = Tokenizer.load(path)
-    assert word_start(tokenizer, "猫")[-3:] == [("<0xE7>", True), ("<0x8C>", False), ("<0xAB>", False)]
+    assert word_start(tokenizer, "猫")[-3:] == [
+        ("<0xE7>", True),
+        ("<0x8C>", False),
+        ("<0xAB>", False),
+    ]
 
 
 def as_bytes(text: str, count: int | None = None) -> str:
-    """The first bytes of a text as a byte-level vocabulary writes them, by the library's own table."""
-    letters = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(text)
+    """The first bytes of a text as a byte-level vocabulary writes them, by the library's own
+    table."""
+    letters = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False).pre_tokenize_str(
+        text
+    )
     return "".join(part for part, _ in letters)[:count]
 
 
@@ -134,8 +158,8 @@ def test_word_starts_of_bytes() -> None:
         as_bytes("한국"): False,
         as_bytes(" 한"): True,
         as_bytes("हिन"): False,
-        # The first bytes of a character: Latin, Vietnamese, Greek, Hindi, Hangul continue; Thai, Chinese, kana,
-        # quotes, dashes and pictures do not.
+        # The first bytes of a character: Latin, Vietnamese, Greek, Hindi, Hangul continue; Thai,
+        # Chinese, kana, quotes, dashes and pictures do not.
         as_bytes("é", 1): False,
         as_bytes("ệ", 2): False,
         as_bytes("λ", 1): False,
@@ -166,7 +190,10 @@ def test_word_starts_of_bytes() -> None:
 
 
 def test_a_character_cut_into_bytes_is_one_word(bpe: Tokenizer) -> None:
-    for text, words in (("猫犬 dog's", ["猫", "犬", " dog", "'s"]), ("việt naïve😀", [" việt", " naïve", "😀"])):
+    for text, words in (
+        ("猫犬 dog's", ["猫", "犬", " dog", "'s"]),
+        ("việt naïve😀", [" việt", " naïve", "😀"]),
+    ):
         found: list[list[int]] = []
         starts = bpe.word_starts
         assert starts is not None

@@ -1,1 +1,3 @@
-"""Small things that several tests are made with: texts, tokenizers, models, runs; and how a refusal is checked."""
+"""Small things that several tests are made with: texts, tokenizers, models, runs; and how a refusal
+is checked.
+"""

@@ -1,4 +1,6 @@
-"""TensorFlow's checkpoint files, written by hand from the description of their format, and the names in them."""
+"""TensorFlow's checkpoint files, written by hand from the description of their format, and the
+names in them.
+"""
 
 from __future__ import annotations
 
@@ -13,8 +15,18 @@ import pyarrow
 import torch
 from torch import Tensor
 
-NUMBERS = {"float32": 1, "float64": 2, "int32": 3, "uint8": 4, "int16": 5, "int8": 6, "int64": 9, "bool": 10,
-           "bfloat16": 14, "float16": 19}  # fmt: skip
+NUMBERS = {
+    "float32": 1,
+    "float64": 2,
+    "int32": 3,
+    "uint8": 4,
+    "int16": 5,
+    "int8": 6,
+    "int64": 9,
+    "bool": 10,
+    "bfloat16": 14,
+    "float16": 19,
+}
 
 
 def _checksum_table() -> list[int]:
@@ -63,13 +75,17 @@ def _block(items: list[tuple[bytes, bytes]], every: int) -> bytes:
         else:
             while shared < min(len(last), len(key)) and last[shared] == key[shared]:
                 shared += 1
-        body += varint(shared) + varint(len(key) - shared) + varint(len(value)) + key[shared:] + value
+        body += (
+            varint(shared) + varint(len(key) - shared) + varint(len(value)) + key[shared:] + value
+        )
         last = key
     restarts = restarts or [0]
     return body + b"".join(n.to_bytes(4, "little") for n in (*restarts, len(restarts)))
 
 
-def table(items: Mapping[bytes, bytes], per_block: int = 20, every: int = 4, snappy: bool = False) -> bytes:
+def table(
+    items: Mapping[bytes, bytes], per_block: int = 20, every: int = 4, snappy: bool = False
+) -> bytes:
     """A file in LevelDB's table format."""
     data, handles = b"", []
 
@@ -90,19 +106,35 @@ def table(items: Mapping[bytes, bytes], per_block: int = 20, every: int = 4, sna
 
 
 def write_bundle(
-    prefix: Path, tensors: Mapping[str, Tensor], shards: int = 1, crc: Callable[[bytes], int] = checksum,
-    entry: Callable[[str, bytes], bytes] = lambda _, value: value, header: bytes = b"", **layout: Any,
-) -> None:  # fmt: skip
+    prefix: Path,
+    tensors: Mapping[str, Tensor],
+    shards: int = 1,
+    crc: Callable[[bytes], int] = checksum,
+    entry: Callable[[str, bytes], bytes] = lambda _, value: value,
+    header: bytes = b"",
+    **layout: Any,
+) -> None:
     """PREFIX.index and its data files; `entry` may change what the index says of a tensor."""
-    files, items = [bytearray() for _ in range(shards)], {b"": _number(1, shards) + header + _bytes(3, _number(1, 1))}
+    files, items = (
+        [bytearray() for _ in range(shards)],
+        {b"": _number(1, shards) + header + _bytes(3, _number(1, 1))},
+    )
     for i, (name, tensor) in enumerate(sorted(tensors.items())):
-        data, file = tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes(), files[i % shards]
+        data, file = (
+            tensor.contiguous().flatten().view(torch.uint8).numpy().tobytes(),
+            files[i % shards],
+        )
         shape = b"".join(_bytes(2, _number(1, side)) for side in tensor.shape)
         items[name.encode()] = entry(
             name,
-            _number(1, NUMBERS[str(tensor.dtype).removeprefix("torch.")]) + _bytes(2, shape) + _number(3, i % shards)
-            + _number(4, len(file)) + _number(5, len(data)) + varint(6 << 3 | 5) + _stored(crc(data)),
-        )  # fmt: skip
+            _number(1, NUMBERS[str(tensor.dtype).removeprefix("torch.")])
+            + _bytes(2, shape)
+            + _number(3, i % shards)
+            + _number(4, len(file))
+            + _number(5, len(data))
+            + varint(6 << 3 | 5)
+            + _stored(crc(data)),
+        )
         file += data
     prefix.parent.mkdir(parents=True, exist_ok=True)
     prefix.with_name(f"{prefix.name}.index").write_bytes(table(items, **layout))
@@ -110,11 +142,14 @@ def write_bundle(
         prefix.with_name(f"{prefix.name}.data-{i:05d}-of-{shards:05d}").write_bytes(file)
 
 
-# ---- the names of the papers' own code -------------------------------------------------------------------------------
+# ---------------------------------------------------------------- the names of the papers' own code
 
 _ALBERT = [
     (r"^albert\.", "bert/"),
-    (r"encoder\.albert_layer_groups\.(\d+)\.albert_layers\.0\.", r"encoder/transformer/group_\1/inner_group_0/"),
+    (
+        r"encoder\.albert_layer_groups\.(\d+)\.albert_layers\.0\.",
+        r"encoder/transformer/group_\1/inner_group_0/",
+    ),
     (r"attention\.LayerNorm", "LayerNorm"),
     (r"full_layer_layer_norm", "LayerNorm_1"),
     (r"attention\.(query|key|value)", r"attention_1/self/\1"),
@@ -145,11 +180,19 @@ _HEADS = [
     (r"^qa_outputs\.bias", "cls/squad/output_bias"),
 ]
 _RULES = {"Albert": _ALBERT, "Bert": _BERT, "Electra": _ELECTRA}
-_TIED = ("decoder.weight", "decoder.bias", "generator_lm_head.weight", "position_ids", "token_type_ids")
+_TIED = (
+    "decoder.weight",
+    "decoder.bias",
+    "generator_lm_head.weight",
+    "position_ids",
+    "token_type_ids",
+)
 
 
 def variables(family: str, state: Mapping[str, Tensor], slots: bool = True) -> dict[str, Tensor]:
-    """A state of `transformers` as the variables of the paper's own code, with those of its optimizer."""
+    """A state of `transformers` as the variables of the paper's own code, with those of its
+    optimizer.
+    """
     found = {}
     for name, tensor in state.items():
         if name.endswith(_TIED):
@@ -169,8 +212,20 @@ def variables(family: str, state: Mapping[str, Tensor], slots: bool = True) -> d
 
 def write_config(path: Path, model: Any, *keys: str, **changes: Any) -> None:
     """The config file that the paper's own code wrote."""
-    usual = ("vocab_size", "hidden_size", "num_hidden_layers", "num_attention_heads", "intermediate_size", "hidden_act",
-             "hidden_dropout_prob", "attention_probs_dropout_prob", "max_position_embeddings", "type_vocab_size",
-             "initializer_range")  # fmt: skip
+    usual = (
+        "vocab_size",
+        "hidden_size",
+        "num_hidden_layers",
+        "num_attention_heads",
+        "intermediate_size",
+        "hidden_act",
+        "hidden_dropout_prob",
+        "attention_probs_dropout_prob",
+        "max_position_embeddings",
+        "type_vocab_size",
+        "initializer_range",
+    )
     path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(json.dumps({**{key: getattr(model.config, key) for key in (*usual, *keys)}, **changes}))
+    path.write_text(
+        json.dumps({**{key: getattr(model.config, key) for key in (*usual, *keys)}, **changes})
+    )

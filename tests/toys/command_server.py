@@ -1,8 +1,9 @@
-"""Run litebert's command line in fresh processes that need not import torch again: a server that forks.
+"""Run litebert's command line in fresh processes that need not import torch again: a server that
+forks.
 
-Reads lines of JSON from standard input, `{"words": [...], "log": FILE}`. For each it forks a child that runs
-`litebert WORDS` with its output in FILE, prints the child's process id, waits, and prints how it ended as
-`subprocess` would: the exit status, or minus the number of the signal.
+Reads lines of JSON from standard input, `{"words": [...], "log": FILE}`. For each it forks a child
+that runs `litebert WORDS` with its output in FILE, prints the child's process id, waits, and prints
+how it ended as `subprocess` would: the exit status, or minus the number of the signal.
 """
 
 from __future__ import annotations

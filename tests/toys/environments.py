@@ -11,11 +11,21 @@ from pathlib import Path
 
 
 def python_with(packages: Sequence[str], folder: Path, variable: str) -> str:
-    """The Python of a new environment with these packages, or the one that an environment variable names."""
+    """The Python of a new environment with these packages, or the one that an environment variable
+    names.
+    """
     if named := os.environ.get(variable):
         return named
     venv.create(folder, symlinks=True)
     found = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
-    command = [sys.executable, "-m", "pip", "--disable-pip-version-check", "--quiet", f"--python={found}", "install"]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "--disable-pip-version-check",
+        "--quiet",
+        f"--python={found}",
+        "install",
+    ]
     subprocess.run([*command, *packages], check=True)
     return str(found)

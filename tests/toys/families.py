@@ -1,4 +1,6 @@
-"""Tiny random models of `transformers`, with nothing left at a zero or a one that could hide a mistake."""
+"""Tiny random models of `transformers`, with nothing left at a zero or a one that could hide a
+mistake.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +14,13 @@ import torch
 import transformers
 from torch import Tensor
 
-from litebert.config import Config, EncoderConfig, ReplacedTokenConfig, SequenceConfig, SpanBoundaryConfig
+from litebert.config import (
+    Config,
+    EncoderConfig,
+    ReplacedTokenConfig,
+    SequenceConfig,
+    SpanBoundaryConfig,
+)
 from litebert.model.encoder import Encoder
 from litebert.model.objectives.mlm import MaskedLanguageModeling
 from litebert.model.objectives.rtd import ReplacedTokenDetection
@@ -36,15 +44,27 @@ BASE: dict[str, Any] = {
 FAMILIES: dict[str, dict[str, Any]] = {
     "Albert": {**BASE, "embedding_size": 16},
     "Bert": BASE,
-    "Roberta": {**BASE, "max_position_embeddings": 22, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
+    "Roberta": {
+        **BASE,
+        "max_position_embeddings": 22,
+        "type_vocab_size": 1,
+        "layer_norm_eps": 1e-5,
+    },
     "Electra": {**BASE, "embedding_size": 16},
     "ModernBert": {
         **{key: value for key, value in BASE.items() if not key.endswith("_prob")},
-        "attention_dropout": 0.1, "embedding_dropout": 0.1, "mlp_dropout": 0.1, "local_attention": 5,
+        "attention_dropout": 0.1,
+        "embedding_dropout": 0.1,
+        "mlp_dropout": 0.1,
+        "local_attention": 5,
         "global_attn_every_n_layers": 3,
-        "pad_token_id": 0, "bos_token_id": 2, "cls_token_id": 2, "eos_token_id": 3, "sep_token_id": 3,
+        "pad_token_id": 0,
+        "bos_token_id": 2,
+        "cls_token_id": 2,
+        "eos_token_id": 3,
+        "sep_token_id": 3,
     },
-}  # fmt: skip
+}
 """What each family's config is made of; SpanBERT has BERT's classes."""
 
 _TASKS = {
@@ -59,7 +79,12 @@ HEADS: dict[str, dict[str, str]] = {
     "Albert": _SENTENCES,
     "Bert": _SENTENCES,
     "Roberta": {"backbone": "Model", "mlm": "ForMaskedLM", **_TASKS},
-    "Electra": {"backbone": "Model", "mlm": "ForMaskedLM", "discriminator": "ForPreTraining", **_TASKS},
+    "Electra": {
+        "backbone": "Model",
+        "mlm": "ForMaskedLM",
+        "discriminator": "ForPreTraining",
+        **_TASKS,
+    },
     "ModernBert": {"backbone": "Model", "mlm": "ForMaskedLM", **_TASKS},
 }
 
@@ -74,7 +99,8 @@ def theirs(family: str, head: str, **changes: Any) -> Any:
     with torch.no_grad():
         for name, parameter in model.named_parameters():
             centre = 1.0 if "norm" in name.lower() and name.endswith("weight") else 0.0
-            # Weights this wide move attention away from uniform, so that its masks and scales count.
+            # Weights this wide move attention away from uniform, so that its masks and scales
+            # count.
             parameter.copy_(centre + 0.15 * torch.randn(parameter.shape, generator=generator))
     model.tie_weights()
     return model.eval()
@@ -91,16 +117,31 @@ def randomise(model: torch.nn.Module) -> None:
 
 NO_POOLER: dict[str, Any] = {"sharing": "none", "pooler": False, "activation": "gelu"}
 MODERN: dict[str, Any] = {
-    "norm": "pre", "embedding_norm": "after", "first_norm": False, "feedforward": "gated", "positions": "rotary",
-    "bias": False, "prediction": "hidden", "segment_types": 0, "pooler": False, "norm_eps": 1e-5,
-}  # fmt: skip
+    "norm": "pre",
+    "embedding_norm": "after",
+    "first_norm": False,
+    "feedforward": "gated",
+    "positions": "rotary",
+    "bias": False,
+    "prediction": "hidden",
+    "segment_types": 0,
+    "pooler": False,
+    "norm_eps": 1e-5,
+}
 """ModernBERT's point; windows, bases and sharing are free."""
 
 
 def point(**changes: Any) -> EncoderConfig:
     """The shape of their models as one of ours."""
-    base = {"vocab_size": VOCABULARY, "embedding_size": 16, "hidden_size": 32, "layers": 4, "heads": 4,
-            "intermediate_size": 48, "max_positions": 20}  # fmt: skip
+    base = {
+        "vocab_size": VOCABULARY,
+        "embedding_size": 16,
+        "hidden_size": 32,
+        "layers": 4,
+        "heads": 4,
+        "intermediate_size": 48,
+        "max_positions": 20,
+    }
     return EncoderConfig(**{**base, **changes})
 
 
@@ -112,7 +153,12 @@ def ours(
 ) -> Pretrainer:
     """A random model of ours in evaluation mode."""
     config = Config(
-        name="x", encoder=point(**changes), sequences=SequenceConfig(length=12), objectives=objectives, rtd=rtd, sbo=sbo
+        name="x",
+        encoder=point(**changes),
+        sequences=SequenceConfig(length=12),
+        objectives=objectives,
+        rtd=rtd,
+        sbo=sbo,
     )
     model = Pretrainer(config).eval()
     randomise(model)
@@ -120,7 +166,9 @@ def ours(
 
 
 def inputs(pad_id: int = 0, types: int = 2, left: bool = False) -> dict[str, Tensor]:
-    """Ids (B, S) padded at the right (or the left) to three lengths, with token types unless there are 0."""
+    """Ids (B, S) padded at the right (or the left) to three lengths, with token types unless there
+    are 0.
+    """
     generator = torch.Generator().manual_seed(3)
     ids = torch.randint(5, VOCABULARY, (BATCH, LENGTH), generator=generator)
     segment = ((torch.arange(LENGTH) >= 5).long() % max(1, types)).repeat(BATCH, 1)
@@ -158,11 +206,15 @@ def complaints() -> Iterator[list[str]]:
 
 
 def reopen(folder: Path) -> Any:
-    """Open a folder with the class its config.json names; every weight must be there and none be left over."""
+    """Open a folder with the class its config.json names; every weight must be there and none be
+    left over.
+    """
     config = transformers.AutoConfig.from_pretrained(folder)
     (architecture,) = config.architectures
     with complaints() as heard:
-        model, report = getattr(transformers, architecture).from_pretrained(folder, output_loading_info=True)
+        model, report = getattr(transformers, architecture).from_pretrained(
+            folder, output_loading_info=True
+        )
     assert not heard, heard
     problems = {name: found for name, found in report.items() if found}
     assert not problems, problems
@@ -171,9 +223,13 @@ def reopen(folder: Path) -> Any:
 
 @torch.no_grad()
 def their_outputs(model: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Everything a model computes, by the names that `our_outputs` uses; padded positions are zeroed."""
+    """Everything a model computes, by the names that `our_outputs` uses; padded positions are
+    zeroed.
+    """
     if "MultipleChoice" in type(model).__name__:  # sequences are the choices of one question
-        output = model(**{name: tensor[None] for name, tensor in batch.items()}, output_hidden_states=True)
+        output = model(
+            **{name: tensor[None] for name, tensor in batch.items()}, output_hidden_states=True
+        )
     else:
         output = model(**batch, output_hidden_states=True)
     found = {f"hidden {i}": state for i, state in enumerate(output.hidden_states)}
@@ -187,7 +243,9 @@ def their_outputs(model: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         found["rtd"] = output.logits[..., None]
     elif "ForPreTraining" in name:
         found["mlm"] = output.prediction_logits
-        found["sentence"] = output.sop_logits if "sop_logits" in output else output.seq_relationship_logits
+        found["sentence"] = (
+            output.sop_logits if "sop_logits" in output else output.seq_relationship_logits
+        )
     elif "MultipleChoice" in name:
         found["task"] = output.logits.reshape(-1, 1)
     elif "QuestionAnswering" in name:
@@ -230,8 +288,12 @@ def generator_outputs(model: Pretrainer, batch: dict[str, Tensor]) -> dict[str, 
     return _real({**found, "mlm": _mlm_everywhere(mlm.head, last, model, mlm.generator)}, batch)
 
 
-def _mlm_everywhere(head: torch.nn.Module, last: Tensor, model: Pretrainer, reader: Encoder | None = None) -> Tensor:
-    logits: Tensor = head(last, model.encoder.embedding.word.weight, (reader or model.encoder).embedding.map)
+def _mlm_everywhere(
+    head: torch.nn.Module, last: Tensor, model: Pretrainer, reader: Encoder | None = None
+) -> Tensor:
+    logits: Tensor = head(
+        last, model.encoder.embedding.word.weight, (reader or model.encoder).embedding.map
+    )
     return logits
 
 
@@ -240,7 +302,9 @@ def _real(found: dict[str, Tensor], batch: dict[str, Tensor]) -> dict[str, Tenso
     return {name: tensor * mask if tensor.ndim == 3 else tensor for name, tensor in found.items()}
 
 
-def assert_equal_outputs(first: dict[str, Tensor], second: dict[str, Tensor], ignore: tuple[str, ...] = ()) -> None:
+def assert_equal_outputs(
+    first: dict[str, Tensor], second: dict[str, Tensor], ignore: tuple[str, ...] = ()
+) -> None:
     """Same outputs, each within the tolerance in every number."""
     assert first.keys() - set(ignore) == second.keys() - set(ignore)
     for name in first.keys() - set(ignore):

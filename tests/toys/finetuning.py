@@ -31,17 +31,26 @@ def recipe_file(folder: Path, extra: str = "") -> Path:
     return path
 
 
-def config(*, epochs: float = 4, rate: float = 3e-3, seed: int = 0, **changes: object) -> FinetuneConfig:
+def config(
+    *, epochs: float = 4, rate: float = 3e-3, seed: int = 0, **changes: object
+) -> FinetuneConfig:
     """A quick run in float32."""
     base = finetune_recipe("small", "table")
     optimizer = replace(base.train.optimizer, learning_rate=rate)
     train = replace(
-        base.train, batch="16 sequences", precision="float32", optimizer=optimizer, save_every="3 steps", seed=seed
+        base.train,
+        batch="16 sequences",
+        precision="float32",
+        optimizer=optimizer,
+        save_every="3 steps",
+        seed=seed,
     )
     return replace(base, length=32, epochs=epochs, train=train, **changes)  # type: ignore[arg-type]
 
 
-def write_table(path: Path, rows: int, seed: int = 0, labels: tuple[str, ...] = ("no", "yes")) -> Path:
+def write_table(
+    path: Path, rows: int, seed: int = 0, labels: tuple[str, ...] = ("no", "yes")
+) -> Path:
     """Texts of made-up syllables; the label says which of some words the text begins with."""
     draw = random.Random(seed)
     syllables = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
@@ -51,6 +60,9 @@ def write_table(path: Path, rows: int, seed: int = 0, labels: tuple[str, ...] = 
         table.writerow(["text", "label"])
         for _ in range(rows):
             label = draw.choice(labels)
-            words = ["".join(draw.choices(syllables, k=draw.randint(1, 3))) for _ in range(draw.randint(2, 14))]
+            words = [
+                "".join(draw.choices(syllables, k=draw.randint(1, 3)))
+                for _ in range(draw.randint(2, 14))
+            ]
             table.writerow([" ".join([signs[label], *words]), label])
     return path

@@ -1,4 +1,6 @@
-"""Small models of ours, folders of them, and bare models saved with only what a test gives beside them."""
+"""Small models of ours, folders of them, and bare models saved with only what a test gives beside
+them.
+"""
 
 from __future__ import annotations
 
@@ -22,38 +24,76 @@ from litebert.tokenizer import Tokenizer, train_tokenizer
 
 def tiny(objectives: tuple[str, ...] = ("mlm", "sop"), **changes: Any) -> Pretrainer:
     """H 8, two layers, 40 pieces."""
-    shape: dict[str, Any] = {"vocab_size": 40, "embedding_size": 4, "hidden_size": 8, "layers": 2, "heads": 2,
-                             "intermediate_size": 16, "max_positions": 16}  # fmt: skip
+    shape: dict[str, Any] = {
+        "vocab_size": 40,
+        "embedding_size": 4,
+        "hidden_size": 8,
+        "layers": 2,
+        "heads": 2,
+        "intermediate_size": 16,
+        "max_positions": 16,
+    }
     encoder = EncoderConfig(**{**shape, **changes})
-    return Pretrainer(Config(name="tiny", encoder=encoder, sequences=SequenceConfig(length=16), objectives=objectives))
+    return Pretrainer(
+        Config(
+            name="tiny", encoder=encoder, sequences=SequenceConfig(length=16), objectives=objectives
+        )
+    )
 
 
 def small_tokenizer(vocab_size: int = 40) -> Tokenizer:
     """A unigram tokenizer of exactly so many pieces."""
-    words = ["reading", "writing", "a", "model", "folder", "with", "some", "words", "that", "repeat", "often"]
+    words = [
+        "reading",
+        "writing",
+        "a",
+        "model",
+        "folder",
+        "with",
+        "some",
+        "words",
+        "that",
+        "repeat",
+        "often",
+    ]
     texts = [" ".join(words[(i * j) % len(words)] for j in range(9)) for i in range(200)]
     return train_tokenizer(texts, kind="unigram", vocab_size=vocab_size)
 
 
 def loaded(model: nn.Module, tokenizer: Tokenizer | None = None, **fields: Any) -> LoadedModel:
-    """A model as if it had been opened; of a fine-tuned one, the config where `fields` has none says only its shape."""
+    """A model as if it had been opened; of a fine-tuned one, the config where `fields` has none
+    says only its shape.
+    """
     shape = model.encoder.config
-    whole = model.config if isinstance(model, Pretrainer) else Config(
-        name="tuned", encoder=shape, sequences=SequenceConfig(length=min(512, shape.max_positions)),
-        objectives=("mlm",),
-    )  # fmt: skip
-    return LoadedModel(**{"network": model, "config": whole, "tokenizer": tokenizer, "path": Path(), **fields})
+    whole = (
+        model.config
+        if isinstance(model, Pretrainer)
+        else Config(
+            name="tuned",
+            encoder=shape,
+            sequences=SequenceConfig(length=min(512, shape.max_positions)),
+            objectives=("mlm",),
+        )
+    )
+    return LoadedModel(
+        **{"network": model, "config": whole, "tokenizer": tokenizer, "path": Path(), **fields}
+    )
 
 
-def save_litebert(model: nn.Module, tokenizer: Tokenizer | None, folder: str | Path, **fields: Any) -> None:
+def save_litebert(
+    model: nn.Module, tokenizer: Tokenizer | None, folder: str | Path, **fields: Any
+) -> None:
     """A litebert folder of a model; `fields` are those of `LoadedModel`."""
     interop.save_litebert(loaded(model, tokenizer, **fields), folder)
 
 
 def save_hf(
-    model: nn.Module, tokenizer: Tokenizer | None, folder: str | Path, head: HeadName | None = None,
+    model: nn.Module,
+    tokenizer: Tokenizer | None,
+    folder: str | Path,
+    head: HeadName | None = None,
     **fields: Any,
-) -> tuple[str, ...]:  # fmt: skip
+) -> tuple[str, ...]:
     """A Hugging Face folder of a model, and the notes on it."""
     return write_hf(loaded(model, tokenizer, **fields), folder, head)
 

@@ -1,8 +1,10 @@
-"""`litebert` commands run by several processes at once, as torchrun starts them but without its seconds of imports.
+"""`litebert` commands run by several processes at once, as torchrun starts them but without its
+seconds of imports.
 
-`Groups` is the client. Run as a script, this is its server, which has torch loaded: for every line of JSON,
-`{"words": [...], "size": 2, "folder": FOLDER}`, it forks `size` processes with the environment of torchrun and their
-output in FOLDER/0.txt, FOLDER/1.txt, ..., prints their process ids, waits for all, and prints how each ended.
+`Groups` is the client. Run as a script, this is its server, which has torch loaded: for every line
+of JSON, `{"words": [...], "size": 2, "folder": FOLDER}`, it forks `size` processes with the
+environment of torchrun and their output in FOLDER/0.txt, FOLDER/1.txt, ..., prints their process
+ids, waits for all, and prints how each ended.
 """
 
 from __future__ import annotations
@@ -35,19 +37,29 @@ class Groups:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._server = subprocess.Popen(
-            [sys.executable, __file__], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1,
+            [sys.executable, __file__],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
             env={**os.environ, "OMP_NUM_THREADS": "1", "TORCH_CPP_LOG_LEVEL": "ERROR"},
-        )  # fmt: skip
+        )
 
     def start(self, size: int, *words: object, **environment: str) -> list[int]:
         """Start a command in a group; the process ids by rank."""
-        message = {"words": [str(word) for word in words], "size": size, "folder": str(self._folder)}
+        message = {
+            "words": [str(word) for word in words],
+            "size": size,
+            "folder": str(self._folder),
+        }
         assert self._server.stdin is not None
         self._server.stdin.write(json.dumps({**message, "environment": environment}) + "\n")
         return self._read()
 
     def end(self) -> Ended:
-        """Wait for all processes of the command; statuses are minus the number of a signal that ended a process."""
+        """Wait for all processes of the command; statuses are minus the number of a signal that
+        ended a process.
+        """
         statuses = self._read()
         texts = [(self._folder / f"{rank}.txt").read_text("utf-8") for rank in range(len(statuses))]
         return Ended(statuses, texts)
@@ -103,7 +115,9 @@ def serve() -> None:
         message = json.loads(line)
         size, port = message["size"], free_port()
         # torchrun keeps the store of a group in a process of its own, which outlives the group.
-        store = torch.distributed.TCPStore("127.0.0.1", port, is_master=True, wait_for_workers=False)
+        store = torch.distributed.TCPStore(
+            "127.0.0.1", port, is_master=True, wait_for_workers=False
+        )
         children = [child(message, rank, port) for rank in range(size)]
         print(json.dumps(children), flush=True)  # noqa: T201
         ends = [os.waitstatus_to_exitcode(os.waitpid(one, 0)[1]) for one in children]
@@ -120,8 +134,17 @@ def child(message: dict[str, object], rank: int, port: int) -> int:
         return number
     status = 70
     try:
-        place = {"RANK": rank, "LOCAL_RANK": rank, "WORLD_SIZE": message["size"], "LOCAL_WORLD_SIZE": message["size"]}
-        where = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": port, "TORCHELASTIC_USE_AGENT_STORE": True}
+        place = {
+            "RANK": rank,
+            "LOCAL_RANK": rank,
+            "WORLD_SIZE": message["size"],
+            "LOCAL_WORLD_SIZE": message["size"],
+        }
+        where = {
+            "MASTER_ADDR": "127.0.0.1",
+            "MASTER_PORT": port,
+            "TORCHELASTIC_USE_AGENT_STORE": True,
+        }
         if message["size"] != 1:
             os.environ.update({name: str(value) for name, value in (place | where).items()})
         os.environ.update(message["environment"])  # type: ignore[arg-type]

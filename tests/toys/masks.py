@@ -23,7 +23,14 @@ def sequences(batch: int, length: int, seed: int = 0, vocabulary: int = VOCABULA
     tokens = np.random.default_rng(seed).integers(len(SPECIAL), vocabulary, (batch, length))
     special = [np.full((batch, 1), id_) for id_ in (CLS, SEP, SEP, PAD)]
     return np.hstack(
-        [special[0], tokens[:, : length // 2], special[1], tokens[:, length // 2 :], special[2], special[3]]
+        [
+            special[0],
+            tokens[:, : length // 2],
+            special[1],
+            tokens[:, length // 2 :],
+            special[2],
+            special[3],
+        ]
     )
 
 

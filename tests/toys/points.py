@@ -15,14 +15,26 @@ PIECES = 50
 
 def shape(**changes: Any) -> EncoderConfig:
     """H 16, four layers, E 8."""
-    base: dict[str, Any] = {"vocab_size": PIECES, "embedding_size": 8, "hidden_size": 16, "layers": 4, "heads": 4,
-                            "intermediate_size": 24, "max_positions": 24}  # fmt: skip
+    base: dict[str, Any] = {
+        "vocab_size": PIECES,
+        "embedding_size": 8,
+        "hidden_size": 16,
+        "layers": 4,
+        "heads": 4,
+        "intermediate_size": 24,
+        "max_positions": 24,
+    }
     return EncoderConfig(**{**base, **changes})
 
 
 def config(objectives: tuple[str, ...] = ("mlm", "sop"), **changes: Any) -> Config:
     """The same with objectives."""
-    return Config(name="x", encoder=shape(**changes), sequences=SequenceConfig(length=16), objectives=objectives)
+    return Config(
+        name="x",
+        encoder=shape(**changes),
+        sequences=SequenceConfig(length=16),
+        objectives=objectives,
+    )
 
 
 def randomise(module: torch.nn.Module, seed: int = 1, scale: float = 0.3) -> None:
@@ -35,13 +47,19 @@ def randomise(module: torch.nn.Module, seed: int = 1, scale: float = 0.3) -> Non
 
 
 def batch(rows: int = 3, length: int = 16, padded: bool = True, seed: int = 2) -> Batch:
-    """Random ids in two segments, a fifth of them to predict, sentence labels of which the last is missing."""
+    """Random ids in two segments, a fifth of them to predict, sentence labels of which the last is
+    missing.
+    """
     generator = torch.Generator().manual_seed(seed)
     lengths = length - 3 * torch.arange(rows)[:, None] if padded else torch.full((rows, 1), length)
     mask = torch.arange(length) < lengths
     ids = torch.randint(5, PIECES, (rows, length), generator=generator) * mask
     positions = mask.flatten().nonzero()[:, 0]
-    chosen = positions[torch.randperm(len(positions), generator=generator)[: len(positions) // 5]].sort().values
+    chosen = (
+        positions[torch.randperm(len(positions), generator=generator)[: len(positions) // 5]]
+        .sort()
+        .values
+    )
     labels = torch.arange(rows) % 2
     labels[-1] = -100
     return Batch(

@@ -25,11 +25,18 @@ def run(corpus: Path, out: Path, tokenizer: Path, **options: Any) -> Shards:
 
 
 def content(folder: Path) -> dict[str, bytes]:
-    return {str(path.relative_to(folder)): path.read_bytes() for path in sorted(folder.rglob("*")) if path.is_file()}
+    return {
+        str(path.relative_to(folder)): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file()
+    }
 
 
 def texts_of(split: disk.Split, tokenizer: Tokenizer) -> list[str]:
-    return [tokenizer.decode(split.sentences_of(number)[0].tolist()) for number in range(split.documents)]
+    return [
+        tokenizer.decode(split.sentences_of(number)[0].tolist())
+        for number in range(split.documents)
+    ]
 
 
 COMMAND = """

@@ -1,11 +1,21 @@
-"""Small runs for the tests of the loop: a config that trains in a second, a loop, what its folder holds at the end."""
+"""Small runs for the tests of the loop: a config that trains in a second, a loop, what its folder
+holds at the end.
+"""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
-from litebert.config import Config, EncoderConfig, OptimizerConfig, ScheduleConfig, SequenceConfig, TrainConfig, replace
+from litebert.config import (
+    Config,
+    EncoderConfig,
+    OptimizerConfig,
+    ScheduleConfig,
+    SequenceConfig,
+    TrainConfig,
+    replace,
+)
 from litebert.data.batches import Batch
 from litebert.data.shards import Shards
 from litebert.train.device import choose
@@ -30,10 +40,20 @@ length = 32
 """The same network as `config` gives, with dropout, as the beginning of a recipe file."""
 
 
-def config(*, train: dict[str, Any] | None = None, encoder: dict[str, Any] | None = None, **fields: Any) -> Config:
-    """Two shared layers of H 16 in float32, twelve steps of eight short sequences; any field may be changed."""
+def config(
+    *, train: dict[str, Any] | None = None, encoder: dict[str, Any] | None = None, **fields: Any
+) -> Config:
+    """Two shared layers of H 16 in float32, twelve steps of eight short sequences; any field may be
+    changed.
+    """
     shape = EncoderConfig(
-        vocab_size=400, embedding_size=8, hidden_size=16, layers=2, heads=2, intermediate_size=32, max_positions=64
+        vocab_size=400,
+        embedding_size=8,
+        hidden_size=16,
+        layers=2,
+        heads=2,
+        intermediate_size=32,
+        max_positions=64,
     )
     loop = TrainConfig(
         budget="12 steps",
@@ -55,7 +75,9 @@ def config(*, train: dict[str, Any] | None = None, encoder: dict[str, Any] | Non
 
 
 def result(run: Path) -> dict[str, bytes]:
-    """The bytes of the last checkpoint's tensors and of the metrics: what two equal runs have in common."""
+    """The bytes of the last checkpoint's tensors and of the metrics: what two equal runs have in
+    common.
+    """
     last = max((run / "checkpoints").glob("step-*"))
     return {name: (last / name).read_bytes() for name in CHECKPOINT} | {
         "step": last.name.encode(),
@@ -63,7 +85,9 @@ def result(run: Path) -> dict[str, bytes]:
     }
 
 
-def loop_of(point: Config, data: Path, folder: Path, steps: int = 12, **changes: Any) -> Loop[Batch]:
+def loop_of(
+    point: Config, data: Path, folder: Path, steps: int = 12, **changes: Any
+) -> Loop[Batch]:
     """A loop ready to run, outside a run folder's checks."""
     machine = choose("float32", "cpu")
     trainable = TrainablePretrainer(point, build(point, machine), Shards.open(data), machine)

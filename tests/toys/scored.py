@@ -22,7 +22,9 @@ def model_of(seed: int = 0, **fields: Any) -> Pretrainer:
     return Pretrainer(config(**fields))
 
 
-def seen_by(model: Pretrainer, shards: Shards, **options: Any) -> tuple[dict[str, list[Batch]], dict[str, float]]:
+def seen_by(
+    model: Pretrainer, shards: Shards, **options: Any
+) -> tuple[dict[str, list[Batch]], dict[str, float]]:
     """The batches that each objective of a model is scored on, and its scores."""
     batches: dict[str, list[Batch]] = {}
     read: list[tuple[Loss, Batch]] = []
@@ -32,12 +34,18 @@ def seen_by(model: Pretrainer, shards: Shards, **options: Any) -> tuple[dict[str
             read.append((compute(output, batch, context), batch))
             return read[-1][0]
 
-        def scores_of(losses: Any, name: str = name, compute: Any = objective.scores) -> dict[str, float]:
-            batches.setdefault(name, []).extend(batch for one in losses for other, batch in read if one is other)
+        def scores_of(
+            losses: Any, name: str = name, compute: Any = objective.scores
+        ) -> dict[str, float]:
+            batches.setdefault(name, []).extend(
+                batch for one in losses for other, batch in read if one is other
+            )
             return compute(losses)  # type: ignore[no-any-return]
 
         objective.loss, objective.scores = loss, scores_of  # type: ignore[method-assign]
-    scores = evaluate_split(model, shards.heldout, shards.tokenizer, CPU, **{"length": 32, **options})
+    scores = evaluate_split(
+        model, shards.heldout, shards.tokenizer, CPU, **{"length": 32, **options}
+    )
     for objective in model.named_objectives.values():
         del objective.loss, objective.scores
     return batches, scores

@@ -1,4 +1,6 @@
-"""A service as a user starts it, and a client that loads it: plain HTTP over connections that stay open."""
+"""A service as a user starts it, and a client that loads it: plain HTTP over connections that stay
+open.
+"""
 
 from __future__ import annotations
 
@@ -48,8 +50,13 @@ class Service:
 
     def resident(self) -> int:
         """Kilobytes of memory of it and its workers."""
-        own = [self.process.pid, *(pid for one in self.events("a model is ready") for pid in one["pids"])]
-        found = (re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text()) for pid in own)
+        own = [
+            self.process.pid,
+            *(pid for one in self.events("a model is ready") for pid in one["pids"]),
+        ]
+        found = (
+            re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text()) for pid in own
+        )
         return sum(int(one[1]) for one in found if one)
 
 
@@ -60,7 +67,9 @@ def serving(folder: Path, *words: object, **environment: str) -> Iterator[Servic
     path = os.pathsep.join([str(SOURCE), os.environ.get("PYTHONPATH", "")])
     with open(log, "wb") as file:
         command = [sys.executable, "-m", "litebert", "serve", "--port", "0", *map(str, words)]
-        process = subprocess.Popen(command, stderr=file, env={**os.environ, "PYTHONPATH": path, **environment})
+        process = subprocess.Popen(
+            command, stderr=file, env={**os.environ, "PYTHONPATH": path, **environment}
+        )
     service = Service(process, "", log)
     try:
         deadline = time.monotonic() + 60
@@ -138,15 +147,29 @@ async def exchange(
     head += f"Content-Length: {len(data)}\r\n\r\n"
     writer.write(head.encode() + data)
     lines = (await reader.readuntil(b"\r\n\r\n")).decode().split("\r\n")
-    headers = {name.lower(): value for name, _, value in (line.partition(": ") for line in lines[1:]) if name}
-    return int(lines[0].split()[1]), headers, await reader.readexactly(int(headers.get("content-length", 0)))
+    headers = {
+        name.lower(): value
+        for name, _, value in (line.partition(": ") for line in lines[1:])
+        if name
+    }
+    return (
+        int(lines[0].split()[1]),
+        headers,
+        await reader.readexactly(int(headers.get("content-length", 0))),
+    )
 
 
 async def load(
-    url: str, path: str, asked: Sequence[tuple[Any, Callable[[Any], bool]]], rate: float | None, seconds: float,
-    connections: int, stopped: Callable[[], bool] = lambda: False,
-) -> Tally:  # fmt: skip
-    """Requests at a rate, whatever becomes of them (or, where it is None, one after the other on each connection).
+    url: str,
+    path: str,
+    asked: Sequence[tuple[Any, Callable[[Any], bool]]],
+    rate: float | None,
+    seconds: float,
+    connections: int,
+    stopped: Callable[[], bool] = lambda: False,
+) -> Tally:
+    """Requests at a rate, whatever becomes of them (or, where it is None, one after the other on
+    each connection).
 
     Args:
         asked: bodies, with what says whether an answer is right.

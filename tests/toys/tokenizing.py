@@ -65,5 +65,7 @@ def raw_model(**options: Any) -> bytes:
         **options,
     }
     lines = [line.lower() for text in PROSE for line in split_lines(text)]
-    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_writer=out, **settings_)
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_writer=out, **settings_
+    )
     return out.getvalue()

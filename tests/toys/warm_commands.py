@@ -1,7 +1,9 @@
-"""A `litebert` that starts at once, for tests of scripts: each command is forked from a server that has torch loaded.
+"""A `litebert` that starts at once, for tests of scripts: each command is forked from a server that
+has torch loaded.
 
-`start` writes an executable `litebert` into a folder. It hands its words, its folder and its three standard streams to
-the server over a socket, and ends with the status that the command ends with in the server's fork.
+`start` writes an executable `litebert` into a folder. It hands its words, its folder and its three
+standard streams to the server over a socket, and ends with the status that the command ends with in
+the server's fork.
 """
 
 from __future__ import annotations
@@ -36,16 +38,22 @@ def start(folder: Path) -> subprocess.Popen[str]:
     program.chmod(0o755)
     environment = {**os.environ, "HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
-        [sys.executable, __file__, "socket"], cwd=folder, env=environment, stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE, text=True,
-    )  # fmt: skip
+        [sys.executable, __file__, "socket"],
+        cwd=folder,
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
     assert process.stdout is not None
     assert process.stdout.readline() == "ready\n"
     return process
 
 
 def serve(name: str) -> None:
-    """Fork for every message, until standard input ends: with the process that started this one, however that ends."""
+    """Fork for every message, until standard input ends: with the process that started this one,
+    however that ends.
+    """
     import torch
     from preload import MODULES  # beside this file, which is run as a script
 

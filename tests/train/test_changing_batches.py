@@ -30,7 +30,9 @@ class Killed(Exception):
 
 
 @given(st.floats(0.01, 0.99), st.floats(0.01, 0.99), st.integers(1, 200))
-def test_the_rate_goes_evenly_from_the_first_to_the_last(first: float, last: float, steps: int) -> None:
+def test_the_rate_goes_evenly_from_the_first_to_the_last(
+    first: float, last: float, steps: int
+) -> None:
     masking = MaskingConfig(rate=first, final_rate=last)
     rates = [masking.rate_at(step, steps) for step in range(steps)]
     assert rates[0] == first
@@ -42,8 +44,14 @@ def test_the_rate_goes_evenly_from_the_first_to_the_last(first: float, last: flo
     assert kept.mean_rate == kept.last_rate == first
 
 
-def test_a_run_masks_less_and_less_and_continues_bit_for_bit(tiny_data: Path, tmp_path: Path) -> None:
-    point = config(train={"save_every": "1 steps", "budget": "6 steps"}, masking=FALLING, objectives=("mlm", "rtd"))
+def test_a_run_masks_less_and_less_and_continues_bit_for_bit(
+    tiny_data: Path, tmp_path: Path
+) -> None:
+    point = config(
+        train={"save_every": "1 steps", "budget": "6 steps"},
+        masking=FALLING,
+        objectives=("mlm", "rtd"),
+    )
     rates: list[float] = []
 
     def seen(loop: Any) -> None:
@@ -64,14 +72,21 @@ def test_a_run_masks_less_and_less_and_continues_bit_for_bit(tiny_data: Path, tm
     assert result(tmp_path / "cut") == result(tmp_path / "whole")
 
     batches = PretrainingBatches(whole.config, Shards.open(tiny_data), steps=6)
-    with made_by_processes(whole.config, tiny_data, [slice(0, 8)], range(3, 5), 1, run_steps=6) as make:
+    with made_by_processes(
+        whole.config, tiny_data, [slice(0, 8)], range(3, 5), 1, run_steps=6
+    ) as make:
         assert make is not None
         for step in (3, 4):
-            assert make(step)[0].masked_positions.tolist() == batches(step, slice(0, 8)).masked_positions.tolist()
+            assert (
+                make(step)[0].masked_positions.tolist()
+                == batches(step, slice(0, 8)).masked_positions.tolist()
+            )
 
 
 def test_held_out_text_is_masked_as_ever(tiny_data: Path, tmp_path: Path) -> None:
-    """With a learning rate of nearly nothing, the same network is scored whatever the masks of its run."""
+    """With a learning rate of nearly nothing, the same network is scored whatever the masks of its
+    run.
+    """
     train: dict[str, Any] = {"budget": "1 steps"}
     scores = []
     for masking in (MaskingConfig(), FALLING):
@@ -84,13 +99,14 @@ def test_held_out_text_is_masked_as_ever(tiny_data: Path, tmp_path: Path) -> Non
 
 def test_the_cost_of_a_run_is_that_of_its_mean_rate_and_its_memory_that_of_the_highest() -> None:
     falling, mean, highest = (
-        config(masking=masking) for masking in (FALLING, MaskingConfig(rate=0.4), MaskingConfig(rate=0.6))
+        config(masking=masking)
+        for masking in (FALLING, MaskingConfig(rate=0.4), MaskingConfig(rate=0.6))
     )
     assert cost.forward_flops(falling) == pytest.approx(cost.forward_flops(mean))
     assert cost.memory(falling) == cost.memory(highest)
 
 
-# ---- lengths ---------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------ lengths
 
 GROWING = {"length_schedule": ((0.25, 8), (0.5, 16))}
 
@@ -119,13 +135,17 @@ def test_sequences_grow_and_a_run_continues_bit_for_bit(tiny_data: Path, tmp_pat
     assert [most for _, most in widths[-2:]] == [32] * 2
 
     batches = PretrainingBatches(whole.config, Shards.open(tiny_data), steps=8)
-    with made_by_processes(whole.config, tiny_data, [slice(2, 5)], range(1, 8), 2, run_steps=8) as make:
+    with made_by_processes(
+        whole.config, tiny_data, [slice(2, 5)], range(1, 8), 2, run_steps=8
+    ) as make:
         assert make is not None
         for step in range(1, 8):
             assert make(step)[0].input_ids.tolist() == batches(step, slice(2, 5)).input_ids.tolist()
 
 
-def test_a_budget_pays_for_the_tokens_and_the_time_of_short_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_budget_pays_for_the_tokens_and_the_time_of_short_sequences(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     point = config(train={"budget": "8k tokens", "depth_schedule": ((0.4, 1),), **GROWING})
     assert point.phases() == ((0.25, 1, 8), (0.4, 1, 16), (0.5, 2, 16), (1.0, 2, 32))
     assert point.mean_length == pytest.approx(0.25 * 8 + 0.25 * 16 + 0.5 * 32)
@@ -145,7 +165,13 @@ def test_a_budget_pays_for_the_tokens_and_the_time_of_short_sequences(monkeypatc
 
 @pytest.mark.parametrize("lengths", [((0.5, 7),), ((0.5, 33),), ((0.2, 16), (0.5, 8))])
 def test_lengths_that_cannot_be_are_refused(lengths: Any) -> None:
-    with refused(ConfigError, "train.length_schedule", [length for _, length in lengths], "sequences.length", 32):
+    with refused(
+        ConfigError,
+        "train.length_schedule",
+        [length for _, length in lengths],
+        "sequences.length",
+        32,
+    ):
         config(train={"length_schedule": lengths})
     with refused(ConfigError, "train.length_schedule", [0.5, 0.5]):
         config(train={"length_schedule": ((0.5, 8), (0.5, 16))})

@@ -31,7 +31,10 @@ needs_fork = pytest.mark.skipif(sys.platform == "win32", reason="kills and forks
 
 def content(step: int) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
     """What the checkpoint of a step must hold."""
-    model = {"weight": torch.full((5, 3), float(step)), "bias": torch.arange(4, dtype=torch.bfloat16)}
+    model = {
+        "weight": torch.full((5, 3), float(step)),
+        "bias": torch.arange(4, dtype=torch.bfloat16),
+    }
     return (
         model,
         {"weight.step": torch.tensor(float(step)), "empty": torch.zeros(0)},
@@ -77,7 +80,9 @@ def test_a_checkpoint_comes_back_bit_for_bit(tmp_path: Path) -> None:
 
 def test_tensors_that_need_grad_or_are_not_contiguous_are_saved(tmp_path: Path) -> None:
     weight = nn.Parameter(torch.arange(6.0).reshape(2, 3))
-    save(tmp_path / "checkpoints", 1, {"a": weight, "b": torch.arange(6.0).reshape(2, 3).t()}, {}, {})
+    save(
+        tmp_path / "checkpoints", 1, {"a": weight, "b": torch.arange(6.0).reshape(2, 3).t()}, {}, {}
+    )
     found = newest(tmp_path / "checkpoints")
     assert found is not None
     assert torch.equal(found.model()["a"], weight)
@@ -85,7 +90,9 @@ def test_tensors_that_need_grad_or_are_not_contiguous_are_saved(tmp_path: Path) 
 
 
 @pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
-def test_a_checkpoint_may_be_read_by_whom_the_umask_lets(mask: int, mode: int, tmp_path: Path) -> None:
+def test_a_checkpoint_may_be_read_by_whom_the_umask_lets(
+    mask: int, mode: int, tmp_path: Path
+) -> None:
     before = os.umask(mask)
     try:
         path = save_step(tmp_path, 1)
@@ -121,13 +128,19 @@ def test_damage_anywhere_falls_back_to_the_one_before_and_is_told(
     save_step(tmp_path, 1)
     path = save_step(tmp_path, 2)
     whole = (path / name).read_bytes()
-    places = range(len(whole)) if name == "index.json" else random.Random(0).sample(range(len(whole)), 25)
+    places = (
+        range(len(whole))
+        if name == "index.json"
+        else random.Random(0).sample(range(len(whole)), 25)
+    )
     for at in places:
         (path / name).write_bytes(change(whole, at))
         found = newest(tmp_path / "checkpoints")
         assert found is not None
         assert found.step == 1, f"{change.__name__} at byte {at} of {name} was not seen"
-        assert [(where.name, name in reason) for where, reason in found.damaged] == [("step-00000002", True)]
+        assert [(where.name, name in reason) for where, reason in found.damaged] == [
+            ("step-00000002", True)
+        ]
     (path / name).write_bytes(whole)
     assert_whole(tmp_path, 2)
 
@@ -140,7 +153,9 @@ def test_a_missing_file_is_damage(name: str, tmp_path: Path) -> None:
     assert name in newest(tmp_path / "checkpoints").damaged[0][1]  # type: ignore[union-attr]
 
 
-@pytest.mark.parametrize("text", ["[]", '{"format": 2}', '{"format": 1, "files": []}', '{"format": 1, "files": {}}'])
+@pytest.mark.parametrize(
+    "text", ["[]", '{"format": 2}', '{"format": 1, "files": []}', '{"format": 1, "files": {}}']
+)
 def test_an_index_of_another_shape_is_damage(text: str, tmp_path: Path) -> None:
     save_step(tmp_path, 1)
     (save_step(tmp_path, 2) / "index.json").write_text(text)
@@ -150,7 +165,9 @@ def test_an_index_of_another_shape_is_damage(text: str, tmp_path: Path) -> None:
 def test_a_run_with_only_damaged_checkpoints_is_not_started_over(tmp_path: Path) -> None:
     for step in (1, 2):
         (save_step(tmp_path, step) / "state.json").write_text("{}")
-    with refused(RunError, tmp_path / "checkpoints", "step-00000002", "step-00000001", "state.json"):
+    with refused(
+        RunError, tmp_path / "checkpoints", "step-00000002", "step-00000001", "state.json"
+    ):
         newest(tmp_path / "checkpoints")
 
 
@@ -167,11 +184,17 @@ def test_pruning_keeps_the_newest_whole_ones(tmp_path: Path) -> None:
 
 
 @needs_fork
-def test_everything_is_on_the_disk_before_the_name_says_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Files, then their folder, then the rename, then its folder: a power cut leaves no name without its bytes."""
+def test_everything_is_on_the_disk_before_the_name_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Files, then their folder, then the rename, then its folder: a power cut leaves no name
+    without its bytes.
+    """
     calls: list[int | str] = []
     fsync, replace = os.fsync, os.replace
-    monkeypatch.setattr(os, "fsync", lambda file: (calls.append(os.fstat(file).st_ino), fsync(file)))
+    monkeypatch.setattr(
+        os, "fsync", lambda file: (calls.append(os.fstat(file).st_ino), fsync(file))
+    )
     monkeypatch.setattr(os, "replace", lambda *paths: (calls.append("rename"), replace(*paths)))
     path = save_step(tmp_path, 1)
     paths = (*path.iterdir(), path, path.parent, tmp_path)
@@ -181,11 +204,13 @@ def test_everything_is_on_the_disk_before_the_name_says_so(tmp_path: Path, monke
     assert told[4:] == ["step-00000001", "rename", "checkpoints", ""]
 
 
-# ---- kills ---------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------- kills
 
 
 def _save_and_die(folder: Path, steps: list[int], at: int) -> None:
-    """Save the steps, keeping one; kill the process just before the `at`-th call that changes the disk."""
+    """Save the steps, keeping one; kill the process just before the `at`-th call that changes the
+    disk.
+    """
     calls = 0
 
     def deadly(function: Callable[..., Any]) -> Callable[..., Any]:
@@ -213,7 +238,13 @@ def _save_and_die(folder: Path, steps: list[int], at: int) -> None:
 def _save_for_ever(folder: Path, started: Any) -> None:
     step = 1
     while True:
-        save(folder / "checkpoints", step, {"big": torch.full((300_000,), float(step))}, {}, {"tokens": step})
+        save(
+            folder / "checkpoints",
+            step,
+            {"big": torch.full((300_000,), float(step))},
+            {},
+            {"tokens": step},
+        )
         prune(folder / "checkpoints", 2)
         started.set()
         step += 1
@@ -262,7 +293,7 @@ def test_kills_at_random_instants_leave_a_whole_checkpoint(tmp_path: Path, proce
         assert found.state == {"tokens": found.step, "step": found.step}
 
 
-# ---- full disks ----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------- full disks
 
 
 def _raises(error: Exception) -> Callable[..., Any]:
@@ -275,7 +306,11 @@ def _raises(error: Exception) -> Callable[..., Any]:
 @pytest.mark.parametrize(
     ("owner", "name", "error"),
     [
-        (checkpoint, "save_file", SafetensorError("I/O error: No space left on device (os error 28)")),
+        (
+            checkpoint,
+            "save_file",
+            SafetensorError("I/O error: No space left on device (os error 28)"),
+        ),
         (os, "fsync", OSError(errno.ENOSPC, "No space left on device")),
         (Path, "write_text", OSError(errno.EDQUOT, "Disk quota exceeded")),
     ],
@@ -306,7 +341,9 @@ def test_a_rename_that_fails_keeps_the_checkpoint_before(
     assert_whole(tmp_path, 1)
 
 
-@pytest.mark.skipif(sys.platform != "linux" or os.geteuid() != 0, reason="needs to mount a small disk")
+@pytest.mark.skipif(
+    sys.platform != "linux" or os.geteuid() != 0, reason="needs to mount a small disk"
+)
 def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
     mount = ["mount", "-t", "tmpfs", "-o", "size=256k", "tmpfs", str(tmp_path)]
     if subprocess.run(mount, capture_output=True, check=False).returncode:
@@ -329,7 +366,7 @@ def test_a_folder_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         save_step(tmp_path, 1)
 
 
-# ---- what a kill leaves --------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------- what a kill leaves
 
 
 def test_tidying_removes_what_a_killed_run_left(tmp_path: Path) -> None:

@@ -11,7 +11,9 @@ from litebert.train.device import Device, choose, seed_step
 from toys.refusals import refused
 
 
-def test_precision_is_what_was_asked_or_what_the_machine_computes(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_precision_is_what_was_asked_or_what_the_machine_computes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     assert choose("float32", "cpu").autocast is None
     assert choose("bfloat16", "cpu").autocast is torch.bfloat16
     for flags, expected in (
@@ -40,13 +42,17 @@ def test_the_accelerator_comes_first(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: False)
     chosen = choose("auto")
     assert (chosen.device.type, chosen.autocast, chosen.name) == ("cuda", None, "Some GPU")
-    monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: not including_emulation)
+    monkeypatch.setattr(
+        torch.cuda, "is_bf16_supported", lambda including_emulation: not including_emulation
+    )
     assert choose("auto", "cuda:0").autocast is torch.bfloat16
     with refused(ConfigError, "cuda:1", "auto", "cuda", "cpu"):
         choose("auto", "cuda:1")
 
 
-def test_apples_accelerator_computes_in_float32_unless_asked(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_apples_accelerator_computes_in_float32_unless_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     monkeypatch.setattr(torch.backends.mps, "is_available", lambda: True)
     assert (choose("auto").device.type, choose("auto").autocast) == ("mps", None)
@@ -60,8 +66,12 @@ def test_a_device_that_is_not_there_is_refused(name: str, monkeypatch: pytest.Mo
         choose("float32", name)
 
 
-@pytest.mark.parametrize(("autocast", "dtype"), [(None, torch.float32), (torch.bfloat16, torch.bfloat16)])
-def test_the_context_sets_the_type_of_products(autocast: torch.dtype | None, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(
+    ("autocast", "dtype"), [(None, torch.float32), (torch.bfloat16, torch.bfloat16)]
+)
+def test_the_context_sets_the_type_of_products(
+    autocast: torch.dtype | None, dtype: torch.dtype
+) -> None:
     with Device(torch.device("cpu"), autocast, "x").autocast_context():
         assert (torch.ones(2, 2) @ torch.ones(2, 2)).dtype is dtype
 
@@ -87,5 +97,7 @@ def test_random_numbers_depend_on_seed_step_and_row_alone() -> None:
     first = draw(1, 23)
     torch.rand(7)
     assert torch.equal(first, draw(1, 23))
-    others = [draw(*key) for key in ((12, 3), (1, 24), (2, 23), (-1, 23), (0, 0), (1, 23, 1), (1, 2, 3))]
+    others = [
+        draw(*key) for key in ((12, 3), (1, 24), (2, 23), (-1, 23), (0, 0), (1, 23, 1), (1, 2, 3))
+    ]
     assert not any(torch.equal(first, other) for other in others)

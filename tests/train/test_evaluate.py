@@ -1,4 +1,6 @@
-"""Held-out scores: the same masks whatever a run trained with, and numbers that can be worked out by hand."""
+"""Held-out scores: the same masks whatever a run trained with, and numbers that can be worked out
+by hand.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,7 @@ def shards(tiny_data: Path) -> Shards:
     return Shards.open(tiny_data)
 
 
-# ---- the questions are fixed ----------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------- the questions are fixed
 
 
 def test_masks_are_the_same_whatever_the_run_trained_with(shards: Shards) -> None:
@@ -72,11 +74,13 @@ def test_no_more_sequences_than_asked_and_none_twice(shards: Shards) -> None:
     for sequences in (1, 5, 32, 33, 100_000):
         batches = seen_by(model_of(objectives=("mlm",)), shards, sequences=sequences)[0]["mlm"]
         rows = [tuple(row.tolist()) for batch in batches for row in batch.input_ids]
-        assert len(rows) == min(sequences, sum(-(-n // 29) for n in shards.heldout.document_tokens.tolist()))
+        assert len(rows) == min(
+            sequences, sum(-(-n // 29) for n in shards.heldout.document_tokens.tolist())
+        )
         assert len(set(rows)) == len(rows)
 
 
-# ---- the answers ----------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------- the answers
 
 
 def test_scores_are_those_of_one_forward_pass_reckoned_in_float64(shards: Shards) -> None:
@@ -85,13 +89,24 @@ def test_scores_are_those_of_one_forward_pass_reckoned_in_float64(shards: Shards
     model.eval()
     losses, hits = [], []
     pair_losses, pair_hits, pair_labels = [], [], []
-    state = {name: tensor.detach().numpy().astype(np.float64) for name, tensor in model.state_dict().items()}
-    head = {name.split(".")[-2]: name.rsplit(".", 1)[0] for name in state if name.startswith("objectives.")}
-    mlm_bias = next(name for name in state if name.startswith("objectives.mlm") and state[name].shape == (400,))
+    state = {
+        name: tensor.detach().numpy().astype(np.float64)
+        for name, tensor in model.state_dict().items()
+    }
+    head = {
+        name.split(".")[-2]: name.rsplit(".", 1)[0]
+        for name in state
+        if name.startswith("objectives.")
+    }
+    mlm_bias = next(
+        name for name in state if name.startswith("objectives.mlm") and state[name].shape == (400,)
+    )
     for batch in batches["mlm"]:
         with torch.no_grad():
             output = model.encoder(batch.input_ids, batch.token_type_ids, batch.attention_mask)
-        last = output.last.numpy().reshape(-1, 16)[batch.masked_positions.numpy()].astype(np.float64)
+        last = (
+            output.last.numpy().reshape(-1, 16)[batch.masked_positions.numpy()].astype(np.float64)
+        )
         x = last @ state[head["dense"] + ".weight"].T + state[head["dense"] + ".bias"]
         x = 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
         x = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-12)
@@ -107,7 +122,9 @@ def test_scores_are_those_of_one_forward_pass_reckoned_in_float64(shards: Shards
         pairs = output.pooled.numpy().astype(np.float64) @ state[head["classifier"] + ".weight"].T
         pairs = (pairs + state[head["classifier"] + ".bias"])[keep]
         wanted = batch.sentence_labels.numpy()[keep]
-        pair_losses += (np.log(np.exp(pairs).sum(1)) - pairs[np.arange(len(wanted)), wanted]).tolist()
+        pair_losses += (
+            np.log(np.exp(pairs).sum(1)) - pairs[np.arange(len(wanted)), wanted]
+        ).tolist()
         pair_hits += (pairs.argmax(1) == wanted).tolist()
         pair_labels += wanted.tolist()
     accuracy, count = np.mean(pair_hits), len(pair_hits)
@@ -137,10 +154,13 @@ def most_frequent(batches: list[Batch]) -> float:
 
 
 def silence(model: Pretrainer) -> tuple[torch.nn.Parameter, torch.nn.Parameter]:
-    """Make every logit its bias: the biases over the vocabulary and over the two sentence classes."""
+    """Make every logit its bias: the biases over the vocabulary and over the two sentence
+    classes."""
     named = dict(model.named_parameters())
     named["encoder.embedding.word.weight"].data.zero_()
-    vocabulary = next(p for name, p in named.items() if name.startswith("objectives.mlm") and p.shape == (400,))
+    vocabulary = next(
+        p for name, p in named.items() if name.startswith("objectives.mlm") and p.shape == (400,)
+    )
     weight = next(p for name, p in named.items() if name.endswith("classifier.weight"))
     weight.data.zero_()
     return vocabulary, next(p for name, p in named.items() if name.endswith("classifier.bias"))
@@ -172,7 +192,9 @@ def test_always_the_same_answer_scores_the_majority(shards: Shards) -> None:
     assert scores["mlm_perplexity"] == pytest.approx(math.exp(scores["mlm_loss"]))
 
 
-def test_a_model_that_knows_everything_scores_one(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_model_that_knows_everything_scores_one(
+    shards: Shards, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = model_of()
     answers: dict[str, Any] = {}
     for name, objective in model.named_objectives.items():
@@ -185,7 +207,9 @@ def test_a_model_that_knows_everything_scores_one(shards: Shards, monkeypatch: p
 
         monkeypatch.setattr(objective, "loss", knowing)
         key = "words" if objective.sentence is None else "pairs"
-        monkeypatch.setattr(model.objectives[name].head, "forward", lambda *_, key=key: answers[key])
+        monkeypatch.setattr(
+            model.objectives[name].head, "forward", lambda *_, key=key: answers[key]
+        )
     scores = evaluate_split(model, shards.heldout, shards.tokenizer, CPU, length=32)
     assert scores["mlm_accuracy"] == scores["sop_accuracy"] == 1
     assert scores["mlm_loss"] == scores["sop_loss"] == pytest.approx(0, abs=1e-9)
@@ -217,11 +241,13 @@ def test_evaluation_leaves_the_model_and_the_generator_as_they_were(shards: Shar
     assert not model.training
 
 
-# ---- tasks and folders ----------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------- tasks and folders
 
 
 @pytest.mark.parametrize("trained", ["sop", "nsp"])
-def test_a_model_of_one_sentence_task_answers_both(trained: str, tiny_data: Path, tmp_path: Path) -> None:
+def test_a_model_of_one_sentence_task_answers_both(
+    trained: str, tiny_data: Path, tmp_path: Path
+) -> None:
     point = config(objectives=("mlm", trained), train={"budget": "3 steps"})
     run = pretrain(point, tiny_data, tmp_path)
     assert {f"{trained}_accuracy", "mlm_accuracy"} <= run.outcome.scores.keys()
@@ -237,7 +263,9 @@ def test_a_model_of_one_sentence_task_answers_both(trained: str, tiny_data: Path
     assert shorter["mlm_loss"] != scores["mlm_loss"]
 
 
-def test_a_model_without_a_sentence_head_is_scored_on_words_alone(tiny_data: Path, tmp_path: Path) -> None:
+def test_a_model_without_a_sentence_head_is_scored_on_words_alone(
+    tiny_data: Path, tmp_path: Path
+) -> None:
     pretrain(config(objectives=("mlm",), train={"budget": "3 steps"}), tiny_data, tmp_path)
     scores = ("loss", "perplexity", "accuracy", "standard_error", "predictions", "majority")
     assert evaluate(tmp_path, tiny_data).keys() == {f"mlm_{score}" for score in scores}
@@ -257,7 +285,9 @@ def test_one_document_has_no_random_next_sentence(
     assert "nsp_accuracy" not in scores
 
 
-def test_data_of_another_tokenizer_is_refused(tiny_data: Path, tiny_corpus: Path, tmp_path: Path) -> None:
+def test_data_of_another_tokenizer_is_refused(
+    tiny_data: Path, tiny_corpus: Path, tmp_path: Path
+) -> None:
     words = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *"abcdefghijklmnopqrstuvwxyz."]
     (tmp_path / "vocab.txt").write_text("\n".join([*words, *("##" + word for word in words[5:])]))
     other = tmp_path / "other"

@@ -1,4 +1,6 @@
-"""Held-out scores of objectives that are asked in the run's own masks and format, some of them by sampling."""
+"""Held-out scores of objectives that are asked in the run's own masks and format, some of them by
+sampling.
+"""
 
 from __future__ import annotations
 
@@ -50,12 +52,16 @@ def assert_same_questions(first: list[Batch], second: list[Batch]) -> None:
 
 
 OWN = {
-    "masking": MaskingConfig(rate=0.3, unit="word", span="ngram", copies=0, replace_mask=1.0, replace_random=0.0),
+    "masking": MaskingConfig(
+        rate=0.3, unit="word", span="ngram", copies=0, replace_mask=1.0, replace_random=0.0
+    ),
     "sequences": SequenceConfig(format="doc-sentences", length=64, short_probability=0.5),
 }
 
 
-def test_an_objective_with_its_own_masks_is_asked_in_the_masks_and_format_of_the_run(shards: Shards) -> None:
+def test_an_objective_with_its_own_masks_is_asked_in_the_masks_and_format_of_the_run(
+    shards: Shards,
+) -> None:
     fixed = seen_by(model_of(objectives=("mlm",)), shards)[0]["mlm"]
     batches, scores = seen_by(replacing(**OWN), shards)
     own = seen_by(replacing(seed=1, train={"seed": 5}, **OWN), shards)[0]["rtd"]
@@ -65,12 +71,18 @@ def test_an_objective_with_its_own_masks_is_asked_in_the_masks_and_format_of_the
     assert {batch.input_ids.shape[1] for batch in own} == {32}, "of full length"
     shares = [len(batch.masked_labels) / batch.tokens for batch in own]
     assert 0.25 < sum(shares) / len(shares) < 0.3, "30 % of the tokens, special ones aside"
-    assert scores["rtd_replaced"] == pytest.approx(sum(shares) / len(shares) * (1 - 1 / 400), abs=0.005)
+    assert scores["rtd_replaced"] == pytest.approx(
+        sum(shares) / len(shares) * (1 - 1 / 400), abs=0.005
+    )
 
 
-def test_replaced_tokens_are_scored_as_counted_by_hand(shards: Shards, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_replaced_tokens_are_scored_as_counted_by_hand(
+    shards: Shards, monkeypatch: pytest.MonkeyPatch
+) -> None:
     model = replacing(encoder={"init_std": 0.5})
-    torch.nn.init.normal_(model.encoder.embedding.position.weight)  # so that positions are called, right or wrong
+    torch.nn.init.normal_(
+        model.encoder.embedding.position.weight
+    )  # so that positions are called, right or wrong
     read: list[Any] = []
     objective: Any = model.objectives["rtd"]
     head = objective.head.forward
@@ -86,14 +98,18 @@ def test_replaced_tokens_are_scored_as_counted_by_hand(shards: Shards, monkeypat
     x, y = np.concatenate(logits), np.concatenate(labels)
     called = x > 0
     assert 0 < called.sum() < len(called)
-    above = (x[y][:, None] > x[~y]).mean() + 0.5 * (x[y][:, None] == x[~y]).mean()  # the probability that AUC is
+    above = (x[y][:, None] > x[~y]).mean() + 0.5 * (
+        x[y][:, None] == x[~y]
+    ).mean()  # the probability that AUC is
     rates = np.zeros(len(y))
     for i, piece in enumerate(z := np.concatenate(pieces)):
         same = np.flatnonzero(z[1 - i % 2 :: 2] == piece) * 2 + 1 - i % 2  # of the other half
         rates[i] = (y[same].sum() + y.mean()) / (len(same) + 1)
     alone = (rates[y][:, None] > rates[~y]).mean() + 0.5 * (rates[y][:, None] == rates[~y]).mean()
     smoothed = ((called == y).sum() + 1) / (len(y) + 2)
-    assert {name: score for name, score in scores.items() if name.startswith("rtd_")} == pytest.approx(
+    assert {
+        name: score for name, score in scores.items() if name.startswith("rtd_")
+    } == pytest.approx(
         {
             "rtd_loss": np.where(y, np.log1p(np.exp(-x)), np.log1p(np.exp(x))).mean(),
             "rtd_accuracy": (called == y).mean(),
@@ -108,7 +124,9 @@ def test_replaced_tokens_are_scored_as_counted_by_hand(shards: Shards, monkeypat
         },
         rel=1e-5,
     )
-    assert scores["rtd_piece_auc"] == pytest.approx(alone, abs=2e-3)  # ties may differ in the last bits
+    assert scores["rtd_piece_auc"] == pytest.approx(
+        alone, abs=2e-3
+    )  # ties may differ in the last bits
 
 
 def test_samples_are_the_same_each_time_and_torchs_generator_is_left_alone(shards: Shards) -> None:
@@ -122,13 +140,19 @@ def test_samples_are_the_same_each_time_and_torchs_generator_is_left_alone(shard
     assert first == second
     for a, b in zip(batches["rtd"], again["rtd"], strict=True):
         assert torch.equal(a.input_ids, b.input_ids)
-    first_rows = [batch.input_ids.flatten()[batch.masked_positions][:20].tolist() for batch in batches["rtd"]]
+    first_rows = [
+        batch.input_ids.flatten()[batch.masked_positions][:20].tolist() for batch in batches["rtd"]
+    ]
     assert first_rows[0] != first_rows[1], "every batch draws its own"
 
 
 def test_evaluating_changes_nothing_of_a_run_that_samples(tiny_data: Path, tmp_path: Path) -> None:
     for name, every in (("plain", "100%"), ("busy", "1 steps")):
-        pretrain(config(objectives=("mlm", "rtd"), train={"evaluate_every": every}), tiny_data, tmp_path / name)
+        pretrain(
+            config(objectives=("mlm", "rtd"), train={"evaluate_every": every}),
+            tiny_data,
+            tmp_path / name,
+        )
     for file in ("model.safetensors", "optimizer.safetensors"):
         assert result(tmp_path / "busy")[file] == result(tmp_path / "plain")[file]
 
@@ -171,12 +195,19 @@ def test_no_score_of_what_was_never_trained(
     untrained: tuple[str, ...], kept: set[str], tiny_data: Path, tmp_path: Path
 ) -> None:
     tokenizer = Shards.open(tiny_data).tokenizer
-    save_litebert(model_of(objectives=("mlm", "sop", "rtd")), tokenizer, tmp_path / "model", untrained=untrained)
+    save_litebert(
+        model_of(objectives=("mlm", "sop", "rtd")),
+        tokenizer,
+        tmp_path / "model",
+        untrained=untrained,
+    )
     scores = evaluate(tmp_path / "model", tiny_data, sequences=8, device="cpu")
     assert {name.split("_")[0] for name in scores} == kept
 
 
-def test_a_detector_without_its_generator_has_nothing_to_be_asked(tiny_data: Path, tmp_path: Path) -> None:
+def test_a_detector_without_its_generator_has_nothing_to_be_asked(
+    tiny_data: Path, tmp_path: Path
+) -> None:
     tokenizer = Shards.open(tiny_data).tokenizer
     save_litebert(replacing(), tokenizer, tmp_path / "model", untrained=("mlm",))
     with refused(ModelError, tmp_path / "model", "generator"):

@@ -1,4 +1,6 @@
-"""Training a model further: without naming a recipe, from other software's folders, with the old text watched."""
+"""Training a model further: without naming a recipe, from other software's folders, with the old
+text watched.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ from toys.refusals import names, refused
 from toys.tokenizing import train
 
 Run = Callable[..., tuple[int, str, str]]
-POINT = config(encoder={"hidden_dropout": 0.1}, train={"save_every": "4 steps", "evaluate_every": "50%"})
+POINT = config(
+    encoder={"hidden_dropout": 0.1}, train={"save_every": "4 steps", "evaluate_every": "50%"}
+)
 STILL = ("--train.optimizer.learning-rate", "1e-12", "--train.optimizer.weight-decay", "0")
 
 
@@ -43,12 +47,22 @@ def source(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def new_text(tiny_corpus: Path, tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def new_text(
+    tiny_corpus: Path, tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     """Text of the same words in another order, prepared with the same tokenizer."""
     folder = tmp_path_factory.mktemp("new")
     documents = tiny_corpus.read_text(encoding="utf-8").split("\n\n")[:120]
-    (folder / "text.txt").write_text("\n\n".join(" ".join(reversed(one.split())) for one in documents))
-    prepare([str(folder / "text.txt")], folder / "data", tokenizer=tiny_tokenizer, heldout=0.1, processes=1)
+    (folder / "text.txt").write_text(
+        "\n\n".join(" ".join(reversed(one.split())) for one in documents)
+    )
+    prepare(
+        [str(folder / "text.txt")],
+        folder / "data",
+        tokenizer=tiny_tokenizer,
+        heldout=0.1,
+        processes=1,
+    )
     return folder / "data"
 
 
@@ -56,11 +70,23 @@ def weights(run: Path, file: str = "model.safetensors") -> dict[str, torch.Tenso
     return load_file(max((run / "checkpoints").glob("step-*")) / file)
 
 
-# ---- without a recipe ----------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------- without a recipe
 
 
-def test_a_run_goes_on_as_it_was_without_its_recipe(run: Run, source: Path, new_text: Path, tmp_path: Path) -> None:
-    words = ("pretrain", "--from", source, "--data", new_text, "--out", tmp_path / "run", "--budget", "2 steps")
+def test_a_run_goes_on_as_it_was_without_its_recipe(
+    run: Run, source: Path, new_text: Path, tmp_path: Path
+) -> None:
+    words = (
+        "pretrain",
+        "--from",
+        source,
+        "--data",
+        new_text,
+        "--out",
+        tmp_path / "run",
+        "--budget",
+        "2 steps",
+    )
     status, _, err = run(*words, *STILL)
     assert status == 0, err
     before, after = weights(source), weights(tmp_path / "run")
@@ -75,33 +101,57 @@ def test_a_run_goes_on_as_it_was_without_its_recipe(run: Run, source: Path, new_
 def test_what_belongs_to_a_beginning_is_not_done_again(tiny_data: Path, tmp_path: Path) -> None:
     grows = config(
         masking=MaskingConfig(rate=0.4, final_rate=0.2),
-        train={"depth_schedule": ((0.5, 1),), "length_schedule": ((0.5, 16),),
-               "schedule": ScheduleConfig(name="trapezoid", warmup=3000, final=0.1)},
-    )  # fmt: skip
+        train={
+            "depth_schedule": ((0.5, 1),),
+            "length_schedule": ((0.5, 16),),
+            "schedule": ScheduleConfig(name="trapezoid", warmup=3000, final=0.1),
+        },
+    )
     folder = pretrain(grows, tiny_data, tmp_path / "run").folder
     found = recipe_of(folder)
     assert (found.masking.rate, found.masking.final_rate) == (0.2, 0.0)
     assert (found.train.depth_schedule, found.train.length_schedule) == ((), ())
     assert found.train.schedule == ScheduleConfig(name="trapezoid", warmup=0.05, final=0.1)
-    assert (found.encoder.hidden_size, found.train.batch) == (grows.encoder.hidden_size, grows.train.batch)
+    assert (found.encoder.hidden_size, found.train.batch) == (
+        grows.encoder.hidden_size,
+        grows.train.batch,
+    )
 
 
-# ---- models of other software --------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------- models of other software
 
 
 @pytest.mark.parametrize(
     ("family", "head", "pieces"),
-    [("Albert", "pretraining", 400), ("Bert", "pretraining", 400), ("Bert", "mlm", 400), ("Roberta", "mlm", 400),
-     ("Electra", "discriminator", 400), ("ModernBert", "mlm", 416)],
-)  # fmt: skip
+    [
+        ("Albert", "pretraining", 400),
+        ("Bert", "pretraining", 400),
+        ("Bert", "mlm", 400),
+        ("Roberta", "mlm", 400),
+        ("Electra", "discriminator", 400),
+        ("ModernBert", "mlm", 416),
+    ],
+)
 def test_a_hugging_face_model_of_each_family_is_trained_further(
     family: str, head: str, pieces: int, run: Run, tiny_data: Path, tmp_path: Path
 ) -> None:
-    """SpanBERT is a Bert with a head for masked pieces; ModernBERT fills its tables up to a round number of rows."""
+    """SpanBERT is a Bert with a head for masked pieces; ModernBERT fills its tables up to a round
+    number of rows.
+    """
     theirs(family, head, vocab_size=pieces).save_pretrained(tmp_path / "hf")
     Tokenizer.load(tiny_data / "tokenizer").save(tmp_path / "hf")
     small = ("--budget", "2 steps", "--train.batch", "4 sequences", "--train.evaluate-sequences", 8)
-    words = ("pretrain", "--from", tmp_path / "hf", "--data", tiny_data, "--out", tmp_path / "run", *small, *STILL)
+    words = (
+        "pretrain",
+        "--from",
+        tmp_path / "hf",
+        "--data",
+        tiny_data,
+        "--out",
+        tmp_path / "run",
+        *small,
+        *STILL,
+    )
     status, out, err = run(*words, "--json")
     assert status == 0, err
     scores = json.loads(out)["heldout"]
@@ -114,36 +164,54 @@ def test_a_hugging_face_model_of_each_family_is_trained_further(
     assert after["encoder.embedding.word.weight"].shape[0] == 400
 
 
-# ---- the optimizer -------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------ the optimizer
 
 
-def test_the_state_of_the_optimizer_goes_on(source: Path, new_text: Path, tmp_path: Path, logged: list[str]) -> None:
+def test_the_state_of_the_optimizer_goes_on(
+    source: Path, new_text: Path, tmp_path: Path, logged: list[str]
+) -> None:
     one = config(encoder={"hidden_dropout": 0.1}, train={"budget": "1 steps"})
     pretrain(one, new_text, tmp_path / "run", from_model=source)
     before, after = (weights(run, "optimizer.safetensors") for run in (source, tmp_path / "run"))
     for name, tensor in after.items():
         if name.endswith("exp_avg_sq"):
-            assert (tensor >= 0.998 * before[name]).all(), name  # decayed once by beta2, and a square added
+            assert (tensor >= 0.998 * before[name]).all(), (
+                name
+            )  # decayed once by beta2, and a square added
         if name.endswith(".step"):
             assert tensor == before[name] + 1
     assert any(str(source) in line and "optimizer" in line for line in logged)
     lamb = config(
-        encoder={"hidden_dropout": 0.1}, train={"budget": "1 steps", "optimizer": OptimizerConfig(name="lamb")}
+        encoder={"hidden_dropout": 0.1},
+        train={"budget": "1 steps", "optimizer": OptimizerConfig(name="lamb")},
     )
     pretrain(lamb, new_text, tmp_path / "lamb", from_model=source)
     assert any("adamw" in line and "lamb" in line for line in logged)
 
 
-# ---- what is forgotten ---------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------- what is forgotten
 
 
 def test_the_old_text_is_watched_from_before_the_first_step(
     run: Run, source: Path, new_text: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
-    words = ("pretrain", "--from", source, "--data", new_text, "--watch", tiny_data, "--budget", "6 steps", "--out")
+    words = (
+        "pretrain",
+        "--from",
+        source,
+        "--data",
+        new_text,
+        "--watch",
+        tiny_data,
+        "--budget",
+        "6 steps",
+        "--out",
+    )
     status, out, err = run(*words, tmp_path / "run")
     assert status == 0, err
-    rows = [row for row in metrics.read(tmp_path / "run" / "metrics.jsonl") if row["kind"] == "watch"]
+    rows = [
+        row for row in metrics.read(tmp_path / "run" / "metrics.jsonl") if row["kind"] == "watch"
+    ]
     assert [row["step"] for row in rows] == [0, 3, 6]
     for row, model in ((rows[0], source), (rows[-1], tmp_path / "run")):
         asked = evaluate(model, tiny_data, sequences=16)
@@ -177,9 +245,9 @@ def test_a_watched_run_that_is_killed_continues_bit_for_bit(
     assert result(tmp_path / "cut") == result(tmp_path / "whole")
     pretrain(POINT, new_text, tmp_path / "unwatched", from_model=source)
     plain, watched = result(tmp_path / "unwatched"), result(tmp_path / "whole")
-    assert {name: plain[name] == watched[name] for name in plain if name != "metrics"} == dict.fromkeys(
-        [name for name in plain if name != "metrics"], True
-    )
+    assert {
+        name: plain[name] == watched[name] for name in plain if name != "metrics"
+    } == dict.fromkeys([name for name in plain if name != "metrics"], True)
 
 
 def test_text_that_cannot_be_watched_is_refused(
@@ -188,7 +256,9 @@ def test_text_that_cannot_be_watched_is_refused(
     train("wordpiece").save(tmp_path / "wordpiece")
     other = {"heldout": 0.1, "processes": 1}
     prepare([str(tiny_corpus)], tmp_path / "other", tokenizer=tmp_path / "wordpiece", **other)  # type: ignore[arg-type]
-    prepare([str(tiny_corpus)], tmp_path / "whole", tokenizer=tiny_tokenizer, heldout=0.0, processes=1)
+    prepare(
+        [str(tiny_corpus)], tmp_path / "whole", tokenizer=tiny_tokenizer, heldout=0.0, processes=1
+    )
     for name, places in (("other", ("--tokenizer",)), ("whole", ("--heldout",)), ("none", ())):
         with refused(DataError, tmp_path / name, *places):
             pretrain(POINT, new_text, tmp_path / "run", from_model=source, watch=tmp_path / name)

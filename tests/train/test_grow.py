@@ -1,4 +1,6 @@
-"""Runs that grow: a further budget on a finished run, a start from other weights, a new start in the same folder."""
+"""Runs that grow: a further budget on a finished run, a start from other weights, a new start in
+the same folder.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,9 @@ save_every = "4 steps"
 evaluate_every = "50%"
 evaluate_sequences = 16
 """
-POINT = config(encoder={"hidden_dropout": 0.1}, train={"save_every": "4 steps", "evaluate_every": "50%"})
+POINT = config(
+    encoder={"hidden_dropout": 0.1}, train={"save_every": "4 steps", "evaluate_every": "50%"}
+)
 
 
 @pytest.fixture
@@ -66,17 +70,22 @@ def steps_of(run: Path) -> int:
     return int(max((run / "checkpoints").glob("step-*")).name[5:])
 
 
-# ---- extending ------------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------------------------- extending
 
 
-def test_a_finished_run_takes_a_further_budget_once(run: Run, words: tuple[object, ...], tmp_path: Path) -> None:
+def test_a_finished_run_takes_a_further_budget_once(
+    run: Run, words: tuple[object, ...], tmp_path: Path
+) -> None:
     assert run(*words)[0] == 0
     status, _, err = run(*words, "--extend", "20 steps")
     assert status == 0
     names(next(line for line in err.splitlines() if "extended" in line), 12, 32)
     assert steps_of(tmp_path / "run") == 32
     kept = result(tmp_path / "run")
-    for again in (("--extend", "20 steps"), ()):  # the same command again, and that of the run itself
+    for again in (
+        ("--extend", "20 steps"),
+        (),
+    ):  # the same command again, and that of the run itself
         assert run(*words, *again)[0] == 0
         assert result(tmp_path / "run") == kept
     status, _, err = run(*words, "--extend", "7 steps")
@@ -91,7 +100,9 @@ def test_a_finished_run_takes_a_further_budget_once(run: Run, words: tuple[objec
     assert [row["step"] for row in rows if row["kind"] == "heldout"] == [6, 12, 22, 32, 36, 39]
 
 
-def test_an_extension_that_was_killed_continues_bit_for_bit(tiny_data: Path, tmp_path: Path) -> None:
+def test_an_extension_that_was_killed_continues_bit_for_bit(
+    tiny_data: Path, tmp_path: Path
+) -> None:
     pretrain(POINT, tiny_data, tmp_path / "whole")
     for step in (13, 17, 24, 31):
         shutil.copytree(tmp_path / "whole", tmp_path / f"cut-{step}")
@@ -115,7 +126,9 @@ def test_a_time_is_measured_once_for_an_extension(
     assert pretrain(POINT, tiny_data, tmp_path, extend="2s").steps == 12 + 20
 
 
-@pytest.mark.parametrize("name", ["linear", "tf_linear", "product_linear", "cosine", "constant", "trapezoid"])
+@pytest.mark.parametrize(
+    "name", ["linear", "tf_linear", "product_linear", "cosine", "constant", "trapezoid"]
+)
 def test_the_rate_rises_from_where_it_was_to_that_of_a_longer_run(name: Any) -> None:
     law = ScheduleConfig(name=name, warmup=0.1)
     rates = [schedule.extended_factor(law, step, (100, 300, 340)) for step in range(340)]
@@ -139,14 +152,18 @@ def test_a_run_that_is_not_finished_is_not_extended(tiny_data: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("amount", ["soon", "10%", "-5m", ""])
-def test_what_is_no_budget_is_no_extension(amount: str, run: Run, words: tuple[object, ...]) -> None:
+def test_what_is_no_budget_is_no_extension(
+    amount: str, run: Run, words: tuple[object, ...]
+) -> None:
     assert run(*words)[0] == 0
     status, _, err = run(*words, f"--extend={amount}")
     assert status == 2
     names(err.splitlines()[-1], "--extend", "30m")
 
 
-@pytest.mark.parametrize("extensions", [7, [7], [{"budget": "9 steps"}], [{"budget": "9 steps", "from_step": 500}]])
+@pytest.mark.parametrize(
+    "extensions", [7, [7], [{"budget": "9 steps"}], [{"budget": "9 steps", "from_step": 500}]]
+)
 def test_a_changed_extension_is_named(extensions: Any, tiny_data: Path, tmp_path: Path) -> None:
     pretrain(POINT, tiny_data, tmp_path)
     file = tmp_path / "run.json"
@@ -155,7 +172,7 @@ def test_a_changed_extension_is_named(extensions: Any, tiny_data: Path, tmp_path
         pretrain(POINT, tiny_data, tmp_path, extend="9 steps")
 
 
-# ---- starting from weights ------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------------- starting from weights
 
 
 def test_a_run_starts_from_the_weights_of_another(
@@ -164,11 +181,25 @@ def test_a_run_starts_from_the_weights_of_another(
     assert run(*words)[0] == 0
     source, new = tmp_path / "run", tmp_path / "new"
     slow = ("--train.optimizer.learning-rate", "1e-12", "--train.optimizer.weight-decay", "0")
-    more = (*words[:-1], new, "--from", source, "--budget", "2 steps", "--objectives", "mlm", "nsp", *slow)
+    more = (
+        *words[:-1],
+        new,
+        "--from",
+        source,
+        "--budget",
+        "2 steps",
+        "--objectives",
+        "mlm",
+        "nsp",
+        *slow,
+    )
     status, _, err = run(*more)
     assert status == 0, err
     names(next(line for line in err.splitlines() if "weights" in line), source, "nsp head")
-    newest = [max((folder / "checkpoints").glob("step-*")) / "model.safetensors" for folder in (source, new)]
+    newest = [
+        max((folder / "checkpoints").glob("step-*")) / "model.safetensors"
+        for folder in (source, new)
+    ]
     before, after = map(load_file, newest)
     for name in after:
         if name.startswith(("encoder.", "objectives.mlm.")):
@@ -198,9 +229,17 @@ def test_weights_that_do_not_fit_are_refused_by_field_before_a_folder_is_made(
     wide = config(encoder={"intermediate_size": 64, "activation": "relu"})
     with refused(ModelError, source, "encoder.intermediate_size", 32, 64, "encoder.activation"):
         pretrain(wide, tiny_data, tmp_path / "run", from_model=source)
-    tokenizer = train_tokenizer(tiny_corpus.read_text().split("\n\n")[:90], kind="unigram", vocab_size=300)
+    tokenizer = train_tokenizer(
+        tiny_corpus.read_text().split("\n\n")[:90], kind="unigram", vocab_size=300
+    )
     tokenizer.save(tmp_path / "other")
-    prepare([str(tiny_corpus)], tmp_path / "data", tokenizer=tmp_path / "other", heldout=0.1, processes=1)
+    prepare(
+        [str(tiny_corpus)],
+        tmp_path / "data",
+        tokenizer=tmp_path / "other",
+        heldout=0.1,
+        processes=1,
+    )
     with refused(DataError, tmp_path / "data", source, "--tokenizer"):
         pretrain(POINT, tmp_path / "data", tmp_path / "run", from_model=source)
     with refused(ModelError, tmp_path / "none"):
@@ -208,26 +247,40 @@ def test_weights_that_do_not_fit_are_refused_by_field_before_a_folder_is_made(
     assert not (tmp_path / "run" / "run.json").exists()
 
 
-# ---- starting anew --------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------ starting anew
 
 
-def test_a_run_is_started_anew_where_asked(run: Run, words: tuple[object, ...], tmp_path: Path) -> None:
+def test_a_run_is_started_anew_where_asked(
+    run: Run, words: tuple[object, ...], tmp_path: Path
+) -> None:
     assert run(*words)[0] == 0
     status, _, err = run(*words, "--encoder.layers", "3")
     assert status == 2
-    names(err.splitlines()[-1], tmp_path / "run", "encoder.layers is 2 there and 3 here", "--overwrite")
+    names(
+        err.splitlines()[-1],
+        tmp_path / "run",
+        "encoder.layers is 2 there and 3 here",
+        "--overwrite",
+    )
     status, _, err = run(*words, "--encoder.layers", "3", "--overwrite")
     assert status == 0
     names(
-        next(line for line in err.splitlines() if "deleted" in line), tmp_path / "run", "checkpoints", "metrics.jsonl"
+        next(line for line in err.splitlines() if "deleted" in line),
+        tmp_path / "run",
+        "checkpoints",
+        "metrics.jsonl",
     )
     assert json.loads((tmp_path / "run" / "recipe.json").read_text())["encoder"]["layers"] == 3
-    assert [row["step"] for row in metrics.read(tmp_path / "run" / "metrics.jsonl") if row["kind"] == "train"] == list(
-        range(1, 13)
-    )
+    assert [
+        row["step"]
+        for row in metrics.read(tmp_path / "run" / "metrics.jsonl")
+        if row["kind"] == "train"
+    ] == list(range(1, 13))
 
 
-def test_a_folder_that_is_no_run_is_never_deleted(run: Run, words: tuple[object, ...], tmp_path: Path) -> None:
+def test_a_folder_that_is_no_run_is_never_deleted(
+    run: Run, words: tuple[object, ...], tmp_path: Path
+) -> None:
     folder = tmp_path / "run"
     folder.mkdir()
     (folder / "thesis.txt").write_text("years of work")
@@ -274,18 +327,43 @@ def test_a_fine_tuning_is_started_anew_and_another_is_refused_by_its_fields(
     run: Run, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "rows.csv").write_text("text,label\n" + "a,x\nb,y\n" * 20)
-    words = ("finetune", "albert-tiny", "--tokenizer", tiny_tokenizer, "--task", "table", "--data",
-             tmp_path / "rows.csv", "--out", tmp_path / "run", "--steps", "2")  # fmt: skip
+    words = (
+        "finetune",
+        "albert-tiny",
+        "--tokenizer",
+        tiny_tokenizer,
+        "--task",
+        "table",
+        "--data",
+        tmp_path / "rows.csv",
+        "--out",
+        tmp_path / "run",
+        "--steps",
+        "2",
+    )
     assert run(*words)[0] == 0
     other = ("--train.optimizer.learning-rate", "1e-4", "--train.batch", "4 sequences")
     status, _, err = run(*words, *other)
     assert status == 2
-    fields = ("config.train.batch", "16 sequences", "4 sequences", "config.train.optimizer.learning_rate", "0.0001")
+    fields = (
+        "config.train.batch",
+        "16 sequences",
+        "4 sequences",
+        "config.train.optimizer.learning_rate",
+        "0.0001",
+    )
     names(err.splitlines()[-1], tmp_path / "run", *fields, "--overwrite")
     status, _, err = run(*words, *other, "--overwrite")
     assert status == 0
-    names(next(line for line in err.splitlines() if "deleted" in line), tmp_path / "run", "scores.json")
-    assert json.loads((tmp_path / "run" / "finetune.json").read_text())["config"]["train"]["batch"] == "4 sequences"
+    names(
+        next(line for line in err.splitlines() if "deleted" in line),
+        tmp_path / "run",
+        "scores.json",
+    )
+    assert (
+        json.loads((tmp_path / "run" / "finetune.json").read_text())["config"]["train"]["batch"]
+        == "4 sequences"
+    )
     (tmp_path / "run" / "notes.txt").write_text("kept")
     status, _, err = run(*words, "--overwrite")
     assert status == 2
@@ -293,7 +371,9 @@ def test_a_fine_tuning_is_started_anew_and_another_is_refused_by_its_fields(
     assert (tmp_path / "run" / "scores.json").exists()
 
 
-def test_weights_of_another_depth_are_taken_where_all_layers_use_the_same(tiny_data: Path, tmp_path: Path) -> None:
+def test_weights_of_another_depth_are_taken_where_all_layers_use_the_same(
+    tiny_data: Path, tmp_path: Path
+) -> None:
     for own in (False, True):
         given = {"own_vectors": own, "sharing": "all"}
         source = pretrain(config(encoder=given), tiny_data, tmp_path / f"source-{own}").folder
@@ -302,4 +382,6 @@ def test_weights_of_another_depth_are_taken_where_all_layers_use_the_same(tiny_d
             with refused(ModelError, source, "encoder.layers", 2, 3):
                 pretrain(deeper, tiny_data, tmp_path / "run", from_model=source)
         else:
-            assert pretrain(deeper, tiny_data, tmp_path / "deeper", from_model=source).outcome.finished
+            assert pretrain(
+                deeper, tiny_data, tmp_path / "deeper", from_model=source
+            ).outcome.finished

@@ -1,7 +1,8 @@
-"""A run that is killed at any instant and started again ends as one that never was (DESIGN section 4, promise 2).
+"""A run that is killed at any instant and started again ends as one that never was (DESIGN section
+4, promise 2).
 
-The runs are `litebert pretrain` as a person types it, each in a process of its own, on a recipe file with dropout, a
-growing depth, accumulation, and a checkpoint every third step.
+The runs are `litebert pretrain` as a person types it, each in a process of its own, on a recipe
+file with dropout, a growing depth, accumulation, and a checkpoint every third step.
 """
 
 from __future__ import annotations
@@ -60,7 +61,8 @@ save_every = "3 steps"
 evaluate_every = "25%"
 evaluate_sequences = 8
 """
-"""Each system's published recipe: its own block, objectives, masks, format and optimizer, shrunken."""
+"""Each system's published recipe: its own block, objectives, masks, format and optimizer,
+shrunken."""
 
 
 class Commands:
@@ -70,7 +72,11 @@ class Commands:
         self.log = folder / "output.txt"
         script = Path(__file__).parents[1] / "toys" / "command_server.py"
         self._server = subprocess.Popen(
-            [sys.executable, str(script)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1
+            [sys.executable, str(script)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+            bufsize=1,
         )
 
     def _read(self) -> int:
@@ -87,7 +93,9 @@ class Commands:
         return self._read()
 
     def end(self) -> tuple[int, str]:
-        """Wait for the command: its exit status, minus the number of the signal if that ended it, and its output."""
+        """Wait for the command: its exit status, minus the number of the signal if that ended it,
+        and its output.
+        """
         return self._read(), self.log.read_text(encoding="utf-8")
 
     def run(self, *words: str) -> tuple[int, str]:
@@ -109,8 +117,19 @@ def words_of(folder: Path, data: Path, name: str, out: str, steps: int = 30) -> 
     """The command for an optimizer with the recipe above, or for one of the five systems."""
     recipe = folder / "recipe.toml"
     optimizer = name in ("adamw", "muon")
-    recipe.write_text(RECIPE.replace("OPTIMIZER", name) if optimizer else SYSTEM.replace("NAME", name))
-    return ["pretrain", str(recipe), "--data", str(data), "--out", str(folder / out), "--budget", f"{steps} steps"]
+    recipe.write_text(
+        RECIPE.replace("OPTIMIZER", name) if optimizer else SYSTEM.replace("NAME", name)
+    )
+    return [
+        "pretrain",
+        str(recipe),
+        "--data",
+        str(data),
+        "--out",
+        str(folder / out),
+        "--budget",
+        f"{steps} steps",
+    ]
 
 
 def wait_for(condition: Callable[[], bool], seconds: float) -> bool:
@@ -140,7 +159,8 @@ def stop_while_writing(process: int, run: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("kills", "while_writing", "steps"), [(8, 2, 90), pytest.param(20, 3, 120, marks=pytest.mark.slow)]
+    ("kills", "while_writing", "steps"),
+    [(8, 2, 90), pytest.param(20, 3, 120, marks=pytest.mark.slow)],
 )
 def test_many_kills_change_nothing(
     kills: int, while_writing: int, steps: int, commands: Commands, tiny_data: Path, tmp_path: Path
@@ -152,11 +172,14 @@ def test_many_kills_change_nothing(
 
 
 SLOW = ("bert", "roberta", "spanbert")
-"""Systems that have no kind of state which the others lack; the matrix resumes their objectives in the default run."""
+"""Systems that have no kind of state which the others lack; the matrix resumes their objectives in
+the default run.
+"""
 
 
 @pytest.mark.parametrize(
-    "name", ["muon", "albert", "electra", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)]
+    "name",
+    ["muon", "albert", "electra", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)],
 )
 def test_kills_change_nothing_for_each_optimizer_and_system(
     name: str, commands: Commands, tiny_data: Path, tmp_path: Path
@@ -174,10 +197,23 @@ TAUGHT = ("--distill.states", "0.5", "--distill.relations", "1", "--distill.top-
 def test_kills_change_nothing_for_a_model_made_from_another(
     kind: str, commands: Commands, tiny_data: Path, tmp_path: Path
 ) -> None:
-    """A smaller one with its teacher, whose guesses are kept; one for longer texts, trained further and watched."""
+    """A smaller one with its teacher, whose guesses are kept; one for longer texts, trained further
+    and watched.
+    """
     other, small = tmp_path / "other", tmp_path / "small"
-    changes = {"taught": ("--layers", "1"), "longer": ("--positions", "128", "--window", "8", "--global-every", "0",
-                                                       "--global-tokens", "1")}  # fmt: skip
+    changes = {
+        "taught": ("--layers", "1"),
+        "longer": (
+            "--positions",
+            "128",
+            "--window",
+            "8",
+            "--global-every",
+            "0",
+            "--global-tokens",
+            "1",
+        ),
+    }
     for made in (
         words_of(tmp_path, tiny_data, "adamw", "other", 3),
         ["convert", str(other), str(small), *changes[kind]],
@@ -186,22 +222,48 @@ def test_kills_change_nothing_for_a_model_made_from_another(
         assert status == 0, output
 
     def words(out: str) -> list[str]:
-        more = {"taught": ("--teacher", str(other), "--teacher-answers", str(tmp_path / f"{out} answers"), *TAUGHT),
-                "longer": ("--watch", str(tiny_data), "--sequences.length", "64")}  # fmt: skip
-        return ["pretrain", "--from", str(small), "--data", str(tiny_data), "--out", str(tmp_path / out), "--budget",
-                "75 steps", "--train.depth-schedule", *more[kind]]  # fmt: skip
+        more = {
+            "taught": (
+                "--teacher",
+                str(other),
+                "--teacher-answers",
+                str(tmp_path / f"{out} answers"),
+                *TAUGHT,
+            ),
+            "longer": ("--watch", str(tiny_data), "--sequences.length", "64"),
+        }
+        return [
+            "pretrain",
+            "--from",
+            str(small),
+            "--data",
+            str(tiny_data),
+            "--out",
+            str(tmp_path / out),
+            "--budget",
+            "75 steps",
+            "--train.depth-schedule",
+            *more[kind],
+        ]
 
     kill_and_compare(kind, 5, 1, 75, commands, words, tmp_path)
 
 
 def kill_and_compare(
-    name: str, kills: int, while_writing: int, steps: int, commands: Commands, words_for: Callable[[str], list[str]],
+    name: str,
+    kills: int,
+    while_writing: int,
+    steps: int,
+    commands: Commands,
+    words_for: Callable[[str], list[str]],
     tmp_path: Path,
-) -> None:  # fmt: skip
-    """A run killed so many times or more, some while it wrote a checkpoint, ends as one that never was.
+) -> None:
+    """A run killed so many times or more, some while it wrote a checkpoint, ends as one that never
+    was.
 
     Args:
-        words_for: the command that trains into a folder of that name in `tmp_path`, with a checkpoint every third step.
+        words_for: the command that trains into a folder of that name in `tmp_path`, with a
+            checkpoint every third step.
     """
     status, output = commands.run(*words_for("whole"))
     assert status == 0, output
@@ -212,7 +274,9 @@ def kill_and_compare(
     for kill in count():
         if kill >= kills and hits >= while_writing and progress[-1]:
             break
-        assert kill < kills + 10, "too few kills fell into the writing of a checkpoint to say anything"
+        assert kill < kills + 10, (
+            "too few kills fell into the writing of a checkpoint to say anything"
+        )
         stale = writing(run)
         process = commands.start(*words)
         if kill % 5 == 0:  # anywhere, the start of the process included
@@ -233,7 +297,9 @@ def kill_and_compare(
         status, output = commands.end()
         assert status == -signal.SIGKILL, f"the run ended before kill {kill + 1}: {output}"
         assert "Traceback" not in output
-        progress.append(max((int(path.name[5:13]) for path in (run / "checkpoints").glob("step-*")), default=0))
+        progress.append(
+            max((int(path.name[5:13]) for path in (run / "checkpoints").glob("step-*")), default=0)
+        )
     assert progress == sorted(progress), "a kill lost a checkpoint"
     assert 0 < progress[-1] < steps
 
@@ -249,21 +315,50 @@ def kill_and_compare(
 def test_kills_change_nothing_for_a_fine_tuning(
     taught: bool, commands: Commands, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
-    """At random instants: in reading, training, evaluation, checkpoints, the writing of what is left at the end, and in
-    a teacher's answers."""
+    """At random instants: in reading, training, evaluation, checkpoints, the writing of what is
+    left at the end, and in a teacher's answers."""
     (tmp_path / "small.toml").write_text(ENCODER)
     draw = random.Random("fine-tuning")
     for part, rows in (("train", 160), ("dev", 40)):
-        texts = (" ".join(draw.choices(("bado", "kumi", "feti", "lalo"), k=draw.randint(1, 12))) for _ in range(rows))
+        texts = (
+            " ".join(draw.choices(("bado", "kumi", "feti", "lalo"), k=draw.randint(1, 12)))
+            for _ in range(rows)
+        )
         rows_of = (f"{text},{'yes' if 'bado' in text else 'no'}\n" for text in texts)
         (tmp_path / f"{part}.csv").write_text("text,label\n" + "".join(rows_of))
 
     def words(out: str, seeds: str = "2", epochs: str = "2") -> list[str]:
-        return ["finetune", str(tmp_path / "small.toml"), "--task", "table", "--data", str(tmp_path / "train.csv"),
-                "--dev", str(tmp_path / "dev.csv"), "--tokenizer", str(tiny_tokenizer), "--out", str(tmp_path / out),
-                "--seeds", seeds, "--epochs", epochs, "--length", "32", "--train.precision", "float32", "--train.batch",
-                "8 sequences", "--train.save-every", "4 steps", "--train.optimizer.learning-rate", "3e-3",
-                "--train.evaluate-every", "20%", *more]  # fmt: skip
+        return [
+            "finetune",
+            str(tmp_path / "small.toml"),
+            "--task",
+            "table",
+            "--data",
+            str(tmp_path / "train.csv"),
+            "--dev",
+            str(tmp_path / "dev.csv"),
+            "--tokenizer",
+            str(tiny_tokenizer),
+            "--out",
+            str(tmp_path / out),
+            "--seeds",
+            seeds,
+            "--epochs",
+            epochs,
+            "--length",
+            "32",
+            "--train.precision",
+            "float32",
+            "--train.batch",
+            "8 sequences",
+            "--train.save-every",
+            "4 steps",
+            "--train.optimizer.learning-rate",
+            "3e-3",
+            "--train.evaluate-every",
+            "20%",
+            *more,
+        ]
 
     more: tuple[str, ...] = ()
     if taught:
@@ -303,27 +398,45 @@ def test_kills_change_nothing_for_a_fine_tuning(
     files = {path.relative_to(whole) for path in whole.rglob("*") if path.is_file()}
     assert {path.relative_to(run) for path in run.rglob("*") if path.is_file()} == files
     for name in files:
-        if name.name not in ("state.json", "index.json", "speed.jsonl", "report.html", ".lock"):  # seconds, and whose
+        if name.name not in (
+            "state.json",
+            "index.json",
+            "speed.jsonl",
+            "report.html",
+            ".lock",
+        ):  # seconds, and whose
             assert (run / name).read_bytes() == (whole / name).read_bytes(), name
 
 
 def saves(folder: Path, every: int = 4) -> int:
     """How many checkpoints the runs below a folder have written, those set aside included."""
     names = [names for path, names, _ in os.walk(folder) if path.endswith("checkpoints")]
-    newest = [max((int(name[5:13]) for name in there if name.startswith("step-")), default=0) for there in names]
+    newest = [
+        max((int(name[5:13]) for name in there if name.startswith("step-")), default=0)
+        for there in names
+    ]
     return sum(newest) // every
 
 
-def test_a_kill_before_the_last_pruning_leaves_no_checkpoint_more(tiny_data: Path, tmp_path: Path) -> None:
-    """The next call finds nothing left to train, and yet removes what the configuration does not keep."""
+def test_a_kill_before_the_last_pruning_leaves_no_checkpoint_more(
+    tiny_data: Path, tmp_path: Path
+) -> None:
+    """The next call finds nothing left to train, and yet removes what the configuration does not
+    keep.
+    """
     from litebert.cli import main
 
-    words, folder = words_of(tmp_path, tiny_data, "adamw", "run", 9), tmp_path / "run" / "checkpoints"
+    words, folder = (
+        words_of(tmp_path, tiny_data, "adamw", "run", 9),
+        tmp_path / "run" / "checkpoints",
+    )
     assert main(words) == 0
     kept = sorted(path.name for path in folder.iterdir())
     shutil.copytree(folder / kept[0], folder / "step-00000003")
     assert main(words) == 0
-    assert sorted(path.name for path in folder.iterdir()) == kept == ["step-00000006", "step-00000009"]
+    assert (
+        sorted(path.name for path in folder.iterdir()) == kept == ["step-00000006", "step-00000009"]
+    )
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -337,7 +450,9 @@ def test_a_signal_leaves_with_its_status_and_says_how_to_continue(
     status, output = commands.end()
     assert status == 128 + number
     step = max(int(path.name[5:]) for path in (run / "checkpoints").glob("step-*"))
-    assert output.splitlines()[-1] == f"saved at step {step} of 30; run the same command to continue"
+    assert (
+        output.splitlines()[-1] == f"saved at step {step} of 30; run the same command to continue"
+    )
     status, output = commands.run(*words)
     assert status == 0
     assert f"continuing from step {step} of 30" in output

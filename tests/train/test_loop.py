@@ -1,4 +1,6 @@
-"""The loop: the same seed is the same run, a step is the whole batch's, and nothing that is not finite gets through."""
+"""The loop: the same seed is the same run, a step is the whole batch's, and nothing that is not
+finite gets through.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,11 @@ def gradient_at_optimizer(point: Config, data: Path, folder: Path) -> dict[str, 
 
     def step(factor: float) -> None:
         seen.update(
-            {name: p.grad.clone() for name, p in loop.trainable.module.named_parameters() if p.grad is not None}
+            {
+                name: p.grad.clone()
+                for name, p in loop.trainable.module.named_parameters()
+                if p.grad is not None
+            }
         )
 
     loop.optimizers.step = step  # type: ignore[method-assign]
@@ -42,15 +48,20 @@ def gradient_at_optimizer(point: Config, data: Path, folder: Path) -> dict[str, 
     return seen
 
 
-# ---- the same run ---------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------- the same run
 
 
 @pytest.mark.parametrize("name", ["adamw", "lamb", "muon"])
-def test_the_same_seed_is_the_same_run_and_another_seed_is_not(name: str, tiny_data: Path, tmp_path: Path) -> None:
+def test_the_same_seed_is_the_same_run_and_another_seed_is_not(
+    name: str, tiny_data: Path, tmp_path: Path
+) -> None:
     def run(folder: str, seed: int) -> dict[str, bytes]:
         point = config(
             encoder={"hidden_dropout": 0.1, "attention_dropout": 0.1},
-            train={"seed": seed, "optimizer": config().train.optimizer.__class__(name=name, learning_rate=1e-2)},  # type: ignore[arg-type]
+            train={
+                "seed": seed,
+                "optimizer": config().train.optimizer.__class__(name=name, learning_rate=1e-2),
+            },  # type: ignore[arg-type]
         )
         pretrain(point, tiny_data, tmp_path / folder)
         return result(tmp_path / folder)
@@ -66,23 +77,30 @@ def test_what_happens_between_steps_changes_nothing(tiny_data: Path, tmp_path: P
     """Evaluations, checkpoints and other users of torch's generator leave the run as it is."""
     point = config(encoder={"hidden_dropout": 0.3})
     pretrain(point, tiny_data, tmp_path / "plain")
-    busy = config(encoder={"hidden_dropout": 0.3}, train={"evaluate_every": "1 steps", "save_every": "1 steps"})
+    busy = config(
+        encoder={"hidden_dropout": 0.3},
+        train={"evaluate_every": "1 steps", "save_every": "1 steps"},
+    )
     pretrain(busy, tiny_data, tmp_path / "busy", on_step=lambda loop: torch.rand(7))
     for name in ("model.safetensors", "optimizer.safetensors"):
         assert result(tmp_path / "busy")[name] == result(tmp_path / "plain")[name]
 
 
-# ---- one step is the whole batch's ----------------------------------------------------------------------------------
+# -------------------------------------------------------------------- one step is the whole batch's
 
 
-def test_accumulation_gives_the_gradient_of_the_whole_batch(tiny_data: Path, tmp_path: Path) -> None:
+def test_accumulation_gives_the_gradient_of_the_whole_batch(
+    tiny_data: Path, tmp_path: Path
+) -> None:
     fields: dict[str, Any] = {"sequences": SequenceConfig(length=64, short_probability=0.7)}
     point = config(train={"batch": "13 sequences", "clip": 0.0}, **fields)
     trainable = TrainablePretrainer(
         point, build(point, choose("float32", "cpu")), Shards.open(tiny_data), choose("float32")
     )
     parts = [trainable.batch(0, slice(i, min(i + 3, 13))) for i in range(0, 13, 3)]
-    assert len({trainable.counts(part)["mlm"] for part in parts}) > 2, "the micro-batches must differ in their masks"
+    assert len({trainable.counts(part)["mlm"] for part in parts}) > 2, (
+        "the micro-batches must differ in their masks"
+    )
     assert len({trainable.counts(part)["sop"] for part in parts}) > 1
 
     def mean_of(batch: Batch) -> Tensor:
@@ -90,16 +108,28 @@ def test_accumulation_gives_the_gradient_of_the_whole_batch(tiny_data: Path, tmp
         return sum(loss.total / loss.count for loss in losses.values())  # type: ignore[return-value]
 
     named = dict(trainable.module.named_parameters())
-    whole = dict(zip(named, torch.autograd.grad(mean_of(trainable.batch(0, slice(None))), named.values()), strict=True))
-    naive = torch.autograd.grad(sum(map(mean_of, parts), torch.zeros(())) / len(parts), named.values())
+    whole = dict(
+        zip(
+            named,
+            torch.autograd.grad(mean_of(trainable.batch(0, slice(None))), named.values()),
+            strict=True,
+        )
+    )
+    naive = torch.autograd.grad(
+        sum(map(mean_of, parts), torch.zeros(())) / len(parts), named.values()
+    )
     assert max((a - b).abs().max() for a, b in zip(naive, whole.values(), strict=True)) > 1e-4
 
     for micro in (0, 3, 5, 13, 99):
-        trained = config(train={"batch": "13 sequences", "clip": 0.0, "micro_batch": micro}, **fields)
+        trained = config(
+            train={"batch": "13 sequences", "clip": 0.0, "micro_batch": micro}, **fields
+        )
         seen = gradient_at_optimizer(trained, tiny_data, tmp_path / str(micro))
         assert seen.keys() == whole.keys()
         for name, gradient in seen.items():
-            torch.testing.assert_close(gradient, whole[name], atol=1e-6, rtol=0, msg=f"{name} with micro_batch={micro}")
+            torch.testing.assert_close(
+                gradient, whole[name], atol=1e-6, rtol=0, msg=f"{name} with micro_batch={micro}"
+            )
 
 
 def test_clipping_bounds_the_norm_and_keeps_the_direction(tiny_data: Path, tmp_path: Path) -> None:
@@ -130,13 +160,24 @@ def test_the_ranks_of_a_step_see_what_one_would(tiny_data: Path) -> None:
         batch = trainable.batch(step, rows)
         size = batch.input_ids.shape[1]
         masks: list[list[tuple[int, int]]] = [[] for _ in batch.input_ids]
-        for position, label in zip(batch.masked_positions.tolist(), batch.masked_labels.tolist(), strict=True):
+        for position, label in zip(
+            batch.masked_positions.tolist(), batch.masked_labels.tolist(), strict=True
+        ):
             masks[position // size].append((position % size, label))
-        lengths = [size] * len(masks) if batch.attention_mask is None else batch.attention_mask.sum(1).tolist()
+        lengths = (
+            [size] * len(masks)
+            if batch.attention_mask is None
+            else batch.attention_mask.sum(1).tolist()
+        )
         return [
             (ids[:length].tolist(), types[:length].tolist(), mask, int(label))
             for ids, types, mask, label, length in zip(
-                batch.input_ids, batch.token_type_ids, masks, batch.sentence_labels, lengths, strict=True
+                batch.input_ids,
+                batch.token_type_ids,
+                masks,
+                batch.sentence_labels,
+                lengths,
+                strict=True,
             )
         ]
 
@@ -145,7 +186,9 @@ def test_the_ranks_of_a_step_see_what_one_would(tiny_data: Path) -> None:
         assert len(whole) == 8
         for size in (1, 2, 3):
             shares = [Ranks(rank, size).share(8) for rank in range(size)]
-            assert [item for share in shares for item in sequences(slice(share.start, share.stop), step)] == whole
+            assert [
+                item for share in shares for item in sequences(slice(share.start, share.stop), step)
+            ] == whole
 
 
 def test_a_batch_smaller_than_the_group_is_refused() -> None:
@@ -166,7 +209,7 @@ def test_depth_grows_as_scheduled(tiny_data: Path, tmp_path: Path) -> None:
     assert [row["layers"] for row in rows] == applied
 
 
-# ---- what is written ------------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------------------- what is written
 
 
 def test_the_first_row_says_what_the_first_step_was(tiny_data: Path, tmp_path: Path) -> None:
@@ -191,11 +234,18 @@ def test_the_first_row_says_what_the_first_step_was(tiny_data: Path, tmp_path: P
     train = [row for row in rows if row["kind"] == "train"]
     assert [row["step"] for row in train] == list(range(1, 13))
     assert [row["step"] for row in rows if row["kind"] == "heldout"] == [12]
-    assert not any(math.isnan(value) for row in train for value in row.values() if isinstance(value, float))
+    assert not any(
+        math.isnan(value) for row in train for value in row.values() if isinstance(value, float)
+    )
 
 
 def test_a_long_run_writes_two_hundred_rows(tiny_data: Path, tmp_path: Path) -> None:
-    loop = loop_of(config(train={"evaluate_every": "10%", "save_every": "1h"}), tiny_data, tmp_path, steps=100_000)
+    loop = loop_of(
+        config(train={"evaluate_every": "10%", "save_every": "1h"}),
+        tiny_data,
+        tmp_path,
+        steps=100_000,
+    )
     assert loop.log_every == 500
     assert loop.evaluate_every == 10_000
 
@@ -213,7 +263,9 @@ def test_checkpoints_come_by_steps_and_old_ones_go(tiny_data: Path, tmp_path: Pa
     assert seen == {"step-00000005", "step-00000010"}
 
 
-def test_checkpoints_come_by_time(tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_checkpoints_come_by_time(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     clock = iter(range(10_000))
     monkeypatch.setattr("litebert.train.loop.time.monotonic", lambda: float(next(clock)))
     steps: list[int] = []
@@ -228,7 +280,7 @@ def test_checkpoints_come_by_time(tiny_data: Path, tmp_path: Path, monkeypatch: 
     assert steps == sorted(set(steps))
 
 
-# ---- leaving and coming back ----------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------- leaving and coming back
 
 
 def ask_to_leave(number: int, at: int) -> Callable[[Loop[Batch]], None]:
@@ -267,14 +319,20 @@ def test_a_row_of_several_steps_is_the_same_when_cut_in_between(
     assert train("cut", on_step=ask_to_leave(signal.SIGTERM, at=6)).step == 6
     assert train("cut").finished
     assert result(tmp_path / "cut") == result(tmp_path / "whole")
-    rows = [row for row in metrics.read(tmp_path / "cut" / "metrics.jsonl") if row["kind"] == "train"]
+    rows = [
+        row for row in metrics.read(tmp_path / "cut" / "metrics.jsonl") if row["kind"] == "train"
+    ]
     assert [row["step"] for row in rows] == [4, 8, 12]
     for row in rows:
         assert ("rtd_replaced" in row) == ("rtd" in objectives)
-        assert 0.05 < row.get("rtd_replaced", 0.1) <= 0.16, "masks cover 15 % and the generator hardly guesses right"
+        assert 0.05 < row.get("rtd_replaced", 0.1) <= 0.16, (
+            "masks cover 15 % and the generator hardly guesses right"
+        )
 
 
-def test_what_remarks_keep_in_mind_survives_an_interruption(tiny_data: Path, tmp_path: Path) -> None:
+def test_what_remarks_keep_in_mind_survives_an_interruption(
+    tiny_data: Path, tmp_path: Path
+) -> None:
     loop = loop_of(config(), tiny_data, tmp_path, on_step=ask_to_leave(signal.SIGTERM, at=5))
     loop.trainable.diagnostic_state["plateau_rows"] = 7
     loop.run()
@@ -284,7 +342,9 @@ def test_what_remarks_keep_in_mind_survives_an_interruption(tiny_data: Path, tmp
 
 
 def test_a_signal_in_the_last_step_finishes(tiny_data: Path, tmp_path: Path) -> None:
-    outcome = pretrain(config(), tiny_data, tmp_path, on_step=ask_to_leave(signal.SIGTERM, at=12)).outcome
+    outcome = pretrain(
+        config(), tiny_data, tmp_path, on_step=ask_to_leave(signal.SIGTERM, at=12)
+    ).outcome
     assert outcome.finished
 
 
@@ -305,7 +365,9 @@ def test_a_finished_run_returns_at_once(tiny_data: Path, tmp_path: Path) -> None
     first = pretrain(config(), tiny_data, tmp_path).outcome
     kept = result(tmp_path)
     steps: list[int] = []
-    again = pretrain(config(), tiny_data, tmp_path, on_step=lambda loop: steps.append(loop.step)).outcome
+    again = pretrain(
+        config(), tiny_data, tmp_path, on_step=lambda loop: steps.append(loop.step)
+    ).outcome
     assert steps == []
     assert again == Outcome(12, True, None, first.scores, first.tokens, first.seconds)
     assert result(tmp_path) == kept
@@ -321,10 +383,17 @@ def damage(path: Path, how: str) -> None:
         path.unlink()
 
 
-@pytest.mark.parametrize("file", ["model.safetensors", "optimizer.safetensors", "state.json", "index.json"])
+@pytest.mark.parametrize(
+    "file", ["model.safetensors", "optimizer.safetensors", "state.json", "index.json"]
+)
 @pytest.mark.parametrize("how", ["flip", "truncate", "remove"])
 def test_a_damaged_checkpoint_is_passed_over_and_it_is_said(
-    file: str, how: str, tiny_data: Path, tmp_path: Path, whole_run: dict[str, bytes], logged: list[str]
+    file: str,
+    how: str,
+    tiny_data: Path,
+    tmp_path: Path,
+    whole_run: dict[str, bytes],
+    logged: list[str],
 ) -> None:
     point = config(train={"save_every": "4 steps"})
     pretrain(point, tiny_data, tmp_path, on_step=ask_to_leave(signal.SIGTERM, at=7))
@@ -352,6 +421,8 @@ def whole_run(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> dict
 
 def test_masks_and_text_change_from_step_to_step(tiny_data: Path) -> None:
     point = config(masking=MaskingConfig())
-    trainable = TrainablePretrainer(point, Pretrainer(point), Shards.open(tiny_data), choose("float32", "cpu"))
+    trainable = TrainablePretrainer(
+        point, Pretrainer(point), Shards.open(tiny_data), choose("float32", "cpu")
+    )
     first, second = trainable.batch(0, slice(None)), trainable.batch(1, slice(None))
     assert not torch.equal(first.input_ids, second.input_ids)

@@ -1,4 +1,5 @@
-"""What the loop writes: means over windows of steps, and held-out scores that are not taken twice."""
+"""What the loop writes: means over windows of steps, and held-out scores that are not taken
+twice."""
 
 from __future__ import annotations
 
@@ -37,7 +38,13 @@ def test_a_window_holds_means_over_its_steps() -> None:
     window.add("b", sums(0.0, 0, 0, found=0.0))
     window.end_step(torch.tensor(2.0))
     # of what nothing was predicted there is no mean
-    expected = {"loss": 4.0, "a_loss": 2.0, "a_accuracy": 0.5, "a_found": 0.75, "gradient_norm": 1.5}
+    expected = {
+        "loss": 4.0,
+        "a_loss": 2.0,
+        "a_accuracy": 0.5,
+        "a_found": 0.75,
+        "gradient_norm": 1.5,
+    }
     assert window.row({"a": 2.0, "b": 1.0}) == expected
     assert reloaded(window).row({"a": 2.0, "b": 1.0}) == expected
 
@@ -50,12 +57,22 @@ def test_sums_are_those_of_python_to_the_last_digit() -> None:
         window.end_step(value / 3)
         exact, norms = exact + value.item(), norms + (value / 3).item()
     state = window.state()
-    assert (state["total"], state["count"], state["gradient_norm"]) == ({"a": exact}, {"a": 1000}, norms)
+    assert (state["total"], state["count"], state["gradient_norm"]) == (
+        {"a": exact},
+        {"a": 1000},
+        norms,
+    )
     assert isinstance(state["count"]["a"], int)
 
 
 def test_a_window_of_an_older_checkpoint_has_no_further_sums() -> None:
-    old = {"steps": 1, "gradient_norm": 1.0, "total": {"a": 6.0}, "count": {"a": 3}, "correct": {"a": 1}}
+    old = {
+        "steps": 1,
+        "gradient_norm": 1.0,
+        "total": {"a": 6.0},
+        "count": {"a": 3},
+        "correct": {"a": 1},
+    }
     window = Window.restored(old, torch.device("cpu"))
     assert window.row({"a": 1.0}).keys() == {"loss", "a_loss", "a_accuracy", "gradient_norm"}
     window.add("a", sums(2.0, 1, 1))
@@ -64,9 +81,15 @@ def test_a_window_of_an_older_checkpoint_has_no_further_sums() -> None:
 
 @pytest.mark.parametrize(
     ("every", "steps"),
-    [("4 steps", [4, 8, 12]), ("5 steps", [5, 12]), ("8 steps", [8, 12]), ("9 steps", [12]), ("40%", [5, 12]),
-     ("99 steps", [12])],
-)  # fmt: skip
+    [
+        ("4 steps", [4, 8, 12]),
+        ("5 steps", [5, 12]),
+        ("8 steps", [8, 12]),
+        ("9 steps", [12]),
+        ("40%", [5, 12]),
+        ("99 steps", [12]),
+    ],
+)
 def test_the_last_scores_are_not_taken_twice(
     every: str, steps: list[int], tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -77,14 +100,24 @@ def test_the_last_scores_are_not_taken_twice(
     assert [row["step"] for row in rows if row["kind"] == "heldout"] == steps
 
 
-def test_speed_is_written_beside_the_metrics_and_to_the_bar(tiny_data: Path, tmp_path: Path) -> None:
-    """Of a run that goes on too; the share of the machine's peak once the run has lasted a second."""
+def test_speed_is_written_beside_the_metrics_and_to_the_bar(
+    tiny_data: Path, tmp_path: Path
+) -> None:
+    """Of a run that goes on too; the share of the machine's peak once the run has lasted a
+    second."""
     shown: list[str] = []
 
     def step(loop: Loop[Batch]) -> None:
         time.sleep(0.3)
 
-    loop = loop_of(config(), tiny_data, tmp_path, steps=6, on_step=step, share_of_peak=lambda rate, depth: rate / 1e4)
+    loop = loop_of(
+        config(),
+        tiny_data,
+        tmp_path,
+        steps=6,
+        on_step=step,
+        share_of_peak=lambda rate, depth: rate / 1e4,
+    )
     original = loop._state
     loop._state = lambda rate: shown.append(original(rate)) or ""  # type: ignore[method-assign, func-returns-value]
     loop.run()

@@ -1,7 +1,8 @@
 """Cells of sharing x groups x (E = H, E < H) x objectives: each builds, counts, steps and resumes.
 
-A cell that did any of these in a way of its own would be a branch per system; there is none to find. The default run
-takes a cover in which every two values of different axes meet, `slow` the rest.
+A cell that did any of these in a way of its own would be a branch per system; there is none to
+find. The default run takes a cover in which every two values of different axes meet, `slow` the
+rest.
 """
 
 from __future__ import annotations
@@ -31,9 +32,15 @@ SHARING: list[dict[str, Any]] = [
 ]
 EMBEDDING = {"E < H": 8, "E = H": 16}
 OBJECTIVES: list[tuple[str, ...]] = [
-    ("mlm",), ("mlm", "sop"), ("mlm", "nsp"), ("mlm", "rtd"), ("mlm", "rtd", "sop"), ("mlm", "sbo"),
-    ("mlm", "sbo", "nsp"), ("mlm", "clm", "sop"),
-]  # fmt: skip
+    ("mlm",),
+    ("mlm", "sop"),
+    ("mlm", "nsp"),
+    ("mlm", "rtd"),
+    ("mlm", "rtd", "sop"),
+    ("mlm", "sbo"),
+    ("mlm", "sbo", "nsp"),
+    ("mlm", "clm", "sop"),
+]
 MASKS = {
     "sbo": MaskingConfig(unit="word", span="geometric", max_span=10, replace_per="span"),
     "rtd": MaskingConfig(unit="token", span="single", replace_mask=0.85, replace_random=0.0),
@@ -47,9 +54,15 @@ PRODUCT: list[Cell] = list(product(SHARING, EMBEDDING.values(), OBJECTIVES))
 
 
 def covers(cell: Cell) -> bool:
-    """Whether the cell is in the cover: each sharing meets each objective with one of the two widths, by turns."""
+    """Whether the cell is in the cover: each sharing meets each objective with one of the two
+    widths, by turns.
+    """
     sharing, embedding, objectives = cell
-    place = SHARING.index(sharing) + list(EMBEDDING.values()).index(embedding) + OBJECTIVES.index(objectives)
+    place = (
+        SHARING.index(sharing)
+        + list(EMBEDDING.values()).index(embedding)
+        + OBJECTIVES.index(objectives)
+    )
     return place % 2 == 0
 
 
@@ -63,8 +76,19 @@ def point_of(sharing: dict[str, Any], embedding: int, objectives: tuple[str, ...
     """Three layers of H 16, with dropout, so that a step has every kind of randomness."""
     masking = next((MASKS[name] for name in objectives if name in MASKS), MaskingConfig())
     return config(
-        encoder={**sharing, "layers": 3, "embedding_size": embedding, "hidden_dropout": 0.1, "attention_dropout": 0.1},
-        train={"budget": "3 steps", "batch": "6 sequences", "micro_batch": 4, "save_every": "1 steps"},
+        encoder={
+            **sharing,
+            "layers": 3,
+            "embedding_size": embedding,
+            "hidden_dropout": 0.1,
+            "attention_dropout": 0.1,
+        },
+        train={
+            "budget": "3 steps",
+            "batch": "6 sequences",
+            "micro_batch": 4,
+            "save_every": "1 steps",
+        },
         objectives=objectives,
         masking=masking,
         rtd=ReplacedTokenConfig(generator_width=0.5),
@@ -77,10 +101,17 @@ class _Stop(Exception):
 
 @pytest.mark.parametrize(
     ("sharing", "embedding", "objectives"),
-    [pytest.param(*cell, id=name_of(cell), marks=[] if covers(cell) else pytest.mark.slow) for cell in PRODUCT],
+    [
+        pytest.param(*cell, id=name_of(cell), marks=[] if covers(cell) else pytest.mark.slow)
+        for cell in PRODUCT
+    ],
 )
 def test_a_cell(
-    sharing: dict[str, Any], embedding: int, objectives: tuple[str, ...], tiny_data: Path, tmp_path: Path
+    sharing: dict[str, Any],
+    embedding: int,
+    objectives: tuple[str, ...],
+    tiny_data: Path,
+    tmp_path: Path,
 ) -> None:
     point = point_of(sharing, embedding, objectives)
     whole = pretrain(point, tiny_data, tmp_path / "whole")
@@ -89,8 +120,13 @@ def test_a_cell(
     model = Pretrainer(whole.config)
     groups = sharing.get("groups", 1)
     attention, feedforward = DISTINCT.get(sharing["sharing"], (groups, groups))
-    assert (len(model.encoder.attention), len(model.encoder.feedforward)) == (attention, feedforward)
-    assert sum(p.numel() for p in model.parameters()) == sum(model_parameters(whole.config).values())
+    assert (len(model.encoder.attention), len(model.encoder.feedforward)) == (
+        attention,
+        feedforward,
+    )
+    assert sum(p.numel() for p in model.parameters()) == sum(
+        model_parameters(whole.config).values()
+    )
 
     def stop(loop: Loop[Batch]) -> None:
         if loop.step == 2:
@@ -98,18 +134,24 @@ def test_a_cell(
 
     with pytest.raises(_Stop):
         pretrain(point, tiny_data, tmp_path / "cut", on_step=stop)
-    assert [path.name for path in (tmp_path / "cut" / "checkpoints").glob("step-*")] == ["step-00000001"]
+    assert [path.name for path in (tmp_path / "cut" / "checkpoints").glob("step-*")] == [
+        "step-00000001"
+    ]
     assert pretrain(point, tiny_data, tmp_path / "cut").outcome.finished
     assert result(tmp_path / "cut") == result(tmp_path / "whole")
 
     scores = whole.outcome.scores
-    asked = {name for name in objectives if name not in ("sop", "nsp", "clm")}  # few labelled pairs; clm has no scores
+    asked = {
+        name for name in objectives if name not in ("sop", "nsp", "clm")
+    }  # few labelled pairs; clm has no scores
     assert {f"{name}_loss" for name in asked} <= scores.keys()
 
 
 def test_the_list_holds_every_value() -> None:
     assert {sharing["sharing"] for sharing in SHARING} == set(get_args(Sharing))
-    alone = {name for name, one in registry.OBJECTIVES.items() if not one.taught}  # others need a teacher
+    alone = {
+        name for name, one in registry.OBJECTIVES.items() if not one.taught
+    }  # others need a teacher
     assert {name for objectives in OBJECTIVES for name in objectives} == alone
 
 

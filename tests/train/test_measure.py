@@ -24,7 +24,7 @@ def budget(text: str, **train: Any) -> Config:
     return config(train={"budget": text, **train})
 
 
-# ---- budgets --------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------ budgets
 
 
 def test_budgets_in_steps_and_tokens_need_no_measurement() -> None:
@@ -43,13 +43,17 @@ def test_a_time_budget_pays_for_steps_and_evaluations(every: str) -> None:
     evaluations = steps / int(every.split()[0]) if "steps" in every else 100 / int(every[:-1])
     assert steps * 0.25 + evaluations * 2.0 == pytest.approx(600, abs=2.5)
     assert steps_for(point, Rate(((1.0, 1e9),), 1e9)) == 1
-    assert steps_for(budget("10m"), rate, spent=300) == pytest.approx(steps_for(budget("5m"), rate), abs=1)
+    assert steps_for(budget("10m"), rate, spent=300) == pytest.approx(
+        steps_for(budget("5m"), rate), abs=1
+    )
 
 
-# ---- share of the machine --------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------- share of the machine
 
 
-def test_the_share_of_the_products_speed_counts_both_passes_and_the_depth(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_share_of_the_products_speed_counts_both_passes_and_the_depth(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     point = config(encoder={"layers": 6}, train={"depth_schedule": ((0.5, 2),)})
     monkeypatch.setattr(module, "products_speed", lambda *_: 1e9)
     share = module.share_of_products(point, CPU)
@@ -65,7 +69,7 @@ def test_products_are_as_fast_as_the_machine_multiplies() -> None:
     assert 1e8 < module.products_speed(CPU, seconds=0.05) < 1e15
 
 
-# ---- time -----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------- time
 
 
 def test_the_clock_is_read_at_every_depth_of_the_schedule(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +90,9 @@ def test_the_clock_is_read_at_every_depth_of_the_schedule(monkeypatch: pytest.Mo
     assert rate.evaluation_seconds > 0
 
 
-def test_accumulation_multiplies_the_passes_and_not_the_update(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_accumulation_multiplies_the_passes_and_not_the_update(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     """On a clock that moves by one second at every look, passes take one and updates one."""
     clock = iter(range(10_000))
     monkeypatch.setattr(module.time, "perf_counter", lambda: float(next(clock)))
@@ -102,7 +108,8 @@ def test_accumulation_multiplies_the_passes_and_not_the_update(monkeypatch: pyte
 
 def test_a_deeper_model_takes_longer() -> None:
     shallow, deep = (
-        measure(config(encoder={"layers": layers}), CPU, seconds=0.3).mean_step_seconds for layers in (1, 24)
+        measure(config(encoder={"layers": layers}), CPU, seconds=0.3).mean_step_seconds
+        for layers in (1, 24)
     )
     assert deep > 2 * shallow
 
@@ -110,7 +117,13 @@ def test_a_deeper_model_takes_longer() -> None:
 def test_training_is_slower_than_products_alone() -> None:
     point = config()
     rate = measure(point, CPU, seconds=0.1)
-    flops = 3 * forward_flops(point) * point.batch_sequences * point.sequences.length / rate.mean_step_seconds
+    flops = (
+        3
+        * forward_flops(point)
+        * point.batch_sequences
+        * point.sequences.length
+        / rate.mean_step_seconds
+    )
     assert flops < products_speed(CPU)
 
 

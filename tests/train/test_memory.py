@@ -1,4 +1,5 @@
-"""What a batch takes of the memory, and what is refused before a run starts or a network is built."""
+"""What a batch takes of the memory, and what is refused before a run starts or a network is
+built."""
 
 from __future__ import annotations
 
@@ -69,12 +70,18 @@ print(json.dumps([sizes, [peak(sequences) for sequences in sizes]]))
 
 def point(name: str = "albert-tiny", **train: object) -> Config:
     whole = recipe(name)
-    return replace(whole, train=replace(whole.train, precision="float32", depth_schedule=(), **train))
+    return replace(
+        whole, train=replace(whole.train, precision="float32", depth_schedule=(), **train)
+    )
 
 
 def really(sizes: tuple[int, ...], config: Config, teacher: Config | None = None) -> float:
     """Bytes that a sequence more takes at the peak of a process."""
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"}
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
+        "OMP_NUM_THREADS": "1",
+    }
     given = json.dumps([json.loads(to_json(config)), teacher and json.loads(to_json(teacher))])
     words = [sys.executable, "-c", PASS, given, json.dumps(sizes)]
     found = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
@@ -83,20 +90,35 @@ def really(sizes: tuple[int, ...], config: Config, teacher: Config | None = None
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts pages as Linux does")
 def test_the_peak_of_a_batch_is_what_a_process_really_takes() -> None:
-    """On batches several times as large as those that are measured. A plan that is too small by less than what is kept
-    back of the free memory still fits; one that is twice too large wastes half of it."""
+    """On batches several times as large as those that are measured. A plan that is too small by
+    less than what is kept back of the free memory still fits; one that is twice too large wastes
+    half of it."""
     taken = really((30, 75, 120), point())
     assert memory.USABLE * taken < peak_bytes(point(), CPU) < 2 * taken
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts pages as Linux does")
 def test_a_teacher_beside_its_student_is_counted() -> None:
-    """One of twice the width and more layers, whose states and relations are learned: most of what is taken."""
+    """One of twice the width and more layers, whose states and relations are learned: most of what
+    is taken.
+    """
     teacher, alone = recipe("bert-mini"), point()
-    distill = DistillConfig(soft=1, states=1, state_layers=((3, 4), (6, 8)), relations=1, relation_layers=((6, 8),),
-                            relation_heads=8, width=256)  # fmt: skip
+    distill = DistillConfig(
+        soft=1,
+        states=1,
+        state_layers=((3, 4), (6, 8)),
+        relations=1,
+        relation_layers=((6, 8),),
+        relation_heads=8,
+        width=256,
+    )
     sequences = replace(alone.sequences, length=128)
-    student = replace(alone, objectives=("mlm", "soft", "states", "relations"), distill=distill, sequences=sequences)
+    student = replace(
+        alone,
+        objectives=("mlm", "soft", "states", "relations"),
+        distill=distill,
+        sequences=sequences,
+    )
     taken = really((10, 25, 40), student, teacher)
     planned = peak_bytes(student, CPU) + cost.teacher_bytes(teacher.encoder, 128)
     assert memory.USABLE * taken < planned < 2 * taken
@@ -113,12 +135,16 @@ def test_a_large_model_is_measured_with_few_layers(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(memory, "_child_peaks", peaks)
     for name, layers in (("albert-tiny", 12), ("albert-base", 4), ("bert-base", 4)):
         whole = point(name)
-        assert peak_bytes(whole, CPU) == pytest.approx(2 * cost.memory(whole, 1).activations, rel=0.01)
+        assert peak_bytes(whole, CPU) == pytest.approx(
+            2 * cost.memory(whole, 1).activations, rel=0.01
+        )
         assert asked[-1][0] == min(layers, whole.encoder.layers)
         assert max(asked[-1][1]) <= 64
 
 
-def test_parts_that_another_process_does_not_know_are_planned_generously(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_parts_that_another_process_does_not_know_are_planned_generously(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
     assert peak_bytes(point(), CPU) > 2 * cost.memory(point(), 1).activations
 
@@ -128,13 +154,15 @@ def test_the_largest_micro_batch_fills_the_free_memory(monkeypatch: pytest.Monke
     fixed = cost.memory(small, 1)
     resident = fixed.weights + fixed.gradients + fixed.optimizer
     monkeypatch.setattr(memory, "peak_bytes", lambda *_: 1000)
-    monkeypatch.setattr(memory, "free_memory", lambda _: int((resident + 1000 * 7.5) / memory.USABLE))
+    monkeypatch.setattr(
+        memory, "free_memory", lambda _: int((resident + 1000 * 7.5) / memory.USABLE)
+    )
     assert largest_micro_batch(small, CPU) == 7
     monkeypatch.setattr(memory, "free_memory", lambda _: resident // 2)
     assert largest_micro_batch(small, CPU) == 0
 
 
-# ---- before a run starts --------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------ before a run starts
 
 
 def with_free(monkeypatch: pytest.MonkeyPatch, count: int, each: int = MIB) -> None:
@@ -145,7 +173,16 @@ def with_free(monkeypatch: pytest.MonkeyPatch, count: int, each: int = MIB) -> N
 def test_a_batch_that_does_not_fit_is_refused_with_one_that_does(
     run: Run, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ("pretrain", "albert-tiny", "--data", tiny_data, "--out", tmp_path / "run", "--budget", "1 steps")
+    words = (
+        "pretrain",
+        "albert-tiny",
+        "--data",
+        tiny_data,
+        "--out",
+        tmp_path / "run",
+        "--budget",
+        "1 steps",
+    )
     wide = (
         *words,
         "--train.batch",
@@ -158,7 +195,13 @@ def test_a_batch_that_does_not_fit_is_refused_with_one_that_does(
     with_free(monkeypatch, 200 * MIB)
     status, _, err = run(*wide)
     assert status == 2
-    names(err.splitlines()[-1], "train.micro_batch", "4,096 sequences", "--train.micro-batch", "200.0 MiB")
+    names(
+        err.splitlines()[-1],
+        "train.micro_batch",
+        "4,096 sequences",
+        "--train.micro-batch",
+        "200.0 MiB",
+    )
     fits = int(err.split("--train.micro-batch ")[1].split(",")[0])
     assert 50 < fits < 160
     assert not (tmp_path / "run").exists()
@@ -176,9 +219,24 @@ def test_a_fine_tuning_that_does_not_fit_is_refused_too(
 ) -> None:
     rows = "".join(f"a text number {i},{'ab'[i % 2]}\n" for i in range(40))
     (tmp_path / "rows.csv").write_text("text,label\n" + rows)
-    words = ("finetune", "albert-tiny", "--tokenizer", tiny_tokenizer, "--task", "table", "--data",
-             tmp_path / "rows.csv", "--out", tmp_path / "run", "--steps", "1",
-             "--train.precision", "float32", "--train.batch", "32 sequences")  # fmt: skip
+    words = (
+        "finetune",
+        "albert-tiny",
+        "--tokenizer",
+        tiny_tokenizer,
+        "--task",
+        "table",
+        "--data",
+        tmp_path / "rows.csv",
+        "--out",
+        tmp_path / "run",
+        "--steps",
+        "1",
+        "--train.precision",
+        "float32",
+        "--train.batch",
+        "32 sequences",
+    )
     with_free(monkeypatch, 60 * MIB, each=2 * MIB)
     status, _, err = run(*words)
     assert status == 2
@@ -188,8 +246,11 @@ def test_a_fine_tuning_that_does_not_fit_is_refused_too(
 
 
 def test_memory_that_runs_out_all_the_same_is_one_sentence() -> None:
-    for error in (MemoryError(), torch.OutOfMemoryError("CUDA out of memory."),
-                  RuntimeError("DefaultCPUAllocator: not enough memory")):  # fmt: skip
+    for error in (
+        MemoryError(),
+        torch.OutOfMemoryError("CUDA out of memory."),
+        RuntimeError("DefaultCPUAllocator: not enough memory"),
+    ):
         wanted = refused(RunError, "--train.micro-batch 16", "--train.recompute", "32 sequences")
         with wanted, memory_explained(CPU, 32, recompute=False):
             raise error
@@ -197,7 +258,7 @@ def test_memory_that_runs_out_all_the_same_is_one_sentence() -> None:
         raise RuntimeError("other")
 
 
-# ---- what is free ---------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------- what is free
 
 
 def test_free_memory_is_some_of_the_machine_and_of_its_control_group(
@@ -214,9 +275,17 @@ def test_free_memory_is_some_of_the_machine_and_of_its_control_group(
     assert read_free_memory() > 24 * MIB
 
 
-# ---- before a network is built --------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------ before a network is built
 
-SIZES = ("vocab_size", "embedding_size", "hidden_size", "layers", "heads", "intermediate_size", "max_positions")
+SIZES = (
+    "vocab_size",
+    "embedding_size",
+    "hidden_size",
+    "layers",
+    "heads",
+    "intermediate_size",
+    "max_positions",
+)
 
 
 @pytest.mark.parametrize("size", [10**6, 10**9, 10**18])
@@ -237,12 +306,24 @@ def test_a_recipe_with_a_monstrous_size_is_refused_before_anything_is_built(
 
 
 @pytest.mark.parametrize("groups", [1, 3])
-@pytest.mark.parametrize("key", ["vocab_size", "hidden_size", "num_hidden_layers", "intermediate_size",
-                                 "max_position_embeddings", "embedding_size", "type_vocab_size"])  # fmt: skip
+@pytest.mark.parametrize(
+    "key",
+    [
+        "vocab_size",
+        "hidden_size",
+        "num_hidden_layers",
+        "intermediate_size",
+        "max_position_embeddings",
+        "embedding_size",
+        "type_vocab_size",
+    ],
+)
 def test_so_is_a_config_of_transformers(key: str, groups: int, tmp_path: Path) -> None:
     save_hf(tiny(), None, tmp_path / "m")
     file = tmp_path / "m" / "config.json"
-    file.write_text(json.dumps({**json.loads(file.read_text()), "num_hidden_groups": groups, key: 10**9}))
+    file.write_text(
+        json.dumps({**json.loads(file.read_text()), "num_hidden_groups": groups, key: 10**9})
+    )
     with refused(ModelError, file, key, 10**9):
         load(tmp_path / "m")
 
@@ -255,11 +336,28 @@ def test_so_are_the_classes_of_a_task(tmp_path: Path) -> None:
         load(tmp_path / "m")
 
 
-def test_a_recipe_too_large_to_build_can_be_planned_and_not_trained(run: Run, tiny_data: Path, tmp_path: Path) -> None:
-    wide = ("--encoder.hidden-size", "65536", "--encoder.intermediate-size", "1000000", "--encoder.sharing", "none")
+def test_a_recipe_too_large_to_build_can_be_planned_and_not_trained(
+    run: Run, tiny_data: Path, tmp_path: Path
+) -> None:
+    wide = (
+        "--encoder.hidden-size",
+        "65536",
+        "--encoder.intermediate-size",
+        "1000000",
+        "--encoder.sharing",
+        "none",
+    )
     assert run("plan", "albert-tiny", *wide, "--train.depth-schedule")[0] == 0
-    status, _, err = run("pretrain", "albert-tiny", "--data", tiny_data, "--out", tmp_path / "run", *wide,
-                         "--train.depth-schedule")  # fmt: skip
+    status, _, err = run(
+        "pretrain",
+        "albert-tiny",
+        "--data",
+        tiny_data,
+        "--out",
+        tmp_path / "run",
+        *wide,
+        "--train.depth-schedule",
+    )
     assert status == 2
     names(err.splitlines()[-1], "albert-tiny")
 

@@ -30,10 +30,24 @@ def log_steps(log: MetricsLog, steps: range) -> None:
 def test_rows_come_back_and_are_on_the_disk_at_once(tmp_path: Path) -> None:
     log = MetricsLog(tmp_path)
     log.write("event", 0, text="started, ünïcode\n")
-    log.write("train", 1, loss=0.1 + 0.2, tokens=np.int64(7), accuracy=torch.tensor(0.5), parts=(1.5, {"a": 2}))
+    log.write(
+        "train",
+        1,
+        loss=0.1 + 0.2,
+        tokens=np.int64(7),
+        accuracy=torch.tensor(0.5),
+        parts=(1.5, {"a": 2}),
+    )
     assert read(tmp_path / "metrics.jsonl") == [
         {"step": 0, "kind": "event", "text": "started, ünïcode\n"},
-        {"step": 1, "kind": "train", "loss": 0.1 + 0.2, "tokens": 7, "accuracy": 0.5, "parts": [1.5, {"a": 2}]},
+        {
+            "step": 1,
+            "kind": "train",
+            "loss": 0.1 + 0.2,
+            "tokens": 7,
+            "accuracy": 0.5,
+            "parts": [1.5, {"a": 2}],
+        },
     ]
     log.sync()
     log.close()
@@ -41,12 +55,19 @@ def test_rows_come_back_and_are_on_the_disk_at_once(tmp_path: Path) -> None:
 
 def test_numbers_that_are_not_finite_become_null(tmp_path: Path) -> None:
     log = MetricsLog(tmp_path)
-    log.write("train", 1, a=math.nan, b=torch.tensor(math.inf), c=[-math.inf, 1.0], d=np.float32("nan"))
+    log.write(
+        "train", 1, a=math.nan, b=torch.tensor(math.inf), c=[-math.inf, 1.0], d=np.float32("nan")
+    )
     log.close()
     text = (tmp_path / "metrics.jsonl").read_text()
     assert json.loads(text, parse_constant=pytest.fail) == {
-        "step": 1, "kind": "train", "a": None, "b": None, "c": [None, 1.0], "d": None,
-    }  # fmt: skip
+        "step": 1,
+        "kind": "train",
+        "a": None,
+        "b": None,
+        "c": [None, 1.0],
+        "d": None,
+    }
 
 
 @given(kept=st.integers(0, 20), reached=st.integers(0, 20), torn=st.integers(0, 60))
@@ -59,10 +80,20 @@ def test_a_resumed_log_equals_one_that_was_never_cut(
     log_steps(MetricsLog(folder / "whole"), range(1, 21))
     log_steps(MetricsLog(folder), range(1, reached + 1))
     with open(folder / "metrics.jsonl", "ab") as file:  # a row cut short by a kill
-        file.write(b'{"step": 21, "kind": "train", "loss": "\xc3\xa9", "padding": "................"}'[:torn])
+        file.write(
+            b'{"step": 21, "kind": "train", "loss": "\xc3\xa9", "padding": "................"}'[
+                :torn
+            ]
+        )
     log_steps(MetricsLog(folder, resume=kept), range(kept + 1, 21))
-    assert (folder / "metrics.jsonl").read_bytes() == (folder / "whole" / "metrics.jsonl").read_bytes()
-    assert sorted(path.name for path in folder.iterdir()) == ["metrics.jsonl", "speed.jsonl", "whole"]
+    assert (folder / "metrics.jsonl").read_bytes() == (
+        folder / "whole" / "metrics.jsonl"
+    ).read_bytes()
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "metrics.jsonl",
+        "speed.jsonl",
+        "whole",
+    ]
 
 
 def test_a_resumed_log_of_speed_holds_no_step_twice(tmp_path: Path) -> None:
@@ -89,7 +120,9 @@ def test_a_torn_last_row_is_dropped_and_a_bad_one_before_it_is_named(tmp_path: P
     path.write_bytes(b'{"step": 1, "kind": "train"}\n{"step": 2, "ki')
     assert read(path) == [{"step": 1, "kind": "train"}]
     for bad in (b"garbage", b'{"loss": 1}', b"[1]", b"\xff", b""):
-        path.write_bytes(b'{"step": 1, "kind": "train"}\n' + bad + b'\n{"step": 2, "kind": "train"}\n')
+        path.write_bytes(
+            b'{"step": 1, "kind": "train"}\n' + bad + b'\n{"step": 2, "kind": "train"}\n'
+        )
         with refused(RunError, f"{path}:2"):
             read(path)
         with refused(RunError, f"{path}:2"):
@@ -109,7 +142,9 @@ def test_a_full_disk_is_said_in_a_sentence(tmp_path: Path) -> None:
     log.close()
 
 
-def test_a_short_write_counts_as_a_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_short_write_counts_as_a_full_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     class Short:
         def write(self, line: bytes) -> int:
             return len(line) - 1
@@ -133,10 +168,15 @@ def test_tensorboard_mirrors_numbers_and_forgets_what_a_resume_cuts(tmp_path: Pa
     events = accumulator.EventAccumulator(str(tmp_path / "tensorboard"))
     events.Reload()
     assert events.Tags()["scalars"] == ["train/loss"]
-    assert [(event.step, event.value) for event in events.Scalars("train/loss")] == [(1, 1.0), (2, 9.0)]
+    assert [(event.step, event.value) for event in events.Scalars("train/loss")] == [
+        (1, 1.0),
+        (2, 9.0),
+    ]
 
 
-def test_tensorboard_is_asked_for_by_its_extra(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_tensorboard_is_asked_for_by_its_extra(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     original = builtins.__import__
 
     def without(name: str, *rest: Any) -> Any:

@@ -28,7 +28,9 @@ needs_muon = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this t
 
 
 def in_float64(matrix: Tensor) -> Tensor:
-    """The same polynomial, 3.4445 s - 4.7750 s^3 + 2.0315 s^5 five times, of singular values instead of matrices."""
+    """The same polynomial, 3.4445 s - 4.7750 s^3 + 2.0315 s^5 five times, of singular values
+    instead of matrices.
+    """
     left, values, right = torch.linalg.svd(matrix.double(), full_matrices=False)
     values = values / values.norm()
     for _ in range(5):
@@ -39,7 +41,9 @@ def in_float64(matrix: Tensor) -> Tensor:
 @pytest.mark.parametrize("shape", SHAPES)
 def test_the_iteration_is_a_polynomial_of_the_singular_values(shape: tuple[int, int]) -> None:
     matrix = torch.randn(shape, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(orthogonalised(matrix).double(), in_float64(matrix), rtol=0, atol=1e-4)
+    torch.testing.assert_close(
+        orthogonalised(matrix).double(), in_float64(matrix), rtol=0, atol=1e-4
+    )
     assert torch.equal(orthogonalised(torch.zeros(shape)), torch.zeros(shape))
 
 
@@ -64,11 +68,16 @@ def test_steps_are_those_of_torch_to_the_precision_of_bfloat16(decay: float) -> 
             other.data.copy_(own.data)
     assert torch.equal(unused, torch.ones(2, 2))
     for own, other in zip(ours, theirs, strict=True):
-        assert torch.equal(optimizers[0].state[own]["momentum_buffer"], optimizers[1].state[other]["momentum_buffer"])
+        assert torch.equal(
+            optimizers[0].state[own]["momentum_buffer"],
+            optimizers[1].state[other]["momentum_buffer"],
+        )
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-def test_normalised_rows_have_equal_lengths_at_first_and_the_update_its_norm(shape: tuple[int, int]) -> None:
+def test_normalised_rows_have_equal_lengths_at_first_and_the_update_its_norm(
+    shape: tuple[int, int],
+) -> None:
     generator = torch.Generator().manual_seed(0)
     scales = torch.logspace(-1, 1, shape[0])[:, None]
     squares = torch.zeros(shape[0], 1)
@@ -79,7 +88,9 @@ def test_normalised_rows_have_equal_lengths_at_first_and_the_update_its_norm(sha
         if step == 0:
             torch.testing.assert_close(rows.norm(dim=1), rows.norm(dim=1).mean().expand(shape[0]))
     torch.testing.assert_close(rows / rows.norm(), (u := update / squares.sqrt()) / u.norm())
-    assert torch.equal(normalised(torch.zeros(shape), torch.zeros(shape[0], 1), 0.9), torch.zeros(shape))
+    assert torch.equal(
+        normalised(torch.zeros(shape), torch.zeros(shape[0], 1), 0.9), torch.zeros(shape)
+    )
 
 
 @pytest.mark.parametrize("rows", [0.0, 0.9])
@@ -87,7 +98,10 @@ def test_cautious_decay_is_that_of_weights_which_the_update_shrinks_too(rows: fl
     generator = torch.Generator().manual_seed(0)
     weight, grad = (torch.randn(24, 8, generator=generator) for _ in range(2))
     after = {}
-    for name, decay in (("none", {"weight_decay": 0.0}), ("cautious", {"weight_decay": 0.5, "cautious": True})):
+    for name, decay in (
+        ("none", {"weight_decay": 0.0}),
+        ("cautious", {"weight_decay": 0.5, "cautious": True}),
+    ):
         own = nn.Parameter(weight.clone())
         own.grad = grad
         Muon([own], lr=0.02, rows=rows, **decay).step()
@@ -106,7 +120,10 @@ def test_a_run_in_float32_on_a_cpu_takes_it_and_is_told_where_it_began_otherwise
     for name in ("adamw", "muon"):
         point = config(train={"budget": "1 steps", "optimizer": OptimizerConfig(name=name)})
         pretrain(
-            point, tiny_data, tmp_path / name, on_step=lambda loop, name=name: kinds.update({name: kinds_of(loop)})
+            point,
+            tiny_data,
+            tmp_path / name,
+            on_step=lambda loop, name=name: kinds.update({name: kinds_of(loop)}),
         )
         arithmetic[name] = json.loads((tmp_path / name / "run.json").read_text())["arithmetic"]
     assert kinds["muon"] == [Muon, torch.optim.AdamW]

@@ -1,4 +1,6 @@
-"""Nothing that is not finite reaches the optimizer or a checkpoint, and the run says in which step it came."""
+"""Nothing that is not finite reaches the optimizer or a checkpoint, and the run says in which step
+it came.
+"""
 
 from __future__ import annotations
 
@@ -84,7 +86,9 @@ def test_an_accelerator_is_asked_at_the_next_row_and_the_optimizer_gets_nothing_
         seen.append(loop.step)
 
     optimizers = config().train.optimizer.__class__(name=optimizer)
-    point = config(train={"save_every": "4 steps", "evaluate_every": "4 steps", "optimizer": optimizers})
+    point = config(
+        train={"save_every": "4 steps", "evaluate_every": "4 steps", "optimizer": optimizers}
+    )
     loop = loop_of(point, tiny_data, tmp_path, steps=16, on_step=look)
     loop.log_every = 8
     with refused(NonFiniteError, kind, "step 6"):
@@ -114,8 +118,12 @@ def test_weights_that_are_not_finite_are_never_saved(tiny_data: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("rate", [1e12, 1e30, 1e39])
-def test_an_absurd_learning_rate_stops_with_a_finite_checkpoint(rate: float, tiny_data: Path, tmp_path: Path) -> None:
-    optimizer = config().train.optimizer.__class__(name="adamw", learning_rate=rate, weight_decay=0.1)
+def test_an_absurd_learning_rate_stops_with_a_finite_checkpoint(
+    rate: float, tiny_data: Path, tmp_path: Path
+) -> None:
+    optimizer = config().train.optimizer.__class__(
+        name="adamw", learning_rate=rate, weight_decay=0.1
+    )
     point = config(
         encoder={"norm": "pre"},
         train={"save_every": "1 steps", "budget": "30 steps", "optimizer": optimizer, "clip": 0.0},
@@ -127,15 +135,25 @@ def test_an_absurd_learning_rate_stops_with_a_finite_checkpoint(rate: float, tin
     assert all(tensor.isfinite().all() for tensor in tensors.values())
 
 
-# ---- an accelerator is not waited for ------------------------------------------------------------------------------
+# ----------------------------------------------------------------- an accelerator is not waited for
 
 
 class Waits(TorchDispatchMode):
-    """Refuses what would make the program wait for an accelerator: reading a number, finding where a mask is true."""
+    """Refuses what would make the program wait for an accelerator: reading a number, finding where
+    a mask is true.
+    """
 
     WAITS = tuple(
         f"aten.{name}."
-        for name in ("_local_scalar_dense", "nonzero", "masked_select", "is_nonzero", "equal", "multinomial", "unique2")
+        for name in (
+            "_local_scalar_dense",
+            "nonzero",
+            "masked_select",
+            "is_nonzero",
+            "equal",
+            "multinomial",
+            "unique2",
+        )
     )
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -148,13 +166,22 @@ class Waits(TorchDispatchMode):
 
 
 @pytest.mark.parametrize("optimizer", ["adamw", "lamb", "muon"])
-@pytest.mark.parametrize("objectives", [("mlm", "sop"), ("mlm", "rtd"), ("mlm", "sbo")], ids="+".join)
+@pytest.mark.parametrize(
+    "objectives", [("mlm", "sop"), ("mlm", "rtd"), ("mlm", "sbo")], ids="+".join
+)
 def test_a_step_never_waits_for_the_device(
-    optimizer: str, objectives: tuple[str, ...], tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    optimizer: str,
+    objectives: tuple[str, ...],
+    tiny_data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(Device, "answers_at_once", False)
     monkeypatch.setattr("litebert.model.passes.library", lambda: None)  # as an accelerator computes
-    point = config(objectives=objectives, train={"micro_batch": 3, "optimizer": OptimizerConfig(name=optimizer)})
+    point = config(
+        objectives=objectives,
+        train={"micro_batch": 3, "optimizer": OptimizerConfig(name=optimizer)},
+    )
     loop = loop_of(point, tiny_data, tmp_path)
     batches = loop.batches(0)
     assert any(batch.attention_mask is not None for batch in batches)

@@ -1,4 +1,6 @@
-"""Opening a run for anything but training: damaged and missing checkpoints, pickles, files nested too deeply."""
+"""Opening a run for anything but training: damaged and missing checkpoints, pickles, files nested
+too deeply.
+"""
 
 from __future__ import annotations
 
@@ -28,7 +30,9 @@ DEEP = "[" * 100_000 + "]" * 100_000
 @pytest.fixture(scope="module")
 def trained(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with checkpoints of steps 8 and 12."""
-    return pretrain(config(train={"save_every": "4 steps"}), tiny_data, tmp_path_factory.mktemp("run") / "run").folder
+    return pretrain(
+        config(train={"save_every": "4 steps"}), tiny_data, tmp_path_factory.mktemp("run") / "run"
+    ).folder
 
 
 @pytest.fixture
@@ -54,7 +58,16 @@ def test_a_verb_says_that_it_uses_an_older_checkpoint(
     (tmp_path / "rows.csv").write_text("text,label\n" + "a,x\nb,y\n" * 20)
     words: dict[str, tuple[object, ...]] = {
         "evaluate": ("--data", tiny_data, "--sequences", "8"),
-        "finetune": ("--task", "table", "--data", tmp_path / "rows.csv", "--out", tmp_path / "tuned", "--steps", "1"),
+        "finetune": (
+            "--task",
+            "table",
+            "--data",
+            tmp_path / "rows.csv",
+            "--out",
+            tmp_path / "tuned",
+            "--steps",
+            "1",
+        ),
         "convert": (tmp_path / "converted", "--to", "litebert"),
         "predict": ("--input", tmp_path / "rows.csv"),
     }
@@ -72,7 +85,9 @@ def test_a_run_whose_checkpoints_are_all_damaged(pair: Path) -> None:
 
 
 @pytest.mark.parametrize("empty", [True, False])
-def test_a_run_before_its_first_checkpoint(empty: bool, pair: Path, tiny_data: Path, run: Run) -> None:
+def test_a_run_before_its_first_checkpoint(
+    empty: bool, pair: Path, tiny_data: Path, run: Run
+) -> None:
     shutil.rmtree(pair / "checkpoints")
     if empty:
         (pair / "checkpoints").mkdir()
@@ -111,12 +126,20 @@ def test_a_pickle_that_runs_code_is_refused_as_such(
 
 
 @pytest.mark.parametrize(
-    "text", [DEEP, '{"a": ' * 100_000 + "1" + "}" * 100_000, '{"encoder": ' + "[" * 900 + "]" * 900 + "}"]
+    "text",
+    [DEEP, '{"a": ' * 100_000 + "1" + "}" * 100_000, '{"encoder": ' + "[" * 900 + "]" * 900 + "}"],
 )
 @pytest.mark.parametrize(
-    "file", ["recipe.json", "run.json", "checkpoints/step-00000012/index.json", "checkpoints/step-00000012/state.json",
-             "metrics.jsonl", "tokenizer/tokenizer.json"]
-)  # fmt: skip
+    "file",
+    [
+        "recipe.json",
+        "run.json",
+        "checkpoints/step-00000012/index.json",
+        "checkpoints/step-00000012/state.json",
+        "metrics.jsonl",
+        "tokenizer/tokenizer.json",
+    ],
+)
 def test_json_nested_too_deeply_ends_in_one_sentence(
     file: str, text: str, pair: Path, tiny_data: Path, run: Run
 ) -> None:
@@ -140,7 +163,9 @@ class memoryless:
 
 
 @pytest.mark.parametrize("file", ["config.json", "task.json", "recipe.json"])
-def test_a_model_with_json_nested_too_deeply(file: str, tmp_path: Path, tiny_data: Path, run: Run) -> None:
+def test_a_model_with_json_nested_too_deeply(
+    file: str, tmp_path: Path, tiny_data: Path, run: Run
+) -> None:
     save_litebert(tiny(), None, tmp_path / "m")
     if file == "config.json":
         (tmp_path / "m" / "recipe.json").unlink()
@@ -160,10 +185,20 @@ def test_a_recipe_file_nested_too_deeply(suffix: str, tmp_path: Path, run: Run) 
 
 
 @pytest.mark.parametrize(
-    ("key", "value"), [("tokens", "many"), ("window", []), ("window", {"steps": 1}), ("scores", 7), ("memory", None),
-                       ("seconds", None), ("tokens", ...)]
-)  # fmt: skip
-def test_a_state_that_cannot_be_continued_is_named(key: str, value: object, pair: Path, tiny_data: Path) -> None:
+    ("key", "value"),
+    [
+        ("tokens", "many"),
+        ("window", []),
+        ("window", {"steps": 1}),
+        ("scores", 7),
+        ("memory", None),
+        ("seconds", None),
+        ("tokens", ...),
+    ],
+)
+def test_a_state_that_cannot_be_continued_is_named(
+    key: str, value: object, pair: Path, tiny_data: Path
+) -> None:
     """Whole by its hashes, and written by something else."""
     folder = pair / "checkpoints" / "step-00000012"
     state = json.loads((folder / "state.json").read_text())

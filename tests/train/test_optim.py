@@ -1,4 +1,6 @@
-"""The optimizers against their formulas, recomputed in numpy, and their state through a save and a load."""
+"""The optimizers against their formulas, recomputed in numpy, and their state through a save and a
+load.
+"""
 
 from __future__ import annotations
 
@@ -40,7 +42,9 @@ class Inner(Block):
 
 
 class Small(nn.Module):
-    """Parameters in and outside a block, one of them without a use, so that its gradient stays None."""
+    """Parameters in and outside a block, one of them without a use, so that its gradient stays
+    None.
+    """
 
     def __init__(self) -> None:
         super().__init__()
@@ -80,10 +84,15 @@ def numpy_lamb(w: Any, grads: list[Any], lr: float, decay: float, adapt: bool) -
 @pytest.mark.parametrize("decay", [0.01, 0.0])
 @pytest.mark.parametrize(
     ("build", "adapt"),
-    [(Lamb, True), (lambda params, **rest: Lamb([{"params": params, "adapt": False}], **rest), False),
-     (UncorrectedAdamW, False)],
-)  # fmt: skip
-def test_lamb_and_uncorrected_adamw_follow_the_formulas(build: Any, adapt: bool, decay: float) -> None:
+    [
+        (Lamb, True),
+        (lambda params, **rest: Lamb([{"params": params, "adapt": False}], **rest), False),
+        (UncorrectedAdamW, False),
+    ],
+)
+def test_lamb_and_uncorrected_adamw_follow_the_formulas(
+    build: Any, adapt: bool, decay: float
+) -> None:
     generator = np.random.default_rng(1)
     start = [generator.normal(size=shape) for shape in ((7, 5), (3, 2))] + [np.zeros((2, 2))]
     grads = [[generator.normal(size=w.shape) for _ in range(5)] for w in start]
@@ -99,8 +108,13 @@ def test_lamb_and_uncorrected_adamw_follow_the_formulas(build: Any, adapt: bool,
 
 
 def test_a_lamb_step_of_a_matrix_is_as_long_as_the_rate_times_the_matrix() -> None:
-    weight, bias = nn.Parameter(torch.randn(64, 32).double()), nn.Parameter(torch.randn(64).double())
-    optimizers = Optimizers(holding(weight=weight, bias=bias), OptimizerConfig(name="lamb", learning_rate=0.5))
+    weight, bias = (
+        nn.Parameter(torch.randn(64, 32).double()),
+        nn.Parameter(torch.randn(64).double()),
+    )
+    optimizers = Optimizers(
+        holding(weight=weight, bias=bias), OptimizerConfig(name="lamb", learning_rate=0.5)
+    )
     for _ in range(3):
         before, before_bias = weight.detach().clone(), bias.detach().clone()
         weight.grad, bias.grad = torch.randn_like(weight) * 1e3, torch.randn_like(bias) * 1e3
@@ -108,7 +122,9 @@ def test_a_lamb_step_of_a_matrix_is_as_long_as_the_rate_times_the_matrix() -> No
         length = torch.linalg.norm(weight.detach() - before)
         assert length.item() == pytest.approx(0.125 * torch.linalg.norm(before).item(), rel=1e-12)
         bias_length = torch.linalg.norm(bias.detach() - before_bias)
-        assert bias_length.item() != pytest.approx(0.125 * torch.linalg.norm(before_bias).item(), rel=1e-3)
+        assert bias_length.item() != pytest.approx(
+            0.125 * torch.linalg.norm(before_bias).item(), rel=1e-3
+        )
 
 
 def test_a_lamb_step_skips_parameters_without_a_gradient_and_keeps_zero_weights_moving() -> None:
@@ -122,7 +138,9 @@ def test_a_lamb_step_skips_parameters_without_a_gradient_and_keeps_zero_weights_
 
 
 def test_adamw_is_bias_corrected_or_not_as_asked() -> None:
-    """The first step of corrected AdamW is lr * sign(g); uncorrected it is 0.1 / sqrt(0.001) times that."""
+    """The first step of corrected AdamW is lr * sign(g); uncorrected it is 0.1 / sqrt(0.001) times
+    that.
+    """
     lengths = {}
     for corrected in (True, False):
         param = nn.Parameter(torch.full((3, 3), 2.0))
@@ -198,7 +216,9 @@ def test_muon_on_an_old_torch_is_refused(monkeypatch: pytest.MonkeyPatch) -> Non
     monkeypatch.delattr(torch.optim, "Muon", raising=False)
     with refused(ConfigError, "train.optimizer.name=muon", "torch 2.9", torch.__version__):
         build_optimizers(Small(), OptimizerConfig(name="muon"))
-    assert build_optimizers(Small(), OptimizerConfig(name="muon"), muon_in_float32=True)  # needs none of torch's
+    assert build_optimizers(
+        Small(), OptimizerConfig(name="muon"), muon_in_float32=True
+    )  # needs none of torch's
 
 
 @pytest.mark.parametrize("config", KINDS)
@@ -215,15 +235,21 @@ def test_a_loaded_state_continues_bit_for_bit(config: OptimizerConfig, tmp_path:
     train(whole, uninterrupted, range(3, 7))
     train(resumed, optimizers, range(3, 7))
     train(forgetful, Optimizers(forgetful, config), range(3, 7))
-    assert all(torch.equal(a, b) for a, b in zip(whole.parameters(), resumed.parameters(), strict=True))
-    assert not all(torch.equal(a, b) for a, b in zip(whole.parameters(), forgetful.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(whole.parameters(), resumed.parameters(), strict=True)
+    )
+    assert not all(
+        torch.equal(a, b) for a, b in zip(whole.parameters(), forgetful.parameters(), strict=True)
+    )
     ours, theirs = uninterrupted.state(), optimizers.state()
     assert ours.keys() == theirs.keys()
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
 @pytest.mark.parametrize("config", KINDS)
-def test_the_state_allocated_at_the_start_is_what_torch_would_allocate(config: OptimizerConfig) -> None:
+def test_the_state_allocated_at_the_start_is_what_torch_would_allocate(
+    config: OptimizerConfig,
+) -> None:
     """Steps with it equal steps of the bare optimizers, and no key appears later."""
     ours, bare = Small(), Small()
     optimizers = Optimizers(ours, config)
@@ -233,14 +259,21 @@ def test_the_state_allocated_at_the_start_is_what_torch_would_allocate(config: O
     train(ours, optimizers, range(3))
     for step in range(3):
         bare.zero_grad()
-        bare(torch.randint(11, (8, 5), generator=torch.Generator().manual_seed(step))).pow(2).mean().backward()
+        bare(torch.randint(11, (8, 5), generator=torch.Generator().manual_seed(step))).pow(
+            2
+        ).mean().backward()
         for optimizer, lrs in zip(built, peaks, strict=True):
             for group, lr in zip(optimizer.param_groups, lrs, strict=True):
                 group["lr"] = lr / (1 + step)
             optimizer.step()
     assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), bare.parameters(), strict=True))
     of = {param: name for name, param in bare.named_parameters()}
-    keys = {f"{of[p]}.{key}" for optimizer in built for p, state in optimizer.state.items() for key in state}
+    keys = {
+        f"{of[p]}.{key}"
+        for optimizer in built
+        for p, state in optimizer.state.items()
+        for key in state
+    }
     assert keys == {name for name in names if "pooler" not in name}
 
 

@@ -16,7 +16,14 @@ from typing import Any
 import pytest
 import torch
 
-from litebert.config import Config, MaskingConfig, OptimizerConfig, ScheduleConfig, SequenceConfig, replace
+from litebert.config import (
+    Config,
+    MaskingConfig,
+    OptimizerConfig,
+    ScheduleConfig,
+    SequenceConfig,
+    replace,
+)
 from litebert.config.serialization import from_dict
 from litebert.data.batches import Batch, Batches
 from litebert.data.prepare import prepare
@@ -29,20 +36,35 @@ from litebert.train.budget import steps_for
 from litebert.train.device import choose
 from litebert.train.loop import Loop
 from litebert.train.measure import Rate
-from litebert.train.pretrain import DIVERGED_ROWS, PLATEAU_ROWS, PLATEAU_STEPS, build, plateau_warning, pretrain
+from litebert.train.pretrain import (
+    DIVERGED_ROWS,
+    PLATEAU_ROWS,
+    PLATEAU_STEPS,
+    build,
+    plateau_warning,
+    pretrain,
+)
 from toys.pretraining import config, result
 from toys.refusals import names, refused
 
-# ---- the folder -----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------- the folder
 
 
-def test_a_run_folder_holds_what_a_person_reads(tiny_data: Path, tmp_path: Path, logged: list[str]) -> None:
+def test_a_run_folder_holds_what_a_person_reads(
+    tiny_data: Path, tmp_path: Path, logged: list[str]
+) -> None:
     point = config(encoder={"vocab_size": 30000})
     run = pretrain(point, tiny_data, tmp_path / "deep" / "run")
     assert run.folder == tmp_path / "deep" / "run"
     assert {path.name for path in run.folder.iterdir()} == {
-        "recipe.json", "run.json", "tokenizer", "metrics.jsonl", "speed.jsonl", "checkpoints", ".lock"
-    }  # fmt: skip
+        "recipe.json",
+        "run.json",
+        "tokenizer",
+        "metrics.jsonl",
+        "speed.jsonl",
+        "checkpoints",
+        ".lock",
+    }
     recipe = from_dict(Config, json.loads((run.folder / "recipe.json").read_text()))
     assert recipe == run.config == replace(point, encoder=replace(point.encoder, vocab_size=400))
     names(logged[0], "encoder.vocab_size", 400, 30000)
@@ -58,15 +80,26 @@ def test_a_run_folder_holds_what_a_person_reads(tiny_data: Path, tmp_path: Path,
 def test_tables_wider_than_the_states_are_remarked(
     size: int, warned: bool, tiny_data: Path, tmp_path: Path, logged: list[str]
 ) -> None:
-    pretrain(config(encoder={"embedding_size": size}, train={"budget": "1 steps"}), tiny_data, tmp_path)
+    pretrain(
+        config(encoder={"embedding_size": size}, train={"budget": "1 steps"}), tiny_data, tmp_path
+    )
     remarks = [message for message in logged if "encoder.hidden_size" in message]
     assert len(remarks) == warned
     if warned:
-        names(remarks[0], "encoder.embedding_size", size, "encoder.hidden_size", 16, "--encoder.embedding-size 16")
+        names(
+            remarks[0],
+            "encoder.embedding_size",
+            size,
+            "encoder.hidden_size",
+            16,
+            "--encoder.embedding-size 16",
+        )
 
 
 def test_a_run_in_another_thread_trains_too(tiny_data: Path, tmp_path: Path) -> None:
-    """Signals belong to the main thread; elsewhere, as in a notebook's worker, a run goes on without them."""
+    """Signals belong to the main thread; elsewhere, as in a notebook's worker, a run goes on
+    without them.
+    """
     pretrain(config(), tiny_data, tmp_path / "main")
     worker = threading.Thread(target=pretrain, args=(config(), tiny_data, tmp_path / "thread"))
     worker.start()
@@ -80,7 +113,10 @@ def test_a_run_in_another_thread_trains_too(tiny_data: Path, tmp_path: Path) -> 
         (config(encoder={"layers": 3}), ("encoder.layers", 2, 3)),
         (config(train={"seed": 1}), ("train.seed", 0, 1)),
         (config(train={"budget": "13 steps"}), ("train.budget", "12 steps", "13 steps")),
-        (config(train={"optimizer": OptimizerConfig(name="lamb")}), ("train.optimizer.name", "adamw", "lamb")),
+        (
+            config(train={"optimizer": OptimizerConfig(name="lamb")}),
+            ("train.optimizer.name", "adamw", "lamb"),
+        ),
         (config(objectives=("mlm",)), ("objectives", "mlm", "sop")),
     ],
 )
@@ -94,7 +130,9 @@ def test_another_config_is_refused_by_its_field(
     assert result(tmp_path) == kept
 
 
-def test_other_data_is_refused(tiny_data: Path, tiny_corpus: Path, tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_other_data_is_refused(
+    tiny_data: Path, tiny_corpus: Path, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     pretrain(config(), tiny_data, tmp_path / "run")
     other = tmp_path / "other"
     prepare([str(tiny_corpus)], other, tokenizer=tiny_tokenizer, heldout=0.2, processes=1)
@@ -105,10 +143,14 @@ def test_other_data_is_refused(tiny_data: Path, tiny_corpus: Path, tiny_tokenize
 def test_data_that_was_prepared_again_is_told_from_other_data(
     tiny_corpus: Path, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
-    prepare([str(tiny_corpus)], tmp_path / "data", tokenizer=tiny_tokenizer, heldout=0.1, processes=1)
+    prepare(
+        [str(tiny_corpus)], tmp_path / "data", tokenizer=tiny_tokenizer, heldout=0.1, processes=1
+    )
     pretrain(config(), tmp_path / "data", tmp_path / "run")
     shutil.rmtree(tmp_path / "data")
-    prepare([str(tiny_corpus)], tmp_path / "data", tokenizer=tiny_tokenizer, heldout=0.2, processes=1)
+    prepare(
+        [str(tiny_corpus)], tmp_path / "data", tokenizer=tiny_tokenizer, heldout=0.2, processes=1
+    )
     with refused(RunError, tmp_path / "run", tmp_path / "data", "restore it"):
         pretrain(config(), tmp_path / "data", tmp_path / "run")
 
@@ -118,7 +160,11 @@ def test_what_is_no_data_is_called_what_it_is(
     verb: str, tiny_data: Path, tiny_corpus: Path, tmp_path: Path, run: Any
 ) -> None:
     trained = pretrain(config(), tiny_data, tmp_path / "run").folder
-    words = ("pretrain", "albert-tiny", "--out", tmp_path / "new") if verb == "pretrain" else ("evaluate", trained)
+    words = (
+        ("pretrain", "albert-tiny", "--out", tmp_path / "new")
+        if verb == "pretrain"
+        else ("evaluate", trained)
+    )
     for given in (tiny_corpus, trained):
         status, _, err = run(*words, "--data", given)
         assert status == 2
@@ -148,26 +194,45 @@ def test_data_that_is_not_there_is_refused_before_a_folder_is_made(tmp_path: Pat
 def test_data_that_holds_nothing_out_is_refused_at_once(
     tiny_corpus: Path, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
-    prepare([str(tiny_corpus)], tmp_path / "all", tokenizer=tiny_tokenizer, heldout=0.0, processes=1)
+    prepare(
+        [str(tiny_corpus)], tmp_path / "all", tokenizer=tiny_tokenizer, heldout=0.0, processes=1
+    )
     with refused(DataError, tmp_path / "all", "--heldout"):
         pretrain(config(), tmp_path / "all", tmp_path / "run")
     assert not (tmp_path / "run").exists()
 
 
 def test_a_run_keeps_the_version_of_full_sentences_that_it_began_with(tmp_path: Path) -> None:
-    """Runs that began before there were versions have none in run.json, and continue with the batches of version 1."""
+    """Runs that began before there were versions have none in run.json, and continue with the
+    batches of version 1.
+    """
     draw, words = random.Random(0), [a + b + c for a in "bdfgk" for b in "aeiou" for c in "lmnr"]
-    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]) + "\n")
+    (tmp_path / "vocab.txt").write_text(
+        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]) + "\n"
+    )
     layouts = ([5], [1, 4])  # both with their separator a little shorter than a sequence of seven
-    documents = ["\n".join(" ".join(draw.choices(words, k=size)) for size in draw.choice(layouts)) for _ in range(400)]
+    documents = [
+        "\n".join(" ".join(draw.choices(words, k=size)) for size in draw.choice(layouts))
+        for _ in range(400)
+    ]
     (tmp_path / "text.txt").write_text("\n\n".join(documents))
-    prepare([str(tmp_path / "text.txt")], tmp_path / "data", tokenizer=tmp_path / "vocab.txt", language="line",
-            processes=1)  # fmt: skip
-    point = config(objectives=("mlm",), sequences=SequenceConfig(format="full-sentences", length=9),
-                   masking=MaskingConfig(unit="token", span="single"))  # fmt: skip
+    prepare(
+        [str(tmp_path / "text.txt")],
+        tmp_path / "data",
+        tokenizer=tmp_path / "vocab.txt",
+        language="line",
+        processes=1,
+    )
+    point = config(
+        objectives=("mlm",),
+        sequences=SequenceConfig(format="full-sentences", length=9),
+        masking=MaskingConfig(unit="token", span="single"),
+    )
     shards = Shards.open(tmp_path / "data")
     wanted = {
-        packing: Batches(shards.train, shards.tokenizer, point.sequences, point.masking, None, 8, 0, packing)
+        packing: Batches(
+            shards.train, shards.tokenizer, point.sequences, point.masking, None, 8, 0, packing
+        )
         for packing in (1, 2)
     }
     steps = range(3, 12)
@@ -189,8 +254,13 @@ def test_a_run_keeps_the_version_of_full_sentences_that_it_began_with(tmp_path: 
     for name, packing in (("new", 2), ("old", 1)):
         seen.clear()
         pretrain(point, tmp_path / "data", tmp_path / name, on_step=look)
-        assert all(torch.equal(ids, wanted[packing](step).input_ids) for step, ids in zip(steps, seen, strict=True))
-    assert any(not torch.equal(*(wanted[packing](step).input_ids for packing in (1, 2))) for step in steps)
+        assert all(
+            torch.equal(ids, wanted[packing](step).input_ids)
+            for step, ids in zip(steps, seen, strict=True)
+        )
+    assert any(
+        not torch.equal(*(wanted[packing](step).input_ids for packing in (1, 2))) for step in steps
+    )
     assert result(tmp_path / "new") != result(tmp_path / "old")
 
 
@@ -204,9 +274,13 @@ def test_a_run_of_a_later_version_of_sequences_is_refused(tiny_data: Path, tmp_p
 
 @pytest.mark.parametrize("file", ["run.json", "recipe.json", "metrics.jsonl"])
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", "\x00\xff"])
-def test_a_damaged_file_of_the_folder_is_named(file: str, content: str, tiny_data: Path, tmp_path: Path) -> None:
+def test_a_damaged_file_of_the_folder_is_named(
+    file: str, content: str, tiny_data: Path, tmp_path: Path
+) -> None:
     pretrain(config(), tiny_data, tmp_path)
-    (tmp_path / file).write_bytes((content + "\nx\n" if file == "metrics.jsonl" else content).encode("latin-1"))
+    (tmp_path / file).write_bytes(
+        (content + "\nx\n" if file == "metrics.jsonl" else content).encode("latin-1")
+    )
     with refused(RunError, tmp_path / file):
         pretrain(config(), tiny_data, tmp_path)
 
@@ -218,7 +292,9 @@ def test_checkpoints_without_a_run_are_not_overwritten(tiny_data: Path, tmp_path
         pretrain(config(), tiny_data, tmp_path)
 
 
-def test_a_start_cut_short_starts_again(tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_start_cut_short_starts_again(
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Killed after the recipe was written and before the run was."""
 
     def killed(*arguments: Any, **options: Any) -> None:
@@ -244,7 +320,7 @@ def test_the_untrained_model_is_a_function_of_the_seed() -> None:
     assert any(not torch.equal(first[name], third[name]) for name in first)
 
 
-# ---- budgets --------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------ budgets
 
 
 def test_a_time_budget_becomes_steps_once(
@@ -260,16 +336,25 @@ def test_a_time_budget_becomes_steps_once(
     cut = pretrain(point, tiny_data, tmp_path / "cut", on_step=leave)
     assert (cut.steps, cut.outcome.step) == (20, 7)
     names(logged[0], "2s", "20 steps", "2,560 tokens/s")
-    monkeypatch.setattr("litebert.train.budget.measure", lambda *_, **__: pytest.fail("measured again"))
+    monkeypatch.setattr(
+        "litebert.train.budget.measure", lambda *_, **__: pytest.fail("measured again")
+    )
     done = pretrain(point, tiny_data, tmp_path / "cut")
     assert (done.steps, done.outcome.step) == (20, 20)
     pretrain(config(train={"budget": "20 steps"}), tiny_data, tmp_path / "whole")
     assert result(tmp_path / "cut") == result(tmp_path / "whole")
 
 
-@pytest.mark.parametrize(("seconds", "warmup", "least"), [("15s", 0.025, 20), ("15s", 100.0, 200), ("1m", 100.0, 200)])
+@pytest.mark.parametrize(
+    ("seconds", "warmup", "least"), [("15s", 0.025, 20), ("15s", 100.0, 200), ("1m", 100.0, 200)]
+)
 def test_a_time_too_short_for_the_schedule_is_refused_with_one_that_will_do(
-    seconds: str, warmup: float, least: int, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    seconds: str,
+    warmup: float,
+    least: int,
+    tiny_data: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("litebert.train.budget.measure", lambda *_, **__: Rate(((1.0, 1.0),), 1.0))
     point = config(train={"budget": seconds, "schedule": ScheduleConfig(warmup=warmup)})
@@ -278,7 +363,12 @@ def test_a_time_too_short_for_the_schedule_is_refused_with_one_that_will_do(
     assert not (tmp_path / "run" / "run.json").exists()
     enough = re.search(r"--budget (\d+s)", str(caught.value).split(";")[1])
     assert enough is not None
-    assert steps_for(replace(point, train=replace(point.train, budget=enough[1])), Rate(((1.0, 1.0),), 1.0)) >= least
+    assert (
+        steps_for(
+            replace(point, train=replace(point.train, budget=enough[1])), Rate(((1.0, 1.0),), 1.0)
+        )
+        >= least
+    )
 
 
 def test_a_short_time_budget_is_measured_and_kept(tiny_data: Path, tmp_path: Path) -> None:
@@ -294,13 +384,18 @@ def test_a_budget_in_tokens_sees_as_many(tiny_data: Path, tmp_path: Path) -> Non
     assert 0.7 * 3000 < run.outcome.tokens <= 12 * 8 * 32
 
 
-# ---- the plateau ----------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------- the plateau
 
 
-def say_all(losses: list[float | None], entropy: float = 6.0, every: int = 10) -> list[tuple[int, str]]:
+def say_all(
+    losses: list[float | None], entropy: float = 6.0, every: int = 10
+) -> list[tuple[int, str]]:
     """What is said, and at which row."""
     memory: dict[str, Any] = {}
-    said = [(i, plateau_warning(memory, (i + 1) * every, loss, entropy)) for i, loss in enumerate(losses)]
+    said = [
+        (i, plateau_warning(memory, (i + 1) * every, loss, entropy))
+        for i, loss in enumerate(losses)
+    ]
     assert json.loads(json.dumps(memory)) == memory, "it must go through a checkpoint"
     return [(i, remark) for i, remark in said if remark is not None]
 
@@ -308,7 +403,12 @@ def say_all(losses: list[float | None], entropy: float = 6.0, every: int = 10) -
 def test_a_loss_on_the_unigram_entropy_is_said_once_and_what_to_try() -> None:
     [(row, remark)] = say_all([7.0, 6.5, 6.1, *[6.02] * 100])
     assert row == PLATEAU_ROWS - 1
-    advice = ("train.optimizer.name=muon", "encoder.norm=pre", "train.depth_schedule", "train.optimizer.learning_rate")
+    advice = (
+        "train.optimizer.name=muon",
+        "encoder.norm=pre",
+        "train.depth_schedule",
+        "train.optimizer.learning_rate",
+    )
     names(remark, "unigram entropy", "6.00", *advice)
 
 
@@ -327,7 +427,9 @@ def test_leaving_the_plateau_is_said_and_coming_back_too() -> None:
 
 def test_a_noisy_plateau_is_a_plateau() -> None:
     draw = random.Random(0)
-    assert [row for row, _ in say_all([draw.gauss(6.0, 0.12) for _ in range(200)])] == [PLATEAU_ROWS - 1]
+    assert [row for row, _ in say_all([draw.gauss(6.0, 0.12) for _ in range(200)])] == [
+        PLATEAU_ROWS - 1
+    ]
 
 
 def test_a_loss_above_the_unigram_entropy_is_said_to_be_above() -> None:
@@ -339,7 +441,9 @@ def test_a_loss_that_rises_has_diverged_and_is_no_plateau() -> None:
     """Reported well before a plateau would be, once, and again only when it has recovered."""
     (row, remark), (back, words) = say_all([*[5.0] * 50, *[108.0] * 100, *[4.0] * 60])
     assert 50 + DIVERGED_ROWS - 1 <= row < 50 + PLATEAU_ROWS
-    names(remark, "diverged", "5.00", "6.00", "train.optimizer.learning_rate", "train.schedule.warmup")
+    names(
+        remark, "diverged", "5.00", "6.00", "train.optimizer.learning_rate", "train.schedule.warmup"
+    )
     assert "plateau" not in remark
     assert back > 150
     names(words, "recovered")
@@ -366,7 +470,9 @@ def events(run: Path) -> list[str]:
     return [row["message"] for row in metrics.read(run / "metrics.jsonl") if row["kind"] == "event"]
 
 
-def test_a_run_that_cannot_learn_is_told_so(tiny_data: Path, tmp_path: Path, logged: list[str]) -> None:
+def test_a_run_that_cannot_learn_is_told_so(
+    tiny_data: Path, tmp_path: Path, logged: list[str]
+) -> None:
     """The first knows how frequent pieces are from the start and its learning rate is nothing."""
     entropy = Shards.open(tiny_data).unigram_entropy
     schedule = ScheduleConfig(name="constant", warmup=0.0)
@@ -387,7 +493,11 @@ def test_a_run_that_cannot_learn_is_told_so(tiny_data: Path, tmp_path: Path, log
             counts = torch.bincount(ids, minlength=400).float()
             state = dict(loop.trainable.module.named_parameters())
             state["encoder.embedding.word.weight"].data.zero_()
-            bias = next(p for name, p in state.items() if name.startswith("objectives.mlm") and p.shape == (400,))
+            bias = next(
+                p
+                for name, p in state.items()
+                if name.startswith("objectives.mlm") and p.shape == (400,)
+            )
             bias.data.copy_(torch.log((counts + 0.2) / counts.sum()))
 
     pretrain(stuck, tiny_data, tmp_path / "stuck", on_step=know_frequencies)
@@ -402,14 +512,25 @@ def test_a_run_that_learns_is_not_told_of_a_plateau(tmp_path: Path) -> None:
     words = [a + b for a in "bdfgkl" for b in "aeiou"]
     lines = [" ".join(words[(i + j) % 30] for j in range(90)) for i in range(120)]
     (tmp_path / "text.txt").write_text("\n\n".join(lines))
-    (tmp_path / "vocab.txt").write_text("\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]))
+    (tmp_path / "vocab.txt").write_text(
+        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words])
+    )
     data = tmp_path / "data"
     prepare([str(tmp_path / "text.txt")], data, tokenizer=tmp_path / "vocab.txt", heldout=0.5)
     point = config(
-        encoder={"hidden_size": 32, "embedding_size": 16, "layers": 1, "norm": "pre", "positions": "rotary"},
+        encoder={
+            "hidden_size": 32,
+            "embedding_size": 16,
+            "layers": 1,
+            "norm": "pre",
+            "positions": "rotary",
+        },
         objectives=("mlm",),
         masking=MaskingConfig(unit="token", span="single"),
-        train={"budget": "480 steps", "optimizer": OptimizerConfig(name="muon", learning_rate=1e-2)},
+        train={
+            "budget": "480 steps",
+            "optimizer": OptimizerConfig(name="muon", learning_rate=1e-2),
+        },
     )
     run = pretrain(point, data, tmp_path / "run")
     assert events(run.folder) == []

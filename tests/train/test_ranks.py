@@ -1,4 +1,5 @@
-"""Several processes train as one would: the same samples and losses, one folder, one voice, and one end for all.
+"""Several processes train as one would: the same samples and losses, one folder, one voice, and one
+end for all.
 
 The commands are `litebert` as a person types it, in two processes of one thread each.
 """
@@ -87,7 +88,9 @@ def until(condition: Callable[[], bool], seconds: float = 60) -> None:
 
 
 def newest(run: Path) -> int:
-    return max((int(path.name[5:13]) for path in (run / "checkpoints").glob("step-????????")), default=0)
+    return max(
+        (int(path.name[5:13]) for path in (run / "checkpoints").glob("step-????????")), default=0
+    )
 
 
 @pytest.mark.parametrize("steps", [16, pytest.param(50, marks=pytest.mark.slow)])
@@ -95,8 +98,19 @@ def newest(run: Path) -> int:
 def test_two_ranks_train_as_one_does(
     optimizer: str, steps: int, groups: Groups, tiny_data: Path, tmp_path: Path
 ) -> None:
-    chosen = ("--budget", f"{steps} steps", "--train.average", 0.2, "--train.optimizer.name", *optimizer.split())
-    for out, size, more in (("one", 1, ()), ("ddp", 2, ()), ("fsdp", 2, ("--train.parallel", "fsdp"))):
+    chosen = (
+        "--budget",
+        f"{steps} steps",
+        "--train.average",
+        0.2,
+        "--train.optimizer.name",
+        *optimizer.split(),
+    )
+    for out, size, more in (
+        ("one", 1, ()),
+        ("ddp", 2, ()),
+        ("fsdp", 2, ("--train.parallel", "fsdp")),
+    ):
         words = words_of(tmp_path, tiny_data, out, *chosen, *SELDOM, *more)
         ended = groups.run(size, *words)
         assert set(ended.statuses) == {0}, ended.output
@@ -105,14 +119,25 @@ def test_two_ranks_train_as_one_does(
     assert_same_course(tmp_path / "fsdp", tmp_path / "one")
 
 
-def test_all_ranks_begin_with_the_weights_of_one(groups: Groups, tiny_data: Path, tmp_path: Path) -> None:
-    """One step of next to no length changes no bit. The last two runs start from the weights of the first, and their
-    seed would give them others."""
+def test_all_ranks_begin_with_the_weights_of_one(
+    groups: Groups, tiny_data: Path, tmp_path: Path
+) -> None:
+    """One step of next to no length changes no bit. The last two runs start from the weights of the
+    first, and their seed would give them others."""
     split, given = ("--train.parallel", "fsdp"), ("--from", tmp_path / "one", "--train.seed", 1)
     runs = {"one": (), "fsdp": split, "fsdp-from": (*split, *given), "ddp-from": given}
     for out, more in runs.items():
-        still = ("--budget", "1 steps", "--train.optimizer.learning-rate", "1e-60", "--encoder.positions", "rotary")
-        ended = groups.run(1 if out == "one" else 2, *words_of(tmp_path, tiny_data, out, *still, *more))
+        still = (
+            "--budget",
+            "1 steps",
+            "--train.optimizer.learning-rate",
+            "1e-60",
+            "--encoder.positions",
+            "rotary",
+        )
+        ended = groups.run(
+            1 if out == "one" else 2, *words_of(tmp_path, tiny_data, out, *still, *more)
+        )
         assert set(ended.statuses) == {0}, ended.output
     assert_same_course(tmp_path / "fsdp", tmp_path / "one")
     assert len({weights(tmp_path / out)["model.safetensors"] for out in runs}) == 1
@@ -121,7 +146,9 @@ def test_all_ranks_begin_with_the_weights_of_one(groups: Groups, tiny_data: Path
 def test_four_ranks_train_as_one_does(groups: Groups, tiny_data: Path, tmp_path: Path) -> None:
     """With dropout, so the micro-batches must be those that each of the four computes."""
     for out, size in (("one", 1), ("four", 4)):
-        words = words_of(tmp_path, tiny_data, out, "--train.micro-batch", 2, "--budget", "20 steps", *SELDOM)
+        words = words_of(
+            tmp_path, tiny_data, out, "--train.micro-batch", 2, "--budget", "20 steps", *SELDOM
+        )
         ended = groups.run(size, *words, "--train.optimizer.name", "muon")
         assert set(ended.statuses) == {0}, ended.output
         assert ended.outputs[1:] == [""] * (size - 1)
@@ -131,23 +158,45 @@ def test_four_ranks_train_as_one_does(groups: Groups, tiny_data: Path, tmp_path:
 def test_what_a_generator_proposes_does_not_depend_on_the_ranks(
     groups: Groups, tiny_data: Path, tmp_path: Path
 ) -> None:
-    rtd = ("--objectives", "mlm", "rtd", "--rtd.generator-width", "0.5", "--budget", "10 steps", *SELDOM)
+    rtd = (
+        "--objectives",
+        "mlm",
+        "rtd",
+        "--rtd.generator-width",
+        "0.5",
+        "--budget",
+        "10 steps",
+        *SELDOM,
+    )
     for out, size, micro in (("one", 1, 8), ("small", 1, 3), ("two", 2, 0)):
-        no_dropout = ("--encoder.hidden-dropout", 0, "--encoder.attention-dropout", 0, "--train.micro-batch", micro)
+        no_dropout = (
+            "--encoder.hidden-dropout",
+            0,
+            "--encoder.attention-dropout",
+            0,
+            "--train.micro-batch",
+            micro,
+        )
         ended = groups.run(size, *words_of(tmp_path, tiny_data, out, *rtd, *no_dropout))
         assert set(ended.statuses) == {0}, ended.output
     assert_same_course(tmp_path / "small", tmp_path / "one")
     assert_same_course(tmp_path / "two", tmp_path / "one")
 
 
-def test_a_run_goes_on_with_other_numbers_of_ranks(groups: Groups, tiny_data: Path, tmp_path: Path) -> None:
-    """One rank, two, two that are split, and one again; each of the first three is asked to leave by a signal."""
+def test_a_run_goes_on_with_other_numbers_of_ranks(
+    groups: Groups, tiny_data: Path, tmp_path: Path
+) -> None:
+    """One rank, two, two that are split, and one again; each of the first three is asked to leave
+    by a signal.
+    """
     budget = ("--budget", "60 steps", "--train.optimizer.name", "muon", "--train.average", 0.2)
     whole = groups.run(1, *words_of(tmp_path, tiny_data, "whole", *budget))
     assert whole.statuses == [0], whole.output
     run, whole_run, before = tmp_path / "run", tmp_path / "whole", 0
     for size, how in ((1, "auto"), (2, "ddp"), (2, "fsdp")):
-        ids = groups.start(size, *words_of(tmp_path, tiny_data, "run", *budget, "--train.parallel", how))
+        ids = groups.start(
+            size, *words_of(tmp_path, tiny_data, "run", *budget, "--train.parallel", how)
+        )
         until(lambda before=before: newest(run) > before)
         os.kill(ids[-1], signal.SIGTERM)
         ended = groups.end()
@@ -159,7 +208,10 @@ def test_a_run_goes_on_with_other_numbers_of_ranks(groups: Groups, tiny_data: Pa
     assert before < 60
     ended = groups.run(1, *words_of(tmp_path, tiny_data, "run", *budget))
     assert ended.statuses == [0], ended.output
-    messages = [{row["message"] for row in rows(folder) if row["kind"] == "event"} for folder in (run, whole_run)]
+    messages = [
+        {row["message"] for row in rows(folder) if row["kind"] == "event"}
+        for folder in (run, whole_run)
+    ]
     assert messages[0] - messages[1], "another number of processes is remarked on"
     for folder in (run, whole_run):
         numbers = [row for row in rows(folder) if row["kind"] != "event"]
@@ -189,10 +241,16 @@ OBJECTIVES.add("fails", Fails)
 """
 
 
-@pytest.mark.parametrize(("how", "fails", "place"), [
-    ("ddp", "data 0", "made-up.txt:7"), ("ddp", "data 0 1", "made-up.txt:7"), ("ddp", "disk 0", "checkpoints"),
-    ("fsdp", "data 1", "made-up.txt:7"), ("fsdp", "disk 0", "checkpoints"),
-])  # fmt: skip
+@pytest.mark.parametrize(
+    ("how", "fails", "place"),
+    [
+        ("ddp", "data 0", "made-up.txt:7"),
+        ("ddp", "data 0 1", "made-up.txt:7"),
+        ("ddp", "disk 0", "checkpoints"),
+        ("fsdp", "data 1", "made-up.txt:7"),
+        ("fsdp", "disk 0", "checkpoints"),
+    ],
+)
 def test_an_error_of_any_rank_ends_all_and_is_reported_once(
     how: str, fails: str, place: str, groups: Groups, tiny_data: Path, tmp_path: Path
 ) -> None:
@@ -201,7 +259,12 @@ def test_an_error_of_any_rank_ends_all_and_is_reported_once(
     environment = {"LITEBERT_EXTENSIONS": str(tmp_path / "fails.py"), "FAILS": fails}
     ended = groups.run(2, *words, **environment)
     assert ended.statuses == [2, 2], ended.output
-    said = [line for text in ended.outputs for line in text.splitlines() if line.startswith("litebert pretrain: ")]
+    said = [
+        line
+        for text in ended.outputs
+        for line in text.splitlines()
+        if line.startswith("litebert pretrain: ")
+    ]
     assert len(said) == 1, ended.output
     assert place in said[0]
     assert "Traceback" not in ended.output
@@ -226,19 +289,52 @@ def test_the_others_end_when_one_is_killed_and_the_run_goes_on_bit_for_bit(
     assert weights(tmp_path / "run") == weights(tmp_path / "whole")
 
 
-def test_two_ranks_fine_tune_as_one_does(groups: Groups, tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_two_ranks_fine_tune_as_one_does(
+    groups: Groups, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
     model = recipe_file(tmp_path)
-    train, dev = write_table(tmp_path / "train.csv", 64), write_table(tmp_path / "dev.csv", 33, seed=1)
+    train, dev = (
+        write_table(tmp_path / "train.csv", 64),
+        write_table(tmp_path / "dev.csv", 33, seed=1),
+    )
     for out, size, seeds in (("auto", 1, 2), ("ddp", 2, 2), ("fsdp", 2, 1)):
         ended = groups.run(
-            size, "finetune", model, "--task", "table", "--data", train, "--dev", dev, "--tokenizer", tiny_tokenizer,
-            "--out", tmp_path / out, "--epochs", 2, "--length", 32, "--train.precision", "float32", "--train.batch",
-            "16 sequences", "--train.micro-batch", 8, "--train.parallel", out, "--seeds", seeds,
-        )  # fmt: skip
+            size,
+            "finetune",
+            model,
+            "--task",
+            "table",
+            "--data",
+            train,
+            "--dev",
+            dev,
+            "--tokenizer",
+            tiny_tokenizer,
+            "--out",
+            tmp_path / out,
+            "--epochs",
+            2,
+            "--length",
+            32,
+            "--train.precision",
+            "float32",
+            "--train.batch",
+            "16 sequences",
+            "--train.micro-batch",
+            8,
+            "--train.parallel",
+            out,
+            "--seeds",
+            seeds,
+        )
         assert set(ended.statuses) == {0}, ended.output
         assert ended.outputs[1:] == [""] * (size - 1)
     one, ddp, fsdp = (tmp_path / out for out in ("auto", "ddp", "fsdp"))
-    for together, alone in ((ddp / "seed-0", one / "seed-0"), (ddp / "seed-1", one / "seed-1"), (fsdp, one / "seed-0")):
+    for together, alone in (
+        (ddp / "seed-0", one / "seed-0"),
+        (ddp / "seed-1", one / "seed-1"),
+        (fsdp, one / "seed-0"),
+    ):
         assert_same_course(together, alone)
         scores, expected = (read_scores(run / "scores.json") for run in (together, alone))
         assert scores == pytest.approx(expected, abs=TOLERANCE)
@@ -248,28 +344,72 @@ def test_two_ranks_fine_tune_as_one_does(groups: Groups, tiny_tokenizer: Path, t
         }
 
 
-def test_two_ranks_learn_a_teachers_layers_as_one_does(groups: Groups, tiny_tokenizer: Path, tmp_path: Path) -> None:
-    train, dev = write_table(tmp_path / "train.csv", 32), write_table(tmp_path / "dev.csv", 17, seed=1)
-    common = ("--task", "table", "--data", train, "--dev", dev, "--tokenizer", tiny_tokenizer, "--epochs", 2,
-              "--length", 32, "--train.precision", "float32", "--train.batch", "16 sequences",
-              "--train.micro-batch", 8)  # fmt: skip
+def test_two_ranks_learn_a_teachers_layers_as_one_does(
+    groups: Groups, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    train, dev = (
+        write_table(tmp_path / "train.csv", 32),
+        write_table(tmp_path / "dev.csv", 17, seed=1),
+    )
+    common = (
+        "--task",
+        "table",
+        "--data",
+        train,
+        "--dev",
+        dev,
+        "--tokenizer",
+        tiny_tokenizer,
+        "--epochs",
+        2,
+        "--length",
+        32,
+        "--train.precision",
+        "float32",
+        "--train.batch",
+        "16 sequences",
+        "--train.micro-batch",
+        8,
+    )
     teacher = tmp_path / "teacher"
     ended = groups.run(1, "finetune", recipe_file(tmp_path), *common, "--out", teacher)
     assert ended.statuses == [0], ended.output
-    layers = ("--teacher", teacher, "--distill.states", "1", "--distill.relations", "1", "--train.seed", "1")
+    layers = (
+        "--teacher",
+        teacher,
+        "--distill.states",
+        "1",
+        "--distill.relations",
+        "1",
+        "--train.seed",
+        "1",
+    )
     for out, size in (("auto", 1), ("ddp", 2), ("fsdp", 2)):
-        ended = groups.run(size, "finetune", recipe_file(tmp_path), *common, *layers, "--out", tmp_path / out,
-                           "--train.parallel", out)  # fmt: skip
+        ended = groups.run(
+            size,
+            "finetune",
+            recipe_file(tmp_path),
+            *common,
+            *layers,
+            "--out",
+            tmp_path / out,
+            "--train.parallel",
+            out,
+        )
         assert set(ended.statuses) == {2 if out == "fsdp" else 0}, ended.output
     assert "train.parallel=fsdp" in ended.output
     assert_same_course(tmp_path / "ddp", tmp_path / "auto")
 
 
-def test_other_verbs_and_impossible_groups_are_refused(groups: Groups, tiny_data: Path, tmp_path: Path) -> None:
+def test_other_verbs_and_impossible_groups_are_refused(
+    groups: Groups, tiny_data: Path, tmp_path: Path
+) -> None:
     for words in (
         ["recipes"],
         words_of(tmp_path, tiny_data, "run", "--train.batch", "1 sequences"),
-        words_of(tmp_path, tiny_data, "run", "--train.batch", "9 sequences", "--train.parallel", "fsdp"),
+        words_of(
+            tmp_path, tiny_data, "run", "--train.batch", "9 sequences", "--train.parallel", "fsdp"
+        ),
         words_of(tmp_path, tiny_data, "run", "--device", "cuda:0"),
         words_of(tmp_path, tmp_path / "no-data", "run"),
     ):
@@ -288,7 +428,9 @@ def test_pieces_of_work_are_dealt_evenly_and_come_back_in_order(count: int) -> N
 
 
 @pytest.mark.slow
-def test_a_time_budget_is_measured_once_for_all(groups: Groups, tiny_data: Path, tmp_path: Path) -> None:
+def test_a_time_budget_is_measured_once_for_all(
+    groups: Groups, tiny_data: Path, tmp_path: Path
+) -> None:
     ended = groups.run(2, *words_of(tmp_path, tiny_data, "run", "--budget", "5s"))
     assert ended.statuses == [0, 0], ended.output
     run = json.loads((tmp_path / "run" / "run.json").read_text())
@@ -299,17 +441,36 @@ def test_a_time_budget_is_measured_once_for_all(groups: Groups, tiny_data: Path,
 @pytest.mark.slow
 @pytest.mark.parametrize("how", ["ddp", "fsdp"])
 def test_ten_kills_under_torchrun_change_nothing(how: str, tiny_data: Path, tmp_path: Path) -> None:
-    """Either rank dies at any instant, the start of the processes included; torchrun starts both again."""
+    """Either rank dies at any instant, the start of the processes included; torchrun starts both
+    again.
+    """
     options = ("--budget", "600 steps", "--train.parallel", how)
     draw = random.Random(how)
 
     def start(out: str) -> subprocess.Popen[str]:
         words = [str(word) for word in words_of(tmp_path, tiny_data, out, *options)]
         return subprocess.Popen(
-            [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2", "--max-restarts", "10",
-             "--monitor-interval", "0.1", "--master-port", str(free_port()), "-m", "litebert", *words],
-            stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
-        )  # fmt: skip
+            [
+                sys.executable,
+                "-m",
+                "torch.distributed.run",
+                "--nproc-per-node",
+                "2",
+                "--max-restarts",
+                "10",
+                "--monitor-interval",
+                "0.1",
+                "--master-port",
+                str(free_port()),
+                "-m",
+                "litebert",
+                *words,
+            ],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env={**os.environ, "OMP_NUM_THREADS": "1"},
+        )
 
     whole = start("whole")
     output, _ = whole.communicate(timeout=600)

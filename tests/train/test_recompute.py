@@ -1,4 +1,6 @@
-"""Recomputed activations: the same run bit for bit in less memory, planned, offered and chosen where it is needed."""
+"""Recomputed activations: the same run bit for bit in less memory, planned, offered and chosen
+where it is needed.
+"""
 
 from __future__ import annotations
 
@@ -32,24 +34,43 @@ CPU = choose("float32", "cpu")
 MIB = 1 << 20
 
 MODERN: dict[str, Any] = {
-    "layers": 3, "pooler": False, "norm": "pre", "first_norm": False, "embedding_norm": "after", "positions": "rotary",
-    "window": 6, "global_every": 2, "window_rotary_base": 500.0, "bias": False, "prediction": "hidden",
-}  # fmt: skip
+    "layers": 3,
+    "pooler": False,
+    "norm": "pre",
+    "first_norm": False,
+    "embedding_norm": "after",
+    "positions": "rotary",
+    "window": 6,
+    "global_every": 2,
+    "window_rotary_base": 500.0,
+    "bias": False,
+    "prediction": "hidden",
+}
 
 POINTS: list[dict[str, Any]] = [
     {},
     {"encoder": {"hidden_dropout": 0.2, "attention_dropout": 0.1}, "train": {"micro_batch": 3}},
     {"encoder": {"layers": 4}, "train": {"depth_schedule": ((0.5, 2),)}},
     {"encoder": {"norm": "pre", "feedforward": "gated", "positions": "rotary", "sharing": "none"}},
-    {"encoder": {"pooler": False}, "objectives": ("mlm", "rtd"), "rtd": ReplacedTokenConfig(generator_width=0.5)},
+    {
+        "encoder": {"pooler": False},
+        "objectives": ("mlm", "rtd"),
+        "rtd": ReplacedTokenConfig(generator_width=0.5),
+    },
     {"encoder": {"pooler": False}, "objectives": ("mlm", "sbo")},
     {"encoder": MODERN, "objectives": ("mlm",), "train": {"depth_schedule": ((0.5, 1),)}},
-    {"encoder": MODERN, "objectives": ("mlm", "rtd"), "rtd": ReplacedTokenConfig(generator_width=0.5)},
+    {
+        "encoder": MODERN,
+        "objectives": ("mlm", "rtd"),
+        "rtd": ReplacedTokenConfig(generator_width=0.5),
+    },
 ]
 
 
 @pytest.mark.parametrize("changes", POINTS, ids=str)
-def test_a_run_is_the_same_to_the_bit(changes: dict[str, Any], tiny_data: Path, tmp_path: Path) -> None:
+def test_a_run_is_the_same_to_the_bit(
+    changes: dict[str, Any], tiny_data: Path, tmp_path: Path
+) -> None:
     point, runs = config(**changes), []
     point = replace(point, encoder=replace(point.encoder, vocab_size=vocabulary(tiny_data)))
     for name, one in (("kept", point), ("again", recomputing(point))):
@@ -83,9 +104,19 @@ def test_gradients_of_padded_rows_are_the_same_too(bfloat16: bool) -> None:
 @pytest.mark.parametrize("objectives", [("mlm", "sop"), ("mlm", "rtd")])
 def test_the_formula_knows_what_is_kept(objectives: tuple[str, ...]) -> None:
     """Between the passes, which is all but the one layer that is computed again."""
-    shape = EncoderConfig(vocab_size=500, embedding_size=32, hidden_size=64, layers=12, heads=4, intermediate_size=128,
-                          max_positions=40, pooler="sop" in objectives)  # fmt: skip
-    point = recomputing(Config(name="x", encoder=shape, sequences=SequenceConfig(length=40), objectives=objectives))
+    shape = EncoderConfig(
+        vocab_size=500,
+        embedding_size=32,
+        hidden_size=64,
+        layers=12,
+        heads=4,
+        intermediate_size=128,
+        max_positions=40,
+        pooler="sop" in objectives,
+    )
+    point = recomputing(
+        Config(name="x", encoder=shape, sequences=SequenceConfig(length=40), objectives=objectives)
+    )
     point = replace(point, train=replace(point.train, precision="float32", batch="4 sequences"))
     model, kept = Pretrainer(point), dict[int, Tensor]()
     own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
@@ -124,21 +155,37 @@ def test_a_run_may_go_on_with_it(tiny_data: Path, tmp_path: Path) -> None:
     assert result(tmp_path / "parts") == result(tmp_path / "whole")
 
 
-# ---- the commands ----------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------- the commands
 
 
 def with_free(monkeypatch: pytest.MonkeyPatch, count: int, each: int, again: int) -> None:
-    """So many free bytes, of which a sequence takes `each`, or `again` with recomputation; no estimate suffices."""
+    """So many free bytes, of which a sequence takes `each`, or `again` with recomputation; no
+    estimate suffices.
+    """
     monkeypatch.setattr(memory, "_PEAK", 1000)
     monkeypatch.setattr(memory, "free_memory", lambda _: count)
-    monkeypatch.setattr(memory, "peak_bytes", lambda point, _: again if point.train.recompute else each)
+    monkeypatch.setattr(
+        memory, "peak_bytes", lambda point, _: again if point.train.recompute else each
+    )
 
 
 def test_pretrain_names_recomputation_where_it_is_the_remedy(
     run: Run, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ("pretrain", "albert-tiny", "--data", tiny_data, "--out", tmp_path / "run", "--budget", "1 steps",
-             "--train.evaluate-sequences", "2", "--train.batch", "4 sequences")  # fmt: skip
+    words = (
+        "pretrain",
+        "albert-tiny",
+        "--data",
+        tiny_data,
+        "--out",
+        tmp_path / "run",
+        "--budget",
+        "1 steps",
+        "--train.evaluate-sequences",
+        "2",
+        "--train.batch",
+        "4 sequences",
+    )
     with_free(monkeypatch, 100 * MIB, each=90 * MIB, again=20 * MIB)
     status, _, err = run(*words)
     assert status == 2
@@ -148,8 +195,18 @@ def test_pretrain_names_recomputation_where_it_is_the_remedy(
     assert json.loads((tmp_path / "run" / "recipe.json").read_text())["train"]["recompute"] is True
 
 
-def test_plan_chooses_it_where_too_little_fits_without(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    words = ("plan", "albert-tiny", "--measure", "--train.batch", "8 sequences", "--train.depth-schedule", "--json")
+def test_plan_chooses_it_where_too_little_fits_without(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = (
+        "plan",
+        "albert-tiny",
+        "--measure",
+        "--train.batch",
+        "8 sequences",
+        "--train.depth-schedule",
+        "--json",
+    )
     planned = {}
     for free in (100 * MIB, 10_000 * MIB):
         with_free(monkeypatch, free, each=60 * MIB, again=20 * MIB)
@@ -160,7 +217,9 @@ def test_plan_chooses_it_where_too_little_fits_without(run: Run, monkeypatch: py
         assert measured["recompute"] is (free < 1000 * MIB)
         assert ("--train.recompute --train.micro-batch auto" in err) is measured["recompute"]
         assert (measured["largest_micro_batch"] < 8) is measured["recompute"]
-    saved = planned["memory_bytes"]["activations"] - planned["recompute_memory_bytes"]["activations"]
+    saved = (
+        planned["memory_bytes"]["activations"] - planned["recompute_memory_bytes"]["activations"]
+    )
     assert saved > planned["memory_bytes"]["activations"] / 2
     assert 0.5 < planned["flops_per_token"]["recompute"] / planned["flops_per_token"]["forward"] < 1
 
@@ -168,14 +227,30 @@ def test_plan_chooses_it_where_too_little_fits_without(run: Run, monkeypatch: py
 def test_fine_tuning_recomputes_too(run: Run, tmp_path: Path, tiny_tokenizer: Path) -> None:
     table, model = write_table(tmp_path / "rows.csv", 40), recipe_file(tmp_path)
     for name, options in (("kept", ()), ("again", ("--train.recompute",))):
-        words = ("finetune", model, "--tokenizer", tiny_tokenizer, "--task", "table", "--data", table,
-                 "--out", tmp_path / name, "--steps", "3", "--dropout", "0.2", "--length", "32")  # fmt: skip
+        words = (
+            "finetune",
+            model,
+            "--tokenizer",
+            tiny_tokenizer,
+            "--task",
+            "table",
+            "--data",
+            table,
+            "--out",
+            tmp_path / name,
+            "--steps",
+            "3",
+            "--dropout",
+            "0.2",
+            "--length",
+            "32",
+        )
         assert run(*words, *options)[0] == 0
     files = [tmp_path / name / "model" / "model.safetensors" for name in ("kept", "again")]
     assert files[0].read_bytes() == files[1].read_bytes()
 
 
-# ---- --train.micro-batch auto ----------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------- --train.micro-batch auto
 
 
 def test_auto_takes_equal_passes_that_fit(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -183,7 +258,9 @@ def test_auto_takes_equal_passes_that_fit(monkeypatch: pytest.MonkeyPatch) -> No
     resident = cost.memory(point, 1)
     fixed = resident.weights + resident.gradients + resident.optimizer
     for fits, chosen in ((40, 34), (50, 50), (99, 50), (1, 1), (0, 1)):
-        with_free(monkeypatch, int((fixed + (fits + 0.5) * MIB) / memory.USABLE), each=MIB, again=MIB)
+        with_free(
+            monkeypatch, int((fixed + (fits + 0.5) * MIB) / memory.USABLE), each=MIB, again=MIB
+        )
         assert fitting_micro_batch(point, CPU) == chosen
     with_free(monkeypatch, 64 << 30, each=1 << 40, again=1 << 40)
     assert fitting_micro_batch(point, CPU) == 100, "a batch that surely fits is not measured"
@@ -192,9 +269,25 @@ def test_auto_takes_equal_passes_that_fit(monkeypatch: pytest.MonkeyPatch) -> No
 def test_a_run_keeps_the_micro_batch_that_auto_chose(
     run: Run, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ("pretrain", "albert-tiny", "--data", tiny_data, "--budget", "4 steps", "--train.batch", "6 sequences",
-             "--train.evaluate-sequences", "2", "--train.save-every", "2 steps", "--train.keep-checkpoints", "5",
-             "--train.precision", "float32", "--train.depth-schedule")  # fmt: skip
+    words = (
+        "pretrain",
+        "albert-tiny",
+        "--data",
+        tiny_data,
+        "--budget",
+        "4 steps",
+        "--train.batch",
+        "6 sequences",
+        "--train.evaluate-sequences",
+        "2",
+        "--train.save-every",
+        "2 steps",
+        "--train.keep-checkpoints",
+        "5",
+        "--train.precision",
+        "float32",
+        "--train.depth-schedule",
+    )
     with_free(monkeypatch, 200 * MIB, each=60 * MIB, again=60 * MIB)
     assert run(*words, "--out", tmp_path / "run", "--train.micro-batch", "auto")[0] == 0
     chosen = json.loads((tmp_path / "run" / "recipe.json").read_text())["train"]["micro_batch"]
@@ -213,12 +306,26 @@ def test_a_run_keeps_the_micro_batch_that_auto_chose(
 def test_a_fine_tuning_keeps_it_too(
     run: Run, tmp_path: Path, tiny_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    words = ("finetune", recipe_file(tmp_path), "--tokenizer", tiny_tokenizer, "--task", "table", "--data",
-             write_table(tmp_path / "rows.csv", 40), "--steps", "2", "--train.micro-batch", "auto")  # fmt: skip
+    words = (
+        "finetune",
+        recipe_file(tmp_path),
+        "--tokenizer",
+        tiny_tokenizer,
+        "--task",
+        "table",
+        "--data",
+        write_table(tmp_path / "rows.csv", 40),
+        "--steps",
+        "2",
+        "--train.micro-batch",
+        "auto",
+    )
     place = ("--out", tmp_path / "run")
     with_free(monkeypatch, 20 * MIB, each=2 * MIB, again=2 * MIB)
     assert run(*words, *place)[0] == 0
-    recorded = json.loads((tmp_path / "run" / "finetune.json").read_text())["config"]["train"]["micro_batch"]
+    recorded = json.loads((tmp_path / "run" / "finetune.json").read_text())["config"]["train"][
+        "micro_batch"
+    ]
     assert 1 <= recorded < 32
     with_free(monkeypatch, 64 << 30, each=MIB, again=MIB)
     assert run(*words, *place)[0] == 0

@@ -16,7 +16,9 @@ NAMES = get_args(get_type_hints(ScheduleConfig)["name"])
 
 def test_tf_linear_has_the_jump_of_the_official_albert_run() -> None:
     config = ScheduleConfig(name="tf_linear", warmup=3125)
-    rates = {step: 0.00176 * factor(config, step, 125_000) for step in (0, 3124, 3125, 62_500, 124_999)}
+    rates = {
+        step: 0.00176 * factor(config, step, 125_000) for step in (0, 3124, 3125, 62_500, 124_999)
+    }
     assert rates[0] == 0
     assert rates[3124] == pytest.approx(0.0017594, abs=5e-8)
     assert rates[3125] == pytest.approx(0.001716, abs=5e-8)
@@ -35,7 +37,16 @@ def test_product_linear_is_electras_product_without_a_jump() -> None:
 
 def test_linear_rises_to_the_peak_and_falls_straight_to_the_end() -> None:
     config = ScheduleConfig(name="linear", warmup=4)
-    assert [factor(config, step, 8) for step in range(8)] == [0.25, 0.5, 0.75, 1, 1, 0.75, 0.5, 0.25]
+    assert [factor(config, step, 8) for step in range(8)] == [
+        0.25,
+        0.5,
+        0.75,
+        1,
+        1,
+        0.75,
+        0.5,
+        0.25,
+    ]
     ends_at_a_tenth = ScheduleConfig(name="linear", warmup=0, final=0.1)
     assert [factor(ends_at_a_tenth, step, 3) for step in range(3)] == pytest.approx([1, 0.7, 0.4])
 
@@ -49,7 +60,9 @@ def test_cosine_is_half_way_in_the_middle_of_the_decay() -> None:
 
 def test_trapezoid_is_flat_then_falls_over_the_cooldown() -> None:
     config = ScheduleConfig(name="trapezoid", warmup=0.02, cooldown=0.2)
-    assert [factor(config, step, 100) for step in (0, 1, 50, 80, 90)] == pytest.approx([0.5, 1, 1, 1, 0.5])
+    assert [factor(config, step, 100) for step in (0, 1, 50, 80, 90)] == pytest.approx(
+        [0.5, 1, 1, 1, 0.5]
+    )
     assert factor(config, 99, 100) == pytest.approx(1 / 20)
     assert factor(ScheduleConfig(name="trapezoid", warmup=0, cooldown=0), 99, 100) == 1
 
@@ -61,7 +74,9 @@ def test_constant_warms_up_and_stays() -> None:
 
 def test_a_share_and_a_number_of_steps_of_warmup_are_the_same() -> None:
     share, number = (ScheduleConfig(name="linear", warmup=warmup) for warmup in (0.1, 50.0))
-    assert [factor(share, step, 500) for step in range(500)] == [factor(number, step, 500) for step in range(500)]
+    assert [factor(share, step, 500) for step in range(500)] == [
+        factor(number, step, 500) for step in range(500)
+    ]
 
 
 @given(
@@ -77,7 +92,9 @@ def test_every_schedule_stays_between_0_and_1_and_wastes_no_step(
     config = ScheduleConfig(name=name, warmup=warmup, cooldown=cooldown, final=final)  # type: ignore[arg-type]
     factors = [factor(config, step, steps) for step in range(steps)]
     assert all(0 <= value <= 1 for value in factors)
-    assert all(value > 0 for value in factors[1 if name in ("tf_linear", "product_linear") else 0 :])
+    assert all(
+        value > 0 for value in factors[1 if name in ("tf_linear", "product_linear") else 0 :]
+    )
     length = round(warmup * steps) if warmup < 1 else int(warmup)
     decay = factors[length:]
     assert decay == sorted(decay, reverse=True)

@@ -37,7 +37,9 @@ def test_it_is_a_power_of_two_near_the_root_of_the_tokens(tokens: int) -> None:
     assert 2**-0.51 <= each / (1.5 * tokens**0.5) <= 2**0.51
 
 
-def test_a_budget_in_time_is_turned_into_tokens_by_a_measurement(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_budget_in_time_is_turned_into_tokens_by_a_measurement(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     point = auto("10m")
     tokens = point.batch_sequences * point.sequences.length  # a second each, so 600 times
     monkeypatch.setattr(budget, "measure", lambda *_: Rate(((1.0, 1.0),), 0.1))
@@ -51,7 +53,9 @@ def test_steps_decide_nothing() -> None:
 
 
 def test_a_run_records_it_and_keeps_it(tiny_data: Path, tmp_path: Path) -> None:
-    point = replace(auto("3000 tokens"), train=replace(auto("3000 tokens").train, save_every="1 steps"))
+    point = replace(
+        auto("3000 tokens"), train=replace(auto("3000 tokens").train, save_every="1 steps")
+    )
 
     class Killed(Exception):
         """Stands for the instant a run is killed."""

@@ -1,4 +1,6 @@
-"""Batches are made ahead, by a thread or by processes: the same bits, errors as they are, and nothing left running."""
+"""Batches are made ahead, by a thread or by processes: the same bits, errors as they are, and
+nothing left running.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,9 @@ ROWS = [slice(0, 3), slice(3, 8)]
 def same(one: Batch, other: Batch) -> bool:
     mine, its = ({**vars(batch), **batch.added} for batch in (one, other))
     return mine.keys() == its.keys() and all(
-        torch.equal(value, its[name]) if isinstance(value, torch.Tensor) else name == "added" or value is its[name]
+        torch.equal(value, its[name])
+        if isinstance(value, torch.Tensor)
+        else name == "added" or value is its[name]
         for name, value in mine.items()
     )
 
@@ -49,8 +53,12 @@ def gone(pids: set[int], seconds: float = 10) -> bool:
     return not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
-def test_processes_make_the_batches_that_this_one_would_and_are_no_more_than_steps(tiny_data: Path) -> None:
-    point = config(objectives=("mlm", "rtd"), sequences=SequenceConfig(length=28, short_probability=0.5))
+def test_processes_make_the_batches_that_this_one_would_and_are_no_more_than_steps(
+    tiny_data: Path,
+) -> None:
+    point = config(
+        objectives=("mlm", "rtd"), sequences=SequenceConfig(length=28, short_probability=0.5)
+    )
     here = PretrainingBatches(point, Shards.open(tiny_data))
     before = children()
     with made_by_processes(point, tiny_data, ROWS, range(5, 7), 9) as make:
@@ -73,11 +81,14 @@ def test_a_run_is_the_same_whoever_makes_its_batches_and_may_change_that_when_it
         if loop.step == 7:
             raise Stop
 
-    point = config(encoder={"hidden_dropout": 0.1}, train={"micro_batch": 3, "save_every": "5 steps"})
+    point = config(
+        encoder={"hidden_dropout": 0.1}, train={"micro_batch": 3, "save_every": "5 steps"}
+    )
     pretrain(point, tiny_data, tmp_path / "here")
     before = children()
     several = config(
-        encoder={"hidden_dropout": 0.1}, train={"micro_batch": 3, "save_every": "5 steps", "batch_processes": 2}
+        encoder={"hidden_dropout": 0.1},
+        train={"micro_batch": 3, "save_every": "5 steps", "batch_processes": 2},
     )
     with pytest.raises(Stop):
         pretrain(several, tiny_data, tmp_path / "there", on_step=stop)
@@ -94,11 +105,16 @@ def test_no_processes_where_none_are_asked_for(tiny_data: Path) -> None:
             assert children() == before
 
 
-def test_an_error_of_the_data_is_reported_as_it_is(tiny_data: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_error_of_the_data_is_reported_as_it_is(
+    tiny_data: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(step: int) -> Any:
         raise DataError("data/train-00000.arrow is damaged")
 
-    with ahead(fail, range(4), torch.device("cpu")) as batches, refused(DataError, "train-00000.arrow"):
+    with (
+        ahead(fail, range(4), torch.device("cpu")) as batches,
+        refused(DataError, "train-00000.arrow"),
+    ):
         next(batches)
     read, write = os.pipe()
     with os.fdopen(read, "rb") as reader, os.fdopen(write, "wb") as writer:
@@ -108,7 +124,9 @@ def test_an_error_of_the_data_is_reported_as_it_is(tiny_data: Path, monkeypatch:
     assert "train-00000.arrow" in str(received)
 
 
-def test_a_process_that_was_killed_ends_the_run_with_one_sentence(tiny_data: Path, tmp_path: Path) -> None:
+def test_a_process_that_was_killed_ends_the_run_with_one_sentence(
+    tiny_data: Path, tmp_path: Path
+) -> None:
     before = children()
 
     def kill(loop: Any) -> None:
@@ -125,7 +143,9 @@ def test_a_process_that_was_killed_ends_the_run_with_one_sentence(tiny_data: Pat
 def test_where_processes_do_not_know_a_part_the_batches_are_made_here(
     tiny_data: Path, logged: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supply, "to_dict", lambda point: {**_plain(point), "objectives": ["of-my-own"]})
+    monkeypatch.setattr(
+        supply, "to_dict", lambda point: {**_plain(point), "objectives": ["of-my-own"]}
+    )
     before = children()
     with made_by_processes(config(), tiny_data, ROWS, range(9), 1) as make:
         assert make is None
@@ -135,13 +155,31 @@ def test_where_processes_do_not_know_a_part_the_batches_are_made_here(
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
 @pytest.mark.parametrize(
-    "number", [signal.SIGKILL, *(pytest.param(one, marks=pytest.mark.slow) for one in (signal.SIGTERM, signal.SIGINT))]
+    "number",
+    [
+        signal.SIGKILL,
+        *(pytest.param(one, marks=pytest.mark.slow) for one in (signal.SIGTERM, signal.SIGINT)),
+    ],
 )
-def test_a_run_that_is_ended_leaves_no_process(number: signal.Signals, tiny_data: Path, tmp_path: Path) -> None:
+def test_a_run_that_is_ended_leaves_no_process(
+    number: signal.Signals, tiny_data: Path, tmp_path: Path
+) -> None:
     recipe, out = tmp_path / "recipe.json", tmp_path / "run"
     recipe.write_text(to_json(config(train={"batch_processes": 1, "budget": "1M steps"})))
-    words = [sys.executable, "-m", "litebert", "pretrain", str(recipe), "--data", str(tiny_data), "--out", str(out)]
-    with subprocess.Popen(words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as run:
+    words = [
+        sys.executable,
+        "-m",
+        "litebert",
+        "pretrain",
+        str(recipe),
+        "--data",
+        str(tiny_data),
+        "--out",
+        str(out),
+    ]
+    with subprocess.Popen(
+        words, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    ) as run:
         of_run = Path(f"/proc/{run.pid}/task/{run.pid}/children")
         until = time.monotonic() + 60
         while not (makers := of_run.read_text().split()) or not (out / "metrics.jsonl").exists():
@@ -156,7 +194,7 @@ def test_a_run_that_is_ended_leaves_no_process(number: signal.Signals, tiny_data
         assert list((out / "checkpoints").iterdir())
 
 
-# ---- how many --------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------- how many
 
 
 @pytest.fixture
@@ -178,7 +216,10 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
 def test_a_cpu_gets_a_thread_and_a_gpu_as_many_processes_as_it_needs_and_the_cores_allow(
     gpu: Callable[..., int], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    small, large = config(), config(encoder={"hidden_size": 1024, "intermediate_size": 4096, "layers": 24})
+    small, large = (
+        config(),
+        config(encoder={"hidden_size": 1024, "intermediate_size": 4096, "layers": 24}),
+    )
     medium = config(encoder={"hidden_size": 192, "intermediate_size": 768, "layers": 12})
     assert processes_for(small, choose("auto", "cpu")) == 0
     assert gpu(large) == 1

@@ -1,4 +1,6 @@
-"""A run whose token table starts from counts: what starts so, that it is part of the run, and what kills change."""
+"""A run whose token table starts from counts: what starts so, that it is part of the run, and what
+kills change.
+"""
 
 from __future__ import annotations
 
@@ -50,13 +52,23 @@ def test_the_table_and_the_output_biases_start_from_counts(tiny_data: Path) -> N
 
 
 @pytest.mark.parametrize("objectives", [("mlm", "sbo"), ("mlm", "rtd")])
-def test_every_output_over_the_vocabulary_starts_so(objectives: tuple[str, ...], tiny_data: Path) -> None:
+def test_every_output_over_the_vocabulary_starts_so(
+    objectives: tuple[str, ...], tiny_data: Path
+) -> None:
     shards, machine = Shards.open(tiny_data), choose("float32", "cpu")
     shape = {"vocab_size": shards.tokenizer.vocab_size}
     model = build(config(encoder=shape, objectives=objectives, table=COUNTS), machine)
     start_table(model, shards)
-    biases = [value for name, value in model.objectives.named_parameters() if value.shape == (shape["vocab_size"],)]
-    networks = [name for name, one in model.named_objectives.items() if isinstance(one, Objective) and name != "rtd"]
+    biases = [
+        value
+        for name, value in model.objectives.named_parameters()
+        if value.shape == (shape["vocab_size"],)
+    ]
+    networks = [
+        name
+        for name, one in model.named_objectives.items()
+        if isinstance(one, Objective) and name != "rtd"
+    ]
     assert len(biases) == len(networks)
     assert all(float(bias.detach().exp().sum()) == pytest.approx(1, abs=0.2) for bias in biases)
 
@@ -80,7 +92,9 @@ def test_a_run_that_was_killed_at_its_start_or_later_ends_with_the_same_bits(
             os.kill(os.getpid(), signal.SIGTERM)
 
     assert not pretrain(point, tiny_data, tmp_path / "cut", on_step=leave).outcome.finished
-    monkeypatch.setattr("litebert.train.start.count_neighbors", killed)  # a run that continues counts nothing
+    monkeypatch.setattr(
+        "litebert.train.start.count_neighbors", killed
+    )  # a run that continues counts nothing
     pretrain(point, tiny_data, tmp_path / "cut")
     assert result(tmp_path / "cut") == result(tmp_path / "whole")
 
@@ -90,7 +104,9 @@ def test_the_start_is_part_of_the_run(tiny_data: Path, tmp_path: Path) -> None:
     with refused(RunError, "table.start"):
         pretrain(config(), tiny_data, tmp_path / "run")
     with refused(RunError, "table.window"):
-        pretrain(config(table=TableConfig(start="cooccurrence", window=2)), tiny_data, tmp_path / "run")
+        pretrain(
+            config(table=TableConfig(start="cooccurrence", window=2)), tiny_data, tmp_path / "run"
+        )
 
 
 def test_a_run_from_other_weights_counts_nothing(

@@ -1,4 +1,6 @@
-"""Pretraining with a teacher: what a run records, resumes bit for bit and refuses; the teacher stays out of it."""
+"""Pretraining with a teacher: what a run records, resumes bit for bit and refuses; the teacher
+stays out of it.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,12 @@ ALL = DistillConfig(soft=1.0, states=1.0, relations=1.0)
 
 
 def student(distill: DistillConfig = ALL, **changes: Any) -> Config:
-    return config(encoder={"layers": 2, **changes.pop("encoder", {})}, objectives=("mlm",), distill=distill, **changes)
+    return config(
+        encoder={"layers": 2, **changes.pop("encoder", {})},
+        objectives=("mlm",),
+        distill=distill,
+        **changes,
+    )
 
 
 @pytest.fixture(scope="module")
@@ -43,7 +50,11 @@ def place(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a teacher of other width, depth and heads than the students."""
     folder = tmp_path_factory.mktemp("teachers")
     shape = {"hidden_size": 24, "embedding_size": 24, "layers": 3, "heads": 4, "sharing": "none"}
-    pretrain(config(encoder=shape, objectives=("mlm",), train={"budget": "3 steps"}), tiny_data, folder / "teacher")
+    pretrain(
+        config(encoder=shape, objectives=("mlm",), train={"budget": "3 steps"}),
+        tiny_data,
+        folder / "teacher",
+    )
     return folder
 
 
@@ -51,7 +62,9 @@ def taught(place: Path, data: Path, out: Path, point: Config | None = None, **mo
     return pretrain(point or student(), data, out, **{"teacher": place / "teacher", **more})
 
 
-def test_killed_and_continued_it_ends_with_the_same_bits(place: Path, tiny_data: Path, tmp_path: Path) -> None:
+def test_killed_and_continued_it_ends_with_the_same_bits(
+    place: Path, tiny_data: Path, tmp_path: Path
+) -> None:
     whole = taught(place, tiny_data, tmp_path / "whole")
     assert whole.outcome.finished
 
@@ -64,12 +77,16 @@ def test_killed_and_continued_it_ends_with_the_same_bits(place: Path, tiny_data:
     assert result(tmp_path / "whole") == result(tmp_path / "broken")
 
 
-def test_the_teacher_is_in_no_checkpoint_and_no_count(place: Path, tiny_data: Path, tmp_path: Path) -> None:
+def test_the_teacher_is_in_no_checkpoint_and_no_count(
+    place: Path, tiny_data: Path, tmp_path: Path
+) -> None:
     run = taught(place, tiny_data, tmp_path / "run")
     saved = read_tensors(max((run.folder / "checkpoints").glob("step-*")) / "model.safetensors")
     alone = Pretrainer(run.config)
     assert saved.keys() == alone.state_dict().keys()
-    assert sum(one.numel() for one in saved.values()) == sum(cost.model_parameters(run.config).values())
+    assert sum(one.numel() for one in saved.values()) == sum(
+        cost.model_parameters(run.config).values()
+    )
     assert saved["objectives.states.head.weight"].shape == (24, 16)
     record = json.loads((run.folder / "run.json").read_text())
     assert record["teacher"] == str((place / "teacher").resolve())
@@ -85,7 +102,9 @@ def test_the_teacher_is_in_no_checkpoint_and_no_count(place: Path, tiny_data: Pa
     assert read_folder(tmp_path / "hf").config.objectives == ("mlm",)
 
 
-def test_no_gradient_reaches_the_teacher_and_nothing_of_it_changes(place: Path, tiny_data: Path) -> None:
+def test_no_gradient_reaches_the_teacher_and_nothing_of_it_changes(
+    place: Path, tiny_data: Path
+) -> None:
     shards = Shards.open(tiny_data)
     point, teacher = taught_by(place / "teacher", student(), shards)
     assert teacher is not None
@@ -101,7 +120,9 @@ def test_no_gradient_reaches_the_teacher_and_nothing_of_it_changes(place: Path, 
     losses = model(PretrainingBatches(point, shards)(0, slice(None)))
     torch.stack([one.total for one in losses.values()]).sum().backward()
     assert all(one.grad is None and not one.requires_grad for one in teacher.encoder.parameters())
-    assert all(one.grad is not None for name, one in model.named_parameters() if "pooler" not in name)
+    assert all(
+        one.grad is not None for name, one in model.named_parameters() if "pooler" not in name
+    )
     assert not teacher.encoder.training
     assert all(torch.equal(one, before[name]) for name, one in teacher.encoder.state_dict().items())
     assert not any("teacher" in name for name, _ in model.named_modules())
@@ -125,13 +146,19 @@ def test_imitating_itself_costs_nothing(place: Path, tiny_data: Path) -> None:
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
-    return {str(file.relative_to(folder)): file.read_bytes() for file in sorted(folder.rglob("*")) if file.is_file()}
+    return {
+        str(file.relative_to(folder)): file.read_bytes()
+        for file in sorted(folder.rglob("*"))
+        if file.is_file()
+    }
 
 
 def test_kept_guesses_are_those_of_the_teacher(
     place: Path, tiny_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Bit for bit; another student of the same text asks for nothing, and one of other masks for all."""
+    """Bit for bit; another student of the same text asks for nothing, and one of other masks for
+    all.
+    """
     caplog.set_level("INFO")
     point, kept = student(DistillConfig(top_k=5), train={"budget": "4 steps"}), tmp_path / "kept"
     asked = taught(place, tiny_data, tmp_path / "asked", point)
@@ -142,7 +169,9 @@ def test_kept_guesses_are_those_of_the_teacher(
     taught(place, tiny_data, tmp_path / "second", point, teacher_answers=kept)
     assert "the teacher made 0" in caplog.text
     assert result(asked.folder) == result(tmp_path / "first") == result(tmp_path / "second")
-    narrow = student(DistillConfig(top_k=5), train={"budget": "4 steps"}, encoder={"intermediate_size": 16})
+    narrow = student(
+        DistillConfig(top_k=5), train={"budget": "4 steps"}, encoder={"intermediate_size": 16}
+    )
     taught(place, tiny_data, tmp_path / "narrow", narrow, teacher_answers=kept)
     assert files_of(kept) == there
     other = student(DistillConfig(top_k=5), train={"budget": "4 steps", "seed": 1})
@@ -150,7 +179,9 @@ def test_kept_guesses_are_those_of_the_teacher(
     assert there.items() < files_of(kept).items()
 
 
-def test_guesses_of_another_precision_are_not_taken(place: Path, tiny_data: Path, tmp_path: Path) -> None:
+def test_guesses_of_another_precision_are_not_taken(
+    place: Path, tiny_data: Path, tmp_path: Path
+) -> None:
     point, kept = student(DistillConfig(top_k=5), train={"budget": "3 steps"}), tmp_path / "kept"
     half = replace(point, train=replace(point.train, precision="bfloat16"))
     taught(place, tiny_data, tmp_path / "half", half, teacher_answers=kept)
@@ -183,17 +214,23 @@ def test_a_damaged_file_of_guesses_is_written_again(
     assert f"{short} is damaged" in caplog.text
     assert f"{flipped} is damaged" in caplog.text
     assert files_of(kept) == there
-    first, again = ({**result(tmp_path / name), "metrics": None} for name in ("run", "again"))  # the warnings are there
+    first, again = (
+        {**result(tmp_path / name), "metrics": None} for name in ("run", "again")
+    )  # the warnings are there
     assert first == again
 
 
-# ---- refusals ------------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------------- refusals
 
 
-def test_a_run_goes_on_with_its_own_teacher_only(place: Path, tiny_data: Path, tmp_path: Path) -> None:
+def test_a_run_goes_on_with_its_own_teacher_only(
+    place: Path, tiny_data: Path, tmp_path: Path
+) -> None:
     point = student(DistillConfig(), train={"budget": "2 steps"})
     taught(place, tiny_data, tmp_path / "run", point)
-    other = pretrain(config(objectives=("mlm",), train={"budget": "2 steps"}), tiny_data, tmp_path / "other").folder
+    other = pretrain(
+        config(objectives=("mlm",), train={"budget": "2 steps"}), tiny_data, tmp_path / "other"
+    ).folder
     with refused(RunError, tmp_path / "run", place / "teacher", other):
         taught(place, tiny_data, tmp_path / "run", point, teacher=other)
     with refused(RunError, tmp_path / "run", place / "teacher", "--teacher"):
@@ -226,7 +263,12 @@ def test_what_cannot_be_learned_is_refused(place: Path, tiny_data: Path, tmp_pat
     with refused(ConfigError, tmp_path / "kept", "--teacher"):
         pretrain(config(objectives=("mlm",)), tiny_data, out, **keeping)
     file = tiny_data / "index.json"
-    for folder, *said in ((file, file, "folder"), (file / "x", file, "cannot be made"), ("", "no folder"), (out, out)):
+    for folder, *said in (
+        (file, file, "folder"),
+        (file / "x", file, "cannot be made"),
+        ("", "no folder"),
+        (out, out),
+    ):
         with refused(ConfigError, "--teacher-answers", *said):
             taught(place, tiny_data, out, student(DistillConfig(top_k=4)), teacher_answers=folder)
     with refused(ModelError, tmp_path / "absent"):
@@ -236,29 +278,61 @@ def test_what_cannot_be_learned_is_refused(place: Path, tiny_data: Path, tmp_pat
 
 def test_a_teacher_without_a_common_vocabulary_is_refused(
     place: Path, tiny_corpus: Path, tmp_path: Path
-) -> None:  # fmt: skip
+) -> None:
     texts = tiny_corpus.read_text(encoding="utf-8").split("\n\n")
     train_tokenizer(texts, kind="unigram", vocab_size=380).save(tmp_path / "words")
-    prepare([str(tiny_corpus)], tmp_path / "data", tokenizer=tmp_path / "words", heldout=0.1, processes=1)
+    prepare(
+        [str(tiny_corpus)],
+        tmp_path / "data",
+        tokenizer=tmp_path / "words",
+        heldout=0.1,
+        processes=1,
+    )
     with refused(DataError, place / "teacher", tmp_path / "data", "--tokenizer"):
         taught(place, tmp_path / "data", tmp_path / "run")
 
 
 def test_a_generator_teaches_no_guesses(place: Path, tiny_data: Path, tmp_path: Path) -> None:
-    pretrain(config(objectives=("mlm", "rtd"), train={"budget": "2 steps"}), tiny_data, tmp_path / "electra")
+    pretrain(
+        config(objectives=("mlm", "rtd"), train={"budget": "2 steps"}),
+        tiny_data,
+        tmp_path / "electra",
+    )
     with refused(ModelError, tmp_path / "electra", "distill.soft=0"):
         taught(place, tiny_data, tmp_path / "run", teacher=tmp_path / "electra")
 
 
 def test_the_command_as_it_is_typed(run: Any, place: Path, tiny_data: Path, tmp_path: Path) -> None:
     recipe = tmp_path / "student.toml"
-    recipe.write_text("[encoder]\nembedding_size = 8\nhidden_size = 16\nlayers = 2\nheads = 2\nintermediate_size = 32\n"
-                      "max_positions = 64\n[sequences]\nlength = 32\n")  # fmt: skip
-    words = ("pretrain", recipe, "--data", tiny_data, "--budget", "2 steps", "--train.batch", "4 sequences")
-    status, out, _ = run(*words, "--teacher", place / "teacher", "--distill.relations", 1, "--out", tmp_path / "run",
-                         "--json")  # fmt: skip
+    recipe.write_text(
+        "[encoder]\nembedding_size = 8\nhidden_size = 16\nlayers = 2\nheads = "
+        "2\nintermediate_size = 32\n"
+        "max_positions = 64\n[sequences]\nlength = 32\n"
+    )
+    words = (
+        "pretrain",
+        recipe,
+        "--data",
+        tiny_data,
+        "--budget",
+        "2 steps",
+        "--train.batch",
+        "4 sequences",
+    )
+    status, out, _ = run(
+        *words,
+        "--teacher",
+        place / "teacher",
+        "--distill.relations",
+        1,
+        "--out",
+        tmp_path / "run",
+        "--json",
+    )
     assert status == 0
-    assert {"soft_loss", "relations_loss", "mlm_loss", "sop_loss"} <= json.loads(out)["heldout"].keys()
+    assert {"soft_loss", "relations_loss", "mlm_loss", "sop_loss"} <= json.loads(out)[
+        "heldout"
+    ].keys()
     status, _, err = run(*words, "--out", tmp_path / "run")
     assert status == 2
     names(err.splitlines()[-1], tmp_path / "run", "--teacher")
@@ -268,19 +342,41 @@ def test_a_model_made_smaller_learns_from_the_one_it_was_made_of(
     run: Any, place: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
     small = tmp_path / "small"
-    status, out, _ = run("convert", place / "teacher", small, "--share", "all", "--embedding-size", 8,
-                         "--data", tiny_data)  # fmt: skip
+    status, out, _ = run(
+        "convert",
+        place / "teacher",
+        small,
+        "--share",
+        "all",
+        "--embedding-size",
+        8,
+        "--data",
+        tiny_data,
+    )
     assert status == 0
     assert "held-out mlm loss" in out
-    words = ("pretrain", small / "recipe.json", "--from", small, "--teacher", place / "teacher", "--data", tiny_data)
-    status, out, err = run(*words, "--budget", "2 steps", "--distill.states", 1, "--out", tmp_path / "run", "--json")
+    words = (
+        "pretrain",
+        small / "recipe.json",
+        "--from",
+        small,
+        "--teacher",
+        place / "teacher",
+        "--data",
+        tiny_data,
+    )
+    status, out, err = run(
+        *words, "--budget", "2 steps", "--distill.states", 1, "--out", tmp_path / "run", "--json"
+    )
     assert status == 0
     assert "untrained: states head" in err
     assert {"mlm_loss", "soft_loss", "states_loss"} <= json.loads(out)["heldout"].keys()
 
 
 def test_what_belongs_to_a_run_stays_with_it(place: Path, tiny_data: Path, tmp_path: Path) -> None:
-    """Causal steps learn nothing of states that read both ways; the student goes on without its teacher or steps."""
+    """Causal steps learn nothing of states that read both ways; the student goes on without its
+    teacher or steps.
+    """
     point = student(train={"budget": "6 steps", "evaluate_every": "100%"})
     point = replace(point, objectives=("mlm", "clm"), clm=CausalConfig(share=0.5))
     run = taught(place, tiny_data, tmp_path / "run", point)
@@ -291,8 +387,12 @@ def test_what_belongs_to_a_run_stays_with_it(place: Path, tiny_data: Path, tmp_p
     further = recipe_of(run.folder)
     assert further.objectives == ("mlm",)
     assert further.distill == DistillConfig()
-    pretrain(replace(further, train=replace(further.train, budget="2 steps")), tiny_data, tmp_path / "further",
-             from_model=run.folder)  # fmt: skip
+    pretrain(
+        replace(further, train=replace(further.train, budget="2 steps")),
+        tiny_data,
+        tmp_path / "further",
+        from_model=run.folder,
+    )
     changed = replace(further, objectives=("mlm", "soft"), distill=DistillConfig(relations=1.0))
     again, _ = taught_by(place / "teacher", changed, Shards.open(tiny_data))
     assert again.objectives == ("mlm", "soft", "relations")

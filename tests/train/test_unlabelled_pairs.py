@@ -13,26 +13,52 @@ from litebert.data.shards import Shards
 from toys.finetuning import RECIPE
 
 Output = tuple[int, str, str]
-QUICK = "[train]\nbudget = '2 steps'\nbatch = '4 sequences'\ndepth_schedule = []\nevaluate_sequences = 8\n"
+QUICK = (
+    "[train]\nbudget = '2 steps'\nbatch = '4 sequences'\ndepth_schedule = "
+    "[]\nevaluate_sequences = 8\n"
+)
 
 
 @pytest.fixture
-def start(tiny_tokenizer: Path, run: Callable[..., Output], tmp_path: Path) -> Callable[..., tuple[str, float]]:
-    """Pretrain on documents of one or two short sentences; what is logged, and the share of documents of one."""
+def start(
+    tiny_tokenizer: Path, run: Callable[..., Output], tmp_path: Path
+) -> Callable[..., tuple[str, float]]:
+    """Pretrain on documents of one or two short sentences; what is logged, and the share of
+    documents of one.
+    """
 
     def call(single: int, double: int, *options: object) -> tuple[str, float]:
         draw = random.Random(0)  # equal documents would be one
 
         def sentence() -> str:
-            return " ".join(draw.choices(["ba", "de", "fi", "go", "ku", "la", "mo", "ne", "pi", "ra"], k=8))
+            return " ".join(
+                draw.choices(["ba", "de", "fi", "go", "ku", "la", "mo", "ne", "pi", "ra"], k=8)
+            )
 
-        documents = [sentence() for _ in range(single)] + [f"{sentence()}\n{sentence()}" for _ in range(double)]
+        documents = [sentence() for _ in range(single)] + [
+            f"{sentence()}\n{sentence()}" for _ in range(double)
+        ]
         (tmp_path / "text.txt").write_text("\n\n".join(documents) + "\n", encoding="utf-8")
-        prepare([str(tmp_path / "text.txt")], tmp_path / "data", tokenizer=tiny_tokenizer, heldout=0.1, processes=1)
+        prepare(
+            [str(tmp_path / "text.txt")],
+            tmp_path / "data",
+            tokenizer=tiny_tokenizer,
+            heldout=0.1,
+            processes=1,
+        )
         sentences = Shards.open(tmp_path / "data").train.document_sentences
         assert set(sentences.tolist()) == {1, 2}
-        (tmp_path / "small.toml").write_text(f'base = "albert-tiny"\n{RECIPE}\n{QUICK}', encoding="utf-8")
-        words = ("pretrain", tmp_path / "small.toml", "--data", tmp_path / "data", "--out", tmp_path / "run")
+        (tmp_path / "small.toml").write_text(
+            f'base = "albert-tiny"\n{RECIPE}\n{QUICK}', encoding="utf-8"
+        )
+        words = (
+            "pretrain",
+            tmp_path / "small.toml",
+            "--data",
+            tmp_path / "data",
+            "--out",
+            tmp_path / "run",
+        )
         status, _, err = run(*words, "--sequences.short-probability", 0, *options)
         assert status == 0, err
         return " ".join(err.split()), float((sentences == 1).mean())
@@ -44,7 +70,9 @@ def start(tiny_tokenizer: Path, run: Callable[..., Output], tmp_path: Path) -> C
 def test_the_share_is_logged_and_a_large_one_warned_about(
     single: int, double: int, warned: bool, start: Callable[..., tuple[str, float]]
 ) -> None:
-    said, share = start(single, double)  # a document fits in one sequence, so one of a single sentence has no label
+    said, share = start(
+        single, double
+    )  # a document fits in one sequence, so one of a single sentence has no label
     assert f"{share:.0%} at length" in said
     assert ("--sequences.length" in said) == warned
     assert ("--objectives mlm" in said) == warned

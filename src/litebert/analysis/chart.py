@@ -1,8 +1,9 @@
-"""Line charts as inline SVG, small enough to own: they take the page's colours, light or dark, and need no script.
+"""Line charts as inline SVG, small enough to own: they take the page's colours, light or dark, and
+need no script.
 
-The legend gives each line's last value. Long series are averaged over equal shares of the x axis, which keeps a page
-small and its noise readable; what is lost is the single step. The drawing is laid out for the width of a phone and
-scales up from there.
+The legend gives each line's last value. Long series are averaged over equal shares of the x axis,
+which keeps a page small and its noise readable; what is lost is the single step. The drawing is
+laid out for the width of a phone and scales up from there.
 """
 
 from __future__ import annotations
@@ -90,7 +91,8 @@ class _Frame:
 
 
 def draw(chart: Chart) -> str:
-    """The chart's legend and SVG as HTML, every text escaped; a sentence if nothing was recorded."""
+    """The chart's legend and SVG as HTML, every text escaped; a sentence if nothing was
+    recorded."""
     lines = [(series, series.drawn_points()) for series in chart.series]
     lines = [(series, points) for series, points in lines if points]
     if not lines:
@@ -177,14 +179,21 @@ def _spoken(chart: Chart, lines: Sequence[tuple[Series, Points]]) -> str:
 
 
 def thin(points: list[tuple[float, float]], most: int) -> list[tuple[float, float]]:
-    """At most `most` + 1 points: the means of the points within equal shares of x, and the last point as it is."""
+    """At most `most` + 1 points: the means of the points within equal shares of x, and the last
+    point as it is.
+    """
     if len(points) <= most:
         return points
     low, high = points[0][0], points[-1][0]
     shares: dict[int, list[tuple[float, float]]] = {}
     for x, y in points[:-1]:
-        shares.setdefault(int((x - low) / (high - low) * most) if high > low else 0, []).append((x, y))
-    means = [(sum(x for x, _ in part) / len(part), sum(y for _, y in part) / len(part)) for part in shares.values()]
+        shares.setdefault(int((x - low) / (high - low) * most) if high > low else 0, []).append(
+            (x, y)
+        )
+    means = [
+        (sum(x for x, _ in part) / len(part), sum(y for _, y in part) / len(part))
+        for part in shares.values()
+    ]
     return [*means, points[-1]]
 
 
@@ -193,7 +202,8 @@ def _whole(values: Iterable[float]) -> bool:
 
 
 def ticks(low: float, high: float, count: int, whole: bool = False) -> list[float]:
-    """Round numbers that cover [low, high] in about `count` even steps of 1, 2, 2.5 or 5 times a power of ten.
+    """Round numbers that cover [low, high] in about `count` even steps of 1, 2, 2.5 or 5 times a
+    power of ten.
 
     Args:
         whole: between whole numbers there is nothing to mark, so no step is less than 1.
@@ -216,7 +226,8 @@ def labels(marks: Sequence[float]) -> list[str]:
 
 
 def label(value: float, exact: bool = False, beside: float = 0.0) -> str:
-    """A number for a reader: 12k and 1.5M for large ones, three digits for the rest, four when `exact`.
+    """A number for a reader: 12k and 1.5M for large ones, three digits for the rest, four when
+    `exact`.
 
     Args:
         beside: the largest number that it is to be compared with, whose unit it takes.

@@ -1,9 +1,10 @@
-"""Runs side by side, from what their folders hold: recipe.json, run.json, metrics.jsonl, the newest state.json.
+"""Runs side by side, from what their folders hold: recipe.json, run.json, metrics.jsonl, the newest
+state.json.
 
-Nothing is computed again and torch is not loaded, so a table of many runs takes a moment, unless the runs are to be
-scored on the same data. The table is as fair as the runs were alike: `differences` shows where they were not, and
-`settings_table` lists every setting that differs. Tokens per second are those of the whole run, held-out evaluations
-and checkpoints included.
+Nothing is computed again and torch is not loaded, so a table of many runs takes a moment, unless
+the runs are to be scored on the same data. The table is as fair as the runs were alike:
+`differences` shows where they were not, and `settings_table` lists every setting that differs.
+Tokens per second are those of the whole run, held-out evaluations and checkpoints included.
 """
 
 from __future__ import annotations
@@ -61,12 +62,14 @@ class ComparedRun:
     """What made the run, by dotted name: its recipe, its data and its machine."""
 
 
-def compare(runs: Iterable[str | Path], data: str | Path | None = None, device: str = "auto") -> list[ComparedRun]:
+def compare(
+    runs: Iterable[str | Path], data: str | Path | None = None, device: str = "auto"
+) -> list[ComparedRun]:
     """One row per run folder, in the order given; a run that was not evaluated yet has no scores.
 
     Args:
-        data: score every run anew on the held-out part of this folder of `prepare`, as `evaluate` does on `device`,
-            instead of showing the scores that each run wrote.
+        data: score every run anew on the held-out part of this folder of `prepare`, as `evaluate`
+            does on `device`, instead of showing the scores that each run wrote.
 
     Raises:
         RunError: a folder is no pretraining run, or was changed.
@@ -79,7 +82,10 @@ def compare(runs: Iterable[str | Path], data: str | Path | None = None, device: 
     from litebert.train.evaluate import evaluate
 
     fingerprint = Shards.open(data).fingerprint
-    return [replace(row, scores=evaluate(row.run, data, device=device), data_fingerprint=fingerprint) for row in rows]
+    return [
+        replace(row, scores=evaluate(row.run, data, device=device), data_fingerprint=fingerprint)
+        for row in rows
+    ]
 
 
 def differences(rows: Sequence[ComparedRun]) -> list[str]:
@@ -87,13 +93,15 @@ def differences(rows: Sequence[ComparedRun]) -> list[str]:
     found = []
     if len({row.data_fingerprint for row in rows}) > 1:
         found.append(
-            "the runs were trained on different data and each is scored on its own, so their losses and accuracies "
+            "the runs were trained on different data and each is scored on its own, so "
+            "their losses and accuracies "
             "answer different questions; --data scores them all on the same held-out text"
         )
     lengths = sorted({row.length for row in rows})
     if len(lengths) > 1:
         found.append(
-            f"the runs were trained and scored on sequences of {' and '.join(map(str, lengths))} tokens; "
+            "the runs were trained and scored on sequences of "
+            f"{' and '.join(map(str, lengths))} tokens; "
             "longer sequences give more context to guess from"
         )
     same = len({row.budget for row in rows}) == 1
@@ -102,16 +110,27 @@ def differences(rows: Sequence[ComparedRun]) -> list[str]:
         (least, first), (most, last) = min(known, default=(0, "")), max(known, default=(0, ""))
         if most > ALIKE * least:
             amounts = [f"{amount:,.1f}".removesuffix(".0") for amount in (least, most)]
-            what = f"the same budget, {rows[0].budget}, was" if same else "the runs had different budgets:"
+            what = (
+                f"the same budget, {rows[0].budget}, was"
+                if same
+                else "the runs had different budgets:"
+            )
             found.append(f"{what} {amounts[0]} {unit} for {first} and {amounts[1]} for {last}")
-    unfinished = [f"{row.run} is at step {row.step:,} of {row.steps:,}" for row in rows if row.step < row.steps]
+    unfinished = [
+        f"{row.run} is at step {row.step:,} of {row.steps:,}"
+        for row in rows
+        if row.step < row.steps
+    ]
     return [*found, *unfinished]
 
 
 def settings_table(rows: Sequence[ComparedRun]) -> Table:
-    """A row for each setting in which the runs differ, a column for each run; no rows where they differ in none."""
+    """A row for each setting in which the runs differ, a column for each run; no rows where they
+    differ in none.
+    """
     lines = [
-        (name, *(row.settings.get(name, "-") for row in rows)) for name in differing([row.settings for row in rows])
+        (name, *(row.settings.get(name, "-") for row in rows))
+        for name in differing([row.settings for row in rows])
     ]
     return Table("What differs", ("setting", *short_names([row.run for row in rows])), tuple(lines))
 
@@ -123,9 +142,14 @@ def table(rows: Sequence[ComparedRun]) -> Table:
         "recipe": [row.recipe for row in rows],
         "encoder, M": [f"{row.encoder_parameters / 1e6:.2f}" for row in rows],
         "whole, M": [f"{row.parameters / 1e6:.2f}" for row in rows],
-        "steps": [f"{row.step:,}" + (f" of {row.steps:,}" if row.step < row.steps else "") for row in rows],
+        "steps": [
+            f"{row.step:,}" + (f" of {row.steps:,}" if row.step < row.steps else "") for row in rows
+        ],
         "tokens, M": [f"{row.tokens / 1e6:.2f}" for row in rows],
-        "tokens/s": ["-" if row.tokens_per_second is None else f"{row.tokens_per_second:,.0f}" for row in rows],
+        "tokens/s": [
+            "-" if row.tokens_per_second is None else f"{row.tokens_per_second:,.0f}"
+            for row in rows
+        ],
     }
     titles: dict[str, dict[str, Score]] = {}
     for name, objective in OBJECTIVES.items():
@@ -138,17 +162,22 @@ def table(rows: Sequence[ComparedRun]) -> Table:
         if set(column) != {"-"}:
             columns[title] = column
     note = (
-        "Parameters in millions, of the encoder and of all that was trained. Scores are held out. ± is one standard "
+        "Parameters in millions, of the encoder and of all that was trained. Scores are "
+        "held out. ± is one standard "
         "error."
     )
     for name, objective in OBJECTIVES.items():
         if objective.note and any(f"{name}_loss" in row.scores for row in rows):
             note += f" {objective.note}"
-    return Table("Runs side by side", tuple(columns), tuple(zip(*columns.values(), strict=True)), note)
+    return Table(
+        "Runs side by side", tuple(columns), tuple(zip(*columns.values(), strict=True)), note
+    )
 
 
 def _cell(row: ComparedRun, kinds: Mapping[str, Score]) -> str:
-    """The score of the one objective of a kind that the run has, with its error and what guessing would give."""
+    """The score of the one objective of a kind that the run has, with its error and what guessing
+    would give.
+    """
     for name, score in kinds.items():
         if value := score.number(score.key, row.scores, name):
             error = score.number(score.error, row.scores, name)
@@ -158,7 +187,10 @@ def _cell(row: ComparedRun, kinds: Mapping[str, Score]) -> str:
 
 
 def _row(folder: Path) -> ComparedRun:
-    run, recipe = read_json(folder / "run.json", RunError, "name a whole run folder"), folder / "recipe.json"
+    run, recipe = (
+        read_json(folder / "run.json", RunError, "name a whole run folder"),
+        folder / "recipe.json",
+    )
     fields = read_json(recipe, RunError)
     try:
         config = from_dict(Config, fields)
@@ -166,14 +198,20 @@ def _row(folder: Path) -> ComparedRun:
     except ConfigError as error:
         raise RunError(f"{recipe}: {error}; {_remedy(fields)}") from None
     except (KeyError, TypeError, ValueError, OverflowError) as error:
-        raise RunError(f"{folder / 'run.json'} was changed ({fault_of(error)}); restore it") from None
+        raise RunError(
+            f"{folder / 'run.json'} was changed ({fault_of(error)}); restore it"
+        ) from None
     rows = metrics.read(folder / "metrics.jsonl")
     trained = [row for row in rows if row["kind"] == "train" and isinstance(row.get("tokens"), int)]
     heldout = next((row for row in reversed(rows) if row["kind"] == "heldout"), None)
     step = heldout["step"] if heldout else trained[-1]["step"] if trained else 0
     tokens = [row["tokens"] for row in trained if row["step"] <= step]
     own = tuple(f"{name}_" for name in config.objectives)
-    scores = {name: score for name, score in (heldout or {}).items() if name.startswith(own) and _is_number(score)}
+    scores = {
+        name: score
+        for name, score in (heldout or {}).items()
+        if name.startswith(own) and _is_number(score)
+    }
     seconds, rate = _clock(folder)
     return ComparedRun(
         run=str(folder),
@@ -196,8 +234,11 @@ def _row(folder: Path) -> ComparedRun:
 def _remedy(recipe: Mapping[str, Any]) -> str:
     """What to do about a recipe that cannot be read."""
     objectives, encoder = recipe.get("objectives"), recipe.get("encoder")
-    own = [name for name in objectives if isinstance(name, str) and name not in OBJECTIVES] if isinstance(
-        objectives, list) else []  # fmt: skip
+    own = (
+        [name for name in objectives if isinstance(name, str) and name not in OBJECTIVES]
+        if isinstance(objectives, list)
+        else []
+    )
     positions = encoder.get("positions") if isinstance(encoder, dict) else None
     if own or (isinstance(positions, str) and positions not in POSITIONS):
         return "if it is a part of your own, name the file that adds it in LITEBERT_EXTENSIONS"
@@ -205,10 +246,16 @@ def _remedy(recipe: Mapping[str, Any]) -> str:
 
 
 def _settings(config: Config, run: Mapping[str, Any], fingerprint: str) -> dict[str, str]:
-    facts = {"data": os.path.basename(str(run.get("data", ""))), "data fingerprint": fingerprint[:8]}
+    facts = {
+        "data": os.path.basename(str(run.get("data", ""))),
+        "data fingerprint": fingerprint[:8],
+    }
     if isinstance(run.get("machine"), str):
         facts["machine"] = run["machine"]
-    return {**{name: value for name, value in flat(to_dict(config)).items() if name not in _FREE}, **facts}
+    return {
+        **{name: value for name, value in flat(to_dict(config)).items() if name not in _FREE},
+        **facts,
+    }
 
 
 def _is_number(value: object) -> TypeGuard[float]:

@@ -1,4 +1,6 @@
-"""Held-out scores over the course of runs, against steps, tokens, floating point operations and time."""
+"""Held-out scores over the course of runs, against steps, tokens, floating point operations and
+time.
+"""
 
 from __future__ import annotations
 
@@ -49,14 +51,23 @@ def points(folder: Path) -> list[Point]:
     """
     config = from_dict(Config, read_json(folder / "recipe.json", RunError))
     rows, speed = metrics.read(folder / "metrics.jsonl"), folder / "speed.jsonl"
-    clock = sorted((row["step"], float(row["seconds"])) for row in (metrics.read(speed) if speed.is_file() else []))
+    clock = sorted(
+        (row["step"], float(row["seconds"]))
+        for row in (metrics.read(speed) if speed.is_file() else [])
+    )
     steps, by_shape = [step for step, _ in clock], dict[tuple[int, int], float]()
     found, tokens, flops = [], 0, 0.0
     total = _scheduled_steps(folder) if config.train.length_schedule else 0
     for row in rows:
         if row["kind"] == "train" and isinstance(row.get("tokens"), int):
-            length = next((own for share, own in config.train.length_schedule if row["step"] <= round(share * total)),
-                          config.sequences.length)  # fmt: skip
+            length = next(
+                (
+                    own
+                    for share, own in config.train.length_schedule
+                    if row["step"] <= round(share * total)
+                ),
+                config.sequences.length,
+            )
             shape = int(row.get("layers", config.encoder.layers)), length
             if shape not in by_shape:
                 by_shape[shape] = 3 * cost.forward_flops(_at_depth(config, shape[0]), length)
@@ -144,7 +155,9 @@ def chart(
 
 
 def mean(seeds: Sequence[Sequence[Point]]) -> list[Point]:
-    """The mean course of runs that differ in their seeds, at the steps where all of them were scored."""
+    """The mean course of runs that differ in their seeds, at the steps where all of them were
+    scored.
+    """
     by_step = [{point.step: point for point in own} for own in seeds]
     shared = sorted(set.intersection(*(set(own) for own in by_step))) if by_step else []
     found = []
@@ -152,9 +165,13 @@ def mean(seeds: Sequence[Sequence[Point]]) -> list[Point]:
         some = [own[step] for own in by_step]
         names = set.intersection(*(set(one.scores) for one in some))
         clock = [one.seconds for one in some if one.seconds is not None]
-        found.append(Point(
-            step, round(sum(one.tokens for one in some) / len(some)), sum(one.flops for one in some) / len(some),
-            sum(clock) / len(clock) if len(clock) == len(some) else None,
-            {name: sum(one.scores[name] for one in some) / len(some) for name in sorted(names)},
-        ))  # fmt: skip
+        found.append(
+            Point(
+                step,
+                round(sum(one.tokens for one in some) / len(some)),
+                sum(one.flops for one in some) / len(some),
+                sum(clock) / len(clock) if len(clock) == len(some) else None,
+                {name: sum(one.scores[name] for one in some) / len(some) for name in sorted(names)},
+            )
+        )
     return found

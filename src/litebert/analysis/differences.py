@@ -12,7 +12,11 @@ from litebert.analysis.report import Table
 def flat(fields: Any, path: str = "") -> dict[str, str]:
     """Nested fields by their dotted names, as text."""
     if isinstance(fields, Mapping):
-        return {key: value for name, inner in fields.items() for key, value in flat(inner, f"{path}{name}.").items()}
+        return {
+            key: value
+            for name, inner in fields.items()
+            for key, value in flat(inner, f"{path}{name}.").items()
+        }
     if not path or fields is None:
         return {}
     return {path[:-1]: ", ".join(map(str, fields)) if isinstance(fields, list) else str(fields)}
@@ -31,7 +35,9 @@ def short_names(runs: Sequence[str]) -> list[str]:
 
 
 def parts(table: Table, width: int, keys: int = 1) -> list[Table]:
-    """The table in parts of at most `width` characters where that can be, each with the first `keys` columns."""
+    """The table in parts of at most `width` characters where that can be, each with the first
+    `keys` columns.
+    """
     widths = [max(map(len, column)) + 2 for column in zip(table.columns, *table.rows, strict=True)]
     used = first = sum(widths[:keys])
     cuts: list[list[int]] = [[]]
@@ -45,5 +51,12 @@ def parts(table: Table, width: int, keys: int = 1) -> list[Table]:
     def chosen(row: Sequence[str], places: Sequence[int]) -> tuple[str, ...]:
         return (*row[:keys], *(row[place] for place in places))
 
-    return [Table(table.title, chosen(table.columns, places), tuple(chosen(row, places) for row in table.rows), "")
-            for places in cuts]  # fmt: skip
+    return [
+        Table(
+            table.title,
+            chosen(table.columns, places),
+            tuple(chosen(row, places) for row in table.rows),
+            "",
+        )
+        for places in cuts
+    ]

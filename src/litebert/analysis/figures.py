@@ -1,8 +1,9 @@
-"""Figures that need more than lines: means with intervals, and heat maps, drawn by matplotlib as SVG or PNG.
+"""Figures that need more than lines: means with intervals, and heat maps, drawn by matplotlib as
+SVG or PNG.
 
-On a page they take its colours, light or dark, and their text stays text: matplotlib draws in stand-in colours, which
-become the page's own. The lines of a run's page are drawn by `chart`, which takes a millisecond instead of a tenth of a
-second and is written at the end of every run.
+On a page they take its colours, light or dark, and their text stays text: matplotlib draws in
+stand-in colours, which become the page's own. The lines of a run's page are drawn by `chart`, which
+takes a millisecond instead of a tenth of a second and is written at the end of every run.
 """
 
 from __future__ import annotations
@@ -41,7 +42,9 @@ _PRINT = {
 }
 """The same on white, for PNG."""
 _DEEPEST = 0.55
-"""Opacity of the largest number of a heat map: text on it has a contrast of 4.8 or more, light and dark."""
+"""Opacity of the largest number of a heat map: text on it has a contrast of 4.8 or more, light and
+dark.
+"""
 _MOST_NUMBERED = (26, 14)
 """Rows and columns of the largest heat map whose cells have room for their numbers."""
 
@@ -81,7 +84,14 @@ class HeatMap:
 def svg(figure: Intervals | HeatMap) -> str:
     """The figure for a page, with what it shows in words for those who cannot see it."""
     file = io.BytesIO()
-    _write(figure, {one: one for one in _PAGE}, file, format="svg", transparent=True, metadata={"Date": None})
+    _write(
+        figure,
+        {one: one for one in _PAGE},
+        file,
+        format="svg",
+        transparent=True,
+        metadata={"Date": None},
+    )
     text = file.getvalue().decode()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>", "", text, flags=re.DOTALL)
@@ -89,7 +99,10 @@ def svg(figure: Intervals | HeatMap) -> str:
         text = text.replace(colour, variable)
     box = re.search(r'viewBox="([^"]*)"', text)
     assert box is not None
-    text = f'<svg viewBox="{box[1]}" role="img" aria-label="{_spoken(figure)}">{text[text.index(">") + 1 :]}'
+    text = (
+        f'<svg viewBox="{box[1]}" role="img" '
+        f'aria-label="{_spoken(figure)}">{text[text.index(">") + 1 :]}'
+    )
     return re.sub(r"font: [^;\"]*;?", "", text)
 
 
@@ -111,7 +124,9 @@ def _spoken(figure: Intervals | HeatMap) -> str:
     return escape(f"{figure.title}: {said}.", quote=True)
 
 
-def _write(figure: Intervals | HeatMap, colours: dict[str, str], file: IO[bytes], **options: Any) -> None:
+def _write(
+    figure: Intervals | HeatMap, colours: dict[str, str], file: IO[bytes], **options: Any
+) -> None:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
 
@@ -120,11 +135,19 @@ def _write(figure: Intervals | HeatMap, colours: dict[str, str], file: IO[bytes]
     else:
         height = min(WIDTH * 0.8, 0.9 + 0.3 * len(figure.rows))
     settings: Any = {
-        "svg.fonttype": "none", "svg.hashsalt": "litebert", "font.size": 9, "text.color": colours[_TEXT],
-        "axes.edgecolor": colours[_RULE], "axes.labelcolor": colours[_TEXT], "xtick.color": colours[_TEXT],
-        "ytick.color": colours[_TEXT], "xtick.major.size": 0, "ytick.major.size": 0, "axes.spines.top": False,
+        "svg.fonttype": "none",
+        "svg.hashsalt": "litebert",
+        "font.size": 9,
+        "text.color": colours[_TEXT],
+        "axes.edgecolor": colours[_RULE],
+        "axes.labelcolor": colours[_TEXT],
+        "xtick.color": colours[_TEXT],
+        "ytick.color": colours[_TEXT],
+        "xtick.major.size": 0,
+        "ytick.major.size": 0,
+        "axes.spines.top": False,
         "axes.spines.right": False,
-    }  # fmt: skip
+    }
     with rc_context(settings):
         drawn = Figure(figsize=(WIDTH, height), dpi=100, layout="constrained")
         if isinstance(figure, Intervals):
@@ -164,7 +187,8 @@ def _draw_intervals(axes: Axes, figure: Intervals, colours: dict[str, str]) -> N
 def _draw_squares(axes: Axes, figure: HeatMap, colours: dict[str, str]) -> None:
     """A square for each number, with the number in it where there is room.
 
-    All squares have one color, more or less of it, so that the color of the page shows through small numbers.
+    All squares have one color, more or less of it, so that the color of the page shows through
+    small numbers.
     """
     from matplotlib.patches import Rectangle
 
@@ -212,11 +236,17 @@ def _draw_scale(axes: Axes, figure: HeatMap, color: str) -> None:
         share = (step + 0.5) / steps
         bottom = figure.low + span * step / steps
         alpha = _DEEPEST * share
-        axes.add_patch(Rectangle((0, bottom), 1, span / steps, facecolor=color, alpha=alpha, edgecolor="none"))
+        axes.add_patch(
+            Rectangle((0, bottom), 1, span / steps, facecolor=color, alpha=alpha, edgecolor="none")
+        )
     axes.set_xlim(0, 1)
     axes.set_ylim(figure.low, figure.low + span)
     axes.set_xticks([])
-    marks = [mark for mark in ticks(figure.low, figure.low + span, 4) if figure.low <= mark <= figure.low + span]
+    marks = [
+        mark
+        for mark in ticks(figure.low, figure.low + span, 4)
+        if figure.low <= mark <= figure.low + span
+    ]
     axes.set_yticks(marks, [label(mark) for mark in marks])
     axes.yaxis.tick_right()
     axes.spines["bottom"].set_visible(False)

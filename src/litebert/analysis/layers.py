@@ -1,8 +1,9 @@
-"""What happens from layer to layer of an encoder (ALBERT, figure 1), from the states it passes through.
+"""What happens from layer to layer of an encoder (ALBERT, figure 1), from the states it passes
+through.
 
-All figures are means over the real tokens of held-out text. The paper does not say what it averaged over; here every
-token of every sequence counts once, special tokens too. The state before the first layer is the embedding, after the
-map E -> H where there is one.
+All figures are means over the real tokens of held-out text. The paper does not say what it averaged
+over; here every token of every sequence counts once, special tokens too. The state before the first
+layer is the embedding, after the map E -> H where there is one.
 
 Shapes: B sequences, S tokens, A heads, H hidden size, L layers, N tokens of all batches.
 """
@@ -52,11 +53,15 @@ class Layer:
     norm: float
     """L2 norm of the state after it."""
     entropy: tuple[float, ...]
-    """Of the attention of each head, in nats: 0 where a token reads one other, ln S where it reads all S alike."""
+    """Of the attention of each head, in nats: 0 where a token reads one other, ln S where it reads
+    all S alike.
+    """
     reach: tuple[float, ...]
     """Mean distance in tokens to what each head reads."""
     mlm_loss: float | None = None
-    """Of the masked tokens, predicted from the state after it by the head of the last one; None without that head."""
+    """Of the masked tokens, predicted from the state after it by the head of the last one; None
+    without that head.
+    """
     mlm_accuracy: float | None = None
 
 
@@ -68,7 +73,9 @@ class Analysis:
     recipe: str
     layers: tuple[Layer, ...]
     similarity: tuple[tuple[float, ...], ...]
-    """(L + 1, L + 1): linear centred kernel alignment of the states, the embedding first (Kornblith et al. 2019)."""
+    """(L + 1, L + 1): linear centred kernel alignment of the states, the embedding first (Kornblith
+    et al. 2019).
+    """
     parameters: dict[str, int]
     """Of the encoder, by part."""
     tokens: int
@@ -84,7 +91,8 @@ def analyze(
     control: bool = True,
     device: str = "auto",
 ) -> list[Analysis]:
-    """Analyse models on the held-out part of token shards, each followed by the same network with random weights.
+    """Analyse models on the held-out part of token shards, each followed by the same network with
+    random weights.
 
     Args:
         models: run folders, litebert model folders or Hugging Face folders.
@@ -105,15 +113,24 @@ def analyze(
     shards, found = Shards.open(data, verify=True), []
     for path in models:
         loaded = read_folder(path)
-        if loaded.tokenizer is not None and loaded.tokenizer.fingerprint != shards.tokenizer.fingerprint:
-            raise DataError(f"{data} was not prepared with the tokenizer of {path}; prepare it with that one")
+        if (
+            loaded.tokenizer is not None
+            and loaded.tokenizer.fingerprint != shards.tokenizer.fingerprint
+        ):
+            raise DataError(
+                f"{data} was not prepared with the tokenizer of {path}; prepare it with that one"
+            )
         shape = loaded.config.encoder
         if shape.vocab_size != shards.tokenizer.vocab_size:
-            raise DataError(f"{path} has {shape.vocab_size} pieces and the tokenizer of {data} has "
-                            f"{shards.tokenizer.vocab_size}; prepare the data with the model's tokenizer")  # fmt: skip
+            raise DataError(
+                f"{path} has {shape.vocab_size} pieces and the tokenizer of {data} has "
+                f"{shards.tokenizer.vocab_size}; prepare the data with the model's tokenizer"
+            )
         length = length or min(loaded.config.sequences.length, shape.max_positions)
         if not 8 <= length <= shape.max_positions:
-            raise ConfigError(f"length is {length}; {path} reads from 8 to {shape.max_positions} tokens")
+            raise ConfigError(
+                f"length is {length}; {path} reads from 8 to {shape.max_positions} tokens"
+            )
         batches = _batches(shards, length, sequences)
         name = Path(path).name or str(path)
         found.append(_analysed(name, loaded, batches, device))
@@ -126,14 +143,18 @@ def _batches(shards: Shards, length: int, sequences: int) -> list[Batch]:
     layout = SequenceConfig(format="full-sentences", length=length, short_probability=0.0)
     made = Batches(shards.heldout, shards.tokenizer, layout, MASKING, None, EVALUATION_BATCH, SEED)
     count = min(sequences, made.examples)
-    return [made(first // EVALUATION_BATCH, slice(0, min(EVALUATION_BATCH, count - first)))
-            for first in range(0, count, EVALUATION_BATCH)]  # fmt: skip
+    return [
+        made(first // EVALUATION_BATCH, slice(0, min(EVALUATION_BATCH, count - first)))
+        for first in range(0, count, EVALUATION_BATCH)
+    ]
 
 
 def _random(loaded: LoadedModel) -> LoadedModel:
     """The same network before any training."""
     torch.manual_seed(0)
-    return replace(loaded, network=Pretrainer(loaded.config), untrained=tuple(loaded.config.objectives))
+    return replace(
+        loaded, network=Pretrainer(loaded.config), untrained=tuple(loaded.config.objectives)
+    )
 
 
 @torch.no_grad()
@@ -144,7 +165,9 @@ def _analysed(name: str, loaded: LoadedModel, batches: Sequence[Batch], device: 
     sums = _Sums(encoder.config.layers, encoder.config.heads)
     kept: list[list[Tensor]] = []
     total = sum(len(batch.input_ids) for batch in batches)
-    with tracked(batches, f"analyzing {name}", total, "sequences", lambda one: len(one.input_ids)) as turns:
+    with tracked(
+        batches, f"analyzing {name}", total, "sequences", lambda one: len(one.input_ids)
+    ) as turns:
         for given in turns:
             batch = given.to(machine.device)
             sums.add_attention(encoder, batch)
@@ -155,7 +178,9 @@ def _analysed(name: str, loaded: LoadedModel, batches: Sequence[Batch], device: 
                 sums.add_guesses(model, batch, loaded.untrained)
     stacked = [torch.cat(layer)[:COMPARED_TOKENS] for layer in zip(*kept, strict=True)]
     parameters = cost.encoder_parameters(encoder.config)
-    return Analysis(name, loaded.config.name, sums.layers(), similarity(stacked), parameters, sums.tokens)
+    return Analysis(
+        name, loaded.config.name, sums.layers(), similarity(stacked), parameters, sums.tokens
+    )
 
 
 class _Sums:
@@ -199,8 +224,12 @@ class _Sums:
 
     def add_guesses(self, model: Pretrainer, batch: Batch, untrained: Sequence[str]) -> None:
         """How well the state after each layer already predicts the masked tokens of masked text."""
-        trained = [(name, one) for name, one in model.named_objectives.items() if name not in untrained]
-        found = next(((name, one) for name, one in trained if isinstance(one, MaskedLanguageModeling)), None)
+        trained = [
+            (name, one) for name, one in model.named_objectives.items() if name not in untrained
+        ]
+        found = next(
+            ((name, one) for name, one in trained if isinstance(one, MaskedLanguageModeling)), None
+        )
         if found is None or model.config.generator is not None:  # whose head reads the generator
             return
         name, head = found
@@ -208,24 +237,40 @@ class _Sums:
         walked = model.encoder.states(batch.input_ids, None, batch.attention_mask)
         next(walked)
         for layer, state in enumerate(walked):
-            logits = head.guesses(model.encoder.read_out(state).last, batch.masked_positions, context)
+            logits = head.guesses(
+                model.encoder.read_out(state).last, batch.masked_positions, context
+            )
             labels = batch.masked_labels
             loss = torch.nn.functional.cross_entropy(logits.float(), labels, reduction="sum")
             right = (logits.argmax(-1) == labels).sum()
-            self._guesses[layer] += torch.tensor([float(loss), float(right), len(labels)], dtype=torch.float64)
+            self._guesses[layer] += torch.tensor(
+                [float(loss), float(right), len(labels)], dtype=torch.float64
+            )
 
     def layers(self) -> tuple[Layer, ...]:
         """The means."""
         found = []
         for moves, entropy, reach, (loss, right, count) in zip(
-            (self._moves / self.tokens).tolist(), *(self._attention / self.tokens).tolist(), self._guesses.tolist(),
+            (self._moves / self.tokens).tolist(),
+            *(self._attention / self.tokens).tolist(),
+            self._guesses.tolist(),
             strict=True,
-        ):  # fmt: skip
+        ):
             distance, distance2, angle, angle2, cosine, norm = moves
-            found.append(Layer(
-                distance, _spread(distance, distance2), angle, _spread(angle, angle2), cosine, norm, tuple(entropy),
-                tuple(reach), loss / count if count else None, right / count if count else None,
-            ))  # fmt: skip
+            found.append(
+                Layer(
+                    distance,
+                    _spread(distance, distance2),
+                    angle,
+                    _spread(angle, angle2),
+                    cosine,
+                    norm,
+                    tuple(entropy),
+                    tuple(reach),
+                    loss / count if count else None,
+                    right / count if count else None,
+                )
+            )
         return tuple(found)
 
 
@@ -247,7 +292,8 @@ def _whole(batch: Batch) -> Tensor:
 
 
 def similarity(states: Sequence[Tensor]) -> tuple[tuple[float, ...], ...]:
-    """Linear centred kernel alignment between all of several sets of states (N, H) (Kornblith et al. 2019).
+    """Linear centred kernel alignment between all of several sets of states (N, H) (Kornblith et
+    al. 2019).
 
     ||Y^T X||^2 / (||X^T X|| ||Y^T Y||) with Frobenius norms, of states with their mean taken off: 1 where one is the
     other but for a rotation and a factor.
@@ -256,6 +302,9 @@ def similarity(states: Sequence[Tensor]) -> tuple[tuple[float, ...], ...]:
     own = [float((one.T @ one).norm()) for one in centred]
     rows = []
     for i, one in enumerate(centred):
-        row = [float((other.T @ one).norm() ** 2) / max(own[i] * own[j], 1e-300) for j, other in enumerate(centred)]
+        row = [
+            float((other.T @ one).norm() ** 2) / max(own[i] * own[j], 1e-300)
+            for j, other in enumerate(centred)
+        ]
         rows.append(tuple(row))
     return tuple(rows)

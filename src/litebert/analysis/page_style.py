@@ -1,4 +1,5 @@
-"""The frame and the style of the pages that `report` writes: light or dark, on a desk or a phone."""
+"""The frame and the style of the pages that `report` writes: light or dark, on a desk or a
+phone."""
 
 from __future__ import annotations
 

@@ -1,7 +1,9 @@
-"""A run as one HTML file: text, tables and line charts that open offline, light or dark, on a desk or a phone.
+"""A run as one HTML file: text, tables and line charts that open offline, light or dark, on a desk
+or a phone.
 
-The page holds everything it shows: no script, no font, no link to another machine. It is therefore a picture of the
-moment it was written. Every text is escaped, so that what a model guesses or a corpus contains cannot break the page.
+The page holds everything it shows: no script, no font, no link to another machine. It is therefore
+a picture of the moment it was written. Every text is escaped, so that what a model guesses or a
+corpus contains cannot break the page.
 """
 
 from __future__ import annotations
@@ -62,9 +64,11 @@ class Headline:
 
 @dataclass(frozen=True)
 class Switched:
-    """A chart that is drawn against one of several axes; a switch of the page chooses for all of them.
+    """A chart that is drawn against one of several axes; a switch of the page chooses for all of
+    them.
 
-    The charts have one title and one y axis, and differ in `Chart.x_label`, which names the axis in the switch.
+    The charts have one title and one y axis, and differ in `Chart.x_label`, which names the axis in
+    the switch.
     """
 
     charts: tuple[Chart, ...]
@@ -81,7 +85,9 @@ Section = Table | Headline | Chart | Switched | Intervals | HeatMap
 def render(title: str, lead: str, sections: Sequence[Section]) -> str:
     """The page as text. Charts that follow one another stand side by side where there is room."""
     body, switches = [], count()
-    for is_wide, sections_group in groupby(sections, lambda section: isinstance(section, (Table, Headline))):
+    for is_wide, sections_group in groupby(
+        sections, lambda section: isinstance(section, (Table, Headline))
+    ):
         group = list(sections_group)
         axes = _axes(group)
         html = "\n".join(_section(section, axes) for section in group)
@@ -133,10 +139,13 @@ def _switch(axes: Sequence[str], name: str) -> str:
     They stand before the sections whose charts they show, for a style can only look ahead.
     """
     buttons = "".join(
-        f'<input type="radio" name="{name}" id="{name}-{i}" class="unseen show-{i}"{" checked" if i == 0 else ""}>'
+        f'<input type="radio" name="{name}" id="{name}-{i}" class="unseen '
+        f'show-{i}"{" checked" if i == 0 else ""}>'
         for i in range(len(axes))
     )
-    names = "".join(f'<label for="{name}-{i}">{escape(axis)}</label>' for i, axis in enumerate(axes))
+    names = "".join(
+        f'<label for="{name}-{i}">{escape(axis)}</label>' for i, axis in enumerate(axes)
+    )
     return f'{buttons}<div class="switch"><span>Drawn against</span>{names}</div>'
 
 
@@ -146,7 +155,9 @@ def _headline(headline: Headline) -> str:
     for score in headline.scores:
         error = f" <small>{escape(score.error)}</small>" if score.error else ""
         notes = "".join(f"<dd>{escape(note)}</dd>" for note in score.notes)
-        parts.append(f"<div><dt>{escape(score.name)}</dt><dd><b>{escape(score.value)}</b>{error}</dd>{notes}</div>")
+        parts.append(
+            f"<div><dt>{escape(score.name)}</dt><dd><b>{escape(score.value)}</b>{error}</dd>{notes}</div>"
+        )
     return f'<dl class="headline">{"".join(parts)}</dl>'
 
 
@@ -164,13 +175,15 @@ def _table(table: Table) -> str:
     columns = zip(*table.rows, strict=True)
     titles = list(zip(map(_look, columns), table.columns, strict=True))
     head = "".join(
-        f'<th role="columnheader" scope="col"{look}>{escape(name.replace(", ", _JOINED))}</th>' for look, name in titles
+        f'<th role="columnheader" scope="col"{look}>{escape(name.replace(", ", _JOINED))}</th>'
+        for look, name in titles
     )
     rows = "\n".join(f'<tr role="row">{_cells(titles, row)}</tr>' for row in table.rows)
     look = ' class="cards"' if len(table.columns) > 2 and len(table.rows) <= _MOST_CARDS else ""
     # A browser forgets that cards are a table; the roles remind it.
     return (
-        f'<div class="wide" tabindex="0"><table role="table"{look}><thead role="rowgroup"><tr role="row">{head}</tr>'
+        f'<div class="wide" tabindex="0"><table role="table"{look}><thead '
+        f'role="rowgroup"><tr role="row">{head}</tr>'
         f'</thead><tbody role="rowgroup">\n{rows}\n</tbody></table></div>'
     )
 
@@ -192,12 +205,13 @@ def _look(cells: Sequence[str]) -> str:
 
 def _cells(titles: Sequence[tuple[str, str]], row: Sequence[str]) -> str:
     return "".join(
-        f'<td role="cell"{look} data-column="{escape(name)}">{_JOINT.sub("<wbr>", escape(cell))}</td>'
+        f'<td role="cell"{look} '
+        f'data-column="{escape(name)}">{_JOINT.sub("<wbr>", escape(cell))}</td>'
         for (look, name), cell in zip(titles, row, strict=True)
     )
 
 
-# ---- a run's curves ------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------- a run's curves
 
 
 def run_sections(
@@ -205,15 +219,23 @@ def run_sections(
     unigram_entropy: float | None = None,
     dev_rows: Mapping[str, int] | None = None,
 ) -> list[Section]:
-    """The curves of a run from the rows of its `metrics.jsonl`, and the table of its events where there are any.
+    """The curves of a run from the rows of its `metrics.jsonl`, and the table of its events where
+    there are any.
 
     Args:
-        rows: of kind `train`, `heldout`, `watch`, `event` and `speed`; where a resumed run wrote a step twice, the
-            later row holds.
+        rows: of kind `train`, `heldout`, `watch`, `event` and `speed`; where a resumed run wrote a
+            step twice, the later row holds.
         unigram_entropy: in nats, of the data the run learns from; drawn as the level to get below.
-        dev_rows: of a fine-tuning run, how many rows a score is about, for the scores that are shares of rows.
+        dev_rows: of a fine-tuning run, how many rows a score is about, for the scores that are
+            shares of rows.
     """
-    kinds: dict[str, list[Mapping[str, Any]]] = {"train": [], "heldout": [], "watch": [], "event": [], "speed": []}
+    kinds: dict[str, list[Mapping[str, Any]]] = {
+        "train": [],
+        "heldout": [],
+        "watch": [],
+        "event": [],
+        "speed": [],
+    }
     for row in rows:
         kinds.setdefault(str(row.get("kind")), []).append(row)
     kinds["train"] = _without_short_end(kinds["train"])
@@ -225,7 +247,8 @@ def run_sections(
     charts = [chart for chart in drawn if chart.series] or _plain_charts(kinds, dev_rows or {})
     if full := _full_depth(kinds["train"]):
         note = (
-            f"Held-out scores always use all layers. Training uses them from step {full:,} on, and the held-out scores "
+            f"Held-out scores always use all layers. Training uses them from step {full:,} "
+            "on, and the held-out scores "
             "of earlier steps say little."
         )
         charts[0] = replace(charts[0], note=f"{charts[0].note} {note}".strip())
@@ -245,7 +268,9 @@ def run_sections(
 
 
 def _without_short_end(rows: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The training rows without a last one that sums far fewer steps than the others, whose mean is noise."""
+    """The training rows without a last one that sums far fewer steps than the others, whose mean is
+    noise.
+    """
     steps = [int(row["step"]) for row in rows[-3:]]
     is_short = len(steps) == 3 and 0 < 2 * (steps[2] - steps[1]) < steps[1] - steps[0]
     return rows[:-1] if is_short else rows
@@ -258,14 +283,25 @@ def _throughput(rows: Sequence[Mapping[str, Any]]) -> list[Section]:
     took = float(rows[-1]["seconds"])
     units = ((3 * 3600, 3600, "hours"), (120, 60, "minutes"), (0, 1, "seconds"))
     scale, unit = next((size, name) for least, size, name in units if took >= least)
-    times, rates = (tuple(float(row[key]) for row in rows) for key in ("seconds", "tokens_per_second"))
+    times, rates = (
+        tuple(float(row[key]) for row in rows) for key in ("seconds", "tokens_per_second")
+    )
     note = f"The median is {median(rates):,.0f} tokens/s"
     if shares := [row["share_of_peak"] for row in rows if row.get("share_of_peak") is not None]:
         share = median(shares)
         shown = "less than 1%" if share < 0.01 else f"{share:.0%}"
         note += f", {shown} of the speed of the matrix products alone on this machine"
     line = Series("tokens/s", tuple(seconds / scale for seconds in times), rates)
-    return [Chart("Throughput", (line,), f"{unit} of training", "tokens per second", f"{note}.", from_zero=True)]
+    return [
+        Chart(
+            "Throughput",
+            (line,),
+            f"{unit} of training",
+            "tokens per second",
+            f"{note}.",
+            from_zero=True,
+        )
+    ]
 
 
 def _full_depth(rows: Iterable[Mapping[str, Any]]) -> int:
@@ -276,7 +312,9 @@ def _full_depth(rows: Iterable[Mapping[str, Any]]) -> int:
     return int(depths.xs[depths.ys.index(max(depths.ys))])
 
 
-def _plain_charts(kinds: Mapping[str, Sequence[Mapping[str, Any]]], dev_rows: Mapping[str, int]) -> list[Chart]:
+def _plain_charts(
+    kinds: Mapping[str, Sequence[Mapping[str, Any]]], dev_rows: Mapping[str, int]
+) -> list[Chart]:
     """Of a run without objectives, as fine-tuning is: its loss and its scores."""
     loss = _series("training", kinds["train"], "loss")
     charts = [Chart("Loss", (loss,) if loss.xs else (), "step", "nats")]
@@ -290,14 +328,19 @@ def _plain_charts(kinds: Mapping[str, Sequence[Mapping[str, Any]]], dev_rows: Ma
         ("Error on the development part", "in the unit of the labels", errors),
     ):
         lines = [_series(score_title(name), kinds["heldout"], name) for name in chosen]
-        measured = [_with_share_errors(line, dev_rows.get(name, 0)) for name, line in zip(chosen, lines, strict=True)]
+        measured = [
+            _with_share_errors(line, dev_rows.get(name, 0))
+            for name, line in zip(chosen, lines, strict=True)
+        ]
         if drawn := tuple(line for line in measured if line.xs):
             charts.append(Chart(title, drawn, "step", axis))
     return charts
 
 
 def share_error(share: float, count: int) -> float:
-    """The standard error of a share of `count` rows, with one row more on either side so that none is certain."""
+    """The standard error of a share of `count` rows, with one row more on either side so that none
+    is certain.
+    """
     smoothed = (share * count + 1) / (count + 2)
     return math.sqrt(smoothed * (1 - smoothed) / count)
 
@@ -309,31 +352,57 @@ def _with_share_errors(line: Series, count: int) -> Series:
     return replace(line, errors=errors, size=f"{count:,} rows")
 
 
-def _chart(name: str, curves: Curves, kinds: Mapping[str, Sequence[Mapping[str, Any]]], entropy: float | None) -> Chart:
+def _chart(
+    name: str,
+    curves: Curves,
+    kinds: Mapping[str, Sequence[Mapping[str, Any]]],
+    entropy: float | None,
+) -> Chart:
     """One chart of an objective; without lines where the run recorded none of them."""
     labelled = [*curves.lines]
-    labelled += [("watched text", "watch", key) for _, kind, key in curves.lines if kind == "heldout"]
-    lines = [_measured_series(label, kinds[kind], name, key, curves.scale) for label, kind, key in labelled]
+    labelled += [
+        ("watched text", "watch", key) for _, kind, key in curves.lines if kind == "heldout"
+    ]
+    lines = [
+        _measured_series(label, kinds[kind], name, key, curves.scale)
+        for label, kind, key in labelled
+    ]
     # A text that was never watched has no line, while a missing training line keeps its color.
     lines = lines[: len(curves.lines)] + [line for line in lines[len(curves.lines) :] if line.xs]
     note, steps = curves.note, [x for line in lines for x in line.xs]
     levels: list[tuple[str, float]] = []
-    baseline = _series("always the commoner answer", kinds["heldout"], f"{name}_{curves.baseline}", curves.scale)
+    baseline = _series(
+        "always the commoner answer", kinds["heldout"], f"{name}_{curves.baseline}", curves.scale
+    )
     if baseline.ys:
         levels.append((baseline.name, baseline.ys[-1]))
     if curves.unigram_entropy and entropy is not None:
         levels.append(("unigram entropy", entropy))
         note = (
-            "The unigram entropy is the loss of a model that knows how often each piece occurs and nothing of its "
+            "The unigram entropy is the loss of a model that knows how often each piece "
+            "occurs and nothing of its "
             "context; a run that stays there has not begun to read."
         )
     if steps:
-        lines += [Series(label, (min(steps), max(steps)), (value, value), dashed=True) for label, value in levels]
-    return Chart(curves.title.format(NAME=name.upper()), tuple(lines) if steps else (), "step", curves.axis, note)
+        lines += [
+            Series(label, (min(steps), max(steps)), (value, value), dashed=True)
+            for label, value in levels
+        ]
+    return Chart(
+        curves.title.format(NAME=name.upper()),
+        tuple(lines) if steps else (),
+        "step",
+        curves.axis,
+        note,
+    )
 
 
-def _measured_series(label: str, rows: Sequence[Mapping[str, Any]], name: str, key: str, scale: float) -> Series:
-    """A score of objective `name` over the steps, with its standard errors and its size where the rows have them."""
+def _measured_series(
+    label: str, rows: Sequence[Mapping[str, Any]], name: str, key: str, scale: float
+) -> Series:
+    """A score of objective `name` over the steps, with its standard errors and its size where the
+    rows have them.
+    """
     line = _series(label, rows, f"{name}_{key}", scale)
     score = next((score for score in OBJECTIVES[name].shown if score.key == key), None)
     if score is None or not score.error:
@@ -347,7 +416,8 @@ def _measured_series(label: str, rows: Sequence[Mapping[str, Any]], name: str, k
 
 
 def _series(name: str, rows: Iterable[Mapping[str, Any]], field: str, scale: float = 1.0) -> Series:
-    """The field over the steps that have it; a later row replaces an earlier one of the same step."""
+    """The field over the steps that have it; a later row replaces an earlier one of the same
+    step."""
     points = {row["step"]: scale * row[field] for row in rows if row.get(field) is not None}
     points = {step: value for step, value in sorted(points.items()) if math.isfinite(value)}
     return Series(name, tuple(points), tuple(points.values()))

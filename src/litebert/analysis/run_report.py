@@ -1,4 +1,5 @@
-"""`report.html` of a run folder, of pretraining or fine-tuning, from the files that the run wrote."""
+"""`report.html` of a run folder, of pretraining or fine-tuning, from the files that the run
+wrote."""
 
 from __future__ import annotations
 
@@ -30,7 +31,9 @@ MOST_HEADLINES = 4
 
 @task("writing the report")
 def write_run(folder: Path) -> Path:
-    """Write `folder`/report.html: the newest held-out scores, the curves and the events of the run so far."""
+    """Write `folder`/report.html: the newest held-out scores, the curves and the events of the run
+    so far.
+    """
     rows = recorded(folder)
     write_parts = _finetuning if (folder / "finetune.json").is_file() else _pretraining
     lead, sections = write_parts(folder, rows)
@@ -42,15 +45,23 @@ def write_run(folder: Path) -> Path:
 def recorded(folder: Path) -> list[dict[str, Any]]:
     """The rows of metrics.jsonl and speed.jsonl."""
     rows, speed = metrics.read(folder / "metrics.jsonl"), folder / "speed.jsonl"
-    return rows + (metrics.read(speed) if speed.is_file() else [])  # runs of earlier versions have none
+    return rows + (
+        metrics.read(speed) if speed.is_file() else []
+    )  # runs of earlier versions have none
 
 
 def _pretraining(folder: Path, rows: list[dict[str, Any]]) -> tuple[str, list[Section]]:
-    """The lead and the sections of a pretraining run: what it reached, how it got there, and the details."""
-    facts, recipe = read_json(folder / "run.json", RunError), read_json(folder / "recipe.json", RunError)
+    """The lead and the sections of a pretraining run: what it reached, how it got there, and the
+    details.
+    """
+    facts, recipe = (
+        read_json(folder / "run.json", RunError),
+        read_json(folder / "recipe.json", RunError),
+    )
     shape = recipe["encoder"]
     lead = (
-        f"{recipe['name']}: {shape['layers']} layers, hidden size {shape['hidden_size']}; {_steps(rows)} of "
+        f"{recipe['name']}: {shape['layers']} layers, hidden size {shape['hidden_size']}; "
+        f"{_steps(rows)} of "
         f"{facts['steps']:,} steps on {facts['machine']}."
     )
     tables: list[Table] = []
@@ -63,7 +74,10 @@ def _pretraining(folder: Path, rows: list[dict[str, Any]]) -> tuple[str, list[Se
         if len(shown) > MOST_HEADLINES:
             tables = [score_table(f"All held-out scores {when}", shown)]
     if watched := watched_table(rows):
-        note = "Scores on the held-out part of the data given with --watch, before the first step and now."
+        note = (
+            "Scores on the held-out part of the data given with --watch, before the first step "
+            "and now."
+        )
         tables.append(Table("Watched text", *watched, note))
     return lead, arranged(headlines, run_sections(rows, facts.get("unigram_entropy")), tables)
 
@@ -80,7 +94,9 @@ def _numbers(row: dict[str, Any]) -> dict[str, float]:
 
 
 def pretraining_headline(title: str, shown: list[ShownScore], note: str = "") -> Headline:
-    """The held-out scores as large numbers: all of them if they are few, else those that runs are compared by."""
+    """The held-out scores as large numbers: all of them if they are few, else those that runs are
+    compared by.
+    """
     if len(shown) > MOST_HEADLINES:
         shown = [score for score in shown if score.is_compared]
     scores = []
@@ -98,7 +114,9 @@ ERROR_NOTE = "± is one standard error."
 
 
 def score_table(title: str, shown: list[ShownScore], note: str = "") -> Table:
-    """A row for each held-out score, with its error, what it is compared with, and what it was measured on."""
+    """A row for each held-out score, with its error, what it is compared with, and what it was
+    measured on.
+    """
     rows = []
     for score in shown:
         value = f"{score.value} ± {score.error}" if score.error else score.value
@@ -107,9 +125,17 @@ def score_table(title: str, shown: list[ShownScore], note: str = "") -> Table:
     return Table(title, ("score", "model", "without learning", "measured on"), tuple(rows), note)
 
 
-def watched_table(rows: list[dict[str, Any]]) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]] | None:
-    """Columns and rows of the scores on watched text (`--watch`), at first and at last; None where none was watched."""
-    watched = [{key: value for key, value in row.items() if key != "kind"} for row in rows if row["kind"] == "watch"]
+def watched_table(
+    rows: list[dict[str, Any]],
+) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]] | None:
+    """Columns and rows of the scores on watched text (`--watch`), at first and at last; None where
+    none was watched.
+    """
+    watched = [
+        {key: value for key, value in row.items() if key != "kind"}
+        for row in rows
+        if row["kind"] == "watch"
+    ]
     if not watched:
         return None
     first, last = watched[0], watched[-1]
@@ -124,7 +150,9 @@ def _finetuning(folder: Path, rows: list[dict[str, Any]]) -> tuple[str, list[Sec
     metric, file = facts["metric"], folder / "scores.json"
     listed = read_json(file, RunError).items() if file.is_file() else ()
     scores = {name: value for name, value in listed if isinstance(value, (int, float))}
-    names = sorted(scores, key=lambda name: name != metric)  # the metric first, the others as they are
+    names = sorted(
+        scores, key=lambda name: name != metric
+    )  # the metric first, the others as they are
     counts = {name: count for name in names if (count := _rows_behind(folder, name))}
     headlines: list[Section] = []
     tables: list[Table] = []
@@ -132,7 +160,8 @@ def _finetuning(folder: Path, rows: list[dict[str, Any]]) -> tuple[str, list[Sec
     counted = {} if baseline is None else baseline.scores
     if scores:
         large = tuple(
-            _task_score(name, scores[name], counts.get(name, 0), counted.get(name)) for name in names[:MOST_HEADLINES]
+            _task_score(name, scores[name], counts.get(name, 0), counted.get(name))
+            for name in names[:MOST_HEADLINES]
         )
         notes = [ERROR_NOTE] if any(score.error for score in large) else []
         if baseline is not None:
@@ -141,13 +170,24 @@ def _finetuning(folder: Path, rows: list[dict[str, Any]]) -> tuple[str, list[Sec
             notes.append(f"{advice[0].upper()}{advice[1:]}.")
         headlines = [Headline("Scores of the best weights", large, " ".join(notes))]
     if len(names) > MOST_HEADLINES:
-        cells = tuple((score_title(name), f"{scores[name]:.4g}", _cell(counted.get(name))) for name in names)
+        cells = tuple(
+            (score_title(name), f"{scores[name]:.4g}", _cell(counted.get(name))) for name in names
+        )
         columns = ("score", "value", "baseline")
         shown = 3 if counted else 2  # without a baseline there is no column for it
-        tables = [Table("All scores of the best weights", columns[:shown], tuple(row[:shown] for row in cells))]
-    tables += [Table(title, columns, cells, _EXITS_NOTE) for title, columns, cells in exit_tables(folder)]
+        tables = [
+            Table(
+                "All scores of the best weights",
+                columns[:shown],
+                tuple(row[:shown] for row in cells),
+            )
+        ]
+    tables += [
+        Table(title, columns, cells, _EXITS_NOTE) for title, columns, cells in exit_tables(folder)
+    ]
     lead = (
-        f"{facts['model']}, fine-tuned on the task {facts['task']}: {_steps(rows)} of {facts['steps']:,} steps. The "
+        f"{facts['model']}, fine-tuned on the task {facts['task']}: {_steps(rows)} of "
+        f"{facts['steps']:,} steps. The "
         f"best weights are those with the highest {score_title(metric)} on the development part."
     )
     return lead, arranged(headlines, run_sections(rows, dev_rows=counts), tables)
@@ -155,7 +195,11 @@ def _finetuning(folder: Path, rows: list[dict[str, Any]]) -> tuple[str, list[Sec
 
 def _task_score(name: str, value: float, count: int, baseline: float | None) -> HeadlineScore:
     """A score of a task; `count` is how many rows it is a share of, or 0."""
-    beside = () if baseline is None else (f"baseline: {baseline:.3f}" if count else f"baseline: {baseline:.4g}",)
+    beside = (
+        ()
+        if baseline is None
+        else (f"baseline: {baseline:.3f}" if count else f"baseline: {baseline:.4g}",)
+    )
     if not count:
         return HeadlineScore(score_title(name), f"{value:.4g}", notes=beside)
     shown, error = value_with_error(value, share_error(value, count)).split(" ", 1)
@@ -171,7 +215,9 @@ _SHARES = ("accuracy", "exact")
 
 
 def _rows_behind(folder: Path, name: str) -> int:
-    """How many rows a score is a share of, from the answers of its part; 0 where it is no share of rows."""
+    """How many rows a score is a share of, from the answers of its part; 0 where it is no share of
+    rows.
+    """
     part, _, score = name.rpartition("_")
     if score not in _SHARES:
         return 0
@@ -185,11 +231,16 @@ def _rows_behind(folder: Path, name: str) -> int:
         return sum(1 for _ in file) if suffix == ".jsonl" else 0
 
 
-_EXITS_NOTE = "litebert predict and score follow the chosen threshold; --exit takes another, and --exit off none."
+_EXITS_NOTE = (
+    "litebert predict and score follow the chosen threshold; --exit takes another, and "
+    "--exit off none."
+)
 
 
 def exit_tables(folder: Path) -> list[tuple[str, tuple[str, ...], tuple[tuple[str, ...], ...]]]:
-    """Of a fine-tuning run with early exits: what each threshold saves and costs, as title, columns and rows."""
+    """Of a fine-tuning run with early exits: what each threshold saves and costs, as title, columns
+    and rows.
+    """
     file = folder / "exits.json"
     if not file.is_file():
         return []
@@ -206,13 +257,24 @@ def exit_tables(folder: Path) -> list[tuple[str, tuple[str, ...], tuple[tuple[st
         )
         for one in found["curve"]
     ]
-    patience = "the answer" if found["patience"] == 1 else f"the same answer of {found['patience']} layers in a row"
+    patience = (
+        "the answer"
+        if found["patience"] == 1
+        else f"the same answer of {found['patience']} layers in a row"
+    )
     title = f"Early exits on {found['part']}, as soon as {patience} is as certain as the threshold"
     return [
-        (title, ("threshold", "", "share of layers", "layers used", "fewer by a factor of", name), tuple(rows)),
-        (f"Answers of each layer on {found['part']}", ("layer", name),
-         tuple((str(layer), f"{one:.4g}") for layer, one in enumerate(found["layers"], 1))),
-    ]  # fmt: skip
+        (
+            title,
+            ("threshold", "", "share of layers", "layers used", "fewer by a factor of", name),
+            tuple(rows),
+        ),
+        (
+            f"Answers of each layer on {found['part']}",
+            ("layer", name),
+            tuple((str(layer), f"{one:.4g}") for layer, one in enumerate(found["layers"], 1)),
+        ),
+    ]
 
 
 def _steps(rows: list[dict[str, Any]]) -> str:

@@ -1,9 +1,11 @@
-"""The engine `auto`: it measures the engines at hand on the texts at hand, takes the fastest and remembers it.
+"""The engine `auto`: it measures the engines at hand on the texts at hand, takes the fastest and
+remembers it.
 
-The first rows, and all of a small input, are answered by the first engine, torch. When more come, every engine
-computes parts of the batches in turns for a few seconds. Another engine must be faster by a twentieth to be taken. What
-was chosen, the speeds, and the largest difference of a probability to those of the first engine are logged, and kept
-beside the model for the same weights, machine and versions.
+The first rows, and all of a small input, are answered by the first engine, torch. When more come,
+every engine computes parts of the batches in turns for a few seconds. Another engine must be faster
+by a twentieth to be taken. What was chosen, the speeds, and the largest difference of a probability
+to those of the first engine are logged, and kept beside the model for the same weights, machine and
+versions.
 """
 
 from __future__ import annotations
@@ -34,9 +36,13 @@ from litebert.train import device as devices
 log = logging.getLogger("litebert")
 
 CANDIDATES = ("torch", "torch-bfloat16", "onnx", "openvino", "openvino-bfloat16")
-"""The first one that can be had answers while nothing is chosen, and the others are compared with it."""
+"""The first one that can be had answers while nothing is chosen, and the others are compared with
+it.
+"""
 LATER = 768
-"""Rows that are answered before any are measured: of fewer, measuring would take longer than it saves."""
+"""Rows that are answered before any are measured: of fewer, measuring would take longer than it
+saves.
+"""
 SECONDS = 4.0
 """How long all engines together are measured, about."""
 PART_SECONDS = 0.2
@@ -58,7 +64,11 @@ class AutoEngine:
     tokens = PACKED_TOKENS
 
     def __init__(
-        self, loaded: LoadedModel, device: str, clock: Callable[[], float] = time.perf_counter, later: int = LATER
+        self,
+        loaded: LoadedModel,
+        device: str,
+        clock: Callable[[], float] = time.perf_counter,
+        later: int = LATER,
     ) -> None:
         self._loaded, self._device, self._clock, self._later = loaded, device, clock, later
         self._made: dict[str, Engine] = {}
@@ -75,7 +85,9 @@ class AutoEngine:
         first = self.name or next(filter(self._make, CANDIDATES), None)
         if first is None:
             asked = CANDIDATES[:1] if exported_graph(loaded.path) is None else ("onnx", "openvino")
-            why = "; ".join(f"{name}: {reason}" for name, reason in self._out.items() if name in asked)
+            why = "; ".join(
+                f"{name}: {reason}" for name, reason in self._out.items() if name in asked
+            )
             raise ModelError(f"no engine can answer with {loaded.path} ({why})")
         self._engine = self._made[first]
 
@@ -102,14 +114,23 @@ class AutoEngine:
 
     def _leave_out(self, name: str, reason: Exception) -> None:
         self._out[name] = str(reason).partition("\n")[0] or type(reason).__name__
-        absent = isinstance(reason, (ConfigError, MissingExtraError))  # not on this machine, which is no news
-        absent |= isinstance(reason, ModelError) and exported_graph(self._loaded.path) is not None  # without weights
-        log.log(logging.DEBUG if absent else logging.INFO, f"the engine {name} is left out: {self._out[name]}")
+        absent = isinstance(
+            reason, (ConfigError, MissingExtraError)
+        )  # not on this machine, which is no news
+        absent |= (
+            isinstance(reason, ModelError) and exported_graph(self._loaded.path) is not None
+        )  # without weights
+        log.log(
+            logging.DEBUG if absent else logging.INFO,
+            f"the engine {name} is left out: {self._out[name]}",
+        )
         for found in (self._made, self._seconds, self._apart):
             found.pop(name, None)
 
     def _measure(self, rows: PaddedRows) -> None:
-        """All engines in turns on the first rows of a batch; the choice, when that was done often or long enough."""
+        """All engines in turns on the first rows of a batch; the choice, when that was done often
+        or long enough.
+        """
         if not self._seconds:
             for name in CANDIDATES:
                 if name in self._made or self._make(name):
@@ -131,8 +152,8 @@ class AutoEngine:
             self._choose(names)
 
     def _timed(self, name: str, rows: PaddedRows) -> NDArray[np.float32]:
-        """An engine's logits, whose seconds are added up. One that fails is left out and gives none, but for the one
-        that answers, whose error is raised."""
+        """An engine's logits, whose seconds are added up. One that fails is left out and gives
+        none, but for the one that answers, whose error is raised."""
         start = self._clock()
         try:
             found = self._made[name].logits(rows)
@@ -152,8 +173,15 @@ class AutoEngine:
         speeds = [f"{name} {rates[name]:,.0f} rows/s" for name in names]
         for i, name in enumerate(names[1:], 1):
             speeds[i] += f" (outputs differ by at most {self._apart[name]:.1g})"
-        log.info(f"chose the engine {self.name} after measuring {self._rows} rows: {', '.join(speeds)}")
-        record = {"key": self._key, "engine": self.name, "rows_per_second": rates, "largest_difference": self._apart}
+        log.info(
+            f"chose the engine {self.name} after measuring {self._rows} rows: {', '.join(speeds)}"
+        )
+        record = {
+            "key": self._key,
+            "engine": self.name,
+            "rows_per_second": rates,
+            "largest_difference": self._apart,
+        }
         for place in kept_places(self._loaded.path):
             try:
                 place.mkdir(parents=True, exist_ok=True)
@@ -168,7 +196,10 @@ class AutoEngine:
             if (file := place / f"{self._key}.json").is_file():
                 name = read_json(file, ModelError, "delete it").get("engine")
                 if name in CANDIDATES:
-                    log.info(f"using the engine {name}, as {file} records; delete the file to measure again")
+                    log.info(
+                        f"using the engine {name}, as {file} records; delete the file to "
+                        "measure again"
+                    )
                     return str(name)
         return None
 
@@ -182,8 +213,16 @@ def _key(loaded: LoadedModel) -> str:
         except PackageNotFoundError:
             versions[package] = ""
     machine = devices.choose("float32", "cpu").name
-    parts = [weights_key(loaded.path), to_json(loaded.config), machine, torch.get_num_threads(), versions]
-    if _gives_states(loaded):  # whose fastest engine may be another one than for answers of the same weights
+    parts = [
+        weights_key(loaded.path),
+        to_json(loaded.config),
+        machine,
+        torch.get_num_threads(),
+        versions,
+    ]
+    if _gives_states(
+        loaded
+    ):  # whose fastest engine may be another one than for answers of the same weights
         parts.append("states")
     return "engine-" + hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:20]
 
@@ -198,13 +237,20 @@ def _gives_states(loaded: LoadedModel) -> bool:
 
 
 def _apart(
-    logits: NDArray[np.float32], others: NDArray[np.float32], mask: NDArray[np.bool_], states: bool = False
+    logits: NDArray[np.float32],
+    others: NDArray[np.float32],
+    mask: NDArray[np.bool_],
+    states: bool = False,
 ) -> float:
-    """The largest difference of a probability of a class, or of single numbers or states of these themselves."""
+    """The largest difference of a probability of a class, or of single numbers or states of these
+    themselves.
+    """
     if logits.ndim == 3:  # of every token; how much padding an engine computes is its own affair
         length = min(logits.shape[1], others.shape[1])
         real = mask[:, :length]
         logits, others = logits[:, :length][real], others[:, :length][real]
     if logits.shape[-1] > 1 and not states:
-        return float(np.abs(softmax(logits.astype(np.float64)) - softmax(others.astype(np.float64))).max())
+        return float(
+            np.abs(softmax(logits.astype(np.float64)) - softmax(others.astype(np.float64))).max()
+        )
     return float(np.abs(logits - others).max())

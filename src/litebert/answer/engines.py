@@ -1,4 +1,6 @@
-"""Engines, which compute the logits of answers. Register one of your own under a name: ENGINES.add("mine", Mine)."""
+"""Engines, which compute the logits of answers. Register one of your own under a name:
+ENGINES.add("mine", Mine).
+"""
 
 from __future__ import annotations
 
@@ -19,19 +21,23 @@ from litebert.model.task_model import TaskModel
 from litebert.train import device as devices
 
 PACKED_TOKENS = 2048
-"""Tokens per pass of a network without padding: what lies between two products should stay in the cache."""
+"""Tokens per pass of a network without padding: what lies between two products should stay in the
+cache.
+"""
 
 
 class Engine(Protocol):
     """Computes the logits of a fine-tuned model; this method is all that a `Predictor` uses.
 
-    `load(folder, engine="mine")` calls a registered engine with the opened model and the name of a device. Of a
-    fine-tuned litebert folder, the weights are read when the engine asks for `loaded.model`, so they may be absent.
-    For sentence vectors the engine gets the encoder as a model without classes, whose logits are the last states.
+    `load(folder, engine="mine")` calls a registered engine with the opened model and the name of a
+    device. Of a fine-tuned litebert folder, the weights are read when the engine asks for
+    `loaded.model`, so they may be absent. For sentence vectors the engine gets the encoder as a
+    model without classes, whose logits are the last states.
 
-    An engine may have more: `tokens`, most tokens of a pass, and `padding`, most tokens that a row is padded with;
-    `walk` or `by_layers`, for early exits (answer/exits.py); `vectors(rows, pooling)`, vectors (R, H) instead of the
-    states; and `reference`, the name of the engine in float32 that it is compared with (answer/precision.py).
+    An engine may have more: `tokens`, most tokens of a pass, and `padding`, most tokens that a row
+    is padded with; `walk` or `by_layers`, for early exits (answer/exits.py); `vectors(rows,
+    pooling)`, vectors (R, H) instead of the states; and `reference`, the name of the engine in
+    float32 that it is compared with (answer/precision.py).
     """
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
@@ -40,7 +46,8 @@ class Engine(Protocol):
 
 
 class TorchEngine:
-    """The network in float32, so that other programs give the same answers; on a CPU without padding (model/packed.py).
+    """The network in float32, so that other programs give the same answers; on a CPU without
+    padding (model/packed.py).
 
     Raises:
         ConfigError: there is no such device on this machine.
@@ -53,7 +60,9 @@ class TorchEngine:
         assert isinstance(loaded.model, TaskModel)
         self._device = devices.choose(self.precision, device)
         self._network = loaded.model.to(self._device.device).eval()
-        self._packed = PackedNetwork.of(self._network, self._device.autocast) if self.packs else None
+        self._packed = (
+            PackedNetwork.of(self._network, self._device.autocast) if self.packs else None
+        )
         if self._packed is not None:
             self.tokens = PACKED_TOKENS
 
@@ -64,13 +73,17 @@ class TorchEngine:
 
     @torch.no_grad()
     def vectors(self, rows: PaddedRows, pooling: Pooling) -> NDArray[np.float32]:
-        """(R, H) of a model whose logits are its last states: their mean over each row, or the state of [CLS]."""
+        """(R, H) of a model whose logits are its last states: their mean over each row, or the
+        state of [CLS].
+        """
         if self._packed is not None:
             return self._packed.vectors(*rows, pooling)
         ids, types, mask = (torch.from_numpy(array).to(self._device.device) for array in rows)
         with self._device.autocast_context():
             states = self._network(ids, types, mask).float()
-        found: NDArray[np.float32] = (states[:, 0] if pooling == "cls" else mean_over(states, mask)).cpu().numpy()
+        found: NDArray[np.float32] = (
+            (states[:, 0] if pooling == "cls" else mean_over(states, mask)).cpu().numpy()
+        )
         return found
 
     def walk(self, rows: PaddedRows) -> TorchWalk | PackedWalk:
@@ -96,7 +109,9 @@ class TorchWalk:
     def step(self) -> NDArray[np.float32]:
         with self._device.autocast_context():
             state_BSH, self._kept = self._states.send(self._kept), None
-            logits: NDArray[np.float32] = self._network.read(state_BSH, self._mask).float().cpu().numpy()
+            logits: NDArray[np.float32] = (
+                self._network.read(state_BSH, self._mask).float().cpu().numpy()
+            )
         return logits
 
     def keep(self, rows: NDArray[np.int64], length: int) -> None:
@@ -125,11 +140,13 @@ class Bfloat16Engine(TorchEngine):
 
 
 class Int8Engine(TorchEngine):
-    """The network with its products in 8 bits, on a CPU that multiplies them natively. Each row of a weight has a scale
-    of its own, and each token; scores, softmax, norms and activations are in float32.
+    """The network with its products in 8 bits, on a CPU that multiplies them natively. Each row of
+    a weight has a scale of its own, and each token; scores, softmax, norms and activations are in
+    float32.
 
     Raises:
-        ConfigError: this CPU does not, or the network has parts that the compiled layers do not know.
+        ConfigError: this CPU does not, or the network has parts that the compiled layers do not
+            know.
     """
 
     reference = "torch"
@@ -142,5 +159,6 @@ class Int8Engine(TorchEngine):
             needs = "a CPU with AVX-512 VNNI, and hidden sizes that 4 divides"
         if self._packed is None:
             raise ConfigError(
-                f"the engine torch-int8 cannot answer on {self._device.name}: it needs {needs}; give --engine torch"
+                f"the engine torch-int8 cannot answer on {self._device.name}: it needs "
+                f"{needs}; give --engine torch"
             )

@@ -1,8 +1,9 @@
-"""Answering with early exits: a row leaves the network as soon as its answer is steady, and the rest go on packed.
+"""Answering with early exits: a row leaves the network as soon as its answer is steady, and the
+rest go on packed.
 
-An engine that can leave early has the method `walk`, which gives a batch layer by layer; one that computes whole
-networks alone may make another engine for that in its class method `by_layers`. The rule comes from `litebert finetune
---exits` (finetuning/exits.py).
+An engine that can leave early has the method `walk`, which gives a batch layer by layer; one that
+computes whole networks alone may make another engine for that in its class method `by_layers`. The
+rule comes from `litebert finetune --exits` (finetuning/exits.py).
 
 Shapes: R rows, S tokens, C numbers of the head.
 """
@@ -28,9 +29,13 @@ if TYPE_CHECKING:
 log = logging.getLogger("litebert")
 
 Exit = Literal["auto", "off"] | float
-"""When rows leave: as calibrated where the model was trained for it, never, or at a threshold of one's own."""
+"""When rows leave: as calibrated where the model was trained for it, never, or at a threshold of
+one's own.
+"""
 _WORTH = 1 / 16
-"""Share of the rows that must have left before the others are packed: packing copies the states of all that stay."""
+"""Share of the rows that must have left before the others are packed: packing copies the states of
+all that stay.
+"""
 
 
 class Walk(Protocol):
@@ -54,7 +59,9 @@ class Walks(Protocol):
 
 
 class EarlyExit:
-    """An engine over another one. Rows that leave early have the logits of the layer after which they left."""
+    """An engine over another one. Rows that leave early have the logits of the layer after which
+    they left.
+    """
 
     def __init__(self, engine: Walks, rule: ExitRule, output: Output, layers: int) -> None:
         self.engine, self.rule, self.output, self.layers = engine, rule, output, layers
@@ -106,7 +113,9 @@ def check_exit(chosen: Exit) -> None:
         raise ConfigError(f"exit is {chosen}; a threshold is 0 or more")
 
 
-def with_exits(engine: Engine, chosen: Exit, record: Mapping[str, Any], output: Output, layers: int) -> Engine:
+def with_exits(
+    engine: Engine, chosen: Exit, record: Mapping[str, Any], output: Output, layers: int
+) -> Engine:
     """The engine that leaves early as chosen, or the same one.
 
     Args:
@@ -119,12 +128,18 @@ def with_exits(engine: Engine, chosen: Exit, record: Mapping[str, Any], output: 
     if chosen == "off" or (chosen == "auto" and calibrated is None):
         return engine
     if calibrated is None:
-        raise ConfigError(f"exit is {chosen}, and the model was not trained to leave early; leave exit out, or run "
-                          "litebert finetune with --exits")  # fmt: skip
+        raise ConfigError(
+            f"exit is {chosen}, and the model was not trained to leave early; leave exit "
+            "out, or run "
+            "litebert finetune with --exits"
+        )
     if not hasattr(engine, "walk"):
         if chosen != "auto":
-            raise ConfigError(f"exit is {chosen}, and this engine computes all layers; leave exit out, or take the "
-                              "engine torch, onnx or openvino with the folder that was fine-tuned")  # fmt: skip
+            raise ConfigError(
+                f"exit is {chosen}, and this engine computes all layers; leave exit out, "
+                "or take the "
+                "engine torch, onnx or openvino with the folder that was fine-tuned"
+            )
         log.info("this engine computes all layers, so no text leaves early")
         return engine
     threshold = calibrated["threshold"] if chosen == "auto" else float(chosen)

@@ -1,4 +1,6 @@
-"""`litebert export`: an ONNX folder of a model, and of one with 8-bit weights what these cost on labelled files."""
+"""`litebert export`: an ONNX folder of a model, and of one with 8-bit weights what these cost on
+labelled files.
+"""
 
 from __future__ import annotations
 
@@ -35,7 +37,10 @@ class Drop:
         return self.before - self.after
 
     def __str__(self) -> str:
-        return f"{self.metric} goes from {self.before:.2f} to {self.after:.2f} on {self.examples:,} examples"
+        return (
+            f"{self.metric} goes from {self.before:.2f} to {self.after:.2f} on "
+            f"{self.examples:,} examples"
+        )
 
 
 @dataclass(frozen=True)
@@ -58,26 +63,36 @@ def export(
     max_drop: float = MAX_DROP,
     **options: Any,
 ) -> Export:
-    """Write a model folder as ONNX, checked against PyTorch, for ONNX Runtime, OpenVINO and what builds on them.
+    """Write a model folder as ONNX, checked against PyTorch, for ONNX Runtime, OpenVINO and what
+    builds on them.
 
     Args:
-        head: of a fine-tuned model its own or backbone; of a pretrained one mlm or backbone, by default mlm if trained.
+        head: of a fine-tuned model its own or backbone; of a pretrained one mlm or backbone, by
+            default mlm if trained.
         int8: store the weights in 8 bits, once per shared weight.
-        data: with `int8`, labelled files that the model is scored on before and after; read as `litebert score` does.
+        data: with `int8`, labelled files that the model is scored on before and after; read as
+            `litebert score` does.
         max_drop: with `data`, how many points of the task's main score may be lost.
         options: of `litebert score`, those that say how `data` is read.
 
     Raises:
-        ConfigError: `data` without `int8`, a negative `max_drop`, or an option that the task does not take.
-        ModelError: the model cannot be opened or exported, `destination` is taken or cannot be written, the file
-            differs from the model, or 8 bits cost more than `max_drop`; nothing is written then.
+        ConfigError: `data` without `int8`, a negative `max_drop`, or an option that the task does
+            not take.
+        ModelError: the model cannot be opened or exported, `destination` is taken or cannot be
+            written, the file differs from the model, or 8 bits cost more than `max_drop`; nothing
+            is written then.
         DataError: a labelled file is missing or malformed.
         MissingExtraError: onnx or onnxruntime is not installed.
     """
     if data is not None and not int8:
-        raise ConfigError("data is scored with 8-bit weights only; give int8 (--int8) too, or leave data out")
+        raise ConfigError(
+            "data is scored with 8-bit weights only; give int8 (--int8) too, or leave data out"
+        )
     if data is not None and head == "backbone":
-        raise ConfigError("a backbone has no score to lose; leave data (--data) out, or export the model's own head")
+        raise ConfigError(
+            "a backbone has no score to lose; leave data (--data) out, or export the "
+            "model's own head"
+        )
     if not max_drop >= 0:
         raise ConfigError(f"max_drop is {max_drop}; give 0 points or more")
     model, drops = load(source, device="cpu", exit="off"), list[Drop]()
@@ -87,7 +102,8 @@ def export(
             drops.append(_drop(model, file, data, options))
             if not drops[-1].points <= max_drop:
                 raise ModelError(
-                    f"8-bit weights cost more than {max_drop:g} points: {drops[-1]}; nothing was written: allow more "
+                    f"8-bit weights cost more than {max_drop:g} points: {drops[-1]}; "
+                    "nothing was written: allow more "
                     "with max_drop (--max-drop), or export float32"
                 )
 
@@ -99,7 +115,10 @@ def _drop(model: Model, file: Path, data: Source, options: dict[str, Any]) -> Dr
     """Score a model and a file of it on the same labelled files."""
     ours = replace(model).predictor  # with a task of its own, which remembers what it reads
     before, after = (
-        score_predictor(one, data, **options) for one in (ours, replace(ours, engine=OnnxEngine.of_file(file)))
+        score_predictor(one, data, **options)
+        for one in (ours, replace(ours, engine=OnnxEngine.of_file(file)))
     )
     metric, points = ours.task.metric, 1.0 if ours.task.percent else 100.0
-    return Drop(metric, points * before.scores[metric], points * after.scores[metric], before.examples)
+    return Drop(
+        metric, points * before.scores[metric], points * after.scores[metric], before.examples
+    )

@@ -1,4 +1,6 @@
-"""Answering with a folder that `litebert export` wrote, by ONNX Runtime alone: nothing here imports torch."""
+"""Answering with a folder that `litebert export` wrote, by ONNX Runtime alone: nothing here imports
+torch.
+"""
 
 from __future__ import annotations
 
@@ -34,7 +36,8 @@ def is_exported(folder: Path) -> bool:
 
 @dataclass(frozen=True)
 class Exported:
-    """An exported model. What it can do depends on its head: answer as it was fine-tuned, guess masks, or give vectors.
+    """An exported model. What it can do depends on its head: answer as it was fine-tuned, guess
+    masks, or give vectors.
 
     Shapes: N texts, R rows of S tokens, H hidden size, V vocabulary.
     """
@@ -48,7 +51,8 @@ class Exported:
 
     @classmethod
     def open(cls, folder: Path, threads: int | None = None) -> Exported:
-        """Open a folder; `threads` of ONNX Runtime, as many as torch would take where that is not given.
+        """Open a folder; `threads` of ONNX Runtime, as many as torch would take where that is not
+        given.
 
         Raises:
             ModelError: a file of it is damaged or missing.
@@ -63,7 +67,9 @@ class Exported:
         except ModelError:
             raise
         except LitebertError as error:
-            raise ModelError(f"{folder} cannot be opened ({error}); export the model again") from None
+            raise ModelError(
+                f"{folder} cannot be opened ({error}); export the model again"
+            ) from None
         record = read_json(task, ModelError) if (task := folder / "task.json").is_file() else {}
         return cls(folder, config, tokenizer, record, OnnxEngine.of_file(graph, threads))
 
@@ -90,7 +96,9 @@ class Exported:
             ModelError: it was not fine-tuned, or its task cannot be restored.
         """
         if not self.record:
-            raise ModelError(f"{self.path} was not exported with the head of a task, so it cannot answer")
+            raise ModelError(
+                f"{self.path} was not exported with the head of a task, so it cannot answer"
+            )
         try:
             task = saved_task(self.record, self.path)
         except (LitebertError, KeyError) as error:
@@ -99,15 +107,23 @@ class Exported:
         return Predictor(self.tokenizer, task, self.engine, self.length, positions, str(self.path))
 
     def encode(self, texts: Iterable[str], normalized: bool | None = None) -> NDArray[np.float32]:
-        """Sentence vectors (N, H) of a backbone, as those of `SentenceEncoder`; `normalized` as there.
+        """Sentence vectors (N, H) of a backbone, as those of `SentenceEncoder`; `normalized` as
+        there.
 
         Raises:
             ModelError: it is none.
         """
         settings = settings_of(self.path, self.record) or VectorSettings()
-        rows = [build_row(self.tokenizer, ids, None, self.length) for ids in self.tokenizer.encode(list(texts))]
+        rows = [
+            build_row(self.tokenizer, ids, None, self.length)
+            for ids in self.tokenizer.encode(list(texts))
+        ]
         vectors = self.of_rows(rows)
-        return unit(vectors) if (settings.normalized if normalized is None else normalized) else vectors
+        return (
+            unit(vectors)
+            if (settings.normalized if normalized is None else normalized)
+            else vectors
+        )
 
     def of_rows(self, rows: Sequence[EncodedRow]) -> NDArray[np.float32]:
         """The vectors of rows that `build_row` made of texts, (N, D), not normalized.
@@ -119,23 +135,35 @@ class Exported:
             raise ModelError(f"{self.path} gives no vectors; export the model with --head backbone")
         settings = settings_of(self.path, self.record) or VectorSettings()
         found = np.zeros((len(rows), self.config.encoder.hidden_size), np.float32)
-        passes = list(by_length([len(row.ids) for row in rows], self.engine.tokens, padding=self.engine.padding))
+        passes = list(
+            by_length(
+                [len(row.ids) for row in rows], self.engine.tokens, padding=self.engine.padding
+            )
+        )
         given = [self._padded([rows[place].ids for place in places]) for places in passes]
-        for places, one, (states, *_) in zip(passes, given, self.engine.run_all(given), strict=True):
+        for places, one, (states, *_) in zip(
+            passes, given, self.engine.run_all(given), strict=True
+        ):
             found[places] = pooled(states, one.mask, settings.pooling)
         if not np.isfinite(found).all():
             raise not_finite(self.path)
         return found if settings.map is None else settings.map.of(found)
 
-    def fill(self, text: str, top: int = 5, pause: Callable[[], None] = lambda: None) -> list[list[Guess]]:
-        """The `top` likeliest pieces for each mask of a text, as `MaskReader.fill` gives them; `pause` as there.
+    def fill(
+        self, text: str, top: int = 5, pause: Callable[[], None] = lambda: None
+    ) -> list[list[Guess]]:
+        """The `top` likeliest pieces for each mask of a text, as `MaskReader.fill` gives them;
+        `pause` as there.
 
         Raises:
             ModelError: it cannot guess masked tokens.
             DataError: the text has no mask, or is too long.
         """
         if not self.fills:
-            raise ModelError(f"{self.path} cannot guess masked tokens; export the pretrained model with --head mlm")
+            raise ModelError(
+                f"{self.path} cannot guess masked tokens; export the pretrained model with "
+                "--head mlm"
+            )
         row = masked_row(self.tokenizer, text, self.length)
         places = places_of(self.tokenizer, row, text, top)
         logits = self.engine.run(self._padded([row]))[0]

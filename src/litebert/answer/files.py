@@ -44,16 +44,19 @@ def predict_file(
 ) -> int:
     """Answer every row of files, or of standard input (`-`), in order.
 
-    Columns: `text` and `pair` of texts to classify; `text`, or CoNLL columns, of sentences to tag; question and
-    context; context, question and choices (JSONL). Official files of SQuAD and RACE are read by models of these tasks,
-    and their ids stand in the answers.
+    Columns: `text` and `pair` of texts to classify; `text`, or CoNLL columns, of sentences to tag;
+    question and context; context, question and choices (JSONL). Official files of SQuAD and RACE
+    are read by models of these tasks, and their ids stand in the answers.
 
     Args:
-        sources: a file, a folder or a pattern, or several; of several files, the answers name theirs in `file`.
-        out: a path or an open file. What is answered before a malformed row or an interruption is kept there.
-        source_form: what the files are; by their suffixes where None, and without one by their content.
-        text, pair: columns, or in CSV and TSV their numbers from 0; where None, those of the training table, else
-            `text`.
+        sources: a file, a folder or a pattern, or several; of several files, the answers name
+            theirs in `file`.
+        out: a path or an open file. What is answered before a malformed row or an interruption is
+            kept there.
+        source_form: what the files are; by their suffixes where None, and without one by their
+            content.
+        text, pair: columns, or in CSV and TSV their numbers from 0; where None, those of the
+            training table, else `text`.
         keep: columns of the input that the answers carry along, or ("all",).
         header: whether the first line of CSV and TSV names the columns.
 
@@ -62,13 +65,18 @@ def predict_file(
 
     Raises:
         DataError: a file is missing or malformed; the message names the line.
-        ConfigError: a `pair` for a model of single texts, none for one of pairs, or an output that cannot be written.
+        ConfigError: a `pair` for a model of single texts, none for one of pairs, or an output that
+            cannot be written.
     """
     predictor = model.predictor
     task = predictor.task
     if form == "json" and task.suffix != ".json":
-        better = Path(out).with_suffix(".jsonl") if isinstance(out, (str, Path)) else "a .jsonl file"
-        raise ConfigError(f"answers of this model are written as CSV or JSONL; give --output {better}")
+        better = (
+            Path(out).with_suffix(".jsonl") if isinstance(out, (str, Path)) else "a .jsonl file"
+        )
+        raise ConfigError(
+            f"answers of this model are written as CSV or JSONL; give --output {better}"
+        )
     columns = Columns(text, pair, tuple(keep), header, encoding)
     files = files_of_sources(sources, out, task, encoding)
     inputs = all_opened(model, task, files, source_form, columns)
@@ -80,13 +88,18 @@ def predict_file(
             yield example
 
     def records() -> Iterator[dict[str, Any]]:
-        for answer in predictor.answers(examples(), ahead=all(Path(file).is_file() for file in files)):
+        for answer in predictor.answers(
+            examples(), ahead=all(Path(file).is_file() for file in files)
+        ):
             cells, place = rows.popleft()
             file = {"file": place} if len(files) > 1 else {}
             yield {**file, **carried(cells, {**file, **answer}, place, form), **answer}
             bar.advance()
 
-    with _told_what_is_kept(out) as told, progress.task("answering", total=_rows_of(files), unit="rows") as bar:
+    with (
+        _told_what_is_kept(out) as told,
+        progress.task("answering", total=_rows_of(files), unit="rows") as bar,
+    ):
         told.append(bar)
         with kept_file(out) as file:
             if form == "json":
@@ -96,12 +109,18 @@ def predict_file(
     for note in task.notes:
         log.info(note)
     if isinstance(predictor.engine, EarlyExit):
-        log.info(f"texts used {predictor.engine.share:.0%} of the layers; --exit off gives the answers of all layers")
+        log.info(
+            f"texts used {predictor.engine.share:.0%} of the layers; --exit off gives the "
+            "answers of all layers"
+        )
     return int(bar.done)
 
 
 def files_of_sources(
-    sources: str | Path | Sequence[str | Path], out: str | Path | TextIO, task: Task[Any], encoding: str
+    sources: str | Path | Sequence[str | Path],
+    out: str | Path | TextIO,
+    task: Task[Any],
+    encoding: str,
 ) -> list[str]:
     """The files to read."""
     encodings.check(encoding, error=ConfigError)
@@ -109,7 +128,12 @@ def files_of_sources(
     refuse_twice(named)
     files = expand(named, task)
     for file in files:
-        if isinstance(out, (str, Path)) and Path(out).is_file() and Path(file).is_file() and Path(out).samefile(file):
+        if (
+            isinstance(out, (str, Path))
+            and Path(out).is_file()
+            and Path(file).is_file()
+            and Path(out).samefile(file)
+        ):
             raise ConfigError(f"--output {out} is the --input itself; give another file")
     return files
 
@@ -117,7 +141,8 @@ def files_of_sources(
 def all_opened(
     model: Model, task: Task[Any], files: Sequence[str], form: FileFormat | None, columns: Columns
 ) -> Iterator[Opened]:
-    """The files, one after the other; all are asked for the columns to keep that the first one has."""
+    """The files, one after the other; all are asked for the columns to keep that the first
+    one has."""
     first: tuple[str, ...] | None = None
     for file in files:
         one = opened(file, str(model.path), task, model.task, form, columns, alone=len(files) == 1)
@@ -132,7 +157,10 @@ def _write_by_id(records: Iterator[dict[str, Any]], file: TextIO, files: Sequenc
     try:
         for record in records:
             if "id" not in record:
-                raise ConfigError(f"{files[0]} has no ids for JSON; give --output a .jsonl or .csv file, or --keep id")
+                raise ConfigError(
+                    f"{files[0]} has no ids for JSON; give --output a .jsonl or .csv file, "
+                    "or --keep id"
+                )
             answers[str(record["id"])] = record["prediction"]
     finally:
         if answers:
@@ -140,7 +168,9 @@ def _write_by_id(records: Iterator[dict[str, Any]], file: TextIO, files: Sequenc
 
 
 def _rows_of(files: Sequence[str]) -> int | None:
-    """About how many rows there are, by the line ends; None where that takes reading more than once."""
+    """About how many rows there are, by the line ends; None where that takes reading more than
+    once.
+    """
     count = 0
     for name in files:
         path = Path(name)
@@ -154,7 +184,9 @@ def _rows_of(files: Sequence[str]) -> int | None:
 
 @contextmanager
 def _told_what_is_kept(out: str | Path | TextIO) -> Iterator[list[progress.Task]]:
-    """Say how many answers the file keeps when the block ends early; the block gives the bar that counts them."""
+    """Say how many answers the file keeps when the block ends early; the block gives the bar that
+    counts them.
+    """
     bars: list[progress.Task] = []
     try:
         yield bars
@@ -169,7 +201,8 @@ def _told_what_is_kept(out: str | Path | TextIO) -> Iterator[list[progress.Task]
 
 @contextmanager
 def kept_file(out: str | Path | TextIO) -> Iterator[TextIO]:
-    """A file that gets its name when it is written, or in part when that ends early with something in it.
+    """A file that gets its name when it is written, or in part when that ends early with something
+    in it.
 
     Raises:
         OSError: the file cannot be written; it is then as it was before.

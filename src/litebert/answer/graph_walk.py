@@ -1,6 +1,8 @@
-"""Early exits in the engines that run graphs: a network in parts, applied one after another from numpy.
+"""Early exits in the engines that run graphs: a network in parts, applied one after another from
+numpy.
 
-The parts (interop/onnx_layers.py) are kept beside the model as its whole graph is, which is neither made nor read then.
+The parts (interop/onnx_layers.py) are kept beside the model as its whole graph is, which is neither
+made nor read then.
 
 Shapes: R rows, S tokens, H hidden size, C numbers of the head.
 """
@@ -35,7 +37,9 @@ class Part(Protocol):
 
 
 class GraphLayers:
-    """An engine over the parts of a network in a folder, which computes as many layers as it is asked for."""
+    """An engine over the parts of a network in a folder, which computes as many layers as it is
+    asked for.
+    """
 
     tokens = 1024
 
@@ -44,7 +48,9 @@ class GraphLayers:
 
         passes = passes_of(config)
         distinct = [opened(folder / f"pass-{number}.onnx") for number in range(max(passes) + 1)]
-        self.embedding, self.head = (opened(folder / f"{name}.onnx") for name in ("embedding", "head"))
+        self.embedding, self.head = (
+            opened(folder / f"{name}.onnx") for name in ("embedding", "head")
+        )
         self.layers = [distinct[number] for number in passes]
         """Of each layer the part that computes it."""
 
@@ -73,7 +79,10 @@ class GraphWalk:
         return logits_RC
 
     def keep(self, rows: NDArray[np.int64], length: int) -> None:
-        self._states_RSH, self._mask_RS = self._states_RSH[rows, :length], self._mask_RS[rows, :length]
+        self._states_RSH, self._mask_RS = (
+            self._states_RSH[rows, :length],
+            self._mask_RS[rows, :length],
+        )
 
     def _given(self, part: Part, depth: int) -> Sequence[NDArray[np.float32]]:
         given: dict[str, NDArray[Any]] = {
@@ -95,7 +104,9 @@ def layers_of(loaded: LoadedModel) -> Path:
 
 
 def _write(loaded: LoadedModel, folder: Path) -> None:
-    """Write the parts, and compare the logits after each layer with PyTorch where ONNX Runtime is installed."""
+    """Write the parts, and compare the logits after each layer with PyTorch where ONNX Runtime is
+    installed.
+    """
     import torch
 
     from litebert.interop.onnx_layers import layer_models
@@ -108,13 +119,23 @@ def _write(loaded: LoadedModel, folder: Path) -> None:
     from litebert.answer.onnx_engine import OnnxEngine
     from litebert.interop.onnx_folder import ALLOWED, random_rows
 
-    engine, model = GraphLayers(loaded.config.encoder, folder, OnnxEngine.of_part), loaded.model.to("cpu").eval()
+    engine, model = (
+        GraphLayers(loaded.config.encoder, folder, OnnxEngine.of_part),
+        loaded.model.to("cpu").eval(),
+    )
     for given in random_rows(loaded, "sequence"):
-        rows = PaddedRows(given["input_ids"], given["token_type_ids"], given["attention_mask"].astype(bool))
+        rows = PaddedRows(
+            given["input_ids"], given["token_type_ids"], given["attention_mask"].astype(bool)
+        )
         walk = engine.walk(rows)
         with torch.no_grad():
             expected_LRC = model(*map(torch.from_numpy, rows), every=True).numpy()
-        difference = float(np.abs(np.stack([walk.step() for _ in expected_LRC]) - expected_LRC).max())
+        difference = float(
+            np.abs(np.stack([walk.step() for _ in expected_LRC]) - expected_LRC).max()
+        )
         if not difference <= ALLOWED * max(1.0, float(np.abs(expected_LRC).max())):
-            raise ModelError(f"the graphs of the layers of {loaded.path} differ from PyTorch by {difference:.2g}; take "
-                             "the engine torch")  # fmt: skip
+            raise ModelError(
+                f"the graphs of the layers of {loaded.path} differ from PyTorch by "
+                f"{difference:.2g}; take "
+                "the engine torch"
+            )

@@ -1,8 +1,10 @@
-"""The ONNX graph of a model for the engines that run one: that of an exported folder, or one made when first needed.
+"""The ONNX graph of a model for the engines that run one: that of an exported folder, or one made
+when first needed.
 
-A graph that is made is kept beside the model in `.answering/`, under a name made from the model's weights and
-config, so it is made once; where that folder cannot be written, in the user's cache folder. So are the graphs of its
-parts, which texts that leave early go through (answer/graph_walk.py).
+A graph that is made is kept beside the model in `.answering/`, under a name made from the model's
+weights and config, so it is made once; where that folder cannot be written, in the user's cache
+folder. So are the graphs of its parts, which texts that leave early go through
+(answer/graph_walk.py).
 """
 
 from __future__ import annotations
@@ -65,7 +67,8 @@ def graph_of(loaded: LoadedModel) -> Path:
 
 
 def kept(loaded: LoadedModel, ending: str, write: Callable[[Path], None]) -> Path:
-    """A file or folder that is made from a model once, and how. A process waits for another that makes the same.
+    """A file or folder that is made from a model once, and how. A process waits for another that
+    makes the same.
 
     Raises:
         ModelError: nothing can be written.
@@ -85,19 +88,27 @@ def kept(loaded: LoadedModel, ending: str, write: Callable[[Path], None]) -> Pat
                         with written_whole(_record(place / name)) as aside:
                             aside.write_text(_digest(place / name), "utf-8")
                 return place / name
-            except (OSError, NotImplementedError) as error:  # the latter where a file system has no locks
+            except (
+                OSError,
+                NotImplementedError,
+            ) as error:  # the latter where a file system has no locks
                 log.debug(f"the graph cannot be kept in {place}: {error}")
     raise ModelError(
-        f"the graph of {loaded.path} cannot be written to {' or '.join(map(str, places))}; free one of them"
+        f"the graph of {loaded.path} cannot be written to {' or '.join(map(str, places))}; "
+        "free one of them"
     )
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a kept file or folder is there as it was written; what is damaged is removed, to be made again."""
+    """Whether a kept file or folder is there as it was written; what is damaged is removed, to be
+    made again.
+    """
     if not path.exists():
         return False
     record = _record(path)
-    if record.is_file():  # an older version wrote none, nor does a process that is killed before it comes to it
+    if (
+        record.is_file()
+    ):  # an older version wrote none, nor does a process that is killed before it comes to it
         if record.read_text("utf-8", "replace") == _digest(path):
             return True
         log.warning(f"{path} is damaged; it is made again")
@@ -123,16 +134,23 @@ def require_numbers(outputs: Sequence[NDArray[Any]], file: Path) -> None:
         ModelError: there are some.
     """
     if any(np.isnan(array.sum()) and np.isnan(array).any() for array in outputs):
-        raise ModelError(f"{file} gives answers that are not numbers, so its weights are damaged; export the model "
-                         "again")  # fmt: skip
+        raise ModelError(
+            f"{file} gives answers that are not numbers, so its weights are damaged; "
+            "export the model "
+            "again"
+        )
 
 
 def _maker_key(loaded: LoadedModel) -> str:
-    """What tells graphs of the same weights apart: the config, the task, and the code that makes a graph."""
+    """What tells graphs of the same weights apart: the config, the task, and the code that makes a
+    graph.
+    """
     from litebert.interop import onnx_graph
 
     parts = [to_json(loaded.config), json.dumps(loaded.task_record, sort_keys=True, default=str)]
-    parts += [one.read_text("utf-8") for one in sorted(Path(onnx_graph.__file__).parent.glob("onnx_*.py"))]
+    parts += [
+        one.read_text("utf-8") for one in sorted(Path(onnx_graph.__file__).parent.glob("onnx_*.py"))
+    ]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
 
 
@@ -144,7 +162,10 @@ def _check(loaded: LoadedModel, file: Path) -> None:
 
     difference, scale = differences(loaded, file, loaded.head)
     if not difference <= ALLOWED * max(1.0, scale):
-        raise ModelError(f"the graph of {loaded.path} differs from PyTorch by {difference:.2g}; take the engine torch")
+        raise ModelError(
+            f"the graph of {loaded.path} differs from PyTorch by {difference:.2g}; take "
+            "the engine torch"
+        )
 
 
 def kept_places(folder: Path) -> list[Path]:
@@ -160,7 +181,9 @@ def _shared() -> Path:
 
 def unreadable(file: Path, error: Exception) -> ModelError:
     """That an engine cannot run a graph, and what to do."""
-    inside = [one for one in (file, *file.parents) if one.parent.name == KEPT or one.parent == _shared()]
+    inside = [
+        one for one in (file, *file.parents) if one.parent.name == KEPT or one.parent == _shared()
+    ]
     way_out = f"delete {inside[0]}, which is made again" if inside else "export the model again"
     return ModelError(f"{file} cannot be run ({str(error).splitlines()[0]}); {way_out}")
 
@@ -173,20 +196,29 @@ def check_device(engine: str, device: str) -> None:
     """
     if device not in ("auto", "cpu"):
         raise ConfigError(
-            f"the engine {engine} computes on the CPU; leave --device {device} out, or take another engine"
+            f"the engine {engine} computes on the CPU; leave --device {device} out, or "
+            "take another engine"
         )
 
 
 def inputs_of(rows: PaddedRows, ranks: Mapping[str, int]) -> dict[str, NDArray[np.int64]]:
-    """Rows, padded no further than the longest, as the inputs of a graph by name; of choices, which have three axes,
-    each row on its own.
+    """Rows, padded no further than the longest, as the inputs of a graph by name; of choices, which
+    have three axes, each row on its own.
     """
     longest = int(rows.mask.sum(1).max())
-    given = {"input_ids": rows.ids, "attention_mask": rows.mask.astype(np.int64), "token_type_ids": rows.types}
+    given = {
+        "input_ids": rows.ids,
+        "attention_mask": rows.mask.astype(np.int64),
+        "token_type_ids": rows.types,
+    }
     arrays = {name: array[:, :longest] for name, array in given.items()}
-    return {name: arrays[name][:, None] if rank == 3 else arrays[name] for name, rank in ranks.items()}
+    return {
+        name: arrays[name][:, None] if rank == 3 else arrays[name] for name, rank in ranks.items()
+    }
 
 
 def logits_from(outputs: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
-    """The logits of a graph's outputs: one array, or of spans one for the first token and one for the last."""
+    """The logits of a graph's outputs: one array, or of spans one for the first token and one for
+    the last.
+    """
     return outputs[0] if len(outputs) == 1 else np.stack(outputs, axis=-1)

@@ -1,8 +1,10 @@
-"""What `predict` reads: files, folders and patterns, each with its format, its columns and the cells to carry along.
+"""What `predict` reads: files, folders and patterns, each with its format, its columns and the
+cells to carry along.
 
-The suffix of a file gives its format. Without one (standard input, pipes), the beginning of the content decides, and
-the format is logged. A guess never drops a header or a label column into the texts: content that looks
-like a table is read as one, and then a missing column is an error that names the existing ones.
+The suffix of a file gives its format. Without one (standard input, pipes), the beginning of the
+content decides, and the format is logged. A guess never drops a header or a label column into the
+texts: content that looks like a table is read as one, and then a missing column is an error that
+names the existing ones.
 """
 
 from __future__ import annotations
@@ -62,7 +64,9 @@ def expand(sources: Iterable[str | Path], task: Task[Any]) -> list[str]:
     found = files_of(sources, lambda folder: _inside(folder, task))
     for path in found:
         if path != STANDARD_INPUT and not Path(path).exists():
-            raise DataError(f"{path} does not exist; give the path of a file, a folder or a pattern")
+            raise DataError(
+                f"{path} does not exist; give the path of a file, a folder or a pattern"
+            )
     return found
 
 
@@ -92,22 +96,34 @@ def _inside(folder: Path, task: Task[Any]) -> list[Path]:
     suffixes = {*SUFFIXES, task.suffix}
     known = [path for path in there if plain_suffix(path) in suffixes]
     if not known:
-        raise DataError(f"{folder} is a folder without files ending in {', '.join(SUFFIXES)}; name the files to read")
+        raise DataError(
+            f"{folder} is a folder without files ending in {', '.join(SUFFIXES)}; name the "
+            "files to read"
+        )
     if len(known) < len(there):
         others = sorted({path.suffix or path.name for path in there if path not in known})
-        log.warning(f"{folder}: {len(there) - len(known)} of {len(there)} files were skipped ({', '.join(others)})")
+        log.warning(
+            f"{folder}: {len(there) - len(known)} of {len(there)} files were skipped "
+            f"({', '.join(others)})"
+        )
     return known
 
 
 def opened(
-    path: str, model: str, task: Task[Any], saved: Mapping[str, Any], form: FileFormat | None, columns: Columns,
+    path: str,
+    model: str,
+    task: Task[Any],
+    saved: Mapping[str, Any],
+    form: FileFormat | None,
+    columns: Columns,
     alone: bool = False,
-) -> Opened:  # fmt: skip
+) -> Opened:
     """How a file is read.
 
     Args:
         model: what the model is called, for messages.
-        saved: what the model's task.json says; its `columns` and `header` are those of the training table.
+        saved: what the model's task.json says; its `columns` and `header` are those of the training
+            table.
         form: what the file is; by its suffix, else by its content, where None.
         alone: whether it is the only file, for which every option must mean something.
 
@@ -123,13 +139,20 @@ def opened(
     source.header = columns.header and (named or saved.get("header") is not False)
     head = _look(source) if form is None or columns.keep == (ALL,) or learned else b""
     text = head.decode(columns.encoding, "replace").lstrip("\ufeff")
-    wanted = {name for name in (columns.text, columns.pair, learned.get("text"), learned.get("pair")) if name}
+    wanted = {
+        name
+        for name in (columns.text, columns.pair, learned.get("text"), learned.get("pair"))
+        if name
+    }
     wanted |= {"text"} if columns.text is None else set()
     if form is None and _is_official(path, text, task):
         source.form = "jsonl"
         if columns.keep:
-            raise ConfigError(f"{path} is a file of the {task.name} benchmark, whose answers have its ids; leave out "
-                              "--keep")  # fmt: skip
+            raise ConfigError(
+                f"{path} is a file of the {task.name} benchmark, whose answers have its "
+                "ids; leave out "
+                "--keep"
+            )
         if alone:
             _check_options("official", source, columns)
         return Opened(source, "text", None, True)
@@ -142,7 +165,9 @@ def opened(
     first = columns.text or _chosen(names, learned.get("text"), "text")
     second = columns.pair or (_chosen(names, learned.get("pair")) if task.pair else None)
     if task.pair and second is None:
-        raise ConfigError(f"{model} was fine-tuned on pairs of texts; name the column of the second with --pair")
+        raise ConfigError(
+            f"{model} was fine-tuned on pairs of texts; name the column of the second with --pair"
+        )
     if task.pair is False and second is not None:
         raise ConfigError(f"{model} does not take pairs of texts; leave out --pair {second}")
     if columns.keep == (ALL,):
@@ -164,14 +189,20 @@ def _look(source: Input) -> bytes:
 
 
 def _is_official(path: str, text: str, task: Task[Any]) -> bool:
-    """Whether a file is in the form of the task's benchmark: one JSON object with `data` or `article`."""
+    """Whether a file is in the form of the task's benchmark: one JSON object with `data` or
+    `article`.
+    """
     kind = type(task)
     if kind.official is Task.official or not text.lstrip().startswith("{"):
         return False
     if plain_suffix(Path(path)) == task.suffix == ".json":
         return True
     row = _object(text.lstrip().split("\n")[0])
-    return "article" in row or "data" in row or (not row and re.match(r'\s*\{\s*"(?:data|version)"', text) is not None)
+    return (
+        "article" in row
+        or "data" in row
+        or (not row and re.match(r'\s*\{\s*"(?:data|version)"', text) is not None)
+    )
 
 
 def _form(path: str, head: bytes, text: str, wanted: Collection[str]) -> FileFormat:
@@ -182,11 +213,16 @@ def _form(path: str, head: bytes, text: str, wanted: Collection[str]) -> FileFor
     label = "standard input" if path == STANDARD_INPUT else path
     if head.startswith(b"PAR1"):
         if path == STANDARD_INPUT:
-            raise DataError("standard input is Parquet, which can only be read from a file; name the file with --input")
+            raise DataError(
+                "standard input is Parquet, which can only be read from a file; name the "
+                "file with --input"
+            )
         form = "parquet"
     else:
         form = sniff(text, wanted, whole=len(head) < HEAD, label=label)
-    taken = {"text": "plain text, one on each line", "conll": "words and tags in columns"}.get(form, form.upper())
+    taken = {"text": "plain text, one on each line", "conll": "words and tags in columns"}.get(
+        form, form.upper()
+    )
     log.info(f"{label} was read as {taken}; --input-format overrides this")
     return form
 
@@ -212,7 +248,9 @@ def sniff(text: str, wanted: Collection[str], *, whole: bool, label: str) -> Fil
     words = [row.split() for row in rows]
     if len(rows) > 1 and all(len(row) > 1 and _TAG.fullmatch(row[-1]) for row in words):
         return "conll"
-    if "\t" in rows[0] and (set(rows[0].split("\t")) & set(wanted) or len({row.count("\t") for row in rows}) == 1):
+    if "\t" in rows[0] and (
+        set(rows[0].split("\t")) & set(wanted) or len({row.count("\t") for row in rows}) == 1
+    ):
         return "tsv"
     if rows[0].strip() in wanted:
         return "csv"
@@ -221,7 +259,11 @@ def sniff(text: str, wanted: Collection[str], *, whole: bool, label: str) -> Fil
     if len(header) < 2:
         return "text"
     alike = len(cells) > 1 and len({len(row) for row in cells[:-1]} | {len(cells[0])}) == 1
-    plain = header == cells[0] and len(set(header)) == len(header) and all(_NAME.fullmatch(cell) for cell in header)
+    plain = (
+        header == cells[0]
+        and len(set(header)) == len(header)
+        and all(_NAME.fullmatch(cell) for cell in header)
+    )
     return "csv" if set(header) & set(wanted) or (alike and plain) else "text"
 
 
@@ -246,7 +288,9 @@ def _names(source: Input, text: str) -> list[str]:
     if source.form == "jsonl":
         return list(_object(rows[0]))
     cells = rows[0].split("\t") if source.form == "tsv" else next(iter(_cells(rows)), [])
-    return [cell.strip() for cell in cells] if source.header else [str(i) for i in range(len(cells))]
+    return (
+        [cell.strip() for cell in cells] if source.header else [str(i) for i in range(len(cells))]
+    )
 
 
 def _parquet_names(path: Path) -> list[str]:
@@ -274,31 +318,44 @@ def _chosen(names: Sequence[str], *likely: Any) -> Any:
     return next((name for name in known if name in names), known[0] if known else None)
 
 
-def carried(row: Mapping[str, Any], answer: Mapping[str, Any], place: str, form: str) -> dict[str, Any]:
-    """The cells of a row that go before its answer, as JSON can write them, or as CSV: lists and objects as JSON.
+def carried(
+    row: Mapping[str, Any], answer: Mapping[str, Any], place: str, form: str
+) -> dict[str, Any]:
+    """The cells of a row that go before its answer, as JSON can write them, or as CSV: lists and
+    objects as JSON.
 
     Raises:
         DataError: an answer has a column of the same name.
     """
-    taken = {*answer, *(f"p_{label}" for value in answer.values() if isinstance(value, dict) for label in value)}
+    taken = {
+        *answer,
+        *(f"p_{label}" for value in answer.values() if isinstance(value, dict) for label in value),
+    }
     cells: dict[str, Any] = {}
     for name, value in row.items():
         if name in taken:
-            raise DataError(f"{place} has a column {shown(name)}, and the answers have one too; leave it out of --keep")
+            raise DataError(
+                f"{place} has a column {shown(name)}, and the answers have one too; leave "
+                "it out of --keep"
+            )
         if isinstance(value, (str, int)) or value is None:
             cells[name] = value
             continue
-        written = json.dumps(value, ensure_ascii=False, default=str).encode(errors="replace").decode()
+        written = (
+            json.dumps(value, ensure_ascii=False, default=str).encode(errors="replace").decode()
+        )
         plain = json.loads(written, parse_constant=lambda _: None)
         cells[name] = written if form == "csv" and isinstance(plain, (list, dict)) else plain
     return cells
 
 
-def examples_of(inputs: Iterable[Opened], task: Task[Any]) -> Iterator[tuple[Any, dict[str, Any], str]]:
+def examples_of(
+    inputs: Iterable[Opened], task: Task[Any]
+) -> Iterator[tuple[Any, dict[str, Any], str]]:
     """(example, cells to carry, place) of everything to answer, in order.
 
-    What was noted of a file is logged when the next one begins, for the task forgets it then; of the last file
-    `task.notes` still has it.
+    What was noted of a file is logged when the next one begins, for the task forgets it then; of
+    the last file `task.notes` still has it.
     """
     before = ""
     for one in inputs:
@@ -306,7 +363,9 @@ def examples_of(inputs: Iterable[Opened], task: Task[Any]) -> Iterator[tuple[Any
             log.info(f"{before}: {note}")
         before = str(one.source)
         if one.official:
-            yield from ((example, {"id": id_}, before) for id_, example in task.official(one.source) or ())
+            yield from (
+                (example, {"id": id_}, before) for id_, example in task.official(one.source) or ()
+            )
             continue
         for example in task.stream(one.source, text=one.text, pair=one.pair, form=one.source.form):
             yield example, one.source.kept.popleft() if one.source.kept else {}, before

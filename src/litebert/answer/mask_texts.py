@@ -1,4 +1,6 @@
-"""Texts with masks: the row that a model reads, and the guesses from its logits. Nothing here needs torch."""
+"""Texts with masks: the row that a model reads, and the guesses from its logits. Nothing here needs
+torch.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from litebert.finetuning.outputs import softmax
 from litebert.tokenizer import Tokenizer
 
 _STAND_IN = "\u9fa5"
-"""A letter that stands for a mask while a text is cut into pieces: rare, and a word of its own in every tokenizer."""
+"""A letter that stands for a mask while a text is cut into pieces: rare, and a word of its own in
+every tokenizer.
+"""
 
 
 class Guess(NamedTuple):
@@ -28,12 +32,14 @@ class Guess(NamedTuple):
 
 
 def mask_pattern(own: str) -> re.Pattern[str]:
-    """What a mask is written as in a text: [MASK], <mask>, `own`, which is the tokenizer's, or ___."""
+    """What a mask is written as in a text: [MASK], <mask>, `own`, which is the tokenizer's,
+    or ___."""
     return re.compile(rf"\[MASK\]|<mask>|{re.escape(own)}|_{{3,}}")
 
 
 def masked_row(tokenizer: Tokenizer, text: str, length: int) -> list[int]:
-    """The ids of `[CLS] text [SEP]`, with a mask where the text has one: [MASK], <mask>, the tokenizer's own, or ___.
+    """The ids of `[CLS] text [SEP]`, with a mask where the text has one: [MASK], <mask>, the
+    tokenizer's own, or ___.
 
     Raises:
         DataError: it is longer than `length` tokens.
@@ -41,12 +47,16 @@ def masked_row(tokenizer: Tokenizer, text: str, length: int) -> list[int]:
     before, *after = mask_pattern(tokenizer.piece(tokenizer.mask_id)).split(text)
     inner = _around(tokenizer, before, after) if after else tokenizer.encode([text])[0]
     if len(inner) + 2 > length:
-        raise DataError(f"{text[:40]!r} has {len(inner) + 2:,} tokens, and the model reads {length}; shorten it")
+        raise DataError(
+            f"{text[:40]!r} has {len(inner) + 2:,} tokens, and the model reads {length}; shorten it"
+        )
     return [tokenizer.cls_id, *inner, tokenizer.sep_id]
 
 
 def _around(tokenizer: Tokenizer, before: str, after: Sequence[str]) -> list[int]:
-    """The ids of texts with a mask between each two. The texts are cut together, so that spaces count as ever."""
+    """The ids of texts with a mask between each two. The texts are cut together, so that spaces
+    count as ever.
+    """
     parts, places, length = [before], list[int](), len(before)
     for piece in after:
         joint = " " * (parts[-1][-1:] == _STAND_IN)  # two masks are two words
@@ -89,7 +99,8 @@ def places_of(tokenizer: Tokenizer, row: Sequence[int], text: str, top: int) -> 
 
 
 def guesses(tokenizer: Tokenizer, logits: NDArray[np.float32], top: int) -> list[Guess]:
-    """The `top` likeliest pieces of logits (V,), the likeliest first, special ones not among them."""
+    """The `top` likeliest pieces of logits (V,), the likeliest first, special ones not among
+    them."""
     likely = softmax(logits.astype(np.float64))
     likely[list(tokenizer.special_ids)] = -1
     few = min(top, len(likely) - len(tokenizer.special_ids))

@@ -1,4 +1,6 @@
-"""Masked rows waiting to be read, so that each distinct one is computed once, in full batches without padding."""
+"""Masked rows waiting to be read, so that each distinct one is computed once, in full batches
+without padding.
+"""
 
 from __future__ import annotations
 
@@ -19,9 +21,11 @@ LogitsAt = Callable[[NDArray[np.int64], Tensor], Tensor]
 
 
 class MaskedRows:
-    """Log-probabilities of pieces at masks. Two sentences that differ in one word share the row that masks it.
+    """Log-probabilities of pieces at masks. Two sentences that differ in one word share the row
+    that masks it.
 
-    Rows of one length are read together, so none is padded and memory stays constant, whatever the number of rows.
+    Rows of one length are read together, so none is padded and memory stays constant, whatever the
+    number of rows.
 
     Shapes: R rows of S tokens, V vocabulary, K masked positions.
     """
@@ -29,13 +33,16 @@ class MaskedRows:
     def __init__(self, logits_at: LogitsAt, vocab_size: int, tokens: int = BATCH_TOKENS) -> None:
         """`tokens`: most in a forward pass, which has one row at least."""
         self._logits_at, self._rows, self._tokens = logits_at, max(1, LOGITS // vocab_size), tokens
-        # By length: each distinct row, with the place, the piece and the number of every question about it.
+        # By length: each distinct row, with the place, the piece and the number of every question
+        # about it.
         self._waiting: defaultdict[int, dict[bytes, list[tuple[int, int, int]]]] = defaultdict(dict)
         self.values: list[float] = []
         """The answer to each question, in nats; all of them are there after `finish`."""
 
     def ask(self, row: NDArray[np.int64], place: int, piece: int) -> int:
-        """Ask for the log-probability of a piece at the first mask of a row; the number of the question."""
+        """Ask for the log-probability of a piece at the first mask of a row; the number of the
+        question.
+        """
         waiting, key = self._waiting[len(row)], row.tobytes()
         if key not in waiting and len(waiting) == max(1, min(self._rows, self._tokens // len(row))):
             self._read(waiting)
@@ -52,9 +59,15 @@ class MaskedRows:
     def _read(self, waiting: dict[bytes, list[tuple[int, int, int]]]) -> None:
         ids = np.frombuffer(b"".join(waiting), np.int64).reshape(len(waiting), -1)
         flat = [row * ids.shape[1] + asked[0][0] for row, asked in enumerate(waiting.values())]
-        questions = [(row, piece, number) for row, asked in enumerate(waiting.values()) for _, piece, number in asked]
+        questions = [
+            (row, piece, number)
+            for row, asked in enumerate(waiting.values())
+            for _, piece, number in asked
+        ]
         logits = self._logits_at(ids.copy(), torch.tensor(flat))
-        rows, pieces = torch.tensor([question[:2] for question in questions], device=logits.device).T
+        rows, pieces = torch.tensor(
+            [question[:2] for question in questions], device=logits.device
+        ).T
         found = logits[rows, pieces] - logits.logsumexp(-1)[rows]
         for (_, _, number), value in zip(questions, found.tolist(), strict=True):
             self.values[number] = value

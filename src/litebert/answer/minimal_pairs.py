@@ -1,7 +1,9 @@
-"""Minimal pairs: how often a model finds the grammatical one of two sentences likelier, as in BLiMP.
+"""Minimal pairs: how often a model finds the grammatical one of two sentences likelier, as in
+BLiMP.
 
-BLiMP (Warstadt et al. 2020, arXiv:1912.00582) has 67 paradigms of 1,000 pairs each, in files of JSON Lines. No label is
-learned: a pair is right where the pseudo-log-likelihood of its good sentence is strictly higher.
+BLiMP (Warstadt et al. 2020, arXiv:1912.00582) has 67 paradigms of 1,000 pairs each, in files of
+JSON Lines. No label is learned: a pair is right where the pseudo-log-likelihood of its good
+sentence is strictly higher.
 """
 
 from __future__ import annotations
@@ -52,7 +54,9 @@ class ParadigmScore:
     plain: Accuracy
     """Each token masked alone."""
     within_word: Accuracy | None
-    """Each token masked with the later pieces of its word; None where the tokenizer does not know words."""
+    """Each token masked with the later pieces of its word; None where the tokenizer does not know
+    words.
+    """
 
 
 @dataclass(frozen=True)
@@ -81,7 +85,13 @@ class PairScores:
     def rows(self) -> list[tuple[str, ...]]:
         """As a table: phenomenon, paradigms, pairs, and the accuracy of both forms."""
         return [
-            (one.name, f"{one.paradigms:,}", f"{one.pairs:,}", _shown(one.plain), _shown(one.within_word))
+            (
+                one.name,
+                f"{one.paradigms:,}",
+                f"{one.pairs:,}",
+                _shown(one.plain),
+                _shown(one.within_word),
+            )
             for one in (*self.phenomena, self.overall)
         ]
 
@@ -93,15 +103,16 @@ COLUMNS = ("phenomenon", "paradigms", "pairs", "accuracy", "within words")
 def evaluate_blimp(
     model: str | Path, blimp: str | Path, *, pairs: int | None = None, device: str = "auto"
 ) -> PairScores:
-    """Score a model with a head for masked tokens on BLiMP, or on other pairs of a good and a bad sentence.
+    """Score a model with a head for masked tokens on BLiMP, or on other pairs of a good and a bad
+    sentence.
 
-    Computed in float32, in both forms of `MaskReader.log_likelihoods`. The pieces of a longer sentence are masked in
-    parts that the model can read.
+    Computed in float32, in both forms of `MaskReader.log_likelihoods`. The pieces of a longer
+    sentence are masked in parts that the model can read.
 
     Args:
         model: a run folder, a litebert model folder or a Hugging Face folder.
-        blimp: a file with `sentence_good` and `sentence_bad`, or a folder of JSON Lines. `UID`, `linguistics_term` and
-            `field` may be there.
+        blimp: a file with `sentence_good` and `sentence_bad`, or a folder of JSON Lines. `UID`,
+            `linguistics_term` and `field` may be there.
         pairs: most pairs to score of each paradigm, the first ones; all by default.
 
     Raises:
@@ -113,7 +124,7 @@ def evaluate_blimp(
     return score_paradigms(load(model, device=device), paradigms)
 
 
-# ---- files -----------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------- files
 
 
 class Pair(NamedTuple):
@@ -136,7 +147,8 @@ class Paradigm:
 
 
 def read_paradigms(source: str | Path, pairs: int | None = None) -> list[Paradigm]:
-    """The paradigms of a file, a folder or a pattern, with up to so many `pairs` each; all lines are checked.
+    """The paradigms of a file, a folder or a pattern, with up to so many `pairs` each; all lines
+    are checked.
 
     Raises:
         DataError: as in `evaluate_blimp`.
@@ -146,11 +158,15 @@ def read_paradigms(source: str | Path, pairs: int | None = None) -> list[Paradig
     found: dict[tuple[str, ...], Paradigm] = {}
     for file in files_of([source], _inside):
         notes, stem = Notes(), _stem(Path(file))
-        for line, (good, bad, *about) in records(file, SENTENCES, notes, optional=("UID", "linguistics_term", "field")):
+        for line, (good, bad, *about) in records(
+            file, SENTENCES, notes, optional=("UID", "linguistics_term", "field")
+        ):
             place = f"{file}:{line}"
             for name, sentence in zip(SENTENCES, (good, bad), strict=True):
                 if not require_text(sentence, name, place).strip():
-                    raise DataError(f"{place}: {name} is blank; write a sentence, or leave the line out")
+                    raise DataError(
+                        f"{place}: {name} is blank; write a sentence, or leave the line out"
+                    )
             uid, term, kind = ("" if value is None else str(value) for value in about)
             key = (file, uid or stem, term or uid or stem, kind)
             one = found.setdefault(key, Paradigm(key[1], file, *key[2:], []))
@@ -163,11 +179,20 @@ def read_paradigms(source: str | Path, pairs: int | None = None) -> list[Paradig
 
 def _inside(folder: Path) -> list[Path]:
     """The JSON Lines of a folder and of the folders in it, but what is hidden."""
-    there = [path for path in sorted(folder.rglob("*")) if SUFFIXES.get(plain_suffix(path)) == "jsonl"]
-    shown = [path for path in there if path.is_file() and not any(p[0] == "." for p in path.relative_to(folder).parts)]
+    there = [
+        path for path in sorted(folder.rglob("*")) if SUFFIXES.get(plain_suffix(path)) == "jsonl"
+    ]
+    shown = [
+        path
+        for path in there
+        if path.is_file() and not any(p[0] == "." for p in path.relative_to(folder).parts)
+    ]
     if not shown:
-        raise DataError(f"{folder} holds no file ending in .jsonl (or .jsonl.gz, .xz, .zst); give a folder or a file "
-                        f"of lines with {' and '.join(SENTENCES)}")  # fmt: skip
+        raise DataError(
+            f"{folder} holds no file ending in .jsonl (or .jsonl.gz, .xz, .zst); give a "
+            "folder or a file "
+            f"of lines with {' and '.join(SENTENCES)}"
+        )
     return shown
 
 
@@ -176,17 +201,22 @@ def _stem(path: Path) -> str:
     return (path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path).stem
 
 
-# ---- scores ----------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------- scores
 
 
 def score_paradigms(model: Model, paradigms: Sequence[Paradigm]) -> PairScores:
     """The scores of an opened model; errors as in `evaluate_blimp`."""
     reader = model.mask_reader
     if model.config.generator is not None:
-        log.info(f"{model.path} was trained with a generator, whose head for masked tokens is the one that is scored")
+        log.info(
+            f"{model.path} was trained with a generator, whose head for masked tokens is "
+            "the one that is scored"
+        )
     knows_words = reader.tokenizer.word_starts is not None
     if not knows_words:
-        log.info(f"the tokenizer of {model.path} does not mark words, so only single tokens are masked")
+        log.info(
+            f"the tokenizer of {model.path} does not mark words, so only single tokens are masked"
+        )
     pairs = [pair for one in paradigms for pair in one.pairs]
     with progress.task("scoring pairs", len(pairs), "pairs") as bar:
         encoded = _encoded(pairs, reader.tokenizer)
@@ -202,17 +232,31 @@ def score_paradigms(model: Model, paradigms: Sequence[Paradigm]) -> PairScores:
         raise not_finite(model.path)
     in_parts = sum(len(ids) > reader.length - 2 for ids in encoded)
     if in_parts:
-        log.warning(f"sentences longer than the {reader.length} tokens that {model.path} reads were scored in parts "
-                    f"({in_parts:,})")  # fmt: skip
+        log.warning(
+            f"sentences longer than the {reader.length} tokens that {model.path} reads "
+            "were scored in parts "
+            f"({in_parts:,})"
+        )
     scored, start = [], 0
     for one in paradigms:
         own = sums[start : (start := start + 2 * len(one.pairs))]
         plain, within = (
-            _binomial([good[form] > bad[form] for good, bad in zip(own[::2], own[1::2], strict=True)])
+            _binomial(
+                [good[form] > bad[form] for good, bad in zip(own[::2], own[1::2], strict=True)]
+            )
             for form in range(2)
         )
-        scored.append(ParadigmScore(one.name, one.file, one.phenomenon, one.field, len(one.pairs), plain,
-                                    within if knows_words else None))  # fmt: skip
+        scored.append(
+            ParadigmScore(
+                one.name,
+                one.file,
+                one.phenomenon,
+                one.field,
+                len(one.pairs),
+                plain,
+                within if knows_words else None,
+            )
+        )
     by_phenomenon: defaultdict[str, list[ParadigmScore]] = defaultdict(list)
     for score in scored:
         by_phenomenon[score.phenomenon].append(score)
@@ -225,8 +269,11 @@ def _encoded(pairs: Sequence[Pair], tokenizer: Tokenizer) -> list[list[int]]:
     encoded = tokenizer.encode([sentence for pair in pairs for sentence in (pair.good, pair.bad)])
     empty = next((i for i, ids in enumerate(encoded) if not ids), None)
     if empty is not None:
-        raise DataError(f"{pairs[empty // 2].place}: {SENTENCES[empty % 2]} has no piece that the tokenizer of the "
-                        "model can read; write a sentence, or leave the line out")  # fmt: skip
+        raise DataError(
+            f"{pairs[empty // 2].place}: {SENTENCES[empty % 2]} has no piece that the "
+            "tokenizer of the "
+            "model can read; write a sentence, or leave the line out"
+        )
     return encoded
 
 
@@ -242,9 +289,12 @@ def _mean(name: str, scored: Sequence[ParadigmScore]) -> MeanScore:
 
     within = [one.within_word for one in scored if one.within_word is not None]
     return MeanScore(
-        name, len(scored), sum(one.pairs for one in scored), mean([one.plain for one in scored]),
+        name,
+        len(scored),
+        sum(one.pairs for one in scored),
+        mean([one.plain for one in scored]),
         mean(within) if within else None,
-    )  # fmt: skip
+    )
 
 
 def _shown(score: Accuracy | None) -> str:

@@ -12,7 +12,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.answer.graph_walk import GraphLayers, layers_of
-from litebert.answer.graphs import check_device, graph_of, inputs_of, logits_from, require_numbers, unreadable
+from litebert.answer.graphs import (
+    check_device,
+    graph_of,
+    inputs_of,
+    logits_from,
+    require_numbers,
+    unreadable,
+)
 from litebert.errors import LitebertError
 from litebert.finetuning.rows import PaddedRows
 from litebert.interop.onnx_session import session
@@ -32,7 +39,9 @@ class OnnxEngine:
 
     tokens = 1024
     padding = 4
-    """Tokens that a row may be padded with: more of them take longer than a pass of its own (MiniLM's shape, AVX2)."""
+    """Tokens that a row may be padded with: more of them take longer than a pass of its own
+    (MiniLM's shape, AVX2).
+    """
 
     def __init__(self, loaded: LoadedModel, device: str) -> None:
         check_device("onnx", device)
@@ -83,8 +92,12 @@ class OnnxEngine:
         return outputs
 
     def run_all(self, passes: Sequence[PaddedRows]) -> Iterable[Sequence[NDArray[np.float32]]]:
-        """The outputs of each. Passes side by side keep all threads busy, where those of one wait for each other."""
-        return map(self.run, passes) if len(passes) == 1 else self._side_by_side.map(self.run, passes)
+        """The outputs of each. Passes side by side keep all threads busy, where those of one wait
+        for each other.
+        """
+        return (
+            map(self.run, passes) if len(passes) == 1 else self._side_by_side.map(self.run, passes)
+        )
 
     @cached_property
     def _side_by_side(self) -> ThreadPoolExecutor:

@@ -1,4 +1,6 @@
-"""The engine `openvino`: OpenVINO computes the logits, in float32 or, as `openvino-bfloat16`, in bfloat16."""
+"""The engine `openvino`: OpenVINO computes the logits, in float32 or, as `openvino-bfloat16`, in
+bfloat16.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +15,14 @@ import torch
 from numpy.typing import NDArray
 
 from litebert.answer.graph_walk import GraphLayers, layers_of
-from litebert.answer.graphs import check_device, graph_of, inputs_of, logits_from, require_numbers, unreadable
+from litebert.answer.graphs import (
+    check_device,
+    graph_of,
+    inputs_of,
+    logits_from,
+    require_numbers,
+    unreadable,
+)
 from litebert.errors import MissingExtraError
 from litebert.finetuning.rows import PaddedRows
 from litebert.interop import LoadedModel
@@ -21,7 +30,9 @@ from litebert.train import device as devices
 
 
 def _openvino() -> Any:
-    """The library without its telemetry, which writes a client id into the user's home as soon as it is imported."""
+    """The library without its telemetry, which writes a client id into the user's home as soon as
+    it is imported.
+    """
     name = "openvino_telemetry"
     hidden = name not in sys.modules
     if hidden:
@@ -36,8 +47,9 @@ def _openvino() -> Any:
 
 @cache
 def _core() -> Any:
-    """The one of this process. On AVX-512 each gives the thread an alternate stack for signals, and the end of one may
-    leave the thread with that of another which is gone (2026.4): the next Ctrl-C would then end it by SIGSEGV."""
+    """The one of this process. On AVX-512 each gives the thread an alternate stack for signals, and
+    the end of one may leave the thread with that of another which is gone (2026.4): the next Ctrl-C
+    would then end it by SIGSEGV."""
     return _openvino().Core()
 
 
@@ -80,9 +92,10 @@ class OpenVinoEngine:
 
     def _read(self, file: Path) -> None:
         settings = {
-            "INFERENCE_NUM_THREADS": torch.get_num_threads(), "INFERENCE_PRECISION_HINT": self.precision,
+            "INFERENCE_NUM_THREADS": torch.get_num_threads(),
+            "INFERENCE_PRECISION_HINT": self.precision,
             "PERFORMANCE_HINT": "LATENCY",
-        }  # fmt: skip
+        }
         try:
             self._graph = _core().compile_model(str(file), "CPU", settings)
         except RuntimeError as error:

@@ -1,7 +1,9 @@
-"""What an engine of fewer bits changes: on the first rows it is compared, once, with an engine in float32.
+"""What an engine of fewer bits changes: on the first rows it is compared, once, with an engine in
+float32.
 
-An engine names the other one in its attribute `reference`. The comparison costs one pass of both engines over at most
-`ROWS` rows, and the other engine is dropped after it. Nothing is compared where nobody reads the log.
+An engine names the other one in its attribute `reference`. The comparison costs one pass of both
+engines over at most `ROWS` rows, and the other engine is dropped after it. Nothing is compared
+where nobody reads the log.
 """
 
 from __future__ import annotations
@@ -35,13 +37,17 @@ TOKENS = 2048
 
 
 class Comparison:
-    """Compares an engine with its reference on the first rows that it answers, and logs one sentence."""
+    """Compares an engine with its reference on the first rows that it answers, and logs one
+    sentence.
+    """
 
     def __init__(self, name: str, make_reference: Callable[[], Engine]) -> None:
         self._name, self._make = name, make_reference
         self._due = True
 
-    def compare_answers(self, predictor: Predictor, examples: Sequence[Any], items: Sequence[Item]) -> None:
+    def compare_answers(
+        self, predictor: Predictor, examples: Sequence[Any], items: Sequence[Item]
+    ) -> None:
         """Log how far the logits of the first examples are apart, and how many answers change.
 
         Args:
@@ -50,7 +56,9 @@ class Comparison:
         reference = self._reference()
         if reference is None:
             return
-        engine = predictor.engine.engine if isinstance(predictor.engine, EarlyExit) else predictor.engine
+        engine = (
+            predictor.engine.engine if isinstance(predictor.engine, EarlyExit) else predictor.engine
+        )
         sizes = np.zeros(len(examples), np.int64)
         for item in items:
             sizes[item.example] += item.length * len(item.rows)
@@ -58,7 +66,10 @@ class Comparison:
         chosen = [item for item in items if item.example < few]
         ours, theirs = (_compute(one, chosen, predictor) for one in (engine, reference))
         answers = [
-            [getattr(answer, "value", answer) for answer in predictor.task.answers(examples[:few], chosen, logits)]
+            [
+                getattr(answer, "value", answer)
+                for answer in predictor.task.answers(examples[:few], chosen, logits)
+            ]
             for logits in (ours, theirs)
         ]
         changes = list(zip(*answers, strict=True))
@@ -66,11 +77,18 @@ class Comparison:
             apart = max((abs(one - other) for one, other in changes), default=0.0)
             self._say(few, "row", f"answers by at most {apart:.2g}")
             return
-        gaps = [float(np.abs(one - other).max(initial=0.0)) for one, other in zip(ours, theirs, strict=True)]
+        gaps = [
+            float(np.abs(one - other).max(initial=0.0))
+            for one, other in zip(ours, theirs, strict=True)
+        ]
         changed = sum(one != other for one, other in changes)
         verb = "changes" if changed == 1 else "change"
         gap = max(gaps, default=0.0)
-        self._say(few, "row", f"logits by at most {gap:.2g}, and {changed} of {counted(few, 'answer')} {verb}")
+        self._say(
+            few,
+            "row",
+            f"logits by at most {gap:.2g}, and {changed} of {counted(few, 'answer')} {verb}",
+        )
 
     def compare_vectors(
         self,
@@ -78,21 +96,30 @@ class Comparison:
         vectors: NDArray[np.float32],
         compute: Callable[[Engine, PaddedRows], NDArray[np.float32]],
     ) -> None:
-        """Log the lowest cosine of the vectors (R, D) of the first rows with those that `compute` gives of the
-        reference.
+        """Log the lowest cosine of the vectors (R, D) of the first rows with those that `compute`
+        gives of the reference.
         """
         reference = self._reference()
         if reference is None:
             return
         few = _count_first(np.full(len(rows.ids), rows.ids.shape[1]))
         first = PaddedRows(rows.ids[:few], rows.types[:few], rows.mask[:few])
-        ours, theirs = vectors[:few].astype(np.float64), compute(reference, first).astype(np.float64)
+        ours, theirs = (
+            vectors[:few].astype(np.float64),
+            compute(reference, first).astype(np.float64),
+        )
         lengths = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
         cosines = (ours * theirs).sum(1) / np.maximum(lengths, np.finfo(np.float64).tiny)
-        self._say(few, "text", f"the cosine of a vector with its vector in float32 is at least {cosines.min():.5f}")
+        self._say(
+            few,
+            "text",
+            f"the cosine of a vector with its vector in float32 is at least {cosines.min():.5f}",
+        )
 
     def _reference(self) -> Engine | None:
-        """The engine in float32, the first time that it is asked for; None afterwards, and where it cannot be had."""
+        """The engine in float32, the first time that it is asked for; None afterwards, and where it
+        cannot be had.
+        """
         if not self._due or not log.isEnabledFor(logging.INFO):
             return None
         self._due = False
@@ -103,19 +130,30 @@ class Comparison:
             return None
 
     def _say(self, few: int, unit: str, differences: str) -> None:
-        log.info(f"the engine {self._name} differs from float32 on the first {counted(few, unit)}: {differences}")
+        log.info(
+            f"the engine {self._name} differs from float32 on the first "
+            f"{counted(few, unit)}: {differences}"
+        )
 
 
 def comparison_of(loaded: LoadedModel, engine: str, device: str) -> Comparison | None:
-    """What compares a registered engine of a model with its reference; None of an engine that has none."""
+    """What compares a registered engine of a model with its reference; None of an engine that has
+    none.
+    """
     reference = getattr(ENGINES[engine], "reference", None)
-    return None if reference is None else Comparison(engine, lambda: ENGINES[reference](loaded, device))
+    return (
+        None
+        if reference is None
+        else Comparison(engine, lambda: ENGINES[reference](loaded, device))
+    )
 
 
 def _compute(engine: Engine, items: Sequence[Item], predictor: Predictor) -> Logits:
     most, padding = getattr(engine, "tokens", EVALUATION_TOKENS), getattr(engine, "padding", None)
     output, pad_id = predictor.task.output, predictor.tokenizer.pad_id
-    return logits_of(engine.logits, items, output, pad_id, predictor.positions, most=most, padding=padding)
+    return logits_of(
+        engine.logits, items, output, pad_id, predictor.positions, most=most, padding=padding
+    )
 
 
 def _count_first(sizes: NDArray[np.int64]) -> int:

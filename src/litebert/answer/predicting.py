@@ -1,4 +1,6 @@
-"""A tokenizer, a task and an engine, which together answer. Nothing here needs torch, for not every engine does."""
+"""A tokenizer, a task and an engine, which together answer. Nothing here needs torch, for not every
+engine does.
+"""
 
 from __future__ import annotations
 
@@ -33,7 +35,9 @@ Compute = Callable[[PaddedRows], NDArray[np.float32]]
 FIRST = 256
 """Examples that are answered first, before a window of more is read."""
 WINDOW = 4096
-"""Examples in memory at a time; they are sorted by length among themselves, so that little is padded."""
+"""Examples in memory at a time; they are sorted by length among themselves, so that little is
+padded.
+"""
 
 
 class Answered(NamedTuple):
@@ -68,12 +72,14 @@ class Predictor:
         """One answer per input, in order.
 
         Args:
-            inputs: by what the model was fine-tuned for. Text classes and numbers: texts, or pairs of texts. Tagging:
-                lists of words, or texts that are split at spaces. Questions: (question, context). Multiple choice:
-                (context, question, [choices]). A tuple or a list each; never dictionaries.
+            inputs: by what the model was fine-tuned for. Text classes and numbers: texts, or pairs
+                of texts. Tagging: lists of words, or texts that are split at spaces. Questions:
+                (question, context). Multiple choice: (context, question, [choices]). A tuple or a
+                list each; never dictionaries.
 
         Returns:
-            Dictionaries: `prediction`; `probabilities` by label, of each tag or of each choice; `score` of an answer.
+            Dictionaries: `prediction`; `probabilities` by label, of each tag or of each choice;
+                `score` of an answer.
 
         Raises:
             DataError: an input is of another form, or `inputs` is one text instead of a list.
@@ -91,15 +97,20 @@ class Predictor:
         return self.answers(_examples(self.task, inputs))
 
     def answers(self, examples: Iterable[Any], *, ahead: bool = False) -> Iterator[dict[str, Any]]:
-        """The record of the answer to each example, in order. What stands before a malformed one is answered.
+        """The record of the answer to each example, in order. What stands before a malformed one is
+        answered.
 
         Args:
-            ahead: read and tokenize the next examples while these are computed, in a thread. For sources that never
-                wait for somebody, as files are.
+            ahead: read and tokenize the next examples while these are computed, in a thread. For
+                sources that never wait for somebody, as files are.
         """
-        with closing(in_advance(self._windows(examples)) if ahead else self._windows(examples)) as windows:
+        with closing(
+            in_advance(self._windows(examples)) if ahead else self._windows(examples)
+        ) as windows:
             for chunk, items in windows:
-                yield from (self.task.record(*one[:2]) | one.used for one in self.answered(chunk, items))
+                yield from (
+                    self.task.record(*one[:2]) | one.used for one in self.answered(chunk, items)
+                )
 
     def answered(self, examples: Sequence[Any], items: Sequence[Item]) -> Iterator[Answered]:
         """The answers to examples that the task has encoded as items."""
@@ -114,8 +125,12 @@ class Predictor:
         if self.comparison is not None and items:
             self.comparison.compare_answers(self, examples, items)
 
-    def _windows(self, examples: Iterable[Any]) -> Generator[tuple[list[Any], list[Item]], None, None]:
-        """Examples with their items, few at first, so that the first answers come soon, and then up to `WINDOW`."""
+    def _windows(
+        self, examples: Iterable[Any]
+    ) -> Generator[tuple[list[Any], list[Item]], None, None]:
+        """Examples with their items, few at first, so that the first answers come soon, and then up
+        to `WINDOW`.
+        """
         source, size = iter(examples), FIRST
         fault: LitebertError | None = None
         coverage = Coverage(self.tokenizer)
@@ -144,17 +159,26 @@ class Predictor:
         """
         early = self.engine if isinstance(self.engine, EarlyExit) else None
         compute = self.around(early.logits_and_layers if early else self.engine.logits)
-        most, padding = getattr(self.engine, "tokens", EVALUATION_TOKENS), getattr(self.engine, "padding", None)
+        most, padding = (
+            getattr(self.engine, "tokens", EVALUATION_TOKENS),
+            getattr(self.engine, "padding", None),
+        )
         output, pad_id = self.task.output, self.tokenizer.pad_id
-        found = logits_of(compute, items, output, pad_id, self.positions, most=most, padding=padding)
+        found = logits_of(
+            compute, items, output, pad_id, self.positions, most=most, padding=padding
+        )
         if not are_finite(found):
             raise not_finite(self.name)
-        return ([one[:-1] for one in found], [int(one[-1]) for one in found]) if early else (found, [])
+        return (
+            ([one[:-1] for one in found], [int(one[-1]) for one in found]) if early else (found, [])
+        )
 
 
 def not_finite(name: str | Path) -> ModelError:
     """That a model computes a NaN or an infinity, of which no answer may be made."""
-    return ModelError(f"{name} computes numbers that are not finite; give a model whose training went well")
+    return ModelError(
+        f"{name} computes numbers that are not finite; give a model whose training went well"
+    )
 
 
 def _examples(task: Task[Any], inputs: Iterable[Any]) -> Iterator[Any]:

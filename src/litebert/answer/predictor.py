@@ -48,12 +48,15 @@ class Model(LoadedModel):
 
         Raises:
             ModelError: the model is not fine-tuned, or has no tokenizer.
-            ConfigError: `exit` is no choice, or a threshold, and the model or the engine cannot leave early.
+            ConfigError: `exit` is no choice, or a threshold, and the model or the engine cannot
+                leave early.
         """
         check_exit(self.exit)
         record = self.task_record
         if not record:
-            raise ModelError(f"{self.path} is not fine-tuned, so it cannot answer; run litebert finetune first")
+            raise ModelError(
+                f"{self.path} is not fine-tuned, so it cannot answer; run litebert finetune first"
+            )
         if self.tokenizer is None:
             raise ModelError(f"{self.path} has no tokenizer; put the one it was trained with there")
         try:
@@ -65,13 +68,18 @@ class Model(LoadedModel):
         make = ENGINES[self.engine]
         if self.exit != "off" and record.get("exits") and exported_graph(self.path) is None:
             if self.engine == "auto":
-                log.info("using the engine torch, because texts leave early; give exit off to measure the engines")
+                log.info(
+                    "using the engine torch, because texts leave early; give exit off to "
+                    "measure the engines"
+                )
                 make = ENGINES["torch"]
             make = getattr(make, "by_layers", make)
         engine = make(self, self.device)
         engine = with_exits(engine, self.exit, record, task.output, self.config.encoder.layers)
         comparison = comparison_of(self, self.engine, self.device)
-        return Predictor(self.tokenizer, task, engine, length, positions, str(self.path), comparison)
+        return Predictor(
+            self.tokenizer, task, engine, length, positions, str(self.path), comparison
+        )
 
     def predict(self, inputs: Iterable[Any]) -> list[dict[str, Any]]:
         """The answers of its predictor; see `Predictor.predict`."""
@@ -96,21 +104,25 @@ class Model(LoadedModel):
 
     @cached_property
     def sentence_encoder(self) -> SentenceEncoder:
-        """Its encoder, pretrained or fine-tuned, for vectors of any number of texts as the model makes them; see
-        `SentenceEncoder.of`, also for others.
+        """Its encoder, pretrained or fine-tuned, for vectors of any number of texts as the model
+        makes them; see `SentenceEncoder.of`, also for others.
 
         Raises:
-            ModelError: the model has no tokenizer, an exported one gives no states, or the engine cannot compute it.
+            ModelError: the model has no tokenizer, an exported one gives no states, or the engine
+                cannot compute it.
             ConfigError: this machine does not have what the engine needs.
         """
         return self.vectors_by()
 
-    def vectors_by(self, pooling: Pooling | None = None, normalized: bool | None = None) -> SentenceEncoder:
+    def vectors_by(
+        self, pooling: Pooling | None = None, normalized: bool | None = None
+    ) -> SentenceEncoder:
         """The same with a pooling and a normalization of one's own; None is as the model has it."""
         return SentenceEncoder.of(self, self.engine, self.device, pooling, normalized)
 
     def encode(self, texts: Iterable[str]) -> NDArray[np.float32]:
-        """Sentence vectors (N, H): by default the mean of the last states of each text; see `SentenceEncoder.of`.
+        """Sentence vectors (N, H): by default the mean of the last states of each text; see
+        `SentenceEncoder.of`.
 
         Raises:
             DataError: something is no text.
@@ -119,7 +131,8 @@ class Model(LoadedModel):
         return self.sentence_encoder.encode(texts)
 
     def logits(self, texts: Iterable[str]) -> list[NDArray[np.float32]]:
-        """Of a pretrained model: (tokens, vocabulary) of each text, [CLS] and [SEP] included; see `MaskReader.logits`.
+        """Of a pretrained model: (tokens, vocabulary) of each text, [CLS] and [SEP] included; see
+        `MaskReader.logits`.
 
         Raises:
             DataError: a text is longer than the model reads, or something is no text.
@@ -127,8 +140,11 @@ class Model(LoadedModel):
         """
         return self.mask_reader.logits(texts)
 
-    def fill(self, text: str, top: int = 5, pause: Callable[[], None] = lambda: None) -> list[list[Guess]]:
-        """Of a pretrained model: the likeliest pieces for each mask of a text, such as [MASK]; see `MaskReader.fill`.
+    def fill(
+        self, text: str, top: int = 5, pause: Callable[[], None] = lambda: None
+    ) -> list[list[Guess]]:
+        """Of a pretrained model: the likeliest pieces for each mask of a text, such as [MASK]; see
+        `MaskReader.fill`.
 
         Raises:
             DataError: the text has no mask, or is longer than the model reads.
@@ -137,7 +153,8 @@ class Model(LoadedModel):
         return self.mask_reader.fill(text, top, pause)
 
     def score(self, texts: Iterable[str]) -> list[Score]:
-        """Of a pretrained model: the pseudo-log-likelihood of each text and of its tokens; see `MaskReader.score`.
+        """Of a pretrained model: the pseudo-log-likelihood of each text and of its tokens; see
+        `MaskReader.score`.
 
         Raises:
             DataError: something is no text.
@@ -154,30 +171,36 @@ def load(
     exit: Exit = "auto",  # noqa: A002
     tokenizer: str | Path | None = None,
 ) -> Model:
-    """Open a run folder, a litebert model folder or a Hugging Face folder; a fine-tuned model answers, too.
+    """Open a run folder, a litebert model folder or a Hugging Face folder; a fine-tuned model
+    answers, too.
 
     Args:
-        head: what the classifier of a Hugging Face folder is for, where its config.json does not name the class.
-        engine: what computes its answers and its sentence vectors: torch, exact (the same without compiled passes),
-            onnx, openvino, torch-bfloat16 and openvino-bfloat16 where the processor has bfloat16, auto (the fastest of
-            these by measurement), torch-int8 where it multiplies bytes, or an engine of your own. By default torch, and
-            onnx for an exported folder. With another than torch, the weights of a fine-tuned litebert folder are read
+        head: what the classifier of a Hugging Face folder is for, where its config.json does not
+            name the class.
+        engine: what computes its answers and its sentence vectors: torch, exact (the same without
+            compiled passes), onnx, openvino, torch-bfloat16 and openvino-bfloat16 where the
+            processor has bfloat16, auto (the fastest of these by measurement), torch-int8 where it
+            multiplies bytes, or an engine of your own. By default torch, and onnx for an exported
+            folder. With another than torch, the weights of a fine-tuned litebert folder are read
             only when `Model.model` is asked for, and need not be there.
-        exit: of a model that was fine-tuned with `exits`, when texts leave the network early: `auto`, as calibrated;
-            `off`, never; or a threshold of your own.
-        tokenizer: for a folder that has no tokenizer or one that cannot be read: a folder, *.model, vocab.txt or
-            tokenizer.json.
+        exit: of a model that was fine-tuned with `exits`, when texts leave the network early:
+            `auto`, as calibrated; `off`, never; or a threshold of your own.
+        tokenizer: for a folder that has no tokenizer or one that cannot be read: a folder, *.model,
+            vocab.txt or tokenizer.json.
 
     Raises:
         ConfigError: there is no such engine, or the folder has another tokenizer than `tokenizer`.
         DataError: `tokenizer` cannot be read.
-        ModelError: it is none of them, a file of it is damaged, missing or of another model, or `tokenizer` does not
-            fit the model.
+        ModelError: it is none of them, a file of it is damaged, missing or of another model, or
+            `tokenizer` does not fit the model.
     """
     if engine is None:
         engine = "torch" if exported_graph(Path(path)) is None else "onnx"
     ENGINES[engine]
     opened = read_folder(path, head, lazy=engine not in ("torch", "exact"), tokenizer=tokenizer)
     return Model(
-        **{one.name: getattr(opened, one.name) for one in fields(opened)}, engine=engine, device=device, exit=exit
+        **{one.name: getattr(opened, one.name) for one in fields(opened)},
+        engine=engine,
+        device=device,
+        exit=exit,
     )

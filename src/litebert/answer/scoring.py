@@ -33,19 +33,24 @@ class Scored:
 
 
 def score_file(model: Model, source: Source, **options: Any) -> Scored:
-    """Score a fine-tuned model on labelled files of its own task, in float32, as `predict` computes.
+    """Score a fine-tuned model on labelled files of its own task, in float32, as `predict`
+    computes.
 
     Args:
-        source: a file, several files, a folder of them or a pattern; of GLUE and RACE also the benchmark's folder.
-        options: of `task_of`, those that say how files are read: text, pair, label, separator, input_format, header and
-            encoding. Columns are those of training by default.
+        source: a file, several files, a folder of them or a pattern; of GLUE and RACE also the
+            benchmark's folder.
+        options: of `task_of`, those that say how files are read: text, pair, label, separator,
+            input_format, header and encoding. Columns are those of training by default.
 
     Raises:
         ModelError: the model is not fine-tuned.
         ConfigError: the task does not take an option.
-        DataError: a file is missing or malformed, or no example in it has an answer; the message names the line.
+        DataError: a file is missing or malformed, or no example in it has an answer; the message
+            names the line.
     """
-    return score_predictor(replace(model).predictor, source, **options)  # with a task of its own, for it answers on
+    return score_predictor(
+        replace(model).predictor, source, **options
+    )  # with a task of its own, for it answers on
 
 
 def score_predictor(predictor: Predictor, source: Source, **options: Any) -> Scored:
@@ -67,4 +72,6 @@ def score_predictor(predictor: Predictor, source: Source, **options: Any) -> Sco
     logits, _ = predictor.logits(items)
     answers = task.answers(examples, items, logits)
     share = predictor.engine.share if isinstance(predictor.engine, EarlyExit) else None
-    return Scored(len(examples), task.score(examples, answers), task.by_class(examples, answers), share)
+    return Scored(
+        len(examples), task.score(examples, answers), task.by_class(examples, answers), share
+    )

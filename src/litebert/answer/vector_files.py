@@ -1,8 +1,10 @@
-"""Sentence vectors from files to a file, in order and in constant memory: `.npy`, Parquet or JSON Lines.
+"""Sentence vectors from files to a file, in order and in constant memory: `.npy`, Parquet or JSON
+Lines.
 
-In 8 bits each dimension has a scale and an offset of its own, from its lowest and highest number in all the vectors:
-x = q * scale + offset, with q from -128 to 127. Both stand in `NAME.scale.npy` beside the output, float32 (2, H). As
-they are known at the end only, the vectors wait in a temporary file.
+In 8 bits each dimension has a scale and an offset of its own, from its lowest and highest number in
+all the vectors: x = q * scale + offset, with q from -128 to 127. Both stand in `NAME.scale.npy`
+beside the output, float32 (2, H). As they are known at the end only, the vectors wait in a
+temporary file.
 """
 
 from __future__ import annotations
@@ -26,7 +28,14 @@ from litebert.answer.predictor import Model
 from litebert.answer.vectors import CHUNK
 from litebert.errors import ConfigError, DataError
 from litebert.model.heads import Pooling
-from litebert.storage import atomic_text, atomic_write, check_output, is_written_into, json_text, naming
+from litebert.storage import (
+    atomic_text,
+    atomic_write,
+    check_output,
+    is_written_into,
+    json_text,
+    naming,
+)
 from litebert.tasks.table import Table
 from litebert.text.records import FileFormat
 from litebert.tokenizer.coverage import Coverage
@@ -53,18 +62,24 @@ def embed_file(
     header: bool = True,
     encoding: str = "utf-8",
 ) -> int:
-    """Write the sentence vector of every row; arguments and errors as in `predict_file`, and as in `Model.vectors_by`.
+    """Write the sentence vector of every row; arguments and errors as in `predict_file`, and as in
+    `Model.vectors_by`.
 
     Args:
-        out: a `.npy` file, (N, H), or a `.parquet` file with the column `vector`, which are there when they are whole;
-            otherwise JSON Lines with `vector`.
+        out: a `.npy` file, (N, H), or a `.parquet` file with the column `vector`, which are there
+            when they are whole; otherwise JSON Lines with `vector`.
         dtype: of the numbers; int8 as this file says.
     """
     suffix = Path(out).suffix.lower() if isinstance(out, (str, Path)) else ""
     if suffix == ".npy" and keep:
-        raise ConfigError(f"{out} holds only vectors; leave out --keep, or give --output a .parquet or .jsonl file")
+        raise ConfigError(
+            f"{out} holds only vectors; leave out --keep, or give --output a .parquet or "
+            ".jsonl file"
+        )
     if dtype == "int8" and (not isinstance(out, (str, Path)) or is_written_into(Path(out))):
-        raise ConfigError("the scale of int8 stands in a file beside the output; give --output a file")
+        raise ConfigError(
+            "the scale of int8 stands in a file beside the output; give --output a file"
+        )
     encoder, task = model.vectors_by(pooling, normalized), Table(target="number")
     columns = Columns(text, None, tuple(keep), header, encoding)
     files = files_of_sources(sources, out, task, encoding)
@@ -78,21 +93,27 @@ def embed_file(
             yield example.text
 
     coverage = Coverage(encoder.tokenizer)
-    found = encoder.blocks(texts(), ahead=all(Path(file).is_file() for file in files), coverage=coverage)
+    found = encoder.blocks(
+        texts(), ahead=all(Path(file).is_file() for file in files), coverage=coverage
+    )
     blocks: Iterator[Block] = ((block, [rows.popleft() for _ in block]) for block in found)
     with ExitStack() as stack:
         stack.callback(coverage.warn)
         if dtype == "int8":
             assert isinstance(out, (str, Path))
             check_output(Path(out))
-            # Both files get their names at the end: old vectors with a new scale would be other vectors.
+            # Both files get their names at the end: old vectors with a new scale would be other
+            # vectors.
             scale = stack.enter_context(atomic_write(scale_file(out)))
             blocks = _in_8_bits(blocks, encoder.width, Path(out), scale)
         if suffix == ".npy":
             return _write_npy(stack.enter_context(_seekable(out)), blocks, encoder.width, dtype)
         if suffix == ".parquet":
             return _write_parquet(stack.enter_context(_seekable(out)), blocks, encoder.width, dtype)
-        file, count = stack.enter_context(atomic_text(Path(str(out))) if dtype == "int8" else kept_file(out)), 0
+        file, count = (
+            stack.enter_context(atomic_text(Path(str(out))) if dtype == "int8" else kept_file(out)),
+            0,
+        )
         for vectors, cells in blocks:
             for row, vector in zip(cells, vectors.tolist(), strict=True):
                 file.write(json_text({**row, "vector": vector}, indent=None))
@@ -107,7 +128,9 @@ def scale_file(out: str | Path) -> Path:
 
 @contextmanager
 def _seekable(out: Any) -> Iterator[IO[bytes]]:
-    """The output file, where a writer may go back to its beginning; a device or a pipe gets the content at the end."""
+    """The output file, where a writer may go back to its beginning; a device or a pipe gets the
+    content at the end.
+    """
     path = Path(out)
     check_output(path)
     with atomic_write(path) as file:
@@ -120,11 +143,17 @@ def _seekable(out: Any) -> Iterator[IO[bytes]]:
             shutil.copyfileobj(whole, file)
 
 
-def _in_8_bits(blocks: Iterable[Block], width: int, out: Path, scales: IO[bytes]) -> Iterator[Block]:
+def _in_8_bits(
+    blocks: Iterable[Block], width: int, out: Path, scales: IO[bytes]
+) -> Iterator[Block]:
     """The blocks in int8; their scale is written to `scales` first."""
     place = out.parent
     # Closing a temporary file on a full disk fails too, so `naming` stands outside.
-    with naming(out), TemporaryFile(dir=place) as raw, TemporaryFile("w+", encoding="utf-8", dir=place) as beside:
+    with (
+        naming(out),
+        TemporaryFile(dir=place) as raw,
+        TemporaryFile("w+", encoding="utf-8", dir=place) as beside,
+    ):
         low, high = np.full(width, np.inf, np.float32), np.full(width, -np.inf, np.float32)
         for vectors, cells in blocks:
             low, high = np.minimum(low, vectors.min(0)), np.maximum(high, vectors.max(0))
@@ -165,7 +194,9 @@ def _write_npy(file: IO[bytes], blocks: Iterable[Block], width: int, dtype: DTyp
 
 
 def _write_parquet(file: IO[bytes], blocks: Iterable[Block], width: int, dtype: DType) -> int:
-    """The cells that are kept, and the column `vector` of lists of fixed size; a row group for each block."""
+    """The cells that are kept, and the column `vector` of lists of fixed size; a row group for each
+    block.
+    """
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -173,10 +204,19 @@ def _write_parquet(file: IO[bytes], blocks: Iterable[Block], width: int, dtype: 
     writer: pq.ParquetWriter | None = None
     try:
         for vectors, cells in blocks:
-            column = pa.FixedSizeListArray.from_arrays(pa.array(np.ascontiguousarray(vectors).reshape(-1)), type=kind)
+            column = pa.FixedSizeListArray.from_arrays(
+                pa.array(np.ascontiguousarray(vectors).reshape(-1)), type=kind
+            )
             names = list(cells[0]) if writer is None else writer.schema.names[:-1]
-            types = [None] * len(names) if writer is None else [writer.schema.field(name).type for name in names]
-            arrays = [_column(name, [row[name] for row in cells], one) for name, one in zip(names, types, strict=True)]
+            types = (
+                [None] * len(names)
+                if writer is None
+                else [writer.schema.field(name).type for name in names]
+            )
+            arrays = [
+                _column(name, [row[name] for row in cells], one)
+                for name, one in zip(names, types, strict=True)
+            ]
             table = pa.Table.from_arrays([*arrays, column], [*names, "vector"])
             if writer is None:
                 writer = pq.ParquetWriter(file, table.schema)
@@ -201,6 +241,9 @@ def _column(name: str, values: list[Any], kind: Any) -> Any:
     try:
         found = pa.array(values, type=kind)
     except (pa.ArrowException, TypeError) as error:
-        raise DataError(f"the column '{name}' holds values of several types ({str(error).splitlines()[0]}), and a "
-                        "Parquet file has one; give --output a .jsonl file") from None  # fmt: skip
+        raise DataError(
+            f"the column '{name}' holds values of several types "
+            f"({str(error).splitlines()[0]}), and a "
+            "Parquet file has one; give --output a .jsonl file"
+        ) from None
     return found.cast(pa.string()) if pa.types.is_null(found.type) else found

@@ -34,7 +34,8 @@ from litebert.tokenizer.coverage import Coverage
 log = logging.getLogger("litebert")
 
 CHUNK = 1024
-"""Texts in memory at a time; they are sorted by length among themselves, so that little is padded."""
+"""Texts in memory at a time; they are sorted by length among themselves, so that little is
+padded."""
 BATCH_TOKENS = 8192
 """Tokens per forward pass, padding included."""
 
@@ -60,7 +61,8 @@ def texts_of(texts: Iterable[str]) -> Iterator[str]:
 def batches(
     rows: Sequence[Sequence[int]], pad_id: int, most: int = BATCH_TOKENS
 ) -> Iterator[tuple[list[int], NDArray[np.int64], NDArray[np.bool_]]]:
-    """Rows of nearly the same length side by side: which they are, their ids (R, S), and where no padding stands.
+    """Rows of nearly the same length side by side: which they are, their ids (R, S), and where no
+    padding stands.
 
     At most `most` tokens stand in a batch, padding included, but always one row.
     """
@@ -105,24 +107,31 @@ class SentenceEncoder:
 
         Args:
             engine: the registered name of what computes the states.
-            pooling: the mean of the states of a text, special tokens included, or the state of [CLS] (cls), and no map
-                after it. By default what the model was fine-tuned with or its modules.json says, else the mean.
+            pooling: the mean of the states of a text, special tokens included, or the state of
+                [CLS] (cls), and no map after it. By default what the model was fine-tuned with or
+                its modules.json says, else the mean.
             normalized: whether vectors have unit length; the same by default, else no.
 
         Raises:
-            ModelError: it has no tokenizer, gives no states, its modules.json asks for what is not computed, or the
-                engine cannot compute the network.
-            ConfigError: there is no such engine or device, or this machine does not have what the engine needs.
+            ModelError: it has no tokenizer, gives no states, its modules.json asks for what is not
+                computed, or the engine cannot compute the network.
+            ConfigError: there is no such engine or device, or this machine does not have what the
+                engine needs.
             MissingExtraError: a library that the engine needs is not installed.
         """
         if loaded.tokenizer is None:
-            raise ModelError(f"{loaded.path} has no tokenizer; put the one it was trained with there")
+            raise ModelError(
+                f"{loaded.path} has no tokenizer; put the one it was trained with there"
+            )
         settings = _settings(loaded, pooling) or VectorSettings()
         map_ = settings.map if pooling is None else None
         pooling = settings.pooling if pooling is None else pooling
         shape = loaded.config.encoder
         length = settings.length or int(loaded.task.get("length", loaded.config.sequences.length))
-        length, own = min(length, shape.max_positions), settings.normalized if normalized is None else normalized
+        length, own = (
+            min(length, shape.max_positions),
+            settings.normalized if normalized is None else normalized,
+        )
         states = _of_states(loaded)
         computing = ENGINES[engine](states, device)
         comparison = comparison_of(states, engine, device)
@@ -138,9 +147,22 @@ class SentenceEncoder:
             return found
 
         width = shape.hidden_size if map_ is None else len(map_.bias)
-        tokens, padding = getattr(computing, "tokens", BATCH_TOKENS), getattr(computing, "padding", None)
-        return cls(vectors, loaded.tokenizer, width, length, shape.max_positions, own, tokens, padding, computing,
-                   str(loaded.path))  # fmt: skip
+        tokens, padding = (
+            getattr(computing, "tokens", BATCH_TOKENS),
+            getattr(computing, "padding", None),
+        )
+        return cls(
+            vectors,
+            loaded.tokenizer,
+            width,
+            length,
+            shape.max_positions,
+            own,
+            tokens,
+            padding,
+            computing,
+            str(loaded.path),
+        )
 
     def blocks(
         self, texts: Iterable[str], *, ahead: bool = False, coverage: Coverage | None = None
@@ -150,8 +172,8 @@ class SentenceEncoder:
         Longer texts are truncated, which is logged.
 
         Args:
-            ahead: read and tokenize the next texts while these are computed, in a thread. For sources that never wait
-                for somebody, as files are.
+            ahead: read and tokenize the next texts while these are computed, in a thread. For
+                sources that never wait for somebody, as files are.
             coverage: counts the tokens that are read.
 
         Raises:
@@ -159,7 +181,10 @@ class SentenceEncoder:
         """
         truncated = 0
         chunks = self._chunks(texts_of(texts))
-        with progress.task("encoding", unit="texts") as bar, closing(in_advance(chunks) if ahead else chunks) as source:
+        with (
+            progress.task("encoding", unit="texts") as bar,
+            closing(in_advance(chunks) if ahead else chunks) as source,
+        ):
             for rows, cut in source:
                 truncated += cut
                 if coverage is not None:
@@ -185,7 +210,9 @@ class SentenceEncoder:
     def _vectors(self, rows: Sequence[EncodedRow], bar: progress.Task) -> NDArray[np.float32]:
         found = np.zeros((len(rows), self.width), np.float32)
         for places in by_length([len(row.ids) for row in rows], self.tokens, padding=self.padding):
-            padded = pad_rows([rows[place] for place in places], self.tokenizer.pad_id, self.positions)
+            padded = pad_rows(
+                [rows[place] for place in places], self.tokenizer.pad_id, self.positions
+            )
             found[places] = self.vectors(padded)
             bar.advance(len(places))
         if not np.isfinite(found).all():
@@ -204,22 +231,33 @@ def _settings(loaded: LoadedModel, pooling: Pooling | None) -> VectorSettings | 
 
 
 def _of_states(loaded: LoadedModel) -> LoadedModel:
-    """The encoder as a model without classes, whose logits are the last states; an exported folder as it is.
+    """The encoder as a model without classes, whose logits are the last states; an exported folder
+    as it is.
 
     Raises:
         ModelError: it was exported with another head.
     """
     if exported_graph(loaded.path) is not None:
         if loaded.task.get("kind") != "backbone":
-            raise ModelError(f"{loaded.path} is an ONNX export that gives no states; export the model again with "
-                             "--head backbone, or embed with the folder it was exported from")  # fmt: skip
+            raise ModelError(
+                f"{loaded.path} is an ONNX export that gives no states; export the model "
+                "again with "
+                "--head backbone, or embed with the folder it was exported from"
+            )
         return loaded
 
     def network() -> TaskModel:
         return TaskModel.of_states(loaded.model.eval().encoder)
 
-    read = isinstance(loaded.network, (Pretrainer, TaskModel))  # the weights of others are read when they are needed
-    return replace(loaded, network=network() if read else network, task={"kind": "backbone", "classes": 0}, labels=())
+    read = isinstance(
+        loaded.network, (Pretrainer, TaskModel)
+    )  # the weights of others are read when they are needed
+    return replace(
+        loaded,
+        network=network() if read else network,
+        task={"kind": "backbone", "classes": 0},
+        labels=(),
+    )
 
 
 def _pooled_by(engine: Engine, rows: PaddedRows, pooling: Pooling) -> NDArray[np.float32]:

@@ -1,1 +1,3 @@
-"""The verbs of the command line: they read arguments, call the packages' functions and print tables or JSON."""
+"""The verbs of the command line: they read arguments, call the packages' functions and print tables
+or JSON.
+"""

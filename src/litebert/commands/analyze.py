@@ -16,10 +16,12 @@ from litebert.storage import check_output
 
 @dataclass
 class AnalyzeArguments:
-    """Show what each layer does to the states of held-out text, for one model or several side by side.
+    """Show what each layer does to the states of held-out text, for one model or several side by
+    side.
 
-    Distances and angles between the states before and after a layer (ALBERT, figure 1), what heads attend to, how early
-    the masked words are known, which layers resemble each other, and where the parameters are.
+    Distances and angles between the states before and after a layer (ALBERT, figure 1), what heads
+    attend to, how early the masked words are known, which layers resemble each other, and where the
+    parameters are.
     """
 
     models: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="MODEL")]
@@ -33,7 +35,8 @@ class AnalyzeArguments:
     length: int = 0
     """Tokens per sequence; 0 uses the length that the first model was trained with."""
     no_control: bool = False
-    """Leave out the untrained network of each model's shape, which shows what training has changed."""
+    """Leave out the untrained network of each model's shape, which shows what training has
+    changed."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
     json: Json = False
@@ -49,9 +52,13 @@ def analyze(words: list[str]) -> int:
         from litebert.train.device import choose
 
     found = run(
-        arguments.models, arguments.data, sequences=arguments.sequences, length=arguments.length or None,
-        control=not arguments.no_control, device=arguments.device,
-    )  # fmt: skip
+        arguments.models,
+        arguments.data,
+        sequences=arguments.sequences,
+        length=arguments.length or None,
+        control=not arguments.no_control,
+        device=arguments.device,
+    )
     command = f"litebert analyze {shlex.join(words)}"
     write_page(arguments.out, found, choose("float32", arguments.device).describe(), command)
     if arguments.json:

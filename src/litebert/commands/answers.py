@@ -27,10 +27,12 @@ class Reading:
 
     model: ModelPath
     input: tuple[str, ...] = ("-",)
-    """Files, folders or patterns: CSV, TSV, JSONL, Parquet, plain text with one text per line, CoNLL columns to
-    tag, or official SQuAD and RACE files; - is standard input."""
+    """Files, folders or patterns: CSV, TSV, JSONL, Parquet, plain text with one text per line,
+    CoNLL columns to tag, or official SQuAD and RACE files; - is standard input."""
     output: str = "-"
-    """File to write; - is standard output. If the work stops early, the file keeps the answers so far."""
+    """File to write; - is standard output. If the work stops early, the file keeps the answers so
+    far.
+    """
     text: str | None = None
     """Column that holds the text; by default the one used in training, else "text"."""
     keep: str | None = None
@@ -42,9 +44,10 @@ class Reading:
     encoding: str = "utf-8"
     """Encoding of the input."""
     engine: str | None = None
-    """What computes: torch; onnx or openvino (extras litebert[onnx], litebert[openvino]); torch-bfloat16 or
-    openvino-bfloat16, on processors that have it; auto, which measures those at hand and takes the fastest; or
-    torch-int8, products in 8 bits, on processors that have them. By default torch, and onnx for an exported folder."""
+    """What computes: torch; onnx or openvino (extras litebert[onnx], litebert[openvino]);
+    torch-bfloat16 or openvino-bfloat16, on processors that have it; auto, which measures those at
+    hand and takes the fastest; or torch-int8, products in 8 bits, on processors that have them. By
+    default torch, and onnx for an exported folder."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
 
@@ -66,8 +69,8 @@ class PredictArguments(Reading):
     format: Literal["csv", "jsonl", "json"] | None = None
     """Format of the output; by default its suffix decides, and standard output is csv."""
     exit: Literal["auto", "off"] | float = "auto"
-    """Early exits of a model that was fine-tuned with --exits: auto uses the calibrated threshold, off computes all
-    layers, a number is a threshold."""
+    """Early exits of a model that was fine-tuned with --exits: auto uses the calibrated threshold,
+    off computes all layers, a number is a threshold."""
     exact: bool = False
     """Compute in float32 with PyTorch's own operations, whatever the engine."""
 
@@ -84,17 +87,29 @@ def predict(words: list[str]) -> int:
     engine = "exact" if arguments.exact else arguments.engine
     model = load(arguments.model, engine=engine, device=arguments.device, exit=arguments.exit)
     count = predict_file(
-        model, arguments.input, console.data_output() if arguments.output == "-" else arguments.output, form=form,
-        source_form=arguments.input_format, text=arguments.text, pair=arguments.pair, keep=arguments.kept,
-        header=not arguments.no_header, encoding=arguments.encoding,
-    )  # fmt: skip
-    console.ending(None if arguments.output == "-" else f"{counted(count, 'answer')} to {arguments.output}")
+        model,
+        arguments.input,
+        console.data_output() if arguments.output == "-" else arguments.output,
+        form=form,
+        source_form=arguments.input_format,
+        text=arguments.text,
+        pair=arguments.pair,
+        keep=arguments.kept,
+        header=not arguments.no_header,
+        encoding=arguments.encoding,
+    )
+    console.ending(
+        None if arguments.output == "-" else f"{counted(count, 'answer')} to {arguments.output}"
+    )
     return 0
 
 
 _FORMS: dict[str, Literal["csv", "jsonl", "json"]] = {
-    ".csv": "csv", ".jsonl": "jsonl", ".ndjson": "jsonl", ".json": "json",
-}  # fmt: skip
+    ".csv": "csv",
+    ".jsonl": "jsonl",
+    ".ndjson": "jsonl",
+    ".json": "json",
+}
 """What the suffix of --output says of the format."""
 
 
@@ -102,15 +117,21 @@ def _form(arguments: PredictArguments) -> Literal["csv", "jsonl", "json"]:
     """The format of the answers.
 
     Raises:
-        ConfigError: the suffix of the file says something else than --format, or what cannot be written.
+        ConfigError: the suffix of the file says something else than --format, or what cannot be
+            written.
     """
     output = Path(arguments.output)
     suffix = output.suffix.lower()
     if suffix in (".tsv", ".parquet", ".npy"):
-        raise ConfigError(f"answers are written as CSV or JSONL; give --output {output.with_suffix('.csv')}")
+        raise ConfigError(
+            f"answers are written as CSV or JSONL; give --output {output.with_suffix('.csv')}"
+        )
     told = _FORMS.get(suffix)
     if told is not None and arguments.format not in (None, told):
-        raise ConfigError(f"--format {arguments.format} contradicts the suffix of --output {output}; leave one out")
+        raise ConfigError(
+            f"--format {arguments.format} contradicts the suffix of --output {output}; "
+            "leave one out"
+        )
     return arguments.format or told or "csv"
 
 
@@ -118,18 +139,20 @@ def _form(arguments: PredictArguments) -> Literal["csv", "jsonl", "json"]:
 class EmbedArguments(Reading):
     """Write a sentence vector for every text: the mean of its last states, or that of [CLS].
 
-    The suffix of --output may be .npy (an array of shape (texts, hidden size)), .parquet or .jsonl (with the column
-    "vector").
+    The suffix of --output may be .npy (an array of shape (texts, hidden size)), .parquet or .jsonl
+    (with the column "vector").
     """
 
     pooling: Literal["mean", "cls"] | None = None
-    """What makes the vector of the states of a text: their mean, or the state of [CLS]; by default as the model was
-    fine-tuned or its modules.json says, else the mean."""
+    """What makes the vector of the states of a text: their mean, or the state of [CLS]; by default
+    as the model was fine-tuned or its modules.json says, else the mean."""
     normalize: Literal["yes", "no"] | None = None
-    """Whether vectors have unit length; by default as the model was fine-tuned or its modules.json says, else no."""
+    """Whether vectors have unit length; by default as the model was fine-tuned or its modules.json
+    says, else no.
+    """
     dtype: Literal["float32", "int8"] = "float32"
-    """Type of the numbers. With int8, each dimension has a scale and an offset, which are written to NAME.scale.npy
-    beside the output: number = int8 * scale + offset."""
+    """Type of the numbers. With int8, each dimension has a scale and an offset, which are written
+    to NAME.scale.npy beside the output: number = int8 * scale + offset."""
 
 
 def embed(words: list[str]) -> int:
@@ -141,20 +164,34 @@ def embed(words: list[str]) -> int:
         from litebert.text.tally import counted
 
     output = Path(arguments.output)
-    named = arguments.output != "-" and not is_written_into(output)  # a device or a pipe takes JSON Lines
+    named = arguments.output != "-" and not is_written_into(
+        output
+    )  # a device or a pipe takes JSON Lines
     if named and output.suffix.lower() not in SUFFIXES:
         raise ConfigError(
-            f"vectors are written as .npy, .parquet or .jsonl; give --output {output.with_suffix('.npy')}"
+            "vectors are written as .npy, .parquet or .jsonl; give --output "
+            f"{output.with_suffix('.npy')}"
         )
     model = load(arguments.model, engine=arguments.engine, device=arguments.device)
     count = embed_file(
-        model, arguments.input, console.data_output() if arguments.output == "-" else arguments.output,
-        pooling=arguments.pooling, normalized=None if arguments.normalize is None else arguments.normalize == "yes",
-        dtype=arguments.dtype, source_form=arguments.input_format, text=arguments.text, keep=arguments.kept,
-        header=not arguments.no_header, encoding=arguments.encoding,
-    )  # fmt: skip
+        model,
+        arguments.input,
+        console.data_output() if arguments.output == "-" else arguments.output,
+        pooling=arguments.pooling,
+        normalized=None if arguments.normalize is None else arguments.normalize == "yes",
+        dtype=arguments.dtype,
+        source_form=arguments.input_format,
+        text=arguments.text,
+        keep=arguments.kept,
+        header=not arguments.no_header,
+        encoding=arguments.encoding,
+    )
     scale = f", their scale to {scale_file(output)}" if arguments.dtype == "int8" else ""
-    console.ending(None if arguments.output == "-" else f"{counted(count, 'vector')} to {arguments.output}{scale}")
+    console.ending(
+        None
+        if arguments.output == "-"
+        else f"{counted(count, 'vector')} to {arguments.output}{scale}"
+    )
     return 0
 
 
@@ -171,8 +208,8 @@ class FillArguments:
     top: int = 5
     """Number of guesses for each mask."""
     tokenizer: Path | None = None
-    """The tokenizer of a model folder that lacks one, or whose tokenizer cannot be read: a folder, *.model, vocab.txt
-    or tokenizer.json."""
+    """The tokenizer of a model folder that lacks one, or whose tokenizer cannot be read: a folder,
+    *.model, vocab.txt or tokenizer.json."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
     json: Json = False
@@ -188,20 +225,29 @@ def fill(words: list[str]) -> int:
     model = load(arguments.model, device=arguments.device, tokenizer=arguments.tokenizer)
     coverage = Coverage(model.mask_reader.tokenizer)
     found, count = [], 0
-    with progress.tracked(arguments.texts or _lines(), "filling", len(arguments.texts) or None, "texts") as texts:
+    with progress.tracked(
+        arguments.texts or _lines(), "filling", len(arguments.texts) or None, "texts"
+    ) as texts:
         for text in texts:
             masks, count = model.fill(text, arguments.top), count + 1
             coverage.add([model.mask_reader.row(text)])
             if arguments.json:
-                found.append({"text": text, "masks": [[guess._asdict() for guess in mask] for mask in masks]})
+                found.append(
+                    {"text": text, "masks": [[guess._asdict() for guess in mask] for mask in masks]}
+                )
                 continue
             for number, mask in enumerate(masks, 1):
                 title = text if len(masks) == 1 else f"{text}  (mask {number} of {len(masks)})"
                 console.table(
-                    ("guess", "probability"), [(guess.token, f"{guess.probability:.1%}") for guess in mask], title
+                    ("guess", "probability"),
+                    [(guess.token, f"{guess.probability:.1%}") for guess in mask],
+                    title,
                 )
     if count == 0:
-        raise DataError("standard input holds no text; pipe texts with a mask into it, or give them as arguments")
+        raise DataError(
+            "standard input holds no text; pipe texts with a mask into it, or give them as "
+            "arguments"
+        )
     if arguments.json:
         console.print_json(found)
     coverage.warn()

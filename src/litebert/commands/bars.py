@@ -25,13 +25,23 @@ class Bars:
                 self._progress = Progress(
                     TextColumn("{task.description}", markup=False),
                     BarColumn(bar_width=10),
-                    TextColumn("{task.fields[state]}", markup=False, table_column=Column(no_wrap=True, ratio=1)),
-                    console=self._console, transient=True, expand=True, redirect_stdout=False, redirect_stderr=False,
-                )  # fmt: skip
+                    TextColumn(
+                        "{task.fields[state]}",
+                        markup=False,
+                        table_column=Column(no_wrap=True, ratio=1),
+                    ),
+                    console=self._console,
+                    transient=True,
+                    expand=True,
+                    redirect_stdout=False,
+                    redirect_stderr=False,
+                )
                 self._progress.start()
             if id(task) not in self._shown:
                 self._shown[id(task)] = self._progress.add_task(task.name, total=None, state="")
-            self._progress.update(self._shown[id(task)], total=task.total, completed=task.done, state=task.state())
+            self._progress.update(
+                self._shown[id(task)], total=task.total, completed=task.done, state=task.state()
+            )
 
     def remove(self, task: Task) -> None:
         with self._lock:

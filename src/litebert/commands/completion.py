@@ -1,6 +1,7 @@
 """`litebert completion`: a script that completes verbs and options in a shell.
 
-The script knows every option itself, so pressing TAB does not import litebert. The fields of a recipe are left out.
+The script knows every option itself, so pressing TAB does not import litebert. The fields of a
+recipe are left out.
 """
 
 from __future__ import annotations
@@ -29,12 +30,13 @@ from litebert.commands.options import READING
 class CompletionArguments:
     """Print a script that completes verbs and options in a shell.
 
-    bash: eval "$(litebert completion bash)" in ~/.bashrc. zsh: write it to a file _litebert in a folder of $fpath.
-    fish: write it to ~/.config/fish/completions/litebert.fish.
+    bash: eval "$(litebert completion bash)" in ~/.bashrc. zsh: write it to a file _litebert in a
+    folder of $fpath. fish: write it to ~/.config/fish/completions/litebert.fish.
     """
 
     shell: Annotated[
-        tyro.conf.Positional[Literal["bash", "zsh", "fish"]], tyro.conf.arg(metavar="SHELL", help="bash, zsh or fish.")
+        tyro.conf.Positional[Literal["bash", "zsh", "fish"]],
+        tyro.conf.arg(metavar="SHELL", help="bash, zsh or fish."),
     ]
 
 
@@ -52,8 +54,14 @@ def completion(words: list[str]) -> int:
     tree |= {name: _choice(parts) for name, parts in actions.items()}
     flags = (tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes)
     script = io.StringIO()
-    with READING, suppress(SystemExit), redirect_stdout(script):  # how tyro ends after printing the script
-        tyro.cli(_choice(tree), prog="litebert", args=["--tyro-print-completion", shell], config=flags)
+    with (
+        READING,
+        suppress(SystemExit),
+        redirect_stdout(script),
+    ):  # how tyro ends after printing the script
+        tyro.cli(
+            _choice(tree), prog="litebert", args=["--tyro-print-completion", shell], config=flags
+        )
     sys.stdout.write(script.getvalue())
     return 0
 
@@ -63,11 +71,22 @@ def verbs() -> Iterator[tuple[str, type[Any]]]:
     for module in pkgutil.iter_modules(litebert.commands.__path__, "litebert.commands."):
         for name, cls in vars(importlib.import_module(module.name)).items():
             if name.endswith("Arguments") and cls.__module__ == module.name:
-                yield " ".join(reversed(re.findall("[A-Z][a-z]+", name.removesuffix("Arguments")))).lower(), cls
+                yield (
+                    " ".join(
+                        reversed(re.findall("[A-Z][a-z]+", name.removesuffix("Arguments")))
+                    ).lower(),
+                    cls,
+                )
 
 
 def _choice(parts: Mapping[str, Any]) -> Any:
     """One of several subcommands, as tyro writes it."""
-    about = {name: (getattr(part, "__doc__", None) or name).partition("\n")[0] for name, part in parts.items()}
-    kinds = (Annotated[part, tyro.conf.subcommand(name, description=about[name])] for name, part in parts.items())
+    about = {
+        name: (getattr(part, "__doc__", None) or name).partition("\n")[0]
+        for name, part in parts.items()
+    }
+    kinds = (
+        Annotated[part, tyro.conf.subcommand(name, description=about[name])]
+        for name, part in parts.items()
+    )
     return reduce(or_, kinds)

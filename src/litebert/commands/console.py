@@ -39,13 +39,19 @@ T = TypeVar("T")
 Json = Annotated[bool, tyro.conf.arg(name="json", help="Print JSON instead of tables.")]
 RecipeName = Annotated[
     tyro.conf.Positional[str],
-    tyro.conf.arg(metavar="RECIPE", help="A recipe's name, a TOML or JSON file, or file.py:function."),
+    tyro.conf.arg(
+        metavar="RECIPE", help="A recipe's name, a TOML or JSON file, or file.py:function."
+    ),
 ]
 ModelPath = Annotated[
     tyro.conf.Positional[str],
-    tyro.conf.arg(metavar="MODEL", help="A run folder, a litebert model folder or a Hugging Face folder."),
+    tyro.conf.arg(
+        metavar="MODEL", help="A run folder, a litebert model folder or a Hugging Face folder."
+    ),
 ]
-FLAGS = (tyro.conf.FlagCreatePairsOff,)  # for verbs; a recipe's fields need --no-X as well, for variants
+FLAGS = (
+    tyro.conf.FlagCreatePairsOff,
+)  # for verbs; a recipe's fields need --no-X as well, for variants
 
 
 def parse(cls: type[T], words: Sequence[str], verb: str, **options: Any) -> T:
@@ -58,14 +64,23 @@ def parse(cls: type[T], words: Sequence[str], verb: str, **options: Any) -> T:
 
 
 def _refuse_twice(cls: type, words: Sequence[str]) -> None:
-    """Refuse an option that is given twice, of which the parser would drop the first without a word.
+    """Refuse an option that is given twice, of which the parser would drop the first without a
+    word.
 
     Raises:
         ConfigError: one is.
     """
     kinds = get_type_hints(cls, include_extras=True) if is_dataclass(cls) else {}
-    several = {f"--{name.replace('_', '-')}" for name, kind in kinds.items() if "UseAppendAction" in repr(kind)}
-    names = [word.partition("=")[0].replace("_", "-") for word in words if word[:2] == "--" and len(word) > 2]
+    several = {
+        f"--{name.replace('_', '-')}"
+        for name, kind in kinds.items()
+        if "UseAppendAction" in repr(kind)
+    }
+    names = [
+        word.partition("=")[0].replace("_", "-")
+        for word in words
+        if word[:2] == "--" and len(word) > 2
+    ]
     for name in names:
         if names.count(name) > 1 and name not in several | _flags_of(cls):
             raise ConfigError(f"{name} is given twice; give it once, with all that it shall hold")
@@ -78,7 +93,10 @@ def refuse_lessons(words: Sequence[str], teacher: object) -> None:
         ConfigError: there are some.
     """
     asked = next((word.partition("=")[0] for word in words if word.startswith("--distill.")), "")
-    require(teacher is not None or not asked, f"{asked} is of a teacher; name one with --teacher, or leave it out")
+    require(
+        teacher is not None or not asked,
+        f"{asked} is of a teacher; name one with --teacher, or leave it out",
+    )
 
 
 def parse_known(cls: type[T], words: Sequence[str], verb: str) -> tuple[T, list[str]]:
@@ -88,13 +106,22 @@ def parse_known(cls: type[T], words: Sequence[str], verb: str) -> tuple[T, list[
 
 
 def first(
-    words: Sequence[str], *options: type, wanted: Callable[[str], bool] = lambda word: not word.startswith("-")
+    words: Sequence[str],
+    *options: type,
+    wanted: Callable[[str], bool] = lambda word: not word.startswith("-"),
 ) -> list[str]:
-    """The words with the first wanted one in front, for `options` may come before a recipe or a model."""
-    # An option's value may look like one too, so a word right after an option that takes one is passed over.
+    """The words with the first wanted one in front, for `options` may come before a recipe or a
+    model.
+    """
+    # An option's value may look like one too, so a word right after an option that takes one is
+    # passed over.
     flags = {"--help"}.union(*map(_flags_of, options))
     plain = [word.replace("_", "-") for word in words]
-    values = {i + 1 for i, word in enumerate(plain) if word[:2] == "--" and "=" not in word and word not in flags}
+    values = {
+        i + 1
+        for i, word in enumerate(plain)
+        if word[:2] == "--" and "=" not in word and word not in flags
+    }
     place = next((i for i, word in enumerate(words) if i not in values and wanted(word)), 0)
     return [*words[place : place + 1], *words[:place], *words[place + 1 :]]
 
@@ -117,11 +144,17 @@ def parse_with_recipe(
     """A verb's arguments, then the recipe's own fields as further options: `--encoder.layers 6`.
 
     Args:
-        unnamed: gives the recipe where the words begin with an option and have --from, for a verb that then needs none.
+        unnamed: gives the recipe where the words begin with an option and have --from, for a verb
+            that then needs none.
     """
     words = first(words, cls, Config, wanted=names_recipe)
     from_model = any(word.partition("=")[0] == "--from" for word in words)
-    if unnamed is not None and from_model and words[0].startswith("-") and not {"-h", "--help"} & {*words}:
+    if (
+        unnamed is not None
+        and from_model
+        and words[0].startswith("-")
+        and not {"-h", "--help"} & {*words}
+    ):
         words = ["", *words]
     if "-h" in words or "--help" in words:
         name = words[0] if names_recipe(words[0]) else "albert-tiny"
@@ -135,7 +168,14 @@ def parse_with_recipe(
 
 
 def _with_fields(config: Config, words: Sequence[str], verb: str, name: str) -> Config:
-    return parse(Config, words, f"{verb} {name}", default=config, description="Fields of the recipe.", config=())
+    return parse(
+        Config,
+        words,
+        f"{verb} {name}",
+        default=config,
+        description="Fields of the recipe.",
+        config=(),
+    )
 
 
 def output() -> Console:
@@ -144,7 +184,9 @@ def output() -> Console:
 
     class Output(Console):
         def on_broken_pipe(self) -> None:
-            """Leave a reader that has gone to the command line, where rich would end the program with status 1."""
+            """Leave a reader that has gone to the command line, where rich would end the program
+            with status 1.
+            """
             raise
 
     return Output(highlight=False)
@@ -159,7 +201,9 @@ def errors() -> Console:
 
 
 class _ShownLog(logging.Handler):
-    """Prints the package's log on standard error; with `--verbose`, each line starts with the seconds so far."""
+    """Prints the package's log on standard error; with `--verbose`, each line starts with the
+    seconds so far.
+    """
 
     verbose = False
 
@@ -194,8 +238,8 @@ def show_log(quiet: bool = False, verbose: bool = False) -> None:
 
 @contextmanager
 def group() -> Iterator[Ranks]:
-    """The processes that torchrun started for this verb, around its work. Only the main one prints, unless another is
-    the first to fail."""
+    """The processes that torchrun started for this verb, around its work. Only the main one prints,
+    unless another is the first to fail."""
     from litebert.train.ranks import joined
 
     try:
@@ -222,8 +266,8 @@ def loading() -> AbstractContextManager[progress.Task]:
 def ending(wrote: object = None, *following: Sequence[object] | str) -> None:
     """The last lines of a verb: what it wrote, and what likely comes next.
 
-    A sequence of words is a command of ours, printed so that it can be pasted; what only the person knows stands in it
-    in capitals. A text is printed as it is.
+    A sequence of words is a command of ours, printed so that it can be pasted; what only the person
+    knows stands in it in capitals. A text is printed as it is.
     """
     if wrote is not None:
         say(f"wrote {wrote}")
@@ -237,7 +281,11 @@ def program() -> str:
     if shutil.which("litebert"):
         return "litebert"
     own = Path(sys.argv[0])
-    return shlex.quote(str(own)) if own.stem == "litebert" else f"{shlex.quote(sys.executable)} -m litebert"
+    return (
+        shlex.quote(str(own))
+        if own.stem == "litebert"
+        else f"{shlex.quote(sys.executable)} -m litebert"
+    )
 
 
 def confirm_overwrite(*folders: RunFolder) -> None:
@@ -252,9 +300,17 @@ def confirm_overwrite(*folders: RunFolder) -> None:
     if not there or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
     files = ", ".join(sorted({name for names in there.values() for name in names}))
-    errors().print(f"This deletes the run in {' and '.join(map(str, there))}: {files}", markup=False)
-    if errors().input("Delete it and start anew? [y/N] ", markup=False).strip().lower() not in ("y", "yes"):
-        raise RunError("nothing was deleted; leave --overwrite out to continue the run, or choose another --out")
+    errors().print(
+        f"This deletes the run in {' and '.join(map(str, there))}: {files}", markup=False
+    )
+    if errors().input("Delete it and start anew? [y/N] ", markup=False).strip().lower() not in (
+        "y",
+        "yes",
+    ):
+        raise RunError(
+            "nothing was deleted; leave --overwrite out to continue the run, or choose "
+            "another --out"
+        )
 
 
 def show(text: str) -> None:
@@ -268,11 +324,19 @@ def table(columns: Sequence[str], rows: Sequence[Sequence[str]], title: str | No
     from rich.table import Table
     from rich.text import Text
 
-    grid = Table(title=title, box=box.SIMPLE_HEAD, title_justify="left", show_edge=False, padding=(0, 1, 0, 0))
+    grid = Table(
+        title=title,
+        box=box.SIMPLE_HEAD,
+        title_justify="left",
+        show_edge=False,
+        padding=(0, 1, 0, 0),
+    )
     for i, column in enumerate(columns):
         numeric = all(row[i][:1].isdigit() or row[i] in ("", "-") for row in rows)
         whole = i == 0 and all(len(row[0]) <= 40 for row in rows)  # sentences may wrap, names not
-        grid.add_column(column, justify="right" if numeric else "left", overflow="fold", no_wrap=whole)
+        grid.add_column(
+            column, justify="right" if numeric else "left", overflow="fold", no_wrap=whole
+        )
     for row in rows:
         grid.add_row(*map(Text, row))  # texts may hold [brackets], which are no markup
     output().print(grid, "")

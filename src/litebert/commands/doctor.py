@@ -1,6 +1,7 @@
 """`litebert doctor`: what a bug report needs to know about a machine and an installation.
 
-Nothing here needs torch or any other library to work, because a broken one is what a person wants to find.
+Nothing here needs torch or any other library to work, because a broken one is what a person wants
+to find.
 """
 
 from __future__ import annotations
@@ -21,18 +22,35 @@ from litebert.commands.console import Json, parse, print_json, table
 from litebert.errors import ConfigError
 from litebert.registry import list_extensions, load_extension
 
-LIBRARIES = ("torch", "numpy", "pyarrow", "tokenizers", "sentencepiece", "safetensors", "transformers")
+LIBRARIES = (
+    "torch",
+    "numpy",
+    "pyarrow",
+    "tokenizers",
+    "sentencepiece",
+    "safetensors",
+    "transformers",
+)
 """Whose versions decide most; each is imported to see that it works."""
 INSTRUCTIONS = {
-    "avx2": "AVX2", "avx512f": "AVX-512", "avx512_vnni": "AVX-512 VNNI", "avx512_bf16": "AVX-512 bfloat16",
-    "amx_tile": "AMX", "amx_bf16": "AMX bfloat16", "asimd": "NEON", "sve": "SVE", "bf16": "bfloat16",
-}  # fmt: skip
+    "avx2": "AVX2",
+    "avx512f": "AVX-512",
+    "avx512_vnni": "AVX-512 VNNI",
+    "avx512_bf16": "AVX-512 bfloat16",
+    "amx_tile": "AMX",
+    "amx_bf16": "AMX bfloat16",
+    "asimd": "NEON",
+    "sve": "SVE",
+    "bf16": "bfloat16",
+}
 """What Linux calls the instructions that make a difference, and what people do."""
 
 
 @dataclass
 class DoctorArguments:
-    """Show what litebert runs on, for bug reports: versions, device, memory, disk, extras and extensions."""
+    """Show what litebert runs on, for bug reports: versions, device, memory, disk, extras and
+    extensions.
+    """
 
     json: Json = False
 
@@ -57,7 +75,10 @@ def doctor(words: list[str]) -> int:
         ("free memory", cost.shown_bytes(found["free_memory"])),
         ("free disk", f"{cost.shown_bytes(found['free_disk'])} in {found['folder']}"),
     ]
-    rows += [(f"extra {name}", extra["install"] or "installed") for name, extra in found["extras"].items()]
+    rows += [
+        (f"extra {name}", extra["install"] or "installed")
+        for name, extra in found["extras"].items()
+    ]
     rows += [(f"extension {file}", fault or "works") for file, fault in found["extensions"].items()]
     table(("", "found"), rows)
     return 0
@@ -106,7 +127,9 @@ def _fault(module: str) -> str | None:
 def _accelerators(torch: Any) -> list[str]:
     found = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
     apple = ["mps"] if torch.backends.mps.is_available() else []
-    return [f"cuda:{i} {one.name}, {cost.shown_bytes(one.total_memory)}" for i, one in enumerate(found)] + apple
+    return [
+        f"cuda:{i} {one.name}, {cost.shown_bytes(one.total_memory)}" for i, one in enumerate(found)
+    ] + apple
 
 
 def _kernels() -> str:
@@ -128,7 +151,9 @@ def _extras() -> dict[str, dict[str, Any]]:
         extra = re.search(r"extra == ['\"]([\w-]+)['\"]", requirement)
         if extra and extra[1] != "dev":
             packages[extra[1]].append(re.split(r"[^\w.-]", requirement, maxsplit=1)[0])
-    missing = {extra: [name for name in names if not _version(name)] for extra, names in packages.items()}
+    missing = {
+        extra: [name for name in names if not _version(name)] for extra, names in packages.items()
+    }
     return {
         extra: {"missing": names, "install": f"pip install 'litebert[{extra}]'" if names else None}
         for extra, names in missing.items()

@@ -1,6 +1,7 @@
 """How tyro reads a dataclass of options: the docstring below a field is its help.
 
-tyro would keep the line breaks that a docstring has in the source, and wrap its lines once more in the terminal.
+tyro would keep the line breaks that a docstring has in the source, and wrap its lines once more in
+the terminal.
 """
 
 from __future__ import annotations
@@ -13,7 +14,12 @@ from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
 import tyro
-from tyro.constructors import ConstructorRegistry, StructConstructorSpec, StructFieldSpec, StructTypeInfo
+from tyro.constructors import (
+    ConstructorRegistry,
+    StructConstructorSpec,
+    StructFieldSpec,
+    StructTypeInfo,
+)
 
 READING = ConstructorRegistry()
 """A context: within it, tyro reads dataclasses as below."""
@@ -38,7 +44,9 @@ def _dataclass(info: StructTypeInfo) -> StructConstructorSpec | None:
 
 @cache
 def meanings(cls: type[Any]) -> dict[str, str]:
-    """The docstring of each field that has one, each paragraph as one line; none where the source is not there."""
+    """The docstring of each field that has one, each paragraph as one line; none where the source
+    is not there.
+    """
     found: dict[str, str] = {}
     for base in filter(is_dataclass, reversed(cls.__mro__)):
         try:
@@ -47,7 +55,11 @@ def meanings(cls: type[Any]) -> dict[str, str]:
             continue
         assert isinstance(body, ast.ClassDef)
         for field, below in zip(body.body, body.body[1:], strict=False):
-            if isinstance(field, ast.AnnAssign) and isinstance(field.target, ast.Name) and isinstance(below, ast.Expr):
+            if (
+                isinstance(field, ast.AnnAssign)
+                and isinstance(field.target, ast.Name)
+                and isinstance(below, ast.Expr)
+            ):
                 found[field.target.id] = reflowed(ast.literal_eval(below.value))
     return found
 
@@ -58,7 +70,9 @@ def reflowed(text: str) -> str:
 
 
 def _about_group(kind: Any) -> str | None:
-    """The docstring of a group of options; other fields without a docstring have help in their annotation."""
+    """The docstring of a group of options; other fields without a docstring have help in their
+    annotation.
+    """
     return reflowed(kind.__doc__) if is_dataclass(kind) and kind.__doc__ else None
 
 
@@ -71,11 +85,19 @@ def _default(field: Field[Any], whole: Any) -> Any:
 
 
 def _optional(kind: Any, default: Any) -> Any:
-    """An option that is left out by default says in its help what happens then, so no `None` is shown."""
+    """An option that is left out by default says in its help what happens then, so no `None` is
+    shown.
+    """
     if default not in (None, ()):
         return kind
-    shown = "|".join(_shown(one) for one in get_args(bare(kind)) if one is not type(None)) if default is None else None
-    described: Any = Annotated[bare(kind), tyro.conf.arg(help_behavior_hint="(optional)", metavar=shown)]
+    shown = (
+        "|".join(_shown(one) for one in get_args(bare(kind)) if one is not type(None))
+        if default is None
+        else None
+    )
+    described: Any = Annotated[
+        bare(kind), tyro.conf.arg(help_behavior_hint="(optional)", metavar=shown)
+    ]
     for note in getattr(kind, "__metadata__", ()):  # the last one counts
         described = Annotated[described, note]
     return described
@@ -87,4 +109,6 @@ def bare(kind: Any) -> Any:
 
 
 def _shown(kind: Any) -> str:
-    return f"{{{','.join(get_args(kind))}}}" if get_origin(kind) is Literal else kind.__name__.upper()
+    return (
+        f"{{{','.join(get_args(kind))}}}" if get_origin(kind) is Literal else kind.__name__.upper()
+    )

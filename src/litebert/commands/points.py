@@ -45,11 +45,21 @@ def recipes(words: list[str]) -> int:
         count = sum(cost.encoder_parameters(shape).values())
         masks = f"{mask.unit}s" if mask.span == "single" else f"1-{mask.max_span} {mask.unit}s"
         masks += f" {mask.copies}x" if mask.copies else ""
-        rows.append((
-            name, _short(count), str(shape.layers), str(shape.hidden_size), str(shape.embedding_size), shape.sharing,
-            "pair" if config.sequences.format in PAIR_FORMATS else config.sequences.format.split("-")[0], masks,
-            "+".join(config.objectives),
-        ))  # fmt: skip
+        rows.append(
+            (
+                name,
+                _short(count),
+                str(shape.layers),
+                str(shape.hidden_size),
+                str(shape.embedding_size),
+                shape.sharing,
+                "pair"
+                if config.sequences.format in PAIR_FORMATS
+                else config.sequences.format.split("-")[0],
+                masks,
+                "+".join(config.objectives),
+            )
+        )
     table(("recipe", "size", "L", "H", "E", "share", "input", "masks", "learns"), rows)
     ending(None, ("plan", next(iter(configs))))
     return 0
@@ -66,8 +76,8 @@ class PlanArguments:
 
     recipe: RecipeName
     measure: bool = False
-    """Train for a few seconds on this machine to measure the steps in the budget, the hours, and the largest
-    micro-batch that fits in the free memory, with a margin."""
+    """Train for a few seconds on this machine to measure the steps in the budget, the hours, and
+    the largest micro-batch that fits in the free memory, with a margin."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
     json: Json = False
@@ -89,32 +99,50 @@ def plan(words: list[str]) -> int:
         ending(None, *following)
         return 0
     total = data["parameters"]["total"]
-    rows = [(part, f"{count:,}", f"{count / total:.1%}") for part, count in data["parameters"].items()]
+    rows = [
+        (part, f"{count:,}", f"{count / total:.1%}") for part, count in data["parameters"].items()
+    ]
     table(("part", "parameters", "share"), rows, title=config.name)
     if data["published"]:
         whole, bare = data["encoder_parameters"], data["encoder_parameters_without_pooler"]
         more = "" if whole == bare else f", {bare:,} without its pooler"
         for name, objective in config.named_objectives().items():
             if objective.counted_in_print:
-                more = f", {whole + data['parameters'][f'{name} head']:,} with {objective.counted_in_print}"
-        show(f"The paper prints {data['published']['parameters']} ({data['published']['source']}); exactly "
-             f"{whole:,} for the encoder{more}.")  # fmt: skip
+                more = (
+                    f", {whole + data['parameters'][f'{name} head']:,} with "
+                    f"{objective.counted_in_print}"
+                )
+        show(
+            f"The paper prints {data['published']['parameters']} "
+            f"({data['published']['source']}); exactly "
+            f"{whole:,} for the encoder{more}."
+        )
     flops, memory = data["flops_per_token"], data["memory_bytes"]
     table(
         ("per token of training", "FLOPs"),
-        [("forward", _short(flops["forward"])), ("backward", _short(flops["backward"])),
-         ("layers again, with --train.recompute", _short(flops["recompute"]))],
-    )  # fmt: skip
+        [
+            ("forward", _short(flops["forward"])),
+            ("backward", _short(flops["backward"])),
+            ("layers again, with --train.recompute", _short(flops["recompute"])),
+        ],
+    )
     table(
-        (f"memory at {data['micro_batch']} x {config.sequences.length} tokens", "bytes", "with --train.recompute"),
+        (
+            f"memory at {data['micro_batch']} x {config.sequences.length} tokens",
+            "bytes",
+            "with --train.recompute",
+        ),
         [
             (part, cost.shown_bytes(size), cost.shown_bytes(data["recompute_memory_bytes"][part]))
             for part, size in memory.items()
         ],
     )
     held = cost.shown_bytes(data["held_bytes_per_process"])
-    show(f"Of several processes, each holds {held} of weights, gradients and optimizer state with ddp, and a "
-         "share of it with fsdp (--train.parallel).")  # fmt: skip
+    show(
+        f"Of several processes, each holds {held} of weights, gradients and optimizer "
+        "state with ddp, and a "
+        "share of it with fsdp (--train.parallel)."
+    )
     if "measured" in data:
         measured = data["measured"]
         table(
@@ -123,18 +151,27 @@ def plan(words: list[str]) -> int:
                 ("machine", measured["machine"]),
                 ("tokens/s", f"{measured['tokens_per_second']:,.0f}"),
                 ("GFLOP/s", f"{measured['flops_per_second'] / 1e9:,.0f}"),
-                ("GFLOP/s of matrix products alone", f"{measured['products_flops_per_second'] / 1e9:,.0f}"),
+                (
+                    "GFLOP/s of matrix products alone",
+                    f"{measured['products_flops_per_second'] / 1e9:,.0f}",
+                ),
                 ("share of their speed", f"{measured['share_of_products']:.0%}"),
                 ("seconds per step", f"{measured['seconds_per_step']:.3f}"),
                 ("steps in the budget", f"{measured['steps']:,}"),
                 ("hours for the budget", f"{measured['hours']:,.2f}"),
                 ("processes that make batches", f"{measured['batch_processes']}"),
                 ("on several such devices", f"--train.parallel {measured['parallel']}"),
-                ("largest micro-batch", f"{measured['largest_micro_batch']:,} sequences of {config.sequences.length}"),
+                (
+                    "largest micro-batch",
+                    f"{measured['largest_micro_batch']:,} sequences of {config.sequences.length}",
+                ),
             ],
         )
         if measured["recompute"] and not config.train.recompute:
-            show("Measured with --train.recompute: without it, too few sequences fit in the free memory at a time.")
+            show(
+                "Measured with --train.recompute: without it, too few sequences fit in the "
+                "free memory at a time."
+            )
     ending(None, *following)
     return 0
 
@@ -142,7 +179,9 @@ def plan(words: list[str]) -> int:
 def _changes(config: Config, data: dict[str, Any]) -> list[str]:
     """The options that a run needs to fit in the memory that was measured."""
     measured = data.get("measured", {})
-    again = ["--train.recompute"] if measured.get("recompute", False) > config.train.recompute else []
+    again = (
+        ["--train.recompute"] if measured.get("recompute", False) > config.train.recompute else []
+    )
     smaller = measured.get("largest_micro_batch", config.micro_sequences) < config.micro_sequences
     return [*again, *(["--train.micro-batch", "auto"] if smaller else [])]
 
@@ -162,14 +201,19 @@ def _without(words: Sequence[str], changes: Sequence[str]) -> list[str]:
 def _published(config: Config) -> tuple[str, str] | None:
     """What the papers print for this very encoder."""
     shapes = {name: points.RECIPES[name]().encoder for name in points.PUBLISHED}
-    return next((points.PUBLISHED[name] for name, shape in shapes.items() if shape == config.encoder), None)
+    return next(
+        (points.PUBLISHED[name] for name, shape in shapes.items() if shape == config.encoder), None
+    )
 
 
 def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
     parts = cost.model_parameters(config)
     encoder = cost.encoder_parameters(config.encoder)
     published = _published(config)
-    memory, less = cost.memory(config), cost.memory(replace(config, train=replace(config.train, recompute=True)))
+    memory, less = (
+        cost.memory(config),
+        cost.memory(replace(config, train=replace(config.train, recompute=True))),
+    )
     forward = cost.forward_flops(config)
     data: dict[str, Any] = {
         "recipe": config.name,
@@ -177,7 +221,11 @@ def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
         "encoder_parameters": sum(encoder.values()),
         "encoder_parameters_without_pooler": sum(encoder.values()) - encoder["pooler"],
         "published": {"parameters": published[0], "source": published[1]} if published else None,
-        "flops_per_token": {"forward": forward, "backward": 2 * forward, "recompute": cost.recomputed_flops(config)},
+        "flops_per_token": {
+            "forward": forward,
+            "backward": 2 * forward,
+            "recompute": cost.recomputed_flops(config),
+        },
         "micro_batch": config.micro_sequences,
         "memory_bytes": {**vars(memory), "total": sum(vars(memory).values())},
         "recompute_memory_bytes": {**vars(less), "total": sum(vars(less).values())},
@@ -188,7 +236,12 @@ def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
             from litebert.train import device as devices
             from litebert.train.budget import steps_for
             from litebert.train.measure import measure, products_speed
-            from litebert.train.memory import largest_micro_batch, parallel_for, recomputing, sensible_micro_batch
+            from litebert.train.memory import (
+                largest_micro_batch,
+                parallel_for,
+                recomputing,
+                sensible_micro_batch,
+            )
             from litebert.train.ranks import Ranks
             from litebert.train.supply import processes_for
 
@@ -201,10 +254,13 @@ def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
                 config, largest = recomputing(config), more
         if largest == 0:
             raise ConfigError(
-                f"{config.name} does not fit in the free memory of this machine, even one sequence at a time; free "
+                f"{config.name} does not fit in the free memory of this machine, even one "
+                "sequence at a time; free "
                 "some memory, or use a smaller encoder or --sequences.length"
             )
-        fitting = replace(config, train=replace(config.train, micro_batch=min(config.micro_sequences, largest)))
+        fitting = replace(
+            config, train=replace(config.train, micro_batch=min(config.micro_sequences, largest))
+        )
         rate = measure(fitting, machine)
         steps = steps_for(config, rate)
         tokens = config.batch_sequences * config.sequences.length
@@ -213,7 +269,9 @@ def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
         data["measured"] = {
             "machine": machine.describe(),
             "seconds_per_step": rate.mean_step_seconds,
-            "tokens_per_second": config.batch_sequences * config.mean_length / rate.mean_step_seconds,
+            "tokens_per_second": config.batch_sequences
+            * config.mean_length
+            / rate.mean_step_seconds,
             "flops_per_second": flops,
             "products_flops_per_second": products,
             "share_of_products": flops / products,

@@ -16,11 +16,12 @@ from litebert.errors import ConfigError, MissingExtraError, require
 
 @dataclass
 class ServeArguments:
-    """Serve models over HTTP until Ctrl-C or SIGTERM, each in a process of its own; see docs/serving.md.
+    """Serve models over HTTP until Ctrl-C or SIGTERM, each in a process of its own; see
+    docs/serving.md.
 
-    MODEL is any folder that predict, fill or embed open, or NAME=FOLDER. Requests without a model are answered by the
-    first that can. The log is one JSON object on each line of standard error and holds no texts; --quiet leaves
-    requests out.
+    MODEL is any folder that predict, fill or embed open, or NAME=FOLDER. Requests without a model
+    are answered by the first that can. The log is one JSON object on each line of standard error
+    and holds no texts; --quiet leaves requests out.
     """
 
     models: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
@@ -30,18 +31,22 @@ class ServeArguments:
     port: int = 8000
     """Port to listen at; 0 takes a free one, which the log names."""
     key_file: str | None = None
-    """File whose first line is the key that clients must send as "Authorization: Bearer KEY"; by default the
-    environment variable LITEBERT_KEY, and without one no key is needed."""
+    """File whose first line is the key that clients must send as "Authorization: Bearer KEY"; by
+    default the environment variable LITEBERT_KEY, and without one no key is needed."""
     allow_origin: tuple[str, ...] = ()
-    """Web pages that may call, such as https://example.org, or * for all; pages of the service itself always may."""
+    """Web pages that may call, such as https://example.org, or * for all; pages of the service
+    itself always may.
+    """
     allow_host: tuple[str, ...] = ()
-    """Names that the service is reached by, beside localhost; needed behind a proxy that passes its own name on."""
+    """Names that the service is reached by, beside localhost; needed behind a proxy that passes its
+    own name on.
+    """
     engine: str | None = None
-    """What computes answers and vectors, as for predict and embed; by default torch, and onnx for an exported folder.
-    Masks are filled in float32."""
+    """What computes answers and vectors, as for predict and embed; by default torch, and onnx for
+    an exported folder. Masks are filled in float32."""
     exit: Literal["auto", "off"] | float = "auto"
-    """Early exits of a model that was fine-tuned with --exits: auto uses the calibrated threshold, off computes all
-    layers, a number is a threshold."""
+    """Early exits of a model that was fine-tuned with --exits: auto uses the calibrated threshold,
+    off computes all layers, a number is a threshold."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
     workers: int = 1
@@ -57,10 +62,12 @@ class ServeArguments:
     max_body: int = 4 << 20
     """Largest body of a request, in bytes."""
     timeout: float = 30.0
-    """Seconds after which a request without an answer is refused, and a worker that takes longer is replaced."""
+    """Seconds after which a request without an answer is refused, and a worker that takes longer is
+    replaced.
+    """
     max_wait: float | None = None
-    """Milliseconds that a request may have to wait in the queue; one that would wait longer is refused with 429. By
-    default four times what a short request takes alone."""
+    """Milliseconds that a request may have to wait in the queue; one that would wait longer is
+    refused with 429. By default four times what a short request takes alone."""
     batch_wait: float = 2.0
     """Milliseconds for which the first request of a batch waits for others."""
     batch_characters: int = 8192
@@ -81,22 +88,45 @@ def serve(words: list[str]) -> int:
 
     require(0 <= given.port < 1 << 16, f"--port is {given.port}; give one from 0 to 65535")
     require(given.workers > 0, f"--workers is {given.workers}; give 1 or more")
-    require(given.threads is None or given.threads > 0, f"--threads is {given.threads}; give 1 or more")
-    require(0 <= given.batch_wait < math.inf, f"--batch-wait is {given.batch_wait}; give 0 or more")
-    require(given.batch_characters > 0, f"--batch-characters is {given.batch_characters}; give 1 or more")
     require(
-        given.max_wait is None or 0 < given.max_wait < math.inf, f"--max-wait is {given.max_wait}; give more than 0"
+        given.threads is None or given.threads > 0, f"--threads is {given.threads}; give 1 or more"
+    )
+    require(0 <= given.batch_wait < math.inf, f"--batch-wait is {given.batch_wait}; give 0 or more")
+    require(
+        given.batch_characters > 0,
+        f"--batch-characters is {given.batch_characters}; give 1 or more",
+    )
+    require(
+        given.max_wait is None or 0 < given.max_wait < math.inf,
+        f"--max-wait is {given.max_wait}; give more than 0",
     )
     for origin in given.allow_origin:
-        if origin != "*" and (not origin.startswith(("http://", "https://")) or origin.count("/") != 2):
-            raise ConfigError(f"--allow-origin is {origin}; give it as browsers write it, such as https://example.org")
+        if origin != "*" and (
+            not origin.startswith(("http://", "https://")) or origin.count("/") != 2
+        ):
+            raise ConfigError(
+                f"--allow-origin is {origin}; give it as browsers write it, such as "
+                "https://example.org"
+            )
     settings = Settings(
-        names_of(given.models), given.host, given.port, given.engine, given.device, given.exit, given.workers,
-        given.threads, read_key(given.key_file, os.environ.get("LITEBERT_KEY")),
-        tuple(origin.lower() for origin in given.allow_origin), given.allow_host,
-        Limits(given.max_rows, given.max_characters, given.max_tokens, given.max_body, given.timeout),
-        given.batch_characters, given.batch_wait / 1000, None if given.max_wait is None else given.max_wait / 1000,
+        names_of(given.models),
+        given.host,
+        given.port,
+        given.engine,
+        given.device,
+        given.exit,
+        given.workers,
+        given.threads,
+        read_key(given.key_file, os.environ.get("LITEBERT_KEY")),
+        tuple(origin.lower() for origin in given.allow_origin),
+        given.allow_host,
+        Limits(
+            given.max_rows, given.max_characters, given.max_tokens, given.max_body, given.timeout
+        ),
+        given.batch_characters,
+        given.batch_wait / 1000,
+        None if given.max_wait is None else given.max_wait / 1000,
         log_requests=logging.getLogger("litebert").level <= logging.INFO,
-    )  # fmt: skip
+    )
     run(settings)
     return 0

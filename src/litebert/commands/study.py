@@ -15,9 +15,11 @@ from litebert.errors import ConfigError
 
 @dataclass
 class StudyArguments:
-    """Run a comparison as a grid of training runs, and report which differences exceed the noise of the seeds.
+    """Run a comparison as a grid of training runs, and report which differences exceed the noise of
+    the seeds.
 
-    NAME is a study below, a TOML file with a grid of your own, or file.py:function. The same command again continues.
+    NAME is a study below, a TOML file with a grid of your own, or file.py:function. The same
+    command again continues.
     """
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
@@ -27,18 +29,23 @@ class StudyArguments:
     out: Path | None = None
     """Folder to write; by default study-NAME."""
     budget: str = "30m"
-    """A time, such as 2h, for the whole grid; or steps or tokens, such as 500 steps, for each run."""
+    """A time, such as 2h, for the whole grid; or steps or tokens, such as 500 steps, for each
+    run."""
     seeds: int = 3
     """Runs of each variant. With one, no verdict is given."""
     scale: Literal["toy", "micro", "tiny", "mini", "base"] = "tiny"
-    """Size of the encoder that the study varies: a few thousand parameters to check that everything runs, three layers
-    of 64 units that learn a little in seconds, that of albert-tiny, of albert-mini, or of the paper's base model."""
+    """Size of the encoder that the study varies: a few thousand parameters to check that everything
+    runs, three layers of 64 units that learn a little in seconds, that of albert-tiny, of
+    albert-mini, or of the paper's base model."""
     tasks: tuple[str, ...] = ()
     """Also fine-tune each run on these tasks and compare the scores: sst2=FOLDER cola=FOLDER."""
     blimp: Path | None = None
-    """Also score each run on the sentence pairs of this folder, as litebert evaluate --blimp does."""
+    """Also score each run on the sentence pairs of this folder, as litebert evaluate --blimp
+    does."""
     jobs: int = 0
-    """Runs at a time; 0 chooses: one for each GPU, or on a CPU one for each core as far as memory allows."""
+    """Runs at a time; 0 chooses: one for each GPU, or on a CPU one for each core as far as memory
+    allows.
+    """
     device: str = "auto"
     """auto, cpu, cuda, or mps on a Mac."""
     json: Json = False
@@ -59,22 +66,39 @@ def study(words: list[str]) -> int:
         console.table(("study", "question"), rows)
         return 0
     if arguments.data is None:
-        raise ConfigError("no data to train on is given; name a folder written by litebert prepare with --data")
+        raise ConfigError(
+            "no data to train on is given; name a folder written by litebert prepare with --data"
+        )
     found = run(
-        arguments.name, arguments.data, arguments.out, budget=arguments.budget, seeds=arguments.seeds,
-        scale=arguments.scale, tasks=dict(map(_task, arguments.tasks)), blimp=arguments.blimp, jobs=arguments.jobs,
-        device=arguments.device, command=("study", *words),
-    )  # fmt: skip
-    page, failed = found.plan.folder / "report.html", {one.run.name: one.fault for one in found.cells if one.fault}
+        arguments.name,
+        arguments.data,
+        arguments.out,
+        budget=arguments.budget,
+        seeds=arguments.seeds,
+        scale=arguments.scale,
+        tasks=dict(map(_task, arguments.tasks)),
+        blimp=arguments.blimp,
+        jobs=arguments.jobs,
+        device=arguments.device,
+        command=("study", *words),
+    )
+    page, failed = (
+        found.plan.folder / "report.html",
+        {one.run.name: one.fault for one in found.cells if one.fault},
+    )
     if found.stopped is not None:
         console.say(f"stopped; {page} shows what has ended, and the same command continues")
         return 128 + found.stopped
     if arguments.json:
-        console.print_json({
-            "study": arguments.name, "scores": found.scores, "verdicts": found.verdicts(),
-            "differences": [vars(one) for one in found.differences],
-            "failed": failed,
-        })  # fmt: skip
+        console.print_json(
+            {
+                "study": arguments.name,
+                "scores": found.scores,
+                "verdicts": found.verdicts(),
+                "differences": [vars(one) for one in found.differences],
+                "failed": failed,
+            }
+        )
     else:
         table = found.table()
         for part in parts(table, console.width(), 1):

@@ -23,30 +23,37 @@ log = logging.getLogger("litebert")
 
 @dataclass
 class FinetuneArguments:
-    """Fine-tune a model on a task. The same command again continues; Ctrl-C and SIGTERM save and stop.
+    """Fine-tune a model on a task. The same command again continues; Ctrl-C and SIGTERM save and
+    stop.
 
-    Every field of the recipe is an option too, as in --epochs 5 or --train.optimizer.learning-rate 1e-4.
+    Every field of the recipe is an option too, as in --epochs 5 or --train.optimizer.learning-rate
+    1e-4.
     """
 
     model: ModelPath
     task: str
-    """A GLUE task (sst2, cola, mnli, ...), squad, race, choices, tagging, pairs for sentence vectors, or table for your
-    own data."""
+    """A GLUE task (sst2, cola, mnli, ...), squad, race, choices, tagging, pairs for sentence
+    vectors, or table for your own data."""
     data: Annotated[tuple[str, ...], tyro.conf.arg(aliases=("--train",))]
-    """The benchmark's folder, or the training data: a file, several files, a folder of them or a quoted pattern; for a
-    table also a folder with one subfolder of text files per class."""
+    """The benchmark's folder, or the training data: a file, several files, a folder of them or a
+    quoted pattern; for a table also a folder with one subfolder of text files per class."""
     out: Path
     """The run folder."""
     dev: tuple[str, ...] = ()
-    """Files used to choose the best weights; by default a tenth of the training part is held out."""
+    """Files used to choose the best weights; by default a tenth of the training part is held
+    out."""
     test: tuple[str, ...] = ()
     """Files to predict, and to score where they have labels."""
     text: str | None = None
-    """Column of a table or of pairs that holds the text, by name or by number from 0; "text" by default."""
+    """Column of a table or of pairs that holds the text, by name or by number from 0; "text" by
+    default.
+    """
     pair: str | None = None
     """Column of a table or of pairs that holds a second text."""
     label: str | None = None
-    """Column of a table that holds the label to learn, "label" by default; of pairs, the one that holds their score."""
+    """Column of a table that holds the label to learn, "label" by default; of pairs, the one that
+    holds their score.
+    """
     no_header: bool = False
     """The CSV or TSV files have no header; give --text and --label as numbers from 0."""
     input_format: Literal["csv", "tsv", "jsonl", "parquet"] | None = None
@@ -62,16 +69,20 @@ class FinetuneArguments:
     metric: str | None = None
     """For a table, the score that chooses the best weights; accuracy, micro_f1 or r2 by default."""
     pooling: Literal["mean", "cls"] | None = None
-    """For pairs, what makes the vector of a text: the mean of its states (default), or the state of [CLS]."""
+    """For pairs, what makes the vector of a text: the mean of its states (default), or the state of
+    [CLS].
+    """
     temperature: float | None = None
     """For pairs, what cosines are divided by in the loss; 0.05 by default."""
     whiten: Literal["yes", "no"] | None = None
-    """For pairs, whether the vectors are whitened when training has ended, so that no direction of theirs varies more
-    than others; by default where texts are learned from without pairs."""
+    """For pairs, whether the vectors are whitened when training has ended, so that no direction of
+    theirs varies more than others; by default where texts are learned from without pairs."""
     order: Literal["context", "question"] | None = None
     """For choices and race, which text comes first; the context by default."""
     threshold: Literal["half", "dev"] | float | None = None
-    """For SQuAD 2.0, how much likelier "no answer" must be: tuned on half of dev (default) or on dev, or a number."""
+    """For SQuAD 2.0, how much likelier "no answer" must be: tuned on half of dev (default) or on
+    dev, or a number.
+    """
     stride: int | None = None
     """For SQuAD, the number of tokens from the start of one window to the next; 128 by default."""
     answer_tokens: int | None = None
@@ -79,23 +90,28 @@ class FinetuneArguments:
     question_tokens: int | None = None
     """For SQuAD, the longest question in tokens; 64 by default."""
     answer_unit: Literal["words", "characters"] | None = None
-    """For SQuAD, what F1 counts: words by default, as in the official scripts, or characters, for languages without
-    spaces between words."""
+    """For SQuAD, what F1 counts: words by default, as in the official scripts, or characters, for
+    languages without spaces between words."""
     recipe: str | None = None
-    """Fixed hyper-parameters: small (ours, for H up to 256 and 8 layers), or a paper's: albert, bert, roberta, electra,
-    electra-large, spanbert. Without it, what is not given is chosen from the model and the training rows (--choose)."""
+    """Fixed hyper-parameters: small (ours, for H up to 256 and 8 layers), or a paper's: albert,
+    bert, roberta, electra, electra-large, spanbert. Without it, what is not given is chosen from
+    the model and the training rows (--choose)."""
     tokenizer: Path | None = None
-    """The tokenizer to use when MODEL is a recipe, which means an untrained network, or a folder that lacks a tokenizer
-    or whose tokenizer cannot be read: a folder, *.model, vocab.txt or tokenizer.json."""
+    """The tokenizer to use when MODEL is a recipe, which means an untrained network, or a folder
+    that lacks a tokenizer or whose tokenizer cannot be read: a folder, *.model, vocab.txt or
+    tokenizer.json."""
     teacher: Annotated[Path | None, tyro.conf.arg(metavar="MODEL")] = None
-    """A model fine-tuned on the same task, whose answers are learned beside the labels (--distill.weight,
-    --distill.temperature), and with --distill.states and --distill.relations its layers. It may be of any size, and
-    for answers about whole texts have another tokenizer, unless layers are compared."""
+    """A model fine-tuned on the same task, whose answers are learned beside the labels
+    (--distill.weight, --distill.temperature), and with --distill.states and --distill.relations its
+    layers. It may be of any size, and for answers about whole texts have another tokenizer, unless
+    layers are compared."""
     unlabelled: tuple[str, ...] = ()
-    """With --teacher: files of further texts, which the teacher answers; formats and columns as in litebert predict."""
+    """With --teacher: files of further texts, which the teacher answers; formats and columns as in
+    litebert predict.
+    """
     no_baseline: bool = False
-    """Leave out the baseline: a model that counts words and characters, fitted on the same rows within seconds, whose
-    scores stand beside those of MODEL."""
+    """Leave out the baseline: a model that counts words and characters, fitted on the same rows
+    within seconds, whose scores stand beside those of MODEL."""
     seeds: int = 1
     """Number of seeds to run; with several, the median, mean and spread are reported."""
     overwrite: bool = False
@@ -110,10 +126,19 @@ def finetune(words: list[str]) -> int:
     if "-h" in words or "--help" in words:
         with suppress(SystemExit):
             console.parse(FinetuneArguments, ["--help"], "finetune")
-        console.parse(FinetuneConfig, ["--help"], "finetune", default=FinetuneConfig(), config=(),
-                      description="Fields of the recipe; the defaults shown are those of small.")  # fmt: skip
+        console.parse(
+            FinetuneConfig,
+            ["--help"],
+            "finetune",
+            default=FinetuneConfig(),
+            config=(),
+            description="Fields of the recipe; the defaults shown are those of small.",
+        )
     named = {word.partition("=")[0] for word in words}
-    require(not {"--data", "--train"} <= named, "--data and --train are two names of one option; give one of them")
+    require(
+        not {"--data", "--train"} <= named,
+        "--data and --train are two names of one option; give one of them",
+    )
     words = console.first(words, FinetuneArguments, FinetuneConfig)
     arguments, rest = console.parse_known(FinetuneArguments, words, "finetune")
     with console.loading():
@@ -144,18 +169,34 @@ def finetune(words: list[str]) -> int:
             config = finetune_recipe(arguments.recipe, task.point)
         if rest:
             config = _left_to_choose(_with_length(config, rest), rest)
-            config = console.parse(FinetuneConfig, rest, f"finetune {arguments.model}", default=config, config=())
+            config = console.parse(
+                FinetuneConfig, rest, f"finetune {arguments.model}", default=config, config=()
+            )
             dropped = "--exit-drop" in {word.partition("=")[0].replace("_", "-") for word in rest}
-            require(config.exits or not dropped, "--exit-drop is what early exits may cost; give --exits too")
+            require(
+                config.exits or not dropped,
+                "--exit-drop is what early exits may cost; give --exits too",
+            )
         if arguments.overwrite:
             seeds = [arguments.out / f"seed-{number}" for number in range(arguments.seeds)]
-            folders = [run_folder(path) for path in (seeds if arguments.seeds > 1 else [arguments.out])]
+            folders = [
+                run_folder(path) for path in (seeds if arguments.seeds > 1 else [arguments.out])
+            ]
             ranks.decide(lambda: console.confirm_overwrite(*folders))
         runs = finetune_seeds(
-            arguments.model, task, arguments.out, config, seeds=arguments.seeds, start=start,
-            teacher=arguments.teacher, unlabelled=more, overwrite=arguments.overwrite, device=arguments.device,
-            remarks=remarks, baseline=not arguments.no_baseline,
-        )  # fmt: skip
+            arguments.model,
+            task,
+            arguments.out,
+            config,
+            seeds=arguments.seeds,
+            start=start,
+            teacher=arguments.teacher,
+            unlabelled=more,
+            overwrite=arguments.overwrite,
+            device=arguments.device,
+            remarks=remarks,
+            baseline=not arguments.no_baseline,
+        )
         for one in runs if ranks.main else ():
             write_run(one.folder)
     last = runs[-1].outcome
@@ -166,11 +207,18 @@ def finetune(words: list[str]) -> int:
     summary, baseline = summarise(scores), runs[0].baseline
     counted = {} if baseline is None else baseline.scores
     if arguments.json:
-        console.print_json({"run": str(arguments.out), "metric": metric, "scores": scores, "seeds": summary,
-                    "restarted": [number for number, run in enumerate(runs) if run.restarted],
-                    "collapsed": [number for number, run in enumerate(runs) if run.collapsed],
-                    **({} if baseline is None else {"baseline": asdict(baseline)}),
-                    **({"exits": [run.exits for run in runs]} if config.exits else {})})  # fmt: skip
+        console.print_json(
+            {
+                "run": str(arguments.out),
+                "metric": metric,
+                "scores": scores,
+                "seeds": summary,
+                "restarted": [number for number, run in enumerate(runs) if run.restarted],
+                "collapsed": [number for number, run in enumerate(runs) if run.collapsed],
+                **({} if baseline is None else {"baseline": asdict(baseline)}),
+                **({"exits": [run.exits for run in runs]} if config.exits else {}),
+            }
+        )
     elif arguments.seeds == 1:
         single = {name: (value,) for name, value in scores[0].items()}
         console.table(*_with_baseline(("dev", arguments.out.name), single, counted))
@@ -194,7 +242,9 @@ def finetune(words: list[str]) -> int:
 def _with_baseline(
     columns: tuple[str, ...], scores: Mapping[str, tuple[float, ...]], baseline: Mapping[str, float]
 ) -> tuple[tuple[str, ...], list[tuple[str, ...]]]:
-    """The columns and the rows of a table of scores, with a last column for the baseline where there is one."""
+    """The columns and the rows of a table of scores, with a last column for the baseline where
+    there is one.
+    """
     rows = [(name, *(f"{value:.4g}" for value in values)) for name, values in scores.items()]
     if not baseline:
         return columns, rows
@@ -202,9 +252,25 @@ def _with_baseline(
     return (*columns, "baseline"), [(*row, cell) for row, cell in zip(rows, last, strict=True)]
 
 
-_OPTIONS = ("text", "pair", "label", "target", "separator", "metric", "input_format", "encoding", "heldout",
-            "pooling", "temperature", "order", "threshold", "stride", "answer_tokens", "question_tokens",
-            "answer_unit")  # fmt: skip
+_OPTIONS = (
+    "text",
+    "pair",
+    "label",
+    "target",
+    "separator",
+    "metric",
+    "input_format",
+    "encoding",
+    "heldout",
+    "pooling",
+    "temperature",
+    "order",
+    "threshold",
+    "stride",
+    "answer_tokens",
+    "question_tokens",
+    "answer_unit",
+)
 """Of a verb's arguments, those that the task takes as they are."""
 
 
@@ -218,14 +284,22 @@ def _task_options(arguments: Any) -> dict[str, Any]:
 
 
 def _unlabelled(task: Any, arguments: FinetuneArguments) -> list[Any]:
-    """The examples of the files of --unlabelled, in columns of the names that the training files have."""
+    """The examples of the files of --unlabelled, in columns of the names that the training files
+    have.
+    """
     from litebert.answer.inputs import Columns, examples_of, expand, opened
 
     columns = Columns(
-        arguments.text, arguments.pair, header=not arguments.no_header, encoding=arguments.encoding or "utf-8"
+        arguments.text,
+        arguments.pair,
+        header=not arguments.no_header,
+        encoding=arguments.encoding or "utf-8",
     )
     files = expand(arguments.unlabelled, task)
-    inputs = [opened(path, f"the task {task.name}", task, task.settings(), None, columns) for path in files]
+    inputs = [
+        opened(path, f"the task {task.name}", task, task.settings(), None, columns)
+        for path in files
+    ]
     return [example for example, _, _ in examples_of(inputs, task)]
 
 
@@ -235,7 +309,8 @@ def _source(paths: tuple[str, ...]) -> Any:
 
 
 def _with_length(config: FinetuneConfig, words: list[str]) -> FinetuneConfig:
-    """The recipe where --epochs or --steps is given: the other way to say it gives way, and so does a warm-up in steps.
+    """The recipe where --epochs or --steps is given: the other way to say it gives way, and so does
+    a warm-up in steps.
 
     Raises:
         ConfigError: both are given.
@@ -296,12 +371,16 @@ class ScoreArguments(LabelledFiles):
     """Score a fine-tuned model on files with answers, of the kind that it was fine-tuned on."""
 
     data: tuple[str, ...]
-    """The labelled files: one, several, a folder of them or a pattern in quotes; of GLUE and RACE also the folder."""
+    """The labelled files: one, several, a folder of them or a pattern in quotes; of GLUE and RACE
+    also the folder.
+    """
     exit: Literal["auto", "off"] | float = "auto"
-    """Early exits of a model that was fine-tuned with --exits: auto uses the calibrated threshold, off computes all
-    layers, a number is a threshold."""
+    """Early exits of a model that was fine-tuned with --exits: auto uses the calibrated threshold,
+    off computes all layers, a number is a threshold."""
     engine: str | None = None
-    """What computes the answers, as in litebert predict: torch, exact, onnx, openvino, auto and so on."""
+    """What computes the answers, as in litebert predict: torch, exact, onnx, openvino, auto and so
+    on.
+    """
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
     json: Json = False
@@ -316,40 +395,55 @@ def score(words: list[str]) -> int:
     if not all(arguments.data or [""]):
         raise ConfigError("data is empty; name one labelled file or more")
     options = {name: value for name, value in _task_options(arguments).items() if value is not None}
-    model = load(arguments.model, engine=arguments.engine, device=arguments.device, exit=arguments.exit)
+    model = load(
+        arguments.model, engine=arguments.engine, device=arguments.device, exit=arguments.exit
+    )
     found = score_file(model, arguments.data, **options)
     if arguments.json:
-        console.print_json({"model": arguments.model, "data": list(arguments.data), **asdict(found)})
+        console.print_json(
+            {"model": arguments.model, "data": list(arguments.data), **asdict(found)}
+        )
         return 0
     rows = [(name, f"{one:.4g}") for name, one in found.scores.items()]
     rows += [] if found.share is None else [("share of the layers", f"{found.share:.3f}")]
     console.table(("score", Path(arguments.model).name), rows)
     if found.classes:
         names = tuple(next(iter(found.classes.values())))
-        table = [(name, *(f"{value:.4g}" if isinstance(value, float) else f"{value:,}" for value in one.values()))
-                for name, one in found.classes.items()]  # fmt: skip
+        table = [
+            (
+                name,
+                *(
+                    f"{value:.4g}" if isinstance(value, float) else f"{value:,}"
+                    for value in one.values()
+                ),
+            )
+            for name, one in found.classes.items()
+        ]
         console.table(("class", *names), table)
     return 0
 
 
 @dataclass(kw_only=True)
 class ExportArguments(LabelledFiles):
-    """Write a model as ONNX, checked against PyTorch: a folder for ONNX Runtime, OpenVINO, optimum and litebert.
+    """Write a model as ONNX, checked against PyTorch: a folder for ONNX Runtime, OpenVINO, optimum
+    and litebert.
 
-    Weights that layers share are stored once. With --int8 they have 8 bits, and --data measures what that costs.
+    Weights that layers share are stored once. With --int8 they have 8 bits, and --data measures
+    what that costs.
     """
 
     destination: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DESTINATION")]
     """Folder to write."""
     head: HeadName | None = None
-    """What to export: of a fine-tuned model its own head, of a pretrained one mlm if it is trained; or backbone, the
-    last states."""
+    """What to export: of a fine-tuned model its own head, of a pretrained one mlm if it is trained;
+    or backbone, the last states."""
     int8: bool = False
     """Store the weights in 8 bits: a quarter of the size; measure the speed on your CPU."""
     data: tuple[str, ...] = ()
     """With --int8: labelled files to score the model on before and after, as in litebert score."""
     max_drop: float | None = None
-    """With --data: write nothing if the main score falls by more points than this; 0.5 by default."""
+    """With --data: write nothing if the main score falls by more points than this; 0.5 by
+    default."""
     json: Json = False
 
 
@@ -363,27 +457,44 @@ def export(words: list[str]) -> int:
     for name in ("max_drop", *options) if not arguments.data else ():
         option = "--no-header" if name == "header" else f"--{name.replace('_', '-')}"
         told = name == "max_drop" and arguments.max_drop is None
-        require(told, f"{option} is of the labelled files of --data; give --data too, or leave {option} out")
+        require(
+            told,
+            f"{option} is of the labelled files of --data; give --data too, or leave {option} out",
+        )
     done = run(
-        arguments.model, arguments.destination, head=arguments.head, int8=arguments.int8, data=_source(arguments.data),
-        **({} if arguments.max_drop is None else {"max_drop": arguments.max_drop}), **options,
-    )  # fmt: skip
+        arguments.model,
+        arguments.destination,
+        head=arguments.head,
+        int8=arguments.int8,
+        data=_source(arguments.data),
+        **({} if arguments.max_drop is None else {"max_drop": arguments.max_drop}),
+        **options,
+    )
     written, drop = done.written, done.drop
     for note in written.notes:
         log.warning(note)
     if arguments.int8 and drop is None:
-        log.warning("the scores of the 8-bit model were not measured; give labelled files with --data")
+        log.warning(
+            "the scores of the 8-bit model were not measured; give labelled files with --data"
+        )
     if arguments.json:
         scores = None if drop is None else {**asdict(drop), "points": drop.points}
         console.print_json({**asdict(written), "path": str(written.path), "drop": scores})
         return 0
-    rows = [("head", written.head), ("size", f"{written.size / 1e6:.1f} MB"),
-            ("largest difference from PyTorch", f"{written.difference:.2g}")]  # fmt: skip
+    rows = [
+        ("head", written.head),
+        ("size", f"{written.size / 1e6:.1f} MB"),
+        ("largest difference from PyTorch", f"{written.difference:.2g}"),
+    ]
     if drop is not None:
-        rows += [(f"{drop.metric} in float32", f"{drop.before:.2f}"), (f"{drop.metric} in 8 bits", f"{drop.after:.2f}")]
+        rows += [
+            (f"{drop.metric} in float32", f"{drop.before:.2f}"),
+            (f"{drop.metric} in 8 bits", f"{drop.after:.2f}"),
+        ]
     console.table(("exported", written.path.name), rows)
     place = str(Path(arguments.destination).resolve())
     console.ending(
-        arguments.destination, f"in Python, optimum.onnxruntime.{written.opened_by}.from_pretrained({place!r})"
+        arguments.destination,
+        f"in Python, optimum.onnxruntime.{written.opened_by}.from_pretrained({place!r})",
     )
     return 0

@@ -23,21 +23,30 @@ class TextOptions:
     """Field of .jsonl, .csv, .tsv and .parquet rows that holds the text."""
     split: Literal["blank-line", "file", "line"] = "blank-line"
     """Where one document of a text file ends and the next begins."""
-    encoding: tyro.conf.UseAppendAction[Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME|PATTERN=NAME")]] = ()
-    """Encoding of text files, utf-8 by default; repeat it as 'PATTERN=NAME' for the files that match a pattern, such as
-    '*.old.txt=latin-1'."""
+    encoding: tyro.conf.UseAppendAction[
+        Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME|PATTERN=NAME")]
+    ] = ()
+    """Encoding of text files, utf-8 by default; repeat it as 'PATTERN=NAME' for the files that
+    match a pattern, such as '*.old.txt=latin-1'."""
     unwrap: bool = False
     """Join the lines of each paragraph of plain text; for text that is hard-wrapped."""
     markup: Literal["keep", "strip"] = "keep"
-    """keep reads Markdown and web pages as plain text; strip extracts the text of both, with one document per section,
-    and also reads the web pages in folders (pip install 'litebert[markup]')."""
+    """keep reads Markdown and web pages as plain text; strip extracts the text of both, with one
+    document per section, and also reads the web pages in folders (pip install 'litebert[markup]').
+    """
 
     def words(self, sources: Sequence[str]) -> list[str]:
         """The words of a command line that reads these sources in the same way."""
-        words = [*sources, *(word for encoding in self.encoding for word in ("--encoding", encoding))]
+        words = [
+            *sources,
+            *(word for encoding in self.encoding for word in ("--encoding", encoding)),
+        ]
         words += ["--unwrap"] if self.unwrap else []
         for option in fields(TextOptions):
-            if isinstance(option.default, str) and (value := getattr(self, option.name)) != option.default:
+            if (
+                isinstance(option.default, str)
+                and (value := getattr(self, option.name)) != option.default
+            ):
                 words += [f"--{option.name.replace('_', '-')}", value]
         return words
 
@@ -45,15 +54,21 @@ class TextOptions:
         from litebert.text.encodings import by_file
         from litebert.text.sources import Reading
 
-        return Reading(self.text_field, self.split, *by_file(self.encoding), self.unwrap, self.markup)
+        return Reading(
+            self.text_field, self.split, *by_file(self.encoding), self.unwrap, self.markup
+        )
 
 
 @dataclass
 class Text(TextOptions):
     """The same, with where it comes from."""
 
-    sources: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[SOURCE ...]")] = ("python-docs",)
-    """Files, folders, quoted patterns, - for standard input, hf:NAME, or python-docs for the built-in corpus."""
+    sources: Annotated[
+        tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="[SOURCE ...]")
+    ] = ("python-docs",)
+    """Files, folders, quoted patterns, - for standard input, hf:NAME, or python-docs for the
+    built-in corpus.
+    """
 
 
 @dataclass
@@ -81,7 +96,9 @@ def prepare(words: list[str]) -> int:
     from litebert.text.tally import counted
 
     reading = arguments.reading()
-    options = {name: value for name, value in vars(arguments).items() if name not in ("json", "encoding")}
+    options = {
+        name: value for name, value in vars(arguments).items() if name not in ("json", "encoding")
+    }
     shards = run(**options, encoding=reading.encoding, encodings=reading.encodings)
     counts = {
         name: {"documents": split.documents, "sentences": split.sentences, "tokens": split.tokens}
@@ -89,15 +106,27 @@ def prepare(words: list[str]) -> int:
     }
     read = shards.index["documents"]
     if arguments.json:
-        known = {"read": read, "unigram_entropy": shards.unigram_entropy, "summary": shards.index.get("summary")}
+        known = {
+            "read": read,
+            "unigram_entropy": shards.unigram_entropy,
+            "summary": shards.index.get("summary"),
+        }
         print_json({**counts, **known})
     else:
         kinds = (("to train on", "train"), ("held out", "heldout"))
         splits = [
-            (what, ", ".join(counted(count, part.removesuffix("s")) for part, count in counts[name].items()))
+            (
+                what,
+                ", ".join(
+                    counted(count, part.removesuffix("s")) for part, count in counts[name].items()
+                ),
+            )
             for what, name in kinds
         ]
-        entropy = f"{shards.unigram_entropy:.2f} nats, the loss of a model that knows only how frequent each piece is"
+        entropy = (
+            f"{shards.unigram_entropy:.2f} nats, the loss of a model that knows only how "
+            "frequent each piece is"
+        )
         language = ("sentences end as in", arguments.language)
         every = [*rows(shards.index), language, *splits, ("unigram entropy", entropy)]
         table(("prepared", str(arguments.out)), every)

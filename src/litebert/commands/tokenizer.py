@@ -8,7 +8,17 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from litebert.commands.console import Json, ModelPath, ending, loading, parse, print_json, say, show, table
+from litebert.commands.console import (
+    Json,
+    ModelPath,
+    ending,
+    loading,
+    parse,
+    print_json,
+    say,
+    show,
+    table,
+)
 from litebert.commands.text import Text, TextOptions
 from litebert.errors import ConfigError, ModelError, require
 from litebert.storage import read_json
@@ -32,13 +42,19 @@ class TrainTokenizerArguments(Text):
     """Train a tokenizer on a sample of text. Ctrl-C stops it at once and leaves nothing behind."""
 
     out: Path = Path("tokenizer")
-    """Folder to write, which transformers.AutoTokenizer can open too. A tokenizer already there is replaced."""
+    """Folder to write, which transformers.AutoTokenizer can open too. A tokenizer already there is
+    replaced.
+    """
     kind: Literal["unigram", "wordpiece", "bpe"] = "unigram"
-    """SentencePiece unigram in ALBERT's layout, BERT's WordPiece, or byte-level BPE in RoBERTa's layout."""
+    """SentencePiece unigram in ALBERT's layout, BERT's WordPiece, or byte-level BPE in RoBERTa's
+    layout.
+    """
     vocab_size: int = 8192
     """Number of pieces in the vocabulary."""
     no_lower_case: bool = False
-    """Keep upper case, which unigram and wordpiece convert to lower case by default; bpe always keeps it."""
+    """Keep upper case, which unigram and wordpiece convert to lower case by default; bpe always
+    keeps it.
+    """
     strip_accents: bool = False
     """Remove accents (unigram and wordpiece only)."""
     memory: int = 64
@@ -49,14 +65,17 @@ class TrainTokenizerArguments(Text):
 
 @dataclass
 class InspectTokenizerArguments(Text):
-    """Show what a tokenizer does to text: pieces per word, unknown pieces, and what its normalizer drops.
+    """Show what a tokenizer does to text: pieces per word, unknown pieces, and what its normalizer
+    drops.
 
-    With --extend or --transplant, show what another vocabulary would gain on this text and what it would cost, before
-    a model is changed.
+    With --extend or --transplant, show what another vocabulary would gain on this text and what it
+    would cost, before a model is changed.
     """
 
     tokenizer: str = "tokenizer"
-    """A folder, *.model, vocab.txt or tokenizer.json; or a model folder, for its tokenizer and the cost."""
+    """A folder, *.model, vocab.txt or tokenizer.json; or a model folder, for its tokenizer and the
+    cost.
+    """
     extend: int | None = None
     """Compare with this tokenizer extended by so many pieces chosen on this text."""
     transplant: Path | None = None
@@ -70,9 +89,9 @@ class InspectTokenizerArguments(Text):
 class ExtendTokenizerArguments(TextOptions):
     """Add the words of a domain to the vocabulary of a model, so that its text takes fewer tokens.
 
-    Chosen are the pieces that save the most tokens on --text. Each starts from the mean of the pieces that spelled it
-    before; all others keep their ids and weights. Train the new model on text of the domain before you use it:
-    litebert pretrain --from.
+    Chosen are the pieces that save the most tokens on --text. Each starts from the mean of the
+    pieces that spelled it before; all others keep their ids and weights. Train the new model on
+    text of the domain before you use it: litebert pretrain --from.
     """
 
     model: ModelPath
@@ -93,13 +112,15 @@ class ExtendTokenizerArguments(TextOptions):
 class TransplantTokenizerArguments:
     """Move a model to another tokenizer, of any kind.
 
-    A piece that the old tokenizer has too keeps its weights, any other starts from the mean of the pieces that spelled
-    its text before. Train the new model before you use it: litebert pretrain --from.
+    A piece that the old tokenizer has too keeps its weights, any other starts from the mean of the
+    pieces that spelled its text before. Train the new model before you use it: litebert pretrain
+    --from.
     """
 
     model: ModelPath
     tokenizer: str
-    """The tokenizer to move to: a folder, *.model, vocab.txt or tokenizer.json; or a model folder."""
+    """The tokenizer to move to: a folder, *.model, vocab.txt or tokenizer.json; or a model
+    folder."""
     out: Path
     """Model folder to write, with its tokenizer."""
     json: Json = False
@@ -108,12 +129,18 @@ class TransplantTokenizerArguments:
 def tokenizer(words: list[str]) -> int:
     """litebert tokenizer train|inspect|extend|transplant"""
     actions: dict[str, Callable[[list[str]], int]] = {
-        "train": _train, "inspect": _inspect, "extend": _extend, "transplant": _transplant,
-    }  # fmt: skip
+        "train": _train,
+        "inspect": _inspect,
+        "extend": _extend,
+        "transplant": _transplant,
+    }
     action = words[0] if words else ""
     if action in ("-h", "--help"):
         show("litebert tokenizer train        train a tokenizer on text")
-        show("litebert tokenizer inspect      show what a tokenizer does to a text, or what another would gain")
+        show(
+            "litebert tokenizer inspect      show what a tokenizer does to a text, or what "
+            "another would gain"
+        )
         show("litebert tokenizer extend       add the words of a domain to a model's vocabulary")
         show("litebert tokenizer transplant   move a model to another tokenizer")
         show("\nlitebert tokenizer train --help shows the options.")
@@ -134,7 +161,9 @@ def _train(words: list[str]) -> int:
 
     check_folder(arguments.out)
     if not 1 <= arguments.vocab_size <= MOST_PIECES:
-        raise ConfigError(f"--vocab-size is {arguments.vocab_size}; give a number from 1 to {MOST_PIECES}")
+        raise ConfigError(
+            f"--vocab-size is {arguments.vocab_size}; give a number from 1 to {MOST_PIECES}"
+        )
     _check_memory(arguments.memory)
     reading = arguments.reading()
     trained = train_tokenizer(
@@ -147,11 +176,20 @@ def _train(words: list[str]) -> int:
         seed=arguments.seed,
     )
     replaced = trained.write(arguments.out)
-    log.info(f"read {counted(reading.tally.documents, 'document')} from {listed(reading.tally.files)}")
+    log.info(
+        f"read {counted(reading.tally.documents, 'document')} from {listed(reading.tally.files)}"
+    )
     ending(
         f"{arguments.out}: a {trained.kind} tokenizer of {trained.vocab_size:,} pieces"
         + (", replacing the one that was there" if replaced else ""),
-        ("prepare", *arguments.words(arguments.sources), "--tokenizer", arguments.out, "--out", "DATA"),
+        (
+            "prepare",
+            *arguments.words(arguments.sources),
+            "--tokenizer",
+            arguments.out,
+            "--out",
+            "DATA",
+        ),
     )
     return 0
 
@@ -159,12 +197,16 @@ def _train(words: list[str]) -> int:
 def _inspect(words: list[str]) -> int:
     arguments = parse(InspectTokenizerArguments, words, "tokenizer inspect")
     if arguments.extend is not None and arguments.transplant is not None:
-        raise ConfigError("--extend and --transplant compare with two different tokenizers; give one of them")
+        raise ConfigError(
+            "--extend and --transplant compare with two different tokenizers; give one of them"
+        )
     compares = arguments.extend is not None or arguments.transplant is not None
     memory = 64 if arguments.memory is None else arguments.memory
     _check_memory(memory)
     told = compares or arguments.memory is None
-    require(told, "--memory is of --extend and --transplant; give one of them, or leave --memory out")
+    require(
+        told, "--memory is of --extend and --transplant; give one of them, or leave --memory out"
+    )
     from litebert.text.sources import documents
     from litebert.tokenizer import Tokenizer, inspect
 
@@ -185,7 +227,9 @@ def _inspect(words: list[str]) -> int:
         print_json(report.to_dict())
     else:
         table(("", arguments.tokenizer), report.rows())
-    ending(None, ("prepare", *arguments.sources, "--tokenizer", arguments.tokenizer, "--out", "DATA"))
+    ending(
+        None, ("prepare", *arguments.sources, "--tokenizer", arguments.tokenizer, "--out", "DATA")
+    )
     return 0
 
 
@@ -193,7 +237,9 @@ def _extend(words: list[str]) -> int:
     arguments = parse(ExtendTokenizerArguments, words, "tokenizer extend")
     _check_memory(arguments.memory)
     if arguments.size < 1:
-        raise ConfigError(f"--size is {arguments.size}; give the number of pieces to add, at least 1")
+        raise ConfigError(
+            f"--size is {arguments.size}; give the number of pieces to add, at least 1"
+        )
     with loading():
         from litebert.interop import read_folder, save_litebert
         from litebert.interop.files import require_new
@@ -251,7 +297,9 @@ def _lines(options: TextOptions, sources: tuple[str, ...], memory: int, seed: in
     from litebert.tokenizer.training import sample_lines
 
     def lines() -> Iterator[str]:
-        with tracked(documents(sources, options.reading()), "reading text", unit="documents") as read:
+        with tracked(
+            documents(sources, options.reading()), "reading text", unit="documents"
+        ) as read:
             for document in read:
                 yield from split_lines(document.text)
 
@@ -263,7 +311,9 @@ def _lines(options: TextOptions, sources: tuple[str, ...], memory: int, seed: in
 
 def _config_of(folder: Path) -> Config | None:
     """The config of a model folder; None of a tokenizer alone."""
-    if not any((folder / name).is_file() for name in ("recipe.json", "config.json", "finetune.json")):
+    if not any(
+        (folder / name).is_file() for name in ("recipe.json", "config.json", "finetune.json")
+    ):
         return None
     with loading():
         from litebert.interop.models import config_of
@@ -271,14 +321,22 @@ def _config_of(folder: Path) -> Config | None:
 
 
 def _report(
-    own: Tokenizer, new: Tokenizer, lines: list[str], config: Config | None, added: tuple[Added, ...], as_json: bool
+    own: Tokenizer,
+    new: Tokenizer,
+    lines: list[str],
+    config: Config | None,
+    added: tuple[Added, ...],
+    as_json: bool,
 ) -> None:
     """What another vocabulary gains on a text, and what it costs."""
     from litebert.tokenizer import inspect
 
     text = ["\n".join(lines)]  # at once, which is faster than line by line
     found = [inspect(one, text, warns=one is new) for one in (own, new)]
-    sizes, parameters = [one.vocab_size for one in (own, new)], [_parameters(config, one) for one in (own, new)]
+    sizes, parameters = (
+        [one.vocab_size for one in (own, new)],
+        [_parameters(config, one) for one in (own, new)],
+    )
     if as_json:
         sides = [
             {**_rates(one), "vocab_size": size, "parameters": count}
@@ -286,13 +344,18 @@ def _report(
         ]
         print_json({"before": sides[0], "after": sides[1], "added": [asdict(one) for one in added]})
         return
-    rows = [(name.replace("_", " "), *(_shown(name, _rates(one)[name]) for one in found)) for name in _rates(found[0])]
+    rows = [
+        (name.replace("_", " "), *(_shown(name, _rates(one)[name]) for one in found))
+        for name in _rates(found[0])
+    ]
     rows.append(("vocabulary", *(f"{size:,}" for size in sizes)))
     if parameters[0] is not None:
         rows.append(("parameters", *(f"{count:,}" for count in parameters)))
     table(("on this text", "before", "after"), rows)
     if added:
-        table(("new piece", "tokens saved"), [(one.piece, f"{one.saved:,}") for one in added[:_SHOWN]])
+        table(
+            ("new piece", "tokens saved"), [(one.piece, f"{one.saved:,}") for one in added[:_SHOWN]]
+        )
 
 
 def _rates(found: Inspection) -> dict[str, float]:
@@ -305,7 +368,13 @@ def _rates(found: Inspection) -> dict[str, float]:
 
 
 def _shown(name: str, value: float) -> str:
-    return f"{value:,}" if name == "tokens" else f"{value:.2%}" if name == "unknown_rate" else f"{value:.3f}"
+    return (
+        f"{value:,}"
+        if name == "tokens"
+        else f"{value:.2%}"
+        if name == "unknown_rate"
+        else f"{value:.3f}"
+    )
 
 
 def _parameters(config: Config | None, tokenizer: Tokenizer) -> int | None:
@@ -320,8 +389,18 @@ def _parameters(config: Config | None, tokenizer: Tokenizer) -> int | None:
 
 
 def _say_rows(moved: Moved) -> None:
-    known = f"{moved.same:,} pieces keep their weights, {moved.averaged:,} start from the mean of their old pieces"
-    say(known + (f", and {moved.drawn:,} that the old tokenizer cannot spell start at random" if moved.drawn else ""))
+    known = (
+        f"{moved.same:,} pieces keep their weights, {moved.averaged:,} start from the mean of "
+        "their old pieces"
+    )
+    say(
+        known
+        + (
+            f", and {moved.drawn:,} that the old tokenizer cannot spell start at random"
+            if moved.drawn
+            else ""
+        )
+    )
 
 
 def _end(out: Path, sources: list[str]) -> None:

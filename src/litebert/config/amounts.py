@@ -1,4 +1,6 @@
-"""Amounts as people write them: `30m`, `1h30m`, `5000 steps`, `300M tokens`, `256 sequences`, `10%`."""
+"""Amounts as people write them: `30m`, `1h30m`, `5000 steps`, `300M tokens`, `256 sequences`,
+`10%`.
+"""
 
 from __future__ import annotations
 
@@ -33,23 +35,32 @@ _SCALE = {"": 1, "k": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 _NUMBER = r"(\d+(?:\.\d+)?)"
 _SPAN = rf"{_NUMBER}\s*({'|'.join(sorted(_SECONDS, key=len, reverse=True))})(?![a-z])\s*"
 _TIME = re.compile(rf"\s*(?:{_SPAN})+")
-_AMOUNT = re.compile(rf"\s*{_NUMBER}\s*(?:(%)|(?:([{''.join(_SCALE)}])\s)?\s*(step|token|sequence)s?)\s*")
+_AMOUNT = re.compile(
+    rf"\s*{_NUMBER}\s*(?:(%)|(?:([{''.join(_SCALE)}])\s)?\s*(step|token|sequence)s?)\s*"
+)
 _COUNTED: dict[str, Unit] = {"step": "steps", "token": "tokens", "sequence": "sequences"}
 _EXAMPLES = {
-    "time": "30m", "steps": "5000 steps", "tokens": "300M tokens", "sequences": "256 sequences", "share": "10%"
-}  # fmt: skip
+    "time": "30m",
+    "steps": "5000 steps",
+    "tokens": "300M tokens",
+    "sequences": "256 sequences",
+    "share": "10%",
+}
 
 
 def parse_amount(text: str, name: str, units: tuple[Unit, ...]) -> Amount:
     """Read `30m`, `1h30m`, `5000 steps`, `300M tokens`, `256 sequences` or `10%`.
 
     Raises:
-        ConfigError: it is not written like that, or not in one of `units`; `name` is the field the message names.
+        ConfigError: it is not written like that, or not in one of `units`; `name` is the field the
+            message names.
     """
     amount = _read(text)
     if amount is not None and amount.unit in units and 0 < amount.value < math.inf:
         return amount
-    raise ConfigError(f"{name} is '{text}'; write it like {' or '.join(_EXAMPLES[unit] for unit in units)}")
+    raise ConfigError(
+        f"{name} is '{text}'; write it like {' or '.join(_EXAMPLES[unit] for unit in units)}"
+    )
 
 
 def _read(text: str) -> Amount | None:

@@ -1,4 +1,6 @@
-"""THE SPACE of learning from a teacher, at pretraining and at fine-tuning. Without a teacher nothing here is read."""
+"""THE SPACE of learning from a teacher, at pretraining and at fine-tuning. Without a teacher
+nothing here is read.
+"""
 
 from __future__ import annotations
 
@@ -16,21 +18,24 @@ class LayersConfig:
     """What is learned from a teacher's layers, whatever its width."""
 
     states: float = 0.0
-    """Weight of the teacher's hidden states, which a learned map compares with the student's (Jiao et al. 2020,
-    "TinyBERT"); 0 leaves them out."""
+    """Weight of the teacher's hidden states, which a learned map compares with the student's (Jiao
+    et al. 2020, "TinyBERT"); 0 leaves them out."""
     state_layers: Pairs = ()
-    """Pairs of a student's layer and the teacher's layer that it imitates, counted from 1. Layers that share a block
-    may imitate different ones. By default every layer of the student imitates one, evenly spread over the teacher."""
+    """Pairs of a student's layer and the teacher's layer that it imitates, counted from 1. Layers
+    that share a block may imitate different ones. By default every layer of the student imitates
+    one, evenly spread over the teacher."""
     relations: float = 0.0
-    """Weight of the relations of queries, keys and values (Wang et al. 2021, "MiniLMv2"), which need no equal widths; 0
-    leaves them out."""
+    """Weight of the relations of queries, keys and values (Wang et al. 2021, "MiniLMv2"), which
+    need no equal widths; 0 leaves them out."""
     relation_layers: Pairs = ()
     """Pairs of layers as in state_layers; by default the last layer of both."""
     relation_heads: int = 0
-    """Heads that queries, keys and values are regrouped into before they are compared; the hidden sizes of both must be
-    multiples of it. 0 takes the number of heads of the teacher where both can, else their greatest common divisor."""
+    """Heads that queries, keys and values are regrouped into before they are compared; the hidden
+    sizes of both must be multiples of it. 0 takes the number of heads of the teacher where both
+    can, else their greatest common divisor."""
     width: int = 0
-    """Hidden size of the teacher, the width of the map of states. A run takes it from its teacher."""
+    """Hidden size of the teacher, the width of the map of states. A run takes it from its
+    teacher."""
 
     def __post_init__(self) -> None:
         for name in ("states", "relations"):
@@ -42,43 +47,58 @@ class LayersConfig:
                 f"distill.{name} is {pairs}; layers are counted from 1",
             )
         for name in ("relation_heads", "width"):
-            require(getattr(self, name) >= 0, f"distill.{name} is {getattr(self, name)}; it cannot be negative")
+            require(
+                getattr(self, name) >= 0,
+                f"distill.{name} is {getattr(self, name)}; it cannot be negative",
+            )
 
 
 @dataclass(frozen=True, kw_only=True)
 class TaskDistillConfig(LayersConfig):
-    """Learning a task from a teacher's answers (Hinton et al. 2015, "Distilling the Knowledge in a Neural Network"),
-    and from its layers where `states` or `relations` is above 0."""
+    """Learning a task from a teacher's answers (Hinton et al. 2015, "Distilling the Knowledge in a
+    Neural Network"), and from its layers where `states` or `relations` is above 0."""
 
     weight: float = 0.9
-    """Weight of the teacher's answers in the loss; the labels have the rest. Rows without a label have none."""
+    """Weight of the teacher's answers in the loss; the labels have the rest. Rows without a label
+    have none.
+    """
     temperature: float = 2.0
-    """What logits of classes are divided by before teacher and student are compared; the loss is multiplied by its
-    square, so that the gradient keeps its size. Not used for numbers."""
+    """What logits of classes are divided by before teacher and student are compared; the loss is
+    multiplied by its square, so that the gradient keeps its size. Not used for numbers."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        require(0 < self.weight <= 1, f"distill.weight is {self.weight}; it must be above 0 and at most 1")
+        require(
+            0 < self.weight <= 1,
+            f"distill.weight is {self.weight}; it must be above 0 and at most 1",
+        )
         _require_temperature(self.temperature)
 
     @property
     def compared(self) -> dict[str, float]:
-        """The weights of what is compared layer by layer, for which a step needs more of the teacher than answers."""
-        return {name: weight for name in ("states", "relations") if (weight := getattr(self, name)) > 0}
+        """The weights of what is compared layer by layer, for which a step needs more of the
+        teacher than answers.
+        """
+        return {
+            name: weight for name in ("states", "relations") if (weight := getattr(self, name)) > 0
+        }
 
 
 @dataclass(frozen=True, kw_only=True)
 class DistillConfig(LayersConfig):
-    """What pretraining learns from a teacher: its guesses, its states, and how its tokens relate. Each part with a
-    weight above 0 is an objective: soft, states and relations."""
+    """What pretraining learns from a teacher: its guesses, its states, and how its tokens relate.
+    Each part with a weight above 0 is an objective: soft, states and relations."""
 
     soft: float = 1.0
-    """Weight of the teacher's probabilities of the masked tokens (Sanh et al. 2019, "DistilBERT"); 0 for none."""
+    """Weight of the teacher's probabilities of the masked tokens (Sanh et al. 2019, "DistilBERT");
+    0 for none.
+    """
     temperature: float = 2.0
     """What these logits are divided by; the loss is multiplied by its square."""
     top_k: int = 0
-    """Pieces of each guess that are learned one by one, the likeliest, in half precision; the others count as one. Such
-    guesses can be kept (--teacher-answers). 0 learns the whole vocabulary."""
+    """Pieces of each guess that are learned one by one, the likeliest, in half precision; the
+    others count as one. Such guesses can be kept (--teacher-answers). 0 learns the whole
+    vocabulary."""
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,6 +1,7 @@
 """THE SPACE of encoders: shape, sharing, norms, positions, dropout and initialisation.
 
-Symbols of the papers: H hidden size, E embedding size, V vocabulary size, L layers, A heads, I intermediate size.
+Symbols of the papers: H hidden size, E embedding size, V vocabulary size, L layers, A heads, I
+intermediate size.
 """
 
 from __future__ import annotations
@@ -15,18 +16,29 @@ Sharing = Literal["none", "all", "attention", "feedforward", "groups", "cycle"]
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "relu2"]
 
 LARGEST_SIZES = {
-    "vocab_size": 100_000_000, "embedding_size": 1_000_000, "hidden_size": 1_000_000, "layers": 10_000,
-    "heads": 100_000, "intermediate_size": 10_000_000, "max_positions": 10_000_000, "position_offset": 1_000_000,
-    "segment_types": 1_000_000, "window": 10_000_000, "global_every": 10_000, "global_tokens": 10_000,
+    "vocab_size": 100_000_000,
+    "embedding_size": 1_000_000,
+    "hidden_size": 1_000_000,
+    "layers": 10_000,
+    "heads": 100_000,
+    "intermediate_size": 10_000_000,
+    "max_positions": 10_000_000,
+    "position_offset": 1_000_000,
+    "segment_types": 1_000_000,
+    "window": 10_000_000,
+    "global_every": 10_000,
+    "global_tokens": 10_000,
     "own_ends": 10_000,
-}  # fmt: skip
-"""Sizes that nobody means, refused before anything is counted or built. Whether a network fits in memory is asked then
-(`cost.require_room`)."""
+}
+"""Sizes that nobody means, refused before anything is counted or built. Whether a network fits in
+memory is asked then (`cost.require_room`)."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class EncoderConfig:
-    """The one encoder (ALBERT section 3.1; BERT section 3). Sizes are counts, dropouts are probabilities."""
+    """The one encoder (ALBERT section 3.1; BERT section 3). Sizes are counts, dropouts are
+    probabilities.
+    """
 
     vocab_size: int = 30000
     """V: pieces in the vocabulary. A run takes it from the tokenizer of its data."""
@@ -41,64 +53,78 @@ class EncoderConfig:
     intermediate_size: int = 3072
     """I: width of the feed-forward block (of each of its two branches when gated)."""
     sharing: Sharing = "all"
-    """What the layers share: none, all, attention, feedforward, groups of adjacent layers, or a cycle of blocks, where
-    layer i uses block i mod `groups`."""
+    """What the layers share: none, all, attention, feedforward, groups of adjacent layers, or a
+    cycle of blocks, where layer i uses block i mod `groups`."""
     groups: int = 1
     """Number of groups, or of blocks in the cycle; used only with these."""
     own_ends: int = 0
-    """Number of layers at each end that have blocks of their own. The layers between share as `sharing` says: all,
-    groups or cycle (Takase and Kiyono 2021, "Lessons on Parameter Sharing across Layers in Transformers", has the
-    cycle)."""
+    """Number of layers at each end that have blocks of their own. The layers between share as
+    `sharing` says: all, groups or cycle (Takase and Kiyono 2021, "Lessons on Parameter Sharing
+    across Layers in Transformers", has the cycle)."""
     own_vectors: bool = False
-    """To each matrix that layers share, a layer adds a product u v^T of two vectors of its own, zero at first (rank-1
-    adapters: Hu et al. 2022, "LoRA"; between shared layers, Bae et al. 2025, "Relaxed Recursive Transformers")."""
+    """To each matrix that layers share, a layer adds a product u v^T of two vectors of its own,
+    zero at first (rank-1 adapters: Hu et al. 2022, "LoRA"; between shared layers, Bae et al. 2025,
+    "Relaxed Recursive Transformers")."""
     max_positions: int = 512
     """Longest sequence, in tokens."""
     position_offset: int = 0
-    """Rows of the position table before the first token's; RoBERTa has two, its padding index and one more."""
+    """Rows of the position table before the first token's; RoBERTa has two, its padding index and
+    one more.
+    """
     segment_types: int = 2
     """Rows of the token type table; 0 for none. With 1, every token has that row."""
     positions: str = "learned"
-    """How the encoder knows the order of tokens, by a name in `POSITIONS`: learned, a table added to the embeddings;
-    rotary, a rotation of queries and keys."""
+    """How the encoder knows the order of tokens, by a name in `POSITIONS`: learned, a table added
+    to the embeddings; rotary, a rotation of queries and keys."""
     rotary_base: float = 10000.0
-    """Base of the angles of positions=rotary: feature pair i of a head of size D turns by base^(-2i/D) per token."""
+    """Base of the angles of positions=rotary: feature pair i of a head of size D turns by
+    base^(-2i/D) per token.
+    """
     window_rotary_base: float = 10000.0
     """The same in the layers that attend within a window."""
     window: int = 0
-    """Local attention: in a windowed layer, a token reads those at most window // 2 away on each side. 0: every layer
-    reads everything."""
+    """Local attention: in a windowed layer, a token reads those at most window // 2 away on each
+    side. 0: every layer reads everything."""
     global_every: int = 1
-    """With a window, layer i reads everything where i is a multiple of this, and the other layers are windowed. 0: all
-    layers are windowed, so that work and memory grow with the length and not with its square."""
+    """With a window, layer i reads everything where i is a multiple of this, and the other layers
+    are windowed. 0: all layers are windowed, so that work and memory grow with the length and not
+    with its square."""
     global_tokens: int = 0
-    """So many tokens at the beginning of a sequence, [CLS] first, read all tokens in the windowed layers too, and are
-    read by all (Beltagy et al. 2020, "Longformer", section 3.1, with one set of projections)."""
+    """So many tokens at the beginning of a sequence, [CLS] first, read all tokens in the windowed
+    layers too, and are read by all (Beltagy et al. 2020, "Longformer", section 3.1, with one set of
+    projections)."""
     embedding_norm: Literal["before", "after"] = "before"
-    """The layer norm of the embeddings stands before the map E -> H, or after it, where it has width H. After, the map
-    has no bias, so that the table times the map is exactly one V x H table."""
+    """The layer norm of the embeddings stands before the map E -> H, or after it, where it has
+    width H. After, the map has no bias, so that the table times the map is exactly one V x H table.
+    """
     norm: Literal["post", "pre"] = "post"
-    """post: a layer norm after each residual sum. pre: one before each block, and one more at the end."""
+    """post: a layer norm after each residual sum. pre: one before each block, and one more at the
+    end.
+    """
     first_norm: bool = True
-    """With norm=pre, whether the first layer's attention normalises its input, which the embeddings already did."""
+    """With norm=pre, whether the first layer's attention normalises its input, which the embeddings
+    already did.
+    """
     norm_eps: float = 1e-12
     """Epsilon of every layer norm."""
     feedforward: Literal["plain", "gated"] = "plain"
     """plain: act(xW)V. gated: (act(xW) * xU)V."""
     activation: Activation = "gelu_tanh"
-    """gelu is the erf form, gelu_tanh the tanh form that the official ALBERT code uses. relu2 is the square of relu (So
-    et al. 2021, "Primer")."""
+    """gelu is the erf form, gelu_tanh the tanh form that the official ALBERT code uses. relu2 is
+    the square of relu (So et al. 2021, "Primer")."""
     bias: bool = True
-    """Biases in the encoder's linear maps and norms. Heads have theirs whatever this says, except the dense map and the
-    norm of prediction=hidden."""
+    """Biases in the encoder's linear maps and norms. Heads have theirs whatever this says, except
+    the dense map and the norm of prediction=hidden."""
     always_project: bool = False
     """Keep the E -> H map even if E = H, as `transformers` does for ALBERT."""
     prediction: Literal["embedding", "hidden"] = "embedding"
-    """What stands between the last state and the vocabulary. embedding: a dense map H -> E, activation, norm. hidden:
-    a dense map H -> H, activation, norm, and the transpose of the map E -> H; heads of fine-tuning begin with the
-    first three, and start from the pretrained ones."""
+    """What stands between the last state and the vocabulary. embedding: a dense map H -> E,
+    activation, norm. hidden: a dense map H -> H, activation, norm, and the transpose of the map E
+    -> H; heads of fine-tuning begin with the first three, and start from the pretrained ones."""
     untied: bool = False
-    """The head before the vocabulary has a table and a map of its own, instead of those of the embeddings."""
+    """The head before the vocabulary has a table and a map of its own, instead of those of the
+    embeddings.
+    """
     pooler: bool = True
     """tanh(W h_[CLS] + b), which sentence objectives and classifiers read."""
     hidden_dropout: float = 0.0
@@ -106,24 +132,49 @@ class EncoderConfig:
     attention_dropout: float = 0.0
     """Dropout of the attention probabilities."""
     init: Literal["truncated_normal", "normal"] = "truncated_normal"
-    """Weight initialisation; truncated at two standard deviations, as the TensorFlow releases do."""
+    """Weight initialisation; truncated at two standard deviations, as the TensorFlow releases
+    do."""
     init_std: float = 0.02
     """Standard deviation of the initial weights."""
     zero_outputs: bool = False
-    """The last map of every attention and feed-forward block is zero at first, so that an untrained encoder gives its
-    embeddings (Zhang et al. 2019, "Fixup Initialization", section 3.2)."""
+    """The last map of every attention and feed-forward block is zero at first, so that an untrained
+    encoder gives its embeddings (Zhang et al. 2019, "Fixup Initialization", section 3.2)."""
 
     def __post_init__(self) -> None:
-        for name in ("vocab_size", "embedding_size", "hidden_size", "layers", "heads", "intermediate_size", "groups"):
-            require(getattr(self, name) >= 1, f"encoder.{name} is {getattr(self, name)}; it must be at least 1")
+        for name in (
+            "vocab_size",
+            "embedding_size",
+            "hidden_size",
+            "layers",
+            "heads",
+            "intermediate_size",
+            "groups",
+        ):
+            require(
+                getattr(self, name) >= 1,
+                f"encoder.{name} is {getattr(self, name)}; it must be at least 1",
+            )
         for name, most in LARGEST_SIZES.items():
-            require(getattr(self, name) <= most, f"encoder.{name} is {getattr(self, name)}; it must be at most {most}")
-        require(self.max_positions >= 8, f"encoder.max_positions is {self.max_positions}; it must be at least 8")
-        require(self.segment_types >= 0, f"encoder.segment_types is {self.segment_types}; it cannot be negative")
-        require(self.position_offset >= 0, f"encoder.position_offset is {self.position_offset}; it cannot be negative")
+            require(
+                getattr(self, name) <= most,
+                f"encoder.{name} is {getattr(self, name)}; it must be at most {most}",
+            )
+        require(
+            self.max_positions >= 8,
+            f"encoder.max_positions is {self.max_positions}; it must be at least 8",
+        )
+        require(
+            self.segment_types >= 0,
+            f"encoder.segment_types is {self.segment_types}; it cannot be negative",
+        )
+        require(
+            self.position_offset >= 0,
+            f"encoder.position_offset is {self.position_offset}; it cannot be negative",
+        )
         require(
             self.hidden_size % self.heads == 0,
-            f"encoder.hidden_size {self.hidden_size} is not a multiple of encoder.heads {self.heads}",
+            f"encoder.hidden_size {self.hidden_size} is not a multiple of encoder.heads "
+            f"{self.heads}",
         )
         require(
             self.positions in POSITIONS,
@@ -135,49 +186,68 @@ class EncoderConfig:
             self.sharing in ("groups", "cycle") or self.groups == 1,
             f"encoder.groups is {self.groups}, which only encoder.sharing=groups and cycle read",
         )
-        require(self.groups <= self.layers, f"encoder.groups {self.groups} exceeds encoder.layers {self.layers}")
+        require(
+            self.groups <= self.layers,
+            f"encoder.groups {self.groups} exceeds encoder.layers {self.layers}",
+        )
         require(self.own_ends >= 0, f"encoder.own_ends is {self.own_ends}; it cannot be negative")
         require(
             self.own_ends == 0 or self.sharing in ("all", "groups", "cycle"),
-            f"encoder.own_ends is {self.own_ends}, and with encoder.sharing={self.sharing} no layers between the ends "
+            f"encoder.own_ends is {self.own_ends}, and with encoder.sharing={self.sharing} "
+            "no layers between the ends "
             "share whole blocks; set encoder.sharing to all, groups or cycle",
         )
         require(
             not self.own_vectors or self.sharing in ("all", "groups", "cycle"),
             "encoder.own_vectors adds to the blocks that layers share, and with encoder.sharing="
-            f"{self.sharing} they share no whole blocks; set encoder.sharing to all, groups or cycle",
+            f"{self.sharing} they share no whole blocks; set encoder.sharing to all, "
+            "groups or cycle",
         )
         require(
             self.least_layers <= self.layers,
-            f"encoder.own_ends {self.own_ends} at each end and encoder.groups {self.groups} between them are "
+            f"encoder.own_ends {self.own_ends} at each end and encoder.groups "
+            f"{self.groups} between them are "
             f"{self.least_layers} blocks; set encoder.layers, {self.layers}, to so many or more",
         )
         for name in ("hidden_dropout", "attention_dropout"):
-            require(0 <= getattr(self, name) < 1, f"encoder.{name} is {getattr(self, name)}; it must be in [0, 1)")
+            require(
+                0 <= getattr(self, name) < 1,
+                f"encoder.{name} is {getattr(self, name)}; it must be in [0, 1)",
+            )
         require(
             self.first_norm or self.norm == "pre",
-            f"encoder.first_norm=False leaves out a norm that only encoder.norm=pre has, and encoder.norm={self.norm}; "
+            "encoder.first_norm=False leaves out a norm that only encoder.norm=pre has, "
+            f"and encoder.norm={self.norm}; "
             "set encoder.first_norm=True too",
         )
         require(
             self.window == 0 or self.window >= 2,
             f"encoder.window is {self.window}; it must be 0 for none, or at least 2",
         )
-        require(self.global_every >= 0, f"encoder.global_every is {self.global_every}; it cannot be negative")
+        require(
+            self.global_every >= 0,
+            f"encoder.global_every is {self.global_every}; it cannot be negative",
+        )
         require(
             self.window > 0 or self.global_every == 1,
-            f"encoder.global_every is {self.global_every}, which only a window reads; set it to 1, or set "
+            f"encoder.global_every is {self.global_every}, which only a window reads; set "
+            "it to 1, or set "
             "encoder.window",
         )
         require(
             self.window == 0 or self.global_every != 1,
-            f"encoder.window is {self.window}, and with encoder.global_every=1 no layer attends within it; set "
+            f"encoder.window is {self.window}, and with encoder.global_every=1 no layer "
+            "attends within it; set "
             "encoder.global_every to 2 or more, or to 0",
         )
-        require(self.global_tokens >= 0, f"encoder.global_tokens is {self.global_tokens}; it cannot be negative")
+        require(
+            self.global_tokens >= 0,
+            f"encoder.global_tokens is {self.global_tokens}; it cannot be negative",
+        )
         require(
             self.window > 0 or self.global_tokens == 0,
-            f"encoder.global_tokens is {self.global_tokens}, and without a window every token reads everything; set it "
+            f"encoder.global_tokens is {self.global_tokens}, and without a window every "
+            "token reads everything; set it "
             "to 0, or set encoder.window",
         )
         for name in ("rotary_base", "window_rotary_base"):
@@ -185,18 +255,22 @@ class EncoderConfig:
             require(1 <= base <= 1e12, f"encoder.{name} is {base}; it must be from 1 to 1e12")
             require(
                 kind.rotates or base == getattr(EncoderConfig, name),
-                f"encoder.{name} is {base}, which only rotary positions read; set encoder.positions=rotary",
+                f"encoder.{name} is {base}, which only rotary positions read; set "
+                "encoder.positions=rotary",
             )
         require(
             self.window > 0 or self.window_rotary_base == EncoderConfig.window_rotary_base,
-            f"encoder.window_rotary_base is {self.window_rotary_base}, which only a window reads; set encoder.window "
+            f"encoder.window_rotary_base is {self.window_rotary_base}, which only a window "
+            "reads; set encoder.window "
             "as well",
         )
         require(self.norm_eps > 0, f"encoder.norm_eps is {self.norm_eps}; it must be positive")
         require(self.init_std > 0, f"encoder.init_std is {self.init_std}; it must be positive")
 
     def attention_of(self, layers: int | None = None) -> tuple[int, ...]:
-        """The index map of attention blocks: layer i uses block `attention_of()[i]`; `layers` overrides the depth."""
+        """The index map of attention blocks: layer i uses block `attention_of()[i]`; `layers`
+        overrides the depth.
+        """
         return self._map(layers, shared=self.sharing in ("all", "attention"))
 
     def feedforward_of(self, layers: int | None = None) -> tuple[int, ...]:
@@ -225,7 +299,9 @@ class EncoderConfig:
         return tuple(self.window > 0 and (every == 0 or i % every > 0) for i in range(depth))
 
     def attention_norms(self) -> frozenset[int]:
-        """The attention blocks that have a norm: without `first_norm`, a block of the first layer alone has none."""
+        """The attention blocks that have a norm: without `first_norm`, a block of the first layer
+        alone has none.
+        """
         return frozenset(self.attention_of()[0 if self.first_norm else 1 :])
 
     @property

@@ -1,7 +1,7 @@
 """The space of fine-tuning as one frozen config.
 
-A fine-tuning run is the loop of pretraining over a task, so the fields of `train` mean what they mean there. How long
-it lasts is given in epochs, or in steps as the ALBERT paper does.
+A fine-tuning run is the loop of pretraining over a task, so the fields of `train` mean what they
+mean there. How long it lasts is given in epochs, or in steps as the ALBERT paper does.
 """
 
 from __future__ import annotations
@@ -16,9 +16,11 @@ from litebert.config.run import LoopConfig, OptimizerConfig, ScheduleConfig
 from litebert.config.serialization import to_dict
 from litebert.errors import require
 
-HeadName = Literal["backbone", "mlm", "pretraining", "discriminator", "sequence", "tokens", "span", "choice"]
-"""The heads that a model folder may hold: `pretraining` is mlm with a sentence objective; the last four are what
-fine-tuned models have."""
+HeadName = Literal[
+    "backbone", "mlm", "pretraining", "discriminator", "sequence", "tokens", "span", "choice"
+]
+"""The heads that a model folder may hold: `pretraining` is mlm with a sentence objective; the last
+four are what fine-tuned models have."""
 Choice = Literal["length", "batch", "epochs", "head", "rate"]
 """What may be chosen from the model and the training rows when a run starts."""
 
@@ -38,11 +40,14 @@ class FinetuneConfig:
     """How a pretrained encoder learns a task."""
 
     choose: tuple[Choice, ...] = ()
-    """What is chosen from the model and the training rows when a run starts, in place of the field here: length, batch,
-    epochs, head (head_reads and fit_head), and rate (train.optimizer.learning-rate). A run records its choices, and
-    keeps them when it continues. The command line chooses whatever is not given, unless --recipe is."""
+    """What is chosen from the model and the training rows when a run starts, in place of the field
+    here: length, batch, epochs, head (head_reads and fit_head), and rate
+    (train.optimizer.learning-rate). A run records its choices, and keeps them when it continues.
+    The command line chooses whatever is not given, unless --recipe is."""
     length: int = 128
-    """Longest row in tokens; the task truncates longer texts or reads them in windows. Shorter ones cost less."""
+    """Longest row in tokens; the task truncates longer texts or reads them in windows. Shorter ones
+    cost less.
+    """
     epochs: float = 4.0
     """Passes over the training examples."""
     steps: int = 0
@@ -50,37 +55,53 @@ class FinetuneConfig:
     dropout: float = -1.0
     """Dropout in the encoder; -1 for the model's own (none in ALBERT version 2)."""
     deletion: float = 0.0
-    """Share of the tokens that each reading of a text leaves out, drawn anew; for --task pairs on texts alone."""
+    """Share of the tokens that each reading of a text leaves out, drawn anew; for --task pairs on
+    texts alone.
+    """
     head_dropout: float = 0.1
     """Dropout before the classifier."""
     head_reads: Literal["paper", "mean"] = "paper"
-    """What the classifier of a whole text reads. paper: what the encoder's paper reads, [CLS] through a pooler or a
-    dense map. mean: the mean of the last states, as models of sentence vectors are trained for, by one linear map
-    (in an encoder with prediction=hidden, by the dense map of its heads)."""
+    """What the classifier of a whole text reads. paper: what the encoder's paper reads, [CLS]
+    through a pooler or a dense map. mean: the mean of the last states, as models of sentence
+    vectors are trained for, by one linear map (in an encoder with prediction=hidden, by the dense
+    map of its heads)."""
     fit_head: bool = False
-    """Fit the classifier on the frozen states before training, score it before the first step, and keep it where no
-    later weights score higher."""
+    """Fit the classifier on the frozen states before training, score it before the first step, and
+    keep it where no later weights score higher."""
     layer_decay: float = 1.0
-    """Learning rate of a layer relative to the one above it (ELECTRA: 0.8 small and base, 0.9 large)."""
+    """Learning rate of a layer relative to the one above it (ELECTRA: 0.8 small and base, 0.9
+    large).
+    """
     exits: bool = False
-    """Train the classifier after every layer, so that easy texts may leave the network early (docs/exits.md)."""
+    """Train the classifier after every layer, so that easy texts may leave the network early
+    (docs/exits.md).
+    """
     exit_drop: float = 0.5
-    """With exits: points of score (hundredths) that leaving early may cost on the development part."""
+    """With exits: points of score (hundredths) that leaving early may cost on the development
+    part."""
     distill: TaskDistillConfig = field(default_factory=TaskDistillConfig)
     """What is learned from a teacher; nothing without one (docs/distillation.md)."""
     restart: bool = True
     """If a run collapses to one answer, start once more at a third of the learning rate."""
     examples: bool = True
-    """Keep at most four short development texts with the model, for the playground (docs/trust.md)."""
+    """Keep at most four short development texts with the model, for the playground
+    (docs/trust.md)."""
     train: LoopConfig = field(default_factory=_train)
-    """The loop; its fields are those of `train` in pretraining, without those that only pretraining has."""
+    """The loop; its fields are those of `train` in pretraining, without those that only pretraining
+    has.
+    """
 
     def __post_init__(self) -> None:
         for name, value, right, what in (
             ("length", self.length, self.length >= 8, "at least 8"),
             ("epochs", self.epochs, 0 < self.epochs < math.inf, "a number above 0"),
             ("steps", self.steps, self.steps >= 0, "0 or more"),
-            ("dropout", self.dropout, self.dropout == -1 or 0 <= self.dropout < 1, "in [0, 1), or -1"),
+            (
+                "dropout",
+                self.dropout,
+                self.dropout == -1 or 0 <= self.dropout < 1,
+                "in [0, 1), or -1",
+            ),
             ("deletion", self.deletion, 0 <= self.deletion < 1, "in [0, 1)"),
             ("head_dropout", self.head_dropout, 0 <= self.head_dropout < 1, "in [0, 1)"),
             ("layer_decay", self.layer_decay, 0 < self.layer_decay <= 1, "above 0 and at most 1"),
@@ -89,7 +110,12 @@ class FinetuneConfig:
             require(right, f"{name} is {value}; it must be {what}")
 
 
-_FORMERLY = {"budget": "1000 steps", "compile": False, "evaluate_sequences": 512, "depth_schedule": []}
+_FORMERLY = {
+    "budget": "1000 steps",
+    "compile": False,
+    "evaluate_sequences": 512,
+    "depth_schedule": [],
+}
 """Fields of pretraining that `train` had at first, though fine-tuning refused any other value."""
 
 
@@ -103,11 +129,16 @@ _LATER: dict[str, Any] = {
     "examples": True,
 }
 _LATER_IN_TRAIN = {"recompute": False}
-"""Fields that the config, and its `train`, did not have at first, with what runs did without them."""
+"""Fields that the config, and its `train`, did not have at first, with what runs did without
+them."""
 
 
 def current_fields(config: Mapping[str, Any]) -> dict[str, Any]:
     """A fine-tuning config from a JSON file of any version, with the fields that it has today."""
-    train = {key: value for key, value in config.get("train", {}).items() if value != _FORMERLY.get(key, ...)}
+    train = {
+        key: value
+        for key, value in config.get("train", {}).items()
+        if value != _FORMERLY.get(key, ...)
+    }
     distill = {**to_dict(TaskDistillConfig()), **config.get("distill", {})}
     return {**_LATER, **config, "distill": distill, "train": {**_LATER_IN_TRAIN, **train}}

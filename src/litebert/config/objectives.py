@@ -10,17 +10,20 @@ from litebert.errors import require
 
 @dataclass(frozen=True, kw_only=True)
 class ReplacedTokenConfig:
-    """Replaced token detection (ELECTRA section 3.1): the encoder predicts which tokens a small generator replaced.
+    """Replaced token detection (ELECTRA section 3.1): the encoder predicts which tokens a small
+    generator replaced.
 
-    The generator is another point of the space: the encoder's, with `generator_width` of its hidden size, heads and
-    intermediate size, without a pooler. Used only with objective rtd; the generator learns objective mlm.
+    The generator is another point of the space: the encoder's, with `generator_width` of its hidden
+    size, heads and intermediate size, without a pooler. Used only with objective rtd; the generator
+    learns objective mlm.
     """
 
     generator_width: float = 0.25
     """Share of the encoder's width; 1 for a generator of its size (the released ELECTRA-small)."""
     generator_embeddings: Literal["tables", "all"] = "all"
-    """What the generator shares with the encoder. tables: the token and position tables (ELECTRA section 3.2). all:
-    also the token types and the layer norm (its code). Each always has its own map from E to the hidden size."""
+    """What the generator shares with the encoder. tables: the token and position tables (ELECTRA
+    section 3.2). all: also the token types and the layer norm (its code). Each always has its own
+    map from E to the hidden size."""
     weight: float = 50.0
     """Weight of the rtd loss; the weight of the generator's mlm loss is 1."""
 
@@ -34,8 +37,8 @@ class ReplacedTokenConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class CausalConfig:
-    """Causal language modeling before masked language modeling (Gisserot-Boukhlef et al. 2025): the first steps of a
-    run predict each token from those before it.
+    """Causal language modeling before masked language modeling (Gisserot-Boukhlef et al. 2025): the
+    first steps of a run predict each token from those before it.
 
     Used only with objective clm.
     """
@@ -49,18 +52,24 @@ class CausalConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class SpanBoundaryConfig:
-    """The span boundary objective (SpanBERT section 3.2): predict the tokens of a masked span from the two around it.
+    """The span boundary objective (SpanBERT section 3.2): predict the tokens of a masked span from
+    the two around it.
 
     Used only with objective sbo.
     """
 
     positions: int = 15
-    """How many tokens of a span are predicted, from the first; each has a row in a table of relative positions."""
+    """How many tokens of a span are predicted, from the first; each has a row in a table of
+    relative positions.
+    """
     position_size: int = 200
     """Width of that table."""
 
     def __post_init__(self) -> None:
-        require(1 <= self.positions <= 10_000, f"sbo.positions is {self.positions}; it must be from 1 to 10000")
+        require(
+            1 <= self.positions <= 10_000,
+            f"sbo.positions is {self.positions}; it must be from 1 to 10000",
+        )
         require(
             1 <= self.position_size <= 1_000_000,
             f"sbo.position_size is {self.position_size}; it must be from 1 to 1000000",

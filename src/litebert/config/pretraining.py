@@ -1,7 +1,8 @@
 """THE SPACE: every model, data and training choice as a field of a frozen dataclass.
 
-A point of the space is a complete `Config`; `recipes/` names the points, `replace` moves between them. The defaults of
-its fields stand here, and in `run` for those of `train`. Impossible points are refused at construction.
+A point of the space is a complete `Config`; `recipes/` names the points, `replace` moves between
+them. The defaults of its fields stand here, and in `run` for those of `train`. Impossible points
+are refused at construction.
 
     Config
     ├── encoder     EncoderConfig     shape, sharing, norm, feed-forward, positions, dropout: encoder.py
@@ -35,7 +36,9 @@ from litebert.registry import OBJECTIVES
 
 Format = Literal["segment-pair", "sentence-pair", "full-sentences", "doc-sentences"]
 AUTO_BATCH = 4096
-"""Tokens of a batch that stands in for `train.batch=auto`, where no budget in time or tokens decides."""
+"""Tokens of a batch that stands in for `train.batch=auto`, where no budget in time or tokens
+decides.
+"""
 PAIR_FORMATS: tuple[Format, ...] = ("segment-pair", "sentence-pair")
 """Formats of two segments; the others have one."""
 
@@ -45,14 +48,14 @@ class SequenceConfig:
     """How the sentences of a document become sequences (BERT appendix A.2; RoBERTa section 4.2)."""
 
     format: Format = "segment-pair"
-    """segment-pair: two runs of sentences of a document. sentence-pair: two single sentences. full-sentences: whole
-    sentences that may run on into the next document, after a separator. doc-sentences: whole sentences of one
-    document."""
+    """segment-pair: two runs of sentences of a document. sentence-pair: two single sentences.
+    full-sentences: whole sentences that may run on into the next document, after a separator.
+    doc-sentences: whole sentences of one document."""
     length: int = 512
     """Longest sequence in tokens, [CLS] and [SEP] included."""
     short_probability: float = 0.1
-    """Share of sequences whose target length is drawn uniformly instead of being the longest; not used with
-    sentence-pair."""
+    """Share of sequences whose target length is drawn uniformly instead of being the longest; not
+    used with sentence-pair."""
 
     def __post_init__(self) -> None:
         require(self.length >= 8, f"sequences.length is {self.length}; it must be at least 8")
@@ -64,20 +67,24 @@ class SequenceConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class MaskingConfig:
-    """Masked language modeling: unit x length law x replacement x copies. No mask is stored on disk."""
+    """Masked language modeling: unit x length law x replacement x copies. No mask is stored on
+    disk.
+    """
 
     rate: float = 0.15
-    """Share of the tokens, special tokens aside, that are predicted; exact on average at every length."""
+    """Share of the tokens, special tokens aside, that are predicted; exact on average at every
+    length.
+    """
     final_rate: float = 0.0
-    """The rate of the last step, which the rate approaches evenly from step to step, as from 0.4 to 0.15 (Ankner et al.
-    2023, "Dynamic Masking Rate Schedules for MLM Pretraining"); 0 keeps it. An extension of the run stays there.
-    Held-out text is always masked at 15 %, except for objectives that are scored on the run's own masks, which use this
-    rate."""
+    """The rate of the last step, which the rate approaches evenly from step to step, as from 0.4 to
+    0.15 (Ankner et al. 2023, "Dynamic Masking Rate Schedules for MLM Pretraining"); 0 keeps it. An
+    extension of the run stays there. Held-out text is always masked at 15 %, except for objectives
+    that are scored on the run's own masks, which use this rate."""
     unit: Literal["token", "word"] = "word"
     """What a span is made of; words come from the tokenizer."""
     span: Literal["single", "ngram", "geometric"] = "ngram"
-    """Length law: always one unit; n units with p(n) ~ 1/n (ALBERT section 4.1); or p(n) ~ (1 - p)^n (SpanBERT
-    section 3.1). The last two are truncated at max_span and renormalised."""
+    """Length law: always one unit; n units with p(n) ~ 1/n (ALBERT section 4.1); or p(n) ~ (1 -
+    p)^n (SpanBERT section 3.1). The last two are truncated at max_span and renormalised."""
     max_span: int = 3
     """Longest span in units; not used with span=single."""
     geometric_p: float = 0.2
@@ -87,32 +94,45 @@ class MaskingConfig:
     replace_random: float = 0.1
     """Share of the predicted tokens that become a random token; the rest stay as they are."""
     replace_per: Literal["token", "span"] = "token"
-    """Whether each token draws what replaces it, or the tokens of a span draw together (SpanBERT section 3.1)."""
+    """Whether each token draws what replaces it, or the tokens of a span draw together (SpanBERT
+    section 3.1).
+    """
     copies: int = 0
-    """Static masks: how many versions of each sequence are cycled over the epochs; 0 draws a fresh mask every time."""
+    """Static masks: how many versions of each sequence are cycled over the epochs; 0 draws a fresh
+    mask every time.
+    """
 
     def __post_init__(self) -> None:
         require(0 < self.rate < 1, f"masking.rate is {self.rate}; it must be between 0 and 1")
         require(
             0 <= self.final_rate < 1,
-            f"masking.final_rate is {self.final_rate}; it must be 0 to keep masking.rate, or between 0 and 1",
+            f"masking.final_rate is {self.final_rate}; it must be 0 to keep masking.rate, "
+            "or between 0 and 1",
         )
         require(
             self.final_rate == 0 or self.copies == 0,
-            f"masking.final_rate is {self.final_rate}, which changes masks with every step, and masking.copies="
+            f"masking.final_rate is {self.final_rate}, which changes masks with every "
+            "step, and masking.copies="
             f"{self.copies} keeps them; set one of them to 0",
         )
         require(self.max_span >= 1, f"masking.max_span is {self.max_span}; it must be at least 1")
-        require(0 < self.geometric_p < 1, f"masking.geometric_p is {self.geometric_p}; it must be between 0 and 1")
+        require(
+            0 < self.geometric_p < 1,
+            f"masking.geometric_p is {self.geometric_p}; it must be between 0 and 1",
+        )
         require(self.copies >= 0, f"masking.copies is {self.copies}; it cannot be negative")
         require(
-            self.replace_mask >= 0 and self.replace_random >= 0 and self.replace_mask + self.replace_random <= 1,
-            f"masking.replace_mask {self.replace_mask} and masking.replace_random {self.replace_random} "
+            self.replace_mask >= 0
+            and self.replace_random >= 0
+            and self.replace_mask + self.replace_random <= 1,
+            f"masking.replace_mask {self.replace_mask} and masking.replace_random "
+            f"{self.replace_random} "
             "must be shares that sum to at most 1",
         )
         require(
             self.replace_mask + self.replace_random > 0,
-            "masking.replace_mask and masking.replace_random are both 0, which hides nothing; set one above 0",
+            "masking.replace_mask and masking.replace_random are both 0, which hides "
+            "nothing; set one above 0",
         )
 
     def rate_at(self, step: int, steps: int) -> float:
@@ -136,8 +156,8 @@ class TableConfig:
     """How the token table of a new run starts."""
 
     start: Literal["random", "cooccurrence"] = "random"
-    """random: drawn like other weights. cooccurrence: vectors from counts of neighboring tokens in the training text,
-    and output biases from token frequencies (docs/decisions.md)."""
+    """random: drawn like other weights. cooccurrence: vectors from counts of neighboring tokens in
+    the training text, and output biases from token frequencies (docs/decisions.md)."""
     window: int = 5
     """Largest distance of two neighbors, in tokens; used only with start=cooccurrence."""
     context: Literal["sentence", "document"] = "sentence"
@@ -146,13 +166,17 @@ class TableConfig:
     """Standard deviation of the vectors; used only with start=cooccurrence."""
 
     def __post_init__(self) -> None:
-        require(1 <= self.window <= 1000, f"table.window is {self.window}; it must be from 1 to 1000 tokens")
+        require(
+            1 <= self.window <= 1000,
+            f"table.window is {self.window}; it must be from 1 to 1000 tokens",
+        )
         require(0 < self.std < math.inf, f"table.std is {self.std}; it must be a number above 0")
         for name in ("window", "context", "std"):
             value = getattr(self, name)
             require(
                 self.start == "cooccurrence" or value == getattr(TableConfig, name),
-                f"table.{name} is {value}, which only table.start=cooccurrence reads; set that too, or leave "
+                f"table.{name} is {value}, which only table.start=cooccurrence reads; set "
+                "that too, or leave "
                 f"table.{name} out",
             )
 
@@ -167,8 +191,8 @@ class Config:
     sequences: SequenceConfig = field(default_factory=SequenceConfig)
     masking: MaskingConfig = field(default_factory=MaskingConfig)
     objectives: tuple[str, ...] = ("mlm", "sop")
-    """What is learned: mlm, clm, sop, nsp, rtd, sbo; soft, states and relations of a teacher; or objectives of your
-    own."""
+    """What is learned: mlm, clm, sop, nsp, rtd, sbo; soft, states and relations of a teacher; or
+    objectives of your own."""
     clm: CausalConfig = field(default_factory=CausalConfig)
     rtd: ReplacedTokenConfig = field(default_factory=ReplacedTokenConfig)
     sbo: SpanBoundaryConfig = field(default_factory=SpanBoundaryConfig)
@@ -177,32 +201,44 @@ class Config:
     train: TrainConfig = field(default_factory=TrainConfig)
 
     def __post_init__(self) -> None:
-        require(len(self.objectives) > 0, f"objectives is empty; name at least one of {', '.join(OBJECTIVES)}")
-        require(len(set(self.objectives)) == len(self.objectives), f"objectives {self.objectives} repeats one")
+        require(
+            len(self.objectives) > 0,
+            f"objectives is empty; name at least one of {', '.join(OBJECTIVES)}",
+        )
+        require(
+            len(set(self.objectives)) == len(self.objectives),
+            f"objectives {self.objectives} repeats one",
+        )
         for name in self.objectives:
             require(name in OBJECTIVES, f"objectives has '{name}'; {nearest(name, OBJECTIVES)}")
         for objective in self.named_objectives().values():
             objective.check()
         require(
             self.sequences.length <= self.encoder.max_positions,
-            f"sequences.length {self.sequences.length} exceeds encoder.max_positions {self.encoder.max_positions}",
+            f"sequences.length {self.sequences.length} exceeds encoder.max_positions "
+            f"{self.encoder.max_positions}",
         )
         lengths = [length for _, length in self.train.length_schedule]
         require(
-            lengths == sorted(lengths) and all(8 <= length <= self.sequences.length for length in lengths),
-            f"train.length_schedule lengths {lengths} must rise from at least 8 to sequences.length "
+            lengths == sorted(lengths)
+            and all(8 <= length <= self.sequences.length for length in lengths),
+            f"train.length_schedule lengths {lengths} must rise from at least 8 to "
+            "sequences.length "
             f"({self.sequences.length}); give others, or none: --train.length-schedule",
         )
         require(
-            not self.encoder.own_vectors or (self.train.parallel != "fsdp" and not self.train.compile),
-            "encoder.own_vectors changes shared weights from layer to layer, which train.compile and "
+            not self.encoder.own_vectors
+            or (self.train.parallel != "fsdp" and not self.train.compile),
+            "encoder.own_vectors changes shared weights from layer to layer, which "
+            "train.compile and "
             "train.parallel=fsdp cannot follow; leave these out",
         )
         depths = [depth for _, depth in self.train.depth_schedule]
         if depths:
             require(
                 self.encoder.sharing in ("all", "groups", "cycle"),
-                f"train.depth_schedule grows shared layers, and encoder.sharing={self.encoder.sharing} has layers "
+                "train.depth_schedule grows shared layers, and "
+                f"encoder.sharing={self.encoder.sharing} has layers "
                 "of their own; use sharing=all or drop the schedule",
             )
             require(
@@ -210,7 +246,8 @@ class Config:
                 and depths == sorted(depths)
                 and depths[-1] <= self.encoder.layers,
                 f"train.depth_schedule depths {depths} must rise from the number of blocks "
-                f"({self.encoder.least_layers}: encoder.groups, and encoder.own_ends twice) to encoder.layers "
+                f"({self.encoder.least_layers}: encoder.groups, and encoder.own_ends "
+                "twice) to encoder.layers "
                 f"({self.encoder.layers}); give other depths, or none: --train.depth-schedule",
             )
 
@@ -220,8 +257,17 @@ class Config:
 
     @property
     def generator(self) -> EncoderConfig | None:
-        """The point of the space that proposes tokens to an objective; None where no objective has one."""
-        return next((found for one in self.named_objectives().values() if (found := one.generator) is not None), None)
+        """The point of the space that proposes tokens to an objective; None where no objective has
+        one.
+        """
+        return next(
+            (
+                found
+                for one in self.named_objectives().values()
+                if (found := one.generator) is not None
+            ),
+            None,
+        )
 
     @property
     def causal_share(self) -> float:
@@ -234,17 +280,26 @@ class Config:
         return self.causal_share + (1 - self.causal_share) * self.masking.mean_rate
 
     def without_its_run(self) -> Config:
-        """The config that another run or another shape begins from: without a teacher, without next tokens first,
-        without a start of its token table, and at full depth and length from the first step."""
-        kept = tuple(name for name, one in self.named_objectives().items() if not one.taught and not one.causal_share)
+        """The config that another run or another shape begins from: without a teacher, without next
+        tokens first, without a start of its token table, and at full depth and length from the
+        first step."""
+        kept = tuple(
+            name
+            for name, one in self.named_objectives().items()
+            if not one.taught and not one.causal_share
+        )
         train = replace(self.train, depth_schedule=(), length_schedule=())
         return replace(
-            self, objectives=kept or self.objectives, distill=DistillConfig(), table=TableConfig(), train=train
+            self,
+            objectives=kept or self.objectives,
+            distill=DistillConfig(),
+            table=TableConfig(),
+            train=train,
         )
 
     def phases(self) -> tuple[tuple[float, int, int], ...]:
-        """The parts of a run with one depth and one length: the share of the run at which each ends, its layers, and
-        the tokens of its sequences."""
+        """The parts of a run with one depth and one length: the share of the run at which each
+        ends, its layers, and the tokens of its sequences."""
         depths, lengths = self.train.depth_schedule, self.train.length_schedule
         ends = sorted({1.0, *(share for share, _ in (*depths, *lengths))})
         return tuple(
@@ -261,11 +316,15 @@ class Config:
         """Tokens of a full sequence, on average over the steps of a run."""
         phases = self.phases()
         starts = (0.0, *(end for end, _, _ in phases))
-        return sum((end - start) * length for start, (end, _, length) in zip(starts, phases, strict=False))
+        return sum(
+            (end - start) * length for start, (end, _, length) in zip(starts, phases, strict=False)
+        )
 
     @property
     def batch_sequences(self) -> int:
-        """Sequences per optimizer step; those of `AUTO_BATCH` tokens where the number has yet to be chosen."""
+        """Sequences per optimizer step; those of `AUTO_BATCH` tokens where the number has yet to be
+        chosen.
+        """
         if self.train.batch == "auto":
             return max(1, AUTO_BATCH // self.sequences.length)
         amount = parse_amount(self.train.batch, "train.batch", ("sequences", "tokens"))

@@ -1,4 +1,6 @@
-"""THE SPACE of a run: optimizer, schedule and loop of pretraining and fine-tuning, and what pretraining adds."""
+"""THE SPACE of a run: optimizer, schedule and loop of pretraining and fine-tuning, and what
+pretraining adds.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,9 @@ from litebert.errors import require
 
 @dataclass(frozen=True, kw_only=True)
 class OptimizerConfig:
-    """AdamW, LAMB (You et al. 2020, as in the official ALBERT code), or Muon on the block matrices, AdamW elsewhere."""
+    """AdamW, LAMB (You et al. 2020, as in the official ALBERT code), or Muon on the block matrices,
+    AdamW elsewhere.
+    """
 
     name: Literal["adamw", "lamb", "muon"] = "adamw"
     """The optimizer: adamw, lamb or muon."""
@@ -32,37 +36,46 @@ class OptimizerConfig:
     muon_momentum: float = 0.95
     """Momentum of Muon; used only with name=muon."""
     muon_rows: bool = False
-    """Divide each row of Muon's update by the root of its mean square over the steps, the update's norm kept: NorMuon
-    (Li et al. 2025, "NorMuon: Making Muon more efficient and scalable")."""
+    """Divide each row of Muon's update by the root of its mean square over the steps, the update's
+    norm kept: NorMuon (Li et al. 2025, "NorMuon: Making Muon more efficient and scalable")."""
     muon_rows_beta: float = 0.95
     """Decay of that mean square; used only with muon_rows."""
     muon_cautious_decay: bool = False
-    """Muon decays only those weights that its update also brings nearer to zero (Chen et al. 2025, "Cautious Weight
-    Decay")."""
+    """Muon decays only those weights that its update also brings nearer to zero (Chen et al. 2025,
+    "Cautious Weight Decay")."""
 
     def __post_init__(self) -> None:
         for name in ("learning_rate", "muon_learning_rate", "eps"):
-            require(getattr(self, name) > 0, f"train.optimizer.{name} is {getattr(self, name)}; it must be positive")
+            require(
+                getattr(self, name) > 0,
+                f"train.optimizer.{name} is {getattr(self, name)}; it must be positive",
+            )
         for name in ("beta1", "beta2", "muon_momentum", "muon_rows_beta"):
             value = getattr(self, name)
             require(0 <= value < 1, f"train.optimizer.{name} is {value}; it must be in [0, 1)")
         for name in ("muon_rows", "muon_cautious_decay"):
             require(
                 self.name == "muon" or not getattr(self, name),
-                f"train.optimizer.{name} changes a step of Muon, and train.optimizer.name is {self.name}; set it to "
+                f"train.optimizer.{name} changes a step of Muon, and train.optimizer.name "
+                f"is {self.name}; set it to "
                 "muon, or leave that out",
             )
-        require(self.weight_decay >= 0, f"train.optimizer.weight_decay is {self.weight_decay}; it cannot be negative")
+        require(
+            self.weight_decay >= 0,
+            f"train.optimizer.weight_decay is {self.weight_decay}; it cannot be negative",
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScheduleConfig:
     """Learning rate as a factor of the peak, over T steps with W of warm-up."""
 
-    name: Literal["linear", "tf_linear", "product_linear", "cosine", "constant", "trapezoid"] = "linear"
-    """linear: 0 to 1 at W, then straight to the end at T (fairseq). tf_linear: 1 - t/T, with t/W before W, hence a
-    jump at W (BERT, ALBERT). product_linear: (1 - t/T) min(1, t/W) (ELECTRA). trapezoid: flat, then a linear
-    cool-down over the last `cooldown` of the run."""
+    name: Literal["linear", "tf_linear", "product_linear", "cosine", "constant", "trapezoid"] = (
+        "linear"
+    )
+    """linear: 0 to 1 at W, then straight to the end at T (fairseq). tf_linear: 1 - t/T, with t/W
+    before W, hence a jump at W (BERT, ALBERT). product_linear: (1 - t/T) min(1, t/W) (ELECTRA).
+    trapezoid: flat, then a linear cool-down over the last `cooldown` of the run."""
     warmup: float = 0.025
     """A share of the run if below 1, otherwise a number of steps."""
     cooldown: float = 0.2
@@ -72,29 +85,37 @@ class ScheduleConfig:
 
     def __post_init__(self) -> None:
         require(self.warmup >= 0, f"train.schedule.warmup is {self.warmup}; it cannot be negative")
-        require(0 <= self.cooldown <= 1, f"train.schedule.cooldown is {self.cooldown}; it must be in [0, 1]")
+        require(
+            0 <= self.cooldown <= 1,
+            f"train.schedule.cooldown is {self.cooldown}; it must be in [0, 1]",
+        )
         require(0 <= self.final <= 1, f"train.schedule.final is {self.final}; it must be in [0, 1]")
 
 
 @dataclass(frozen=True, kw_only=True)
 class LoopConfig:
-    """The loop of pretraining and of fine-tuning. A batch is written as people say it: `32 sequences`, `64k tokens`."""
+    """The loop of pretraining and of fine-tuning. A batch is written as people say it: `32
+    sequences`, `64k tokens`.
+    """
 
     batch: str = "32 sequences"
     """Sequences or tokens per optimizer step."""
     micro_batch: int | Literal["auto"] = 0
-    """Sequences per forward pass, with gradients accumulated over the batch; 0 takes the whole batch at once, and auto
-    as many as fit in the free memory. A run records what auto chose, and keeps it when it continues."""
+    """Sequences per forward pass, with gradients accumulated over the batch; 0 takes the whole
+    batch at once, and auto as many as fit in the free memory. A run records what auto chose, and
+    keeps it when it continues."""
     recompute: bool = False
-    """Activation checkpointing: keep one state per layer in the forward pass and compute the other activations again in
-    the backward pass. Several times less memory for about a third more time; the results are the same."""
+    """Activation checkpointing: keep one state per layer in the forward pass and compute the other
+    activations again in the backward pass. Several times less memory for about a third more time;
+    the results are the same."""
     clip: float = 1.0
     """Largest global gradient norm; 0 for no clipping."""
     precision: Literal["auto", "float32", "bfloat16"] = "auto"
     """auto uses bfloat16 autocast if the machine computes it natively."""
     parallel: Literal["auto", "ddp", "fsdp"] = "auto"
-    """What each process of torchrun holds. ddp: the whole network. fsdp: a share of its weights, gradients and
-    optimizer state, at the price of more communication. auto chooses fsdp where the whole does not fit."""
+    """What each process of torchrun holds. ddp: the whole network. fsdp: a share of its weights,
+    gradients and optimizer state, at the price of more communication. auto chooses fsdp where the
+    whole does not fit."""
     seed: int = 0
     """Seed of every random choice: initial weights, order of the data, masks and dropout."""
     save_every: str = "5m"
@@ -110,9 +131,14 @@ class LoopConfig:
         self._check_batch()
         parse_amount(self.save_every, "train.save_every", ("time", "steps"))
         parse_amount(self.evaluate_every, "train.evaluate_every", ("share", "steps"))
-        require(self.at_once >= 0, f"train.micro_batch is {self.micro_batch}; it cannot be negative")
+        require(
+            self.at_once >= 0, f"train.micro_batch is {self.micro_batch}; it cannot be negative"
+        )
         require(self.clip >= 0, f"train.clip is {self.clip}; it cannot be negative")
-        require(self.keep_checkpoints >= 1, f"train.keep_checkpoints is {self.keep_checkpoints}; keep at least 1")
+        require(
+            self.keep_checkpoints >= 1,
+            f"train.keep_checkpoints is {self.keep_checkpoints}; keep at least 1",
+        )
         require(abs(self.seed) < 2**63, f"train.seed is {self.seed}; it must fit in 64 bits")
 
     def _check_batch(self) -> None:
@@ -126,50 +152,66 @@ class LoopConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class TrainConfig(LoopConfig):
-    """The loop of pretraining. A budget is written as people say it: `30m`, `5000 steps`, `300M tokens`."""
+    """The loop of pretraining. A budget is written as people say it: `30m`, `5000 steps`, `300M
+    tokens`.
+    """
 
     batch: str = "32 sequences"
-    """Sequences or tokens per optimizer step; auto takes a power of two near 1.5 sqrt(T) tokens, where T is how many
-    the budget buys on this machine. A run records what auto chose, and keeps it when it continues."""
+    """Sequences or tokens per optimizer step; auto takes a power of two near 1.5 sqrt(T) tokens,
+    where T is how many the budget buys on this machine. A run records what auto chose, and keeps it
+    when it continues."""
     budget: str = "1000 steps"
-    """Time (90s, 30m, 2h), steps or tokens. Time is turned into steps once, after a short measurement, and saved."""
+    """Time (90s, 30m, 2h), steps or tokens. Time is turned into steps once, after a short
+    measurement, and saved.
+    """
     depth_schedule: tuple[tuple[float, int], ...] = ()
-    """Growing depth for shared layers: pairs (up to this share of the run, this many layers), then all layers."""
+    """Growing depth for shared layers: pairs (up to this share of the run, this many layers), then
+    all layers.
+    """
     average: float = 0.0
-    """Share of the run over which its weights are averaged, each counting less the older it is: an exponential moving
-    average (Polyak and Juditsky 1992) whose decay is 1 - 1 / that number of steps. The average is what is evaluated
-    and what a checkpoint gives to others; training goes on from the weights themselves. 0: none."""
+    """Share of the run over which its weights are averaged, each counting less the older it is: an
+    exponential moving average (Polyak and Juditsky 1992) whose decay is 1 - 1 / that number of
+    steps. The average is what is evaluated and what a checkpoint gives to others; training goes on
+    from the weights themselves. 0: none."""
     length_schedule: tuple[tuple[float, int], ...] = ()
-    """Growing sequences: pairs (up to this share of the run, sequences of this many tokens), then `sequences.length`. A
-    batch keeps its number of sequences, so it grows in tokens (Press et al. 2021, "Shortformer"; Charpentier and Samuel
-    2024, "GPT or BERT: why not both?")."""
+    """Growing sequences: pairs (up to this share of the run, sequences of this many tokens), then
+    `sequences.length`. A batch keeps its number of sequences, so it grows in tokens (Press et al.
+    2021, "Shortformer"; Charpentier and Samuel 2024, "GPT or BERT: why not both?")."""
     evaluate_sequences: int = 512
     """Held-out sequences per evaluation."""
     compile: bool = False
     """Compile the blocks with torch.compile."""
     batch_processes: int | Literal["auto"] = "auto"
-    """Processes that make batches ahead of the steps; 0 leaves it to a thread, and auto starts none for a CPU and as
-    many as are needed for a GPU. Their number changes no result."""
+    """Processes that make batches ahead of the steps; 0 leaves it to a thread, and auto starts none
+    for a CPU and as many as are needed for a GPU. Their number changes no result."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
         parse_amount(self.budget, "train.budget", ("time", "steps", "tokens"))
         require(
-            self.evaluate_sequences >= 1, f"train.evaluate_sequences is {self.evaluate_sequences}; it must be positive"
+            self.evaluate_sequences >= 1,
+            f"train.evaluate_sequences is {self.evaluate_sequences}; it must be positive",
         )
         processes = self.batch_processes
         require(
             processes == "auto" or processes >= 0,
-            f"train.batch_processes is {processes}; it must be auto, or a number that is not negative",
+            f"train.batch_processes is {processes}; it must be auto, or a number that is "
+            "not negative",
         )
-        require(0 <= self.average < 1, f"train.average is {self.average}; it must be 0 for none, or a share below 1")
+        require(
+            0 <= self.average < 1,
+            f"train.average is {self.average}; it must be 0 for none, or a share below 1",
+        )
         for name in ("depth_schedule", "length_schedule"):
             shares = [share for share, _ in getattr(self, name)]
             require(
                 all(0 < share < 1 for share in shares) and shares == sorted(set(shares)),
                 f"train.{name} shares {shares} must rise strictly between 0 and 1",
             )
-        require(all(depth >= 1 for _, depth in self.depth_schedule), "train.depth_schedule depths must be at least 1")
+        require(
+            all(depth >= 1 for _, depth in self.depth_schedule),
+            "train.depth_schedule depths must be at least 1",
+        )
 
     def _check_batch(self) -> None:
         if self.batch != "auto":

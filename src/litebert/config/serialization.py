@@ -1,4 +1,6 @@
-"""Frozen dataclasses as plain dictionaries and JSON, and strictly back: what a config file may hold."""
+"""Frozen dataclasses as plain dictionaries and JSON, and strictly back: what a config file may
+hold.
+"""
 
 from __future__ import annotations
 
@@ -20,12 +22,15 @@ def to_dict(config: Any) -> dict[str, Any]:
 
 
 def from_dict(cls: type[T], data: Mapping[str, Any], path: str = "", base: T | None = None) -> T:
-    """Build `cls` strictly: an unknown key, a missing one without default, or a wrong type is a ConfigError.
+    """Build `cls` strictly: an unknown key, a missing one without default, or a wrong type is a
+    ConfigError.
 
     With `base`, keys that are absent keep the base's values.
     """
     if not isinstance(data, Mapping):
-        raise ConfigError(f"{path.rstrip('.') or cls.__name__} must be a table of fields, not {data!r}")
+        raise ConfigError(
+            f"{path.rstrip('.') or cls.__name__} must be a table of fields, not {data!r}"
+        )
     hints = get_type_hints(cls)
     known = {item.name for item in fields(cls)}  # type: ignore[arg-type]
     for key in data:
@@ -62,7 +67,9 @@ def _coerce(hint: Any, value: Any, path: str, base: Any) -> Any:
         words = [word for one in args if get_origin(one) is Literal for word in get_args(one)]
         number = next(one for one in args if get_origin(one) is not Literal)
         if isinstance(value, str) and value not in words:
-            raise ConfigError(f"{path} is {value!r}; it must be {_KINDS[number]} or {' or '.join(words)}")
+            raise ConfigError(
+                f"{path} is {value!r}; it must be {_KINDS[number]} or {' or '.join(words)}"
+            )
         return value if isinstance(value, str) else _coerce(number, value, path, base)
     if hint is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)

@@ -1,8 +1,9 @@
 """A batch of step N is a pure function of (split, tokenizer, config, seed, N).
 
-Nothing is drawn in sequence, so a run resumes at any step at no cost, and ranks or micro batches get exactly the
-sequences that one process would. The random key of an example is (seed, example, epoch) for fresh masks every epoch, or
-(seed, example, epoch modulo copies) for static ones; cut points go with it. Only here does data become tensors.
+Nothing is drawn in sequence, so a run resumes at any step at no cost, and ranks or micro batches
+get exactly the sequences that one process would. The random key of an example is (seed, example,
+epoch) for fresh masks every epoch, or (seed, example, epoch modulo copies) for static ones; cut
+points go with it. Only here does data become tensors.
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ _MULTIPLE = 8
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """B sequences of S tokens, K of which are predicted. S is the longest sequence, rounded up to a multiple of 8."""
+    """B sequences of S tokens, K of which are predicted. S is the longest sequence, rounded up to a
+    multiple of 8.
+    """
 
     input_ids: Tensor
     """int64 (B, S), corrupted."""
@@ -49,20 +52,27 @@ class Batch:
     sentence_labels: Tensor
     """int64 (B,): 0 in order or next, 1 swapped or random, -100 not labelled."""
     masked_boundaries: Tensor
-    """int64 (K, 2), flattened positions of the tokens just outside the run of masked tokens that each lies in; -1 where
-    there is none, or a special token or padding."""
+    """int64 (K, 2), flattened positions of the tokens just outside the run of masked tokens that
+    each lies in; -1 where there is none, or a special token or padding."""
     row_keys: Tensor | None = None
-    """int64 (B,), for what an objective draws at random: of the step and the row in its whole batch, whichever process
-    or micro-batch has it. None in a made-up batch."""
+    """int64 (B,), for what an objective draws at random: of the step and the row in its whole
+    batch, whichever process or micro-batch has it. None in a made-up batch."""
     causal: bool = False
-    """Whether a token may read only those before it; then nothing is corrupted, masked or labelled."""
+    """Whether a token may read only those before it; then nothing is corrupted, masked or
+    labelled."""
     added: Mapping[str, Tensor] = field(default_factory=dict)
-    """What objectives put there before the forward pass, for losses to read; each under a name of its own."""
+    """What objectives put there before the forward pass, for losses to read; each under a name of
+    its own.
+    """
 
     @property
     def tokens(self) -> int:
         """Tokens, padding aside."""
-        return self.input_ids.numel() if self.attention_mask is None else int(self.attention_mask.sum())
+        return (
+            self.input_ids.numel()
+            if self.attention_mask is None
+            else int(self.attention_mask.sum())
+        )
 
     def to(self, device: torch.device | str) -> Batch:
         """The same batch on a device."""
@@ -73,19 +83,27 @@ class Batch:
         return self._each(Tensor.pin_memory)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
-        changed: Any = {name: change(item) for name, item in vars(self).items() if isinstance(item, Tensor)}
-        return replace(self, **changed, added={name: change(item) for name, item in self.added.items()})
+        changed: Any = {
+            name: change(item) for name, item in vars(self).items() if isinstance(item, Tensor)
+        }
+        return replace(
+            self, **changed, added={name: change(item) for name, item in self.added.items()}
+        )
 
 
 def on_device(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """The tensor on a device. CUDA fetches it from pinned memory when it gets there; nothing waits for that."""
+    """The tensor on a device. CUDA fetches it from pinned memory when it gets there; nothing waits
+    for that.
+    """
     if torch.device(device).type != "cuda" or tensor.is_cuda:
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
 class Batches:
-    """The batches of a split, by step. Every example comes once per epoch, in an order of its own each epoch."""
+    """The batches of a split, by step. Every example comes once per epoch, in an order of its own
+    each epoch.
+    """
 
     def __init__(
         self,
@@ -98,7 +116,9 @@ class Batches:
         seed: int,
         packing: int = PACKING,
     ) -> None:
-        """Raises DataError where the split or the tokenizer cannot serve what is asked; `packing`: a run's version."""
+        """Raises DataError where the split or the tokenizer cannot serve what is asked; `packing`:
+        a run's version.
+        """
         self._tokenizer = tokenizer
         self._length = sequences.length
         layout = sequence_format(sequences.format, packing)
@@ -109,8 +129,11 @@ class Batches:
         self._seed = seed
         self.examples = self._segments.examples  # sequences per epoch
 
-    def __call__(self, step: int, rows: slice = slice(None), rate: float | None = None, causal: bool = False) -> Batch:
-        """Some rows, all by default, of the step's global batch: a micro batch, or the share of a rank.
+    def __call__(
+        self, step: int, rows: slice = slice(None), rate: float | None = None, causal: bool = False
+    ) -> Batch:
+        """Some rows, all by default, of the step's global batch: a micro batch, or the share of a
+        rank.
 
         Args:
             rate: of masks, where it is not that of the config.
@@ -134,7 +157,9 @@ class Batches:
         )
 
     def unlabelled_share(self, sequences: int) -> float:
-        """The share, from 0 to 1, of the first `sequences` of the run that have no label of the sentence task."""
+        """The share, from 0 to 1, of the first `sequences` of the run that have no label of the
+        sentence task.
+        """
         segments, _ = self._segments_at(np.arange(min(sequences, self.examples), dtype=np.int64))
         return sum(item.label == IGNORED for item in segments) / len(segments)
 
@@ -146,8 +171,12 @@ class Batches:
         keys = derive(self._seed, _EXAMPLE, example, version)
         return self._segments(example, keys), keys
 
-    def _lay_out(self, segments: list[Segments]) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """[CLS] part [SEP] part [SEP] and padding (B, S), the token types (B, S), and the lengths (B,)."""
+    def _lay_out(
+        self, segments: list[Segments]
+    ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+        """[CLS] part [SEP] part [SEP] and padding (B, S), the token types (B, S), and the lengths
+        (B,).
+        """
         begin, end = np.array([self._tokenizer.cls_id]), np.array([self._tokenizer.sep_id])
         between = end.repeat(self._tokenizer.pair_separators)
         rows: list[NDArray[np.integer]] = []
@@ -159,8 +188,12 @@ class Batches:
                 rows += (gap, part)
             rows.append(end)
             sizes = [len(part) for part in item.parts]
-            found.append((2 + sum(sizes) + (len(sizes) - 1) * len(gap),
-                          1 + sizes[0] + len(gap) if item.paired else self._length))  # fmt: skip
+            found.append(
+                (
+                    2 + sum(sizes) + (len(sizes) - 1) * len(gap),
+                    1 + sizes[0] + len(gap) if item.paired else self._length,
+                )
+            )
         lengths, seconds = np.array(found).T[:, :, None]
         size = min(self._length, -(-int(lengths.max()) // _MULTIPLE) * _MULTIPLE)
         places = np.arange(size)

@@ -1,12 +1,14 @@
 """Token vectors from counts: which tokens stand near each other in prepared text.
 
-Counts within a window, weighted by 1 / distance, become positive pointwise mutual information, and its truncated
-singular value decomposition gives a vector for each token (Levy and Goldberg 2014, "Neural Word Embedding as Implicit
-Matrix Factorization"; Levy, Goldberg and Dagan 2015, "Improving Distributional Similarity with Lessons Learned from
-Word Embeddings", for the window's weights and the smoothed frequencies).
+Counts within a window, weighted by 1 / distance, become positive pointwise mutual information, and
+its truncated singular value decomposition gives a vector for each token (Levy and Goldberg 2014,
+"Neural Word Embedding as Implicit Matrix Factorization"; Levy, Goldberg and Dagan 2015, "Improving
+Distributional Similarity with Lessons Learned from Word Embeddings", for the window's weights and
+the smoothed frequencies).
 
-Memory does not grow with the text: the counts are one dense array of at most `MOST_CELLS` numbers. A vocabulary that is
-too large for a square array counts the neighbors among its most frequent tokens only.
+Memory does not grow with the text: the counts are one dense array of at most `MOST_CELLS` numbers.
+A vocabulary that is too large for a square array counts the neighbors among its most frequent
+tokens only.
 
 Shapes: V vocabulary, C neighbors that are counted, E width of the vectors.
 """
@@ -27,11 +29,15 @@ from litebert.progress import tracked
 MOST_CELLS = 1 << 25
 """Numbers of the array of counts, 128 MiB in float32."""
 MOST_TOKENS = 1 << 26
-"""Tokens that are counted, 67 million. A longer text is counted in passages that are spread evenly over it."""
+"""Tokens that are counted, 67 million. A longer text is counted in passages that are spread evenly
+over it.
+"""
 PASSAGE = 1 << 18
 """Tokens that are counted at once."""
 SMOOTHING = 0.75
-"""Power of the neighbors' frequencies, which keeps rare neighbors from the largest values (Levy et al. 2015)."""
+"""Power of the neighbors' frequencies, which keeps rare neighbors from the largest values (Levy et
+al. 2015).
+"""
 
 Floats = npt.NDArray[np.float32]
 
@@ -47,7 +53,8 @@ class Counts:
 
 
 def count_neighbors(split: Split, vocab_size: int, table: TableConfig) -> Counts:
-    """Count each token and its neighbors up to `table.window` tokens away, in the same sentence or document.
+    """Count each token and its neighbors up to `table.window` tokens away, in the same sentence or
+    document.
 
     Raises:
         DataError: no token has a neighbor.
@@ -68,14 +75,20 @@ def count_neighbors(split: Split, vocab_size: int, table: TableConfig) -> Counts
             _add_neighbors(pairs, ids, segment, table.window, column_of)
     if not pairs.any():
         raise DataError(
-            "no token of the text has a neighbor to count; prepare whole sentences, or set table.start=random"
+            "no token of the text has a neighbor to count; prepare whole sentences, or set "
+            "table.start=random"
         )
     return Counts(tokens, pairs)
 
 
 def _passages(lengths: list[int]) -> list[tuple[int, int]]:
-    """The block and the first token of each passage to count: all of them, or evenly spread ones."""
-    passages = [(block, start) for block, length in enumerate(lengths) for start in range(0, length, PASSAGE)]
+    """The block and the first token of each passage to count: all of them, or evenly spread
+    ones."""
+    passages = [
+        (block, start)
+        for block, length in enumerate(lengths)
+        for start in range(0, length, PASSAGE)
+    ]
     most = max(1, MOST_TOKENS // PASSAGE)
     if len(passages) <= most:
         return passages
@@ -85,7 +98,9 @@ def _passages(lengths: list[int]) -> list[tuple[int, int]]:
 def _passage(
     ids: npt.NDArray[Any], starts: npt.NDArray[np.int32], first: int, window: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The ids of a passage and of the `window` tokens after it, and the number of the segment that each stands in."""
+    """The ids of a passage and of the `window` tokens after it, and the number of the segment that
+    each stands in.
+    """
     seen = ids[first : first + PASSAGE + window].astype(np.int64)
     segment = np.zeros(len(seen), np.int64)
     # Places in the type of the starts, for otherwise numpy would convert all of them.
@@ -101,7 +116,8 @@ def _add_neighbors(
     window: int,
     column_of: npt.NDArray[np.int64],
 ) -> None:
-    """Add the pairs whose first token stands in the passage, each token as a neighbor of the other."""
+    """Add the pairs whose first token stands in the passage, each token as a neighbor of the
+    other."""
     columns, flat, width = column_of[ids], pairs.reshape(-1), pairs.shape[1]
     for distance in range(1, window + 1):
         size = min(PASSAGE, len(ids) - distance)
@@ -115,9 +131,11 @@ def _add_neighbors(
 
 
 def token_vectors(counts: Counts, width: int, std: float) -> Floats:
-    """(V, E) vectors of standard deviation `std`, whose columns have mean 0 over the tokens with neighbors.
+    """(V, E) vectors of standard deviation `std`, whose columns have mean 0 over the tokens with
+    neighbors.
 
-    Tokens without neighbors have vectors of zeros, and so have the columns beyond the rank of the counts.
+    Tokens without neighbors have vectors of zeros, and so have the columns beyond the rank of the
+    counts.
     """
     from sklearn.utils.extmath import randomized_svd
     from threadpoolctl import threadpool_limits
@@ -137,7 +155,9 @@ def token_vectors(counts: Counts, width: int, std: float) -> Floats:
 
 
 def _positive_information(pairs: Floats) -> Any:
-    """Positive pointwise mutual information, a sparse (V, C) matrix: max(0, log p(c | w) / p(c)^0.75)."""
+    """Positive pointwise mutual information, a sparse (V, C) matrix: max(0, log p(c | w) /
+    p(c)^0.75).
+    """
     from scipy.sparse import csr_matrix, vstack
 
     rows = pairs.sum(axis=1, dtype=np.float64)

@@ -1,7 +1,8 @@
-"""Documents to the chunks of text that shards are made of: duplicates dropped, splits dealt, shards cut.
+"""Documents to the chunks of text that shards are made of: duplicates dropped, splits dealt, shards
+cut.
 
-All that decides the bytes on disk happens here, in one process and in order, so they do not depend on the number of
-processes that encode.
+All that decides the bytes on disk happens here, in one process and in order, so they do not depend
+on the number of processes that encode.
 """
 
 from __future__ import annotations
@@ -19,10 +20,13 @@ from litebert.text.sources import Document
 CHUNK_BYTES = 1 << 20
 """Text encoded in one call."""
 LOOKAHEAD_BYTES = 8 << 20
-"""Text read before the first document is dealt, so that a small corpus gets enough held-out documents too."""
+"""Text read before the first document is dealt, so that a small corpus gets enough held-out
+documents too.
+"""
 FLOOR_BYTES, FLOOR_SHARE = 64 << 10, 0.05
-"""A corpus that ends within the lookahead holds out this many bytes of text, but no more than this share of its own:
-some 15,000 tokens, of which 2,200 are masked, on which an accuracy is known to a point."""
+"""A corpus that ends within the lookahead holds out this many bytes of text, but no more than this
+share of its own: some 15,000 tokens, of which 2,200 are masked, on which an accuracy is known to a
+point."""
 
 Key = tuple[str, str, str]
 """Split, file of the shard, and at its last chunk the checksum of its text."""
@@ -54,8 +58,15 @@ class DocumentHashes:
 class _ShardCutter:
     """Cuts the documents of one split into shards, and a shard into chunks to encode."""
 
-    def __init__(self, split: str, shard_bytes: int, finished: dict[str, ShardInfo], folder: Path) -> None:
-        self._split, self._shard_bytes, self._finished, self._folder = split, shard_bytes, finished, folder
+    def __init__(
+        self, split: str, shard_bytes: int, finished: dict[str, ShardInfo], folder: Path
+    ) -> None:
+        self._split, self._shard_bytes, self._finished, self._folder = (
+            split,
+            shard_bytes,
+            finished,
+            folder,
+        )
         self._number = -1
         self._next_shard()
 
@@ -93,11 +104,17 @@ class _ShardCutter:
 class Dealer:
     """Documents to chunks: drops duplicates, deals the splits, cuts the shards.
 
-    `floor` says whether a small corpus holds out more than its share (`FLOOR_BYTES`); older versions did not.
+    `floor` says whether a small corpus holds out more than its share (`FLOOR_BYTES`); older
+    versions did not.
     """
 
     def __init__(
-        self, heldout: float, shard_bytes: int, finished: dict[str, ShardInfo], folder: Path, floor: bool = True
+        self,
+        heldout: float,
+        shard_bytes: int,
+        finished: dict[str, ShardInfo],
+        folder: Path,
+        floor: bool = True,
     ) -> None:
         self._heldout, self._floor = int(heldout * 2**64), floor
         self._seen = DocumentHashes()
@@ -106,7 +123,9 @@ class Dealer:
         self._uncounted = bytearray()
         self.added = 0
         """Documents held out beyond the share asked for."""
-        self._cutters = {name: _ShardCutter(name, shard_bytes, finished, folder) for name in ("train", "heldout")}
+        self._cutters = {
+            name: _ShardCutter(name, shard_bytes, finished, folder) for name in ("train", "heldout")
+        }
 
     def chunks(self, texts: Iterable[Document]) -> Iterator[tuple[Key, list[str]]]:
         """Chunks to encode, keyed, in an order that only the texts decide."""
@@ -121,7 +140,9 @@ class Dealer:
         for text, size, digest in unique:
             yield self._split_of(digest), text, size, digest
 
-    def _first_dealt(self, unique: Iterator[tuple[str, int, bytes]]) -> Iterator[tuple[str, str, int, bytes]]:
+    def _first_dealt(
+        self, unique: Iterator[tuple[str, int, bytes]]
+    ) -> Iterator[tuple[str, str, int, bytes]]:
         ahead: list[tuple[str, int, bytes]] = []
         ahead_bytes = 0
         while ahead_bytes < LOOKAHEAD_BYTES and (document := next(unique, None)):
@@ -141,10 +162,18 @@ class Dealer:
             yield split, *document
 
     def _hold_out_more(self, splits: list[str], documents: list[tuple[str, int, bytes]]) -> None:
-        """Up to the floor, those that a larger share would take first; none that goes far beyond it."""
+        """Up to the floor, those that a larger share would take first; none that goes far beyond
+        it.
+        """
         floor = min(FLOOR_BYTES, FLOOR_SHARE * sum(size for _, size, _ in documents))
-        held = sum(size for split, (_, size, _) in zip(splits, documents, strict=True) if split == "heldout")
-        for place in sorted(range(len(documents)), key=lambda place: _place_of(documents[place][2])):
+        held = sum(
+            size
+            for split, (_, size, _) in zip(splits, documents, strict=True)
+            if split == "heldout"
+        )
+        for place in sorted(
+            range(len(documents)), key=lambda place: _place_of(documents[place][2])
+        ):
             size = documents[place][1]
             if held >= floor or len(splits) - splits.count("heldout") < 2:
                 return
@@ -170,7 +199,9 @@ class Dealer:
 
     @property
     def words(self) -> int:
-        """Between single spaces or line ends, in the documents kept; more where several stand in a row."""
+        """Between single spaces or line ends, in the documents kept; more where several stand in a
+        row.
+        """
         self._count_words()
         return self._words
 
@@ -190,5 +221,6 @@ def _place_of(digest: bytes) -> int:
 def other_text(folder: Path) -> DataError:
     """The error for a folder whose shards were made from other text."""
     return DataError(
-        f"{folder} was made from other text than the sources hold; give --out another folder, or delete it"
+        f"{folder} was made from other text than the sources hold; give --out another "
+        "folder, or delete it"
     )

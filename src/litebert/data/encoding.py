@@ -1,4 +1,6 @@
-"""Turns texts of documents into the token ids of shards. Loads neither torch nor Arrow, for worker processes."""
+"""Turns texts of documents into the token ids of shards. Loads neither torch nor Arrow, for worker
+processes.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,9 @@ from litebert.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Encoded:
-    """Token ids of consecutive documents: `ids` (tokens,), their number per sentence and of sentences per document."""
+    """Token ids of consecutive documents: `ids` (tokens,), their number per sentence and of
+    sentences per document.
+    """
 
     ids: npt.NDArray[Any]
     sentence_tokens: npt.NDArray[np.int32]
@@ -28,7 +32,9 @@ def id_type(vocab_size: int) -> type[np.unsignedinteger[Any]]:
 
 
 def encode(texts: Sequence[str], tokenizer: Tokenizer, language: str) -> Encoded:
-    """The sentences and ids of documents, without documents that give no id (only control characters, say)."""
+    """The sentences and ids of documents, without documents that give no id (only control
+    characters, say).
+    """
     sentences: list[str] = []
     counts = np.empty(len(texts), np.int32)
     for i, text in enumerate(texts):
@@ -41,4 +47,6 @@ def encode(texts: Sequence[str], tokenizer: Tokenizer, language: str) -> Encoded
         document = np.repeat(np.arange(len(texts)), counts)
         counts = np.bincount(document[some], minlength=len(texts)).astype(np.int32)
         lengths = lengths[some]
-    return Encoded(ids.astype(id_type(tokenizer.vocab_size)), lengths.astype(np.int32), counts[counts > 0])
+    return Encoded(
+        ids.astype(id_type(tokenizer.vocab_size)), lengths.astype(np.int32), counts[counts > 0]
+    )

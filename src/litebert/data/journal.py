@@ -1,7 +1,8 @@
 """The journal of an unfinished shard folder: what it is being made from, and which shards are done.
 
-One JSON object a line, synced to the disk: first the settings and the tokenizer, then a `ShardInfo` per finished shard.
-A line torn by a crash is cut off. `prepare` removes the journal once the index is written.
+One JSON object a line, synced to the disk: first the settings and the tokenizer, then a `ShardInfo`
+per finished shard. A line torn by a crash is cut off. `prepare` removes the journal once the index
+is written.
 """
 
 from __future__ import annotations
@@ -18,11 +19,15 @@ from litebert.errors import DataError
 from litebert.storage import LOCK, sha256_of
 
 FLOOR = "heldout_floor"
-"""The setting that says that a small corpus held out more than its share (dealing.py), which older versions lack."""
+"""The setting that says that a small corpus held out more than its share (dealing.py), which older
+versions lack.
+"""
 
 
 class Journal:
-    """Begins or continues the journal of `folder`, whose lock the caller holds; DataError for other settings."""
+    """Begins or continues the journal of `folder`, whose lock the caller holds; DataError for other
+    settings.
+    """
 
     NAME = "unfinished.jsonl"
 
@@ -31,7 +36,9 @@ class Journal:
         with open(folder / self.NAME, "a+b") as file:
             file.seek(0)
             lines, end = _whole_lines(file)
-            begun = len(lines) > 1  # otherwise nothing is finished yet, so a corrected command may start afresh
+            begun = (
+                len(lines) > 1
+            )  # otherwise nothing is finished yet, so a corrected command may start afresh
             file.truncate(end if begun else 0)
         if begun:
             check_same(folder, lines[0], header)
@@ -84,14 +91,16 @@ def check_folder(folder: Path) -> None:
     if folder.exists() and not (folder / Journal.NAME).exists():
         foreign = [path.name for path in folder.iterdir() if path.name != LOCK]
         if foreign:
-            raise DataError(f"{folder} holds other files ({foreign[0]}); give an empty folder or a new name")
+            raise DataError(
+                f"{folder} holds other files ({foreign[0]}); give an empty folder or a new name"
+            )
 
 
 def check_same(folder: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
     """Raise DataError naming what differs between the settings of `folder` and those asked for now.
 
-    Not the times of files, nor how their names are spelled: only their text counts, and the checksums of the shards'
-    text judge that. A setting that is absent has its default.
+    Not the times of files, nor how their names are spelled: only their text counts, and the
+    checksums of the shards' text judge that. A setting that is absent has its default.
     """
     remedy = "give --out another folder, or delete this one"
     if found.get("tokenizer") != wanted["tokenizer"]:
@@ -102,7 +111,9 @@ def check_same(folder: Path, found: dict[str, Any], wanted: dict[str, Any]) -> N
         if key == "sources" and _places(before) == _places(now):
             continue
         if key not in ("files", FLOOR) and before != now:
-            made, asked = (f"{key}={value!r}" if value is not None else f"no {key}" for value in (before, now))
+            made, asked = (
+                f"{key}={value!r}" if value is not None else f"no {key}" for value in (before, now)
+            )
             raise DataError(f"{folder} was made with {made}, not {asked}; {remedy}")
 
 

@@ -4,15 +4,16 @@
     places      .              .              .              ceil(n / budget) of them, spread evenly over n tokens
     tiles       |==1==|=======2=======|=======3=======|      each starts with the sentence that holds its place
 
-A tile starts at the place itself if the start of the sentence is more than half a budget back. A sequence grows
-from the start of its tile forwards or from its end backwards, by a coin, by whole sentences as long as they fit; where
-it meets an end of the text with room left, it grows on at its other end. A sentence that does not fit is left to
-others, unless more than half of the target would stay empty; then it is cut, and so is one that is longer than the
-budget (SpanBERT drops those).
+A tile starts at the place itself if the start of the sentence is more than half a budget back. A
+sequence grows from the start of its tile forwards or from its end backwards, by a coin, by whole
+sentences as long as they fit; where it meets an end of the text with room left, it grows on at its
+other end. A sentence that does not fit is left to others, unless more than half of the target would
+stay empty; then it is cut, and so is one that is longer than the budget (SpanBERT drops those).
 
-A tile may be larger than the budget, by at most a half. An epoch then misses what lies at its other end: in prose of 24
-tokens a sentence 4 % of a stream at length 512, 17 % at 64. The coin makes up for that over the epochs: each shows
-every token with a chance of one half or more, short targets aside.
+A tile may be larger than the budget, by at most a half. An epoch then misses what lies at its other
+end: in prose of 24 tokens a sentence 4 % of a stream at length 512, 17 % at 64. The coin makes up
+for that over the epochs: each shows every token with a chance of one half or more, short targets
+aside.
 """
 
 from __future__ import annotations
@@ -23,17 +24,27 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.data import IGNORED
-from litebert.data.passages import Chosen, CumulativeIndex, Draws, Numbers, Segments, SequenceFormat, Tokens
+from litebert.data.passages import (
+    Chosen,
+    CumulativeIndex,
+    Draws,
+    Numbers,
+    Segments,
+    SequenceFormat,
+    Tokens,
+)
 
 if TYPE_CHECKING:
     from litebert.data.shards import Documents, Split
 
 PACKING = 2
-"""The version of these formats; a run keeps the one that it began with (`FullSentencesOfVersion1`)."""
+"""The version of these formats; a run keeps the one that it began with
+(`FullSentencesOfVersion1`)."""
 
 
 class DocumentSentences(SequenceFormat):
-    """Whole sentences of one document, so sequences at its end are short (RoBERTa section 4.2; SpanBERT section 3.3).
+    """Whole sentences of one document, so sequences at its end are short (RoBERTa section 4.2;
+    SpanBERT section 3.3).
 
     Each document is a text of its own.
     """
@@ -54,13 +65,15 @@ class DocumentSentences(SequenceFormat):
 class FullSentences(SequenceFormat):
     """Whole sentences over the ends of documents, so sequences are full (RoBERTa section 4.2).
 
-    The text is the stream of all documents in stored order, with a separator between two. It counts as a token, but
-    at the ends of a sequence there is none. As in fairseq, sequences are shuffled and documents are not: those in one
-    sequence are neighbours in the shards.
+    The text is the stream of all documents in stored order, with a separator between two. It counts
+    as a token, but at the ends of a sequence there is none. As in fairseq, sequences are shuffled
+    and documents are not: those in one sequence are neighbours in the shards.
     """
 
     two_segments = False
-    _reach = 1  # tokens beyond the budget to look at: a passage may start behind the separator that its place is on
+    # tokens beyond the budget to look at: a passage may start behind the separator that its place
+    # is on
+    _reach = 1
 
     @property
     def examples(self) -> int:
@@ -79,7 +92,8 @@ class FullSentences(SequenceFormat):
     def _segments(self, examples: Numbers, u: Draws) -> list[Segments]:
         forwards = u[2] < 0.5
         places = np.where(forwards, examples, examples + 1) * self._size // self.examples
-        # What a passage may hold: its edge is at most half a budget before the place, its ends one from each other.
+        # What a passage may hold: its edge is at most half a budget before the place, its ends one
+        # from each other.
         low = np.maximum(places - 3 * self._budget // 2, 0)
         low -= self._index.locate(low)[1]
         high = np.minimum(places + self._budget + self._reach, self._size)
@@ -92,7 +106,8 @@ class FullSentences(SequenceFormat):
         documents = np.arange(len(rows)) - (counts.cumsum() - counts - documents)[rows]
         parts, begins = self._split.read(documents), self._index.before(documents)
         tokens = parts.passages(
-            np.clip(starts[rows] - begins, 0, parts.tokens), np.clip(ends[rows] - begins, 0, parts.tokens)
+            np.clip(starts[rows] - begins, 0, parts.tokens),
+            np.clip(ends[rows] - begins, 0, parts.tokens),
         )
         found: list[list[Tokens]] = [[] for _ in range(len(examples))]
         for row, part in zip(rows.tolist(), tokens, strict=True):
@@ -104,8 +119,8 @@ class FullSentences(SequenceFormat):
 class FullSentencesOfVersion1(FullSentences):
     """Full sentences of runs that began before version 2.
 
-    A passage that starts behind a separator passes over a sentence of one token that would fill its budget and begins a
-    document.
+    A passage that starts behind a separator passes over a sentence of one token that would fill its
+    budget and begins a document.
     """
 
     _reach = 0
@@ -114,13 +129,17 @@ class FullSentencesOfVersion1(FullSentences):
 def _passages(
     text: _Separate | _Stream, places: Numbers, reach: int, targets: Numbers, forwards: Chosen
 ) -> tuple[Numbers, Numbers]:
-    """Starts and ends (B,) of at most so many tokens as the targets say, from the edge between two tiles at each place
-    on."""
+    """Starts and ends (B,) of at most so many tokens as the targets say, from the edge between two
+    tiles at each place on."""
 
     def ahead(starts: Numbers) -> Numbers:
-        """The last end of a sentence that fits; a place inside one where less than half would be filled."""
+        """The last end of a sentence that fits; a place inside one where less than half would be
+        filled.
+        """
         ends = text.last_end(starts + targets)
-        return np.where(2 * (ends - starts) >= targets, ends, np.minimum(starts + targets, text.size))
+        return np.where(
+            2 * (ends - starts) >= targets, ends, np.minimum(starts + targets, text.size)
+        )
 
     def back(ends: Numbers) -> Numbers:
         """The first start of a sentence that fits, in the same way."""
@@ -141,7 +160,9 @@ class _Separate:
         self._documents, self.size = documents, documents.tokens
 
     def edges(self, places: Numbers, reach: int) -> tuple[Numbers, Numbers]:
-        """The end of the tile before each place and the start of the one after it, which here are one."""
+        """The end of the tile before each place and the start of the one after it, which here are
+        one.
+        """
         number = np.minimum(self._documents.starts_until(places), self._documents.sentences) - 1
         starts = self._documents.starts(number)
         edges = np.where((places == self.size) | (places - starts > reach), places, starts)
@@ -149,23 +170,31 @@ class _Separate:
 
     def last_end(self, places: Numbers) -> Numbers:
         """The last end of a sentence that is not beyond the place; 0 where there is none."""
-        return self._documents.starts(self._documents.starts_until(np.minimum(places, self.size)) - 1)
+        return self._documents.starts(
+            self._documents.starts_until(np.minimum(places, self.size)) - 1
+        )
 
     def first_start(self, places: Numbers) -> Numbers:
-        """The first start of a sentence that is not before the place; the end of the text where there is none."""
+        """The first start of a sentence that is not before the place; the end of the text where
+        there is none.
+        """
         number = self._documents.starts_until(np.minimum(places, self.size) - 1)
         return self._documents.starts(np.minimum(number, self._documents.sentences))
 
 
 class _Stream:
-    """B times the stream of all documents, of which sentences count that begin in documents from `low` on, where one
-    begins, and before `high`."""
+    """B times the stream of all documents, of which sentences count that begin in documents from
+    `low` on, where one begins, and before `high`."""
 
-    def __init__(self, split: Split, index: CumulativeIndex, size: int, low: Numbers, high: Numbers) -> None:
+    def __init__(
+        self, split: Split, index: CumulativeIndex, size: int, low: Numbers, high: Numbers
+    ) -> None:
         self._split, self._index, self.size, self._low, self._high = split, index, size, low, high
 
     def edges(self, places: Numbers, reach: int) -> tuple[Numbers, Numbers]:
-        """The end of the tile before each place and the start of the one after it: one, or on two sides of a [SEP]."""
+        """The end of the tile before each place and the start of the one after it: one, or on two
+        sides of a [SEP].
+        """
         text, inside, begin = self._read(places)
         number = np.minimum(text.starts_until(inside), text.sentences) - 1
         starts, ends = begin + text.starts(number), begin + text.starts(number + 1)
@@ -176,13 +205,19 @@ class _Stream:
         return np.where(at_end, places, before), np.where(at_end, places, after)
 
     def last_end(self, places: Numbers) -> Numbers:
-        """The last end of a sentence that is not beyond the place; that of the document before where there is none."""
+        """The last end of a sentence that is not beyond the place; that of the document before
+        where there is none.
+        """
         text, inside, begin = self._read(np.minimum(places, self.size))
         number = text.starts_until(inside) - 1
-        return np.where((number < 1) | (begin >= self._high), begin - 1, begin + text.starts(number))
+        return np.where(
+            (number < 1) | (begin >= self._high), begin - 1, begin + text.starts(number)
+        )
 
     def first_start(self, places: Numbers) -> Numbers:
-        """The first start of a sentence that is not before the place; beyond the stream where there is none."""
+        """The first start of a sentence that is not before the place; beyond the stream where there
+        is none.
+        """
         text, inside, begin = self._read(np.maximum(places, self._low))
         number = text.starts_until(inside - 1)
         following = begin + text.tokens + 1

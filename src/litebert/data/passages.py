@@ -1,7 +1,8 @@
-"""What every sequence format builds on: the segments it gives, their lengths, and the document of example i.
+"""What every sequence format builds on: the segments it gives, their lengths, and the document of
+example i.
 
-An example is found alone, from one number per document: the running sum of how many examples each document has. So
-nothing is walked, stored or kept. The price is eight bytes of memory per document.
+An example is found alone, from one number per document: the running sum of how many examples each
+document has. So nothing is walked, stored or kept. The price is eight bytes of memory per document.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ class Segments(NamedTuple):
     label: int
     """0 in order (sop) or next (nsp), 1 swapped or random, -100 not labelled."""
     paired: bool
-    """The parts are two segments, of token types 0 and 1; otherwise one segment, with [SEP] between documents."""
+    """The parts are two segments, of token types 0 and 1; otherwise one segment, with [SEP] between
+    documents.
+    """
 
 
 class SequenceFormat(ABC):
@@ -46,13 +49,21 @@ class SequenceFormat(ABC):
     two_segments = True
 
     def __init__(
-        self, split: Split, sequences: SequenceConfig, sentence: SentenceTask | None, pair_separators: int = 1
+        self,
+        split: Split,
+        sequences: SequenceConfig,
+        sentence: SentenceTask | None,
+        pair_separators: int = 1,
     ) -> None:
-        """Raises DataError where the split cannot serve the task; `pair_separators`: [SEP] between two segments."""
+        """Raises DataError where the split cannot serve the task; `pair_separators`: [SEP] between
+        two segments.
+        """
         self._split = split
         self._sentence = sentence
         self._short = sequences.short_probability
-        self._budget = sequences.length - 2 - pair_separators * self.two_segments  # less [CLS] and the last [SEP] too
+        self._budget = (
+            sequences.length - 2 - pair_separators * self.two_segments
+        )  # less [CLS] and the last [SEP] too
         self._index = CumulativeIndex(self._counts())
 
     @property
@@ -65,16 +76,23 @@ class SequenceFormat(ABC):
         return self._segments(examples, uniforms(keys, _DRAWS, _CHOICES).T)
 
     def _targets(self, u: Draws) -> Numbers:
-        """Tokens to fill: the budget, or with `short_probability` a uniform number in [2, budget]."""
-        return np.where(u[0] < self._short, 2 + (u[1] * (self._budget - 1)).astype(np.int64), self._budget)
+        """Tokens to fill: the budget, or with `short_probability` a uniform number in [2,
+        budget]."""
+        return np.where(
+            u[0] < self._short, 2 + (u[1] * (self._budget - 1)).astype(np.int64), self._budget
+        )
 
     @abstractmethod
     def _counts(self) -> NDArray[np.int64]:
-        """What each document has (documents,), numbered in `_index`: examples, where a format says nothing else."""
+        """What each document has (documents,), numbered in `_index`: examples, where a format says
+        nothing else.
+        """
 
     @abstractmethod
     def _segments(self, examples: Numbers, u: Draws) -> list[Segments]:
-        """The segments of `examples` (B,) by their draws `u` (_DRAWS, B), of which the first two are for `_targets`."""
+        """The segments of `examples` (B,) by their draws `u` (_DRAWS, B), of which the first two
+        are for `_targets`.
+        """
 
 
 class CumulativeIndex:
@@ -90,17 +108,22 @@ class CumulativeIndex:
         self._ends = np.cumsum(counts)
         self.total = int(self._ends[-1]) if len(counts) else 0
         if not self.total:
-            raise DataError("this split of the shards holds no tokens; prepare more text, or more for this split")
+            raise DataError(
+                "this split of the shards holds no tokens; prepare more text, or more for "
+                "this split"
+            )
 
     def locate(self, numbers: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-        """Of each number (B,) the document, which of that document's it is, and how many the document has."""
+        """Of each number (B,) the document, which of that document's it is, and how many the
+        document has.
+        """
         documents = self._ends.searchsorted(numbers, "right")
         before, own = self._held(documents)
         return documents, numbers - before, own
 
     def elsewhere(self, documents: Numbers, u: NDArray[np.float64]) -> tuple[Numbers, Numbers]:
-        """Of each document (B,) one of the others' numbers, uniform in `u`: its document, and which of that document's
-        it is."""
+        """Of each document (B,) one of the others' numbers, uniform in `u`: its document, and which
+        of that document's it is."""
         before, own = self._held(documents)
         numbers = (u * (self.total - own)).astype(np.int64)
         return self.locate(np.where(numbers < before, numbers, numbers + own))[:2]
@@ -119,7 +142,8 @@ Length = TypeVar("Length", int, NDArray[np.int64])
 
 
 def trimmed_lengths(first: Length, second: Length, target: Length) -> tuple[Length, Length]:
-    """The lengths of two segments in `target` tokens: one by one off the longer, off the second where they are equal.
+    """The lengths of two segments in `target` tokens: one by one off the longer, off the second
+    where they are equal.
 
     So do the official BERT and ALBERT code (truncate_seq_pair).
     """

@@ -1,4 +1,6 @@
-"""A share of the training documents of a set, with the same held-out text: for comparing amounts of data."""
+"""A share of the training documents of a set, with the same held-out text: for comparing amounts of
+data.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,8 @@ KEY = 5  # any constant: a smaller share is part of every larger one
 
 
 def write_portion(source: Path, folder: Path, share: float) -> Shards:
-    """Write a set with a share of the training documents of another one, drawn at random; what is there is kept.
+    """Write a set with a share of the training documents of another one, drawn at random; what is
+    there is kept.
 
     Raises:
         DataError: the source cannot be used, or the share holds no token.
@@ -32,7 +35,9 @@ def write_portion(source: Path, folder: Path, share: float) -> Shards:
     order = np.random.default_rng(KEY).permutation(split.documents)
     chosen = np.sort(order[: max(1, round(share * split.documents))])
     if not split.document_tokens[chosen].sum():
-        raise DataError(f"{share:.3%} of the documents of {source} hold no token; prepare more text")
+        raise DataError(
+            f"{share:.3%} of the documents of {source} hold no token; prepare more text"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     storage.remove(folder / disk.TOKENIZER)
     shutil.copytree(source / disk.TOKENIZER, folder / disk.TOKENIZER)
@@ -54,10 +59,19 @@ def write_portion(source: Path, folder: Path, share: float) -> Shards:
     )
     counts = np.bincount(np.concatenate([chunk.ids for chunk in chunks]), minlength=vocabulary)
     shares = counts[counts > 0] / counts.sum()
-    kept = {key: value for key, value in index.items() if key not in ("format", "shards", "summary")}
+    kept = {
+        key: value for key, value in index.items() if key not in ("format", "shards", "summary")
+    }
     kept["settings"] = {**index["settings"], "portion": share, "portion_of": whole.fingerprint}
-    kept["documents"] = {**index["documents"], "kept": len(chosen) + sum(info.documents for info in held), "empty": 0}
-    kept |= {"unigram_entropy": float(-(shares * np.log(shares)).sum()), "top_piece_share": float(shares.max())}
+    kept["documents"] = {
+        **index["documents"],
+        "kept": len(chosen) + sum(info.documents for info in held),
+        "empty": 0,
+    }
+    kept |= {
+        "unigram_entropy": float(-(shares * np.log(shares)).sum()),
+        "top_piece_share": float(shares.max()),
+    }
     disk.write_index(folder, kept, [own, *held])
     return Shards.open(folder)
 
@@ -68,6 +82,8 @@ def _chunks(split: disk.Split, documents: disk.Offsets) -> Iterator[Encoded]:
         found = [split.sentences_of(int(number)) for number in documents[first : first + 100]]
         yield Encoded(
             ids=np.concatenate([ids for ids, _ in found]).astype(np.int32),
-            sentence_tokens=np.concatenate([np.diff(starts) for _, starts in found]).astype(np.int32),
+            sentence_tokens=np.concatenate([np.diff(starts) for _, starts in found]).astype(
+                np.int32
+            ),
             document_sentences=np.array([len(starts) - 1 for _, starts in found], np.int32),
         )

@@ -1,10 +1,12 @@
 """`litebert prepare`: text to token shards, in constant memory, over several processes, resumable.
 
-One process reads the sources, drops exact duplicates, deals documents to the splits by the hash of their text, and cuts
-each split into shards of about `shard_bytes` of text (dealing.py); the others encode (workers.py).
+One process reads the sources, drops exact duplicates, deals documents to the splits by the hash of
+their text, and cuts each split into shards of about `shard_bytes` of text (dealing.py); the others
+encode (workers.py).
 
-A journal lists the finished shards with their checksums. The same command reads the text again (the cheap part)
-but encodes only what is missing; a checksum of the text of each kept shard proves that the sources are the same.
+A journal lists the finished shards with their checksums. The same command reads the text again (the
+cheap part) but encodes only what is missing; a checksum of the text of each kept shard proves that
+the sources are the same.
 """
 
 from __future__ import annotations
@@ -59,22 +61,27 @@ def prepare(
     processes: int = 0,
     shard_bytes: int = 32 << 20,
 ) -> Shards:
-    """Turn `sources` (text/sources.py) into the shard folder `out`. The same call again continues, or finds it whole.
+    """Turn `sources` (text/sources.py) into the shard folder `out`. The same call again continues,
+    or finds it whole.
 
     Args:
         tokenizer: a folder or file that `Tokenizer.load` opens.
         encodings: of the files that match a pattern, by pattern; `encoding` is that of the others.
         unwrap: join the lines of each paragraph of plain text.
-        markup: `strip` takes the text out of web pages and Markdown, `keep` reads them as plain text.
-        heldout: share of the documents held out, by the hash of their text. Above 0, a corpus of less than 8 MB with
-            two documents or more holds out at least one, and about 5 % of its text up to 64 KB; never all of it.
+        markup: `strip` takes the text out of web pages and Markdown, `keep` reads them as plain
+            text.
+        heldout: share of the documents held out, by the hash of their text. Above 0, a corpus of
+            less than 8 MB with two documents or more holds out at least one, and about 5 % of its
+            text up to 64 KB; never all of it.
         processes: how many encode, beside the one that reads; 0 for one per core, at most 8.
         shard_bytes: of text per shard; memory grows with it.
 
     Raises DataError for unusable text, tokenizer or folder, or a full disk. What is finished stays.
     """
     if not 0 <= heldout < 1:
-        raise DataError(f"heldout is {heldout}; give the share of the documents to hold out, from 0 to below 1")
+        raise DataError(
+            f"heldout is {heldout}; give the share of the documents to hold out, from 0 to below 1"
+        )
     if processes < 0:
         raise DataError(f"processes is {processes}; give how many to use, or 0 for one per core")
     if shard_bytes < 1:
@@ -84,7 +91,11 @@ def prepare(
     check_language(language)
     folder = Path(out)
     pieces = Tokenizer.load(tokenizer)
-    changed = {"encodings": dict(encodings or {}), "unwrap": unwrap, "markup": markup if markup != "keep" else ""}
+    changed = {
+        "encodings": dict(encodings or {}),
+        "unwrap": unwrap,
+        "markup": markup if markup != "keep" else "",
+    }
     settings = {
         "sources": list(sources),
         "files": _files_digest(expand(sources, html=markup == "strip")),
@@ -94,7 +105,9 @@ def prepare(
         "encoding": encoding,
         "heldout": heldout,
         "shard_bytes": shard_bytes,
-        **{name: value for name, value in changed.items() if value},  # older versions had none of these
+        **{
+            name: value for name, value in changed.items() if value
+        },  # older versions had none of these
         FLOOR: True,
     }
     kind = {"kind": pieces.kind, "vocab_size": pieces.vocab_size, "fingerprint": pieces.fingerprint}
@@ -108,8 +121,13 @@ def prepare(
                 settings[FLOOR] = bool(journal.begun.get(FLOOR))
                 _save_tokenizer(pieces, folder)
                 _build(folder, journal, header, sources, reading, processes)
-        for leftover in (storage.LOCK, Journal.NAME):  # perhaps of a run killed between its index and here
-            if (folder / leftover).exists():  # a finished folder may lie where nothing can be deleted
+        for leftover in (
+            storage.LOCK,
+            Journal.NAME,
+        ):  # perhaps of a run killed between its index and here
+            if (
+                folder / leftover
+            ).exists():  # a finished folder may lie where nothing can be deleted
                 (folder / leftover).unlink()
     except OSError as error:
         reason = f"cannot be written ({error.strerror or error})"
@@ -118,9 +136,13 @@ def prepare(
         raise DataError(f"{folder} {reason}") from error
     index, shards = disk.read_index(folder)
     check_same(folder, index, header)
-    if index["settings"].get("files") != settings["files"]:  # copied, touched, others, or spelled another way
+    if (
+        index["settings"].get("files") != settings["files"]
+    ):  # copied, touched, others, or spelled another way
         finished = {info.file: info for info in shards}
-        reader = Dealer(heldout, shard_bytes, finished, folder, floor=bool(index["settings"].get(FLOOR)))
+        reader = Dealer(
+            heldout, shard_bytes, finished, folder, floor=bool(index["settings"].get(FLOOR))
+        )
         grown = any(True for _ in reader.chunks(documents(sources, reading)))
         if grown or reader.kept != index["documents"]["kept"]:
             raise other_text(folder)
@@ -129,10 +151,11 @@ def prepare(
 
 
 def _files_digest(names: Sequence[str]) -> str:
-    """Of names, sizes and times: while it is the same, so is the text. Standard input and pipes never are the same.
+    """Of names, sizes and times: while it is the same, so is the text. Standard input and pipes
+    never are the same.
 
-    A source of one's own counts by the code of its reader, the built-in corpus by the version of Python; a set of the
-    `datasets` library counts by its name alone.
+    A source of one's own counts by the code of its reader, the built-in corpus by the version of
+    Python; a set of the `datasets` library counts by its name alone.
     """
     digest = hashlib.sha256()
     for name in names:
@@ -165,25 +188,42 @@ def _save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
             tokenizer.save(aside)
 
 
-# ---- the writer ----------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------- the writer
 
 
 def _build(
-    folder: Path, journal: Journal, header: dict[str, Any], sources: Sequence[str], reading: Reading, processes: int
+    folder: Path,
+    journal: Journal,
+    header: dict[str, Any],
+    sources: Sequence[str],
+    reading: Reading,
+    processes: int,
 ) -> None:
     settings, vocab_size = header["settings"], header["tokenizer"]["vocab_size"]
     tokenizer = folder / disk.TOKENIZER
-    counts = {split: np.zeros(vocab_size, np.int64) for split in ("train", "heldout")}  # how often each piece is there
+    counts = {
+        split: np.zeros(vocab_size, np.int64) for split in ("train", "heldout")
+    }  # how often each piece is there
     pairs = 0  # held-out documents of two sentences or more
     finished = dict(journal.finished)
-    with progress.tracked(finished.values(), "reading finished shards", len(finished), "shards") as infos:
+    with progress.tracked(
+        finished.values(), "reading finished shards", len(finished), "shards"
+    ) as infos:
         for info in infos:
             for block in disk.read_blocks(folder / info.file):
                 counts[info.split] += np.bincount(block.ids, minlength=vocab_size)
-                pairs += int((np.diff(block.document_offsets) > 1).sum()) if info.split == "heldout" else 0
-    reader = Dealer(settings["heldout"], settings["shard_bytes"], finished, folder, floor=settings[FLOOR])
+                pairs += (
+                    int((np.diff(block.document_offsets) > 1).sum())
+                    if info.split == "heldout"
+                    else 0
+                )
+    reader = Dealer(
+        settings["heldout"], settings["shard_bytes"], finished, folder, floor=settings[FLOOR]
+    )
     held: dict[str, list[Encoded]] = {}
-    chunks = encode_all(reader.chunks(documents(sources, reading)), tokenizer, settings["language"], processes)
+    chunks = encode_all(
+        reader.chunks(documents(sources, reading)), tokenizer, settings["language"], processes
+    )
     with progress.task("encoding", unit="documents") as bar:
         for (split, file, text), encoded in chunks:
             held.setdefault(file, []).append(encoded)
@@ -194,20 +234,29 @@ def _build(
                 journal.add(_write(folder / file, split, text, held.pop(file), vocab_size))
     total = int(counts["train"].sum())
     if total == 0:
-        raise DataError(f"the tokenizer leaves nothing of {', '.join(sources)}; give text that it covers")
+        raise DataError(
+            f"the tokenizer leaves nothing of {', '.join(sources)}; give text that it covers"
+        )
     shards = sorted(journal.finished.values(), key=lambda info: (info.split != "train", info.file))
     shares = counts["train"][counts["train"] > 0] / total
     kept = reader.kept
     unknown = sum(int(count[Tokenizer.load(tokenizer).unk_id]) for count in counts.values())
     content = {
-        "documents": {"kept": kept, "duplicates": reader.duplicates, "empty": kept - sum(s.documents for s in shards)},
+        "documents": {
+            "kept": kept,
+            "duplicates": reader.duplicates,
+            "empty": kept - sum(s.documents for s in shards),
+        },
         "unigram_entropy": float(-(shares * np.log(shares)).sum()),
         "top_piece_share": float(shares.max()),
         "summary": summary(reading.tally, shards, reader.words, unknown, pairs),
     }
     disk.write_index(folder, {**header, **content}, shards)
     if reader.added:
-        more = f"{reader.added:,} documents more than --heldout {settings['heldout']} asks for are held out"
+        more = (
+            f"{reader.added:,} documents more than --heldout {settings['heldout']} asks for "
+            "are held out"
+        )
         log.info(f"{more}, so that scores on this small corpus mean something")
 
 

@@ -6,8 +6,9 @@
     DIR/index.json                format, tokenizer, counts, sizes and sha256 per shard; written last: if it exists,
                                   the set is complete
 
-pyarrow, polars and duckdb open the shards as they are. A document is one slice of the mapped file. Opening checks names
-and sizes; reading every byte for its checksum takes a second per gigabyte or more and is left to `verify=True`.
+pyarrow, polars and duckdb open the shards as they are. A document is one slice of the mapped file.
+Opening checks names and sizes; reading every byte for its checksum takes a second per gigabyte or
+more and is left to `verify=True`.
 """
 
 from __future__ import annotations
@@ -45,7 +46,8 @@ SPLITS = ("train", "heldout")
 
 @dataclass(frozen=True)
 class ShardInfo:
-    """What the index holds of one shard. `text` is a checksum of the texts that it was made from."""
+    """What the index holds of one shard. `text` is a checksum of the texts that it was made
+    from."""
 
     file: str
     split: str
@@ -72,13 +74,15 @@ class ShardInfo:
             if type(value).__name__ != field.type or (field.type == "int" and value < 0):
                 raise ValueError(f"{field.name} is {value!r}")
         if Path(info.file).name != info.file or info.file == "..":
-            raise ValueError(f"file is {info.file!r}, which is not the name of a file in this folder")
+            raise ValueError(
+                f"file is {info.file!r}, which is not the name of a file in this folder"
+            )
         if info.split not in SPLITS:
             raise ValueError(f"split is {info.split!r}; {nearest(info.split, SPLITS)}")
         return info
 
 
-# ---- writing -------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------ writing
 
 
 def write_shard(path: Path, chunks: Sequence[Encoded], vocab_size: int) -> None:
@@ -96,8 +100,12 @@ def write_shard(path: Path, chunks: Sequence[Encoded], vocab_size: int) -> None:
 
 def _record_batch(chunks: Sequence[Encoded], dtype: Any, schema: Any) -> Any:
     ids = np.concatenate([chunk.ids for chunk in chunks]).astype(dtype, copy=False)
-    inner = pa.ListArray.from_arrays(_offsets([chunk.sentence_tokens for chunk in chunks]), pa.array(ids))
-    outer = pa.ListArray.from_arrays(_offsets([chunk.document_sentences for chunk in chunks]), inner)
+    inner = pa.ListArray.from_arrays(
+        _offsets([chunk.sentence_tokens for chunk in chunks]), pa.array(ids)
+    )
+    outer = pa.ListArray.from_arrays(
+        _offsets([chunk.document_sentences for chunk in chunks]), inner
+    )
     return pa.record_batch([outer], schema=schema)
 
 
@@ -112,7 +120,7 @@ def write_index(folder: Path, content: dict[str, Any], shards: Sequence[ShardInf
     write_json(folder / INDEX, content)
 
 
-# ---- reading -------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------ reading
 
 
 @dataclass(frozen=True)
@@ -137,17 +145,22 @@ def read_blocks(path: Path) -> list[Block]:
             schema = reader.schema
     except (pa.ArrowException, OSError) as error:
         reason = str(error).split("\n")[0]
-        raise DataError(f"{path} is not a readable Arrow file ({reason}); prepare the data again") from error
+        raise DataError(
+            f"{path} is not a readable Arrow file ({reason}); prepare the data again"
+        ) from error
     types = [pa.list_(pa.list_(pa.uint16())), pa.list_(pa.list_(pa.uint32()))]
     if schema.names != ["sentences"] or schema.types[0] not in types:
-        raise DataError(f"{path} holds no column sentences: list<list<uint16|uint32>>; prepare the data again")
+        raise DataError(
+            f"{path} holds no column sentences: list<list<uint16|uint32>>; prepare the data again"
+        )
     blocks = []
     for batch in batches:
         documents = batch.column(0)
         sentences = documents.values
         if documents.null_count or sentences.null_count or sentences.values.null_count:
             raise DataError(f"{path} holds nulls where token ids must be; prepare the data again")
-        # `offsets` and `values` are views that know of slices: offsets count from the start of the whole child.
+        # `offsets` and `values` are views that know of slices: offsets count from the start of the
+        # whole child.
         ids = sentences.values.to_numpy(zero_copy_only=True)
         blocks.append(Block(ids, sentences.offsets.to_numpy(), documents.offsets.to_numpy()))
     return blocks
@@ -160,7 +173,9 @@ class Split:
         self._blocks = [block for block in blocks if block.documents]
         self._starts = np.cumsum([0, *(block.documents for block in self._blocks)], dtype=np.int64)
         self.documents = int(self._starts[-1])
-        spans = [(block.sentence_offsets, block.document_offsets[[0, -1]]) for block in self._blocks]
+        spans = [
+            (block.sentence_offsets, block.document_offsets[[0, -1]]) for block in self._blocks
+        ]
         self.sentences = sum(int(last - first) for _, (first, last) in spans)
         self.tokens = sum(int(offsets[last] - offsets[first]) for offsets, (first, last) in spans)
 
@@ -176,18 +191,24 @@ class Split:
         counts = [np.diff(block.document_offsets) for block in self._blocks]
         return np.concatenate([np.zeros(0, np.int64), *counts]).astype(np.int64, copy=False)
 
-    def segments(self, unit: Literal["sentence", "document"]) -> Iterator[tuple[Ids, npt.NDArray[np.int32]]]:
-        """For each stored block its token ids, a view of the mapped file (n,), and where its sentences or documents
-        start, int32 (s + 1,), from 0 to n."""
+    def segments(
+        self, unit: Literal["sentence", "document"]
+    ) -> Iterator[tuple[Ids, npt.NDArray[np.int32]]]:
+        """For each stored block its token ids, a view of the mapped file (n,), and where its
+        sentences or documents start, int32 (s + 1,), from 0 to n."""
         for block in self._blocks:
-            starts = block.sentence_offsets[block.document_offsets[0] : block.document_offsets[-1] + 1]
+            starts = block.sentence_offsets[
+                block.document_offsets[0] : block.document_offsets[-1] + 1
+            ]
             if unit == "document":
                 starts = block.sentence_offsets[block.document_offsets]
             base = starts[0]
             yield block.ids[base : starts[-1]], starts - base if base else starts
 
     def sentences_of(self, document: int) -> tuple[Ids, Offsets]:
-        """Token ids of a document, a view of the mapped file (n,), and where its sentences start, (s + 1,), 0 to n."""
+        """Token ids of a document, a view of the mapped file (n,), and where its sentences start,
+        (s + 1,), 0 to n.
+        """
         if not 0 <= document < self.documents:
             raise IndexError(f"document {document} of {self.documents}")
         number = int(self._starts.searchsorted(document, side="right")) - 1
@@ -208,11 +229,13 @@ class Split:
 
 
 class Documents:
-    """B documents of a split, read together: every array has an element for each. A place counts the tokens before it,
-    from 0 to `tokens`."""
+    """B documents of a split, read together: every array has an element for each. A place counts
+    the tokens before it, from 0 to `tokens`."""
 
     def __init__(self, groups: Sequence[tuple[Block, Any, Offsets]], size: int) -> None:
-        """From the documents of each block: the rows that they have here, and their numbers in the block."""
+        """From the documents of each block: the rows that they have here, and their numbers in the
+        block.
+        """
         self._base, self._first, self._last, self.tokens = np.zeros((4, size), np.int64)
         self._groups = [(block, rows) for block, rows, _ in groups]
         for block, rows, documents in groups:
@@ -227,7 +250,9 @@ class Documents:
         return self._last - self._first
 
     def starts(self, numbers: Offsets) -> Offsets:
-        """The places where sentences start, by their number in the document; of the last plus one, the end."""
+        """The places where sentences start, by their number in the document; of the last plus one,
+        the end.
+        """
         found = self._first + numbers
         for block, rows in self._groups:
             found[rows] = block.sentence_offsets[found[rows]]
@@ -236,7 +261,10 @@ class Documents:
     def starts_until(self, places: Offsets) -> Offsets:
         """How many sentences start at a place or before it, the end counted as a start."""
         found = self._base + places
-        for block, rows in self._groups:  # in its own type, for otherwise numpy would convert the whole array
+        for (
+            block,
+            rows,
+        ) in self._groups:  # in its own type, for otherwise numpy would convert the whole array
             found[rows] = block.sentence_offsets.searchsorted(found[rows].astype(np.int32), "right")
         return (found - self._first).clip(0, self.sentences + 1)
 
@@ -247,7 +275,8 @@ class Documents:
         for block, rows in self._groups:
             numbers = np.arange(len(edges))[rows].tolist()
             found |= {
-                row: block.ids[start:end] for row, (start, end) in zip(numbers, edges[rows].tolist(), strict=True)
+                row: block.ids[start:end]
+                for row, (start, end) in zip(numbers, edges[rows].tolist(), strict=True)
             }
         return [found[row] for row in range(len(edges))]
 
@@ -260,22 +289,33 @@ class Shards:
         self.index, infos = read_index(path)
         self.fingerprint = sha256_of(path / INDEX)
         total = sum(info.bytes for info in infos)
-        with tracked(infos, "checking the shards", total, "bytes", lambda info: info.bytes) as checked:
+        with tracked(
+            infos, "checking the shards", total, "bytes", lambda info: info.bytes
+        ) as checked:
             for info in checked:
                 file = path / info.file
                 if not file.is_file():
                     raise DataError(f"{file} is missing; prepare the data again")
                 if file.stat().st_size != info.bytes:
-                    raise DataError(f"{file} has {file.stat().st_size} bytes, not {info.bytes}; prepare the data again")
+                    raise DataError(
+                        f"{file} has {file.stat().st_size} bytes, not {info.bytes}; "
+                        "prepare the data again"
+                    )
                 if verify and sha256_of(file) != info.sha256:
-                    raise DataError(f"{file} has changed since it was written (sha256); prepare the data again")
+                    raise DataError(
+                        f"{file} has changed since it was written (sha256); prepare the data again"
+                    )
         self.tokenizer = Tokenizer.load(path / TOKENIZER)
         if self.tokenizer.fingerprint != self.index["tokenizer"]["fingerprint"]:
-            raise DataError(f"{path / TOKENIZER} is not the tokenizer of these shards; prepare the data again")
+            raise DataError(
+                f"{path / TOKENIZER} is not the tokenizer of these shards; prepare the data again"
+            )
         self.unigram_entropy = float(self.index["unigram_entropy"]) + 0.0  # no -0.0
-        """Nats, of the pieces of the train split: the loss of a model that knows frequencies only."""
+        """Nats, of the pieces of the train split: the loss of a model that knows frequencies
+        only."""
         self.top_piece_share = float(self.index["top_piece_share"])
-        """Share of the most frequent piece in the train split: the accuracy of always guessing it."""
+        """Share of the most frequent piece in the train split: the accuracy of always
+        guessing it."""
         self.train = self._split("train", infos)
         self.heldout = self._split("heldout", infos)
 
@@ -293,7 +333,8 @@ class Shards:
     def open(cls, folder: str | Path, verify: bool = False) -> Shards:
         """Open a prepared folder; `verify` also reads every byte for its checksum.
 
-        Raises DataError where it is no whole set, or a piece of it is missing, changed or of another version.
+        Raises DataError where it is no whole set, or a piece of it is missing, changed or of
+        another version.
         """
         return cls(Path(folder), verify)
 
@@ -306,9 +347,16 @@ def read_index(folder: Path) -> tuple[dict[str, Any], list[ShardInfo]]:
     if not folder.is_dir():
         raise DataError(f"{folder} does not exist; make it with litebert prepare")
     if not path.exists():
-        if any((folder / name).exists() for name in ("recipe.json", "finetune.json", "config.json")):
-            raise DataError(f"{folder} is a run or a model, not data; give the folder that litebert prepare wrote")
-        raise DataError(f"{folder} holds no {INDEX}, so it is not finished; run litebert prepare to its end")
+        if any(
+            (folder / name).exists() for name in ("recipe.json", "finetune.json", "config.json")
+        ):
+            raise DataError(
+                f"{folder} is a run or a model, not data; give the folder that litebert "
+                "prepare wrote"
+            )
+        raise DataError(
+            f"{folder} holds no {INDEX}, so it is not finished; run litebert prepare to its end"
+        )
     index = read_json(path, DataError, "prepare the data again")
     if (version := index.get("format")) != FORMAT_VERSION:
         other = f"has format {version}, and this version of litebert reads {FORMAT_VERSION}"

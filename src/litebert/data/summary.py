@@ -1,8 +1,10 @@
-"""What `litebert prepare` reports at the end: what was read, what became of it, and how precise a score on it can be.
+"""What `litebert prepare` reports at the end: what was read, what became of it, and how precise a
+score on it can be.
 
-The errors are one standard error, in points, of an accuracy of one half, which is the largest: 50 / sqrt(n). For masked
-tokens n is 15 % of the held-out tokens; for pairs of sentences it is the held-out documents with two sentences or
-more, one pair each, because the pairs of one document resemble each other.
+The errors are one standard error, in points, of an accuracy of one half, which is the largest: 50 /
+sqrt(n). For masked tokens n is 15 % of the held-out tokens; for pairs of sentences it is the
+held-out documents with two sentences or more, one pair each, because the pairs of one document
+resemble each other.
 """
 
 from __future__ import annotations
@@ -22,8 +24,12 @@ MASKED = 0.15
 """Share of tokens that evaluation masks."""
 
 
-def summary(tally: Tally, shards: Sequence[ShardInfo], words: int, unknown_pieces: int, pairs: int) -> dict[str, Any]:
-    """The account of a whole set, as its index keeps it; `pairs` counts held-out documents of two sentences or more."""
+def summary(
+    tally: Tally, shards: Sequence[ShardInfo], words: int, unknown_pieces: int, pairs: int
+) -> dict[str, Any]:
+    """The account of a whole set, as its index keeps it; `pairs` counts held-out documents of two
+    sentences or more.
+    """
     pieces = sum(shard.tokens for shard in shards)
     held = [shard for shard in shards if shard.split == "heldout"]
     tokens = sum(shard.tokens for shard in held)
@@ -54,7 +60,10 @@ def warn(index: Mapping[str, Any]) -> None:
     known = index.get("summary", {})
     if known and index["settings"]["heldout"] and not known["heldout"]["tokens"]:
         remedy = "give more documents, or shorter ones (--split sets where one ends)"
-        log.warning(f"nothing is held out, because only one document has text, and training needs it; {remedy}")
+        log.warning(
+            "nothing is held out, because only one document has text, and training needs "
+            f"it; {remedy}"
+        )
     if fault := unfit(known.get("unknown_share", 0)):
         log.warning(f"{fault}; train one on it with litebert tokenizer train")
 
@@ -82,7 +91,11 @@ def rows(index: Mapping[str, Any]) -> list[tuple[str, str]]:
     ]
     optional = {"encodings", "files with hard-wrapped lines", "rows of tables", "rows without text"}
     optional |= {"long documents cut", "characters replaced"}
-    shown = [(what, value) for what, value in shown if what not in optional or value not in ("", "0", "0 times")]
+    shown = [
+        (what, value)
+        for what, value in shown
+        if what not in optional or value not in ("", "0", "0 times")
+    ]
     shown += [("note", note) for note in known["notes"]]
     for what, key, over in (
         (
@@ -90,10 +103,21 @@ def rows(index: Mapping[str, Any]) -> list[tuple[str, str]]:
             "masked_accuracy_error",
             counted(round(MASKED * held["tokens"]), "masked token"),
         ),
-        ("error of sentence-pair accuracy", "pair_accuracy_error", counted(held["documents_of_pairs"], "document")),
+        (
+            "error of sentence-pair accuracy",
+            "pair_accuracy_error",
+            counted(held["documents_of_pairs"], "document"),
+        ),
     ):
         error = held[key]
-        shown.append((what, "unknown: no such text is held out" if error is None else f"± {error:.1f} points ({over})"))
+        shown.append(
+            (
+                what,
+                "unknown: no such text is held out"
+                if error is None
+                else f"± {error:.1f} points ({over})",
+            )
+        )
     return shown
 
 

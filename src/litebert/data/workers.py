@@ -1,8 +1,9 @@
 """Texts to token ids in several processes, in order.
 
-One process reads, the others split sentences and tokenise chunks of about a megabyte, so that no queue is
-large and the result does not depend on how many there are. Workers are spawned, never forked: tokenizers and Arrow run
-threads, and a fork in the middle of one hangs. They load neither torch nor Arrow: half a second and 60 MB each.
+One process reads, the others split sentences and tokenise chunks of about a megabyte, so that no
+queue is large and the result does not depend on how many there are. Workers are spawned, never
+forked: tokenizers and Arrow run threads, and a fork in the middle of one hangs. They load neither
+torch nor Arrow: half a second and 60 MB each.
 """
 
 from __future__ import annotations
@@ -37,7 +38,9 @@ def encode_all(
         for key, texts in chunks:
             yield key, encode(texts, tokenizer, language)
         return
-    pool = ProcessPoolExecutor(processes, get_context("spawn"), _start_worker, (str(tokenizer_folder), language))
+    pool = ProcessPoolExecutor(
+        processes, get_context("spawn"), _start_worker, (str(tokenizer_folder), language)
+    )
     waiting: deque[tuple[T, Future[Encoded]]] = deque()
     try:
         for key, texts in chunks:

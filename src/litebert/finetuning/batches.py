@@ -1,8 +1,10 @@
-"""Batches of a task: the batch of step N is a pure function of (items, config, seed, N), with little padding.
+"""Batches of a task: the batch of step N is a pure function of (items, config, seed, N), with
+little padding.
 
-The order of an epoch is a keyed permutation, as in pretraining. Fifty batches at a time are sorted by length and cut
-into batches, whose order is then drawn anew: so a batch is padded to its own longest row, and the model still sees
-short and long texts in turn. The price is that the rows of a batch are not drawn independently.
+The order of an epoch is a keyed permutation, as in pretraining. Fifty batches at a time are sorted
+by length and cut into batches, whose order is then drawn anew: so a batch is padded to its own
+longest row, and the model still sees short and long texts in turn. The price is that the rows of a
+batch are not drawn independently.
 
 With deletion, every row is read without a part of its tokens, drawn for each step.
 """
@@ -30,7 +32,8 @@ _POOL_BATCHES = 50
 
 @dataclass(frozen=True, eq=False)
 class TaskBatch:
-    """R rows of S tokens, int64 (R, S): one for each of B items, or one for each choice of an item."""
+    """R rows of S tokens, int64 (R, S): one for each of B items, or one for each choice of an
+    item."""
 
     input_ids: Tensor
     token_type_ids: Tensor
@@ -43,7 +46,9 @@ class TaskBatch:
     predictions: int
     """How many the loss of these targets sums."""
     labelled: Tensor | None = None
-    """bool (B,): which items have a target, where some have none; `targets` holds those of the others."""
+    """bool (B,): which items have a target, where some have none; `targets` holds those of the
+    others.
+    """
     taught: Tensor | None = None
     """The logits of a teacher for every item, as `Output.collate_taught` lays them out."""
 
@@ -66,12 +71,18 @@ class TaskBatch:
         return self._each(Tensor.pin_memory)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> TaskBatch:
-        changed: Any = {name: change(item) for name, item in vars(self).items() if isinstance(item, Tensor)}
+        changed: Any = {
+            name: change(item) for name, item in vars(self).items() if isinstance(item, Tensor)
+        }
         return replace(self, **changed)
 
 
-def collate(items: Sequence[Item], output: Output, pad_id: int, positions: int | None = None) -> TaskBatch:
-    """Items side by side with their targets, as far as these are known, and what a teacher says of them."""
+def collate(
+    items: Sequence[Item], output: Output, pad_id: int, positions: int | None = None
+) -> TaskBatch:
+    """Items side by side with their targets, as far as these are known, and what a teacher says of
+    them.
+    """
     padded = pad_rows([row for item in items for row in item.rows], pad_id, positions)
     size = padded.ids.shape[1]
     known = [item.target is not None for item in items]
@@ -79,15 +90,20 @@ def collate(items: Sequence[Item], output: Output, pad_id: int, positions: int |
     ids, types, mask, right = map(torch.from_numpy, (*padded, targets))
     taught = [item.taught for item in items if item.taught is not None]
     return TaskBatch(
-        ids, types, mask, tuple(len(item.rows) for item in items), right, output.count(targets),
+        ids,
+        types,
+        mask,
+        tuple(len(item.rows) for item in items),
+        right,
+        output.count(targets),
         None if all(known) else torch.tensor(known),
         torch.from_numpy(output.collate_taught(taught, size)) if taught else None,
-    )  # fmt: skip
+    )
 
 
 def thinned(items: Sequence[Item], keys: Keys, deletion: float) -> list[Item]:
-    """Items without a share of the tokens of their rows, drawn by a key for each; the first and the last token stay,
-    and at least one between them.
+    """Items without a share of the tokens of their rows, drawn by a key for each; the first and the
+    last token stay, and at least one between them.
     """
     found = []
     for item, key in zip(items, keys, strict=True):
@@ -105,10 +121,19 @@ class TaskBatches:
     """The training batches of a task, by step; every item comes once per epoch."""
 
     def __init__(
-        self, items: Sequence[Item], output: Output, pad_id: int, batch: int, steps: int, seed: int,
-        positions: int | None = None, deletion: float = 0.0,
-    ) -> None:  # fmt: skip
-        """`positions`: how many the model has; no row is padded beyond them. `deletion`: as in `FinetuneConfig`."""
+        self,
+        items: Sequence[Item],
+        output: Output,
+        pad_id: int,
+        batch: int,
+        steps: int,
+        seed: int,
+        positions: int | None = None,
+        deletion: float = 0.0,
+    ) -> None:
+        """`positions`: how many the model has; no row is padded beyond them. `deletion`: as in
+        `FinetuneConfig`.
+        """
         self._items, self._output, self._pad_id, self._positions = items, output, pad_id, positions
         self._batch, self._steps, self._seed, self._deletion = batch, steps, seed, deletion
         self._lengths = np.array([item.length for item in items])
@@ -131,7 +156,9 @@ class TaskBatches:
             place = np.arange(first * self._batch, (first + count) * self._batch, dtype=np.int64)
             epoch, place = np.divmod(place, len(self._items))
             chosen = permute(place, len(self._items), derive(self._seed, _ORDER, epoch))
-            batches = chosen[self._lengths[chosen].argsort(kind="stable")].reshape(count, self._batch)
+            batches = chosen[self._lengths[chosen].argsort(kind="stable")].reshape(
+                count, self._batch
+            )
             key = np.repeat(derive(self._seed, _POOL, pool), count)
             batches = batches[permute(np.arange(count, dtype=np.int64), count, key)]
             self._pool = (pool, batches)

@@ -1,8 +1,8 @@
-"""What a run chooses for itself when it starts: `FinetuneConfig.choose` names it, the model and the training rows
-decide it, and the run records it.
+"""What a run chooses for itself when it starts: `FinetuneConfig.choose` names it, the model and the
+training rows decide it, and the run records it.
 
-A choice is made once. The record of a run holds the chosen values and nothing left to choose, and a run that continues
-takes them from there, those of an earlier version too.
+A choice is made once. The record of a run holds the chosen values and nothing left to choose, and a
+run that continues takes them from there, those of an earlier version too.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ from litebert.tokenizer import Tokenizer
 log = logging.getLogger("litebert")
 
 SHORTEST, LONGEST = 128, 512
-"""Tokens of a row, between which the length is chosen: below, nothing is saved, for a batch is padded to its own
-longest row; above, a row costs more than four of `SHORTEST`."""
+"""Tokens of a row, between which the length is chosen: below, nothing is saved, for a batch is
+padded to its own longest row; above, a row costs more than four of `SHORTEST`."""
 SHARE_READ = 0.95
-"""Share of the training texts that are read whole, where `LONGEST` and the positions of the model allow."""
+"""Share of the training texts that are read whole, where `LONGEST` and the positions of the model
+allow.
+"""
 _SAMPLE = 10_000
 """Texts whose lengths are counted, at most."""
 
@@ -55,10 +57,13 @@ Chosen = tuple[FinetuneConfig, list[str]]
 """A config with a choice made, and what a person should know of it."""
 
 
-def choose_length(config: FinetuneConfig, task: Task[Any], tokenizer: Tokenizer, positions: int) -> Chosen:
+def choose_length(
+    config: FinetuneConfig, task: Task[Any], tokenizer: Tokenizer, positions: int
+) -> Chosen:
     """The length that reads `SHARE_READ` of the training texts whole, where it is to be chosen.
 
-    It is a multiple of eight between `SHORTEST` and `LONGEST`, and at most the positions of the model.
+    It is a multiple of eight between `SHORTEST` and `LONGEST`, and at most the positions of the
+    model.
     """
     if "length" not in config.choose:
         return config, []
@@ -75,7 +80,9 @@ def choose_length(config: FinetuneConfig, task: Task[Any], tokenizer: Tokenizer,
     ]
 
 
-def choose_head(config: FinetuneConfig, task: Task[Any], pretrained: bool, vectors: str | None) -> Chosen:
+def choose_head(
+    config: FinetuneConfig, task: Task[Any], pretrained: bool, vectors: str | None
+) -> Chosen:
     """What the head reads and whether it is fitted before training, where that is to be chosen.
 
     Args:
@@ -88,16 +95,20 @@ def choose_head(config: FinetuneConfig, task: Task[Any], pretrained: bool, vecto
     if not task.output.linear:
         return config, []
     reads: Literal["paper", "mean"] = "mean" if vectors == "mean" else "paper"
-    told = ["the head reads the mean of the states, which the model was trained for"] if reads == "mean" else []
+    told = (
+        ["the head reads the mean of the states, which the model was trained for"]
+        if reads == "mean"
+        else []
+    )
     return replace(config, head_reads=reads, fit_head=pretrained), told
 
 
 def choose_amount(config: FinetuneConfig, task: Task[Any], rows: int) -> Chosen:
     """The batch and the epochs that so many training rows need, where they are to be chosen.
 
-    Few rows are read more often, and in smaller batches, so that a run has steps enough to learn: epochs fall with the
-    fourth root of the rows, from 10 at 500 rows to 3 at 67,000. Tasks other than those of whole texts keep the numbers
-    of their recipe.
+    Few rows are read more often, and in smaller batches, so that a run has steps enough to learn:
+    epochs fall with the fourth root of the rows, from 10 at 500 rows to 3 at 67,000. Tasks other
+    than those of whole texts keep the numbers of their recipe.
     """
     asked = [choice for choice in ("batch", "epochs") if choice in config.choose]
     config = settled(config, *asked)
@@ -108,8 +119,12 @@ def choose_amount(config: FinetuneConfig, task: Task[Any], rows: int) -> Chosen:
         train = replace(train, batch=f"{16 if rows < FEW_ROWS else 32} sequences")
     if "epochs" in asked:
         if config.steps and schedule.warmup >= 1:  # the paper's share of the paper's steps
-            train = replace(train, schedule=replace(schedule, warmup=schedule.warmup / config.steps))
-        config = replace(config, steps=0, epochs=float(np.clip(round(10 * (500 / rows) ** 0.25), 1, 15)))
+            train = replace(
+                train, schedule=replace(schedule, warmup=schedule.warmup / config.steps)
+            )
+        config = replace(
+            config, steps=0, epochs=float(np.clip(round(10 * (500 / rows) ** 0.25), 1, 15))
+        )
     config = replace(config, train=train)
     told = {"batch": f"batches of {train.batch}", "epochs": f"{config.epochs:g} epochs"}
     return config, [f"{' and '.join(told[choice] for choice in asked)}, for {rows:,} training rows"]

@@ -1,7 +1,8 @@
-"""A handful of short development texts that stay with a model, so that people see what it can be asked.
+"""A handful of short development texts that stay with a model, so that people see what it can be
+asked.
 
-The playground of `litebert serve` offers them. They are chosen by their labels and lengths alone, never by whether the
-model answers them right. `--no-examples` keeps none.
+The playground of `litebert serve` offers them. They are chosen by their labels and lengths alone,
+never by whether the model answers them right. `--no-examples` keeps none.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ FILE = "examples.json"
 MOST = 4
 """Examples that a model keeps."""
 _LONGEST, _PREFERRED = 800, 140
-"""Characters of an example: the most that are kept, and the number that a reader takes in at a glance."""
+"""Characters of an example: the most that are kept, and the number that a reader takes in at a
+glance.
+"""
 _FIELDS = ("text", "pair", "words", "question", "context", "choices")
 """What an input of the service may consist of."""
 
@@ -47,10 +50,14 @@ class ModelExample:
 
 
 def choose_examples(task: Task[Any], part: EncodedPart) -> list[ModelExample]:
-    """At most `MOST` short examples of a part, of as many labels as there are; none if all are long."""
+    """At most `MOST` short examples of a part, of as many labels as there are; none if all are
+    long.
+    """
     shown = (task.show_example(example) for example in part.examples)
     short = [example for example in shown if example is not None and example.is_readable]
-    short.sort(key=lambda example: abs(example.characters - _PREFERRED))  # stable, so the same run keeps the same ones
+    short.sort(
+        key=lambda example: abs(example.characters - _PREFERRED)
+    )  # stable, so the same run keeps the same ones
     by_label: dict[str | None, list[ModelExample]] = {}
     for example in short:
         by_label.setdefault(example.label, []).append(example)
@@ -88,7 +95,11 @@ def read_examples(folder: Path) -> list[ModelExample]:
 
 def _read_example(fields: Mapping[str, Any], file: Path) -> ModelExample:
     inputs = {name: fields[name] for name in _FIELDS if name in fields}
-    texts = (part for value in inputs.values() for part in (value if isinstance(value, list) else [value]))
+    texts = (
+        part
+        for value in inputs.values()
+        for part in (value if isinstance(value, list) else [value])
+    )
     label = fields.get("label")
     if not all(isinstance(text, str) for text in (*texts, label or "")):
         raise ModelError(f"{file} has an example that is not text; delete it")

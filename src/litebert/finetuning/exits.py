@@ -1,8 +1,10 @@
-"""Leaving a network early: the loss that teaches it, the rule, and its calibration on held-out data.
+"""Leaving a network early: the loss that teaches it, the rule, and its calibration on held-out
+data.
 
-With `exits`, one classifier reads the state after every layer. A row leaves after the layer at which the answers of the
-last `patience` layers agree and each is certain enough. A threshold of 0 is the rule of PABEE (Zhou et al. 2020), a
-patience of 1 that of a plain threshold on confidence (DeeBERT, Xin et al. 2020, takes the entropy).
+With `exits`, one classifier reads the state after every layer. A row leaves after the layer at
+which the answers of the last `patience` layers agree and each is certain enough. A threshold of 0
+is the rule of PABEE (Zhou et al. 2020), a patience of 1 that of a plain threshold on confidence
+(DeeBERT, Xin et al. 2020, takes the entropy).
 
 Shapes: L layers, N items, R rows, C numbers of the head.
 """
@@ -40,18 +42,26 @@ def require_exits(output: Output, layers: int) -> None:
         ConfigError: the answer needs all rows or tokens of an item, or there is only one layer.
     """
     if not vars(type(output)).get("exits"):  # a subclass may answer by another law
-        raise ConfigError("exits is True, and only tasks that answer with a class, labels or a number can leave early; "
-                          f"this one answers with '{output.name}', so leave --exits out")  # fmt: skip
+        raise ConfigError(
+            "exits is True, and only tasks that answer with a class, labels or a number "
+            "can leave early; "
+            f"this one answers with '{output.name}', so leave --exits out"
+        )
     if layers == 1:
-        raise ConfigError("exits is True for an encoder of 1 layer, which nothing can leave early; leave --exits out")
+        raise ConfigError(
+            "exits is True for an encoder of 1 layer, which nothing can leave early; leave "
+            "--exits out"
+        )
 
 
 def loss_of_layers(loss: Callable[[Tensor], Loss], logits_LBC: Tensor) -> Loss:
-    """The mean of the losses of all layers, layer i weighted by i; what is right is right after the last.
+    """The mean of the losses of all layers, layer i weighted by i; what is right is right after the
+    last.
 
-    That is PABEE's: the weight grows with the work done so far, so that the early classifiers, which are wrong more
-    often, do not pull the last one down. DeeBERT freezes the network and trains its classifiers afterwards, which
-    takes a second run and cannot teach one classifier to read all layers.
+    That is PABEE's: the weight grows with the work done so far, so that the early classifiers,
+    which are wrong more often, do not pull the last one down. DeeBERT freezes the network and
+    trains its classifiers afterwards, which takes a second run and cannot teach one classifier to
+    read all layers.
     """
     from litebert.model.objectives import Loss
 
@@ -73,8 +83,8 @@ class ExitRule:
     def count(
         self, streak: NDArray[np.int64], same: NDArray[np.bool_], certain: NDArray[np.float64]
     ) -> NDArray[np.int64]:
-        """(R,): for how many layers the answer now has been the same and certain, from what it was before and what
-        `Output.steady` says. A row may leave where it is `patience`."""
+        """(R,): for how many layers the answer now has been the same and certain, from what it was
+        before and what `Output.steady` says. A row may leave where it is `patience`."""
         return np.where(certain >= self.threshold, np.where(same, streak, 0) + 1, 0)
 
 
@@ -97,19 +107,30 @@ class Exits:
     layers: list[float] = field(default_factory=list)
     """The score if all rows leave after each layer."""
     curve: list[dict[str, float]] = field(default_factory=list)
-    """`threshold`, `share` and `score` of the thresholds that were tried with this patience, the strictest first."""
+    """`threshold`, `share` and `score` of the thresholds that were tried with this patience, the
+    strictest first.
+    """
 
     def record(self) -> dict[str, Any]:
         """What a saved model keeps."""
-        return {key: value for key, value in asdict(self).items() if key in ("patience", "threshold", "share")}
+        return {
+            key: value
+            for key, value in asdict(self).items()
+            if key in ("patience", "threshold", "share")
+        }
 
 
 def calibrate(
-    task: Task[Any], output: Output, part: EncodedPart, logits: Sequence[NDArray[np.float32]], drop: float
+    task: Task[Any],
+    output: Output,
+    part: EncodedPart,
+    logits: Sequence[NDArray[np.float32]],
+    drop: float,
 ) -> Exits:
     """The rule that uses the fewest layers among those that cost at most `drop` points of score.
 
-    A rule counts only if every stricter threshold keeps the score too, so that a lucky one is not taken.
+    A rule counts only if every stricter threshold keeps the score too, so that a lucky one is not
+    taken.
 
     Args:
         logits: (L, C) of each item.
@@ -119,7 +140,9 @@ def calibrate(
     points = 1.0 if task.percent else 100.0
 
     def score(chosen_NC: Sequence[NDArray[np.float32]]) -> float:
-        return task.score(part.examples, task.answers(part.examples, part.items, chosen_NC))[task.metric]
+        return task.score(part.examples, task.answers(part.examples, part.items, chosen_NC))[
+            task.metric
+        ]
 
     views = [output.steady(logits_LNC[i - 1] if i else None, logits_LNC[i]) for i in range(depth)]
     certain = np.concatenate([one for _, one in views[:-1]])
@@ -142,12 +165,25 @@ def calibrate(
     assert best is not None
     _, patience, point = best
     each = [score(list(one)) for one in logits_LNC]
-    return Exits(part.name, task.metric, drop, patience, point["threshold"], point["share"], point["score"], full, each,
-                 curves[patience])  # fmt: skip
+    return Exits(
+        part.name,
+        task.metric,
+        drop,
+        patience,
+        point["threshold"],
+        point["share"],
+        point["score"],
+        full,
+        each,
+        curves[patience],
+    )
 
 
-def leaving(rule: ExitRule, views: Sequence[tuple[NDArray[np.bool_], NDArray[np.float64]]]) -> NDArray[np.int64]:
-    """(N,): after how many layers each item leaves, from what `Output.steady` says of each layer."""
+def leaving(
+    rule: ExitRule, views: Sequence[tuple[NDArray[np.bool_], NDArray[np.float64]]]
+) -> NDArray[np.int64]:
+    """(N,): after how many layers each item leaves, from what `Output.steady` says of each
+    layer."""
     rows = len(views[0][0])
     left, streak = np.full(rows, len(views)), np.zeros(rows, np.int64)
     for layer, (same, certain) in enumerate(views, 1):

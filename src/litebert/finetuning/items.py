@@ -24,14 +24,17 @@ class EncodedRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Item:
-    """What one row (or, for choices, one row for each) teaches or asks. A long example may have several items."""
+    """What one row (or, for choices, one row for each) teaches or asks. A long example may have
+    several items.
+    """
 
     example: int
     """Its place among the examples it was made from."""
     rows: tuple[EncodedRow, ...]
     """One; with choices one for each."""
     target: Any
-    """What is right, in the form that the task's output says; None where the answer is not known."""
+    """What is right, in the form that the task's output says; None where the answer is not
+    known."""
     detail: Any = None
     """What the task needs to turn logits into an answer, such as offsets; it reaches no model."""
     taught: NDArray[np.floating[Any]] | None = None
@@ -61,7 +64,10 @@ class EncodedPart:
 
 
 def build_row(
-    tokenizer: Tokenizer, first: Sequence[int], second: Sequence[int] | None = None, length: int | None = None
+    tokenizer: Tokenizer,
+    first: Sequence[int],
+    second: Sequence[int] | None = None,
+    length: int | None = None,
 ) -> EncodedRow:
     """[CLS] first [SEP], or [CLS] first [SEP] second [SEP], cut to `length` tokens.
 
@@ -74,10 +80,14 @@ def build_row(
         first, second = first[: lengths[0]], None if second is None else second[: lengths[1]]
     start = [tokenizer.cls_id, *first, *[tokenizer.sep_id] * (1 if second is None else separators)]
     rest = [] if second is None else [*second, tokenizer.sep_id]
-    return EncodedRow(np.array(start + rest, np.int32), np.array([0] * len(start) + [1] * len(rest), np.int32))
+    return EncodedRow(
+        np.array(start + rest, np.int32), np.array([0] * len(start) + [1] * len(rest), np.int32)
+    )
 
 
-def single_rows(tokenizer: Tokenizer, texts: Sequence[str], length: int) -> tuple[list[EncodedRow], int]:
+def single_rows(
+    tokenizer: Tokenizer, texts: Sequence[str], length: int
+) -> tuple[list[EncodedRow], int]:
     """`build_row` of each text alone, for all at once, and how many were cut."""
     flat, lengths = tokenizer.encode_flat(texts)
     kept = np.minimum(lengths, max(0, length - 2))

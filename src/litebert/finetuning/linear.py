@@ -1,8 +1,10 @@
-"""A linear head on frozen states, fitted before any step of fine-tuning: where a pretrained encoder starts from.
+"""A linear head on frozen states, fitted before any step of fine-tuning: where a pretrained encoder
+starts from.
 
-Fine-tuning that starts from a fitted head changes the states less than from a drawn one (Kumar et al. 2022,
-"Fine-Tuning can Distort Pretrained Features and Underperform Out-of-Distribution"). The fit is that of scikit-learn on
-standardized states, and the standardization is folded into the weights of the head's last map.
+Fine-tuning that starts from a fitted head changes the states less than from a drawn one (Kumar et
+al. 2022, "Fine-Tuning can Distort Pretrained Features and Underperform Out-of-Distribution"). The
+fit is that of scikit-learn on standardized states, and the standardization is folded into the
+weights of the head's last map.
 
 Shapes: N items, H hidden size, C numbers that the head gives.
 """
@@ -26,8 +28,8 @@ from litebert.finetuning.start import PreparedTask, task_model
 from litebert.train import device as devices
 
 STRENGTHS = (1e-6, 1e-3, 1e-2, 1e-1, 1.0)
-"""Inverse strengths of the L2 penalty that are tried, as scikit-learn's `C` counts them; the first gives no weight to
-any state, so that the fit answers with the shares of the classes."""
+"""Inverse strengths of the L2 penalty that are tried, as scikit-learn's `C` counts them; the first
+gives no weight to any state, so that the fit answers with the shares of the classes."""
 MOST_ROWS = 10_000
 """Training rows that a head is fitted on, at most: its few weights learn little from more."""
 
@@ -54,16 +56,22 @@ class FittedHead:
         }
 
 
-def frozen_states(prepared: PreparedTask, items: Sequence[Item], machine: devices.Device) -> NDArray[np.float32]:
+def frozen_states(
+    prepared: PreparedTask, items: Sequence[Item], machine: devices.Device
+) -> NDArray[np.float32]:
     """(N, H): what the last map of the head reads of each item, before any step."""
     model = task_model(prepared.start, prepared.task, prepared.config).to(machine.device).eval()
     positions, pad = model.encoder.config.max_positions, prepared.start.tokenizer.pad_id
     read: list[torch.Tensor] = []
     found = np.zeros((len(items), model.encoder.config.hidden_size), np.float32)
-    handle = model.head.classifier.register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
+    handle = model.head.classifier.register_forward_pre_hook(
+        lambda _, inputs: read.append(inputs[0])
+    )
     with progress.task("reading with the frozen encoder", total=len(items), unit="rows") as bar:
         for places in by_length([item.length for item in items], EVALUATION_TOKENS):
-            network_logits(model, machine, pad_rows([items[i].rows[0] for i in places], pad, positions))
+            network_logits(
+                model, machine, pad_rows([items[i].rows[0] for i in places], pad, positions)
+            )
             found[places] = read.pop().float().cpu().numpy()
             bar.advance(len(places))
     handle.remove()
@@ -73,8 +81,8 @@ def frozen_states(prepared: PreparedTask, items: Sequence[Item], machine: device
 def fit_head(
     output: Output, states: NDArray[np.float32], targets: Sequence[Any], held: NDArray[np.bool_]
 ) -> tuple[FittedHead, FittedHead]:
-    """The head fitted on the items that are not held, and with the strength that is best for those that are, the head
-    fitted on all.
+    """The head fitted on the items that are not held, and with the strength that is best for those
+    that are, the head fitted on all.
 
     Args:
         states: (N, H).
@@ -82,7 +90,9 @@ def fit_head(
         held: (N,)
     """
     fits: list[FittedHead] = []
-    learned, judged = ([one for one, apart in zip(targets, held, strict=True) if apart == side] for side in (0, 1))
+    learned, judged = (
+        [one for one, apart in zip(targets, held, strict=True) if apart == side] for side in (0, 1)
+    )
     for strength in STRENGTHS:
         weight, bias = _folded(output, states[~held], learned, strength)
         loss = _loss(output, states[held] @ weight.T + bias, judged)

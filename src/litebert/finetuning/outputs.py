@@ -1,5 +1,5 @@
-"""What a task may answer: the base of all outputs. text_outputs.py has classes, labels, numbers and choices,
-token_outputs.py tags and spans, similarity.py how alike two texts are.
+"""What a task may answer: the base of all outputs. text_outputs.py has classes, labels, numbers and
+choices, token_outputs.py tags and spans, similarity.py how alike two texts are.
 
 Only learning needs torch: answers may come from another engine.
 
@@ -51,7 +51,9 @@ class Answer(NamedTuple):
 
 @dataclass(frozen=True)
 class Output(ABC):
-    """One kind of output: what its head reads, the form of its targets, its loss, and how logits become answers."""
+    """One kind of output: what its head reads, the form of its targets, its loss, and how logits
+    become answers.
+    """
 
     labels: tuple[str, ...] = ()
     """Names of the C classes in the order of their logits; empty where there are none."""
@@ -87,16 +89,27 @@ class Output(ABC):
 
     @classmethod
     def restored(cls, classes: int, labels: Sequence[str]) -> Output:
-        """The output of a saved model whose head gives so many numbers, or a ModelError where it gives others."""
-        made = cls() if cls.classes else cls(tuple(labels) or tuple(f"LABEL_{i}" for i in range(classes)))
+        """The output of a saved model whose head gives so many numbers, or a ModelError where it
+        gives others.
+        """
+        made = (
+            cls()
+            if cls.classes
+            else cls(tuple(labels) or tuple(f"LABEL_{i}" for i in range(classes)))
+        )
         if made.width != classes:
-            raise ModelError(f"the model's head gives {classes} numbers, and '{cls.name}' is read from {made.width}")
+            raise ModelError(
+                f"the model's head gives {classes} numbers, and '{cls.name}' is read from "
+                f"{made.width}"
+            )
         return made
 
-    # ---- learning --------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------------------------------- learning
 
     def fit(self, targets: Sequence[Any]) -> tuple[Output, Sequence[Any]]:
-        """The output as it learns from training targets, and these as it learns them; only numbers have a scale."""
+        """The output as it learns from training targets, and these as it learns them; only numbers
+        have a scale.
+        """
         return self, targets
 
     def require_linear(self, config: FinetuneConfig) -> None:
@@ -106,14 +119,17 @@ class Output(ABC):
             ConfigError: the config asks for it.
         """
         if not self.linear and (config.fit_head or config.head_reads == "mean"):
-            raise ConfigError("fit_head and head_reads=mean are for classes, labels and numbers of whole texts, and "
-                              f"this task answers with {self.name}; leave them out")  # fmt: skip
+            raise ConfigError(
+                "fit_head and head_reads=mean are for classes, labels and numbers of whole "
+                "texts, and "
+                f"this task answers with {self.name}; leave them out"
+            )
 
     def fit_linear(
         self, states: NDArray[np.float64], targets: Sequence[Any], strength: float
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Weights (C, H) and biases (C,) of a linear map from standardized states (N, H) to logits, fitted with
-        scikit-learn; outputs of whole texts alone have one.
+        """Weights (C, H) and biases (C,) of a linear map from standardized states (N, H) to logits,
+        fitted with scikit-learn; outputs of whole texts alone have one.
 
         Args:
             strength: the inverse of the L2 penalty, scikit-learn's `C`.
@@ -124,10 +140,15 @@ class Output(ABC):
         """Change a trained head so that the output as it was before `fit` reads it."""
 
     def recipe_for(self, config: FinetuneConfig, encoder: EncoderConfig) -> FinetuneConfig:
-        """The recipe with what the output needs of it, or a ConfigError where that cannot be; as it is by default."""
+        """The recipe with what the output needs of it, or a ConfigError where that cannot be; as it
+        is by default.
+        """
         if config.deletion:
-            raise ConfigError(f"deletion is {config.deletion}, and only texts without pairs are read with tokens left "
-                              "out; set it to 0")  # fmt: skip
+            raise ConfigError(
+                f"deletion is {config.deletion}, and only texts without pairs are read "
+                "with tokens left "
+                "out; set it to 0"
+            )
         return config
 
     def collate(self, targets: Sequence[Any], size: int) -> NDArray[Any]:
@@ -135,7 +156,9 @@ class Output(ABC):
         return np.array(targets, self.targets)
 
     def arrange(self, logits: Tensor, batch: TaskBatch) -> Tensor:
-        """The logits of a batch as the loss reads them, in float32, minus infinity where there is nothing to choose."""
+        """The logits of a batch as the loss reads them, in float32, minus infinity where there is
+        nothing to choose.
+        """
         return logits.float()
 
     def count(self, targets: NDArray[Any]) -> int:
@@ -156,39 +179,54 @@ class Output(ABC):
         from torch.nn import functional as F
 
         flat, labels = logits.reshape(-1, logits.shape[-1]), targets.reshape(-1)
-        return F.cross_entropy(flat, labels, ignore_index=IGNORED, reduction="sum"), (flat.argmax(-1) == labels).sum()
+        return F.cross_entropy(flat, labels, ignore_index=IGNORED, reduction="sum"), (
+            flat.argmax(-1) == labels
+        ).sum()
 
-    # ---- learning from a teacher -----------------------------------------------------------------------------------
+    # ---------------------------------------------------------------------- learning from a teacher
 
-    def collate_taught(self, logits: Sequence[NDArray[np.floating[Any]]], size: int) -> NDArray[np.float32]:
-        """A teacher's logits, as `of_item` gives them, for a batch of rows of `size` tokens: (B, C) or (B, S, C)."""
+    def collate_taught(
+        self, logits: Sequence[NDArray[np.floating[Any]]], size: int
+    ) -> NDArray[np.float32]:
+        """A teacher's logits, as `of_item` gives them, for a batch of rows of `size` tokens: (B, C)
+        or (B, S, C).
+        """
         if self.reads_cls:
             return np.stack(logits).astype(np.float32)
-        return np.stack([np.pad(one.astype(np.float32), ((0, size - len(one)), (0, 0))) for one in logits])
+        return np.stack(
+            [np.pad(one.astype(np.float32), ((0, size - len(one)), (0, 0))) for one in logits]
+        )
 
     def taught_loss(self, logits: Tensor, batch: TaskBatch, temperature: float) -> Loss:
-        """Summed distance from the teacher's answers in `batch.taught`; right is what the teacher would answer."""
+        """Summed distance from the teacher's answers in `batch.taught`; right is what the teacher
+        would answer.
+        """
         import torch
 
         from litebert.model.objectives import Loss
 
         assert batch.taught is not None
-        total, same = self.taught_total(self.arrange(logits, batch), batch.taught, batch, temperature)
+        total, same = self.taught_total(
+            self.arrange(logits, batch), batch.taught, batch, temperature
+        )
         return Loss(total, torch.full((), batch.lessons, device=total.device), same)
 
     def taught_total(
         self, logits: Tensor, taught: Tensor, batch: TaskBatch, temperature: float
     ) -> tuple[Tensor, Tensor]:
-        """The summed divergence of arranged logits from the teacher's, and on how many both agree."""
+        """The summed divergence of arranged logits from the teacher's, and on how many both
+        agree."""
         from litebert.model.distillation import divergence
 
         same = logits.argmax(-1) == taught.argmax(-1)
         return divergence(logits, taught, temperature).sum(), same.sum()
 
-    # ---- answering -------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------------------------------ answering
 
     def of_item(self, logits: NDArray[np.float32], item: Item) -> NDArray[np.float32]:
-        """The logits of an item out of those of its rows, (rows, C) or (rows, S, C), without those of padding."""
+        """The logits of an item out of those of its rows, (rows, C) or (rows, S, C), without those
+        of padding.
+        """
         found: NDArray[np.float32] = logits[0]
         return found if self.reads_cls else found[: item.length]
 
@@ -199,7 +237,8 @@ class Output(ABC):
     def steady(
         self, before: NDArray[np.float32] | None, now: NDArray[np.float32]
     ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-        """Of each row after a layer: whether the answer is the one before that layer, and how certain it is, in [0, 1].
+        """Of each row after a layer: whether the answer is the one before that layer, and how
+        certain it is, in [0, 1].
 
         Both are logits (R, C); there is nothing before the first layer.
         """
@@ -212,25 +251,36 @@ class Output(ABC):
     def record(self, answer: Answer) -> dict[str, Any]:
         """An answer as a record."""
         value = list(answer.value) if isinstance(answer.value, tuple) else answer.value
-        return {"prediction": value, "probabilities": [round(p, 6) for p in answer.probabilities.tolist()]}
+        return {
+            "prediction": value,
+            "probabilities": [round(p, 6) for p in answer.probabilities.tolist()],
+        }
 
     def baseline(self) -> Baseline | None:
-        """A model that answers by counting, not fitted yet; None where no cheap one is worth showing."""
+        """A model that answers by counting, not fitted yet; None where no cheap one is worth
+        showing.
+        """
         return None
 
-    # ---- watching --------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------------------------------- watching
 
     def one_answer(self, targets: Sequence[Any], logits: Sequence[NDArray[np.float32]]) -> bool:
         """Whether everything is answered alike, where the right answers differ."""
         return len(set(targets)) > 1 and len({answer.value for answer in self.answers(logits)}) == 1
 
     def counts(self, targets: Sequence[Any] | NDArray[np.int64]) -> NDArray[np.int64]:
-        """(C,): how often each label occurs in targets, where these are classes; (0,) without labels."""
-        return np.bincount(targets, minlength=len(self.labels)) if self.labels else np.zeros(0, np.int64)
+        """(C,): how often each label occurs in targets, where these are classes; (0,) without
+        labels.
+        """
+        return (
+            np.bincount(targets, minlength=len(self.labels))
+            if self.labels
+            else np.zeros(0, np.int64)
+        )
 
     def balance(self, targets: Sequence[Any] | NDArray[np.int64]) -> str | None:
-        """What share of the training targets has each label, in words; of more than ten labels, the commonest ten and
-        the rarest. None without labels.
+        """What share of the training targets has each label, in words; of more than ten labels, the
+        commonest ten and the rarest. None without labels.
         """
         if not self.labels:
             return None
@@ -243,8 +293,9 @@ class Output(ABC):
 
 
 def saved_output(settings: Mapping[str, Any]) -> Output:
-    """The output of a saved model, from the `kind` of its head, its `classes`, and its `problem` and `labels` where
-    these are known: else the first that has the head, but a number where a text's head gives one.
+    """The output of a saved model, from the `kind` of its head, its `classes`, and its `problem`
+    and `labels` where these are known: else the first that has the head, but a number where a
+    text's head gives one.
 
     Raises:
         ModelError: no output is like that.

@@ -1,10 +1,10 @@
 """The learning rate of a run, found by a few short runs on its own training part.
 
-Each rate of `RATES` trains the network from the run's own start, on the same batches and with a schedule of its own
-that ends at zero. The rate whose network has the lowest loss on training rows that none of them saw is taken, and the
-largest of those that cannot be told apart. The idea
-is that of the rate-range test (Smith 2017, "Cyclical Learning Rates for Training Neural Networks"), with separate runs
-in place of one that rises, so that no rate inherits what another one spoiled.
+Each rate of `RATES` trains the network from the run's own start, on the same batches and with a
+schedule of its own that ends at zero. The rate whose network has the lowest loss on training rows
+that none of them saw is taken, and the largest of those that cannot be told apart. The idea is that
+of the rate-range test (Smith 2017, "Cyclical Learning Rates for Training Neural Networks"), with
+separate runs in place of one that rises, so that no rate inherits what another one spoiled.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ FITTED = "head.safetensors"
 RATES = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3)
 """The rates that are tried."""
 LEAST_UNTOLD = 1e-4
-"""Where no short run learns anything, no rate below this is taken: the papers' rates are for networks that were
-pretrained for days, and one that learns nothing is seldom among them."""
+"""Where no short run learns anything, no rate below this is taken: the papers' rates are for
+networks that were pretrained for days, and one that learns nothing is seldom among them."""
 SHARE = 0.5
 """Of the steps of the run, how many the short runs take together, at most."""
 FEWEST, MOST = 4, 100
@@ -50,7 +50,9 @@ FEWEST, MOST = 4, 100
 _HELD, _MOST_HELD = 0.2, 512
 """Share and number of the training rows that are kept for the scores, at most."""
 _PARTS = 16
-"""Parts of the held-out rows, of about one length each, whose losses tell how certain a difference is."""
+"""Parts of the held-out rows, of about one length each, whose losses tell how certain a difference
+is.
+"""
 _ORDER = 51  # what the key of the held-out rows is for
 
 
@@ -69,14 +71,19 @@ class Probe:
     def __str__(self) -> str:
         """The choice and what it rests on, in one line."""
         tried = ", ".join(f"{rate:.0e} {loss:.3g}" for rate, loss in sorted(self.losses.items()))
-        return (f"learning rate {self.rate:.0e}, by the loss on {self.held:,} held-out training rows after "
-                f"{self.steps} steps ({tried})")  # fmt: skip
+        return (
+            f"learning rate {self.rate:.0e}, by the loss on {self.held:,} held-out "
+            "training rows after "
+            f"{self.steps} steps ({tried})"
+        )
 
 
 def held_apart(items: Sequence[Item], seed: int) -> tuple[list[Item], list[Item]]:
     """Training items to learn from and to score on, drawn by the seed."""
     count = min(int(_HELD * len(items)), _MOST_HELD)
-    order = permute(np.arange(len(items), dtype=np.int64), len(items), derive(seed, _ORDER, 0)).tolist()
+    order = permute(
+        np.arange(len(items), dtype=np.int64), len(items), derive(seed, _ORDER, 0)
+    ).tolist()
     return [items[i] for i in sorted(order[count:])], [items[i] for i in sorted(order[:count])]
 
 
@@ -96,11 +103,13 @@ def probe_rate(prepared: PreparedTask, folder: Path, machine: devices.Device) ->
     return Probe(best_rate(losses, prior, usual), steps, means, len(held))
 
 
-def best_rate(losses: Mapping[float, NDArray[np.float64]], prior: NDArray[np.float64] | None, usual: float) -> float:
+def best_rate(
+    losses: Mapping[float, NDArray[np.float64]], prior: NDArray[np.float64] | None, usual: float
+) -> float:
     """The rate to take, as `largest_good` says, where a short run learned something.
 
-    Where none did, the lowest loss is that of the network that moved least. Then rates below the usual one are left
-    out, and the lowest loss of the others counts.
+    Where none did, the lowest loss is that of the network that moved least. Then rates below the
+    usual one are left out, and the lowest loss of the others counts.
 
     Args:
         losses: by rate, (P,): the mean loss of each of P parts of the held-out rows.
@@ -116,14 +125,16 @@ def best_rate(losses: Mapping[float, NDArray[np.float64]], prior: NDArray[np.flo
 
 def _error(differences: NDArray[np.float64]) -> float:
     """The standard error of their mean; none of a single one."""
-    return float(differences.std(ddof=1) / np.sqrt(len(differences))) if len(differences) > 1 else 0.0
+    return (
+        float(differences.std(ddof=1) / np.sqrt(len(differences))) if len(differences) > 1 else 0.0
+    )
 
 
 def largest_good(losses: Mapping[float, NDArray[np.float64]]) -> float:
     """The largest rate whose loss is not above the lowest by more than its standard error.
 
-    A short run shows too little of what a small rate would still learn from nothing, so that of rates that cannot be
-    told apart the largest is the safest.
+    A short run shows too little of what a small rate would still learn from nothing, so that of
+    rates that cannot be told apart the largest is the safest.
 
     Args:
         losses: by rate, (P,): the mean loss of each of P parts of the held-out rows.
@@ -137,9 +148,15 @@ def largest_good(losses: Mapping[float, NDArray[np.float64]]) -> float:
 
 
 def _losses_after(
-    prepared: PreparedTask, rate: float, steps: int, learned: list[Item], held: list[Item], folder: Path,
-    machine: devices.Device, bar: progress.Task,
-) -> NDArray[np.float64]:  # fmt: skip
+    prepared: PreparedTask,
+    rate: float,
+    steps: int,
+    learned: list[Item],
+    held: list[Item],
+    folder: Path,
+    machine: devices.Device,
+    bar: progress.Task,
+) -> NDArray[np.float64]:
     """(P,): the mean loss of each part of the held-out rows after a short run at a rate."""
     config = prepared.config
     train = replace(config.train, optimizer=replace(config.train.optimizer, learning_rate=rate))
@@ -152,14 +169,28 @@ def _losses_after(
     alone = replace(prepared, config=config, teacher=None, unlabelled=None)
     task, start, seed = prepared.task, prepared.start, train.seed
     output, targets = task.output.fit([item.target for item in (*learned, *held)])
-    items = [replace(item, target=target) for item, target in zip((*learned, *held), targets, strict=True)]
+    items = [
+        replace(item, target=target)
+        for item, target in zip((*learned, *held), targets, strict=True)
+    ]
     items, held = items[: len(learned)], items[len(learned) :]
     model = task_model(start, task, config, prepared.fitted).to(machine.device)
     positions, pad, ranks = model.encoder.config.max_positions, start.tokenizer.pad_id, Ranks()
-    batches = TaskBatches(items, output, pad, prepared.batch, steps, seed, positions, config.deletion)
-    trainable = TrainableTaskModel(model, output, batches, alone, machine, folder / "probe", model, ranks)
-    loop = Loop(trainable=trainable, config=train, steps=steps, batch_sequences=prepared.batch, device=machine,
-                folder=folder / "probe", ranks=ranks)  # fmt: skip
+    batches = TaskBatches(
+        items, output, pad, prepared.batch, steps, seed, positions, config.deletion
+    )
+    trainable = TrainableTaskModel(
+        model, output, batches, alone, machine, folder / "probe", model, ranks
+    )
+    loop = Loop(
+        trainable=trainable,
+        config=train,
+        steps=steps,
+        batch_sequences=prepared.batch,
+        device=machine,
+        folder=folder / "probe",
+        ranks=ranks,
+    )
     model.train()
     try:
         while loop.step < steps:
@@ -181,27 +212,41 @@ def _losses_after(
 def _parts_of(held: Sequence[Item]) -> list[list[Item]]:
     """The held-out rows by length, in `_PARTS` parts."""
     order = sorted(held, key=lambda item: item.length)
-    return [[order[i] for i in places] for places in np.array_split(range(len(order)), min(_PARTS, len(order)))]
+    return [
+        [order[i] for i in places]
+        for places in np.array_split(range(len(order)), min(_PARTS, len(order)))
+    ]
 
 
-def _prior_losses(prepared: PreparedTask, learned: list[Item], held: list[Item]) -> NDArray[np.float64] | None:
-    """(P,): the mean loss of each part where every row is answered alike, as the learned targets are on the whole."""
+def _prior_losses(
+    prepared: PreparedTask, learned: list[Item], held: list[Item]
+) -> NDArray[np.float64] | None:
+    """(P,): the mean loss of each part where every row is answered alike, as the learned targets
+    are on the whole.
+    """
     if not prepared.task.output.linear:
         return None
     output, targets = prepared.task.output.fit([item.target for item in (*learned, *held)])
     _, bias = output.fit_linear(np.zeros((len(learned), 1)), targets[: len(learned)], 1.0)
-    known = [replace(item, target=target) for item, target in zip(held, targets[len(learned) :], strict=True)]
+    known = [
+        replace(item, target=target)
+        for item, target in zip(held, targets[len(learned) :], strict=True)
+    ]
     losses = []
     for part in _parts_of(known):
         right = torch.from_numpy(output.collate([item.target for item in part], 0))
-        total, _ = output.total(torch.from_numpy(bias.astype(np.float32)).expand(len(part), -1), right)
+        total, _ = output.total(
+            torch.from_numpy(bias.astype(np.float32)).expand(len(part), -1), right
+        )
         losses.append(float(total) / len(part))
     return np.array(losses)
 
 
-def choose_start(prepared: PreparedTask, folders: Sequence[RunFolder], device: str, anew: bool) -> PreparedTask:
-    """The task with a fitted head and a rate, where the config asks for them: as a run in one of the folders has them,
-    else found now.
+def choose_start(
+    prepared: PreparedTask, folders: Sequence[RunFolder], device: str, anew: bool
+) -> PreparedTask:
+    """The task with a fitted head and a rate, where the config asks for them: as a run in one of
+    the folders has them, else found now.
 
     Args:
         anew: whether those runs are about to be deleted.
@@ -211,7 +256,10 @@ def choose_start(prepared: PreparedTask, folders: Sequence[RunFolder], device: s
     files = [folder.path / sub / FITTED for folder in folders for sub in (".", ASIDE)]
     if config.fit_head and known:
         there = place.ranks.decide(lambda: next((file for file in files if file.is_file()), None))
-        prepared = replace(prepared, fitted=place.ranks.decide(lambda: {} if there is None else read_tensors(there)))
+        prepared = replace(
+            prepared,
+            fitted=place.ranks.decide(lambda: {} if there is None else read_tensors(there)),
+        )
     if (known or not config.fit_head) and "rate" not in config.choose:
         return prepared
     with place.owned():
@@ -220,12 +268,15 @@ def choose_start(prepared: PreparedTask, folders: Sequence[RunFolder], device: s
         if config.fit_head and not known:
             learned, prepared = place.ranks.decide(lambda: _fitted(prepared, machine))
         if "rate" in config.choose:
-            prepared = place.ranks.decide(lambda: _with_rate(prepared, learned, place.path, machine))
+            prepared = place.ranks.decide(
+                lambda: _with_rate(prepared, learned, place.path, machine)
+            )
     return prepared
 
 
 def _fitted(prepared: PreparedTask, machine: devices.Device) -> tuple[PreparedTask, PreparedTask]:
-    """The task with the head fitted on the rows that `held_apart` leaves, and on all training rows."""
+    """The task with the head fitted on the rows that `held_apart` leaves, and on all training
+    rows."""
     items = prepared.train.items
     if len(items) > MOST_ROWS:
         items = items[:: -(-len(items) // MOST_ROWS)]
@@ -235,7 +286,10 @@ def _fitted(prepared: PreparedTask, machine: devices.Device) -> tuple[PreparedTa
         return prepared, prepared
     output, targets = prepared.task.output.fit([item.target for item in items])
     half, whole = fit_head(output, frozen_states(prepared, items, machine), targets, held)
-    told = f"a linear head on frozen states has the loss {whole.loss:.3g} on {held.sum():,} held-out training rows"
+    told = (
+        f"a linear head on frozen states has the loss {whole.loss:.3g} on {held.sum():,} "
+        "held-out training rows"
+    )
     if whole.loss >= whole.prior:
         told += f", no less than without them ({whole.prior:.3g}): the head starts as drawn"
         heads: tuple[dict[str, torch.Tensor], ...] = ({}, {})
@@ -243,12 +297,17 @@ def _fitted(prepared: PreparedTask, machine: devices.Device) -> tuple[PreparedTa
         told += f" ({whole.prior:.3g} without them): the run starts from it"
         heads = half.tensors(), whole.tensors()
     log.info(told)
-    first, second = (replace(prepared, fitted=head, chosen=(*prepared.chosen, told)) for head in heads)
+    first, second = (
+        replace(prepared, fitted=head, chosen=(*prepared.chosen, told)) for head in heads
+    )
     return first, second
 
 
-def _with_rate(prepared: PreparedTask, learned: PreparedTask, folder: Path, machine: devices.Device) -> PreparedTask:
-    """The task with the rate that `probe_rate` finds for `learned`, or with the one of its recipe where it finds none.
+def _with_rate(
+    prepared: PreparedTask, learned: PreparedTask, folder: Path, machine: devices.Device
+) -> PreparedTask:
+    """The task with the rate that `probe_rate` finds for `learned`, or with the one of its recipe
+    where it finds none.
 
     `learned` is the same task, whose fitted head has not seen the held-out rows.
     """
@@ -259,7 +318,9 @@ def _with_rate(prepared: PreparedTask, learned: PreparedTask, folder: Path, mach
     probe = probe_rate(replace(learned, config=config), folder, machine)
     rate = optimizer.learning_rate if probe is None else probe.rate
     told = (
-        f"learning rate {rate:.0e}: {prepared.steps} steps are too few to try others" if probe is None else str(probe)
+        f"learning rate {rate:.0e}: {prepared.steps} steps are too few to try others"
+        if probe is None
+        else str(probe)
     )
     log.info(told)
     optimizer = replace(optimizer, learning_rate=rate)

@@ -1,4 +1,6 @@
-"""Rows of tokens side by side, with little padding, as an engine reads them. Nothing here needs torch."""
+"""Rows of tokens side by side, with little padding, as an engine reads them. Nothing here needs
+torch.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ from litebert.finetuning.items import EncodedRow
 
 
 class PaddedRows(NamedTuple):
-    """R rows side by side, (R, S): padded to the longest and on to a multiple of eight, where the model has as many
-    positions.
+    """R rows side by side, (R, S): padded to the longest and on to a multiple of eight, where the
+    model has as many positions.
     """
 
     ids: NDArray[np.int64]
@@ -47,20 +49,25 @@ def padded(
 def by_length(
     lengths: Sequence[int], most: int, rows: Sequence[int] | None = None, padding: int | None = None
 ) -> Iterator[list[int]]:
-    """The places of items of nearly the same length, the longest first, for forward passes with little padding.
+    """The places of items of nearly the same length, the longest first, for forward passes with
+    little padding.
 
     Args:
         lengths: tokens of the longest row of each item.
         most: tokens that a pass may have, padding included; it has one item at least.
         rows: of each item, one by default.
-        padding: tokens that an item may be shorter than the longest of its pass; any number by default.
+        padding: tokens that an item may be shorter than the longest of its pass; any number by
+            default.
     """
     held: list[int] = []
     count = 0
     for place in np.argsort(-np.array(lengths, np.int64), kind="stable").tolist():
         own = rows[place] if rows else 1
         longest = lengths[held[0]] if held else 0
-        if held and ((count + own) * longest > most or (padding is not None and longest - lengths[place] > padding)):
+        if held and (
+            (count + own) * longest > most
+            or (padding is not None and longest - lengths[place] > padding)
+        ):
             yield held
             held, count = [], 0
         held.append(place)

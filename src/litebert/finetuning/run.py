@@ -1,4 +1,5 @@
-"""Fine-tuning: a pretrained encoder, a task and a run folder, in the loop of pretraining; with one seed or several.
+"""Fine-tuning: a pretrained encoder, a task and a run folder, in the loop of pretraining; with one
+seed or several.
 
 A run folder holds
 
@@ -35,7 +36,13 @@ from litebert import launch
 from litebert.config import Config, SequenceConfig, replace
 from litebert.config.finetuning import FinetuneConfig, current_fields
 from litebert.errors import ConfigError, RunError
-from litebert.finetuning.baselines import BaselineScores, RunBaseline, advise, read_baseline, read_scores
+from litebert.finetuning.baselines import (
+    BaselineScores,
+    RunBaseline,
+    advise,
+    read_baseline,
+    read_scores,
+)
 from litebert.finetuning.baselines.scores import BASELINE, FIELD, scores_fields
 from litebert.finetuning.batches import TaskBatch, TaskBatches
 from litebert.finetuning.defaults import recorded_choices
@@ -45,7 +52,14 @@ from litebert.finetuning.exits import Exits, calibrate
 from litebert.finetuning.probe import FITTED, choose_start
 from litebert.finetuning.scoring import metric_name, score_parts
 from litebert.finetuning.spread import summarise
-from litebert.finetuning.start import InitialModel, PreparedTask, claim, load_initial, prepare_task, task_model
+from litebert.finetuning.start import (
+    InitialModel,
+    PreparedTask,
+    claim,
+    load_initial,
+    prepare_task,
+    task_model,
+)
 from litebert.finetuning.task import Task
 from litebert.finetuning.teacher import KEPT, taught_logits
 from litebert.finetuning.trainable import TrainableTaskModel
@@ -58,7 +72,12 @@ from litebert.storage import read_json, write_json, written_whole
 from litebert.train import device as devices
 from litebert.train import metrics
 from litebert.train.loop import Loop, Outcome
-from litebert.train.memory import fitting_micro_batch, memory_explained, parallel_for, require_memory
+from litebert.train.memory import (
+    fitting_micro_batch,
+    memory_explained,
+    parallel_for,
+    require_memory,
+)
 from litebert.train.parallel import built, load_state, spread
 from litebert.train.ranks import Ranks, joined
 from litebert.train.run_folder import ASIDE, RunFolder
@@ -66,8 +85,21 @@ from litebert.train.run_folder import ASIDE, RunFolder
 log = logging.getLogger("litebert")
 
 IDENTITY = "finetune.json"
-CONTENTS = (IDENTITY, "metrics.jsonl", "speed.jsonl", "checkpoints", "best.safetensors", "model", "predictions",
-            "exits.json", BASELINE, "scores.json", "report.html", KEPT, FITTED)  # fmt: skip
+CONTENTS = (
+    IDENTITY,
+    "metrics.jsonl",
+    "speed.jsonl",
+    "checkpoints",
+    "best.safetensors",
+    "model",
+    "predictions",
+    "exits.json",
+    BASELINE,
+    "scores.json",
+    "report.html",
+    KEPT,
+    FITTED,
+)
 """All that a run writes."""
 OnStep = Callable[[Loop[TaskBatch]], None]
 """What is called after every step."""
@@ -89,13 +121,17 @@ class Finetuned:
 
     @property
     def baseline(self) -> BaselineScores | None:
-        """What counting words and characters scores on the same rows; None where the run has no baseline."""
+        """What counting words and characters scores on the same rows; None where the run has no
+        baseline.
+        """
         file = self.folder / "scores.json"
         return read_baseline(file) if file.is_file() else None
 
     @property
     def exits(self) -> dict[str, Any]:
-        """What exits.json holds of a finished run with early exits, see `finetuning.exits.Exits`; empty for others."""
+        """What exits.json holds of a finished run with early exits, see `finetuning.exits.Exits`;
+        empty for others.
+        """
         file = self.folder / "exits.json"
         return read_json(file, RunError) if file.is_file() else {}
 
@@ -114,15 +150,20 @@ def finetune(
     on_step: OnStep | None = None,
     baseline: bool = True,
 ) -> Finetuned:
-    """Fine-tune a model on a task; the same call on the same folder continues, or returns what is finished.
+    """Fine-tune a model on a task; the same call on the same folder continues, or returns what is
+    finished.
 
     Args:
-        model: a run, a litebert model or a Hugging Face folder; or a recipe's name, with `tokenizer`.
-        config: by default the point that `recipes.finetuning.default_point` finds for the encoder and the task.
-        teacher: the folder of a model fine-tuned on the same task, whose answers are learned as `config.distill` says.
+        model: a run, a litebert model or a Hugging Face folder; or a recipe's name, with
+            `tokenizer`.
+        config: by default the point that `recipes.finetuning.default_point` finds for the encoder
+            and the task.
+        teacher: the folder of a model fine-tuned on the same task, whose answers are learned as
+            `config.distill` says.
         unlabelled: further examples for the teacher to answer, as `Task.stream` gives them.
         overwrite: delete the run in `out`, if there is one, and start anew.
-        baseline: also fit a model that counts words and characters on the same rows, see `Finetuned.baseline`.
+        baseline: also fit a model that counts words and characters on the same rows, see
+            `Finetuned.baseline`.
 
     Raises:
         ConfigError: unlabelled examples without a teacher, or for a task that cannot use them.
@@ -164,9 +205,11 @@ def finetune_seeds(
     remarks: Sequence[str] = (),
     baseline: bool = True,
 ) -> list[Finetuned]:
-    """`finetune` in `out`, or with several seeds in out/seed-0, out/seed-1, ..., counted on from the config's.
+    """`finetune` in `out`, or with several seeds in out/seed-0, out/seed-1, ..., counted on from
+    the config's.
 
-    A summary goes to out/seeds.json. After a signal there are fewer runs than seeds, or the last is not finished.
+    A summary goes to out/seeds.json. After a signal there are fewer runs than seeds, or the last is
+    not finished.
 
     Args:
         start: what `load_initial` gave, where it was asked before.
@@ -175,17 +218,41 @@ def finetune_seeds(
     with joined() as ranks:
         anew = overwrite and not launch.restarts()
         return _seeds(
-            ranks, model, task, out, config, seeds, tokenizer, teacher, unlabelled, start, anew, device, on_step,
-            remarks, baseline,
-        )  # fmt: skip
+            ranks,
+            model,
+            task,
+            out,
+            config,
+            seeds,
+            tokenizer,
+            teacher,
+            unlabelled,
+            start,
+            anew,
+            device,
+            on_step,
+            remarks,
+            baseline,
+        )
 
 
 def _seeds(
-    ranks: Ranks, model: str | Path, task: Task[Any], out: str | Path, config: FinetuneConfig | None, seeds: int,
-    tokenizer: str | Path | None, teacher: str | Path | None, unlabelled: Sequence[Any] | None,
-    start: InitialModel | None, overwrite: bool, device: str, on_step: OnStep | None,
-    remarks: Sequence[str], baseline: bool,
-) -> list[Finetuned]:  # fmt: skip
+    ranks: Ranks,
+    model: str | Path,
+    task: Task[Any],
+    out: str | Path,
+    config: FinetuneConfig | None,
+    seeds: int,
+    tokenizer: str | Path | None,
+    teacher: str | Path | None,
+    unlabelled: Sequence[Any] | None,
+    start: InitialModel | None,
+    overwrite: bool,
+    device: str,
+    on_step: OnStep | None,
+    remarks: Sequence[str],
+    baseline: bool,
+) -> list[Finetuned]:
     paths = [Path(out)] if seeds == 1 else [Path(out) / f"seed-{number}" for number in range(seeds)]
     if seeds < 1:
         raise ConfigError(f"seeds is {seeds}; it must be at least 1")
@@ -196,7 +263,9 @@ def _seeds(
     with metrics.remarks(heard):
         start = start or load_initial(model, tokenizer, task)
         config = config or default_point(start.encoder, start.dense, task.point)
-        recorded = ranks.decide(lambda: [] if overwrite else [one for place in folders for one in place.identities()])
+        recorded = ranks.decide(
+            lambda: [] if overwrite else [one for place in folders for one in place.identities()]
+        )
         chosen: list[str] = []
         if recorded and config.choose:
             config = recorded_choices(config, recorded[0].get("config", {}))
@@ -213,14 +282,20 @@ def _seeds(
         if seeds > 1:
             log.info(f"seed {len(runs) + 1} of {seeds}")
         own = replace(prepared.config, train=replace(prepared.config.train, seed=seed))
-        runs.append(_one_seed(replace(prepared, config=own), folder, overwrite, device, on_step, list(heard)))
+        runs.append(
+            _one_seed(
+                replace(prepared, config=own), folder, overwrite, device, on_step, list(heard)
+            )
+        )
         outcome = runs[-1].outcome
         if not outcome.finished or (outcome.signal is not None and len(runs) < seeds):
             return runs
     if seeds > 1 and folders[0].ranks.main:
         scores = [run.scores for run in runs]
-        write_json(Path(out) / "seeds.json", scores_fields({"scores": scores, "summary": summarise(scores)},
-                                                           runs[0].baseline))  # fmt: skip
+        write_json(
+            Path(out) / "seeds.json",
+            scores_fields({"scores": scores, "summary": summarise(scores)}, runs[0].baseline),
+        )
     _advise(metric_name(task), runs)
     return runs
 
@@ -232,14 +307,19 @@ def _advise(metric: str, runs: Sequence[Finetuned]) -> None:
         log.warning(sentence)
 
 
-def _check(out: Path, folders: Sequence[RunFolder], overwrite: bool, source: str | Path | None) -> None:
-    """Refuse folders in which these runs can neither start nor continue, or that hold a model they need.
+def _check(
+    out: Path, folders: Sequence[RunFolder], overwrite: bool, source: str | Path | None
+) -> None:
+    """Refuse folders in which these runs can neither start nor continue, or that hold a model they
+    need.
 
     Raises:
         RunError: as it says.
     """
     if len(folders) > 1 and (out / IDENTITY).exists():
-        raise RunError(f"{out} holds a run of one seed; give another --out for {len(folders)} seeds")
+        raise RunError(
+            f"{out} holds a run of one seed; give another --out for {len(folders)} seeds"
+        )
     if (out / "recipe.json").exists() and not (out / IDENTITY).exists():
         raise RunError(f"{out} holds a pretraining run; give --out a new or empty folder")
     for folder in folders:
@@ -255,7 +335,12 @@ def run_folder(out: str | Path) -> RunFolder:
 
 
 def _one_seed(
-    prepared: PreparedTask, folder: RunFolder, overwrite: bool, device: str, on_step: OnStep | None, remarks: list[str]
+    prepared: PreparedTask,
+    folder: RunFolder,
+    overwrite: bool,
+    device: str,
+    on_step: OnStep | None,
+    remarks: list[str],
 ) -> Finetuned:
     """A run to its end, and once more where it collapsed."""
     with metrics.remarks(remarks), folder.owned():
@@ -267,9 +352,13 @@ def _one_seed(
             folder.set_aside()
             done = _run(prepared, folder, machine, on_step, remarks)
         if done.collapsed:
-            # No path in it, for it goes to metrics.jsonl, and equal runs in two folders hold equal bytes.
-            log.warning(f"the model gives one answer to every example of {prepared.dev[0].name}: its scores are those "
-                        "of guessing; train for more --epochs, or start from a pretrained model")  # fmt: skip
+            # No path in it, for it goes to metrics.jsonl, and equal runs in two folders hold equal
+            # bytes.
+            log.warning(
+                f"the model gives one answer to every example of {prepared.dev[0].name}: "
+                "its scores are those "
+                "of guessing; train for more --epochs, or start from a pretrained model"
+            )
             if folder.ranks.main:
                 with closing(metrics.MetricsLog(folder.path, done.outcome.step)) as rows:
                     rows.note(done.outcome.step, remarks)
@@ -287,13 +376,20 @@ def _run(
     """One run to its end; after one that collapsed, at a third of the rate."""
     ranks = place.ranks
     again = ranks.decide(lambda: place.was_set_aside) and not overwrite
-    task, config, folder, pad = prepared.task, prepared.config, place.path, prepared.start.tokenizer.pad_id
+    task, config, folder, pad = (
+        prepared.task,
+        prepared.config,
+        place.path,
+        prepared.start.tokenizer.pad_id,
+    )
     train = prepared.train.items
     batch, steps = prepared.batch, prepared.steps
     warmup = config.train.schedule.warmup
     if 1 <= warmup >= steps:
-        raise ConfigError(f"train.schedule.warmup is {warmup:g} steps of a run of {steps}; give a share of the "
-                          "run, such as 0.1")  # fmt: skip
+        raise ConfigError(
+            f"train.schedule.warmup is {warmup:g} steps of a run of {steps}; give a share of the "
+            "run, such as 0.1"
+        )
     output, targets = task.output.fit([item.target for item in train])
     items = [replace(item, target=target) for item, target in zip(train, targets, strict=True)]
     items += prepared.rows[len(train) :]
@@ -302,7 +398,9 @@ def _run(
         prepared.teacher.layers.to(machine.device)  # before anyone asks how much memory is free
     if config.train.micro_batch == "auto":
         there = ranks.decide(lambda: [] if overwrite else place.identities())
-        recorded = [current_fields(one.get("config", {}))["train"].get("micro_batch", 1) for one in there]
+        recorded = [
+            current_fields(one.get("config", {}))["train"].get("micro_batch", 1) for one in there
+        ]
         fits = (prepared.as_pretraining(), machine, rows, prepared.computing_teacher)
         micro = recorded[0] if recorded else ranks.agree(fitting_micro_batch(*fits))
         config = replace(config, train=replace(config.train, micro_batch=micro))
@@ -310,32 +408,51 @@ def _run(
     planned = prepared.as_pretraining()
     how = parallel_for(planned, machine, ranks)
     if how == "fsdp" and prepared.teacher is not None and config.distill.compared:
-        raise ConfigError("distill.states and distill.relations read layers one by one, which train.parallel=fsdp does "
-                          "not gather; set ddp")  # fmt: skip
+        raise ConfigError(
+            "distill.states and distill.relations read layers one by one, which "
+            "train.parallel=fsdp does "
+            "not gather; set ddp"
+        )
     planned = replace(planned, train=replace(planned.train, parallel=how))
     require_memory(planned, machine, rows, ranks, prepared.computing_teacher)
-    model = built(lambda: task_model(prepared.start, task, config, prepared.fitted), machine.device, ranks, how)
+    model = built(
+        lambda: task_model(prepared.start, task, config, prepared.fitted),
+        machine.device,
+        ranks,
+        how,
+    )
     if overwrite:
         place.clear()
-    if prepared.fitted and ranks.main and not place.identity_file.exists():  # a run without it has no fitted head
+    if (
+        prepared.fitted and ranks.main and not place.identity_file.exists()
+    ):  # a run without it has no fitted head
         with written_whole(folder / FITTED) as aside:
             write_tensors(aside, prepared.fitted)
     ranks.decide(lambda: claim(place, prepared, steps, items))
     settings, optimizer = config.train, config.train.optimizer
     if again:
         rate, muon = optimizer.learning_rate / 3, optimizer.muon_learning_rate / 3
-        settings = replace(settings, optimizer=replace(optimizer, learning_rate=rate, muon_learning_rate=muon))
+        settings = replace(
+            settings, optimizer=replace(optimizer, learning_rate=rate, muon_learning_rate=muon)
+        )
         # Here, so that a run that was killed as it was set aside reports it too.
-        log.warning(f"the model gave one answer to every example of {prepared.dev[0].name}; this run starts again with "
-                    f"a learning rate of {rate:.1e} (the first one was moved to {ASIDE}/)")  # fmt: skip
+        log.warning(
+            f"the model gave one answer to every example of {prepared.dev[0].name}; this "
+            "run starts again with "
+            f"a learning rate of {rate:.1e} (the first one was moved to {ASIDE}/)"
+        )
     if not config.examples and ranks.main:  # a finished run may hold some
         (folder / "model" / EXAMPLES).unlink(missing_ok=True)
     file = folder / "scores.json"  # the last to be written
     if config.exits:
         ranks.decide(lambda: _require_calibrated(folder, config.exit_drop))
-    if ranks.decide(lambda: file.exists() and not (folder / "checkpoints").exists()):  # someone made room
+    if ranks.decide(
+        lambda: file.exists() and not (folder / "checkpoints").exists()
+    ):  # someone made room
         scores = ranks.decide(lambda: read_scores(file))
-        return Finetuned(folder, steps, Outcome(steps, True, None, {}, 0, 0.0), scores, False, again)
+        return Finetuned(
+            folder, steps, Outcome(steps, True, None, {}, 0, 0.0), scores, False, again
+        )
     counted = prepared.baseline
     if counted is not None and not ranks.decide(file.exists):
         ranks.decide(lambda: counted.keep(folder))
@@ -351,9 +468,17 @@ def _run(
     best = folder / "best.safetensors"
     trainable = TrainableTaskModel(model, output, batches, prepared, machine, best, network, ranks)
     loop = Loop(
-        trainable=trainable, config=settings, steps=steps, batch_sequences=batch, device=machine, folder=folder,
-        on_step=on_step, ranks=ranks, remarks=remarks, scores_start=bool(prepared.fitted),
-    )  # fmt: skip
+        trainable=trainable,
+        config=settings,
+        steps=steps,
+        batch_sequences=batch,
+        device=machine,
+        folder=folder,
+        on_step=on_step,
+        ranks=ranks,
+        remarks=remarks,
+        scores_start=bool(prepared.fitted),
+    )
     with memory_explained(machine, config.train.at_once or batch, config.train.recompute):
         outcome = loop.run()
     if not outcome.finished:
@@ -364,17 +489,27 @@ def _run(
         load_state(model, read_weights(trainable.best) if ranks.main else None, ranks)
         parts = (*prepared.dev, *prepared.tests)
         logits = trainable.kept if machine.autocast is None else {}
-        trainable.device = replace(machine, autocast=None)  # as `predict` computes, and other programs
+        trainable.device = replace(
+            machine, autocast=None
+        )  # as `predict` computes, and other programs
         task = task.closing(train, trainable.logits_of_items, config.train.seed)
-        logits = logits | {part.name: trainable.logits(part) for part in parts if part.name not in logits}
+        logits = logits | {
+            part.name: trainable.logits(part) for part in parts if part.name not in logits
+        }
         every = trainable.logits(parts[0], every=True) if config.exits else None
         if ranks.main:
             scores = score_parts(task, parts, logits)
             (folder / "predictions").mkdir(exist_ok=True)
             for part in parts:
                 answers = task.answers(part.examples, part.items, logits[part.name])
-                task.write(part.examples, answers, folder / "predictions" / task.file_name(part.name))
-            exits = None if every is None else calibrate(task, output, parts[0], every, config.exit_drop)
+                task.write(
+                    part.examples, answers, folder / "predictions" / task.file_name(part.name)
+                )
+            exits = (
+                None
+                if every is None
+                else calibrate(task, output, parts[0], every, config.exit_drop)
+            )
             if exits is not None:
                 write_json(folder / "exits.json", asdict(exits))
             output.settle(model.head)
@@ -389,34 +524,60 @@ def _run(
 
 
 def _require_calibrated(folder: Path, drop: float) -> None:
-    """See to it that a finished run whose exits were calibrated with another drop ends once more."""
+    """See to it that a finished run whose exits were calibrated with another drop ends once
+    more."""
     ended = (folder / "scores.json", folder / "exits.json")
-    if not all(file.exists() for file in ended) or (was := read_json(ended[1], RunError).get("drop")) == drop:
+    if (
+        not all(file.exists() for file in ended)
+        or (was := read_json(ended[1], RunError).get("drop")) == drop
+    ):
         return
     if (folder / "checkpoints").exists() and (folder / "best.safetensors").exists():
         log.info(f"calibrating the exits again, with exit_drop {drop:g} instead of {was}")
         ended[0].unlink()
     else:
-        log.warning(f"{folder} has no checkpoints any more, so its exits stay as calibrated with exit_drop {was}")
+        log.warning(
+            f"{folder} has no checkpoints any more, so its exits stay as calibrated with "
+            f"exit_drop {was}"
+        )
 
 
-def _card(prepared: PreparedTask, identity: Mapping[str, Any], scored: Mapping[str, Any], restarted: bool) -> str:
+def _card(
+    prepared: PreparedTask, identity: Mapping[str, Any], scored: Mapping[str, Any], restarted: bool
+) -> str:
     """The card of a finished run; `scored` is what scores.json holds."""
     parts = (prepared.train, *prepared.dev, *prepared.tests)
-    sizes = {part.name: (len(part.examples), sum(len(row.ids) for item in part.items for row in item.rows))
-             for part in parts}  # fmt: skip
+    sizes = {
+        part.name: (
+            len(part.examples),
+            sum(len(row.ids) for item in part.items for row in item.rows),
+        )
+        for part in parts
+    }
     dev = [part.name for part in prepared.dev]
     scores = {name: value for name, value in scored.items() if name != FIELD}
-    return finetuned_card(prepared.task.output.head, identity, sizes, scores, dev, restarted, scored.get(FIELD))
+    return finetuned_card(
+        prepared.task.output.head, identity, sizes, scores, dev, restarted, scored.get(FIELD)
+    )
 
 
-def _write_model(folder: Path, model: TaskModel, prepared: PreparedTask, card: str, exits: Exits | None) -> None:
+def _write_model(
+    folder: Path, model: TaskModel, prepared: PreparedTask, card: str, exits: Exits | None
+) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     task, output, length = prepared.task, prepared.task.output, prepared.config.length
     sequences = SequenceConfig(length=length)
     # A config names an objective, though a fine-tuned model has none.
-    whole = Config(name=task.name, encoder=model.encoder.config, sequences=sequences, objectives=("mlm",))
-    about = {"task": task.name, "kind": output.head, "problem": output.name, "length": length, **task.settings()}
+    whole = Config(
+        name=task.name, encoder=model.encoder.config, sequences=sequences, objectives=("mlm",)
+    )
+    about = {
+        "task": task.name,
+        "kind": output.head,
+        "problem": output.name,
+        "length": length,
+        **task.settings(),
+    }
     if exits is not None:
         about["exits"] = exits.record()
     words = prepared.start.tokenizer

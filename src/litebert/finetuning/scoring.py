@@ -33,8 +33,11 @@ def metric_name(task: Task[Any]) -> str:
     return task.metric if len(task.dev) == 1 else f"{task.dev[0]}_{task.metric}"
 
 
-def score_parts(task: Task[Any], parts: Sequence[EncodedPart], logits: Mapping[str, Logits]) -> dict[str, float]:
-    """Scores of the development parts, and of the test parts whose answers are known, from logits by part.
+def score_parts(
+    task: Task[Any], parts: Sequence[EncodedPart], logits: Mapping[str, Logits]
+) -> dict[str, float]:
+    """Scores of the development parts, and of the test parts whose answers are known, from logits
+    by part.
 
     Names begin with the part's, as in test_f1, but those of the only development part.
 
@@ -44,8 +47,10 @@ def score_parts(task: Task[Any], parts: Sequence[EncodedPart], logits: Mapping[s
 
     def answer(part: EncodedPart) -> list[Any]:
         if not are_finite(logits[part.name]):
-            raise NonFiniteError(f"the logits of {part.name} are not finite, so the run stopped; start another "
-                                 "--out with a lower --train.optimizer.learning-rate")  # fmt: skip
+            raise NonFiniteError(
+                f"the logits of {part.name} are not finite, so the run stopped; start another "
+                "--out with a lower --train.optimizer.learning-rate"
+            )
         return task.answers(part.examples, part.items, logits[part.name])
 
     return score_answers(task, parts, answer)
@@ -54,7 +59,9 @@ def score_parts(task: Task[Any], parts: Sequence[EncodedPart], logits: Mapping[s
 def score_answers(
     task: Task[Any], parts: Sequence[EncodedPart], answer: Callable[[EncodedPart], list[Any]]
 ) -> dict[str, float]:
-    """The scores of `score_parts`, of the answers that `answer` gives to the examples of a part, whoever gives them."""
+    """The scores of `score_parts`, of the answers that `answer` gives to the examples of a part,
+    whoever gives them.
+    """
     scores: dict[str, float] = {}
     for part in parts:
         if part.name in task.dev or any(item.target is not None for item in part.items):
@@ -72,13 +79,16 @@ def are_finite(logits: Logits) -> bool:
 def one_answer(output: Output, part: EncodedPart, logits: Logits) -> bool:
     """Whether everything in a part is answered alike, where the right answers differ."""
     known = [i for i, item in enumerate(part.items) if item.target is not None]
-    return bool(known) and output.one_answer([part.items[i].target for i in known], [logits[i] for i in known])
+    return bool(known) and output.one_answer(
+        [part.items[i].target for i in known], [logits[i] for i in known]
+    )
 
 
 def network_logits(
     model: TaskModel, device: devices.Device, rows: PaddedRows, every: bool = False
 ) -> NDArray[np.float32]:
-    """Logits of rows from a network in evaluation mode on a device: (R, C), or (R, S, C) of every token.
+    """Logits of rows from a network in evaluation mode on a device: (R, C), or (R, S, C) of every
+    token.
 
     With `every`, those of [CLS] after each of L layers: (R, L, C).
     """
@@ -92,15 +102,21 @@ def network_logits(
 
 
 def logits_of(
-    compute: Callable[[PaddedRows], NDArray[np.float32]], items: Sequence[Item], output: Output, pad_id: int,
-    positions: int | None = None, ranks: Ranks = _ALONE, most: int = EVALUATION_TOKENS,
+    compute: Callable[[PaddedRows], NDArray[np.float32]],
+    items: Sequence[Item],
+    output: Output,
+    pad_id: int,
+    positions: int | None = None,
+    ranks: Ranks = _ALONE,
+    most: int = EVALUATION_TOKENS,
     padding: int | None = None,
-) -> Logits:  # fmt: skip
-    """Logits of each item, in order, by any engine: `compute` gives (R, C) or (R, S, C) for R rows of S tokens.
+) -> Logits:
+    """Logits of each item, in order, by any engine: `compute` gives (R, C) or (R, S, C) for R rows
+    of S tokens.
 
-    No row is padded beyond the `positions` of the model. `compute` is given items of nearly the same length, as many as
-    fit `most` tokens, and none that is shorter than the longest by more than `padding`. The processes of `ranks` share
-    the work, and all of them get the logits.
+    No row is padded beyond the `positions` of the model. `compute` is given items of nearly the
+    same length, as many as fit `most` tokens, and none that is shorter than the longest by more
+    than `padding`. The processes of `ranks` share the work, and all of them get the logits.
     """
     lengths, rows = [item.length for item in items], [len(item.rows) for item in items]
     out: Logits = [np.zeros(0, np.float32)] * len(items)
@@ -110,7 +126,9 @@ def logits_of(
     reported = tracked(own, "scoring", total, "items", lambda turn: len(chunks[turn]))
     with nullcontext(own) if len(own) == 1 else reported as turns:
         for turn in turns:
-            padded = pad_rows([row for i in chunks[turn] for row in items[i].rows], pad_id, positions)
+            padded = pad_rows(
+                [row for i in chunks[turn] for row in items[i].rows], pad_id, positions
+            )
             computed[turn] = compute(padded)
     for chunk, found in zip(chunks, ranks.union(computed), strict=True):
         ends = np.cumsum([rows[i] for i in chunk])

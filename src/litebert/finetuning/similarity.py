@@ -1,4 +1,5 @@
-"""How alike two texts are: each is read on its own, pooled to a vector, and the answer is the cosine of the two.
+"""How alike two texts are: each is read on its own, pooled to a vector, and the answer is the
+cosine of the two.
 
 The losses, by what is known of the training pairs:
 
@@ -48,18 +49,20 @@ DROPOUT = 0.1
 
 
 def whitening(vectors: NDArray[np.float32]) -> VectorMap:
-    """The map after which vectors like these (N, H) have mean 0, and no direction varies more than others (Su et al.
-    2021, "Whitening Sentence Representations").
+    """The map after which vectors like these (N, H) have mean 0, and no direction varies more than
+    others (Su et al. 2021, "Whitening Sentence Representations").
 
-    Directions that hardly vary, as that which a final layer norm takes away, are not blown up: to each variance a
-    hundredth of their mean is added.
+    Directions that hardly vary, as that which a final layer norm takes away, are not blown up: to
+    each variance a hundredth of their mean is added.
     """
     exact = vectors.astype(np.float64)
     mean = exact.mean(0)
     centred = exact - mean
     variances, directions = np.linalg.eigh(centred.T @ centred / len(exact))
     variances = np.maximum(variances, 0)
-    floor = max(0.01 * variances.mean(), 1e-8 * np.square(mean).mean(), 1e-30)  # the second where all are nearly alike
+    floor = max(
+        0.01 * variances.mean(), 1e-8 * np.square(mean).mean(), 1e-30
+    )  # the second where all are nearly alike
     # Turned back, so that it does not depend on the signs and the order of the directions.
     weight = directions / np.sqrt(variances + floor) @ directions.T
     return VectorMap(weight.astype(np.float32), (-weight @ mean).astype(np.float32))
@@ -81,7 +84,9 @@ def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     return found
 
 
-def pooled(states: NDArray[np.float32], mask: NDArray[np.bool_], pooling: Pooling) -> NDArray[np.float32]:
+def pooled(
+    states: NDArray[np.float32], mask: NDArray[np.bool_], pooling: Pooling
+) -> NDArray[np.float32]:
     """(R, H) from the last states (R, S, H), which may end where all that follows is padding."""
     if pooling == "cls":
         return states[:, 0]
@@ -94,11 +99,14 @@ def pooled(states: NDArray[np.float32], mask: NDArray[np.bool_], pooling: Poolin
 class Similarity(Output):
     """The cosine of the vectors of two texts.
 
-    A target is int64 (2,), a key of each text, which tells equal texts; or a number, where `known` says scores.
+    A target is int64 (2,), a key of each text, which tells equal texts; or a number, where `known`
+    says scores.
     """
 
     pooling: Pooling = "mean"
-    """What makes a vector of the last states of a text: their mean, special tokens included, or that of [CLS]."""
+    """What makes a vector of the last states of a text: their mean, special tokens included, or
+    that of [CLS].
+    """
     known: Known = "positives"
     temperature: float = TEMPERATURE
     whiten: bool = False
@@ -110,7 +118,7 @@ class Similarity(Output):
     classes, task = 0, "pairs"
     scores = ("spearman", "pearson")
 
-    # ---- learning --------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------------------------------- learning
 
     def recipe_for(self, config: FinetuneConfig, encoder: EncoderConfig) -> FinetuneConfig:
         """With dropout, where that is all it learns from.
@@ -119,19 +127,27 @@ class Similarity(Output):
             ConfigError: dropout is off, or a batch of one pair has nothing to tell it from.
         """
         if parse_amount(config.train.batch, "train.batch", ("sequences",)).value < 2:
-            raise ConfigError(f"train.batch is '{config.train.batch}', but a pair is compared with the others of its "
-                              "batch; give 2 sequences or more")  # fmt: skip
+            raise ConfigError(
+                f"train.batch is '{config.train.batch}', but a pair is compared with the "
+                "others of its "
+                "batch; give 2 sequences or more"
+            )
         if self.known != "texts":
             return super().recipe_for(config, encoder)
         if config.deletion:
             return config
         if config.dropout == -1 and encoder.hidden_dropout == encoder.attention_dropout == 0:
-            log.info(f"dropout is {DROPOUT} instead of the model's 0, since texts without pairs are learned from "
-                     "two dropout masks")  # fmt: skip
+            log.info(
+                f"dropout is {DROPOUT} instead of the model's 0, since texts without pairs "
+                "are learned from "
+                "two dropout masks"
+            )
             return replace(config, dropout=DROPOUT)
         if config.dropout == 0:
-            raise ConfigError("dropout is 0, but texts without pairs are learned from two dropout masks; leave "
-                              f"--dropout out, or give {DROPOUT}")  # fmt: skip
+            raise ConfigError(
+                "dropout is 0, but texts without pairs are learned from two dropout masks; leave "
+                f"--dropout out, or give {DROPOUT}"
+            )
         return config
 
     def collate(self, targets: Sequence[Any], size: int) -> NDArray[Any]:
@@ -139,7 +155,9 @@ class Similarity(Output):
         return np.array(targets, np.float32 if self.known == "scores" else np.int64)
 
     def arrange(self, logits: Tensor, batch: TaskBatch) -> Tensor:
-        """The last states of both texts of each pair, (2B, S, H) -> vectors of unit length, (B, 2, H)."""
+        """The last states of both texts of each pair, (2B, S, H) -> vectors of unit length, (B, 2,
+        H).
+        """
         from torch.nn import functional as F
 
         from litebert.model.heads import mean_over
@@ -150,33 +168,47 @@ class Similarity(Output):
 
     def total(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """B times the loss of a batch; right are the texts that are nearest to their own second."""
-        return _cosent(logits, targets, self.temperature) if self.known == "scores" else _contrast(
-            logits, targets, self.temperature
-        )  # fmt: skip
+        return (
+            _cosent(logits, targets, self.temperature)
+            if self.known == "scores"
+            else _contrast(logits, targets, self.temperature)
+        )
 
-    def closing(self, items: Sequence[Item], logits: Callable[[Sequence[Item]], Logits], seed: int) -> Similarity:
-        """With the map that whitens up to `WHITENED` of the training texts, where there are enough of them."""
+    def closing(
+        self, items: Sequence[Item], logits: Callable[[Sequence[Item]], Logits], seed: int
+    ) -> Similarity:
+        """With the map that whitens up to `WHITENED` of the training texts, where there are enough
+        of them.
+        """
         if not self.whiten:
             return self
         texts = {one.ids.tobytes(): one for item in items for one in item.rows}
         rows = list(texts.values())
         if len(rows) > WHITENED:
-            rows = [rows[i] for i in np.random.default_rng(seed).choice(len(rows), WHITENED, replace=False)]
+            rows = [
+                rows[i]
+                for i in np.random.default_rng(seed).choice(len(rows), WHITENED, replace=False)
+            ]
         vectors = np.concatenate(logits([Item(i, (row,), None) for i, row in enumerate(rows)]))
         if len(rows) < 2 * vectors.shape[1]:
-            log.info(f"the vectors are not whitened: that takes {2 * vectors.shape[1]:,} different texts, twice their "
-                     f"size, and there are {len(rows):,}")  # fmt: skip
+            log.info(
+                f"the vectors are not whitened: that takes {2 * vectors.shape[1]:,} "
+                "different texts, twice their "
+                f"size, and there are {len(rows):,}"
+            )
             return self
         log.info(f"the vectors are whitened as those of {len(rows):,} training texts are")
         return replace(self, map=whitening(vectors))
 
-    # ---- answering -------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------------------------------ answering
 
     def of_item(self, logits: NDArray[np.float32], item: Item) -> NDArray[np.float32]:
         """(2, H): the vectors of both texts, from the last states of their rows, (2, S, H)."""
         if self.pooling == "cls":
             return logits[:, 0]
-        return np.stack([one[: len(row.ids)].mean(0) for one, row in zip(logits, item.rows, strict=True)])
+        return np.stack(
+            [one[: len(row.ids)].mean(0) for one, row in zip(logits, item.rows, strict=True)]
+        )
 
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Any]:
         """A `Compared` for each pair."""
@@ -194,12 +226,15 @@ class Similarity(Output):
 
     def one_answer(self, targets: Sequence[Any], logits: Sequence[NDArray[np.float32]]) -> bool:
         """Cosines that hardly differ, as of a network that gives every text one vector."""
-        return len(logits) > 1 and float(np.std([answer.value for answer in self.answers(logits)])) < 1e-5
+        return (
+            len(logits) > 1
+            and float(np.std([answer.value for answer in self.answers(logits)])) < 1e-5
+        )
 
 
 def _contrast(vectors: Tensor, keys: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Cross-entropy of finding the second of each pair among all seconds of the batch (B, 2, H); no text is told from
-    an equal one, as the keys (B, 2) say.
+    """Cross-entropy of finding the second of each pair among all seconds of the batch (B, 2, H); no
+    text is told from an equal one, as the keys (B, 2) say.
     """
     import torch
     from torch.nn import functional as F
@@ -215,7 +250,8 @@ def _contrast(vectors: Tensor, keys: Tensor, temperature: float) -> tuple[Tensor
 
 
 def _cosent(vectors: Tensor, scores: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """log(1 + sum of exp((cos_i - cos_j) / temperature) over all i, j of which j has the higher score); none is right.
+    """log(1 + sum of exp((cos_i - cos_j) / temperature) over all i, j of which j has the higher
+    score); none is right.
 
     As every loss here it is a sum over the pairs: B times that of the paper.
     """

@@ -1,4 +1,6 @@
-"""Scores of several seeds: how far they spread, and how large a difference must be to mean something."""
+"""Scores of several seeds: how far they spread, and how large a difference must be to mean
+something.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +10,9 @@ from collections.abc import Sequence
 
 
 def summarise(scores: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]:
-    """Median, mean, deviation of one run, lowest and highest of each score that is a number with every seed."""
+    """Median, mean, deviation of one run, lowest and highest of each score that is a number with
+    every seed.
+    """
     return {
         name: {
             "median": statistics.median(values),
@@ -23,19 +27,26 @@ def summarise(scores: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]
 
 
 def noise_of(name: str, values: Sequence[float]) -> str:
-    """What difference between two means of as many seeds, two or more, is more than chance, in words."""
+    """What difference between two means of as many seeds, two or more, is more than chance, in
+    words.
+    """
     if not math.isfinite(sum(values)):
         return f"{name} is not a number with every seed"
     if len(set(values)) == 1:
-        return f"{name} is the same for all {len(values)} seeds, which does not tell what chance does to it"
+        return (
+            f"{name} is the same for all {len(values)} seeds, which does not tell what chance "
+            "does to it"
+        )
     return (
-        f"{name} differs from seed to seed by {statistics.stdev(values):.3g}: between two means of {len(values)} "
+        f"{name} differs from seed to seed by {statistics.stdev(values):.3g}: between two "
+        f"means of {len(values)} "
         f"seeds, a difference below {confidence_halfwidth(values, values):.3g} is inside the noise"
     )
 
 
 def confidence_halfwidth(first: Sequence[float], second: Sequence[float]) -> float:
-    """Half of the 95 % interval of the difference of two means (Welch's t): what is smaller may be chance.
+    """Half of the 95 % interval of the difference of two means (Welch's t): what is smaller may be
+    chance.
 
     Two values or more on each side. With three seeds it is 2.8 standard errors, with many 2.
     """

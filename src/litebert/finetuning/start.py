@@ -1,4 +1,6 @@
-"""What fine-tuning begins with: an encoder, a fresh head, the parts of the task, and the folder of this run."""
+"""What fine-tuning begins with: an encoder, a fresh head, the parts of the task, and the folder of
+this run.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +17,14 @@ import numpy as np
 import torch
 
 from litebert import progress
-from litebert.config import Config, EncoderConfig, MaskingConfig, SequenceConfig, TrainConfig, replace
+from litebert.config import (
+    Config,
+    EncoderConfig,
+    MaskingConfig,
+    SequenceConfig,
+    TrainConfig,
+    replace,
+)
 from litebert.config.amounts import parse_amount
 from litebert.config.distillation import DistillConfig, LayersConfig
 from litebert.config.finetuning import FinetuneConfig, current_fields
@@ -57,18 +66,24 @@ class InitialModel:
     """The encoder's weights; None for an untrained one."""
     tokenizer: Tokenizer
     dense: HeadActivation | None = None
-    """The activation of the dense map that a head puts on [CLS] where there is no pooler; None: a fresh pooler."""
+    """The activation of the dense map that a head puts on [CLS] where there is no pooler; None: a
+    fresh pooler.
+    """
     notes: tuple[str, ...] = ()
     """What a person should know about it."""
     pooling: Pooling = "cls"
     """What a head of whole texts reads in an encoder with `prediction=hidden`."""
     head: Mapping[str, torch.Tensor] = field(default_factory=dict)
-    """The weights that every head starts from in such an encoder, by their names in the head; empty for fresh ones."""
+    """The weights that every head starts from in such an encoder, by their names in the head; empty
+    for fresh ones.
+    """
     vectors: Pooling | None = None
     """How the model was trained to make a vector of its states, where it says so."""
 
 
-def load_initial(model: str | Path, tokenizer: str | Path | None = None, task: Task[Any] | None = None) -> InitialModel:
+def load_initial(
+    model: str | Path, tokenizer: str | Path | None = None, task: Task[Any] | None = None
+) -> InitialModel:
     """The encoder of a model folder, or a recipe's untrained one.
 
     Args:
@@ -76,7 +91,8 @@ def load_initial(model: str | Path, tokenizer: str | Path | None = None, task: T
 
     Raises:
         ModelError: the folder is no model.
-        ConfigError: a recipe without a tokenizer, a folder that has none, or another tokenizer than the folder's.
+        ConfigError: a recipe without a tokenizer, a folder that has none, or another tokenizer than
+            the folder's.
     """
     if names_recipe(str(model)):
         if tokenizer is None:
@@ -91,29 +107,49 @@ def load_initial(model: str | Path, tokenizer: str | Path | None = None, task: T
     if loaded.tokenizer is None:
         raise ConfigError(f"{model} has no tokenizer; give it a --tokenizer")
     words, shape = loaded.tokenizer, loaded.config.encoder
-    unread = untrained_notes(loaded.untrained, loaded.config, loaded.path)  # of heads that fine-tuning has no use for
+    unread = untrained_notes(
+        loaded.untrained, loaded.config, loaded.path
+    )  # of heads that fine-tuning has no use for
     notes = [note for note in loaded.notes if note not in unread]
     head, hidden = _pretrained_head(loaded), shape.prediction == "hidden"
     if task is not None and hidden and not head:
-        notes.append(f"{model} has no dense map of a prediction head; the task learns one of its own")
-    if task is not None and task.output.reads_cls and not hidden and not shape.pooler and loaded.dense is None:
+        notes.append(
+            f"{model} has no dense map of a prediction head; the task learns one of its own"
+        )
+    if (
+        task is not None
+        and task.output.reads_cls
+        and not hidden
+        and not shape.pooler
+        and loaded.dense is None
+    ):
         notes.append(f"{model} has no pooler; the task learns one of its own")
     state = loaded.model.encoder.state_dict()
     try:
         vectors = vector_settings(loaded)
     except ModelError:  # modules that only embedding asks for
         vectors = None
-    trained_for = vectors.pooling if vectors is not None else "mean" if loaded.pooling == "mean" else None
-    return InitialModel(shape, state, words, loaded.dense, tuple(notes), loaded.pooling, head, trained_for)
+    trained_for = (
+        vectors.pooling if vectors is not None else "mean" if loaded.pooling == "mean" else None
+    )
+    return InitialModel(
+        shape, state, words, loaded.dense, tuple(notes), loaded.pooling, head, trained_for
+    )
 
 
 def _pretrained_head(loaded: LoadedModel) -> dict[str, torch.Tensor]:
-    """The dense map and the norm that fine-tuning goes on with; those of a generator have its width, and stay there."""
+    """The dense map and the norm that fine-tuning goes on with; those of a generator have its
+    width, and stay there.
+    """
     if loaded.config.encoder.prediction != "hidden":
         return {}
     model = loaded.model
     if isinstance(model, Pretrainer):
-        if "mlm" not in model.objectives or "mlm" in loaded.untrained or model.config.generator is not None:
+        if (
+            "mlm" not in model.objectives
+            or "mlm" in loaded.untrained
+            or model.config.generator is not None
+        ):
             return {}
         state = model.objectives["mlm"].get_submodule("head").state_dict()
     else:
@@ -122,9 +158,14 @@ def _pretrained_head(loaded: LoadedModel) -> dict[str, torch.Tensor]:
 
 
 def task_model(
-    start: InitialModel, task: Task[Any], config: FinetuneConfig, fitted: Mapping[str, torch.Tensor] | None = None
+    start: InitialModel,
+    task: Task[Any],
+    config: FinetuneConfig,
+    fitted: Mapping[str, torch.Tensor] | None = None,
 ) -> TaskModel:
-    """The encoder under a head that is a function of the seed, but for what is fitted, by its names in the head."""
+    """The encoder under a head that is a function of the seed, but for what is fitted, by its names
+    in the head.
+    """
     shape = start.encoder
     if config.dropout >= 0:
         shape = replace(shape, hidden_dropout=config.dropout, attention_dropout=config.dropout)
@@ -138,9 +179,13 @@ def task_model(
     model = TaskModel(shape, reads_cls, task.output.width, dense, pooling)
     model.head.dropout.p = config.head_dropout
     model.encoder.recompute = config.train.recompute
-    if start.state is not None:  # a pooler that it lacks stays fresh, and one without use is left out
+    if (
+        start.state is not None
+    ):  # a pooler that it lacks stays fresh, and one without use is left out
         fresh = model.encoder.state_dict()
-        model.encoder.load_state_dict({name: start.state.get(name, tensor) for name, tensor in fresh.items()})
+        model.encoder.load_state_dict(
+            {name: start.state.get(name, tensor) for name, tensor in fresh.items()}
+        )
     if task.output.width:
         model.head.load_state_dict({**model.head.state_dict(), **start.head, **(fitted or {})})
     if config.distill.width and config.distill.states:
@@ -149,12 +194,14 @@ def task_model(
     return model
 
 
-# ---- the parts of the task -------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------------- the parts of the task
 
 
 @dataclass(frozen=True)
 class PreparedTask:
-    """What does not differ between seeds: the encoder to begin with, and all parts of the task, read and encoded."""
+    """What does not differ between seeds: the encoder to begin with, and all parts of the task,
+    read and encoded.
+    """
 
     source: str
     """The model as it was named."""
@@ -174,7 +221,9 @@ class PreparedTask:
     baseline: RunBaseline | None = None
     """What counting answers, which seeds share; None where nobody asked for it."""
     fitted: Mapping[str, torch.Tensor] = field(default_factory=dict)
-    """The last map of the head as it was fitted before training, by its names in the head; empty where it was not."""
+    """The last map of the head as it was fitted before training, by its names in the head; empty
+    where it was not.
+    """
 
     @property
     def rows(self) -> list[Item]:
@@ -189,7 +238,9 @@ class PreparedTask:
     @property
     def steps(self) -> int:
         """How many steps a run takes."""
-        return self.config.steps or max(1, math.ceil(self.config.epochs * len(self.rows) / self.batch))
+        return self.config.steps or max(
+            1, math.ceil(self.config.epochs * len(self.rows) / self.batch)
+        )
 
     @property
     def computing_teacher(self) -> EncoderConfig | None:
@@ -203,7 +254,9 @@ class PreparedTask:
         loop, encoder = self.config.train, self.start.encoder
         compared: dict[str, Any] = {}
         if self.computing_teacher is not None:
-            layers = {one.name: getattr(self.config.distill, one.name) for one in fields(LayersConfig)}
+            layers = {
+                one.name: getattr(self.config.distill, one.name) for one in fields(LayersConfig)
+            }
             distill = DistillConfig(soft=0, **layers)
             compared = {"distill": distill, "objectives": ("mlm", *distill.objectives)}
         longest = max(item.length for item in self.rows)
@@ -225,18 +278,31 @@ class PreparedTask:
     def remark_on_steps(self) -> None:
         """Log how to take more steps, where they may be too few."""
         if self.steps < FEW_STEPS and not self.config.steps:
-            rate, smaller = self.config.train.optimizer.learning_rate, max(1, min(8, self.batch // 2))
-            log.warning(f"{self.config.epochs:g} passes over {len(self.rows):,} rows in batches of {self.batch} "
-                        f"are only {self.steps} steps, which may be too few to learn; try --train.batch '{smaller} "
-                        f"sequences', --epochs {3 * self.config.epochs:g} or --train.optimizer.learning-rate "
-                        f"{3 * rate:.1g}")  # fmt: skip
+            rate, smaller = (
+                self.config.train.optimizer.learning_rate,
+                max(1, min(8, self.batch // 2)),
+            )
+            log.warning(
+                f"{self.config.epochs:g} passes over {len(self.rows):,} rows in batches of "
+                f"{self.batch} "
+                f"are only {self.steps} steps, which may be too few to learn; try "
+                f"--train.batch '{smaller} "
+                f"sequences', --epochs {3 * self.config.epochs:g} or "
+                "--train.optimizer.learning-rate "
+                f"{3 * rate:.1g}"
+            )
 
 
 @progress.task("reading the task")
 def prepare_task(
-    model: str | Path, task: Task[Any], config: FinetuneConfig | None, start: InitialModel,
-    teacher: str | Path | None = None, unlabelled: Sequence[Any] | None = None, chosen: Sequence[str] = (),
-) -> PreparedTask:  # fmt: skip
+    model: str | Path,
+    task: Task[Any],
+    config: FinetuneConfig | None,
+    start: InitialModel,
+    teacher: str | Path | None = None,
+    unlabelled: Sequence[Any] | None = None,
+    chosen: Sequence[str] = (),
+) -> PreparedTask:
     """Read and encode; arguments and errors are those of `finetune_seeds`.
 
     Args:
@@ -244,38 +310,53 @@ def prepare_task(
     """
     if unlabelled is not None and teacher is None:
         raise ConfigError(
-            "--unlabelled adds texts that only a teacher answers; name one with --teacher, or leave it out"
+            "--unlabelled adds texts that only a teacher answers; name one with --teacher, "
+            "or leave it out"
         )
     config = config or default_point(start.encoder, start.dense, task.point)
     config, said = choose_length(config, task, start.tokenizer, start.encoder.max_positions)
     config, heads = choose_head(config, task, start.state is not None, start.vectors)
     said += heads
     if config.length > start.encoder.max_positions:
-        log.info(f"length is {start.encoder.max_positions} instead of {config.length}: {model} has no more positions")
+        log.info(
+            f"length is {start.encoder.max_positions} instead of {config.length}: {model} "
+            "has no more positions"
+        )
         config = replace(config, length=start.encoder.max_positions)
     config = task.output.recipe_for(config, start.encoder)
     task.output.require_linear(config)
     if config.exits:
         require_exits(task.output, start.encoder.layers)
     if not task.dev:
-        raise DataError(f"the {task.name} task has no dev part, which chooses the best weights; give a dev file")
+        raise DataError(
+            f"the {task.name} task has no dev part, which chooses the best weights; give a dev file"
+        )
     words, length = start.tokenizer, config.length
     taught = None if teacher is None else open_teacher(teacher, task, words, length)
     if taught is not None and config.distill.compared:
         taught.require_layers(words, length)
         shape = taught.loaded.config.encoder
-        config = replace(config, distill=with_layers(config.distill, start.encoder, shape, taught.source))
+        config = replace(
+            config, distill=with_layers(config.distill, start.encoder, shape, taught.source)
+        )
     more = None if unlabelled is None else unlabelled_part(task, list(unlabelled), words, length)
     notes: list[str] = []
-    train, *others = (_part(task, name, words, length, notes) for name in ("train", *task.dev, *task.tests))
+    train, *others = (
+        _part(task, name, words, length, notes) for name in ("train", *task.dev, *task.tests)
+    )
     coverage = Coverage(words)
     coverage.add(row.ids for part in (train, *others) for item in part.items for row in item.rows)
     coverage.warn()
-    for note in (*start.notes, *filter(None, [task.output.balance([item.target for item in train.items])])):
+    for note in (
+        *start.notes,
+        *filter(None, [task.output.balance([item.target for item in train.items])]),
+    ):
         notes.append(note)
         log.info(note)
     dev, tests = others[: len(task.dev)], others[len(task.dev) :]
-    config, amounts = choose_amount(config, task, len(train.items) + len(more.items if more else ()))
+    config, amounts = choose_amount(
+        config, task, len(train.items) + len(more.items if more else ())
+    )
     for choice in (*said, *amounts):
         log.info(choice)
     parts = (train, tuple(dev), tuple(tests))
@@ -283,9 +364,15 @@ def prepare_task(
     return PreparedTask(str(model), task, start, config, *parts, tuple(notes), taught, more, told)
 
 
-def _part(task: Task[Any], name: str, tokenizer: Tokenizer, length: int, notes: list[str]) -> EncodedPart:
+def _part(
+    task: Task[Any], name: str, tokenizer: Tokenizer, length: int, notes: list[str]
+) -> EncodedPart:
     files = task.file_names.get(name, [])
-    label = f"{name} ({', '.join(files) if len(files) < 4 else f'{len(files)} files'})" if files else name
+    label = (
+        f"{name} ({', '.join(files) if len(files) < 4 else f'{len(files)} files'})"
+        if files
+        else name
+    )
     with progress.task(f"reading and tokenizing {label}"):
         examples = task.read(name)
         items = task.encode(examples, tokenizer, length)
@@ -295,37 +382,62 @@ def _part(task: Task[Any], name: str, tokenizer: Tokenizer, length: int, notes: 
     if name == "train":
         items = [item for item in items if item.target is not None]
     if not items:
-        raise DataError(f"the {name} part of the {task.name} task has no examples; give a file that has some")
+        raise DataError(
+            f"the {name} part of the {task.name} task has no examples; give a file that has some"
+        )
     return EncodedPart(name, examples, items)
 
 
-# ---- which run it is -----------------------------------------------------------------------------------------------
+# ---------------------------------------------------------------------------------- which run it is
 
-_FREE = ("format", "model", "teacher", "teacher_fingerprint", "steps", "chosen", "tokenizer_fingerprint",
-         "test_fingerprint", "config.exit_drop", "config.examples",
-         "config.train.save_every", "config.train.keep_checkpoints", "config.train.parallel",
-         "config.train.recompute")  # fmt: skip
-"""Fields of finetune.json that may change between calls: they change no weight, follow from the rest, or are compared
-apart."""
+_FREE = (
+    "format",
+    "model",
+    "teacher",
+    "teacher_fingerprint",
+    "steps",
+    "chosen",
+    "tokenizer_fingerprint",
+    "test_fingerprint",
+    "config.exit_drop",
+    "config.examples",
+    "config.train.save_every",
+    "config.train.keep_checkpoints",
+    "config.train.parallel",
+    "config.train.recompute",
+)
+"""Fields of finetune.json that may change between calls: they change no weight, follow from the
+rest, or are compared apart."""
 
 
 def claim(folder: RunFolder, prepared: PreparedTask, steps: int, train: Sequence[Item]) -> None:
-    """Start a run in a folder, or check that the folder holds this very run; `train` has the targets that are learned.
+    """Start a run in a folder, or check that the folder holds this very run; `train` has the
+    targets that are learned.
 
     Raises:
         RunError: the folder holds another run.
     """
     run = _identity(prepared, steps, train)
     tests = [item for part in prepared.tests for item in part.items]
-    unlabelled = _digest(_tokens([replace(item, target=None) for item in tests], ()))  # as tables once were
+    unlabelled = _digest(
+        _tokens([replace(item, target=None) for item in tests], ())
+    )  # as tables once were
     for there in folder.identities():
         refuse_other_teacher(folder.path, there, run["teacher"], run["teacher_fingerprint"])
         later = {name: value for name, value in _LATER.items() if name in run}
-        compared = {**later, **there, "config": current_fields(there.get("config", {})), "files": run["files"]}
+        compared = {
+            **later,
+            **there,
+            "config": current_fields(there.get("config", {})),
+            "files": run["files"],
+        }
         folder.refuse_other(compared, run, _FREE)
         if there.get("test_fingerprint") not in (run["test_fingerprint"], unlabelled):
-            raise RunError(f"{folder.path} holds a run with another test part; give its own, or answer this one with "
-                           "litebert predict")  # fmt: skip
+            raise RunError(
+                f"{folder.path} holds a run with another test part; give its own, or "
+                "answer this one with "
+                "litebert predict"
+            )
     if not folder.identity_file.exists():
         folder.claim(run)
 
@@ -347,14 +459,20 @@ def _identity(prepared: PreparedTask, steps: int, train: Sequence[Item]) -> dict
         "config": to_dict(prepared.config),
         "threshold": None,  # every finetune.json of this format has one
         **task.identity(),
-        **(record_of(None, None) if teacher is None else record_of(teacher.source, teacher.fingerprint)),
+        **(
+            record_of(None, None)
+            if teacher is None
+            else record_of(teacher.source, teacher.fingerprint)
+        ),
         "model_fingerprint": _digest(_weights(start)),
         "tokenizer_fingerprint": start.tokenizer.fingerprint,
         "data_fingerprint": _digest(_tokens([*train, *dev], task.output.labels)),
         "test_fingerprint": _digest(_tokens(tests, ())),
         # Of examples as their files have them: the same for every tokenizer.
         "dev_fingerprint": _digest(
-            repr(example).encode("utf-8", "backslashreplace") for part in prepared.dev for example in part.examples
+            repr(example).encode("utf-8", "backslashreplace")
+            for part in prepared.dev
+            for example in part.examples
         ),
     }
 
@@ -368,18 +486,43 @@ def _digest(pieces: Iterable[bytes]) -> str:
 
 _LATER = {"whiten": False}
 """What a task says of a run, where its record is older than that."""
-_FIRST = frozenset((
-    "vocab_size", "embedding_size", "hidden_size", "layers", "heads", "intermediate_size", "sharing", "groups",
-    "max_positions", "position_offset", "segment_types", "positions", "norm", "norm_eps", "feedforward", "activation",
-    "bias", "always_project", "pooler", "hidden_dropout", "attention_dropout", "init", "init_std",
-))  # fmt: skip
-"""Fields of the encoder in the first fingerprints. Those that came later count where they differ from their defaults
-only, so that a run of an earlier version continues."""
+_FIRST = frozenset(
+    (
+        "vocab_size",
+        "embedding_size",
+        "hidden_size",
+        "layers",
+        "heads",
+        "intermediate_size",
+        "sharing",
+        "groups",
+        "max_positions",
+        "position_offset",
+        "segment_types",
+        "positions",
+        "norm",
+        "norm_eps",
+        "feedforward",
+        "activation",
+        "bias",
+        "always_project",
+        "pooler",
+        "hidden_dropout",
+        "attention_dropout",
+        "init",
+        "init_std",
+    )
+)
+"""Fields of the encoder in the first fingerprints. Those that came later count where they differ
+from their defaults only, so that a run of an earlier version continues."""
 
 
 def _weights(start: InitialModel) -> Iterator[bytes]:
-    shape = {name: value for name, value in to_dict(start.encoder).items()
-             if name in _FIRST or value != getattr(EncoderConfig, name)}  # fmt: skip
+    shape = {
+        name: value
+        for name, value in to_dict(start.encoder).items()
+        if name in _FIRST or value != getattr(EncoderConfig, name)
+    }
     yield json.dumps(shape).encode()
     if start.pooling != "cls":
         yield start.pooling.encode()
@@ -392,4 +535,8 @@ def _tokens(items: Sequence[Item], labels: Sequence[str]) -> Iterator[bytes]:
     for item in items:
         for row in item.rows:
             yield row.ids.tobytes() + row.types.tobytes()
-        yield item.target.tobytes() if isinstance(item.target, np.ndarray) else repr(item.target).encode()
+        yield (
+            item.target.tobytes()
+            if isinstance(item.target, np.ndarray)
+            else repr(item.target).encode()
+        )

@@ -1,8 +1,9 @@
-"""What a fine-tuning task is: it reads examples from files, encodes them once, scores answers and writes them.
+"""What a fine-tuning task is: it reads examples from files, encodes them once, scores answers and
+writes them.
 
-How logits meet targets and become answers is its `output`. A task never sees a model, a batch or an optimizer; the code
-that trains and predicts never sees a file. A task of your own is a subclass with a registered name: TASKS.add("mine",
-Mine)
+How logits meet targets and become answers is its `output`. A task never sees a model, a batch or an
+optimizer; the code that trains and predicts never sees a file. A task of your own is a subclass
+with a registered name: TASKS.add("mine", Mine)
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ class Task(ABC, Generic[E]):
     suffix: ClassVar[str]
     """Of its predictions files."""
     predicted_files: ClassVar[tuple[str, str]] = ("ROWS.csv", "ANSWERS.csv")
-    """What the input and the output of `litebert predict` may be, for the command that is proposed."""
+    """What the input and the output of `litebert predict` may be, for the command that is
+    proposed."""
     pair: bool | None = False
     """Whether its texts come in pairs; None where single ones do too."""
     dev: tuple[str, ...] = ()
@@ -58,19 +60,21 @@ class Task(ABC, Generic[E]):
 
     @classmethod
     def from_data(cls, name: str, data: str | Path, **options: Any) -> Task[E]:
-        """The task of a registered name on its files; `data` and the options as in `task_of`, those it takes.
+        """The task of a registered name on its files; `data` and the options as in `task_of`, those
+        it takes.
 
         Raises:
             ConfigError: an option that cannot be.
-            DataError: a file is missing or malformed; the message names the file and the line, here and below.
+            DataError: a file is missing or malformed; the message names the file and the line, here
+                and below.
         """
         make: Callable[..., Task[E]] = cls
         return make(data, **options)
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Task[E]:
-        """The task as it answers, without files: from `settings()`, and `labels`, `classes`, `kind` and `problem` of
-        the model. A folder that other software wrote has the last four only.
+        """The task as it answers, without files: from `settings()`, and `labels`, `classes`, `kind`
+        and `problem` of the model. A folder that other software wrote has the last four only.
         """
         return cls(**{name: settings.get(name, value) for name, value in cls.usual.items()})
 
@@ -79,11 +83,16 @@ class Task(ABC, Generic[E]):
         return {name: getattr(self, name) for name in self.usual}
 
     def identity(self) -> dict[str, Any]:
-        """What distinguishes a run of it from others, beside its data and config; stored in finetune.json."""
+        """What distinguishes a run of it from others, beside its data and config; stored in
+        finetune.json.
+        """
         return {}
 
-    def closing(self, items: Sequence[Item], logits: Callable[[Sequence[Item]], Logits], seed: int) -> Task[E]:
-        """The task as a trained model answers it, with what is computed of the training items when training has ended.
+    def closing(
+        self, items: Sequence[Item], logits: Callable[[Sequence[Item]], Logits], seed: int
+    ) -> Task[E]:
+        """The task as a trained model answers it, with what is computed of the training items when
+        training has ended.
 
         Args:
             logits: what the trained model says of items.
@@ -121,7 +130,7 @@ class Task(ABC, Generic[E]):
         """What reading and encoding since the last `read` found: rows skipped, texts truncated."""
         return self._found.notes()
 
-    # ---- examples --------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------------------------------- examples
 
     @abstractmethod
     def read(self, part: str) -> list[E]:
@@ -150,18 +159,26 @@ class Task(ABC, Generic[E]):
 
     @abstractmethod
     def stream(
-        self, source: str | Path, *, text: str = "text", pair: str | None = None, form: FileFormat | None = None
+        self,
+        source: str | Path,
+        *,
+        text: str = "text",
+        pair: str | None = None,
+        form: FileFormat | None = None,
     ) -> Iterator[E]:
-        """The examples of a file without answers, or of standard input (`-`), row by row in constant memory.
+        """The examples of a file without answers, or of standard input (`-`), row by row in
+        constant memory.
 
-        `text` and `pair` are columns, where the task has texts; `form` is what the file is, where no suffix says it.
+        `text` and `pair` are columns, where the task has texts; `form` is what the file is, where
+        no suffix says it.
 
         Raises:
             DataError: as for `from_data`.
         """
 
     def official(self, source: Any) -> Iterable[tuple[str, E]] | None:
-        """(id, example) of each question of a file in the form of the benchmark; None of a task that has no such form.
+        """(id, example) of each question of a file in the form of the benchmark; None of a task
+        that has no such form.
 
         Raises:
             DataError: as for `from_data`.
@@ -173,27 +190,34 @@ class Task(ABC, Generic[E]):
         """Rows of at most `length` tokens; done once, whatever the number of epochs."""
 
     def lengths(self, examples: Sequence[E], tokenizer: Tokenizer) -> NDArray[np.int64] | None:
-        """(N,): tokens of each example that is read whole, special ones included. None where the task divides long
-        texts itself, so that no length is chosen for it.
+        """(N,): tokens of each example that is read whole, special ones included. None where the
+        task divides long texts itself, so that no length is chosen for it.
         """
         return None
 
     def plain_items(self, examples: Sequence[E]) -> list[PlainItem]:
-        """The examples as a baseline reads them, one item each; none of a task that has no baseline."""
+        """The examples as a baseline reads them, one item each; none of a task that has no
+        baseline.
+        """
         return []
 
     def labelled(self, source: Any, **options: Any) -> list[E]:
-        """The examples of a file with answers, to be scored; `options` say how to read it, as in `task_of`.
+        """The examples of a file with answers, to be scored; `options` say how to read it, as in
+        `task_of`.
 
         Raises:
             ConfigError: the task has no such option, or cannot do it.
             DataError: as for `from_data`.
         """
-        raise ConfigError(f"the task {self.name} does not read labelled files; override its method `labelled`")
+        raise ConfigError(
+            f"the task {self.name} does not read labelled files; override its method `labelled`"
+        )
 
-    # ---- answers ---------------------------------------------------------------------------------------------------
+    # -------------------------------------------------------------------------------------- answers
 
-    def answers(self, examples: Sequence[E], items: Sequence[Item], logits: Sequence[NDArray[np.float32]]) -> list[Any]:
+    def answers(
+        self, examples: Sequence[E], items: Sequence[Item], logits: Sequence[NDArray[np.float32]]
+    ) -> list[Any]:
         """One answer per example, from the logits of each item as `Output.of_item` gives them."""
         return self.output.answers(logits)
 
@@ -201,8 +225,12 @@ class Task(ABC, Generic[E]):
         """What `predict` reports of an answer, in the form of its benchmark."""
         return self.output.record(answer)
 
-    def by_class(self, examples: Sequence[E], answers: Sequence[Any]) -> dict[str, dict[str, float]]:
-        """`precision`, `recall`, `f1` and `count` of each class, where there are classes; arguments as in `score`."""
+    def by_class(
+        self, examples: Sequence[E], answers: Sequence[Any]
+    ) -> dict[str, dict[str, float]]:
+        """`precision`, `recall`, `f1` and `count` of each class, where there are classes; arguments
+        as in `score`.
+        """
         return {}
 
     @abstractmethod
@@ -219,9 +247,14 @@ class Task(ABC, Generic[E]):
         """Those that `score` reads."""
         pairs = [pair for pair in zip(examples, answers, strict=True) if is_known(pair[0])]
         if not pairs:
-            files = ", ".join(dict.fromkeys(name for names in self.file_names.values() for name in names))
-            raise DataError(f"no example of {files or f'the {self.name} task'} has an answer to score against; give a "
-                            "labelled file")  # fmt: skip
+            files = ", ".join(
+                dict.fromkeys(name for names in self.file_names.values() for name in names)
+            )
+            raise DataError(
+                f"no example of {files or f'the {self.name} task'} has an answer to score "
+                "against; give a "
+                "labelled file"
+            )
         labelled, found = zip(*pairs, strict=True)
         return labelled, found
 

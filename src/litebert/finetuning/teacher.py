@@ -1,10 +1,11 @@
-"""The teacher of a task: a fine-tuned model whose answers a student learns beside the labels, or in their place, and
-whose layers it may learn too.
+"""The teacher of a task: a fine-tuned model whose answers a student learns beside the labels, or in
+their place, and whose layers it may learn too.
 
-Its logits for every training row are computed once, before training, and kept in the run folder in half precision
-(numbers in single precision), so that a step costs what it costs without a teacher and a run that continues learns the
-very same. It may have any width and depth, and for answers about whole texts a tokenizer of its own. Where layers are
-compared it has the student's tokenizer, and computes beside the student.
+Its logits for every training row are computed once, before training, and kept in the run folder in
+half precision (numbers in single precision), so that a step costs what it costs without a teacher
+and a run that continues learns the very same. It may have any width and depth, and for answers
+about whole texts a tokenizer of its own. Where layers are compared it has the student's tokenizer,
+and computes beside the student.
 """
 
 from __future__ import annotations
@@ -24,7 +25,13 @@ from litebert import progress
 from litebert.errors import ConfigError, ModelError
 from litebert.finetuning.items import EncodedPart, Item
 from litebert.finetuning.outputs import Output, saved_output
-from litebert.finetuning.scoring import EVALUATION_TOKENS, Logits, logits_of, metric_name, score_parts
+from litebert.finetuning.scoring import (
+    EVALUATION_TOKENS,
+    Logits,
+    logits_of,
+    metric_name,
+    score_parts,
+)
 from litebert.finetuning.task import Task
 from litebert.finetuning.text_outputs import Number
 from litebert.interop import LoadedModel, files, read_folder
@@ -72,18 +79,27 @@ class TaskTeacher:
         """
         fix = "set distill.states and distill.relations to 0"
         if exported_graph(self.loaded.path) is not None:
-            raise ModelError(f"the teacher {self.source} is an exported graph, which shows its answers only; name the "
-                             f"folder it was exported from, or {fix}")  # fmt: skip
+            raise ModelError(
+                f"the teacher {self.source} is an exported graph, which shows its answers "
+                "only; name the "
+                f"folder it was exported from, or {fix}"
+            )
         if self.tokenizer.fingerprint != words.fingerprint:
-            raise ModelError(f"the teacher {self.source} has another tokenizer than the student, and layers are "
-                             f"compared token by token; name one with the student's tokenizer, or {fix}")  # fmt: skip
+            raise ModelError(
+                f"the teacher {self.source} has another tokenizer than the student, and layers are "
+                f"compared token by token; name one with the student's tokenizer, or {fix}"
+            )
         if length > (positions := self.loaded.config.encoder.max_positions):
-            raise ModelError(f"the teacher {self.source} reads {positions} tokens, and rows have up to {length}; set "
-                             f"--length to what it reads, or {fix}")  # fmt: skip
+            raise ModelError(
+                f"the teacher {self.source} reads {positions} tokens, and rows have up to "
+                f"{length}; set "
+                f"--length to what it reads, or {fix}"
+            )
 
 
 def open_teacher(source: str | Path, task: Task[Any], words: Tokenizer, length: int) -> TaskTeacher:
-    """The teacher in a folder: a fine-tuned run, a litebert or Hugging Face folder of one, or an exported one.
+    """The teacher in a folder: a fine-tuned run, a litebert or Hugging Face folder of one, or an
+    exported one.
 
     Args:
         words: the student's tokenizer.
@@ -91,11 +107,13 @@ def open_teacher(source: str | Path, task: Task[Any], words: Tokenizer, length: 
 
     Raises:
         ConfigError: the task has no answers that a teacher could give.
-        ModelError: it cannot be opened, is not fine-tuned, answers another kind of question or with other labels, or
-            has another tokenizer where answers stand at tokens.
+        ModelError: it cannot be opened, is not fine-tuned, answers another kind of question or with
+            other labels, or has another tokenizer where answers stand at tokens.
     """
     if not task.output.width:
-        raise ConfigError(f"the {task.name} task learns vectors, and a teacher gives answers; leave --teacher out")
+        raise ConfigError(
+            f"the {task.name} task learns vectors, and a teacher gives answers; leave --teacher out"
+        )
     graph = exported_graph(Path(source))
     loaded = read_folder(source, task.output.head, lazy=graph is not None)
     record = loaded.task_record
@@ -104,47 +122,76 @@ def open_teacher(source: str | Path, task: Task[Any], words: Tokenizer, length: 
     output, ours = saved_output(record), task.output
     if output.name != ours.name or output.width != ours.width:
         theirs = f"'{output.name}' ({output.width} numbers)"
-        raise ModelError(f"the teacher {source} answers with {theirs} and this task with '{ours.name}' ({ours.width}); "
-                         "fine-tune the teacher on this task")  # fmt: skip
+        raise ModelError(
+            f"the teacher {source} answers with {theirs} and this task with '{ours.name}' "
+            f"({ours.width}); "
+            "fine-tune the teacher on this task"
+        )
     if loaded.labels and set(loaded.labels) != set(ours.labels):
-        raise ModelError(f"the teacher {source} has the labels {', '.join(loaded.labels)}, and this task has "
-                         f"{', '.join(ours.labels)}; fine-tune it on this task, or rename the labels in its "
-                         "config.json or task.json")  # fmt: skip
+        raise ModelError(
+            f"the teacher {source} has the labels {', '.join(loaded.labels)}, and this task has "
+            f"{', '.join(ours.labels)}; fine-tune it on this task, or rename the labels in its "
+            "config.json or task.json"
+        )
     order = tuple(loaded.labels.index(name) for name in ours.labels) if loaded.labels else ()
     own = loaded.tokenizer
     if not ours.reads_cls and (own is None or own.fingerprint != words.fingerprint):
-        raise ModelError(f"the teacher {source} has another tokenizer than the student, and answers of '{ours.name}' "
-                         "stand at tokens; name a teacher with the student's tokenizer")  # fmt: skip
+        raise ModelError(
+            f"the teacher {source} has another tokenizer than the student, and answers of "
+            f"'{ours.name}' "
+            "stand at tokens; name a teacher with the student's tokenizer"
+        )
     if not ours.reads_cls and length > loaded.config.encoder.max_positions:
-        raise ModelError(f"the teacher {source} reads {loaded.config.encoder.max_positions} tokens, and rows have up "
-                         f"to {length}; set --length to what it reads")  # fmt: skip
+        raise ModelError(
+            f"the teacher {source} reads {loaded.config.encoder.max_positions} tokens, and "
+            "rows have up "
+            f"to {length}; set --length to what it reads"
+        )
     if own is None and loaded.config.encoder.vocab_size < words.vocab_size:
-        raise ModelError(f"the teacher {source} has no tokenizer; put the one it was trained with there")
+        raise ModelError(
+            f"the teacher {source} has no tokenizer; put the one it was trained with there"
+        )
     fingerprint = sha256_of(graph) if graph is not None else fingerprint_of(loaded)
     return TaskTeacher(
-        str(source), loaded, fingerprint, own or words, output, () if order == tuple(range(len(order))) else order
-    )  # fmt: skip
+        str(source),
+        loaded,
+        fingerprint,
+        own or words,
+        output,
+        () if order == tuple(range(len(order))) else order,
+    )
 
 
-def unlabelled_part(task: Task[Any], examples: list[Any], words: Tokenizer, length: int) -> EncodedPart:
+def unlabelled_part(
+    task: Task[Any], examples: list[Any], words: Tokenizer, length: int
+) -> EncodedPart:
     """Texts of a task without labels, encoded.
 
     Raises:
         ConfigError: its answers are not about whole texts, or there is no text.
     """
     if task.output.head != "sequence":
-        raise ConfigError("--unlabelled adds texts to tasks that answer with a class, labels or a number; this one "
-                          f"answers with '{task.output.name}', so leave it out")  # fmt: skip
+        raise ConfigError(
+            "--unlabelled adds texts to tasks that answer with a class, labels or a "
+            "number; this one "
+            f"answers with '{task.output.name}', so leave it out"
+        )
     if not examples:
-        raise ConfigError("--unlabelled names files without a single text; name others, or leave it out")
+        raise ConfigError(
+            "--unlabelled names files without a single text; name others, or leave it out"
+        )
     with progress.task("tokenizing the unlabelled texts"):
         items = task.encode(examples, words, length)
-    return EncodedPart("unlabelled", examples, [Item(item.example, item.rows, None) for item in items])
+    return EncodedPart(
+        "unlabelled", examples, [Item(item.example, item.rows, None) for item in items]
+    )
 
 
-def taught_logits(teacher: TaskTeacher, prepared: PreparedTask, folder: Path, device: str) -> Logits:
-    """The teacher's logits for the training rows and the unlabelled ones, in this order: those that the folder keeps,
-    else computed now and kept."""
+def taught_logits(
+    teacher: TaskTeacher, prepared: PreparedTask, folder: Path, device: str
+) -> Logits:
+    """The teacher's logits for the training rows and the unlabelled ones, in this order: those that
+    the folder keeps, else computed now and kept."""
     parts = [prepared.train, *([prepared.unlabelled] if prepared.unlabelled else [])]
     key = _key(teacher, parts)
     if key in teacher.known:
@@ -153,7 +200,11 @@ def taught_logits(teacher: TaskTeacher, prepared: PreparedTask, folder: Path, de
         teacher.known[key] = found
     else:
         exported = exported_graph(teacher.loaded.path) is not None  # which answers on the CPU
-        engine = ENGINES["onnx"](teacher.loaded, "cpu") if exported else ENGINES["torch"](teacher.loaded, device)
+        engine = (
+            ENGINES["onnx"](teacher.loaded, "cpu")
+            if exported
+            else ENGINES["torch"](teacher.loaded, device)
+        )
         dev = prepared.dev[0]
         with progress.task("asking the teacher"):
             answers = [_answers(teacher, engine, prepared, part) for part in (*parts, dev)]
@@ -166,17 +217,29 @@ def taught_logits(teacher: TaskTeacher, prepared: PreparedTask, folder: Path, de
     return teacher.known[key]
 
 
-def _answers(teacher: TaskTeacher, engine: Any, prepared: PreparedTask, part: EncodedPart) -> Logits:
+def _answers(
+    teacher: TaskTeacher, engine: Any, prepared: PreparedTask, part: EncodedPart
+) -> Logits:
     task, length = prepared.task, prepared.config.length
     positions = teacher.loaded.config.encoder.max_positions
     items = part.items
     read = min(positions, max(length, int(teacher.loaded.task_record.get("length", length))))
-    whole = read > length and teacher.output.reads_cls  # answers by token must be those of the student's tokens
-    if teacher.tokenizer.fingerprint != prepared.start.tokenizer.fingerprint or length > positions or whole:
-        encoded = {item.example: item for item in task.encode(part.examples, teacher.tokenizer, read)}
+    whole = (
+        read > length and teacher.output.reads_cls
+    )  # answers by token must be those of the student's tokens
+    if (
+        teacher.tokenizer.fingerprint != prepared.start.tokenizer.fingerprint
+        or length > positions
+        or whole
+    ):
+        encoded = {
+            item.example: item for item in task.encode(part.examples, teacher.tokenizer, read)
+        }
         items = [encoded[item.example] for item in items]
     most = getattr(engine, "tokens", EVALUATION_TOKENS)
-    found = logits_of(engine.logits, items, teacher.output, teacher.tokenizer.pad_id, positions, most=most)
+    found = logits_of(
+        engine.logits, items, teacher.output, teacher.tokenizer.pad_id, positions, most=most
+    )
     return [one[..., list(teacher.order)] for one in found] if teacher.order else found
 
 
@@ -192,7 +255,10 @@ def _key(teacher: TaskTeacher, parts: list[EncodedPart]) -> str:
 def _keep(file: Path, key: str, logits: Logits) -> None:
     if _kept(file, key) is not None:
         return
-    flat, sizes = np.concatenate([one.ravel() for one in logits]), np.array([one.shape for one in logits], np.int32)
+    flat, sizes = (
+        np.concatenate([one.ravel() for one in logits]),
+        np.array([one.shape for one in logits], np.int32),
+    )
     tensors = {"logits": torch.from_numpy(flat), "shapes": torch.from_numpy(sizes)}
     with written_whole(file) as aside:
         files.write_tensors(aside, tensors, {"key": key})
@@ -208,4 +274,7 @@ def _kept(file: Path, key: str) -> Logits | None:
         return None
     shapes: NDArray[np.int32] = tensors["shapes"]
     ends = np.cumsum(shapes.prod(axis=1))
-    return [one.reshape(shape) for one, shape in zip(np.split(tensors["logits"], ends[:-1]), shapes, strict=True)]
+    return [
+        one.reshape(shape)
+        for one, shape in zip(np.split(tensors["logits"], ends[:-1]), shapes, strict=True)
+    ]

@@ -39,7 +39,10 @@ class OneClass(Output):
             return []
         values = np.stack(logits).astype(np.float64)
         likely = softmax(values, axis=1)
-        return [Answer(self.labels[best], row) for best, row in zip(values.argmax(1).tolist(), likely, strict=True)]
+        return [
+            Answer(self.labels[best], row)
+            for best, row in zip(values.argmax(1).tolist(), likely, strict=True)
+        ]
 
     def baseline(self) -> Baseline | None:
         from litebert.finetuning.baselines.models import LinearClasses
@@ -56,7 +59,9 @@ class OneClass(Output):
     def fit_linear(
         self, states: NDArray[np.float64], targets: Sequence[Any], strength: float
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Multinomial logistic regression; a class without an example is given the odds of one among twice as many."""
+        """Multinomial logistic regression; a class without an example is given the odds of one
+        among twice as many.
+        """
         classes = np.array(targets, np.int64)
         present = np.unique(classes)
         weight, bias = (
@@ -79,7 +84,9 @@ class OneClass(Output):
     def record(self, answer: Answer) -> dict[str, Any]:
         """With probabilities by label."""
         record = super().record(answer)
-        return record | {"probabilities": dict(zip(self.labels, record["probabilities"], strict=True))}
+        return record | {
+            "probabilities": dict(zip(self.labels, record["probabilities"], strict=True))
+        }
 
 
 class SeveralLabels(OneClass):
@@ -105,8 +112,12 @@ class SeveralLabels(OneClass):
 
         from litebert.model.distillation import divergence
 
-        own, theirs = (torch.stack((one, torch.zeros_like(one)), dim=-1) for one in (logits, taught))
-        return divergence(own, theirs, temperature).mean(-1).sum(), ((logits > 0) == (taught > 0)).all(-1).sum()
+        own, theirs = (
+            torch.stack((one, torch.zeros_like(one)), dim=-1) for one in (logits, taught)
+        )
+        return divergence(own, theirs, temperature).mean(-1).sum(), (
+            (logits > 0) == (taught > 0)
+        ).all(-1).sum()
 
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
         """The labels of a probability above a half, and the probability of each on its own."""
@@ -129,7 +140,9 @@ class SeveralLabels(OneClass):
     def fit_linear(
         self, states: NDArray[np.float64], targets: Sequence[Any], strength: float
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """A logistic regression for each label; one that all rows or none have is given smoothed odds."""
+        """A logistic regression for each label; one that all rows or none have is given smoothed
+        odds.
+        """
         there = np.array(targets, np.int64)
         weight, bias = np.zeros((len(self.labels), states.shape[1])), np.zeros(len(self.labels))
         for label, column in enumerate(there.T):
@@ -152,8 +165,8 @@ class SeveralLabels(OneClass):
 class Number(Output):
     """A number. A target is a float.
 
-    It is learned with mean 0 and deviation 1, so that one learning rate serves prices and shares alike; a saved model
-    gives the numbers themselves.
+    It is learned with mean 0 and deviation 1, so that one learning rate serves prices and shares
+    alike; a saved model gives the numbers themselves.
     """
 
     mean: float = 0.0
@@ -193,7 +206,9 @@ class Number(Output):
         total = F.mse_loss(logits.squeeze(-1), targets, reduction="sum")
         return total, torch.zeros((), dtype=torch.int64, device=total.device)
 
-    def collate_taught(self, logits: Sequence[NDArray[np.floating[Any]]], size: int) -> NDArray[np.float32]:
+    def collate_taught(
+        self, logits: Sequence[NDArray[np.floating[Any]]], size: int
+    ) -> NDArray[np.float32]:
         """On the scale that is learned."""
         numbers = super().collate_taught(logits, size)
         return ((numbers - self.mean) / self.deviation).astype(np.float32)
@@ -221,7 +236,11 @@ class Number(Output):
         self, before: NDArray[np.float32] | None, now: NDArray[np.float32]
     ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
         """No number is another; 1 / (1 + d) is certain of one that the layer changed by d."""
-        change = np.full(len(now), np.inf) if before is None else np.abs(now[:, 0].astype(np.float64) - before[:, 0])
+        change = (
+            np.full(len(now), np.inf)
+            if before is None
+            else np.abs(now[:, 0].astype(np.float64) - before[:, 0])
+        )
         return np.ones(len(now), bool), 1 / (1 + change)
 
     def record(self, answer: Answer) -> dict[str, Any]:
@@ -234,7 +253,9 @@ class Number(Output):
 
 
 class OneChoice(Output):
-    """One of some choices, each a row that the head gives a number. A target is the place of the right one, an int."""
+    """One of some choices, each a row that the head gives a number. A target is the place of the
+    right one, an int.
+    """
 
     name, head = "choice", "choice"
     classes, task = 1, "choices"
@@ -247,11 +268,17 @@ class OneChoice(Output):
         scores = list(torch.split(logits.float().squeeze(-1), list(batch.choices)))
         return torch.nn.utils.rnn.pad_sequence(scores, batch_first=True, padding_value=-np.inf)
 
-    def collate_taught(self, logits: Sequence[NDArray[np.floating[Any]]], size: int) -> NDArray[np.float32]:
+    def collate_taught(
+        self, logits: Sequence[NDArray[np.floating[Any]]], size: int
+    ) -> NDArray[np.float32]:
         """(B, most choices), as `arrange` pads them."""
         most = max(map(len, logits))
-        return np.stack([np.pad(one.astype(np.float32), (0, most - len(one)), constant_values=-np.inf)
-                         for one in logits])  # fmt: skip
+        return np.stack(
+            [
+                np.pad(one.astype(np.float32), (0, most - len(one)), constant_values=-np.inf)
+                for one in logits
+            ]
+        )
 
     def of_item(self, logits: NDArray[np.float32], item: Item) -> NDArray[np.float32]:
         """(choices,)."""
@@ -265,11 +292,15 @@ class OneChoice(Output):
 def _logistic(
     states: NDArray[np.float64], classes: NDArray[np.int64], strength: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-    """Coefficients and intercepts of scikit-learn's logistic regression, one row each for more than two classes."""
+    """Coefficients and intercepts of scikit-learn's logistic regression, one row each for more than
+    two classes.
+    """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", ConvergenceWarning)  # the best of what was tried is judged on other rows
+        warnings.simplefilter(
+            "ignore", ConvergenceWarning
+        )  # the best of what was tried is judged on other rows
         fit = LogisticRegression(C=strength, max_iter=200).fit(states, classes)
     return fit.coef_, fit.intercept_

@@ -24,7 +24,9 @@ if TYPE_CHECKING:
 
 
 class Tags(Output):
-    """One of C tags for some of the tokens. A target is int64 (n,), `IGNORED` for a token that no word answers by."""
+    """One of C tags for some of the tokens. A target is int64 (n,), `IGNORED` for a token that no
+    word answers by.
+    """
 
     name, head, reads_cls = "tokens", "tokens", False
     task, separator, unit = "tagging", " ", "word"
@@ -32,7 +34,9 @@ class Tags(Output):
 
     def collate(self, targets: Sequence[NDArray[np.int64]], size: int) -> NDArray[np.int64]:
         """(B, S)."""
-        return np.stack([np.pad(target, (0, size - len(target)), constant_values=IGNORED) for target in targets])
+        return np.stack(
+            [np.pad(target, (0, size - len(target)), constant_values=IGNORED) for target in targets]
+        )
 
     def count(self, targets: NDArray[Any]) -> int:
         """Tokens that have a tag."""
@@ -48,7 +52,9 @@ class Tags(Output):
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
         """The likeliest tag of each token, and its probability."""
         likely = [softmax(found.astype(np.float64), axis=-1) for found in logits]
-        return [Answer(tuple(self.labels[i] for i in p.argmax(-1).tolist()), p.max(-1)) for p in likely]
+        return [
+            Answer(tuple(self.labels[i] for i in p.argmax(-1).tolist()), p.max(-1)) for p in likely
+        ]
 
     def baseline(self) -> Baseline | None:
         from litebert.finetuning.baselines.models import FrequentTags
@@ -89,24 +95,30 @@ class OneSpan(Output):
         return logits.float().masked_fill(~batch.attention_mask[..., None], -np.inf)
 
     def total(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """The mean of the cross-entropies of first and last token (official BERT and ALBERT code)."""
+        """The mean of the cross-entropies of first and last token (official BERT and ALBERT
+        code)."""
         first, last = (Output.total(self, logits[..., i], targets[:, i])[0] for i in (0, 1))
         return (first + last) / 2, (logits.argmax(1) == targets).all(-1).sum()
 
     def taught_total(
         self, logits: Tensor, taught: Tensor, batch: TaskBatch, temperature: float
     ) -> tuple[Tensor, Tensor]:
-        """The mean of the divergences of first and last token; both are the same where the teacher's are."""
+        """The mean of the divergences of first and last token; both are the same where the
+        teacher's are.
+        """
         from litebert.model.distillation import divergence
 
         taught = taught.masked_fill(logits.isneginf(), -np.inf)
         same = (logits.argmax(1) == taught.argmax(1)).all(-1).sum()
-        return divergence(logits.transpose(1, 2), taught.transpose(1, 2), temperature).sum() / 2, same
+        return divergence(
+            logits.transpose(1, 2), taught.transpose(1, 2), temperature
+        ).sum() / 2, same
 
     def answers(self, logits: Sequence[NDArray[np.floating]]) -> list[list[tuple[int, int]]]:
         """First and last token of the `BEST` spans of each item, best first.
 
-        A span is worth the sum of its start's and its end's logit; one of minus infinity allows none there.
+        A span is worth the sum of its start's and its end's logit; one of minus infinity allows
+        none there.
         """
         return [self._best(one.astype(np.float64)) for one in logits]
 
@@ -116,7 +128,9 @@ class OneSpan(Output):
         longest = min(self.longest, len(logits))
         ends = np.append(logits[:, 1], np.full(longest - 1, -np.inf))
         scores = (logits[:, 0, None] + sliding_window_view(ends, longest)).ravel()
-        few = np.argpartition(scores, -BEST)[-BEST:] if len(scores) > BEST else np.arange(len(scores))
+        few = (
+            np.argpartition(scores, -BEST)[-BEST:] if len(scores) > BEST else np.arange(len(scores))
+        )
         few = few[np.lexsort((few, -scores[few]))]
         chosen = few[np.isfinite(scores[few])]
         return [(place // longest, place // longest + place % longest) for place in chosen.tolist()]

@@ -1,4 +1,6 @@
-"""A model with its task in the loop of training: what a step learns from, and which weights are the best so far."""
+"""A model with its task in the loop of training: what a step learns from, and which weights are the
+best so far.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +22,14 @@ from litebert.finetuning.exits import loss_of_layers
 from litebert.finetuning.items import EncodedPart, Item
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.rows import PaddedRows
-from litebert.finetuning.scoring import Logits, logits_of, metric_name, network_logits, one_answer, score_parts
+from litebert.finetuning.scoring import (
+    Logits,
+    logits_of,
+    metric_name,
+    network_logits,
+    one_answer,
+    score_parts,
+)
 from litebert.finetuning.start import PreparedTask
 from litebert.interop.files import write_tensors
 from litebert.model.distillation import mean_over_pairs, relation_distance, state_distance
@@ -32,26 +41,39 @@ from litebert.train.parallel import whole_state
 from litebert.train.ranks import Ranks
 
 _HEAD, _TAUGHT, _STATES, _RELATIONS = "task", "teacher", "states", "relations"
-"""Names of the losses: of the labels, and of a teacher's answers, states and relations where there is one."""
+"""Names of the losses: of the labels, and of a teacher's answers, states and relations where there
+is one.
+"""
 
 
 def layer_rates(model: TaskModel, decay: float) -> dict[str, float]:
-    """A factor of the learning rate by parameter name: 1 for the head, less by `decay` for every layer below it.
+    """A factor of the learning rate by parameter name: 1 for the head, less by `decay` for every
+    layer below it.
 
-    A block that several layers share has the rate of the highest of them. (ELECTRA's code scales its top layer by
-    decay squared; here it is decay.)
+    A block that several layers share has the rate of the highest of them. (ELECTRA's code scales
+    its top layer by decay squared; here it is decay.)
     """
     depths, top = model.encoder.depths(), model.encoder.config.layers + 1
-    return {name: decay ** (top - depths.get(parameter, top)) for name, parameter in model.named_parameters()}
+    return {
+        name: decay ** (top - depths.get(parameter, top))
+        for name, parameter in model.named_parameters()
+    }
 
 
 class TrainableTaskModel:
     """A `TaskModel` with its task, as a `Trainable` of the loop."""
 
     def __init__(
-        self, model: TaskModel, output: Output, batch: TaskBatches, prepared: PreparedTask, device: devices.Device,
-        best: Path, network: nn.Module, ranks: Ranks,
-    ) -> None:  # fmt: skip
+        self,
+        model: TaskModel,
+        output: Output,
+        batch: TaskBatches,
+        prepared: PreparedTask,
+        device: devices.Device,
+        best: Path,
+        network: nn.Module,
+        ranks: Ranks,
+    ) -> None:
         self.module, self.output, self.batch, self.prepared = model, output, batch, prepared
         self.device, self.best, self.network, self.ranks = device, best, network, ranks
         self.layers = model.encoder.config.layers
@@ -76,15 +98,28 @@ class TrainableTaskModel:
         compares = bool(self._compared)
         found = self.network(*inputs, every=config.exits, states=compares)
         logits, states = found if compares else (found, [])
-        asked: dict[str, Callable[[Tensor], Loss]] = {_HEAD: lambda one: self._task_loss(one, batch)}
+        asked: dict[str, Callable[[Tensor], Loss]] = {
+            _HEAD: lambda one: self._task_loss(one, batch)
+        }
         if batch.taught is not None:
-            asked[_TAUGHT] = lambda one: self.output.taught_loss(one, batch, config.distill.temperature)
-        losses = {name: loss_of_layers(loss, logits) if config.exits else loss(logits) for name, loss in asked.items()}
+            asked[_TAUGHT] = lambda one: self.output.taught_loss(
+                one, batch, config.distill.temperature
+            )
+        losses = {
+            name: loss_of_layers(loss, logits) if config.exits else loss(logits)
+            for name, loss in asked.items()
+        }
         return losses | self._lessons(batch, states)
 
     def _lessons(self, batch: TaskBatch, states: Sequence[Tensor]) -> dict[str, Loss]:
-        """How far the layers are from the teacher's, at every real token; the pairs of layers count alike."""
-        teacher, distill, encoder = self.prepared.teacher, self.prepared.config.distill, self.module.encoder
+        """How far the layers are from the teacher's, at every real token; the pairs of layers count
+        alike.
+        """
+        teacher, distill, encoder = (
+            self.prepared.teacher,
+            self.prepared.config.distill,
+            self.module.encoder,
+        )
         if teacher is None or not self._compared:
             return {}
         mask, map_ = batch.attention_mask, self.module.state_map
@@ -98,8 +133,14 @@ class TrainableTaskModel:
             mine = encoder.projections(own - 1, states[own - 1])
             return relation_distance(mine, lesson.projections(its), distill.relation_heads, mask)
 
-        laws = {_STATES: (distill.state_layers, of_states), _RELATIONS: (distill.relation_layers, of_relations)}
-        return {name: Loss(mean_over_pairs(*laws[name], mask), mask.sum(), None) for name in self._compared}
+        laws = {
+            _STATES: (distill.state_layers, of_states),
+            _RELATIONS: (distill.relation_layers, of_relations),
+        }
+        return {
+            name: Loss(mean_over_pairs(*laws[name], mask), mask.sum(), None)
+            for name in self._compared
+        }
 
     def _task_loss(self, logits: Tensor, batch: TaskBatch) -> Loss:
         """Of the rows that have a label."""
@@ -123,7 +164,9 @@ class TrainableTaskModel:
         return []
 
     def logits(self, part: EncodedPart, every: bool = False) -> Logits:
-        """The model's logits for a part now; with `every`, those after each layer, (L, C) of each item."""
+        """The model's logits for a part now; with `every`, those after each layer, (L, C) of each
+        item.
+        """
         return self._logits(part.items, f"scoring {part.name}", every)
 
     def logits_of_items(self, items: Sequence[Item]) -> Logits:
@@ -139,13 +182,18 @@ class TrainableTaskModel:
                 bar.advance(len(found))
                 return found
 
-            pad, positions = self.prepared.start.tokenizer.pad_id, self.module.encoder.config.max_positions
+            pad, positions = (
+                self.prepared.start.tokenizer.pad_id,
+                self.module.encoder.config.max_positions,
+            )
             logits = logits_of(compute, items, self.output, pad, positions, self.ranks)
         self.module.train()
         return logits
 
     def evaluate(self) -> dict[str, float]:
-        """Scores on the development parts; the best weights by the first part's metric are kept aside."""
+        """Scores on the development parts; the best weights by the first part's metric are kept
+        aside.
+        """
         task, dev = self.prepared.task, self.prepared.dev
         logits = {part.name: self.logits(part) for part in dev}
         scores = score_parts(task, dev, logits)
@@ -154,7 +202,9 @@ class TrainableTaskModel:
             decisive = -sys.float_info.max
         if "best" not in self.diagnostic_state or decisive > self.diagnostic_state["best"]:
             self.diagnostic_state["best"], self.kept = decisive, logits
-            self.diagnostic_state["one_answer"] = one_answer(self.output, dev[0], logits[dev[0].name])
+            self.diagnostic_state["one_answer"] = one_answer(
+                self.output, dev[0], logits[dev[0].name]
+            )
             weights = whole_state(self.module, self.ranks)
             if not self.ranks.main:
                 return scores
@@ -162,6 +212,9 @@ class TrainableTaskModel:
                 with written_whole(self.best) as aside:
                     write_tensors(aside, weights, {})
             except (OSError, SafetensorError) as error:
-                raise RunError(f"cannot write the best weights to {self.best} ({error}); free the disk, and run the "
-                               "same command again") from error  # fmt: skip
+                raise RunError(
+                    f"cannot write the best weights to {self.best} ({error}); free the "
+                    "disk, and run the "
+                    "same command again"
+                ) from error
         return scores

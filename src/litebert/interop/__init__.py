@@ -1,4 +1,6 @@
-"""Names of other programs' weights, as tables, and one interpreter; opening and writing model folders."""
+"""Names of other programs' weights, as tables, and one interpreter; opening and writing model
+folders.
+"""
 
 from __future__ import annotations
 

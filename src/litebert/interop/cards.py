@@ -1,9 +1,11 @@
-"""Model cards: the `README.md` of a model folder, with the metadata that the Hugging Face Hub reads.
+"""Model cards: the `README.md` of a model folder, with the metadata that the Hugging Face Hub
+reads.
 
-A card says what the model is, what it learned from, how well it did, what it was not tested for, and how to open it.
-All of it comes from what the run recorded. What is not known, such as the licence, is left out. Of a path only the last
-part is named, so that a card tells nothing about the machine it was written on. Conversion keeps the card of the
-source, and writes only its end anew, which is about the files of the folder.
+A card says what the model is, what it learned from, how well it did, what it was not tested for,
+and how to open it. All of it comes from what the run recorded. What is not known, such as the
+licence, is left out. Of a path only the last part is named, so that a card tells nothing about the
+machine it was written on. Conversion keeps the card of the source, and writes only its end anew,
+which is about the files of the folder.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ _KINDS = {
     "tokens": "gives each word of a sentence a label",
     "span": "answers a question with a span of a given text",
     "choice": "chooses one of several answers to a question about a given text",
-    "backbone": "gives a text a vector; the cosine of two vectors shows how similar their texts are",
+    "backbone": "gives a text a vector; the cosine of two vectors shows how similar their "
+    "texts are",
 }
 _INPUTS = {
     "sequence": '"A text to classify."',
@@ -48,12 +51,25 @@ _INPUTS = {
     "choice": '("Ada wrote it.", "Who wrote it?", ["Ada did", "Bob did", "Eve did", "nobody did"])',
     "backbone": '("A first text.", "A second text.")',
 }
-_FIELDS = ("length", "epochs", "steps", "dropout", "head_dropout", "layer_decay", "train.batch", "train.seed",
-           "train.precision", "train.optimizer.name", "train.optimizer.learning_rate", "train.optimizer.weight_decay",
-           "train.schedule.name", "train.schedule.warmup")  # fmt: skip
+_FIELDS = (
+    "length",
+    "epochs",
+    "steps",
+    "dropout",
+    "head_dropout",
+    "layer_decay",
+    "train.batch",
+    "train.seed",
+    "train.precision",
+    "train.optimizer.name",
+    "train.optimizer.learning_rate",
+    "train.optimizer.weight_decay",
+    "train.schedule.name",
+    "train.schedule.warmup",
+)
 
 
-# ---- what a run says of its model ------------------------------------------------------------------------------------
+# --------------------------------------------------------------------- what a run says of its model
 
 
 def finetuned_card(
@@ -72,8 +88,10 @@ def finetuned_card(
         identity: what finetune.json holds.
         sizes: of each part, the examples and the tokens.
         dev: the parts it was scored on; the first chose the weights.
-        restarted: whether it learned at a third of the rate, after a first run that gave one answer to everything.
-        baseline: what scores.json holds of a baseline: its `name` and its `scores`, named as those of the model.
+        restarted: whether it learned at a third of the rate, after a first run that gave one answer
+            to everything.
+        baseline: what scores.json holds of a baseline: its `name` and its `scores`, named as those
+            of the model.
     """
     task, source, metric = (str(identity.get(key, "")) for key in ("task", "model", "metric"))
     base, files = _last(source), _files(identity)
@@ -85,29 +103,42 @@ def finetuned_card(
     name = f"{base} fine-tuned on {task}"
     results = {
         "task": {"type": _pipeline(kind, True)},
-        "dataset": {"name": ", ".join(files.get(dev[0], [])) or f"{task}, {dev[0]} part", "type": task},
+        "dataset": {
+            "name": ", ".join(files.get(dev[0], [])) or f"{task}, {dev[0]} part",
+            "type": task,
+        },
         "metrics": [{"type": one, "value": value} for one, value in scored.items()],
     }
     facts["model-index"] = [{"name": name, "results": [results]}]
     start = f"the untrained network of the recipe {base}" if names_recipe(source) else f"`{base}`"
-    parts = [(part, ", ".join(files.get(part, [])), f"{examples:,}", f"{tokens:,}")
-             for part, (examples, tokens) in sizes.items()]  # fmt: skip
+    parts = [
+        (part, ", ".join(files.get(part, [])), f"{examples:,}", f"{tokens:,}")
+        for part, (examples, tokens) in sizes.items()
+    ]
     config = _flat(identity.get("config", {}))
     fields = [(field, str(config[field])) for field in _FIELDS if field in config]
-    again = "The first run gave one answer to everything; this one learned at a third of the rate above.\n\n"
+    again = (
+        "The first run gave one answer to everything; this one learned at a third of the rate "
+        "above.\n\n"
+    )
     examples = f"{sizes[dev[0]][0]:,}" if dev[0] in sizes else "the"
     return _front(facts) + (
         f"# {_clean(name)}\n\n"
-        f"A model that {_KINDS[kind]}. It started from {_clean(start)} and was fine-tuned with litebert.\n\n"
+        f"A model that {_KINDS[kind]}. It started from {_clean(start)} and was fine-tuned "
+        "with litebert.\n\n"
         f"## Data\n\n{_table(('part', 'files', 'examples', 'tokens'), parts)}\n"
         f"## Training\n\n{_table(('setting', 'value'), fields)}\n{again if restarted else ''}"
         f"## Scores\n\n{_scored(scores, baseline)}\n"
-        f"`{metric}` on {examples} examples of the part `{dev[0]}` chose the weights, so a new sample of "
-        "the same kind will score a little lower. One run with one seed: differences of a point may be chance.\n\n"
+        f"`{metric}` on {examples} examples of the part `{dev[0]}` chose the weights, so a "
+        "new sample of "
+        "the same kind will score a little lower. One run with one seed: differences of a "
+        "point may be chance.\n\n"
         "## Limits\n\n"
-        f"- It reads {config.get('length', 'its maximum of')} tokens at most; what is longer is truncated or read in "
+        f"- It reads {config.get('length', 'its maximum of')} tokens at most; what is "
+        "longer is truncated or read in "
         "parts.\n"
-        "- It was not tested on text of other kinds, other languages or another time than the data above.\n"
+        "- It was not tested on text of other kinds, other languages or another time than "
+        "the data above.\n"
         "- It repeats the errors and the bias of its data.\n"
     )
 
@@ -116,16 +147,33 @@ def _scored(scores: Mapping[str, float], baseline: Mapping[str, Any] | None) -> 
     """The table of the scores, those of the baseline beside them."""
     theirs = baseline.get("scores") if isinstance(baseline, Mapping) else None
     if baseline is None or not isinstance(theirs, Mapping):
-        return _table(("score", "value"), [(name, f"{value:.4g}") for name, value in scores.items()])
-    rows = [(name, f"{value:.4g}", f"{theirs[name]:.4g}" if isinstance(theirs.get(name), (int, float)) else "-")
-            for name, value in scores.items()]  # fmt: skip
-    note = f"The baseline learned from the same rows: {_clean(str(baseline.get('name', 'counts of words')))}.\n"
+        return _table(
+            ("score", "value"), [(name, f"{value:.4g}") for name, value in scores.items()]
+        )
+    rows = [
+        (
+            name,
+            f"{value:.4g}",
+            f"{theirs[name]:.4g}" if isinstance(theirs.get(name), (int, float)) else "-",
+        )
+        for name, value in scores.items()
+    ]
+    note = (
+        "The baseline learned from the same rows: "
+        f"{_clean(str(baseline.get('name', 'counts of words')))}.\n"
+    )
     return f"{_table(('score', 'model', 'baseline'), rows)}\n{note}"
 
 
 def _pipeline(head: str, compares: bool) -> str:
-    """The Hub's name of what a head does; the states of a model that was fine-tuned to compare texts are vectors."""
-    return "sentence-similarity" if compares and head == "backbone" else _PIPELINES.get(head, "fill-mask")
+    """The Hub's name of what a head does; the states of a model that was fine-tuned to compare
+    texts are vectors.
+    """
+    return (
+        "sentence-similarity"
+        if compares and head == "backbone"
+        else _PIPELINES.get(head, "fill-mask")
+    )
 
 
 def _pretrained_card(loaded: LoadedModel) -> str:
@@ -135,36 +183,53 @@ def _pretrained_card(loaded: LoadedModel) -> str:
     state = _read(newest / "state.json") if newest else {}
     index = _read(Path(str(run["data"])) / "index.json") if "data" in run else {}
     sources = index.get("sources")
-    named = [one if ":" in str(one) else _last(str(one)) for one in sources] if isinstance(sources, list) else []
+    named = (
+        [one if ":" in str(one) else _last(str(one)) for one in sources]
+        if isinstance(sources, list)
+        else []
+    )
     facts: dict[str, Any] = {"datasets": named} if named else {}
     if isinstance(index.get("language"), str):
         facts["language"] = index["language"]
     text = [f"# {_clean(config.name)}\n"]
     shape, count = config.encoder, sum(cost.encoder_parameters(config.encoder).values())
-    text.append(f"A pretrained encoder of text with {count:,} parameters: {shape.layers} layers of hidden size "
-                f"{shape.hidden_size}, {shape.vocab_size:,} pieces in the vocabulary.\n")  # fmt: skip
+    text.append(
+        f"A pretrained encoder of text with {count:,} parameters: {shape.layers} layers of "
+        "hidden size "
+        f"{shape.hidden_size}, {shape.vocab_size:,} pieces in the vocabulary.\n"
+    )
     if run:
         data = ", ".join(named) or _last(str(run.get("data", ""))) or "not recorded"
         tokens = f"{state['tokens']:,}" if isinstance(state.get("tokens"), int) else "not recorded"
         text.append(f"## Data\n\n{_clean(data)}. Tokens trained on: {tokens}.\n")
-        rows = [("steps", str(run.get("steps"))), ("objectives", " + ".join(config.objectives)),
-                ("sequence length", str(config.sequences.length)), ("batch", config.train.batch),
-                ("optimizer", config.train.optimizer.name), ("seed", str(config.train.seed)),
-                ("learning rate", str(config.train.optimizer.learning_rate)),
-                ("masked", f"{config.masking.rate:.0%} by {config.masking.unit}")]  # fmt: skip
+        rows = [
+            ("steps", str(run.get("steps"))),
+            ("objectives", " + ".join(config.objectives)),
+            ("sequence length", str(config.sequences.length)),
+            ("batch", config.train.batch),
+            ("optimizer", config.train.optimizer.name),
+            ("seed", str(config.train.seed)),
+            ("learning rate", str(config.train.optimizer.learning_rate)),
+            ("masked", f"{config.masking.rate:.0%} by {config.masking.unit}"),
+        ]
         text.append(f"## Training\n\n{_table(('setting', 'value'), rows)}")
         if heldout := _heldout(folder / "metrics.jsonl"):
             scores = [(name, f"{value:.4g}") for name, value in heldout.items()]
             text.append(
-                f"## Scores\n\nOn text that was held out of the training:\n\n{_table(('score', 'value'), scores)}"
+                "## Scores\n\nOn text that was held out of the "
+                f"training:\n\n{_table(('score', 'value'), scores)}"
             )
     else:
-        text.append(f"Its folder, `{_last(str(folder))}`, does not record what it was trained on.\n")
+        text.append(
+            f"Its folder, `{_last(str(folder))}`, does not record what it was trained on.\n"
+        )
     text.append(
         "## Limits\n\n"
-        f"- It reads {shape.max_positions} tokens at most; in training it saw sequences of {config.sequences.length}.\n"
+        f"- It reads {shape.max_positions} tokens at most; in training it saw sequences of "
+        f"{config.sequences.length}.\n"
         "- It answers no questions as it stands: fine-tune it for a task.\n"
-        "- It was not tested on text of other kinds or languages than its data, whose bias it repeats.\n"
+        "- It was not tested on text of other kinds or languages than its data, whose bias "
+        "it repeats.\n"
     )
     return _front(facts) + "\n".join(text)
 
@@ -182,7 +247,7 @@ def _heldout(file: Path) -> dict[str, float]:
     return found
 
 
-# ---- the card of a folder --------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------- the card of a folder
 
 
 def read_card(folder: Path) -> str:
@@ -194,7 +259,11 @@ def read_card(folder: Path) -> str:
 
 
 def card_of(
-    loaded: LoadedModel, architecture: str = "", head: str = "", notes: Sequence[str] = (), **opened: Any
+    loaded: LoadedModel,
+    architecture: str = "",
+    head: str = "",
+    notes: Sequence[str] = (),
+    **opened: Any,
 ) -> str:
     """The card of a model in a new folder: what its own card says, and how to open this folder.
 
@@ -205,7 +274,11 @@ def card_of(
         opened: further arguments of `from_pretrained`.
     """
     kind, about = _about(loaded)
-    task = head or kind or ("mlm" if any(one.foreign_part == "mlm" for one in _objectives(loaded)) else "backbone")
+    task = (
+        head
+        or kind
+        or ("mlm" if any(one.foreign_part == "mlm" for one in _objectives(loaded)) else "backbone")
+    )
     library = "transformers" if architecture else "litebert"
     compares = kind == "backbone"
     if architecture and compares:
@@ -222,18 +295,32 @@ def card_of(
     elif architecture:
         end += ["In `transformers`:", _python(_theirs(loaded, architecture, task, opened))]
     else:
-        end += ["`transformers` cannot open this folder. `litebert convert . ../for-transformers --to hf` writes one "
-                "that it can, if it has a class for this model."]  # fmt: skip
+        end += [
+            "`transformers` cannot open this folder. `litebert convert . "
+            "../for-transformers --to hf` writes one "
+            "that it can, if it has a class for this model."
+        ]
     if notes:
-        end += ["What the conversion wrote differently:", "\n".join(f"- {_clean(note)}" for note in notes)]
+        end += [
+            "What the conversion wrote differently:",
+            "\n".join(f"- {_clean(note)}" for note in notes),
+        ]
     return about + "\n" + "\n\n".join(end) + "\n"
 
 
 def exported_card(loaded: LoadedModel, head: str, architecture: str) -> str:
     """The card of an ONNX export; `architecture` is the class of optimum that opens it."""
-    about = _with(_about(loaded)[1], {"library_name": "onnx", "pipeline_tag": _PIPELINES.get(head, "fill-mask")})
+    about = _with(
+        _about(loaded)[1],
+        {"library_name": "onnx", "pipeline_tag": _PIPELINES.get(head, "fill-mask")},
+    )
     opened = _python(_theirs(loaded, architecture, head, {}, "optimum.onnxruntime"))
-    end = [_OWN_END, "## How to use", "With `optimum`, with this folder as the working directory:", opened]
+    end = [
+        _OWN_END,
+        "## How to use",
+        "With `optimum`, with this folder as the working directory:",
+        opened,
+    ]
     return about + "\n" + "\n\n".join(end) + "\n"
 
 
@@ -254,7 +341,11 @@ def _about(loaded: LoadedModel) -> tuple[str, str]:
 
 
 def _objectives(loaded: LoadedModel) -> list[Any]:
-    return [one for name, one in loaded.config.named_objectives().items() if name not in loaded.untrained]
+    return [
+        one
+        for name, one in loaded.config.named_objectives().items()
+        if name not in loaded.untrained
+    ]
 
 
 def _ours(loaded: LoadedModel, kind: str) -> list[str]:
@@ -284,7 +375,11 @@ _SENTENCES = (
 
 
 def _theirs(
-    loaded: LoadedModel, architecture: str, head: str, opened: Mapping[str, Any], home: str = "transformers"
+    loaded: LoadedModel,
+    architecture: str,
+    head: str,
+    opened: Mapping[str, Any],
+    home: str = "transformers",
 ) -> list[str]:
     further = "".join(f", {name}={value!r}" for name, value in opened.items())
     model = f'model = {architecture}.from_pretrained("."{further})'
@@ -302,7 +397,9 @@ def _theirs(
         texts = _PAIR.strip("()")
     imports = f"from {home} import {architecture}\nfrom transformers import AutoTokenizer"
     return [
-        f"from transformers import AutoTokenizer, {architecture}" if home == "transformers" else imports,
+        f"from transformers import AutoTokenizer, {architecture}"
+        if home == "transformers"
+        else imports,
         "",
         'tokenizer = AutoTokenizer.from_pretrained(".")',
         model,
@@ -315,12 +412,16 @@ def _python(lines: Sequence[str]) -> str:
     return "\n".join(("```python", *lines, "```"))
 
 
-# ---- Markdown and YAML -----------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------- Markdown and YAML
 
 
 def _front(facts: Mapping[str, Any]) -> str:
     """The metadata; JSON is YAML too."""
-    lines = "".join(f"{key}: {_yaml(value)}\n" for key, value in {"tags": ["litebert"], **facts}.items() if value)
+    lines = "".join(
+        f"{key}: {_yaml(value)}\n"
+        for key, value in {"tags": ["litebert"], **facts}.items()
+        if value
+    )
     return f"---\n{lines}---\n\n"
 
 
@@ -343,7 +444,10 @@ def _yaml(value: Any) -> str:
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    lines = [[_clean(cell).replace("|", "\\|") for cell in row] for row in (columns, ["---"] * len(columns), *rows)]
+    lines = [
+        [_clean(cell).replace("|", "\\|") for cell in row]
+        for row in (columns, ["---"] * len(columns), *rows)
+    ]
     return "".join(f"| {' | '.join(line)} |\n" for line in lines) if rows else "Not recorded.\n"
 
 
@@ -363,14 +467,20 @@ def _files(identity: Mapping[str, Any]) -> dict[str, list[str]]:
     if not isinstance(files, Mapping):
         return {}
     return {
-        str(part): [Path(str(name)).name for name in names] for part, names in files.items() if isinstance(names, list)
+        str(part): [Path(str(name)).name for name in names]
+        for part, names in files.items()
+        if isinstance(names, list)
     }
 
 
 def _flat(fields: Any, path: str = "") -> dict[str, Any]:
     if not isinstance(fields, Mapping):
         return {path[:-1]: fields} if path else {}
-    return {key: value for name, inner in fields.items() for key, value in _flat(inner, f"{path}{name}.").items()}
+    return {
+        key: value
+        for name, inner in fields.items()
+        for key, value in _flat(inner, f"{path}{name}.").items()
+    }
 
 
 def _read(path: Path) -> dict[str, Any]:

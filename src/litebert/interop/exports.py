@@ -1,4 +1,6 @@
-"""How an exported folder is told from others. Nothing here imports torch, for such a folder answers without it."""
+"""How an exported folder is told from others. Nothing here imports torch, for such a folder answers
+without it.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +31,8 @@ def write_digests(graph: Path) -> None:
 
 
 def require_whole(graph: Path) -> None:
-    """Refuse an exported graph that is not the one that litebert wrote; a folder without digests opens unchecked.
+    """Refuse an exported graph that is not the one that litebert wrote; a folder without digests
+    opens unchecked.
 
     Raises:
         ModelError: a file of it differs.
@@ -38,8 +41,11 @@ def require_whole(graph: Path) -> None:
         return
     for file in _files(graph):
         if fault := hash_fault(graph.parent, file.name, DIGESTS):
-            raise ModelError(f"{graph.parent} {fault}; export the model again, or delete {DIGESTS} if the graph was "
-                             "changed on purpose")  # fmt: skip
+            raise ModelError(
+                f"{graph.parent} {fault}; export the model again, or delete {DIGESTS} if "
+                "the graph was "
+                "changed on purpose"
+            )
 
 
 def _files(graph: Path) -> list[Path]:

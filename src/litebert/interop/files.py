@@ -1,4 +1,6 @@
-"""Reading and writing the files of a model folder, with one sentence for every way in which they can be broken."""
+"""Reading and writing the files of a model folder, with one sentence for every way in which they
+can be broken.
+"""
 
 from __future__ import annotations
 
@@ -48,10 +50,13 @@ def weights_file(folder: Path) -> Path:
             return folder / name
     if (folder / "model.onnx").is_file():
         raise ModelError(
-            f"{folder} is an ONNX export, without the weights for PyTorch; the engines onnx and openvino can answer "
+            f"{folder} is an ONNX export, without the weights for PyTorch; the engines "
+            "onnx and openvino can answer "
             "with it, and for everything else give the folder it was exported from"
         )
-    raise ModelError(f"{folder} has neither {WEIGHTS} nor {PICKLED}; copy one of them there (in one piece)")
+    raise ModelError(
+        f"{folder} has neither {WEIGHTS} nor {PICKLED}; copy one of them there (in one piece)"
+    )
 
 
 def read_weights(path: Path) -> dict[str, Tensor]:
@@ -69,29 +74,39 @@ def require_weights(tensors: Mapping[str, Tensor], file: Path) -> None:
     """Refuse what can be no weights; `file` is the one that the error names.
 
     Raises:
-        ModelError: a tensor has another type than a floating-point one, or holds a number that is not finite.
+        ModelError: a tensor has another type than a floating-point one, or holds a number that is
+            not finite.
     """
     for name, tensor in tensors.items():
         if name.rpartition(".")[2] in BUFFERS:
             continue
         if tensor.dtype not in _FLOATS:
             raise ModelError(
-                f"{file} holds {name} as {_dtype(tensor)}, and a model needs weights in floating point; save the "
+                f"{file} holds {name} as {_dtype(tensor)}, and a model needs weights in "
+                "floating point; save the "
                 "model again in float32, before it is quantized"
             )
         tensor = tensor.float() if tensor.dtype == torch.float64 else tensor
-        # NaN and infinity stay in a sum, which takes a tenth of the time; an overflow of finite numbers is told apart.
+        # NaN and infinity stay in a sum, which takes a tenth of the time; an overflow of finite
+        # numbers is told apart.
         if not math.isfinite(float(tensor.sum())) and (strange := int((~tensor.isfinite()).sum())):
-            numbers = "a number that is not finite" if strange == 1 else f"{strange:,} numbers that are not finite"
-            raise ModelError(f"{file} holds {numbers} in {name}; restore the file, or train the model again")
+            numbers = (
+                "a number that is not finite"
+                if strange == 1
+                else f"{strange:,} numbers that are not finite"
+            )
+            raise ModelError(
+                f"{file} holds {numbers} in {name}; restore the file, or train the model again"
+            )
 
 
 def read_tensors(path: Path) -> dict[str, Tensor]:
-    """The tensors of a safetensors or PyTorch file; of the latter, nothing but tensors is unpickled.
+    """The tensors of a safetensors or PyTorch file; of the latter, nothing but tensors is
+    unpickled.
 
     Raises:
-        ModelError: the file is damaged, its tensors differ from the digest that litebert wrote into its header, or it
-            holds something else, which is not unpickled since that can run code.
+        ModelError: the file is damaged, its tensors differ from the digest that litebert wrote into
+            its header, or it holds something else, which is not unpickled since that can run code.
     """
     try:
         if path.suffix == ".safetensors":
@@ -109,20 +124,28 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
         if isinstance(error, pickle.UnpicklingError):
             if "unsupported global" in str(error).lower() or _is_pickle(path):
                 raise ModelError(
-                    f"{path} is a pickle of more than tensors, and reading such a file can run any code, so it is "
-                    f"refused; ask its author for {WEIGHTS}, or where you trust it open it with transformers and "
+                    f"{path} is a pickle of more than tensors, and reading such a file can "
+                    "run any code, so it is "
+                    f"refused; ask its author for {WEIGHTS}, or where you trust it open it "
+                    "with transformers and "
                     "write it again with save_pretrained"
                 ) from None
             error = ValueError("no pickle of tensors")  # torch's own words advise to allow it
         reason = str(error).partition("\n")[0] or type(error).__name__
-        raise ModelError(f"{path} is damaged or not a file of weights ({reason}); copy it again") from None
-    if not isinstance(tensors, dict) or not all(isinstance(item, Tensor) for item in tensors.values()):
+        raise ModelError(
+            f"{path} is damaged or not a file of weights ({reason}); copy it again"
+        ) from None
+    if not isinstance(tensors, dict) or not all(
+        isinstance(item, Tensor) for item in tensors.values()
+    ):
         raise ModelError(f"{path} must hold tensors by name and nothing else")
     return tensors
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """What the header of a safetensors file says beside its tensors; nothing of another, damaged or missing file."""
+    """What the header of a safetensors file says beside its tensors; nothing of another, damaged or
+    missing file.
+    """
     if path.suffix != ".safetensors":
         return {}
     try:
@@ -142,7 +165,8 @@ def _checked(path: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
         differs = True
     if differs:
         raise ModelError(
-            f"{path} is damaged: its weights are not those that were written (sha256); copy the file again, or "
+            f"{path} is damaged: its weights are not those that were written (sha256); "
+            "copy the file again, or "
             "restore it from a backup"
         )
     return tensors
@@ -164,20 +188,29 @@ def _is_pickle(path: Path) -> bool:
         return file.read(1) == pickle.PROTO
 
 
-def write_tensors(path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, str] | None = None) -> None:
+def write_tensors(
+    path: Path, tensors: Mapping[str, Tensor], facts: Mapping[str, str] | None = None
+) -> None:
     """A safetensors file with a digest of its tensors, and `facts` beside it.
 
-    Without `facts` the header holds only what transformers wants to see there, for a Hugging Face folder.
+    Without `facts` the header holds only what transformers wants to see there, for a Hugging Face
+    folder.
     """
     plain = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    header = {"format": "pt"} if facts is None else header_of(facts, digest_of(map(_raw, plain.items())))
+    header = (
+        {"format": "pt"} if facts is None else header_of(facts, digest_of(map(_raw, plain.items())))
+    )
     save_file(plain, path, header)
     path.chmod(path.parent.stat().st_mode & 0o666)  # safetensors writes for the owner alone
 
 
 def read_tokenizer(folder: Path) -> Tokenizer | None:
     """The tokenizer of a folder, None where it has none."""
-    return Tokenizer.load(folder) if any((folder / name).is_file() for name in _TOKENIZER_FILES) else None
+    return (
+        Tokenizer.load(folder)
+        if any((folder / name).is_file() for name in _TOKENIZER_FILES)
+        else None
+    )
 
 
 def require_new(folder: Path, source: str | Path | None = None) -> None:
@@ -186,8 +219,14 @@ def require_new(folder: Path, source: str | Path | None = None) -> None:
     Raises:
         ModelError: the name is taken, or inside `source`.
     """
-    if source is not None and (inside := Path(os.path.realpath(source))) in Path(os.path.realpath(folder)).parents:
-        raise ModelError(f"the destination {folder} lies inside {inside}, the folder to convert; choose one outside it")
+    if (
+        source is not None
+        and (inside := Path(os.path.realpath(source))) in Path(os.path.realpath(folder)).parents
+    ):
+        raise ModelError(
+            f"the destination {folder} lies inside {inside}, the folder to convert; choose "
+            "one outside it"
+        )
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise ModelError(f"{folder} exists already; delete it or choose another destination")
 
@@ -208,13 +247,17 @@ def new_folder(folder: Path) -> Iterator[Path]:
             yield aside
     except (OSError, SafetensorError) as error:
         reason = (error.strerror if isinstance(error, OSError) else None) or error
-        raise ModelError(f"cannot write {folder}: {reason}; free the disk or choose another destination") from None
+        raise ModelError(
+            f"cannot write {folder}: {reason}; free the disk or choose another destination"
+        ) from None
 
 
 def newest_weights(run: Path) -> Path:
-    """The newest whole model of a run folder; a warning names newer ones that are damaged or cannot be read.
+    """The newest whole model of a run folder; a warning names newer ones that are damaged or cannot
+    be read.
 
-    Only the weights are checked against the hash in their checkpoint's index.json: reading needs nothing else.
+    Only the weights are checked against the hash in their checkpoint's index.json: reading needs
+    nothing else.
 
     Raises:
         ModelError: the run has no whole checkpoint.
@@ -226,7 +269,10 @@ def newest_weights(run: Path) -> Path:
         return found / WEIGHTS
     if damaged:
         faults = "; ".join(f"{path} {fault}" for path, fault in damaged)
-        raise ModelError(f"no checkpoint of {run} can be used ({faults}); restore one from a backup")
+        raise ModelError(
+            f"no checkpoint of {run} can be used ({faults}); restore one from a backup"
+        )
     raise ModelError(
-        f"the run in {run} has no checkpoint yet; wait until it writes one (train.save_every), or run its command again"
+        f"the run in {run} has no checkpoint yet; wait until it writes one "
+        "(train.save_every), or run its command again"
     )

@@ -1,7 +1,9 @@
-"""The header of a file of weights that litebert writes: a digest of its tensors, and what else is known of them.
+"""The header of a file of weights that litebert writes: a digest of its tensors, and what else is
+known of them.
 
-A safetensors file has room for texts by name. All that litebert knows stands as JSON under one name, because the
-library writes several names in an order that changes from process to process. Nothing here imports torch.
+A safetensors file has room for texts by name. All that litebert knows stands as JSON under one
+name, because the library writes several names in an order that changes from process to process.
+Nothing here imports torch.
 """
 
 from __future__ import annotations
@@ -42,7 +44,8 @@ def header_of(facts: Mapping[str, str], digest: str) -> dict[str, str]:
 
 
 def facts_of(header: Mapping[str, str]) -> dict[str, str]:
-    """The facts in a header, the digest under `digest`; texts that other programs wrote stay as they are.
+    """The facts in a header, the digest under `digest`; texts that other programs wrote stay as
+    they are.
 
     Raises:
         ValueError: the header is damaged.
@@ -54,7 +57,8 @@ def facts_of(header: Mapping[str, str]) -> dict[str, str]:
 
 
 def digest_differs(header: Mapping[str, str], tensors: Iterable[RawTensor]) -> bool:
-    """Whether a header has a digest, and it is of other tensors; a header of other programs has none.
+    """Whether a header has a digest, and it is of other tensors; a header of other programs has
+    none.
 
     Raises:
         ValueError: the header is damaged.

@@ -1,7 +1,7 @@
 """Hugging Face folders, written.
 
-One folder holds one of their classes. A note reports each part of the model that is left out or written differently;
-what no class computes is refused.
+One folder holds one of their classes. A note reports each part of the model that is left out or
+written differently; what no class computes is refused.
 """
 
 from __future__ import annotations
@@ -30,12 +30,15 @@ from litebert.registry import TASKS
 from litebert.tokenizer import Tokenizer
 
 
-def save_hf(loaded: LoadedModel, folder: str | Path, head: HeadName | None = None) -> tuple[str, ...]:
-    """Write a Hugging Face folder, all of it or nothing, and return notes on what had to be written differently.
+def save_hf(
+    loaded: LoadedModel, folder: str | Path, head: HeadName | None = None
+) -> tuple[str, ...]:
+    """Write a Hugging Face folder, all of it or nothing, and return notes on what had to be written
+    differently.
 
     Args:
-        head: the class to write, from what the model has; by itself the one that holds most of it. Of a model trained
-            with a generator, `mlm` is that generator.
+        head: the class to write, from what the model has; by itself the one that holds most of it.
+            Of a model trained with a generator, `mlm` is that generator.
 
     Raises:
         ModelError: no class of theirs holds the model, the folder exists, or it cannot be written.
@@ -45,47 +48,75 @@ def save_hf(loaded: LoadedModel, folder: str | Path, head: HeadName | None = Non
     objectives = model.named_objectives if isinstance(model, Pretrainer) else {}
     classifier = model if isinstance(model, TaskModel) else None
     dense = classifier.dense if classifier else None
-    generating = (one for one in objectives.values() if _without_prefix(state, f"objectives.{one.name}.generator."))
+    generating = (
+        one
+        for one in objectives.values()
+        if _without_prefix(state, f"objectives.{one.name}.generator.")
+    )
     if (proposing := next(generating, None)) and head == proposing.foreign_part:
-        config, state = loaded.config.generator or config, _own_and_borrowed(state, f"objectives.{proposing.name}.")
+        config, state = (
+            loaded.config.generator or config,
+            _own_and_borrowed(state, f"objectives.{proposing.name}."),
+        )
     adds = config.own_vectors
     if adds:
         config = _fold_vectors(state, config)
     layout, notes = layout_for(config, has, dense)
     if adds:
-        notes.append(f"the shared blocks are written {config.layers} times, each with what its layer adds to them")
+        notes.append(
+            f"the shared blocks are written {config.layers} times, each with what its "
+            "layer adds to them"
+        )
     proposes, asked = proposing.foreign_part if proposing else "", head
     head = _head_to_write(layout, loaded, has, proposes, asked)
     name, parts = layout.class_of(head), list(layout.heads[head])
     if classifier and classifier.pooling == "mean" and head != "backbone" and not layout.pooling:
         raise ModelError(
-            f"{name} reads [CLS], and this head reads the mean of the states; write head=backbone, export the model to "
+            f"{name} reads [CLS], and this head reads the mean of the states; write "
+            "head=backbone, export the model to "
             "ONNX, keep the litebert folder, or fine-tune with head_reads=paper"
         )
     if {*layout.gelu_parts} & {*parts} and config.activation != "gelu":
         raise ModelError(
-            f"{name} computes gelu in its head whatever the encoder does, and encoder.activation is "
+            f"{name} computes gelu in its head whatever the encoder does, and "
+            "encoder.activation is "
             f"{config.activation}; write head=backbone, or keep the model as a litebert folder"
         )
     if proposing and asked == proposes:
         has = [proposes]
-        notes.append(f"what is written is the generator; without head={head} it is the model that learned from it")
+        notes.append(
+            f"what is written is the generator; without head={head} it is the model that "
+            "learned from it"
+        )
     elif proposes in has:
         has.remove(proposes)
-        notes.append(f"the generator is left out; head={proposes} (--head {proposes}) writes it to a folder of its own")
+        notes.append(
+            f"the generator is left out; head={proposes} (--head {proposes}) writes it to "
+            "a folder of its own"
+        )
     _pooler_as_dense(state, has, parts, dense)
-    notes += _left_out(has, head, parts, name, {one.foreign_part: one.network_name for one in objectives.values()})
+    notes += _left_out(
+        has, head, parts, name, {one.foreign_part: one.network_name for one in objectives.values()}
+    )
     if "pooler" in parts and "pooler" not in has:
         parts.remove("pooler")
-        notes.append(f"the model has no pooler; open it with {name}.from_pretrained(folder, add_pooling_layer=False)")
+        notes.append(
+            f"the model has no pooler; open it with {name}.from_pretrained(folder, "
+            "add_pooling_layer=False)"
+        )
     sentence = next((key for key, one in objectives.items() if one.foreign_part == "sentence"), "")
     if "sentence" in parts and sentence != layout.sentence:
         notes.append(
-            f"the {sentence} head is written as {name}'s {layout.sentence} head, which has the same shape; it still "
+            f"the {sentence} head is written as {name}'s {layout.sentence} head, which has "
+            "the same shape; it still "
             f"answers {sentence}"
         )
-    kept = {key: one for key, one in objectives.items() if not one.taught}  # the others need their teacher
-    homeless = [one for key, one in kept.items() if not one.foreign_part and key not in loaded.untrained]
+    kept = {
+        key: one for key, one in objectives.items() if not one.taught
+    }  # the others need their teacher
+    homeless = [
+        one for key, one in kept.items() if not one.foreign_part and key not in loaded.untrained
+    ]
     notes += [f"the {one.network_name} is {_place(one.foreign_file)}" for one in homeless]
     if folds(config):
         config = _fold_map(state, config)
@@ -93,27 +124,47 @@ def save_hf(loaded: LoadedModel, folder: str | Path, head: HeadName | None = Non
     labels = loaded.labels
     if classifier and labels and len(labels) != classifier.classes:
         notes.append(
-            f"the {len(labels)} labels ({', '.join(labels)}) are left out: transformers names each number of a head, "
+            f"the {len(labels)} labels ({', '.join(labels)}) are left out: transformers "
+            "names each number of a head, "
             f"and this head gives {classifier.classes}"
         )
         labels = ()
-    parts = ["backbone", *(["projection"] if config.projects or layout.always_projects else []), *parts]
+    parts = [
+        "backbone",
+        *(["projection"] if config.projects or layout.always_projects else []),
+        *parts,
+    ]
     numbered = tuple(f"LABEL_{index}" for index in range(classifier.classes)) if classifier else ()
     dropout = classifier.head.dropout.p if classifier else 0.1
-    pooling, problem = classifier.pooling if classifier else loaded.pooling, loaded.task.get("problem")
-    settings = settings_of(layout, config, head, tokenizer, labels or numbered, dropout, problem, pooling)
+    pooling, problem = (
+        classifier.pooling if classifier else loaded.pooling,
+        loaded.task.get("problem"),
+    )
+    settings = settings_of(
+        layout, config, head, tokenizer, labels or numbered, dropout, problem, pooling
+    )
     tensors = to_theirs(pairs(layout, parts, config, sentence), state)
     if head == "backbone":  # its class is the backbone, and names nothing after itself
         tensors = _without_prefix(tensors, layout.backbone_prefix)
-    unpooled = {"add_pooling_layer": False} if "pooler" in layout.heads[head] and "pooler" not in parts else {}
+    unpooled = (
+        {"add_pooling_layer": False}
+        if "pooler" in layout.heads[head] and "pooler" not in parts
+        else {}
+    )
     with new_folder(Path(folder)) as partial:
         write_tensors(partial / WEIGHTS, tensors)
         for one in homeless:
             if one.foreign_file:
-                write_tensors(partial / one.foreign_file, _without_prefix(state, f"objectives.{one.name}."))
-        (partial / "config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+                write_tensors(
+                    partial / one.foreign_file, _without_prefix(state, f"objectives.{one.name}.")
+                )
+        (partial / "config.json").write_text(
+            json.dumps(settings, indent=2) + "\n", encoding="utf-8"
+        )
         write_tokenizer(loaded, partial)
-        (partial / CARD).write_text(card_of(loaded, name, head, notes, **unpooled), encoding="utf-8")
+        (partial / CARD).write_text(
+            card_of(loaded, name, head, notes, **unpooled), encoding="utf-8"
+        )
         notes += carry_modules(loaded, partial, foreign=head == "backbone")
     return tuple(notes)
 
@@ -124,57 +175,92 @@ def parts_of(loaded: LoadedModel) -> list[str]:
     parts = ["pooler"] if model.encoder.pooler is not None else []
     if isinstance(model, TaskModel):
         return [*parts, *([HEADS[loaded.head][-1]] if model.classes else [])]
-    trained = [one.foreign_part for name, one in model.named_objectives.items() if name not in loaded.untrained]
+    trained = [
+        one.foreign_part
+        for name, one in model.named_objectives.items()
+        if name not in loaded.untrained
+    ]
     return parts + [part for part in trained if part]
 
 
 def _head_to_write(
     layout: Layout, loaded: LoadedModel, has: Sequence[str], proposes: str, asked: HeadName | None
 ) -> HeadName:
-    """The head that was asked for, else the one that holds most; `proposes` is the part of a generator."""
+    """The head that was asked for, else the one that holds most; `proposes` is the part of a
+    generator.
+    """
     if isinstance(loaded.model, TaskModel):
         possible: list[HeadName] = ["backbone", loaded.head]
     else:
         possible = [name for name, parts in layout.heads.items() if {*parts} <= {*has, "pooler"}]
-        possible.sort(key=lambda name: proposes not in layout.heads[name])  # a generator is written when asked for
+        possible.sort(
+            key=lambda name: proposes not in layout.heads[name]
+        )  # a generator is written when asked for
     if asked is not None and asked not in possible:
         raise ModelError(f"the model has no {asked} head to write; {nearest(asked, possible)}")
     return asked or possible[-1]
 
 
 def _left_out(
-    has: Sequence[str], head: HeadName, parts: Sequence[str], architecture: str, heads: Mapping[str, str]
+    has: Sequence[str],
+    head: HeadName,
+    parts: Sequence[str],
+    architecture: str,
+    heads: Mapping[str, str],
 ) -> list[str]:
-    words = {**heads, "pooler": "pooler", "sentence": "sentence head", "classifier": "classifier",
-             "span": "span classifier"}  # fmt: skip
+    words = {
+        **heads,
+        "pooler": "pooler",
+        "sentence": "sentence head",
+        "classifier": "classifier",
+        "span": "span classifier",
+    }
     written = {*parts, *([HEADS[head][-1]] if head in TASK_HEADS else [])}
-    return [f"the {words[part]} is left out: {architecture} has none" for part in has if part not in written]
+    return [
+        f"the {words[part]} is left out: {architecture} has none"
+        for part in has
+        if part not in written
+    ]
 
 
 def _place(file: str) -> str:
-    return f"in {file}, which transformers does not read" if file else "left out: transformers has no place for it"
+    return (
+        f"in {file}, which transformers does not read"
+        if file
+        else "left out: transformers has no place for it"
+    )
 
 
 def _settings_left_out(task: Mapping[str, Any]) -> list[str]:
     usual = TASKS[task["task"]].usual if task.get("task") in TASKS else {}
-    exits = ["transformers computes all layers, so when texts leave early stays behind"] if "exits" in task else []
+    exits = (
+        ["transformers computes all layers, so when texts leave early stays behind"]
+        if "exits" in task
+        else []
+    )
     return exits + [
-        f"transformers keeps no {key} of a task, so {task[key]} stays behind; a litebert folder keeps it"
+        f"transformers keeps no {key} of a task, so {task[key]} stays behind; a litebert "
+        "folder keeps it"
         for key, value in usual.items()
         if task.get(key, value) != value
     ]
 
 
 def _own_and_borrowed(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    """The generator under the names of an encoder: the embeddings it borrows, then what is its own, and its head."""
-    borrowed = {name: tensor for name, tensor in state.items() if name.startswith("encoder.embedding.")}
+    """The generator under the names of an encoder: the embeddings it borrows, then what is its own,
+    and its head.
+    """
+    borrowed = {
+        name: tensor for name, tensor in state.items() if name.startswith("encoder.embedding.")
+    }
     own = _without_prefix(state, f"{prefix}generator.")
     head = {name: tensor for name, tensor in state.items() if name.startswith(f"{prefix}head.")}
     return {**borrowed, **{f"encoder.{name}": tensor for name, tensor in own.items()}, **head}
 
 
 def write_tokenizer(loaded: LoadedModel, folder: Path) -> None:
-    """The tokenizer's files, where there is one, with the length at which `truncation=True` cuts."""
+    """The tokenizer's files, where there is one, with the length at which `truncation=True`
+    cuts."""
     if loaded.tokenizer is None:
         return
     shape, file = loaded.config.encoder, folder / "tokenizer_config.json"
@@ -185,23 +271,38 @@ def write_tokenizer(loaded: LoadedModel, folder: Path) -> None:
 
 
 def _without_prefix(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {name.removeprefix(prefix): tensor for name, tensor in state.items() if name.startswith(prefix)}
+    return {
+        name.removeprefix(prefix): tensor
+        for name, tensor in state.items()
+        if name.startswith(prefix)
+    }
 
 
-def _pooler_as_dense(state: dict[str, Tensor], has: list[str], parts: Sequence[str], dense: str | None) -> None:
+def _pooler_as_dense(
+    state: dict[str, Tensor], has: list[str], parts: Sequence[str], dense: str | None
+) -> None:
     """A dense map of the [CLS] state with tanh after it is a pooler, under either name."""
     if dense == "tanh" and "pooler" in parts:
-        state.update({f"encoder.pooler.{leaf}": state[f"head.dense.{leaf}"] for leaf in ("weight", "bias")})
+        state.update(
+            {f"encoder.pooler.{leaf}": state[f"head.dense.{leaf}"] for leaf in ("weight", "bias")}
+        )
         has.append("pooler")
     elif "dense" in parts and "pooler" in has:
-        state.update({f"head.dense.{leaf}": state[f"encoder.pooler.{leaf}"] for leaf in ("weight", "bias")})
+        state.update(
+            {f"head.dense.{leaf}": state[f"encoder.pooler.{leaf}"] for leaf in ("weight", "bias")}
+        )
         has.remove("pooler")
 
 
 def _fold_vectors(state: dict[str, Tensor], config: EncoderConfig) -> EncoderConfig:
-    """Give every layer blocks of its own, with what it adds to the shared ones; the config of what is then there."""
-    blocks = {name: state.pop(name) for name in list(state)
-              if name.startswith(("encoder.attention.", "encoder.feedforward.", "encoder.own."))}  # fmt: skip
+    """Give every layer blocks of its own, with what it adds to the shared ones; the config of what
+    is then there.
+    """
+    blocks = {
+        name: state.pop(name)
+        for name in list(state)
+        if name.startswith(("encoder.attention.", "encoder.feedforward.", "encoder.own."))
+    }
     for kind, (part, used) in enumerate(
         (("attention", config.attention_of()), ("feedforward", config.feedforward_of()))
     ):
@@ -211,32 +312,47 @@ def _fold_vectors(state: dict[str, Tensor], config: EncoderConfig) -> EncoderCon
             for name, tensor in shared.items():
                 matrix = name.removesuffix(".weight")
                 added = f"u.{matrix}" in own
-                whole = torch.addr(tensor, own[f"u.{matrix}"], own[f"v.{matrix}"]) if added else tensor
+                whole = (
+                    torch.addr(tensor, own[f"u.{matrix}"], own[f"v.{matrix}"]) if added else tensor
+                )
                 state[f"encoder.{part}.{layer}.{name}"] = whole
     return replace(config, own_vectors=False, sharing="none", groups=1, own_ends=0)
 
 
 def _fold_map(state: dict[str, Tensor], config: EncoderConfig) -> EncoderConfig:
-    """Put the product of the table and its map E -> H in the table's place; the config of what is then there."""
-    word_VE, map_HE = state["encoder.embedding.word.weight"], state.pop("encoder.embedding.project.weight")
+    """Put the product of the table and its map E -> H in the table's place; the config of what is
+    then there.
+    """
+    word_VE, map_HE = (
+        state["encoder.embedding.word.weight"],
+        state.pop("encoder.embedding.project.weight"),
+    )
     state["encoder.embedding.word.weight"] = (word_VE.double() @ map_HE.double().T).float()
     head = "objectives.mlm.head"
     if (own_HE := state.pop(f"{head}.project.weight", None)) is not None:
-        state[f"{head}.word.weight"] = (state[f"{head}.word.weight"].double() @ own_HE.double().T).float()
+        state[f"{head}.word.weight"] = (
+            state[f"{head}.word.weight"].double() @ own_HE.double().T
+        ).float()
     return replace(config, embedding_size=config.hidden_size, always_project=False)
 
 
 def _fit_embeddings(
     state: dict[str, Tensor], layout: Layout, config: EncoderConfig, tokenizer: Tokenizer | None
 ) -> list[str]:
-    """Add what their embeddings always have, and begin the positions where they do; notes on what is moved."""
+    """Add what their embeddings always have, and begin the positions where they do; notes on what
+    is moved.
+    """
     word_VE = state["encoder.embedding.word.weight"]
     if config.segment_types == 0 and "segment_types" in layout.keys:
         state["encoder.embedding.token_type.weight"] = word_VE.new_zeros(1, config.embedding_size)
     if layout.always_projects and not config.projects:
-        state["encoder.embedding.project.weight"] = torch.eye(config.hidden_size, device=word_VE.device)
+        state["encoder.embedding.project.weight"] = torch.eye(
+            config.hidden_size, device=word_VE.device
+        )
         state["encoder.embedding.project.bias"] = word_VE.new_zeros(config.hidden_size)
-    by = padding_id(config, tokenizer) + 1 - config.position_offset if layout.offset_positions else 0
+    by = (
+        padding_id(config, tokenizer) + 1 - config.position_offset if layout.offset_positions else 0
+    )
     if by == 0:
         return []
     position_PE = state["encoder.embedding.position.weight"]
@@ -244,4 +360,6 @@ def _fit_embeddings(
     zeros = position_PE.new_zeros(max(by, 0), config.embedding_size)
     state["encoder.embedding.position.weight"] = torch.cat((zeros, position_PE[max(-by, 0) :]))
     name = layout.class_of("backbone")
-    return [f"the position table is moved by {by:+d} rows: {name} counts from the tokenizer's pad id on"]
+    return [
+        f"the position table is moved by {by:+d} rows: {name} counts from the tokenizer's pad id on"
+    ]

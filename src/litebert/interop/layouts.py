@@ -1,9 +1,10 @@
-"""The tables of names: one `Layout` for each `model_type` of Hugging Face that can be read and written.
+"""The tables of names: one `Layout` for each `model_type` of Hugging Face that can be read and
+written.
 
-A template of a name is filled with `{slot}`, the index of a block in their list, on their side and with `{attention}`,
-`{feedforward}` (the blocks that slot holds) and `{sentence}` (sop or nsp) on ours. `weights.py` reads every table in
-both directions. Supporting another family is writing another table. Names and shapes were checked against
-transformers 5.23.
+A template of a name is filled with `{slot}`, the index of a block in their list, on their side and
+with `{attention}`, `{feedforward}` (the blocks that slot holds) and `{sentence}` (sop or nsp) on
+ours. `weights.py` reads every table in both directions. Supporting another family is writing
+another table. Names and shapes were checked against transformers 5.23.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ _CLASSES: dict[HeadName, str] = {
 
 @dataclass(frozen=True)
 class Names:
-    """One of our modules and theirs. Several of theirs are ours stacked along the first dimension."""
+    """One of our modules and theirs. Several of theirs are ours stacked along the first
+    dimension."""
 
     ours: str
     theirs: tuple[str, ...]
@@ -53,20 +55,25 @@ class Layout:
 
     model_type: str
     prefix: str = ""
-    """With a dot after it, it comes before backbone names in every class but the bare backbone; empty where it is the
-    `model_type`."""
+    """With a dot after it, it comes before backbone names in every class but the bare backbone;
+    empty where it is the `model_type`."""
     classes: str
     """How the names of its classes begin."""
     parts: Mapping[str, tuple[Names, ...]]
-    """By part: backbone, projection, pooler, mlm, sentence, discriminator, and those of TASK_PARTS."""
+    """By part: backbone, projection, pooler, mlm, sentence, discriminator, and those of
+    TASK_PARTS."""
     heads: Mapping[HeadName, tuple[str, ...]]
     """Its classes, and the parts each holds beyond the backbone."""
     tied: Mapping[str, str]
-    """Keys that repeat another one; never written, accepted when equal. With `encoder.untied` they do not."""
+    """Keys that repeat another one; never written, accepted when equal. With `encoder.untied` they
+    do not.
+    """
     sentence: Literal["sop", "nsp"] | None = None
     """The sentence objective its pretraining class has."""
     dense: Literal["tanh", "gelu"] | None = None
-    """The activation after the dense map of its classifiers of sequences; None where they read the pooler."""
+    """The activation after the dense map of its classifiers of sequences; None where they read the
+    pooler.
+    """
     gelu_parts: tuple[HeadName, ...] = ()
     """Parts, called like their class, that compute gelu whatever hidden_act says."""
     grouped: bool = False
@@ -74,7 +81,9 @@ class Layout:
     always_projects: bool = False
     """The map E -> H exists where E = H too."""
     offset_positions: bool = False
-    """The first token's position is pad_token_id + 1 and padding is not counted, else every place is, from 0."""
+    """The first token's position is pad_token_id + 1 and padding is not counted, else every place
+    is, from 0.
+    """
     keys: Mapping[str, str] = field(default_factory=lambda: KEYS)
     """Fields of EncoderConfig and their keys in config.json."""
     absent: Mapping[str, Any] = field(default_factory=lambda: ABSENT)
@@ -82,15 +91,21 @@ class Layout:
     computes: Mapping[str, object] = field(default_factory=lambda: CLASSIC)
     """Fields of EncoderConfig for which its classes have one value only."""
     windows: bool = False
-    """config.json says which layers attend within a window, and how each kind of them rotates (windows.py)."""
+    """config.json says which layers attend within a window, and how each kind of them rotates
+    (windows.py).
+    """
     biases: tuple[str, ...] = ()
     """Keys that are each `encoder.bias` of some maps or norms, the last one of those in heads."""
     pooling: str = ""
     """The key of what its classifiers of texts read, where that is a choice."""
     repeats: Mapping[str, str] = field(default_factory=dict)
-    """Further keys, and the fields of EncoderConfig that they repeat: ours has one dropout or activation for both."""
+    """Further keys, and the fields of EncoderConfig that they repeat: ours has one dropout or
+    activation for both.
+    """
     fixed: Mapping[str, object]
-    """Keys that change the computation, with the one value ours has; an absent key means that value."""
+    """Keys that change the computation, with the one value ours has; an absent key means that
+    value.
+    """
     fixed_by_part: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     """The same for keys that only some part reads."""
     token_ids: Mapping[str, tuple[str, int]]
@@ -122,12 +137,23 @@ KEYS: Mapping[str, str] = {
     "activation": "hidden_act",
 }
 ABSENT: Mapping[str, Any] = {
-    "hidden_dropout": 0.1, "attention_dropout": 0.1, "norm_eps": 1e-12, "init_std": 0.02, "activation": "gelu",
-}  # fmt: skip
+    "hidden_dropout": 0.1,
+    "attention_dropout": 0.1,
+    "norm_eps": 1e-12,
+    "init_std": 0.02,
+    "activation": "gelu",
+}
 CLASSIC: Mapping[str, object] = {
-    "norm": "post", "embedding_norm": "before", "feedforward": "plain", "positions": "learned", "window": 0,
-    "global_tokens": 0, "bias": True, "prediction": "embedding", "untied": False,
-}  # fmt: skip
+    "norm": "post",
+    "embedding_norm": "before",
+    "feedforward": "plain",
+    "positions": "learned",
+    "window": 0,
+    "global_tokens": 0,
+    "bias": True,
+    "prediction": "embedding",
+    "untied": False,
+}
 """What all families but the last compute."""
 
 HEADS: Mapping[HeadName, tuple[str, ...]] = {
@@ -146,25 +172,49 @@ _TWO_MAPS = {  # of sequences, in RoBERTa and ELECTRA
     "dense": (Names("head.dense", ("classifier.dense",)),),
     "output": (Names("head.classifier", ("classifier.out_proj",)),),
 }
-_ENCODER_ONLY = {"is_decoder": False, "add_cross_attention": False, "position_embedding_type": "absolute"}
+_ENCODER_ONLY = {
+    "is_decoder": False,
+    "add_cross_attention": False,
+    "position_embedding_type": "absolute",
+}
 
-# Their names of a block: the maps of queries, keys and values, then dense map and norm of attention, the two maps of
-# the feed-forward block, and its norm.
-_BLOCK = ("attention.self", "attention.output.dense", "attention.output.LayerNorm",
-          "intermediate.dense", "output.dense", "output.LayerNorm")  # fmt: skip
-_ALBERT_BLOCK = ("attention", "attention.dense", "attention.LayerNorm",
-                 "ffn", "ffn_output", "full_layer_layer_norm")  # fmt: skip
+# Their names of a block: the maps of queries, keys and values, then dense map and norm of
+# attention, the two maps of the feed-forward block, and its norm.
+_BLOCK = (
+    "attention.self",
+    "attention.output.dense",
+    "attention.output.LayerNorm",
+    "intermediate.dense",
+    "output.dense",
+    "output.LayerNorm",
+)
+_ALBERT_BLOCK = (
+    "attention",
+    "attention.dense",
+    "attention.LayerNorm",
+    "ffn",
+    "ffn_output",
+    "full_layer_layer_norm",
+)
 
 
-def _backbone(prefix: str, layer: str = "encoder.layer.{slot}", names: tuple[str, ...] = _BLOCK) -> tuple[Names, ...]:
+def _backbone(
+    prefix: str, layer: str = "encoder.layer.{slot}", names: tuple[str, ...] = _BLOCK
+) -> tuple[Names, ...]:
     embeddings = f"{prefix}.embeddings"
     heads, *others = (f"{prefix}.{layer}.{name}" for name in names)
     attention, feedforward = "encoder.attention.{attention}", "encoder.feedforward.{feedforward}"
-    ours = (f"{attention}.output", f"{attention}.norm", *(f"{feedforward}.{of}" for of in ("input", "output", "norm")))
+    ours = (
+        f"{attention}.output",
+        f"{attention}.norm",
+        *(f"{feedforward}.{of}" for of in ("input", "output", "norm")),
+    )
     return (
         Names("encoder.embedding.word", (f"{embeddings}.word_embeddings",), ("weight",)),
         Names("encoder.embedding.position", (f"{embeddings}.position_embeddings",), ("weight",)),
-        Names("encoder.embedding.token_type", (f"{embeddings}.token_type_embeddings",), ("weight",)),
+        Names(
+            "encoder.embedding.token_type", (f"{embeddings}.token_type_embeddings",), ("weight",)
+        ),
         Names("encoder.embedding.norm", (f"{embeddings}.LayerNorm",)),
         Names(f"{attention}.qkv", (f"{heads}.query", f"{heads}.key", f"{heads}.value")),
         *(Names(own, (other,)) for own, other in zip(ours, others, strict=True)),
@@ -183,11 +233,17 @@ ALBERT = Layout(
     model_type="albert",
     classes="Albert",
     parts={
-        "backbone": _backbone("albert", "encoder.albert_layer_groups.{slot}.albert_layers.0", _ALBERT_BLOCK),
-        "projection": (Names("encoder.embedding.project", ("albert.encoder.embedding_hidden_mapping_in",)),),
+        "backbone": _backbone(
+            "albert", "encoder.albert_layer_groups.{slot}.albert_layers.0", _ALBERT_BLOCK
+        ),
+        "projection": (
+            Names("encoder.embedding.project", ("albert.encoder.embedding_hidden_mapping_in",)),
+        ),
         "pooler": (Names("encoder.pooler", ("albert.pooler",)),),
         "mlm": _mlm("predictions.dense", "predictions.LayerNorm", "predictions"),
-        "sentence": (Names("objectives.{sentence}.head.classifier", ("sop_classifier.classifier",)),),
+        "sentence": (
+            Names("objectives.{sentence}.head.classifier", ("sop_classifier.classifier",)),
+        ),
         **_CLASSIFIERS,
     },
     heads={**HEADS, "pretraining": ("pooler", "mlm", "sentence")},
@@ -200,7 +256,11 @@ ALBERT = Layout(
     always_projects=True,
     absent={**ABSENT, "hidden_dropout": 0.0, "attention_dropout": 0.0, "activation": "gelu_new"},
     fixed={"inner_group_num": 1, "position_embedding_type": "absolute"},
-    token_ids={"pad_token_id": ("pad_id", 0), "bos_token_id": ("cls_id", 2), "eos_token_id": ("sep_id", 3)},
+    token_ids={
+        "pad_token_id": ("pad_id", 0),
+        "bos_token_id": ("cls_id", 2),
+        "eos_token_id": ("sep_id", 3),
+    },
     classifier_dropout="classifier_dropout_prob",
 )
 
@@ -210,7 +270,11 @@ BERT = Layout(  # SpanBERT's too
     parts={
         "backbone": _backbone("bert"),
         "pooler": (Names("encoder.pooler", ("bert.pooler.dense",)),),
-        "mlm": _mlm("cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions"),
+        "mlm": _mlm(
+            "cls.predictions.transform.dense",
+            "cls.predictions.transform.LayerNorm",
+            "cls.predictions",
+        ),
         "sentence": (Names("objectives.{sentence}.head.classifier", ("cls.seq_relationship",)),),
         **_CLASSIFIERS,
     },
@@ -243,7 +307,11 @@ ROBERTA = Layout(
     gelu_parts=("mlm",),
     offset_positions=True,
     fixed=_ENCODER_ONLY,
-    token_ids={"pad_token_id": ("pad_id", 1), "bos_token_id": ("cls_id", 0), "eos_token_id": ("sep_id", 2)},
+    token_ids={
+        "pad_token_id": ("pad_id", 1),
+        "bos_token_id": ("cls_id", 0),
+        "eos_token_id": ("sep_id", 2),
+    },
 )
 
 ELECTRA = Layout(
@@ -252,10 +320,14 @@ ELECTRA = Layout(
     parts={
         "backbone": _backbone("electra"),
         "projection": (Names("encoder.embedding.project", ("electra.embeddings_project",)),),
-        "mlm": _mlm("generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head"),
+        "mlm": _mlm(
+            "generator_predictions.dense", "generator_predictions.LayerNorm", "generator_lm_head"
+        ),
         "discriminator": (
             Names("objectives.rtd.head.dense", ("discriminator_predictions.dense",)),
-            Names("objectives.rtd.head.classifier", ("discriminator_predictions.dense_prediction",)),
+            Names(
+                "objectives.rtd.head.classifier", ("discriminator_predictions.dense_prediction",)
+            ),
         ),
         **_TWO_MAPS,
         "summary": (Names("head.dense", ("sequence_summary.summary",)),),
@@ -272,7 +344,9 @@ ELECTRA = Layout(
     dense="gelu",
     gelu_parts=("mlm",),
     fixed=_ENCODER_ONLY,
-    fixed_by_part={"summary": {"summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"}},
+    fixed_by_part={
+        "summary": {"summary_type": "first", "summary_use_proj": True, "summary_activation": "gelu"}
+    },
     token_ids={"pad_token_id": ("pad_id", 0)},
 )
 
@@ -289,7 +363,9 @@ MODERNBERT = Layout(
         "backbone": (
             Names("encoder.embedding.word", ("model.embeddings.tok_embeddings",), ("weight",)),
             _modern("encoder.embedding.norm", "model.embeddings.norm"),
-            _modern("encoder.attention.{attention}.norm", "model.layers.{slot}.attn_norm", first=False),
+            _modern(
+                "encoder.attention.{attention}.norm", "model.layers.{slot}.attn_norm", first=False
+            ),
             _modern("encoder.attention.{attention}.qkv", "model.layers.{slot}.attn.Wqkv"),
             _modern("encoder.attention.{attention}.output", "model.layers.{slot}.attn.Wo"),
             _modern("encoder.feedforward.{feedforward}.norm", "model.layers.{slot}.mlp_norm"),
@@ -327,8 +403,14 @@ MODERNBERT = Layout(
     },
     absent={**ABSENT, "hidden_dropout": 0.0, "attention_dropout": 0.0, "norm_eps": 1e-5},
     computes={
-        "norm": "pre", "embedding_norm": "after", "first_norm": False, "feedforward": "gated", "positions": "rotary",
-        "segment_types": 0, "prediction": "hidden", "global_tokens": 0,
+        "norm": "pre",
+        "embedding_norm": "after",
+        "first_norm": False,
+        "feedforward": "gated",
+        "positions": "rotary",
+        "segment_types": 0,
+        "prediction": "hidden",
+        "global_tokens": 0,
     },
     windows=True,
     biases=("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"),
@@ -336,9 +418,14 @@ MODERNBERT = Layout(
     repeats={"mlp_dropout": "hidden_dropout", "classifier_activation": "activation"},
     fixed={"decoder_bias": True, "rope_scaling": None},
     token_ids={
-        "pad_token_id": ("pad_id", 0), "bos_token_id": ("cls_id", 2), "eos_token_id": ("sep_id", 3),
-        "cls_token_id": ("cls_id", 2), "sep_token_id": ("sep_id", 3),
+        "pad_token_id": ("pad_id", 0),
+        "bos_token_id": ("cls_id", 2),
+        "eos_token_id": ("sep_id", 3),
+        "cls_token_id": ("cls_id", 2),
+        "sep_token_id": ("sep_id", 3),
     },
-)  # fmt: skip
+)
 
-LAYOUTS: Mapping[str, Layout] = {one.model_type: one for one in (ALBERT, BERT, ROBERTA, ELECTRA, MODERNBERT)}
+LAYOUTS: Mapping[str, Layout] = {
+    one.model_type: one for one in (ALBERT, BERT, ROBERTA, ELECTRA, MODERNBERT)
+}

@@ -31,7 +31,9 @@ class LoadedModel:
     """A model folder in memory."""
 
     network: Pretrainer | TaskModel | Callable[[], TaskModel]
-    """In evaluation mode, float32, on the CPU; or what reads its weights when `model` is first asked for."""
+    """In evaluation mode, float32, on the CPU; or what reads its weights when `model` is first
+    asked for.
+    """
     config: Config
     tokenizer: Tokenizer | None
     """None where the folder has none."""
@@ -45,7 +47,9 @@ class LoadedModel:
     task: Mapping[str, Any] = field(default_factory=dict)
     """Of a fine-tuned model: what its task.json says, the `kind` of its head among it."""
     dense: HeadActivation | None = None
-    """The activation of the dense map that a fresh classifier of texts puts on [CLS]; None where it reads a pooler."""
+    """The activation of the dense map that a fresh classifier of texts puts on [CLS]; None where it
+    reads a pooler.
+    """
     pooling: Pooling = "cls"
     """What a fresh classifier of texts reads."""
     card: str = ""
@@ -70,22 +74,36 @@ class LoadedModel:
 
     @property
     def task_record(self) -> dict[str, Any]:
-        """What task.json holds of a fine-tuned model, from which its task is restored; empty for a pretrained one."""
+        """What task.json holds of a fine-tuned model, from which its task is restored; empty for a
+        pretrained one.
+        """
         network = self.network
         if isinstance(network, Pretrainer):
             return {}
         if isinstance(network, TaskModel):
             classes, dense, pooling = network.classes, network.dense, network.pooling
         else:  # not built yet
-            classes, dense, pooling = self.task["classes"], self.task.get("dense"), self.task.get("pooling", "cls")
+            classes, dense, pooling = (
+                self.task["classes"],
+                self.task.get("dense"),
+                self.task.get("pooling", "cls"),
+            )
         read = {} if pooling == "cls" else {"pooling": pooling}
-        return {**self.task, "kind": self.head, "classes": classes, "dense": dense, **read, "labels": list(self.labels)}
+        return {
+            **self.task,
+            "kind": self.head,
+            "classes": classes,
+            "dense": dense,
+            **read,
+            "labels": list(self.labels),
+        }
 
     def __post_init__(self) -> None:
         rows = self.config.encoder.vocab_size
         if self.tokenizer is not None and self.tokenizer.vocab_size > rows:
             raise ModelError(
-                f"the tokenizer of {self.path} has {self.tokenizer.vocab_size} tokens, and the model has {rows} rows "
+                f"the tokenizer of {self.path} has {self.tokenizer.vocab_size} tokens, and "
+                f"the model has {rows} rows "
                 "for tokens; give the tokenizer that the model was trained with"
             )
 
@@ -93,7 +111,8 @@ class LoadedModel:
 def choose_tokenizer(
     read: Callable[[], Tokenizer | None], substitute: str | Path | None, folder: Path
 ) -> Tokenizer | None:
-    """The tokenizer of a model folder, or the one that a person names for a folder without a readable tokenizer.
+    """The tokenizer of a model folder, or the one that a person names for a folder without a
+    readable tokenizer.
 
     Args:
         read: reads the folder's tokenizer; None where the folder has none.
@@ -118,15 +137,17 @@ def choose_tokenizer(
 def another_tokenizer(substitute: str | Path, folder: Path) -> ConfigError:
     """The refusal of a tokenizer that is not the model's."""
     return ConfigError(
-        f"{substitute} is not the tokenizer that {folder} was trained with; leave --tokenizer out, or name that one"
+        f"{substitute} is not the tokenizer that {folder} was trained with; leave "
+        "--tokenizer out, or name that one"
     )
 
 
 def require_fit(loaded: LoadedModel, substitute: str | Path) -> None:
-    """Check that a tokenizer that a person names belongs to the model: it nearly fills the table of the words.
+    """Check that a tokenizer that a person names belongs to the model: it nearly fills the table of
+    the words.
 
-    Published tables are longer than their vocabulary by a few rows, to reach a multiple of 64 or 128. A tokenizer with
-    more tokens than rows is refused by `LoadedModel`.
+    Published tables are longer than their vocabulary by a few rows, to reach a multiple of 64 or
+    128. A tokenizer with more tokens than rows is refused by `LoadedModel`.
 
     Raises:
         ModelError: a tenth of the rows, and more than 128, would belong to no token.
@@ -141,34 +162,50 @@ def require_fit(loaded: LoadedModel, substitute: str | Path) -> None:
 
 
 def outputs_of(head: object) -> dict[str, Any]:
-    """The registered outputs (`finetuning.outputs.Output`) of a head by name, the usual one first."""
+    """The registered outputs (`finetuning.outputs.Output`) of a head by name, the usual one
+    first."""
     return {name: one for name, one in OUTPUTS.items() if one.head == head}
 
 
 def untrained_notes(untrained: Sequence[str], config: Config, folder: Path) -> list[str]:
     """Say which heads are freshly initialised."""
     objectives = config.named_objectives()
-    return [f"{folder} has no {objectives[name].network_name}; that objective is untrained" for name in untrained]
+    return [
+        f"{folder} has no {objectives[name].network_name}; that objective is untrained"
+        for name in untrained
+    ]
 
 
 def fresh_dense(config: Config) -> HeadActivation | None:
-    """The activation of the dense map that a fresh classifier of texts puts on [CLS]; None where it reads a pooler.
+    """The activation of the dense map that a fresh classifier of texts puts on [CLS]; None where it
+    reads a pooler.
 
-    An objective may say it. Otherwise tanh where positions have an offset, as in RoBERTa's code alone; a pooler in the
-    code of the other papers. With prediction=hidden every head has a dense map, whatever the objectives.
+    An objective may say it. Otherwise tanh where positions have an offset, as in RoBERTa's code
+    alone; a pooler in the code of the other papers. With prediction=hidden every head has a dense
+    map, whatever the objectives.
     """
     if config.encoder.prediction == "hidden":
         return None
-    said = next((one.classifier for one in config.named_objectives().values() if one.classifier), None)
+    said = next(
+        (one.classifier for one in config.named_objectives().values() if one.classifier), None
+    )
     return said or ("tanh" if config.encoder.position_offset > 0 else None)
 
 
 class _Zeros(TorchFunctionMode):
     """Weights are zero where they would be drawn, which takes longer than reading them."""
 
-    def __torch_function__(self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None) -> Any:
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
         given = kwargs or {}
-        drawing = (Tensor.normal_, Tensor.uniform_, init.normal_, init.uniform_, init.kaiming_uniform_)
+        drawing = (
+            Tensor.normal_,
+            Tensor.uniform_,
+            init.normal_,
+            init.uniform_,
+            init.kaiming_uniform_,
+        )
         if func not in drawing:
             return func(*args, **given)
         with torch.no_grad():
@@ -179,7 +216,8 @@ def built(file: Path, network: Callable[..., M], *arguments: Any, drawn: bool = 
     """A network of a config, whose refusal to be built names the file that the config comes from.
 
     Args:
-        drawn: its weights are initialised; not needed for a network that is filled with all of its weights.
+        drawn: its weights are initialised; not needed for a network that is filled with all of its
+            weights.
     """
     try:
         with nullcontext() if drawn else _Zeros():
@@ -190,13 +228,17 @@ def built(file: Path, network: Callable[..., M], *arguments: Any, drawn: bool = 
 
 
 def rebuilt(
-    loaded: LoadedModel, config: Config, other: Config, change: Callable[[Tensor], Tensor], **fields: Any
+    loaded: LoadedModel,
+    config: Config,
+    other: Config,
+    change: Callable[[Tensor], Tensor],
+    **fields: Any,
 ) -> LoadedModel:
     """The model in another config, with other values of some fields of `LoadedModel`.
 
     Args:
-        other: a config that differs from `config` in what was changed; a tensor whose shape would differ there is
-            changed, and every other one is kept.
+        other: a config that differs from `config` in what was changed; a tensor whose shape would
+            differ there is changed, and every other one is kept.
     """
     model = loaded.model
 
@@ -209,12 +251,17 @@ def rebuilt(
     with torch.device("meta"):
         shapes = {name: tensor.shape for name, tensor in network(other).state_dict().items()}
     free = {name for name, tensor in new.state_dict().items() if tensor.shape != shapes[name]}
-    state = {name: change(tensor) if name in free else tensor for name, tensor in model.state_dict().items()}
+    state = {
+        name: change(tensor) if name in free else tensor
+        for name, tensor in model.state_dict().items()
+    }
     fill(new, state, (), loaded.path)
     return replace(loaded, network=new, config=config, **fields)
 
 
-def fill(model: Pretrainer | TaskModel, state: Mapping[str, Tensor], untrained: Sequence[str], file: Path) -> None:
+def fill(
+    model: Pretrainer | TaskModel, state: Mapping[str, Tensor], untrained: Sequence[str], file: Path
+) -> None:
     """Put a state dict into a model, strictly but for the heads that are known to be absent."""
     expected = model.state_dict()
     check(expected, state, tuple(f"objectives.{name}." for name in untrained), file)
@@ -222,8 +269,11 @@ def fill(model: Pretrainer | TaskModel, state: Mapping[str, Tensor], untrained: 
     model.eval()
 
 
-def check(expected: Mapping[str, Tensor], state: Mapping[str, Tensor], absent: tuple[str, ...], file: Path) -> None:
-    """Names and shapes are those expected; only names that start with one of `absent` may be missing.
+def check(
+    expected: Mapping[str, Tensor], state: Mapping[str, Tensor], absent: tuple[str, ...], file: Path
+) -> None:
+    """Names and shapes are those expected; only names that start with one of `absent` may be
+    missing.
 
     Raises:
         ModelError: they are not; `file` is the one it names.

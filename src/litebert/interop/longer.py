@@ -1,11 +1,12 @@
 """A model for longer texts: more positions, and windows so that attention costs no more per token.
 
-A learned table is repeated: row p of the longer one is row p mod n of the n there are, as Longformer began from RoBERTa
-(Beltagy et al. 2020, section 5). So neighbours keep the difference that the model has learned; stretched evenly between
-the old rows, they would hardly differ (docs/results.md has both measured). Rotary positions have no table: in layers
-that read everything the base grows so that the slowest pair of features turns over the longer text as far as it did
-over the shorter one, and the fastest as before ("NTK-aware" scaling: Peng et al. 2023, "YaRN", section 3.1). Layers
-that attend within a window compare the same distances as before and keep their base.
+A learned table is repeated: row p of the longer one is row p mod n of the n there are, as
+Longformer began from RoBERTa (Beltagy et al. 2020, section 5). So neighbours keep the difference
+that the model has learned; stretched evenly between the old rows, they would hardly differ
+(docs/results.md has both measured). Rotary positions have no table: in layers that read everything
+the base grows so that the slowest pair of features turns over the longer text as far as it did over
+the shorter one, and the fastest as before ("NTK-aware" scaling: Peng et al. 2023, "YaRN", section
+3.1). Layers that attend within a window compare the same distances as before and keep their base.
 
 Either way the model must be trained further at the new length before it is used there.
 """
@@ -34,38 +35,51 @@ def lengthened(
     global_every: int | None = None,
     global_tokens: int | None = None,
 ) -> LoadedModel:
-    """The model with more positions, or with windows in its layers and global tokens; None keeps what there is.
+    """The model with more positions, or with windows in its layers and global tokens; None keeps
+    what there is.
 
     Raises:
-        ModelError: there are more positions already, or they are of a kind that cannot be stretched.
+        ModelError: there are more positions already, or they are of a kind that cannot be
+            stretched.
         ConfigError: the windows are impossible.
     """
     was = loaded.config.encoder
     positions = was.max_positions if positions is None else positions
     if positions < was.max_positions:
         raise ModelError(
-            f"{loaded.path} reads {was.max_positions} tokens, more than --positions {positions}; give more"
+            f"{loaded.path} reads {was.max_positions} tokens, more than --positions "
+            f"{positions}; give more"
         )
     changes: dict[str, Any] = {"max_positions": positions}
     if window is not None or global_every is not None:
         width = was.window if window is None else window
         usual = 1 if not width else was.global_every if was.window else GLOBAL_EVERY
-        changes |= {"window": width, "global_every": usual if global_every is None else global_every}
+        changes |= {
+            "window": width,
+            "global_every": usual if global_every is None else global_every,
+        }
         changes |= {} if width else {"global_tokens": 0}
     changes |= {} if global_tokens is None else {"global_tokens": global_tokens}
     rotates = POSITIONS[was.positions](was).rotates
     if rotates:
         changes |= _bases(was, positions, changes.get("window", was.window))
     elif was.positions != "learned" and positions > was.max_positions:
-        raise ModelError(f"{loaded.path} has encoder.positions={was.positions}, which cannot be stretched; leave "
-                         "--positions out")  # fmt: skip
+        raise ModelError(
+            f"{loaded.path} has encoder.positions={was.positions}, which cannot be "
+            "stretched; leave "
+            "--positions out"
+        )
     before = loaded.config
-    if changes.get("window"):  # next tokens first cannot be trained on it any more, and has no weights
+    if changes.get(
+        "window"
+    ):  # next tokens first cannot be trained on it any more, and has no weights
         kept = (name for name, one in before.named_objectives().items() if not one.causal_share)
         before = replace(before, objectives=tuple(kept))
     config = replace(before, encoder=replace(was, **changes))
     other = replace(config, encoder=replace(config.encoder, max_positions=positions + 1))
-    return rebuilt(loaded, config, other, lambda table: _repeated(table, was.position_offset, positions))
+    return rebuilt(
+        loaded, config, other, lambda table: _repeated(table, was.position_offset, positions)
+    )
 
 
 def _repeated(table: Tensor, offset: int, positions: int) -> Tensor:
@@ -80,4 +94,7 @@ def _bases(was: EncoderConfig, positions: int, window: int) -> dict[str, float]:
     base = min(was.rotary_base * grown, 1e12)
     if not window:
         return {"rotary_base": base, "window_rotary_base": EncoderConfig.window_rotary_base}
-    return {"rotary_base": base, "window_rotary_base": was.window_rotary_base if was.window else was.rotary_base}
+    return {
+        "rotary_base": base,
+        "window_rotary_base": was.window_rotary_base if was.window else was.rotary_base,
+    }

@@ -1,5 +1,6 @@
-"""Opening and writing model folders: a run, litebert's own layout, and Hugging Face's. A fine-tuning run holds its
-result as a litebert model folder, `model/`. Checkpoints of TensorFlow 1 are opened and never written.
+"""Opening and writing model folders: a run, litebert's own layout, and Hugging Face's. A
+fine-tuning run holds its result as a litebert model folder, `model/`. Checkpoints of TensorFlow 1
+are opened and never written.
 
     run folder              litebert model folder        Hugging Face folder
       recipe.json             recipe.json                  config.json
@@ -9,11 +10,12 @@ result as a litebert model folder, `model/`. Checkpoints of TensorFlow 1 are ope
                               reading.json (see below)
                               README.md                    README.md
 
-reading.json stands beside a pretrained model whose classifiers read something else than [CLS], as config.json said of
-the folder that it came from.
+reading.json stands beside a pretrained model whose classifiers read something else than [CLS], as
+config.json said of the folder that it came from.
 
-The kind of a folder is recognised, so no option names it. Nothing is made up silently: a head whose weights are
-not in the folder is named in `LoadedModel.untrained` and in the notes, and stays out of what is written from it.
+The kind of a folder is recognised, so no option names it. Nothing is made up silently: a head whose
+weights are not in the folder is named in `LoadedModel.untrained` and in the notes, and stays out of
+what is written from it.
 """
 
 from __future__ import annotations
@@ -57,7 +59,9 @@ from litebert.storage import read_json
 from litebert.tokenizer import Tokenizer
 
 _FINGERPRINT = "tokenizer_fingerprint"
-"""In run.json, finetune.json or, of a model folder, in the header of the weights: which tokenizer they know."""
+"""In run.json, finetune.json or, of a model folder, in the header of the weights: which tokenizer
+they know.
+"""
 _READING = "reading.json"
 MOST = 10_000_000
 """No task has more classes or tokens; checked before anything is counted up to it."""
@@ -81,19 +85,22 @@ def read_folder(
     lazy: bool = False,
     tokenizer: str | Path | None = None,
 ) -> LoadedModel:
-    """Open a run folder, a litebert model folder, a Hugging Face folder or an original TensorFlow checkpoint.
+    """Open a run folder, a litebert model folder, a Hugging Face folder or an original TensorFlow
+    checkpoint.
 
     Args:
-        head: of the latter two, what the classifier is for, where a config.json does not name the class.
-        lazy: of a litebert folder with a task.json, read the weights only when `LoadedModel.model` is asked for.
-        tokenizer: for a folder that has no tokenizer or one that cannot be read: a folder, *.model, vocab.txt or
-            tokenizer.json.
+        head: of the latter two, what the classifier is for, where a config.json does not name the
+            class.
+        lazy: of a litebert folder with a task.json, read the weights only when `LoadedModel.model`
+            is asked for.
+        tokenizer: for a folder that has no tokenizer or one that cannot be read: a folder, *.model,
+            vocab.txt or tokenizer.json.
 
     Raises:
         ConfigError: the folder has another tokenizer than `tokenizer`.
         DataError: `tokenizer` cannot be read.
-        ModelError: it is none of them, a file of it is damaged, missing or of another model, or `tokenizer` does not
-            fit the model.
+        ModelError: it is none of them, a file of it is damaged, missing or of another model, or
+            `tokenizer` does not fit the model.
     """
     loaded = _read_folder(Path(path), head, lazy, tokenizer)
     if tokenizer is not None:
@@ -101,14 +108,20 @@ def read_folder(
     return loaded
 
 
-def _read_folder(folder: Path, head: HeadName | None, lazy: bool, tokenizer: str | Path | None) -> LoadedModel:
+def _read_folder(
+    folder: Path, head: HeadName | None, lazy: bool, tokenizer: str | Path | None
+) -> LoadedModel:
     if not folder.exists():
-        raise ModelError(f"there is no folder {folder}; give a run, a litebert model or a Hugging Face folder")
+        raise ModelError(
+            f"there is no folder {folder}; give a run, a litebert model or a Hugging Face folder"
+        )
     if not folder.is_dir():
         raise ModelError(f"{folder} is a file; give the folder that contains it")
     if (folder / "finetune.json").is_file():
         if not (folder / "model").is_dir():
-            raise ModelError(f"the fine-tuning in {folder} is not finished; run its command again to continue it")
+            raise ModelError(
+                f"the fine-tuning in {folder} is not finished; run its command again to continue it"
+            )
         folder = folder / "model"
     if (folder / "recipe.json").is_file():
         return replace(_load_own(folder, lazy, tokenizer), card=read_card(folder))
@@ -117,9 +130,12 @@ def _read_folder(folder: Path, head: HeadName | None, lazy: bool, tokenizer: str
     if (folder / "config.json").is_file():
         return replace(read_hf(folder, head, tokenizer), card=read_card(folder))
     if seeds := sorted(folder.glob("seed-*/finetune.json")):
-        raise ModelError(f"{folder} holds several seeds; name one of them, such as {seeds[0].parent}")
+        raise ModelError(
+            f"{folder} holds several seeds; name one of them, such as {seeds[0].parent}"
+        )
     raise ModelError(
-        f"{folder} has no recipe.json (a run or a litebert model), no config.json (Hugging Face) and no .index file "
+        f"{folder} has no recipe.json (a run or a litebert model), no config.json (Hugging "
+        "Face) and no .index file "
         "(TensorFlow); give the folder that has one"
     )
 
@@ -138,19 +154,22 @@ def convert(
     shrinking: Shrinking | None = None,
     tokenizer: str | Path | None = None,
 ) -> Conversion:
-    """Read any model folder and write it in another format, for longer texts (`longer.lengthened`) or smaller.
+    """Read any model folder and write it in another format, for longer texts (`longer.lengthened`)
+    or smaller.
 
     Args:
         to: a name in `FORMATS`: hf or litebert.
-        head: the Hugging Face class to write or, of a source without a class name, to read; by default the one that
-            holds most of the model.
+        head: the Hugging Face class to write or, of a source without a class name, to read; by
+            default the one that holds most of the model.
         shrinking: how to make a pretrained model smaller (interop/shrinking.py).
-        tokenizer: of a source that has none, or one that cannot be read; it is written with the model.
+        tokenizer: of a source that has none, or one that cannot be read; it is written with the
+            model.
 
     Raises:
-        ConfigError: there is no such format, a size to shrink to cannot be, or the source has another tokenizer.
-        ModelError: the source cannot be read, the destination is taken or lies in the source, or the format cannot
-            express the model.
+        ConfigError: there is no such format, a size to shrink to cannot be, or the source has
+            another tokenizer.
+        ModelError: the source cannot be read, the destination is taken or lies in the source, or
+            the format cannot express the model.
     """
     save = FORMATS[to]
     files.require_new(Path(destination), source)
@@ -162,8 +181,10 @@ def convert(
         return Conversion(Path(destination), (*loaded.notes, *save(loaded, destination, head)))
     shrunk = shrink(loaded, shrinking)
     notes = (*loaded.notes, *save(shrunk.loaded, destination, head))
-    left_out = tuple(f"the head of objective {name} does not fit the smaller model and is left out"
-                     for name in shrunk.left_out)  # fmt: skip
+    left_out = tuple(
+        f"the head of objective {name} does not fit the smaller model and is left out"
+        for name in shrunk.left_out
+    )
     return Conversion(Path(destination), (*notes, *left_out, *map_note(loaded)), shrunk)
 
 
@@ -173,7 +194,8 @@ def save_litebert(
     head: HeadName | None = None,
     beside: Callable[[Path], None] = lambda _: None,
 ) -> tuple[str, ...]:
-    """Write a litebert model folder, all of it or nothing: all that the model has, whatever `head`, and a model card.
+    """Write a litebert model folder, all of it or nothing: all that the model has, whatever `head`,
+    and a model card.
 
     Args:
         beside: writes what else belongs there into the folder, while it has another name.
@@ -184,14 +206,24 @@ def save_litebert(
     model = loaded.model
     skipped = tuple(f"objectives.{name}." for name in loaded.untrained)
     with files.new_folder(Path(folder)) as partial:
-        state = {name: tensor for name, tensor in model.state_dict().items() if not name.startswith(skipped)}
-        fingerprint = {} if loaded.tokenizer is None else {_FINGERPRINT: loaded.tokenizer.fingerprint}
+        state = {
+            name: tensor
+            for name, tensor in model.state_dict().items()
+            if not name.startswith(skipped)
+        }
+        fingerprint = (
+            {} if loaded.tokenizer is None else {_FINGERPRINT: loaded.tokenizer.fingerprint}
+        )
         files.write_tensors(partial / files.WEIGHTS, state, fingerprint)
         (partial / "recipe.json").write_text(to_json(loaded.config), encoding="utf-8")
         if loaded.task_record:
-            (partial / "task.json").write_text(json.dumps(loaded.task_record, indent=2) + "\n", encoding="utf-8")
+            (partial / "task.json").write_text(
+                json.dumps(loaded.task_record, indent=2) + "\n", encoding="utf-8"
+            )
         if isinstance(model, Pretrainer) and loaded.pooling != "cls":
-            (partial / _READING).write_text(json.dumps({"pooling": loaded.pooling}) + "\n", encoding="utf-8")
+            (partial / _READING).write_text(
+                json.dumps({"pooling": loaded.pooling}) + "\n", encoding="utf-8"
+            )
         if loaded.tokenizer is not None:
             loaded.tokenizer.save(partial / "tokenizer")
         (partial / CARD).write_text(card_of(loaded), encoding="utf-8")
@@ -225,14 +257,26 @@ def _load_own(folder: Path, lazy: bool, substitute: str | Path | None) -> Loaded
     tensors, fresh = files.read_weights(file), fresh_dense(config)
     tokenizer = _own_tokenizer(folder, file, substitute)
     model = built(recipe, Pretrainer, config, drawn=False)
-    untrained = tuple(name for name in model.objectives if model.objectives[name].state_dict()
-                      and not any(key.startswith(f"objectives.{name}.") for key in tensors))  # fmt: skip
+    untrained = tuple(
+        name
+        for name in model.objectives
+        if model.objectives[name].state_dict()
+        and not any(key.startswith(f"objectives.{name}.") for key in tensors)
+    )
     if untrained:
         model = built(recipe, Pretrainer, config)
     fill(model, tensors, untrained, file)
     notes = tuple(untrained_notes(untrained, config, folder))
     return LoadedModel(
-        model, config, tokenizer, folder, (), untrained, notes, dense=fresh, pooling=_pooling(folder / _READING)
+        model,
+        config,
+        tokenizer,
+        folder,
+        (),
+        untrained,
+        notes,
+        dense=fresh,
+        pooling=_pooling(folder / _READING),
     )
 
 
@@ -240,18 +284,31 @@ def _pooling(path: Path) -> Pooling:
     """What the classifiers of a pretrained model read."""
     pooling = read_json(path, ModelError).get("pooling", "cls") if path.is_file() else "cls"
     if pooling not in get_args(Pooling):
-        raise ModelError(f"{path} has pooling {pooling!r}; {nearest(str(pooling), get_args(Pooling))}")
+        raise ModelError(
+            f"{path} has pooling {pooling!r}; {nearest(str(pooling), get_args(Pooling))}"
+        )
     return cast(Pooling, pooling)
 
 
-def _load_tuned(folder: Path, config: Config, lazy: bool, substitute: str | Path | None) -> LoadedModel:
+def _load_tuned(
+    folder: Path, config: Config, lazy: bool, substitute: str | Path | None
+) -> LoadedModel:
     task = _task(folder / "task.json")
-    labels, usual = tuple(map(str, task.get("labels", []))), next(iter(outputs_of(task["kind"]).values()))
+    labels, usual = (
+        tuple(map(str, task.get("labels", []))),
+        next(iter(outputs_of(task["kind"]).values())),
+    )
 
     def network() -> TaskModel:
         file = _weights(folder)
         tensors = files.read_weights(file)
-        fitting = (config.encoder, usual.reads_cls, task["classes"], task.get("dense"), task.get("pooling", "cls"))
+        fitting = (
+            config.encoder,
+            usual.reads_cls,
+            task["classes"],
+            task.get("dense"),
+            task.get("pooling", "cls"),
+        )
         classifier = built(folder / "task.json", TaskModel, *fitting, drawn=False)
         fill(classifier, tensors, (), file)
         return classifier
@@ -259,7 +316,9 @@ def _load_tuned(folder: Path, config: Config, lazy: bool, substitute: str | Path
     model = network if lazy else network()
     tokenizer = _own_tokenizer(folder, folder / files.WEIGHTS, substitute)
     dense = task.get("dense") or fresh_dense(config)
-    return LoadedModel(model, config, tokenizer, folder, labels, (), (), task, dense, task.get("pooling", "cls"))
+    return LoadedModel(
+        model, config, tokenizer, folder, labels, (), (), task, dense, task.get("pooling", "cls")
+    )
 
 
 def _weights(folder: Path) -> Path:
@@ -269,16 +328,23 @@ def _weights(folder: Path) -> Path:
 
 def _own_tokenizer(folder: Path, weights: Path, substitute: str | Path | None) -> Tokenizer | None:
     """The tokenizer of a model folder, which must be the one that its weights were trained with."""
-    run = next((file for file in (folder / "run.json", folder.parent / "finetune.json") if file.is_file()), None)
+    run = next(
+        (file for file in (folder / "run.json", folder.parent / "finetune.json") if file.is_file()),
+        None,
+    )
 
     def read() -> Tokenizer | None:
-        return files.read_tokenizer(folder / "tokenizer") or files.read_tokenizer(folder)  # the latter of an export
+        return files.read_tokenizer(folder / "tokenizer") or files.read_tokenizer(
+            folder
+        )  # the latter of an export
 
     def recorded() -> object:  # None in folders of older versions
         record = files.read_metadata(weights) if run is None else read_json(run, ModelError)
         return record.get(_FINGERPRINT)
 
-    if substitute is not None and (trained := recorded()) is not None:  # it decides, whatever lies in the folder
+    if (
+        substitute is not None and (trained := recorded()) is not None
+    ):  # it decides, whatever lies in the folder
         tokenizer = Tokenizer.load(substitute)
         if trained != tokenizer.fingerprint:
             raise another_tokenizer(substitute, folder)
@@ -286,7 +352,8 @@ def _own_tokenizer(folder: Path, weights: Path, substitute: str | Path | None) -
     words = choose_tokenizer(read, substitute, folder)
     if words is not None and (trained := recorded()) not in (None, words.fingerprint):
         raise ModelError(
-            f"{folder / 'tokenizer'} is another tokenizer ({words.fingerprint[:12]}) than the one of the training, "
+            f"{folder / 'tokenizer'} is another tokenizer ({words.fingerprint[:12]}) than "
+            "the one of the training, "
             f"which {run or weights} records ({str(trained)[:12]}); restore the original"
         )
     return words
@@ -295,27 +362,52 @@ def _own_tokenizer(folder: Path, weights: Path, substitute: str | Path | None) -
 def _task(path: Path) -> dict[str, Any]:
     """What a task.json says, checked."""
     task = read_json(path, ModelError)
-    outputs, classes, labels = outputs_of(task.get("kind")), task.get("classes"), task.get("labels", [])
-    known = {"kind": (*TASK_HEADS, "backbone"), "dense": (None, *ACTIVATIONS), "problem": (None, *outputs),
-             "pooling": (None, *get_args(Pooling))}  # fmt: skip
+    outputs, classes, labels = (
+        outputs_of(task.get("kind")),
+        task.get("classes"),
+        task.get("labels", []),
+    )
+    known = {
+        "kind": (*TASK_HEADS, "backbone"),
+        "dense": (None, *ACTIVATIONS),
+        "problem": (None, *outputs),
+        "pooling": (None, *get_args(Pooling)),
+    }
     for key, names in known.items():
         if (name := task.get(key)) not in names:
-            raise ModelError(f"{path} has {key} {name!r}; {nearest(str(name), filter(None, names))}")
+            raise ModelError(
+                f"{path} has {key} {name!r}; {nearest(str(name), filter(None, names))}"
+            )
     for key in ("classes", "length"):
         number = task.get(key, 1 if key == "length" else None)
         least = 0 if key == "classes" and task["kind"] == "backbone" else 1
         if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= MOST:
-            raise ModelError(f"{path} has {key} {number!r}; it must be a whole number from {least} to {MOST:,}")
+            raise ModelError(
+                f"{path} has {key} {number!r}; it must be a whole number from {least} to {MOST:,}"
+            )
     exits = task.get("exits", {"patience": 1, "threshold": 1.0})
-    right = isinstance(exits, dict) and isinstance(exits.get("patience"), int) and exits["patience"] > 0
-    if not right or not isinstance(exits.get("threshold"), (int, float)) or not exits["threshold"] >= 0:
+    right = (
+        isinstance(exits, dict) and isinstance(exits.get("patience"), int) and exits["patience"] > 0
+    )
+    if (
+        not right
+        or not isinstance(exits.get("threshold"), (int, float))
+        or not exits["threshold"] >= 0
+    ):
         raise ModelError(
-            f"{path} has exits {exits!r}; it must hold a patience of 1 or more and a threshold of 0 or more"
+            f"{path} has exits {exits!r}; it must hold a patience of 1 or more and a "
+            "threshold of 0 or more"
         )
     if not isinstance(labels, list) or len(set(map(str, labels))) < len(labels):
-        raise ModelError(f"{path} has labels {labels!r}; list the names of all classes, each once, or none")
+        raise ModelError(
+            f"{path} has labels {labels!r}; list the names of all classes, each once, or none"
+        )
     try:
-        next(one for name, one in outputs.items() if task.get("problem") in (None, name)).restored(classes, labels)
+        next(one for name, one in outputs.items() if task.get("problem") in (None, name)).restored(
+            classes, labels
+        )
     except ModelError as error:
-        raise ModelError(f"{path} has classes {classes} and {len(labels)} labels: {error}") from None
+        raise ModelError(
+            f"{path} has classes {classes} and {len(labels)} labels: {error}"
+        ) from None
     return task

@@ -1,10 +1,12 @@
-"""A narrower network from a wide one: the features, the heads and the inner units that matter most are kept.
+"""A narrower network from a wide one: the features, the heads and the inner units that matter most
+are kept.
 
-What matters is measured by gradients (Michel et al. 2019, "Are Sixteen Heads Really Better than One?", section 4.1): a
-part that is multiplied by a gate of 1 matters as much as the loss changes with that gate, up or down. The paper takes
-the absolute value for each text, and we for each batch. The gate of a head, or of a unit of a feed-forward block,
-stands before the block's last matrix; that of a feature of the states behind every layer norm. Heads keep their width,
-so the hidden size decides how many there are.
+What matters is measured by gradients (Michel et al. 2019, "Are Sixteen Heads Really Better than
+One?", section 4.1): a part that is multiplied by a gate of 1 matters as much as the loss changes
+with that gate, up or down. The paper takes the absolute value for each text, and we for each batch.
+The gate of a head, or of a unit of a feed-forward block, stands before the block's last matrix;
+that of a feature of the states behind every layer norm. Heads keep their width, so the hidden size
+decides how many there are.
 
 Shapes: H hidden size, A heads, D = H / A head size, I intermediate size.
 """
@@ -26,7 +28,9 @@ from litebert.model.pretrainer import Pretrainer
 
 @dataclass(frozen=True)
 class Importance:
-    """How much each part matters, at least 0; comparable among the parts of one block, or among features."""
+    """How much each part matters, at least 0; comparable among the parts of one block, or among
+    features.
+    """
 
     features: Tensor
     """(H,)"""
@@ -40,8 +44,10 @@ class Importance:
             return tuple(one + another for one, another in zip(ours, theirs, strict=True))
 
         return Importance(
-            self.features + other.features, sums(self.heads, other.heads), sums(self.units, other.units)
-        )  # fmt: skip
+            self.features + other.features,
+            sums(self.heads, other.heads),
+            sums(self.units, other.units),
+        )
 
 
 def importance_of(encoder: Encoder) -> Importance:
@@ -49,7 +55,9 @@ def importance_of(encoder: Encoder) -> Importance:
     hidden, heads = encoder.config.hidden_size, encoder.config.heads
 
     def products(one: Tensor | None) -> Tensor:
-        if one is None or one.grad is None:  # a bias that is left out, or a block that the batch did not reach
+        if (
+            one is None or one.grad is None
+        ):  # a bias that is left out, or a block that the batch did not reach
             return torch.zeros(())
         return (one.detach() * one.grad).cpu()
 
@@ -57,13 +65,26 @@ def importance_of(encoder: Encoder) -> Importance:
         found = products(output.weight).expand(output.weight.shape)
         return found.sum(0).view(parts, -1).sum(1).abs()
 
-    norms = [one for one in encoder.modules() if isinstance(one, nn.LayerNorm) and one.weight.numel() == hidden]
-    features = sum(((products(one.weight) + products(one.bias)).abs() for one in norms), torch.zeros(hidden))
-    outputs = [[block.get_submodule("output") for block in part] for part in (encoder.attention, encoder.feedforward)]
+    norms = [
+        one
+        for one in encoder.modules()
+        if isinstance(one, nn.LayerNorm) and one.weight.numel() == hidden
+    ]
+    features = sum(
+        ((products(one.weight) + products(one.bias)).abs() for one in norms), torch.zeros(hidden)
+    )
+    outputs = [
+        [block.get_submodule("output") for block in part]
+        for part in (encoder.attention, encoder.feedforward)
+    ]
     return Importance(
         features,
         tuple(gates(one, heads) for one in outputs[0] if isinstance(one, nn.Linear)),
-        tuple(gates(one, encoder.config.intermediate_size) for one in outputs[1] if isinstance(one, nn.Linear)),
+        tuple(
+            gates(one, encoder.config.intermediate_size)
+            for one in outputs[1]
+            if isinstance(one, nn.Linear)
+        ),
     )
 
 
@@ -79,24 +100,43 @@ def widths(
     head = theirs.hidden_size // theirs.heads
     width = theirs.hidden_size if hidden_size is None else hidden_size
     inner = theirs.intermediate_size if intermediate_size is None else intermediate_size
-    for option, own, size in (("hidden-size", width, theirs.hidden_size),
-                              ("intermediate-size", inner, theirs.intermediate_size)):  # fmt: skip
+    for option, own, size in (
+        ("hidden-size", width, theirs.hidden_size),
+        ("intermediate-size", inner, theirs.intermediate_size),
+    ):
         if not 1 <= own <= size:
-            raise ConfigError(f"--{option} is {own}, and that of {path} is {size}; give 1 to {size}")
+            raise ConfigError(
+                f"--{option} is {own}, and that of {path} is {size}; give 1 to {size}"
+            )
     if width % head:
-        raise ConfigError(f"--hidden-size is {width}, and heads of {path} are {head} wide; give a multiple of {head}")
-    if width < theirs.hidden_size and theirs.projects and theirs.embedding_size == theirs.hidden_size:
-        raise ModelError(f"{path} has a map between tables and states of one width (encoder.always_project), which "
-                         "cannot be told apart; leave --hidden-size out")  # fmt: skip
+        raise ConfigError(
+            f"--hidden-size is {width}, and heads of {path} are {head} wide; give a "
+            f"multiple of {head}"
+        )
+    if (
+        width < theirs.hidden_size
+        and theirs.projects
+        and theirs.embedding_size == theirs.hidden_size
+    ):
+        raise ModelError(
+            f"{path} has a map between tables and states of one width "
+            "(encoder.always_project), which "
+            "cannot be told apart; leave --hidden-size out"
+        )
     return width, inner
 
 
 def narrow(
-    state: Mapping[str, Tensor], config: Config, path: Path, hidden_size: int | None, intermediate_size: int | None,
+    state: Mapping[str, Tensor],
+    config: Config,
+    path: Path,
+    hidden_size: int | None,
+    intermediate_size: int | None,
     measure: Callable[[], Importance],
-) -> tuple[dict[str, Tensor], EncoderConfig, dict[str, float]]:  # fmt: skip
-    """The weights of a pretrained model without the parts that matter least, its shape, and by kind of part the share
-    of the importance that is kept. A head of an objective that cannot be cut stays as it is.
+) -> tuple[dict[str, Tensor], EncoderConfig, dict[str, float]]:
+    """The weights of a pretrained model without the parts that matter least, its shape, and by kind
+    of part the share of the importance that is kept. A head of an objective that cannot be cut
+    stays as it is.
 
     Args:
         path: of the model, for messages.
@@ -110,10 +150,13 @@ def narrow(
     theirs = config.encoder
     width, inner = widths(theirs, path, hidden_size, intermediate_size)
     shape = replace(
-        theirs, hidden_size=width, heads=theirs.heads * width // theirs.hidden_size, intermediate_size=inner,
+        theirs,
+        hidden_size=width,
+        heads=theirs.heads * width // theirs.hidden_size,
+        intermediate_size=inner,
         embedding_size=theirs.embedding_size if theirs.projects else width,
         always_project=theirs.projects and theirs.embedding_size == width,  # the map stays
-    )  # fmt: skip
+    )
     importance = measure()
     features = _most(importance.features, width)
     heads = [_most(one, shape.heads) for one in importance.heads]
@@ -127,15 +170,24 @@ def narrow(
         if part == "attention" and block.isdecimal():
             cut[name] = _of_attention(leaf, tensor, theirs.heads, heads[int(block)], features)
         elif part == "feedforward" and block.isdecimal():
-            cut[name] = _of_feedforward(leaf, tensor, theirs.intermediate_size, units[int(block)], features)
+            cut[name] = _of_feedforward(
+                leaf, tensor, theirs.intermediate_size, units[int(block)], features
+            )
         else:
             sizes = zip(tensor.shape, wanted[name].shape, strict=True) if name in wanted else ()
-            axes = [i for i, pair in enumerate(sizes) if pair == (theirs.hidden_size, width) and pair[0] != pair[1]]
+            axes = [
+                i
+                for i, pair in enumerate(sizes)
+                if pair == (theirs.hidden_size, width) and pair[0] != pair[1]
+            ]
             cut[name] = tensor
             for axis in axes:
                 cut[name] = cut[name].index_select(axis, features)
-    kept = {"features": _share([importance.features], [features]), "heads": _share(importance.heads, heads),
-            "inner units": _share(importance.units, units)}  # fmt: skip
+    kept = {
+        "features": _share([importance.features], [features]),
+        "heads": _share(importance.heads, heads),
+        "inner units": _share(importance.units, units),
+    }
     return cut, shape, kept
 
 
@@ -149,8 +201,12 @@ def _of_attention(leaf: str, tensor: Tensor, parts: int, heads: Tensor, features
     return tensor[features]
 
 
-def _of_feedforward(leaf: str, tensor: Tensor, size: int, units: Tensor, features: Tensor) -> Tensor:
-    """The first map (I, H), or (2 I, H) when gated, the last one (H, I), their biases, and the norm."""
+def _of_feedforward(
+    leaf: str, tensor: Tensor, size: int, units: Tensor, features: Tensor
+) -> Tensor:
+    """The first map (I, H), or (2 I, H) when gated, the last one (H, I), their biases, and the
+    norm.
+    """
     if leaf.startswith("input."):
         rows = tensor.view(-1, size, *tensor.shape[1:])[:, units].flatten(0, 1)
         return rows[:, features] if tensor.ndim == 2 else rows
@@ -164,4 +220,8 @@ def _most(importance: Tensor, count: int) -> Tensor:
 
 def _share(importance: Sequence[Tensor], kept: Sequence[Tensor]) -> float:
     whole = sum(float(one.sum()) for one in importance)
-    return sum(float(one[own].sum()) for one, own in zip(importance, kept, strict=True)) / whole if whole else 1.0
+    return (
+        sum(float(one[own].sum()) for one, own in zip(importance, kept, strict=True)) / whole
+        if whole
+        else 1.0
+    )

@@ -1,14 +1,16 @@
-"""Folders of an exported model: `model.onnx`, and what other software and litebert need beside it to answer with it.
+"""Folders of an exported model: `model.onnx`, and what other software and litebert need beside it
+to answer with it.
 
     model.onnx          the network (onnx_graph.py); above 1.8 GB its weights are in model.onnx_data
     config.json, tokenizer.json ...
-                        as in a Hugging Face folder, which the ORTModelFor* classes of optimum and sentence-transformers
-                        (backend="onnx") open
+                        as in a Hugging Face folder, which the ORTModelFor* classes of optimum and
+                        sentence-transformers (backend="onnx") open
     recipe.json, task.json
                         as in a litebert model folder, for litebert's own engines
     README.md           the model card
 
-A file is checked against PyTorch before its folder takes its name, and nothing stays of one that differs.
+A file is checked against PyTorch before its folder takes its name, and nothing stays of one that
+differs.
 """
 
 from __future__ import annotations
@@ -44,12 +46,14 @@ if TYPE_CHECKING:
 
 NAME = "model.onnx"
 ALLOWED = 1e-4
-"""The largest difference from PyTorch in float32, relative to the largest output where that is above 1."""
+"""The largest difference from PyTorch in float32, relative to the largest output where that is
+above 1.
+"""
 _LARGEST_FILE = 1_800_000_000
 """Bytes; a file of protobuf cannot hold 2 GB."""
 _LENGTHS = (5, 24, 64)
-"""Of the rows that are compared, in tokens, as far as the model has positions. With windows there is a longer one, for
-in these nothing may lie outside a window."""
+"""Of the rows that are compared, in tokens, as far as the model has positions. With windows there
+is a longer one, for in these nothing may lie outside a window."""
 _CLASSES = {
     "backbone": "ForFeatureExtraction",
     "mlm": "ForMaskedLM",
@@ -92,11 +96,12 @@ def save_onnx(
     Args:
         head: as in `onnx_model`.
         int8: with weights of 8 bits (onnx_int8.py).
-        check: called with the file before the folder takes its name; what it raises leaves nothing behind.
+        check: called with the file before the folder takes its name; what it raises leaves nothing
+            behind.
 
     Raises:
-        ModelError: the model has no such head or a part that cannot be exported, the folder is taken or cannot be
-            written, or the file differs from the model.
+        ModelError: the model has no such head or a part that cannot be exported, the folder is
+            taken or cannot be written, or the file differs from the model.
         MissingExtraError: onnx or onnxruntime is not installed.
     """
     head = exported_head(loaded, head)
@@ -107,22 +112,31 @@ def save_onnx(
         difference, scale = differences(loaded, partial / NAME, head)
         if not int8 and not difference <= ALLOWED * max(1.0, scale):
             raise ModelError(
-                f"the exported {loaded.path} differs from PyTorch by {difference:.2g} in outputs of up to {scale:.2g}, "
-                "so nothing was written; if the model has a part of your own, check the operations that it exports"
+                f"the exported {loaded.path} differs from PyTorch by {difference:.2g} in "
+                f"outputs of up to {scale:.2g}, "
+                "so nothing was written; if the model has a part of your own, check the "
+                "operations that it exports"
             )
         check(partial / NAME)
         write_digests(partial / NAME)
         settings, notes = _settings(loaded, head)
         notes += _windows_note(loaded)
-        (partial / "config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+        (partial / "config.json").write_text(
+            json.dumps(settings, indent=2) + "\n", encoding="utf-8"
+        )
         (partial / "recipe.json").write_text(to_json(loaded.config), encoding="utf-8")
         task = _task_record(loaded, head)
         if task:
             (partial / "task.json").write_text(json.dumps(task, indent=2) + "\n", encoding="utf-8")
         if loaded.tokenizer is None:
-            notes.append(f"{loaded.path} has no tokenizer, so whoever uses the export has to tokenize on their own")
+            notes.append(
+                f"{loaded.path} has no tokenizer, so whoever uses the export has to "
+                "tokenize on their own"
+            )
         write_tokenizer(loaded, partial)
-        (partial / CARD).write_text(exported_card(loaded, head, f"ORTModel{_CLASSES[head]}"), encoding="utf-8")
+        (partial / CARD).write_text(
+            exported_card(loaded, head, f"ORTModel{_CLASSES[head]}"), encoding="utf-8"
+        )
         notes += carry_modules(loaded, partial, foreign=head == "backbone")
     return Written(Path(folder), head, size, difference, tuple(notes))
 
@@ -135,13 +149,16 @@ def _windows_note(loaded: LoadedModel) -> list[str]:
     longest = shape.max_positions
     scores = 4 * shape.heads * longest**2
     return [
-        f"the graph scores all pairs of tokens, although the model has windows: with a text of {longest:,} tokens, a "
+        "the graph scores all pairs of tokens, although the model has windows: with a "
+        f"text of {longest:,} tokens, a "
         f"layer takes {scores / 1e9:.2g} GB for them; for long texts take the engine torch"
     ]
 
 
 def _task_record(loaded: LoadedModel, head: HeadName) -> dict[str, Any]:
-    """What task.json holds of an export, from which litebert answers; a backbone without a task gives vectors."""
+    """What task.json holds of an export, from which litebert answers; a backbone without a task
+    gives vectors.
+    """
     if isinstance(loaded.model, TaskModel) and head == loaded.head:
         return loaded.task_record
     if head != "backbone":
@@ -154,20 +171,31 @@ def _task_record(loaded: LoadedModel, head: HeadName) -> dict[str, Any]:
     if settings.map is not None:
         vectors["map"] = settings.map_folder
     length = settings.length or int(loaded.task.get("length", loaded.config.sequences.length))
-    return {"task": "pairs", "kind": head, "classes": 0, "problem": "similarity", "pair": True, "length": length,
-            "vectors": vectors}  # fmt: skip
+    return {
+        "task": "pairs",
+        "kind": head,
+        "classes": 0,
+        "problem": "similarity",
+        "pair": True,
+        "length": length,
+        "vectors": vectors,
+    }
 
 
 def _settings(loaded: LoadedModel, head: HeadName) -> tuple[dict[str, Any], list[str]]:
-    """The config.json, from which other software takes names of classes and sizes, and notes on it."""
+    """The config.json, from which other software takes names of classes and sizes, and notes
+    on it."""
     model, notes, shape = loaded.model, list[str](), loaded.config.encoder
     tuned = model if isinstance(model, TaskModel) else None
     try:
         layout, _ = layout_for(shape, parts_of(loaded), tuned.dense if tuned else None)
     except ModelError:
         layout = MODERNBERT if shape.norm == "pre" else ALBERT
-        notes.append(f"no class of transformers computes this network, so config.json says {layout.model_type}: enough "
-                     "for optimum, which computes what model.onnx says")  # fmt: skip
+        notes.append(
+            "no class of transformers computes this network, so config.json says "
+            f"{layout.model_type}: enough "
+            "for optimum, which computes what model.onnx says"
+        )
     labels = loaded.labels if tuned and len(loaded.labels) == tuned.classes else ()
     named = labels or tuple(f"LABEL_{i}" for i in range(tuned.classes if tuned else 0))
     problem, pooling = loaded.task.get("problem"), tuned.pooling if tuned else "cls"
@@ -175,39 +203,60 @@ def _settings(loaded: LoadedModel, head: HeadName) -> tuple[dict[str, Any], list
 
 
 def differences(loaded: LoadedModel, file: Path, head: HeadName) -> tuple[float, float]:
-    """The largest difference of a file's outputs from PyTorch's on random rows with padding, and the largest output."""
+    """The largest difference of a file's outputs from PyTorch's on random rows with padding, and
+    the largest output.
+    """
     running, worst, scale = session(file), 0.0, 0.0
     loaded.model.to("cpu").eval()
     for given in random_rows(loaded, head):
-        wanted = expected_outputs(loaded, head, {name: torch.from_numpy(array) for name, array in given.items()})
-        found = running.run(list(wanted), {one.name: given[one.name] for one in running.get_inputs()})
+        wanted = expected_outputs(
+            loaded, head, {name: torch.from_numpy(array) for name, array in given.items()}
+        )
+        found = running.run(
+            list(wanted), {one.name: given[one.name] for one in running.get_inputs()}
+        )
         real = given["attention_mask"].astype(bool)
         for one, other in zip(wanted.values(), found, strict=True):
             by_token = head in ("tokens", "span", "mlm", "backbone")
             expected = one.numpy()[real] if by_token else one.numpy()
             got = other[real] if by_token else other
             gap = float(np.abs(got - expected).max())
-            worst, scale = (max(worst, gap) if gap == gap else gap), max(scale, float(np.abs(expected).max()))
+            worst, scale = (
+                (max(worst, gap) if gap == gap else gap),
+                max(scale, float(np.abs(expected).max())),
+            )
     return worst, scale
 
 
 def random_rows(loaded: LoadedModel, head: HeadName) -> Iterator[dict[str, NDArray[np.int64]]]:
-    """Three random rows of each length, one of them padded, in two segments; with choices, three of one example."""
+    """Three random rows of each length, one of them padded, in two segments; with choices, three of
+    one example.
+    """
     shape, random = loaded.config.encoder, np.random.default_rng(0)
     pad = 0 if loaded.tokenizer is None else loaded.tokenizer.pad_id
     lengths = (*_LENGTHS, 2 * (shape.window // 2) + 8) if any(shape.windowed()) else _LENGTHS
     for length in sorted({min(length, shape.max_positions) for length in lengths}):
         mask = np.arange(length) < np.array([[length], [length], [max(2, length // 2)]])
         ids = np.where(mask, random.integers(0, shape.vocab_size, mask.shape), pad)
-        types = (np.arange(length) >= length // 3) & mask if shape.segment_types > 1 else np.zeros_like(mask)
+        types = (
+            (np.arange(length) >= length // 3) & mask
+            if shape.segment_types > 1
+            else np.zeros_like(mask)
+        )
         rows = {"input_ids": ids, "attention_mask": mask, "token_type_ids": types}
-        yield {name: array.astype(np.int64)[None if head == "choice" else ...] for name, array in rows.items()}
+        yield {
+            name: array.astype(np.int64)[None if head == "choice" else ...]
+            for name, array in rows.items()
+        }
 
 
 def _write(model: onnx.ModelProto, file: Path) -> None:
     import onnx
 
     onnx.save_model(
-        model, file, save_as_external_data=sum(len(one.raw_data) for one in model.graph.initializer) > _LARGEST_FILE,
+        model,
+        file,
+        save_as_external_data=sum(len(one.raw_data) for one in model.graph.initializer)
+        > _LARGEST_FILE,
         location=f"{file.name}_data",
-    )  # fmt: skip
+    )

@@ -1,7 +1,9 @@
-"""A network as an ONNX graph: every shared weight is stored once, and each pass over it reads the same initializer.
+"""A network as an ONNX graph: every shared weight is stored once, and each pass over it reads the
+same initializer.
 
-The graph is built from the modules, in the operators of a plain export (opset 18), which ONNX Runtime and OpenVINO fuse
-when they load it. The batch and the length are free. Names of inputs and outputs are those of Hugging Face's exports.
+The graph is built from the modules, in the operators of a plain export (opset 18), which ONNX
+Runtime and OpenVINO fuse when they load it. The batch and the length are free. Names of inputs and
+outputs are those of Hugging Face's exports.
 
 Shapes: B sequences, S tokens, H hidden size, A heads, D = H / A head size, N choices.
 """
@@ -36,14 +38,20 @@ _LOWEST = float(np.finfo(np.float32).min)
 """What is added to the score of a key that may not be read."""
 
 
-# ---- the encoder -----------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------- the encoder
 
 
 class Pass:
-    """The encoder over one batch, or a part of it: what its layers share, made when the first of them needs it."""
+    """The encoder over one batch, or a part of it: what its layers share, made when the first of
+    them needs it.
+    """
 
-    def __init__(self, graph: Graph, encoder: Encoder, inputs: dict[str, str], sized: str = "input_ids") -> None:
-        """`inputs` are values by the names in `INPUTS`; `sized` is the one that the length is taken from."""
+    def __init__(
+        self, graph: Graph, encoder: Encoder, inputs: dict[str, str], sized: str = "input_ids"
+    ) -> None:
+        """`inputs` are values by the names in `INPUTS`; `sized` is the one that the length is taken
+        from.
+        """
         self.graph, self.encoder, self.config, self.inputs = graph, encoder, encoder.config, inputs
         self.length = graph("Shape", inputs[sized], start=1, end=2)
         self._masks: dict[bool, str] = {}
@@ -59,8 +67,8 @@ class Pass:
         return self.graph.norm("encoder.norm", x, self.encoder.norm)
 
     def layer(self, i: int, x: str, normed: str = "") -> str:
-        """The state after layer i, (B, S, H), of the one before it. `normed` is a value that says while the graph runs
-        whether a pre-norm block of attention normalises its input."""
+        """The state after layer i, (B, S, H), of the one before it. `normed` is a value that says
+        while the graph runs whether a pre-norm block of attention normalises its input."""
         config = self.config
         a, f, within = config.attention_of()[i], config.feedforward_of()[i], config.windowed()[i]
         attention, feedforward = self.encoder.attention[a], self.encoder.feedforward[f]
@@ -70,7 +78,9 @@ class Pass:
         name = f"encoder.attention.{a}"
         self._own = own[0] and (f"encoder.own.{i}.0", own[0])
         norms = normed or i > 0 or config.first_norm
-        x = self._block(name, attention, x, lambda h: self._attend(name, attention, h, within), norms)
+        x = self._block(
+            name, attention, x, lambda h: self._attend(name, attention, h, within), norms
+        )
         inner = f"encoder.feedforward.{f}"
         self._own = own[1] and (f"encoder.own.{i}.1", own[1])
         return self._block(inner, feedforward, x, lambda h: self._transform(inner, feedforward, h))
@@ -79,8 +89,12 @@ class Pass:
         """(B, H), of an encoder with a pooler."""
         pooler = self.encoder.pooler
         assert pooler is not None
-        first = self.graph("Gather", last, self.graph.weight("first", np.array(0, np.int64)), axis=1)
-        return self.graph.activation("tanh", self.graph.linear("encoder.pooler", first, pooler.weight, pooler.bias))
+        first = self.graph(
+            "Gather", last, self.graph.weight("first", np.array(0, np.int64)), axis=1
+        )
+        return self.graph.activation(
+            "tanh", self.graph.linear("encoder.pooler", first, pooler.weight, pooler.bias)
+        )
 
     def embedding(self) -> str:
         """What the first layer reads, (B, S, H)."""
@@ -91,13 +105,21 @@ class Pass:
         if embedding.token_type is not None:
             name, types = "encoder.embedding.token_type.weight", embedding.token_type.weight
             given = self.inputs.get("token_type_ids")
-            row = graph.weight(name, types[0]) if given is None else graph("Gather", graph.weight(name, types), given)
+            row = (
+                graph.weight(name, types[0])
+                if given is None
+                else graph("Gather", graph.weight(name, types), given)
+            )
             x = graph("Add", x, row)
         if not embedding.norm_after:
             x = graph.norm("encoder.embedding.norm", x, embedding.norm)
         if isinstance(embedding.project, nn.Linear):
-            x = graph.linear("encoder.embedding.project", x, embedding.project.weight, embedding.project.bias)
-        return graph.norm("encoder.embedding.norm", x, embedding.norm) if embedding.norm_after else x
+            x = graph.linear(
+                "encoder.embedding.project", x, embedding.project.weight, embedding.project.bias
+            )
+        return (
+            graph.norm("encoder.embedding.norm", x, embedding.norm) if embedding.norm_after else x
+        )
 
     def _position_rows(self, position: Any) -> str:
         graph, name = self.graph, "encoder.embedding.position.weight"
@@ -106,7 +128,9 @@ class Pass:
             rows = position.rows(self.config.max_positions, None)
             return self._up_to_length(name, rows, 0)
         mask = self.inputs["attention_mask"]
-        counted = graph("Mul", graph("CumSum", mask, graph.weight("one", np.array(1, np.int64))), mask)
+        counted = graph(
+            "Mul", graph("CumSum", mask, graph.weight("one", np.array(1, np.int64))), mask
+        )
         place = graph("Add", counted, graph.numbers(offset - 1))
         return str(graph("Gather", graph.weight(name, position.weight), place))
 
@@ -115,11 +139,16 @@ class Pass:
         if name not in self._tables:
             graph, count = self.graph, len(axes)
             ends = graph("Concat", *[self.length] * count, axis=0) if count > 1 else self.length
-            given = (graph.weight(name, table), graph.numbers(*[0] * count), ends, graph.numbers(*axes))
+            given = (
+                graph.weight(name, table),
+                graph.numbers(*[0] * count),
+                ends,
+                graph.numbers(*axes),
+            )
             self._tables[name] = graph("Slice", *given)
         return self._tables[name]
 
-    # ---- blocks ------------------------------------------------------------------------------------------------------
+    # --------------------------------------------------------------------------------------- blocks
 
     def _block(self, name: str, block: Any, x: str, inner: Any, norms: bool | str = True) -> str:
         graph = self.graph
@@ -129,18 +158,29 @@ class Pass:
         added = graph("Add", self._linear(name, "output", inner(given), block.output), x)
         return added if block.pre_norm else graph.norm(f"{name}.norm", added, block.norm)
 
-    def _linear(self, name: str, key: str, x: str, linear: nn.Linear, scale: Tensor | None = None) -> str:
-        """A product of a block and what the layer adds to it: x W + (x v) u + b, of W, u and b times a `scale`."""
-        weight, bias = (linear.weight, linear.bias) if scale is None else (
-            linear.weight * scale[:, None], None if linear.bias is None else linear.bias * scale
-        )  # fmt: skip
+    def _linear(
+        self, name: str, key: str, x: str, linear: nn.Linear, scale: Tensor | None = None
+    ) -> str:
+        """A product of a block and what the layer adds to it: x W + (x v) u + b, of W, u and b
+        times a `scale`.
+        """
+        weight, bias = (
+            (linear.weight, linear.bias)
+            if scale is None
+            else (
+                linear.weight * scale[:, None],
+                None if linear.bias is None else linear.bias * scale,
+            )
+        )
         y = self.graph.linear(f"{name}.{key}", x, weight, bias)
         if self._own is None:
             return y
         layer, own = self._own
         u = own.u[key] if scale is None else own.u[key] * scale
         one = self.graph("MatMul", x, self.graph.weight(f"{layer}.v.{key}", own.v[key][:, None]))
-        return str(self.graph("Add", y, self.graph("Mul", one, self.graph.weight(f"{layer}.u.{key}", u))))
+        return str(
+            self.graph("Add", y, self.graph("Mul", one, self.graph.weight(f"{layer}.u.{key}", u)))
+        )
 
     def _transform(self, name: str, block: FeedForward, x: str) -> str:
         graph = self.graph
@@ -160,11 +200,15 @@ class Pass:
         positions = self.encoder.window_positions if within else None
         kind = positions if isinstance(positions, AttentionPositions) else self.encoder.positions
         shape = graph.numbers(0, 0, heads, size)
-        q, k, v = (graph("Transpose", graph("Reshape", one, shape), perm=[0, 2, 1, 3]) for one in split)
+        q, k, v = (
+            graph("Transpose", graph("Reshape", one, shape), perm=[0, 2, 1, 3]) for one in split
+        )
         q, k = self._rotated(kind, q, within), self._rotated(kind, k, within)
         scores = graph("MatMul", q, graph("Transpose", k, perm=[0, 1, 3, 2]))
         scores = graph("Add", scores, self._mask(within, kind))
-        read = graph("Transpose", graph("MatMul", graph("Softmax", scores, axis=-1), v), perm=[0, 2, 1, 3])
+        read = graph(
+            "Transpose", graph("MatMul", graph("Softmax", scores, axis=-1), v), perm=[0, 2, 1, 3]
+        )
         return str(graph("Reshape", read, graph.numbers(0, 0, hidden)))
 
     def _rotated(self, kind: AttentionPositions, x: str, within: bool) -> str:
@@ -172,13 +216,17 @@ class Pass:
         if tables is None:
             if type(kind).rotate is not AttentionPositions.rotate:
                 raise ModelError(
-                    f"positions {self.config.positions} rotate queries and keys in a way that is not exported; give "
-                    "its AttentionPositions the method `tables`, or train with encoder.positions=rotary"
+                    f"positions {self.config.positions} rotate queries and keys in a way "
+                    "that is not exported; give "
+                    "its AttentionPositions the method `tables`, or train with "
+                    "encoder.positions=rotary"
                 )
             return x
         which = "window" if within and kind is self.encoder.window_positions else "all"
-        cos, sin = (self._up_to_length(f"{name}.{which}", one[: self.config.max_positions], 0)
-                    for name, one in zip(("cosine", "sine"), tables, strict=True))  # fmt: skip
+        cos, sin = (
+            self._up_to_length(f"{name}.{which}", one[: self.config.max_positions], 0)
+            for name, one in zip(("cosine", "sine"), tables, strict=True)
+        )
         first, second = graph("Split", x, outputs=2, axis=-1, num_outputs=2)
         swapped = graph("Concat", second, first, axis=-1)
         return str(graph("Add", graph("Mul", x, cos), graph("Mul", swapped, sin)))
@@ -196,7 +244,9 @@ class Pass:
         mask = graph("Where", read, graph.scalar(0.0), graph.scalar(_LOWEST))
         bias = kind.bias(config.max_positions)
         if bias is not None:
-            axes = [i for i in (bias.ndim - 2, bias.ndim - 1) if bias.shape[i] == config.max_positions]
+            axes = [
+                i for i in (bias.ndim - 2, bias.ndim - 1) if bias.shape[i] == config.max_positions
+            ]
             mask = graph("Add", mask, self._up_to_length(f"bias.{within}", bias, *axes))
         self._masks[within] = mask
         return str(mask)
@@ -211,15 +261,18 @@ class Pass:
         near = graph("LessOrEqual", distance, graph.numbers(self.config.window // 2))
         if self.config.global_tokens:
             first = graph("Less", place, graph.numbers(self.config.global_tokens))
-            near = graph("Or", graph("Or", near, first), graph("Unsqueeze", first, graph.numbers(1)))
+            near = graph(
+                "Or", graph("Or", near, first), graph("Unsqueeze", first, graph.numbers(1))
+            )
         return near, graph("Equal", place, column)
 
 
-# ---- whole models ----------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------- whole models
 
 
 def exported_head(loaded: LoadedModel, head: HeadName | None = None) -> HeadName:
-    """The head that an export holds: of a fine-tuned model its own, else mlm where it is trained, else backbone.
+    """The head that an export holds: of a fine-tuned model its own, else mlm where it is trained,
+    else backbone.
 
     Raises:
         ModelError: the model has no such head.
@@ -229,27 +282,35 @@ def exported_head(loaded: LoadedModel, head: HeadName | None = None) -> HeadName
         possible: list[HeadName] = list(dict.fromkeys((loaded.head, "backbone")))
     else:
         trained = _vocabulary_objective(model)
-        possible = ["mlm", "backbone"] if trained and trained not in loaded.untrained else ["backbone"]
+        possible = (
+            ["mlm", "backbone"] if trained and trained not in loaded.untrained else ["backbone"]
+        )
     if head is not None and head not in possible:
-        raise ModelError(f"{loaded.path} has no {head} head to export; choose {' or '.join(possible)}")
+        raise ModelError(
+            f"{loaded.path} has no {head} head to export; choose {' or '.join(possible)}"
+        )
     return head or possible[0]
 
 
 def _vocabulary_objective(model: Pretrainer) -> str:
-    """The objective whose head guesses masked tokens from the encoder's own states; empty for none."""
+    """The objective whose head guesses masked tokens from the encoder's own states; empty for
+    none."""
     named = model.named_objectives
     own = [name for name, one in named.items() if isinstance(one, MaskedLanguageModeling)]
     return own[0] if own and model.config.generator is None else ""
 
 
-def onnx_model(loaded: LoadedModel, head: HeadName | None = None, graph: Graph | None = None) -> onnx.ModelProto:
+def onnx_model(
+    loaded: LoadedModel, head: HeadName | None = None, graph: Graph | None = None
+) -> onnx.ModelProto:
     """The ONNX model of an opened folder.
 
-    Inputs, int64: `input_ids` and `attention_mask` (B, S), and `token_type_ids` where the model has several types. With
-    the head `choice` all of them are (B, N, S).
+    Inputs, int64: `input_ids` and `attention_mask` (B, S), and `token_type_ids` where the model has
+    several types. With the head `choice` all of them are (B, N, S).
 
-    Outputs, float32, by head: `logits` (B, C) of sequence, (B, S, C) of tokens, (B, N) of choice, (B, S, V) of mlm;
-    `start_logits` and `end_logits` (B, S) of span; `last_hidden_state` (B, S, H) of backbone.
+    Outputs, float32, by head: `logits` (B, C) of sequence, (B, S, C) of tokens, (B, N) of choice,
+    (B, S, V) of mlm; `start_logits` and `end_logits` (B, S) of span; `last_hidden_state` (B, S, H)
+    of backbone.
 
     Args:
         head: what it computes, as `exported_head` chooses by default.
@@ -265,7 +326,9 @@ def onnx_model(loaded: LoadedModel, head: HeadName | None = None, graph: Graph |
     axes = ["batch_size", *["num_choices"] * (head == "choice"), "sequence_length"]
     read = {name: name for name in names}
     if head == "choice":  # the rows of all choices side by side
-        rows = graph("Concat", graph.numbers(-1), graph("Shape", "input_ids", start=2, end=3), axis=0)
+        rows = graph(
+            "Concat", graph.numbers(-1), graph("Shape", "input_ids", start=2, end=3), axis=0
+        )
         read = {name: graph("Reshape", name, rows) for name in names}
     one_pass = Pass(graph, encoder, read)
     outputs = _outputs(graph, loaded, one_pass, head)
@@ -275,8 +338,9 @@ def onnx_model(loaded: LoadedModel, head: HeadName | None = None, graph: Graph |
 def model_of(
     graph: Graph, inputs: Mapping[str, Sequence[Any]], outputs: Mapping[str, Sequence[Any]]
 ) -> onnx.ModelProto:
-    """A model of all operators and weights of a graph, with the shapes of its inputs and outputs by name. The input
-    `states` and all outputs are float32, `normed` is bool, and other inputs are int64."""
+    """A model of all operators and weights of a graph, with the shapes of its inputs and outputs by
+    name. The input `states` and all outputs are float32, `normed` is bool, and other inputs are
+    int64."""
     import onnx
 
     ints, floats = onnx.TensorProto.INT64, onnx.TensorProto.FLOAT
@@ -284,17 +348,26 @@ def model_of(
     made = onnx.helper.make_graph(
         graph.nodes,
         "litebert",
-        [onnx.helper.make_tensor_value_info(name, kinds.get(name, ints), shape)
-         for name, shape in inputs.items()],
-        [onnx.helper.make_tensor_value_info(name, floats, shape) for name, shape in outputs.items()],
+        [
+            onnx.helper.make_tensor_value_info(name, kinds.get(name, ints), shape)
+            for name, shape in inputs.items()
+        ],
+        [
+            onnx.helper.make_tensor_value_info(name, floats, shape)
+            for name, shape in outputs.items()
+        ],
         list(graph.weights.values()),
-    )  # fmt: skip
+    )
     opsets = [onnx.helper.make_opsetid("", OPSET)]
-    return onnx.helper.make_model(made, opset_imports=opsets, producer_name="litebert", ir_version=8)
+    return onnx.helper.make_model(
+        made, opset_imports=opsets, producer_name="litebert", ir_version=8
+    )
 
 
 @torch.no_grad()
-def expected_outputs(loaded: LoadedModel, head: HeadName, given: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def expected_outputs(
+    loaded: LoadedModel, head: HeadName, given: Mapping[str, Tensor]
+) -> dict[str, Tensor]:
     """What PyTorch gives for the inputs of an export, under the names of its outputs."""
     model, (shape, rows) = loaded.model, _rows_of(given)
     order = (rows["input_ids"], rows.get("token_type_ids"), rows["attention_mask"])
@@ -317,7 +390,9 @@ def _rows_of(given: Mapping[str, Tensor]) -> tuple[torch.Size, dict[str, Tensor]
     return shape, {name: tensor.reshape(-1, shape[-1]) for name, tensor in given.items()}
 
 
-def _outputs(graph: Graph, loaded: LoadedModel, one: Pass, head: HeadName) -> dict[str, Sequence[Any]]:
+def _outputs(
+    graph: Graph, loaded: LoadedModel, one: Pass, head: HeadName
+) -> dict[str, Sequence[Any]]:
     """Add a head; the names of what it gives, and their shapes."""
     model, last = loaded.model, one.last()
     batch, tokens = "batch_size", "sequence_length"
@@ -346,7 +421,9 @@ def _outputs(graph: Graph, loaded: LoadedModel, one: Pass, head: HeadName) -> di
 def text_state(graph: Graph, model: TaskModel, one: Pass, last: str) -> str:
     """What a classifier of whole texts reads, (B, H)."""
     if model.pooling == "mean":
-        real = graph("Unsqueeze", graph("Cast", one.inputs["attention_mask"], to=1), graph.numbers(-1))
+        real = graph(
+            "Unsqueeze", graph("Cast", one.inputs["attention_mask"], to=1), graph.numbers(-1)
+        )
         total = graph("ReduceSum", graph("Mul", last, real), graph.numbers(1), keepdims=0)
         return str(graph("Div", total, graph("ReduceSum", real, graph.numbers(1), keepdims=0)))
     if model.encoder.pooler is not None:
@@ -356,14 +433,18 @@ def text_state(graph: Graph, model: TaskModel, one: Pass, last: str) -> str:
 
 def classifier(graph: Graph, head: ClassifierHead, x: str) -> str:
     if head.dense is not None:
-        x = graph.activation(head.activation, graph.linear("head.dense", x, head.dense.weight, head.dense.bias))
+        x = graph.activation(
+            head.activation, graph.linear("head.dense", x, head.dense.weight, head.dense.bias)
+        )
         x = x if head.norm is None else graph.norm("head.norm", x, head.norm)
     return graph.linear("head.classifier", x, head.classifier.weight, head.classifier.bias)
 
 
 def _vocabulary(graph: Graph, head: VocabularyHead, x: str, encoder: Encoder) -> str:
     embedding = encoder.embedding
-    x = graph.activation(head.activation, graph.linear("mlm.dense", x, head.dense.weight, head.dense.bias))
+    x = graph.activation(
+        head.activation, graph.linear("mlm.dense", x, head.dense.weight, head.dense.bias)
+    )
     x = graph.norm("mlm.norm", x, head.norm)
     if head.word is not None:
         if head.project is not None:

@@ -1,10 +1,11 @@
 """The same graph with 8-bit weights: quantised once, per output channel, and read by every pass.
 
-Activations are quantised while the graph runs, so they need no calibration: each token by its own largest one, so that
-an answer depends neither on the other rows of its batch nor on padding. The products are MatMulInteger of unsigned
-activations around 128 and signed weights, for which ONNX Runtime has fast kernels. Weights of products use 7 of the 8
-bits: on processors that have AVX2 but no VNNI, this kernel adds two products in 16 bits, which would saturate with the
-full range. Norms, biases, positions and the last map of a classifier stay in float32: they are small.
+Activations are quantised while the graph runs, so they need no calibration: each token by its own
+largest one, so that an answer depends neither on the other rows of its batch nor on padding. The
+products are MatMulInteger of unsigned activations around 128 and signed weights, for which ONNX
+Runtime has fast kernels. Weights of products use 7 of the 8 bits: on processors that have AVX2 but
+no VNNI, this kernel adds two products in 16 bits, which would saturate with the full range. Norms,
+biases, positions and the last map of a classifier stay in float32: they are small.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ class Int8Graph(Graph):
     """A graph whose large weights are int8, each with a scale per output channel or per row."""
 
     def __init__(self, multiplies_words: bool) -> None:
-        """`multiplies_words`: whether the table of word pieces is also the last map, as in a masked language model."""
+        """`multiplies_words`: whether the table of word pieces is also the last map, as in a masked
+        language model.
+        """
         super().__init__()
         self._largest_word = LARGEST if multiplies_words else _LARGEST_ROW
         self._inputs: dict[str, tuple[str, str]] = {}
@@ -42,17 +45,27 @@ class Int8Graph(Graph):
         if name in KEPT:
             return super().linear(name, x, weight, bias)
         stored = f"{name}.weight"
-        return self._plus(name, self._product(x, stored, self._quantised(stored, weight.T, 0, LARGEST)), bias)
+        return self._plus(
+            name, self._product(x, stored, self._quantised(stored, weight.T, 0, LARGEST)), bias
+        )
 
-    def tied(self, name: str, x: str, stored: Tensor, bias: Tensor | None, bias_name: str = "") -> str:
+    def tied(
+        self, name: str, x: str, stored: Tensor, bias: Tensor | None, bias_name: str = ""
+    ) -> str:
         if name == WORDS:  # whose rows are the channels of this product
             scale_V = self("Reshape", f"{name}.scale", self.numbers(-1))
-            return self._plus(bias_name, self._product(x, self("Transpose", name, perm=[1, 0]), scale_V), bias)
+            return self._plus(
+                bias_name, self._product(x, self("Transpose", name, perm=[1, 0]), scale_V), bias
+            )
         weights = self("Mul", self("Cast", name, to=_FLOAT), f"{name}.scale")
-        return self._plus(bias_name, self("MatMul", x, self("Transpose", weights, perm=[1, 0])), bias)
+        return self._plus(
+            bias_name, self("MatMul", x, self("Transpose", weights, perm=[1, 0])), bias
+        )
 
     def _quantised(self, name: str, matrix: Tensor, axis: int, largest: int) -> str:
-        """Store a matrix as int8 under its name; the name of its scales, of which each serves all of an axis."""
+        """Store a matrix as int8 under its name; the name of its scales, of which each serves all
+        of an axis.
+        """
         whole = matrix.detach().cpu().numpy()
         scale = np.maximum(np.abs(whole).max(axis, keepdims=True), 1e-12) / largest
         self.weight(name, np.round(whole / scale).astype(np.int8))
@@ -62,9 +75,14 @@ class Int8Graph(Graph):
         """x W of a stored matrix, with x quantised to 8 bits for all products that read it."""
         zero = self.weight("uint8(128)", np.array(128, np.uint8))
         if x not in self._inputs:
-            largest = self("ReduceMax", self("Abs", x), self.numbers(-1), keepdims=1)  # of each token
+            largest = self(
+                "ReduceMax", self("Abs", x), self.numbers(-1), keepdims=1
+            )  # of each token
             step = self("Mul", self("Max", largest, self.scalar(1e-12)), self.scalar(1 / 127))
-            self._inputs[x] = self("QuantizeLinear", self("Div", x, step), self.scalar(1.0), zero), step
+            self._inputs[x] = (
+                self("QuantizeLinear", self("Div", x, step), self.scalar(1.0), zero),
+                step,
+            )
         values, step = self._inputs[x]
         summed = self("Cast", self("MatMulInteger", values, stored, zero), to=_FLOAT)
         return str(self("Mul", self("Mul", summed, scale), step))

@@ -1,4 +1,6 @@
-"""ONNX operators and weights, added one after the other: plain operators, and the modules that networks are made of."""
+"""ONNX operators and weights, added one after the other: plain operators, and the modules that
+networks are made of.
+"""
 
 from __future__ import annotations
 
@@ -33,13 +35,18 @@ class Graph:
         self.weights: dict[str, onnx.TensorProto] = {}
         self._count = 0
 
-    def __call__(self, operator: str, *inputs: str, outputs: int = 1, name: str = "", **attributes: Any) -> Any:
-        """The name of the value that an operator gives, or with `outputs` above 1 a list of names."""
+    def __call__(
+        self, operator: str, *inputs: str, outputs: int = 1, name: str = "", **attributes: Any
+    ) -> Any:
+        """The name of the value that an operator gives, or with `outputs` above 1 a list of
+        names."""
         import onnx
 
         self._count += 1
         names = [name or f"{operator}_{self._count}_{i}" for i in range(outputs)]
-        node = onnx.helper.make_node(operator, list(inputs), names, name=f"{operator}_{self._count}", **attributes)
+        node = onnx.helper.make_node(
+            operator, list(inputs), names, name=f"{operator}_{self._count}", **attributes
+        )
         self.nodes.append(node)
         return names[0] if outputs == 1 else names
 
@@ -60,7 +67,7 @@ class Graph:
         """A constant number."""
         return self.weight(f"float32({value!r})", np.array(value, np.float32))
 
-    # ---- modules -----------------------------------------------------------------------------------------------------
+    # -------------------------------------------------------------------------------------- modules
 
     def words(self, name: str, table_VE: Tensor, ids: str) -> str:
         """Rows of the table of word pieces."""
@@ -71,9 +78,15 @@ class Graph:
         """x W + b, of a weight (out, in) as PyTorch has it."""
         return self._plus(name, self("MatMul", x, self.weight(f"{name}.weight", weight.T)), bias)
 
-    def tied(self, name: str, x: str, stored: Tensor, bias: Tensor | None, bias_name: str = "") -> str:
+    def tied(
+        self, name: str, x: str, stored: Tensor, bias: Tensor | None, bias_name: str = ""
+    ) -> str:
         """x T' + b, of a matrix (out, in) that is stored as it stands, for another reader."""
-        return self._plus(bias_name, self("MatMul", x, self("Transpose", self.weight(name, stored), perm=[1, 0])), bias)
+        return self._plus(
+            bias_name,
+            self("MatMul", x, self("Transpose", self.weight(name, stored), perm=[1, 0])),
+            bias,
+        )
 
     def _plus(self, name: str, y: str, bias: Tensor | None) -> str:
         return y if bias is None else str(self("Add", y, self.weight(f"{name}.bias", bias)))

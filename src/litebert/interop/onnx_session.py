@@ -10,19 +10,23 @@ from litebert.errors import MissingExtraError
 
 
 def session(file: Path, threads: int | None = None, alone: bool = True) -> Any:
-    """An ONNX Runtime session on the CPU, with as many threads as torch would take where that is not given.
+    """An ONNX Runtime session on the CPU, with as many threads as torch would take where that is
+    not given.
 
-    A process that is given its threads is a service, which shares the cores with others. Threads without work then
-    sleep: by default they wait in a loop, which took 23 instead of 14 ms of the processor for a text (MiniLM's shape,
-    AVX2, two threads, other programs beside).
+    A process that is given its threads is a service, which shares the cores with others. Threads
+    without work then sleep: by default they wait in a loop, which took 23 instead of 14 ms of the
+    processor for a text (MiniLM's shape, AVX2, two threads, other programs beside).
 
     Args:
-        alone: whether no other session computes next; else its threads must not wait for work by spinning.
+        alone: whether no other session computes next; else its threads must not wait for work by
+            spinning.
 
     Raises:
         MissingExtraError: onnxruntime is not installed.
     """
-    os.environ.setdefault("ORT_DISABLE_TELEMETRY", "1")  # which 1.32 has on Linux too; read when it is imported
+    os.environ.setdefault(
+        "ORT_DISABLE_TELEMETRY", "1"
+    )  # which 1.32 has on Linux too; read when it is imported
     try:
         import onnxruntime
     except ImportError:

@@ -1,8 +1,10 @@
-"""What a folder of sentence-transformers holds beside its encoder: the pooling and other modules that follow it.
+"""What a folder of sentence-transformers holds beside its encoder: the pooling and other modules
+that follow it.
 
-Of a model whose states are vectors (finetuning/similarity.py) they are written: Pooling, Dense where a map follows it,
-and Normalize where its vectors have unit length. Those of a foreign folder are read for vectors, and copied when its
-encoder is written, so that the folder converts to litebert and back without loss.
+Of a model whose states are vectors (finetuning/similarity.py) they are written: Pooling, Dense
+where a map follows it, and Normalize where its vectors have unit length. Those of a foreign folder
+are read for vectors, and copied when its encoder is written, so that the folder converts to
+litebert and back without loss.
 """
 
 from __future__ import annotations
@@ -36,9 +38,14 @@ DENSE = "2_Dense"
 _KINDS = ("Transformer", "Pooling", "Dense", "Normalize")
 _ACTIVATIONS = {"Identity": False, "Tanh": True}
 _POOLINGS: Mapping[str, Pooling] = {"mean": "mean", "cls": "cls"}
-_FORMER = {"mean": "pooling_mode_mean_tokens", "cls": "pooling_mode_cls_token", "max": "pooling_mode_max_tokens",
-           "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
-           "weightedmean": "pooling_mode_weightedmean_tokens", "lasttoken": "pooling_mode_lasttoken"}  # fmt: skip
+_FORMER = {
+    "mean": "pooling_mode_mean_tokens",
+    "cls": "pooling_mode_cls_token",
+    "max": "pooling_mode_max_tokens",
+    "mean_sqrt_len_tokens": "pooling_mode_mean_sqrt_len_tokens",
+    "weightedmean": "pooling_mode_weightedmean_tokens",
+    "lasttoken": "pooling_mode_lasttoken",
+}
 """By mode, its key in files of sentence-transformers up to 5.2, each true or false."""
 
 
@@ -58,8 +65,11 @@ class VectorMap(NamedTuple):
             ModelError: it is of other vectors.
         """
         if (width := self.weight.shape[1]) != vectors.shape[-1]:
-            raise ModelError(f"the Dense module of this model maps vectors of {width} numbers, and its states have "
-                             f"{vectors.shape[-1]}; restore the one that it was trained with")  # fmt: skip
+            raise ModelError(
+                f"the Dense module of this model maps vectors of {width} numbers, and its "
+                "states have "
+                f"{vectors.shape[-1]}; restore the one that it was trained with"
+            )
         found: NDArray[np.float32] = vectors @ self.weight.T + self.bias
         return np.tanh(found) if self.tanh else found
 
@@ -93,10 +103,16 @@ def settings_of(folder: Path, task: Mapping[str, Any]) -> VectorSettings | None:
         found = task["vectors"]
         pooling = str(found.get("pooling")) if isinstance(found, dict) else ""
         if pooling not in _POOLINGS:
-            raise ModelError(f"{folder / 'task.json'} has vectors {found!r}; give them the pooling mean or cls")
+            raise ModelError(
+                f"{folder / 'task.json'} has vectors {found!r}; give them the pooling mean or cls"
+            )
         dense = found.get("map")
-        return VectorSettings(_POOLINGS[pooling], bool(found.get("normalized")), task.get("length"),
-                              None if dense is None else read_dense(folder, dense))  # fmt: skip
+        return VectorSettings(
+            _POOLINGS[pooling],
+            bool(found.get("normalized")),
+            task.get("length"),
+            None if dense is None else read_dense(folder, dense),
+        )
     if not (folder / LIST).is_file():
         return None
     modules = [one for one in _modules(folder) if isinstance(one, dict)]
@@ -104,10 +120,15 @@ def settings_of(folder: Path, task: Mapping[str, Any]) -> VectorSettings | None:
     in_order = [kind for kind in _KINDS if kind in kinds]
     alone = "give --pooling mean to take vectors of the encoder alone"
     if unknown := next((one for one in kinds if one not in _KINDS), None):
-        raise ModelError(f"{folder / LIST} lists a module {unknown}, which litebert does not compute; {alone}")
+        raise ModelError(
+            f"{folder / LIST} lists a module {unknown}, which litebert does not compute; {alone}"
+        )
     if kinds != in_order:
-        raise ModelError(f"{folder / LIST} lists {', '.join(kinds)}, and litebert computes {', '.join(_KINDS)} once "
-                         f"each and in this order; {alone}")  # fmt: skip
+        raise ModelError(
+            f"{folder / LIST} lists {', '.join(kinds)}, and litebert computes "
+            f"{', '.join(_KINDS)} once "
+            f"each and in this order; {alone}"
+        )
     places = {kind: str(one.get("path")) for one, kind in zip(modules, kinds, strict=True)}
     length = _json(folder / _LENGTHS).get("max_seq_length")
     return VectorSettings(
@@ -137,10 +158,15 @@ def read_dense(folder: Path, name: Any) -> VectorMap:
     if not isinstance(name, str) or Path(name).name != name or name in ("", ".."):
         raise ModelError(f"{folder} names {name!r} for the map of its vectors; name a folder in it")
     place = folder / name
-    activation = str(_json(place / "config.json").get("activation_function", "Identity")).rpartition(".")[2]
+    activation = str(
+        _json(place / "config.json").get("activation_function", "Identity")
+    ).rpartition(".")[2]
     if activation not in _ACTIVATIONS:
-        raise ModelError(f"{place / 'config.json'} asks for the activation {activation}, which litebert does not "
-                         "compute; give --pooling mean to take vectors of the encoder alone")  # fmt: skip
+        raise ModelError(
+            f"{place / 'config.json'} asks for the activation {activation}, which litebert "
+            "does not "
+            "compute; give --pooling mean to take vectors of the encoder alone"
+        )
     tensors = _dense_tensors(place)
     weight = tensors.get("linear.weight", np.zeros(0, np.float32))
     bias = tensors.get("linear.bias", np.zeros(len(weight), np.float32))
@@ -163,14 +189,22 @@ def _dense_tensors(place: Path) -> dict[str, NDArray[np.float32]]:
         except TypeError:  # of a type that NumPy lacks
             tensors = _bfloat16(file)
         except (OSError, SafetensorError) as error:
-            why = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error})"
-            raise ModelError(f"{file} {why}, and it maps the vectors of this model; restore it") from None
+            why = (
+                "is missing"
+                if isinstance(error, FileNotFoundError)
+                else f"cannot be read ({error})"
+            )
+            raise ModelError(
+                f"{file} {why}, and it maps the vectors of this model; restore it"
+            ) from None
     floats = {name: array.astype(np.float32) for name, array in tensors.items()}
     for name, array in tensors.items():
         whole = array.dtype.kind in "biu"
         if whole or not np.isfinite(floats[name]).all():
             kind = f"{array.dtype} numbers" if whole else "numbers that are not finite"
-            raise ModelError(f"{file} holds {kind} in {name}, and it maps the vectors of this model; restore it")
+            raise ModelError(
+                f"{file} holds {kind} in {name}, and it maps the vectors of this model; restore it"
+            )
     return floats
 
 
@@ -187,7 +221,9 @@ def _require_digest(file: Path, tensors: Mapping[str, NDArray[Any]]) -> None:
 
 def _raw(item: tuple[str, NDArray[Any]]) -> RawTensor:
     name, array = item
-    return RawTensor(name, str(array.dtype), array.shape, np.ascontiguousarray(array).reshape(-1).view(np.uint8))
+    return RawTensor(
+        name, str(array.dtype), array.shape, np.ascontiguousarray(array).reshape(-1).view(np.uint8)
+    )
 
 
 def _bfloat16(file: Path) -> dict[str, NDArray[np.float32]]:
@@ -195,7 +231,9 @@ def _bfloat16(file: Path) -> dict[str, NDArray[np.float32]]:
     found = {}
     for name, one in deserialize(file.read_bytes()):  # type: ignore[no-untyped-call]
         if one["dtype"] != "BF16":
-            raise ModelError(f"{file} has {name} in {one['dtype']}, which is not read; save it in float32")
+            raise ModelError(
+                f"{file} has {name} in {one['dtype']}, which is not read; save it in float32"
+            )
         halves = np.frombuffer(one["data"], np.uint16).astype(np.uint32)
         found[name] = (halves << 16).view(np.float32).reshape(one["shape"])
     return found
@@ -207,28 +245,49 @@ def write_dense(place: Path, map_: VectorMap) -> None:
     name = next(name for name, tanh in _ACTIVATIONS.items() if tanh == map_.tanh)
     kind = f"torch.nn.modules.{'activation' if map_.tanh else 'linear'}.{name}"
     place.mkdir()
-    settings = {"in_features": columns, "out_features": rows, "bias": True, "activation_function": kind}
+    settings = {
+        "in_features": columns,
+        "out_features": rows,
+        "bias": True,
+        "activation_function": kind,
+    }
     (place / "config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
     tensors = {"linear.weight": np.ascontiguousarray(map_.weight), "linear.bias": map_.bias}
     save_file(tensors, place / WEIGHTS, header_of({}, digest_of(map(_raw, tensors.items()))))
 
 
 def _pooling(file: Path) -> Pooling:
-    """What a Pooling module does, as files of any version of sentence-transformers say it; the mean by default."""
+    """What a Pooling module does, as files of any version of sentence-transformers say it; the mean
+    by default.
+    """
     settings = _json(file)
-    named = settings.get("pooling_mode") or [mode for mode, key in _FORMER.items() if settings.get(key)] or "mean"
+    named = (
+        settings.get("pooling_mode")
+        or [mode for mode, key in _FORMER.items() if settings.get(key)]
+        or "mean"
+    )
     modes = [named] if isinstance(named, str) else list(named)
     if len(modes) > 1 or modes[0] not in _POOLINGS:
-        raise ModelError(f"{file} asks for the pooling {' + '.join(map(str, modes))}, which litebert does not compute; "
-                         "give --pooling mean or cls")  # fmt: skip
+        raise ModelError(
+            f"{file} asks for the pooling {' + '.join(map(str, modes))}, which litebert "
+            "does not compute; "
+            "give --pooling mean or cls"
+        )
     return _POOLINGS[modes[0]]
 
 
 def modules_note(folder: Path) -> list[str]:
     """Name the modules that are not part of the encoder."""
     found = _present(folder)
-    return [f"{folder} is a sentence-transformers model; litebert embed applies its pooling and what follows it, and "
-            f"{_are_copied(found)} when the model is converted"] if found else []  # fmt: skip
+    return (
+        [
+            f"{folder} is a sentence-transformers model; litebert embed applies its "
+            "pooling and what follows it, and "
+            f"{_are_copied(found)} when the model is converted"
+        ]
+        if found
+        else []
+    )
 
 
 def map_note(loaded: LoadedModel) -> list[str]:
@@ -237,21 +296,30 @@ def map_note(loaded: LoadedModel) -> list[str]:
         settings = vector_settings(loaded)
     except ModelError:  # which asking for vectors reports
         return []
-    return [] if settings is None or settings.map is None else [
-        "the map of its vectors was made for the larger model; train the smaller one before its vectors are used"
-    ]  # fmt: skip
+    return (
+        []
+        if settings is None or settings.map is None
+        else [
+            "the map of its vectors was made for the larger model; train the smaller one "
+            "before its vectors are used"
+        ]
+    )
 
 
 def carry_modules(loaded: LoadedModel, folder: Path, foreign: bool = False) -> tuple[str, ...]:
     """Put the modules of a model into a folder, with a note on those that are copied.
 
     Args:
-        foreign: whether sentence-transformers will open the folder; then modules that a litebert folder describes in
-            its task.json are written.
+        foreign: whether sentence-transformers will open the folder; then modules that a litebert
+            folder describes in its task.json are written.
     """
     from litebert.model.pretrainer import Pretrainer
 
-    if foreign and "vectors" in loaded.task and isinstance(settings := vector_settings(loaded), VectorSettings):
+    if (
+        foreign
+        and "vectors" in loaded.task
+        and isinstance(settings := vector_settings(loaded), VectorSettings)
+    ):
         _write_modules(settings, loaded.config.encoder.hidden_size, folder)
         return ()
     vectors = loaded.task.get("vectors")
@@ -276,13 +344,26 @@ def _are_copied(names: Sequence[str]) -> str:
 
 def _write_modules(settings: VectorSettings, width: int, folder: Path) -> None:
     """The files of sentence-transformers, in the form that all versions from 2 on read."""
-    names = ("Transformer", "Pooling", *["Dense"] * (settings.map is not None), *["Normalize"] * settings.normalized)
+    names = (
+        "Transformer",
+        "Pooling",
+        *["Dense"] * (settings.map is not None),
+        *["Normalize"] * settings.normalized,
+    )
     paths = ["", *(f"{i}_{name}" for i, name in enumerate(names) if i)]
-    modules = [{"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{name}"}
-               for i, (name, path) in enumerate(zip(names, paths, strict=True))]  # fmt: skip
-    pooling = {"word_embedding_dimension": width, **{key: mode == settings.pooling for mode, key in _FORMER.items()}}
-    written: dict[str, Any] = {LIST: modules, f"{_POOLING}/config.json": pooling,
-                               _SETTINGS[1]: {"similarity_fn_name": "cosine"}}  # fmt: skip
+    modules = [
+        {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{name}"}
+        for i, (name, path) in enumerate(zip(names, paths, strict=True))
+    ]
+    pooling = {
+        "word_embedding_dimension": width,
+        **{key: mode == settings.pooling for mode, key in _FORMER.items()},
+    }
+    written: dict[str, Any] = {
+        LIST: modules,
+        f"{_POOLING}/config.json": pooling,
+        _SETTINGS[1]: {"similarity_fn_name": "cosine"},
+    }
     if settings.length is not None:
         written[_LENGTHS] = {"max_seq_length": settings.length, "do_lower_case": False}
     for path, name in zip(paths[1:], names[1:], strict=True):
@@ -295,15 +376,26 @@ def _write_modules(settings: VectorSettings, width: int, folder: Path) -> None:
 
 
 def _present(folder: Path) -> list[str]:
-    """The files and folders that belong to the modules; none where the folder is of another kind."""
+    """The files and folders that belong to the modules; none where the folder is of another
+    kind."""
     if not (folder / LIST).is_file():
         return []
     paths = [module.get("path") for module in _modules(folder) if isinstance(module, dict)]
     # An empty path is the folder itself, where the encoder is; nothing outside it is copied.
-    named = [path for path in paths if isinstance(path, str) and path not in ("", "..") and "\0" not in path]
+    named = [
+        path
+        for path in paths
+        if isinstance(path, str) and path not in ("", "..") and "\0" not in path
+    ]
     names = [path for path in named if Path(path).name == path]
-    inside = [name for name in names if (folder / name).is_dir() and not (folder / name).is_symlink()]
-    return [LIST, *(name for name in _SETTINGS if (folder / name).is_file()), *dict.fromkeys(inside)]
+    inside = [
+        name for name in names if (folder / name).is_dir() and not (folder / name).is_symlink()
+    ]
+    return [
+        LIST,
+        *(name for name in _SETTINGS if (folder / name).is_file()),
+        *dict.fromkeys(inside),
+    ]
 
 
 def _modules(folder: Path) -> list[Any]:

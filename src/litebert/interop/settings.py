@@ -1,4 +1,6 @@
-"""EncoderConfig to Hugging Face's config.json and back, and which of their layouts can hold a config at all."""
+"""EncoderConfig to Hugging Face's config.json and back, and which of their layouts can hold a
+config at all.
+"""
 
 from __future__ import annotations
 
@@ -33,8 +35,18 @@ _ACTIVATIONS: Mapping[str, Activation] = {
 }
 """Their hidden_act, ours; the first spelling of each of ours is the one written."""
 
-_SIZES = ("vocab_size", "hidden_size", "layers", "heads", "intermediate_size", "max_positions", "segment_types")
-"""Fields of EncoderConfig with required whole-number keys; `embedding_size` too where a map E -> H can be."""
+_SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "layers",
+    "heads",
+    "intermediate_size",
+    "max_positions",
+    "segment_types",
+)
+"""Fields of EncoderConfig with required whole-number keys; `embedding_size` too where a map E -> H
+can be.
+"""
 
 _NUMBERS = ("hidden_dropout", "attention_dropout", "norm_eps", "init_std")
 """Fields of EncoderConfig with keys that may be absent."""
@@ -50,11 +62,15 @@ def layout_of(settings: Mapping[str, Any], source: str) -> Layout:
         raise ModelError(f"{source} has no 'model_type'; add it: {' or '.join(LAYOUTS)}")
     name = str(settings["model_type"])
     if name not in LAYOUTS:
-        raise ModelError(f"{source} has model_type '{name}', which cannot be read; {nearest(name, LAYOUTS)}")
+        raise ModelError(
+            f"{source} has model_type '{name}', which cannot be read; {nearest(name, LAYOUTS)}"
+        )
     return LAYOUTS[name]
 
 
-def layout_for(config: EncoderConfig, has: Collection[str], dense: str | None = None) -> tuple[Layout, list[str]]:
+def layout_for(
+    config: EncoderConfig, has: Collection[str], dense: str | None = None
+) -> tuple[Layout, list[str]]:
     """The layout that can hold a model, and notes on what has to be written differently.
 
     Args:
@@ -67,26 +83,35 @@ def layout_for(config: EncoderConfig, has: Collection[str], dense: str | None = 
     classic, modern = (_unlike(layout, config, has) for layout in (BERT, MODERNBERT))
     if classic and modern:
         raise ModelError(
-            f"Hugging Face has no class that computes this encoder: {BERT.class_of('backbone')} and its relatives have "
-            f"no {', '.join(classic)}, and {MODERNBERT.class_of('backbone')} has no {', '.join(modern)}; keep the "
+            "Hugging Face has no class that computes this encoder: "
+            f"{BERT.class_of('backbone')} and its relatives have "
+            f"no {', '.join(classic)}, and {MODERNBERT.class_of('backbone')} has no "
+            f"{', '.join(modern)}; keep the "
             "model as a litebert folder, or train one that changes all fields of one of these lists"
         )
     layout = MODERNBERT if classic else _layout(config, has, dense)
     if dense not in (None, "tanh", layout.dense):
         raise ModelError(
-            f"Hugging Face has no class whose classifier computes dense={dense} on this encoder; keep the model as a "
+            f"Hugging Face has no class whose classifier computes dense={dense} on this "
+            "encoder; keep the model as a "
             "litebert folder, or fine-tune one with dense=tanh"
         )
     if config.projects and not layout.always_projects and not folds(config):
         if config.embedding_size == config.hidden_size:
-            raise ModelError(f"{layout.class_of('backbone')} has no map from embeddings to hidden states "
-                             "where E = H; train with encoder.always_project=False, or keep the model as a litebert "
-                             "folder")  # fmt: skip
+            raise ModelError(
+                f"{layout.class_of('backbone')} has no map from embeddings to hidden states "
+                "where E = H; train with encoder.always_project=False, or keep the model "
+                "as a litebert "
+                "folder"
+            )
         if "projection" not in layout.parts:
             raise ModelError(
-                f"Hugging Face has no class with encoder.position_offset={config.position_offset} and "
-                f"encoder.embedding_size {config.embedding_size} beside encoder.hidden_size {config.hidden_size}; keep "
-                "the model as a litebert folder, or train one with the two sizes equal or the offset 0"
+                "Hugging Face has no class with "
+                f"encoder.position_offset={config.position_offset} and "
+                f"encoder.embedding_size {config.embedding_size} beside "
+                f"encoder.hidden_size {config.hidden_size}; keep "
+                "the model as a litebert folder, or train one with the two sizes equal or "
+                "the offset 0"
             )
     return layout, _differences(layout, config)
 
@@ -100,13 +125,22 @@ def _unlike(layout: Layout, config: EncoderConfig, has: Collection[str]) -> list
         without_meaning.add("untied")
     if not {*has} & {"mlm", "classifier", "span"}:
         without_meaning.add("prediction")
-    first = ["encoder.global_every=0"] if layout.windows and config.window and config.global_every == 0 else []
-    return first + [f"encoder.{field}={getattr(config, field)}" for field, value in layout.computes.items()
-                    if getattr(config, field) != value and field not in without_meaning]  # fmt: skip
+    first = (
+        ["encoder.global_every=0"]
+        if layout.windows and config.window and config.global_every == 0
+        else []
+    )
+    return first + [
+        f"encoder.{field}={getattr(config, field)}"
+        for field, value in layout.computes.items()
+        if getattr(config, field) != value and field not in without_meaning
+    ]
 
 
 def folds(config: EncoderConfig) -> bool:
-    """Whether there is a map E -> H with nothing between it and the table, so that their product is one V x H table."""
+    """Whether there is a map E -> H with nothing between it and the table, so that their product is
+    one V x H table.
+    """
     return config.projects and config.embedding_norm == "after"
 
 
@@ -118,9 +152,14 @@ def _layout(config: EncoderConfig, has: Collection[str], dense: str | None) -> L
     unshared = config.sharing == "none"
     if unshared and not config.projects:
         return BERT
-    # A map E -> H without sharing has two homes; the one without a pooler has a fixed activation in its mlm head.
+    # A map E -> H without sharing has two homes; the one without a pooler has a fixed activation in
+    # its mlm head.
     factorised = config.embedding_size != config.hidden_size and not config.pooler and dense is None
-    if unshared and factorised and (not {*has} & {*ELECTRA.gelu_parts} or config.activation == "gelu"):
+    if (
+        unshared
+        and factorised
+        and (not {*has} & {*ELECTRA.gelu_parts} or config.activation == "gelu")
+    ):
         return ELECTRA
     return ALBERT
 
@@ -132,11 +171,16 @@ def _differences(layout: Layout, config: EncoderConfig) -> list[str]:
     if config.segment_types == 0 and "segment_types" in layout.keys:
         notes.append(f"the one row of token types is zero: the model has none, and {name} adds one")
     if layout.always_projects and not config.projects:
-        notes.append("the map from embeddings to hidden states is written as an identity matrix: E = H needs none, and "
-                     f"{name} always has one")  # fmt: skip
+        notes.append(
+            "the map from embeddings to hidden states is written as an identity matrix: E "
+            "= H needs none, and "
+            f"{name} always has one"
+        )
     if folds(config):
-        notes.append(f"the table of embeddings and its map are written as their product, one table of width "
-                     f"{config.hidden_size}: {name} has no map")  # fmt: skip
+        notes.append(
+            f"the table of embeddings and its map are written as their product, one table of width "
+            f"{config.hidden_size}: {name} has no map"
+        )
     copied = f"written {config.layers} times, one copy per layer: {name}"
     if not layout.grouped:
         if config.sharing != "none" and config.layers > 1:
@@ -144,42 +188,53 @@ def _differences(layout: Layout, config: EncoderConfig) -> list[str]:
     elif config.sharing in ("attention", "feedforward"):
         other = "feed-forward" if config.sharing == "attention" else "attention"
         notes.append(
-            f"the shared {config.sharing} block is {copied} cannot share it while every layer has its own {other} block"
+            f"the shared {config.sharing} block is {copied} cannot share it while every "
+            f"layer has its own {other} block"
         )
     elif config.sharing == "cycle" or config.own_ends > 0:
         notes.append(f"the blocks that layers share are {copied} shares adjacent layers alone")
     elif config.sharing == "groups" and not groups_agree(config.layers, config.groups):
         notes.append(
-            f"the {config.groups} groups are written as {config.layers} layers with copied weights: {name} would "
+            f"the {config.groups} groups are written as {config.layers} layers with copied "
+            f"weights: {name} would "
             f"round {config.layers} layers to other groups"
         )
     return notes
 
 
-def encoder_config(layout: Layout, settings: Mapping[str, Any], parts: Collection[str], source: str) -> EncoderConfig:
+def encoder_config(
+    layout: Layout, settings: Mapping[str, Any], parts: Collection[str], source: str
+) -> EncoderConfig:
     """Our config of a config.json; keys that do not change the computation are not looked at.
 
     Args:
         parts: of the layout's table, those that the folder holds.
 
     Raises:
-        ModelError: a key is missing, of the wrong kind, or asks for a computation that is not supported.
+        ModelError: a key is missing, of the wrong kind, or asks for a computation that is not
+            supported.
     """
     fixed = dict(layout.fixed)
     for part in parts:
         fixed.update(layout.fixed_by_part.get(part, {}))
     for key, value in fixed.items():
         if settings.get(key, value) != value:
-            raise ModelError(f"{source} has {key}={settings[key]!r}; only {value!r} can be computed")
+            raise ModelError(
+                f"{source} has {key}={settings[key]!r}; only {value!r} can be computed"
+            )
     values: dict[str, Any] = {**layout.computes}
     for field, key in _sizes(layout).items():
         values[field] = whole(settings, key, source)
         if values[field] > LARGEST_SIZES[field]:  # before anything is counted up to it
-            raise ModelError(f"{source} has {key}={values[field]}; it must be at most {LARGEST_SIZES[field]}")
+            raise ModelError(
+                f"{source} has {key}={values[field]}; it must be at most {LARGEST_SIZES[field]}"
+            )
     values.setdefault("embedding_size", values["hidden_size"])
     if layout.offset_positions:
         (_, pad_id) = layout.token_ids["pad_token_id"]
-        values["position_offset"] = whole(settings, "pad_token_id", source, least=0, default=pad_id) + 1
+        values["position_offset"] = (
+            whole(settings, "pad_token_id", source, least=0, default=pad_id) + 1
+        )
         values["max_positions"] -= values["position_offset"]
     for field in _NUMBERS:
         values[field] = number(settings, layout.keys[field], source, layout.absent[field])
@@ -196,7 +251,8 @@ def encoder_config(layout: Layout, settings: Mapping[str, Any], parts: Collectio
     values["activation"] = _activation(layout, settings, parts, source)
     try:
         return EncoderConfig(
-            always_project=layout.always_projects and values["embedding_size"] == values["hidden_size"],
+            always_project=layout.always_projects
+            and values["embedding_size"] == values["hidden_size"],
             pooler="pooler" in parts,
             init="normal",
             **values,
@@ -206,9 +262,11 @@ def encoder_config(layout: Layout, settings: Mapping[str, Any], parts: Collectio
 
 
 def unties(layout: Layout, settings: Mapping[str, Any], parts: Collection[str]) -> bool:
-    """Whether a config.json gives a head before the vocabulary, if that is there, a table of its own.
+    """Whether a config.json gives a head before the vocabulary, if that is there, a table of its
+    own.
 
-    Classes that must be tied here read the same key; a table that differs is then refused where weights are read.
+    Classes that must be tied here read the same key; a table that differs is then refused where
+    weights are read.
     """
     able = any(names.untied for part in parts for names in layout.parts[part])
     return able and settings.get("tie_word_embeddings", True) is False
@@ -226,7 +284,9 @@ def _bias(keys: Sequence[str], settings: Mapping[str, Any], source: str) -> bool
         raise ModelError(f"{source} has {unclear}={said[unclear]!r}; it must be true or false")
     if len({*said.values()}) > 1:
         told = ", ".join(f"{key}={value}" for key, value in said.items())
-        raise ModelError(f"{source} has {told}; only all of them True or all of them False can be computed")
+        raise ModelError(
+            f"{source} has {told}; only all of them True or all of them False can be computed"
+        )
     return any(said.values())
 
 
@@ -236,20 +296,28 @@ def pooling_of(layout: Layout, settings: Mapping[str, Any], source: str) -> Pool
     return _known({name: name for name in get_args(Pooling)}, layout.pooling, named, source)
 
 
-def _activation(layout: Layout, settings: Mapping[str, Any], parts: Collection[str], source: str) -> Activation:
+def _activation(
+    layout: Layout, settings: Mapping[str, Any], parts: Collection[str], source: str
+) -> Activation:
     """The one activation of the encoder and its heads."""
     key = layout.keys["activation"]
     activation = _known(_ACTIVATIONS, key, settings.get(key, layout.absent["activation"]), source)
     if activation != "gelu" and (bound := {*layout.gelu_parts} & {*parts}):
         raise ModelError(
-            f"{source} has {key}={settings[key]!r}, but the head of {layout.class_of(bound.pop())} computes gelu "
+            f"{source} has {key}={settings[key]!r}, but the head of "
+            f"{layout.class_of(bound.pop())} computes gelu "
             f"whatever {key} says; only {key}='gelu' can be computed"
         )
     for other, field in layout.repeats.items():
         named = settings.get(other, layout.absent[field])
-        if field == "activation" and parts and _known(_ACTIVATIONS, other, named, source) != activation:
+        if (
+            field == "activation"
+            and parts
+            and _known(_ACTIVATIONS, other, named, source) != activation
+        ):
             raise ModelError(
-                f"{source} has {other}={named!r} beside {key}={settings.get(key, 'gelu')!r}; only one activation for "
+                f"{source} has {other}={named!r} beside "
+                f"{key}={settings.get(key, 'gelu')!r}; only one activation for "
                 "both can be computed"
             )
     return activation
@@ -262,7 +330,8 @@ def _sharing(layers: int, groups: int, source: str) -> dict[str, object]:
         return {"sharing": "none"}
     if groups < layers and not groups_agree(layers, groups):
         raise ModelError(
-            f"{source} has num_hidden_groups={groups} for num_hidden_layers={layers}, which transformers rounds to "
+            f"{source} has num_hidden_groups={groups} for num_hidden_layers={layers}, "
+            "which transformers rounds to "
             "groups of uneven place; only i * groups // layers can be computed"
         )
     return {"sharing": "groups", "groups": groups}
@@ -276,14 +345,22 @@ def _known(table: Mapping[str, T], key: str, name: object, source: str) -> T:
 
 
 def problem_of(settings: Mapping[str, Any], head: HeadName, source: str) -> dict[str, str]:
-    """`problem` as a task.json has it, from a config.json with a known problem_type; empty where it has none."""
+    """`problem` as a task.json has it, from a config.json with a known problem_type; empty where it
+    has none.
+    """
     named, known = settings.get("problem_type"), _problem_types(head)
-    return {"problem": _known(known, "problem_type", named, source)} if known and named is not None else {}
+    return (
+        {"problem": _known(known, "problem_type", named, source)}
+        if known and named is not None
+        else {}
+    )
 
 
 def _problem_types(head: HeadName) -> dict[str, str]:
     """What they call the outputs of a head, and the names of ours."""
-    named = reversed(outputs_of(head).items())  # what is built on another output does not take its place
+    named = reversed(
+        outputs_of(head).items()
+    )  # what is built on another output does not take its place
     return {one.problem_type: name for name, one in named if one.problem_type}
 
 
@@ -314,7 +391,9 @@ def settings_of(
         "architectures": [layout.class_of(head)],
         "model_type": layout.model_type,
         "dtype": "float32",
-        "tie_word_embeddings": not unties(layout, {"tie_word_embeddings": not config.untied}, layout.heads[head]),
+        "tie_word_embeddings": not unties(
+            layout, {"tie_word_embeddings": not config.untied}, layout.heads[head]
+        ),
         layout.keys["activation"]: activation,
         layout.classifier_dropout: dropout,
     }
@@ -330,7 +409,12 @@ def settings_of(
     settings.update(dict.fromkeys(layout.biases, config.bias))
     if layout.pooling:
         settings[layout.pooling] = pooling
-    settings.update({key: getattr(tokenizer, name, default) for key, (name, default) in layout.token_ids.items()})
+    settings.update(
+        {
+            key: getattr(tokenizer, name, default)
+            for key, (name, default) in layout.token_ids.items()
+        }
+    )
     if layout.offset_positions:
         pad_id = padding_id(config, tokenizer)
         settings["pad_token_id"] = pad_id
@@ -340,6 +424,8 @@ def settings_of(
     if any(one.classes is None for one in outputs_of(head).values()):
         settings["id2label"] = {str(index): label for index, label in enumerate(labels)}
         settings["label2id"] = {label: index for index, label in enumerate(labels)}
-    if (name := next((name for name, ours in _problem_types(head).items() if ours == problem), None)) is not None:
+    if (
+        name := next((name for name, ours in _problem_types(head).items() if ours == problem), None)
+    ) is not None:
         settings["problem_type"] = name
     return settings

@@ -1,10 +1,11 @@
-"""TensorFlow's checkpoint files, `NAME.index` and `NAME.data-00000-of-00001`, read without TensorFlow.
+"""TensorFlow's checkpoint files, `NAME.index` and `NAME.data-00000-of-00001`, read without
+TensorFlow.
 
-The index is a table of LevelDB's format: blocks of ascending keys, each written without what it shares with the one
-before it; behind a block, a byte for its compression and a checksum; at the end, where the block of blocks lies. The
-values are protocol buffers that say what each tensor is and where in the data files it lies. Every checksum of what is
-read is compared, with the library `google-crc32c` (extra `tensorflow`). Variables cut into slices and tensors of
-strings are refused.
+The index is a table of LevelDB's format: blocks of ascending keys, each written without what it
+shares with the one before it; behind a block, a byte for its compression and a checksum; at the
+end, where the block of blocks lies. The values are protocol buffers that say what each tensor is
+and where in the data files it lies. Every checksum of what is read is compared, with the library
+`google-crc32c` (extra `tensorflow`). Variables cut into slices and tensors of strings are refused.
 
 Sources: tensorflow/core/lib/io/format.cc, tensorflow/core/protobuf/tensor_bundle.proto.
 """
@@ -31,9 +32,17 @@ _SLICE = b"\0"
 _LARGEST_BLOCK = 1 << 28
 _LARGEST_SIDE = 1 << 40
 _DTYPES = {
-    1: torch.float32, 2: torch.float64, 3: torch.int32, 4: torch.uint8, 5: torch.int16, 6: torch.int8, 9: torch.int64,
-    10: torch.bool, 14: torch.bfloat16, 19: torch.float16,
-}  # fmt: skip
+    1: torch.float32,
+    2: torch.float64,
+    3: torch.int32,
+    4: torch.uint8,
+    5: torch.int16,
+    6: torch.int8,
+    9: torch.int64,
+    10: torch.bool,
+    14: torch.bfloat16,
+    19: torch.float16,
+}
 """By their number in tensorflow/core/framework/types.proto."""
 
 
@@ -68,47 +77,83 @@ class Bundle:
         try:
             table = dict(_table(index.read_bytes()))
             header = dict(_fields(table.pop(b"")))
-            entries = {key.decode(): _entry(value) for key, value in table.items() if not key.startswith(_SLICE)}
+            entries = {
+                key.decode(): _entry(value)
+                for key, value in table.items()
+                if not key.startswith(_SLICE)
+            }
         except OSError as error:
             raise ModelError(f"{index} cannot be read: {error.strerror or error}") from None
         except (ValueError, IndexError, KeyError, TypeError, pyarrow.ArrowException) as error:
             reason = str(error) if type(error) is ValueError else "its parts do not fit together"
             raise ModelError(
-                f"{index} is damaged, cut short or not the index of a TensorFlow checkpoint ({reason}); copy it again"
+                f"{index} is damaged, cut short or not the index of a TensorFlow "
+                f"checkpoint ({reason}); copy it again"
             ) from None
         shards, big_endian = header.get(1, 0), header.get(2, 0)
         if not isinstance(shards, int) or big_endian:
-            raise ModelError(f"{index} was written on a big-endian machine; write it again on a little-endian one")
+            raise ModelError(
+                f"{index} was written on a big-endian machine; write it again on a "
+                "little-endian one"
+            )
         return cls(index, shards, entries)
 
     def read(self, name: str) -> Tensor:
         """A tensor, in its own type.
 
         Raises:
-            ModelError: it is of a kind that cannot be read, or its data file is missing, cut short or damaged.
+            ModelError: it is of a kind that cannot be read, or its data file is missing, cut short
+                or damaged.
         """
         entry = self.entries[name]
         if entry.sliced:
-            raise ModelError(f"{self.index} holds {name} in slices; save the checkpoint without partitioned variables")
+            raise ModelError(
+                f"{self.index} holds {name} in slices; save the checkpoint without "
+                "partitioned variables"
+            )
         if (dtype := _DTYPES.get(entry.dtype)) is None:
-            raise ModelError(f"{self.index} holds {name} of TensorFlow's type number {entry.dtype}; only numbers of "
-                             f"the types {', '.join(map(str, _DTYPES))} can be read")  # fmt: skip
-        if entry.size != math.prod(entry.shape) * dtype.itemsize or max(entry.shape, default=0) > _LARGEST_SIDE:
-            raise ModelError(f"{self.index} gives {name} {entry.size} bytes for the shape {entry.shape}; copy it again")
-        file = self.index.with_name(f"{self.index.stem}.data-{entry.shard:05d}-of-{self.shards:05d}")
+            raise ModelError(
+                f"{self.index} holds {name} of TensorFlow's type number {entry.dtype}; "
+                "only numbers of "
+                f"the types {', '.join(map(str, _DTYPES))} can be read"
+            )
+        if (
+            entry.size != math.prod(entry.shape) * dtype.itemsize
+            or max(entry.shape, default=0) > _LARGEST_SIDE
+        ):
+            raise ModelError(
+                f"{self.index} gives {name} {entry.size} bytes for the shape "
+                f"{entry.shape}; copy it again"
+            )
+        file = self.index.with_name(
+            f"{self.index.stem}.data-{entry.shard:05d}-of-{self.shards:05d}"
+        )
         try:
             if file.stat().st_size < entry.offset + entry.size:
-                raise ModelError(f"{file} is cut short: {name} ends behind its last byte; copy it again")
+                raise ModelError(
+                    f"{file} is cut short: {name} ends behind its last byte; copy it again"
+                )
             with open(file, "rb") as shard:
                 shard.seek(entry.offset)
                 data = shard.read(entry.size)
         except OSError as error:
-            reason = "is missing" if isinstance(error, FileNotFoundError) else f"cannot be read ({error.strerror})"
-            raise ModelError(f"{file} {reason}; {self.index.name} needs it for {name}, so put it there") from None
+            reason = (
+                "is missing"
+                if isinstance(error, FileNotFoundError)
+                else f"cannot be read ({error.strerror})"
+            )
+            raise ModelError(
+                f"{file} {reason}; {self.index.name} needs it for {name}, so put it there"
+            ) from None
         if _masked_checksum(data) != entry.checksum:
-            raise ModelError(f"{file} is damaged: the checksum of {name} is another than in the index; copy it again")
+            raise ModelError(
+                f"{file} is damaged: the checksum of {name} is another than in the index; "
+                "copy it again"
+            )
         # torch wants memory that may be written.
-        values = torch.frombuffer(bytearray(data), dtype=dtype) if data else torch.empty(0, dtype=dtype)
+        values = (
+            torch.frombuffer(bytearray(data), dtype=dtype) if data else torch.empty(0, dtype=dtype)
+        )
         return values.reshape(entry.shape)
 
 
@@ -136,10 +181,14 @@ def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]
     if end + _TRAILER > len(data) - _FOOTER:
         raise ValueError("a block ends behind its last byte")
     kind = data[end]
-    if _masked_checksum(data[offset : end + 1]) != int.from_bytes(data[end + 1 : end + _TRAILER], "little"):
+    if _masked_checksum(data[offset : end + 1]) != int.from_bytes(
+        data[end + 1 : end + _TRAILER], "little"
+    ):
         raise ValueError("the checksum of a block does not match")
     block = _decompressed(data[offset:end], kind)
-    stop = len(block) - 4 * (1 + int.from_bytes(block[-4:], "little"))  # behind it, where keys are written whole
+    stop = len(block) - 4 * (
+        1 + int.from_bytes(block[-4:], "little")
+    )  # behind it, where keys are written whole
     key, at = b"", 0
     while at < stop:
         shared, at = _varint(block, at)
@@ -153,7 +202,8 @@ def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]
 
 
 def _masked_checksum(data: bytes) -> int:
-    """The CRC-32C of some bytes, rotated and shifted as these files store it (tensorflow/core/lib/hash/crc32c.h).
+    """The CRC-32C of some bytes, rotated and shifted as these files store it
+    (tensorflow/core/lib/hash/crc32c.h).
 
     Raises:
         MissingExtraError: `google-crc32c` is not installed.
@@ -184,9 +234,14 @@ def _entry(message: bytes) -> Entry:
     shape: list[int] = []
     sliced = False
     for number, value in _fields(message):
-        if number == 2 and isinstance(value, bytes):  # TensorShapeProto, of fields 2: Dim, of field 1: size
-            shape = [_whole(dict(_fields(dim)).get(1, 0)) for part, dim in _fields(value)
-                     if part == 2 and isinstance(dim, bytes)]  # fmt: skip
+        if number == 2 and isinstance(
+            value, bytes
+        ):  # TensorShapeProto, of fields 2: Dim, of field 1: size
+            shape = [
+                _whole(dict(_fields(dim)).get(1, 0))
+                for part, dim in _fields(value)
+                if part == 2 and isinstance(dim, bytes)
+            ]
         elif number == 7:
             sliced = True
         else:

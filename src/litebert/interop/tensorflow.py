@@ -1,8 +1,9 @@
-"""The original TensorFlow 1 checkpoints of BERT, ALBERT and ELECTRA, and ALBERT's folders from TF-Hub.
+"""The original TensorFlow 1 checkpoints of BERT, ALBERT and ELECTRA, and ALBERT's folders from
+TF-Hub.
 
-Their variables get the names that `transformers` has for them, and are then read as a Hugging Face folder is. Kernels
-stand as (in, out) there and are transposed. The optimizer's variables are left out; one that is not understood is an
-error, so nothing is lost in silence.
+Their variables get the names that `transformers` has for them, and are then read as a Hugging Face
+folder is. Kernels stand as (in, out) there and are transposed. The optimizer's variables are left
+out; one that is not understood is an error, so nothing is lost in silence.
 
     BERT, ELECTRA                       ALBERT                            ALBERT from TF-Hub
       bert_config.json                    albert_config.json                assets/albert_config.json
@@ -35,10 +36,17 @@ from litebert.storage import read_json
 from litebert.tokenizer import Tokenizer
 
 _LEAVES = {
-    "kernel": "weight", "bias": "bias", "gamma": "weight", "beta": "bias",
-    "output_weights": "weight", "output_bias": "bias",
-    **{f"{kind}_embeddings": f"{kind}_embeddings.weight" for kind in ("word", "position", "token_type")},
-}  # fmt: skip
+    "kernel": "weight",
+    "bias": "bias",
+    "gamma": "weight",
+    "beta": "bias",
+    "output_weights": "weight",
+    "output_bias": "bias",
+    **{
+        f"{kind}_embeddings": f"{kind}_embeddings.weight"
+        for kind in ("word", "position", "token_type")
+    },
+}
 """How the names of variables end, and ours for it."""
 _OPTIMIZER = re.compile(
     r"global_step|beta[12]_power|(?:.*/)?(?:(?:adam|lamb)_[mv]|(?:Adam|LAMB|AdamWeightDecay)\w*)(?:/.*)?"
@@ -50,14 +58,27 @@ _SHOWN = 5
 
 def _layers(theirs: str, name: str) -> dict[str, str]:
     """The modules of BERT's layers, whose names differ in what divides them alone."""
-    modules = ("attention/self/query", "attention/self/key", "attention/self/value", "attention/output/dense",
-               "attention/output/LayerNorm", "intermediate/dense", "output/dense", "output/LayerNorm")  # fmt: skip
-    return {f"{theirs}/encoder/layer_{{}}/{module}": f"{name}.encoder.layer.{{}}.{module.replace('/', '.')}"
-            for module in modules}  # fmt: skip
+    modules = (
+        "attention/self/query",
+        "attention/self/key",
+        "attention/self/value",
+        "attention/output/dense",
+        "attention/output/LayerNorm",
+        "intermediate/dense",
+        "output/dense",
+        "output/LayerNorm",
+    )
+    return {
+        f"{theirs}/encoder/layer_{{}}/{module}": f"{name}.encoder.layer.{{}}.{module.replace('/', '.')}"
+        for module in modules
+    }
 
 
 def _embeddings(name: str) -> dict[str, str]:
-    return {f"{name}/embeddings": f"{name}.embeddings", f"{name}/embeddings/LayerNorm": f"{name}.embeddings.LayerNorm"}
+    return {
+        f"{name}/embeddings": f"{name}.embeddings",
+        f"{name}/embeddings/LayerNorm": f"{name}.embeddings.LayerNorm",
+    }
 
 
 _CLASSIFIERS = {"": "classifier", "cls/squad": "qa_outputs"}
@@ -107,11 +128,14 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "discriminator_predictions/dense_1": "discriminator_predictions.dense_prediction",
     },
 }
-"""By family, a module's name there and in `transformers`; `{}` is the number of a layer or of a group of layers."""
+"""By family, a module's name there and in `transformers`; `{}` is the number of a layer or of a
+group of layers.
+"""
 
 
 def index_of(folder: Path) -> Path | None:
-    """The index file of the TensorFlow checkpoint in a folder; None where it has none, or weights of PyTorch too.
+    """The index file of the TensorFlow checkpoint in a folder; None where it has none, or weights
+    of PyTorch too.
 
     Raises:
         ModelError: there are several, and no file `checkpoint` names the one that counts.
@@ -125,8 +149,11 @@ def index_of(folder: Path) -> Path | None:
     text = record.read_text("utf-8", "replace") if record.is_file() else ""
     named = re.search(r'^model_checkpoint_path:\s*"(?:[^"]*/)?([^"/]+)"', text, re.MULTILINE)
     if named is None or folder / f"{named[1]}.index" not in found:
-        raise ModelError(f"{folder} holds several checkpoints, such as {found[0].name} and {found[1].name}; keep the "
-                         "files of one of them in a folder of its own")  # fmt: skip
+        raise ModelError(
+            f"{folder} holds several checkpoints, such as {found[0].name} and "
+            f"{found[1].name}; keep the "
+            "files of one of them in a folder of its own"
+        )
     return folder / f"{named[1]}.index"
 
 
@@ -140,7 +167,8 @@ def read_tensorflow(
         tokenizer: for a folder without a readable one; see `choose_tokenizer`.
 
     Raises:
-        ModelError: a file is damaged, cut short or missing, or the checkpoint holds something that is not understood.
+        ModelError: a file is damaged, cut short or missing, or the checkpoint holds something that
+            is not understood.
     """
     bundle = Bundle.open(index)
     family, wanted, left_out = _understood(bundle)
@@ -155,25 +183,42 @@ def read_tensorflow(
         settings = {**read_json(config_file, ModelError), "model_type": family}
     else:
         settings = _settings_by_sizes(family, tensors, index)
-        shape = ", ".join(f"{key}={settings[key]}" for key in ("num_hidden_layers", "num_attention_heads"))
-        notes.append(f"{folder} has no config file; it is read with {shape}, as in the published models")
+        shape = ", ".join(
+            f"{key}={settings[key]}" for key in ("num_hidden_layers", "num_attention_heads")
+        )
+        notes.append(
+            f"{folder} has no config file; it is read with {shape}, as in the published models"
+        )
     _complete(family, settings, tensors)
     vocabulary = choose_tokenizer(lambda: _tokenizer(folder), tokenizer, folder)
     if vocabulary is None:
-        notes.append(f"{folder} has neither a vocab.txt nor a .model file, so the model has no tokenizer")
+        notes.append(
+            f"{folder} has neither a vocab.txt nor a .model file, so the model has no tokenizer"
+        )
     model = opened(folder, config_file or index, settings, index, tensors, vocabulary, head)
     return replace(model, notes=(*notes, *model.notes))
 
 
 def _understood(bundle: Bundle) -> tuple[str, dict[str, tuple[str, bool]], int]:
-    """The family, the target of each variable with whether it is transposed, and how many are the optimizer's."""
+    """The family, the target of each variable with whether it is transposed, and how many are the
+    optimizer's.
+    """
     bare = {name: name.removeprefix("module/") for name in bundle.entries}
     weights = [name for name in bare if not _OPTIMIZER.fullmatch(bare[name])]
     if any(name.endswith("/.ATTRIBUTES/VARIABLE_VALUE") for name in weights):
-        raise ModelError(f"{bundle.index} is a checkpoint of TensorFlow 2, which has other names; take the model's "
-                         "release for TensorFlow 1")  # fmt: skip
+        raise ModelError(
+            f"{bundle.index} is a checkpoint of TensorFlow 2, which has other names; take "
+            "the model's "
+            "release for TensorFlow 1"
+        )
     shared = any(_NUMBER.sub(r"\1_{}", bare[name]).startswith(_SHARED) for name in weights)
-    family = "albert" if shared else "electra" if any(bare[name].startswith("electra/") for name in weights) else "bert"
+    family = (
+        "albert"
+        if shared
+        else "electra"
+        if any(bare[name].startswith("electra/") for name in weights)
+        else "bert"
+    )
     wanted: dict[str, tuple[str, bool]] = {}
     strange, taken = [], set()
     for name in weights:
@@ -185,9 +230,12 @@ def _understood(bundle: Bundle) -> tuple[str, dict[str, tuple[str, bool]], int]:
             taken.add(target)
     if strange:
         more = f" and {len(strange) - _SHOWN} more" if len(strange) > _SHOWN else ""
-        raise ModelError(f"{bundle.index} holds variables that no part of {family} has: "
-                         f"{', '.join(strange[:_SHOWN])}{more}; give a checkpoint of BERT, ALBERT or ELECTRA as their "
-                         "own code writes it")  # fmt: skip
+        raise ModelError(
+            f"{bundle.index} holds variables that no part of {family} has: "
+            f"{', '.join(strange[:_SHOWN])}{more}; give a checkpoint of BERT, ALBERT or "
+            "ELECTRA as their "
+            "own code writes it"
+        )
     return family, wanted, len(bundle.entries) - len(weights)
 
 
@@ -206,42 +254,67 @@ def _places(folder: Path) -> tuple[Path, Path]:
 
 def _config_file(folder: Path) -> Path | None:
     """The config file beside a checkpoint."""
-    found = [path for place in _places(folder) for path in sorted(place.glob("*config*.json"))
-             if path.name != "tokenizer_config.json"]  # fmt: skip
+    found = [
+        path
+        for place in _places(folder)
+        for path in sorted(place.glob("*config*.json"))
+        if path.name != "tokenizer_config.json"
+    ]
     if len(found) > 1:
-        raise ModelError(f"{folder} holds several config files, such as {found[0].name} and {found[1].name}; keep "
-                         "the one that the checkpoint was trained with")  # fmt: skip
+        raise ModelError(
+            f"{folder} holds several config files, such as {found[0].name} and "
+            f"{found[1].name}; keep "
+            "the one that the checkpoint was trained with"
+        )
     return found[0] if found else None
 
 
 def _settings_by_sizes(family: str, tensors: Mapping[str, Tensor], index: Path) -> dict[str, Any]:
     """What a config file would say of a published model, by the sizes of its weights.
 
-    Heads are 64 wide in BERT and ELECTRA. ALBERT's weights show neither heads nor layers, so its recipes do.
+    Heads are 64 wide in BERT and ELECTRA. ALBERT's weights show neither heads nor layers, so its
+    recipes do.
     """
     backbone = f"{family}."
-    sizes = {name.removeprefix(backbone): tensor.shape for name, tensor in tensors.items() if name.startswith(backbone)}
+    sizes = {
+        name.removeprefix(backbone): tensor.shape
+        for name, tensor in tensors.items()
+        if name.startswith(backbone)
+    }
     layers = {found[1] for name in sizes if (found := re.match(r"encoder\.layer\.(\d+)\.", name))}
-    first = "encoder.albert_layer_groups.0.albert_layers.0" if family == "albert" else "encoder.layer.0"
+    first = (
+        "encoder.albert_layer_groups.0.albert_layers.0" if family == "albert" else "encoder.layer.0"
+    )
     inner = "ffn" if family == "albert" else "intermediate.dense"
     try:
         pieces, width = sizes["embeddings.word_embeddings.weight"]
         intermediate, hidden = sizes[f"{first}.{inner}.weight"]
         settings = {
-            "model_type": family, "vocab_size": pieces, "embedding_size": width, "hidden_size": hidden,
-            "intermediate_size": intermediate, "num_hidden_layers": len(layers),
-            "num_attention_heads": max(1, hidden // 64), "hidden_act": "gelu",
+            "model_type": family,
+            "vocab_size": pieces,
+            "embedding_size": width,
+            "hidden_size": hidden,
+            "intermediate_size": intermediate,
+            "num_hidden_layers": len(layers),
+            "num_attention_heads": max(1, hidden // 64),
+            "hidden_act": "gelu",
             "max_position_embeddings": sizes["embeddings.position_embeddings.weight"][0],
             "type_vocab_size": sizes["embeddings.token_type_embeddings.weight"][0],
-        }  # fmt: skip
+        }
     except (KeyError, ValueError, IndexError):
-        raise ModelError(f"{index} lacks a table of embeddings or the first layer; copy the checkpoint again") from None
+        raise ModelError(
+            f"{index} lacks a table of embeddings or the first layer; copy the checkpoint again"
+        ) from None
     if family == "albert":
         published = [RECIPES[name]().encoder for name in PUBLISHED if name.startswith("albert-")]
-        shape = {(one.hidden_size, one.intermediate_size): one for one in published}.get((hidden, intermediate))
+        shape = {(one.hidden_size, one.intermediate_size): one for one in published}.get(
+            (hidden, intermediate)
+        )
         if shape is None:
-            raise ModelError(f"{index} has no albert_config.json beside it and is of no published size; put the "
-                             "config there that it was trained with")  # fmt: skip
+            raise ModelError(
+                f"{index} has no albert_config.json beside it and is of no published size; put the "
+                "config there that it was trained with"
+            )
         settings |= {"num_hidden_layers": shape.layers, "num_attention_heads": shape.heads}
     return settings
 
@@ -252,21 +325,35 @@ def _complete(family: str, settings: dict[str, Any], tensors: dict[str, Tensor])
         if settings.get("hidden_act") == "gelu":  # their one gelu is the approximation by tanh
             settings["hidden_act"] = "gelu_new"
         project = "albert.encoder.embedding_hidden_mapping_in"
-        if settings.get("embedding_size") == settings.get("hidden_size") and f"{project}.weight" not in tensors:
+        if (
+            settings.get("embedding_size") == settings.get("hidden_size")
+            and f"{project}.weight" not in tensors
+        ):
             table = tensors.get("albert.embeddings.word_embeddings.weight")
-            if table is not None and table.ndim == 2:  # without a map, which transformers always has
+            if (
+                table is not None and table.ndim == 2
+            ):  # without a map, which transformers always has
                 tensors[f"{project}.weight"] = torch.eye(table.shape[1])
                 tensors[f"{project}.bias"] = torch.zeros(table.shape[1])
-    elif family == "electra" and "embedding_size" not in settings:  # an option of their command, not of the config
+    elif (
+        family == "electra" and "embedding_size" not in settings
+    ):  # an option of their command, not of the config
         table = tensors.get("electra.embeddings.word_embeddings.weight")
         settings["embedding_size"] = table.shape[-1] if table is not None and table.ndim else None
 
 
 def _tokenizer(folder: Path) -> Tokenizer | None:
     """The tokenizer beside a checkpoint: a vocab.txt or a SentencePiece model, of any name."""
-    found = [path for place in _places(folder) for path in (*sorted(place.glob("*.model")), place / "vocab.txt")]
+    found = [
+        path
+        for place in _places(folder)
+        for path in (*sorted(place.glob("*.model")), place / "vocab.txt")
+    ]
     found = [path for path in found if path.is_file()]
     if len(found) > 1:
-        raise ModelError(f"{folder} holds several vocabularies, such as {found[0].name} and {found[1].name}; keep "
-                         "the one that the checkpoint was trained with")  # fmt: skip
+        raise ModelError(
+            f"{folder} holds several vocabularies, such as {found[0].name} and "
+            f"{found[1].name}; keep "
+            "the one that the checkpoint was trained with"
+        )
     return Tokenizer.load(found[0]) if found else None

@@ -8,13 +8,17 @@ from typing import Any
 from litebert.errors import ModelError
 
 
-def whole(settings: Mapping[str, Any], key: str, source: str, least: int = 1, default: int | None = None) -> int:
+def whole(
+    settings: Mapping[str, Any], key: str, source: str, least: int = 1, default: int | None = None
+) -> int:
     """A whole number of at least `least`; required unless it has a default."""
     value = settings.get(key, default)
     if key not in settings and value is None:
         raise ModelError(f"{source} has no '{key}'; add it, as the weights were made with it")
     if not isinstance(value, int) or isinstance(value, bool) or value < least:
-        raise ModelError(f"{source} has {key}={value!r}; it must be a whole number of at least {least}")
+        raise ModelError(
+            f"{source} has {key}={value!r}; it must be a whole number of at least {least}"
+        )
     return value
 
 

@@ -1,10 +1,11 @@
 """A model moved to another vocabulary: the rows of its tables taken over, averaged or drawn.
 
-A row that belongs to a piece (of the word table, of the bias over the vocabulary, of an untied head's table) is that of
-the old piece with the same text. Where there is none, it is the mean of the rows of the pieces that the old tokenizer
-cuts the text into: a new word then means at first what its pieces meant. Where the old tokenizer knows nothing of the
-text, it is drawn with the mean and the spread of the table (Hewitt 2021, "Initializing New Word Embeddings for
-Pretrained Language Models"). Everything else of the model stays as it is.
+A row that belongs to a piece (of the word table, of the bias over the vocabulary, of an untied
+head's table) is that of the old piece with the same text. Where there is none, it is the mean of
+the rows of the pieces that the old tokenizer cuts the text into: a new word then means at first
+what its pieces meant. Where the old tokenizer knows nothing of the text, it is drawn with the mean
+and the spread of the table (Hewitt 2021, "Initializing New Word Embeddings for Pretrained Language
+Models"). Everything else of the model stays as it is.
 """
 
 from __future__ import annotations
@@ -30,8 +31,8 @@ class Moved:
     same: int
     """Pieces that have the row of an old piece with the same text."""
     averaged: int
-    """Pieces that start from the mean of the pieces that their text was cut into, be it one whose text differs in
-    case or accents."""
+    """Pieces that start from the mean of the pieces that their text was cut into, be it one whose
+    text differs in case or accents."""
     drawn: int
     """Pieces that the old tokenizer knows nothing of."""
 
@@ -40,7 +41,8 @@ def with_tokenizer(loaded: LoadedModel, tokenizer: Tokenizer) -> Moved:
     """The model for the ids of another tokenizer.
 
     Raises:
-        ModelError: the folder of the model has no tokenizer, so nobody knows what its rows stand for.
+        ModelError: the folder of the model has no tokenizer, so nobody knows what its rows stand
+            for.
     """
     found = sources(known_tokenizer(loaded), tokenizer)
     config, other = (with_vocabulary(loaded.config, tokenizer.vocab_size + more) for more in (0, 1))
@@ -57,7 +59,9 @@ def known_tokenizer(loaded: LoadedModel) -> Tokenizer:
         ModelError: its folder has none.
     """
     if loaded.tokenizer is None:
-        raise ModelError(f"{loaded.path} has no tokenizer, so the text of its pieces is not known; put it there")
+        raise ModelError(
+            f"{loaded.path} has no tokenizer, so the text of its pieces is not known; put it there"
+        )
     return loaded.tokenizer
 
 

@@ -1,7 +1,8 @@
 """The one interpreter of the name tables, applied forwards and backwards.
 
-`pairs` spells a table out for one config; `to_ours` and `to_theirs` are then the two directions of the same list. A
-block of ours that sits in several slots of theirs is written once per slot: that is how sharing becomes copies.
+`pairs` spells a table out for one config; `to_ours` and `to_theirs` are then the two directions of
+the same list. A block of ours that sits in several slots of theirs is written once per slot: that
+is how sharing becomes copies.
 """
 
 from __future__ import annotations
@@ -33,7 +34,9 @@ class Pair(NamedTuple):
 
 
 def slots(layout: Layout, config: EncoderConfig) -> list[tuple[int, int]]:
-    """Our (attention, feed-forward) blocks in each of their slots, which are groups of layers or layers."""
+    """Our (attention, feed-forward) blocks in each of their slots, which are groups of layers or
+    layers.
+    """
     if layout.grouped and as_groups(config):
         return [(group, group) for group in range(config.groups)]
     return list(zip(config.attention_of(), config.feedforward_of(), strict=True))
@@ -46,17 +49,24 @@ def as_groups(config: EncoderConfig) -> bool:
 
 
 def groups_agree(layers: int, groups: int) -> bool:
-    """Whether transformers gives every layer the group that i * G // L does; its floats round otherwise for a few L."""
+    """Whether transformers gives every layer the group that i * G // L does; its floats round
+    otherwise for a few L.
+    """
     return all(int(i / (layers / groups)) == i * groups // layers for i in range(layers))
 
 
-def pairs(layout: Layout, parts: Collection[str], config: EncoderConfig, sentence: str = "") -> list[Pair]:
-    """The names of some parts, spelled out for a config; `sentence` names our sentence objective."""
+def pairs(
+    layout: Layout, parts: Collection[str], config: EncoderConfig, sentence: str = ""
+) -> list[Pair]:
+    """The names of some parts, spelled out for a config; `sentence` names our sentence
+    objective."""
     # In order of first mention and without repeats: most templates do not depend on the slot.
     found: dict[Pair, None] = {}
     for module in (module for part in parts for module in layout.parts[part]):
         for slot, (attention, feedforward) in enumerate(slots(layout, config)):
-            ours = module.ours.format(attention=attention, feedforward=feedforward, sentence=sentence)
+            ours = module.ours.format(
+                attention=attention, feedforward=feedforward, sentence=sentence
+            )
             theirs = [name.format(slot=slot) for name in module.theirs]
             leaves = (*module.leaves, *["bias"] * (module.may_bias and config.bias))
             there = (slot or module.first) and (config.untied or not module.untied)
@@ -66,7 +76,9 @@ def pairs(layout: Layout, parts: Collection[str], config: EncoderConfig, sentenc
 
 
 def generator_pairs(layout: Layout, config: EncoderConfig) -> list[Pair]:
-    """The names of a generator's own weights, beside the embeddings that it borrows from the encoder."""
+    """The names of a generator's own weights, beside the embeddings that it borrows from the
+    encoder.
+    """
     parts = ["backbone", *["projection"] * config.projects]
     return [
         Pair(
@@ -89,7 +101,8 @@ def to_ours(table: Sequence[Pair], tensors: Mapping[str, Tensor], source: str) -
     missing = [name for name in known if name not in tensors]
     if missing:
         raise ModelError(
-            f"{source} has no {_named(missing, unknown)}; the file and its config.json are not of one model"
+            f"{source} has no {_named(missing, unknown)}; the file and its config.json are "
+            "not of one model"
         )
     if unknown:
         raise ModelError(
@@ -99,8 +112,12 @@ def to_ours(table: Sequence[Pair], tensors: Mapping[str, Tensor], source: str) -
     return {pair.ours: torch.cat([tensors[name] for name in pair.theirs]).float() for pair in table}
 
 
-def shared_again(layout: Layout, config: EncoderConfig, tensors: Mapping[str, Tensor]) -> EncoderConfig:
-    """The config, where it shares nothing, with blocks shared of which the file holds bit-equal copies."""
+def shared_again(
+    layout: Layout, config: EncoderConfig, tensors: Mapping[str, Tensor]
+) -> EncoderConfig:
+    """The config, where it shares nothing, with blocks shared of which the file holds bit-equal
+    copies.
+    """
     if config.sharing != "none" or config.layers == 1:
         return config
     blocks: dict[str, list[dict[str, Tensor]]] = {
@@ -109,11 +126,17 @@ def shared_again(layout: Layout, config: EncoderConfig, tensors: Mapping[str, Te
     for pair in pairs(layout, ["backbone"], config):
         _, kind, number, *leaf = pair.ours.split(".", 3)
         if kind in blocks:
-            held = {f"{leaf} {i}": tensors[name] for i, name in enumerate(pair.theirs) if name in tensors}
+            held = {
+                f"{leaf} {i}": tensors[name]
+                for i, name in enumerate(pair.theirs)
+                if name in tensors
+            }
             blocks[kind][int(number)].update(held)
     attention, feedforward = map(_kinds, blocks.values())
     for like in _sharings(config, 1 + max(attention), 1 + max(feedforward)):
-        if attention == _numbered(like.attention_of()) and feedforward == _numbered(like.feedforward_of()):
+        if attention == _numbered(like.attention_of()) and feedforward == _numbered(
+            like.feedforward_of()
+        ):
             return like
     return config
 
@@ -134,12 +157,17 @@ def _sharings(config: EncoderConfig, attention: int, feedforward: int) -> Iterat
 
 
 def _kinds(blocks: Sequence[Mapping[str, Tensor]]) -> list[int]:
-    """The number of each block among the different ones; one may lack a tensor that its equals have."""
+    """The number of each block among the different ones; one may lack a tensor that its equals
+    have.
+    """
     different: list[dict[str, Tensor]] = []
     kinds = []
     for block in blocks:
-        same = (i for i, other in enumerate(different)
-                if all(torch.equal(block[name], other[name]) for name in block.keys() & other.keys()))  # fmt: skip
+        same = (
+            i
+            for i, other in enumerate(different)
+            if all(torch.equal(block[name], other[name]) for name in block.keys() & other.keys())
+        )
         kinds.append(next(same, len(different)))
         if kinds[-1] == len(different):
             different.append({})
@@ -154,7 +182,9 @@ def _numbered(blocks: Sequence[int]) -> list[int]:
 
 
 def _named(names: Sequence[str], others: Sequence[str]) -> str:
-    """The first of some names, how many more there are, and the nearest of the others where one is near."""
+    """The first of some names, how many more there are, and the nearest of the others where one is
+    near.
+    """
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     close = get_close_matches(names[0], others, n=1)
     return f"'{names[0]}'{more}" + (f" (nearest: '{close[0]}')" if close else "")
@@ -170,8 +200,11 @@ def to_theirs(table: Sequence[Pair], state: Mapping[str, Tensor]) -> dict[str, T
     return tensors
 
 
-def modernise(layout: Layout, tensors: Mapping[str, Tensor], source: str, untied: bool = False) -> dict[str, Tensor]:
-    """Their tensors under today's names: prefixed, old spellings renamed, buffers and tied repeats dropped.
+def modernise(
+    layout: Layout, tensors: Mapping[str, Tensor], source: str, untied: bool = False
+) -> dict[str, Tensor]:
+    """Their tensors under today's names: prefixed, old spellings renamed, buffers and tied repeats
+    dropped.
 
     Args:
         untied: whether what is usually tied is not.
@@ -193,6 +226,7 @@ def modernise(layout: Layout, tensors: Mapping[str, Tensor], source: str, untied
             tensor = clean.pop(name)
             if not torch.equal(clean.setdefault(target, tensor), tensor):
                 raise ModelError(
-                    f"{source} has its own '{name}', different from '{target}'; only tied embeddings can be computed"
+                    f"{source} has its own '{name}', different from '{target}'; only tied "
+                    "embeddings can be computed"
                 )
     return clean

@@ -1,4 +1,5 @@
-"""The two blocks of a layer: attention with one fused q, k, v product, and feed-forward, plain or gated.
+"""The two blocks of a layer: attention with one fused q, k, v product, and feed-forward, plain or
+gated.
 
 Shapes: B sequences, S tokens, H hidden size, A heads, D = H / A head size, I intermediate size.
 """
@@ -13,23 +14,35 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from litebert.config import EncoderConfig
-from litebert.model.kernels import layer_norm, linear_activation, linear_heads, linear_norm, scaled_dot_product
+from litebert.model.kernels import (
+    layer_norm,
+    linear_activation,
+    linear_heads,
+    linear_norm,
+    scaled_dot_product,
+)
 from litebert.model.windows import Blocks, windowed
 
 
 class Block(nn.Module):
-    """A part of a layer, owning the layer norm of its residual sum. Layers that share it hold the same instance."""
+    """A part of a layer, owning the layer norm of its residual sum. Layers that share it hold the
+    same instance.
+    """
 
     pre_norm: bool
     norm: nn.LayerNorm | nn.Identity
     inner: Callable[..., Tensor]
-    """What the last product takes, of a state, normalised in a pre-norm encoder, and further inputs."""
+    """What the last product takes, of a state, normalised in a pre-norm encoder, and further
+    inputs.
+    """
     output: nn.Linear
     """The last product, whose result is added to the state."""
     dropout: nn.Dropout
 
     def forward(self, x_BSH: Tensor, *inputs: Any, norm: bool = True) -> Tensor:
-        """Transform, add and normalise, (B, S, H) in and out; without `norm` a pre-norm block leaves out its own."""
+        """Transform, add and normalise, (B, S, H) in and out; without `norm` a pre-norm block
+        leaves out its own.
+        """
         if self.pre_norm:
             normed = layer_norm(x_BSH, self.norm) if norm else x_BSH
             added: Tensor = self.dropout(self.output(self.inner(normed, *inputs)))
@@ -38,19 +51,23 @@ class Block(nn.Module):
         return linear_norm(self.inner(x_BSH, *inputs), self.output, self.dropout, x_BSH, self.norm)
 
     def matrices(self) -> list[nn.Parameter]:
-        """The matrices between hidden states, which Muon takes: every parameter of two dimensions."""
+        """The matrices between hidden states, which Muon takes: every parameter of two
+        dimensions."""
         return [parameter for parameter in self.parameters() if parameter.ndim == 2]
 
 
 def compile_blocks(module: nn.Module) -> None:
-    """Compile each kind of block once for all layers, so that depth costs nothing; layers may share weights or not.
+    """Compile each kind of block once for all layers, so that depth costs nothing; layers may share
+    weights or not.
 
-    Torch stops compiling a function after eight versions of it, and runs what follows as it is. All blocks are
-    versions of one function, and two kinds, sequences with and without padding, and sizes that change make more.
+    Torch stops compiling a function after eight versions of it, and runs what follows as it is. All
+    blocks are versions of one function, and two kinds, sequences with and without padding, and
+    sizes that change make more.
 
-    CUDA graphs, which `mode="reduce-overhead"` adds, are left out. They keep one copy of all buffers for each call of
-    a block in a step, and gradients that accumulate over micro-batches would lie in memory which the next replay
-    overwrites. The time that launching takes, which they save, a larger micro-batch saves too.
+    CUDA graphs, which `mode="reduce-overhead"` adds, are left out. They keep one copy of all
+    buffers for each call of a block in a step, and gradients that accumulate over micro-batches
+    would lie in memory which the next replay overwrites. The time that launching takes, which they
+    save, a larger micro-batch saves too.
     """
     torch._dynamo.config.cache_size_limit = max(64, torch._dynamo.config.cache_size_limit)
     for block in module.modules():
@@ -59,23 +76,31 @@ def compile_blocks(module: nn.Module) -> None:
 
 
 class AttentionPositions(nn.Module):
-    """What positions do to attention: rotate queries and keys, or bias the scores. This base does neither."""
+    """What positions do to attention: rotate queries and keys, or bias the scores. This base does
+    neither.
+    """
 
     def rotate(self, x_BASD: Tensor) -> Tensor:
         """Queries or keys as attention shall compare them, (B, A, S, D) in and out."""
         return x_BASD
 
     def tables(self) -> tuple[Tensor, Tensor] | None:
-        """The cosines and sines of a rotation of halves of the features, as `Rotary` has them; None for any other."""
+        """The cosines and sines of a rotation of halves of the features, as `Rotary` has them; None
+        for any other.
+        """
         return None
 
     def bias(self, length: int) -> Tensor | None:
-        """What is added to scores of S = `length` tokens, asked for once a pass; it broadcasts to (B, A, S, S)."""
+        """What is added to scores of S = `length` tokens, asked for once a pass; it broadcasts to
+        (B, A, S, S).
+        """
         return None
 
 
 class Rotary(AttentionPositions):
-    """Queries and keys are rotated by their place (Su et al. 2021, section 3.2.2), up to `max_positions`."""
+    """Queries and keys are rotated by their place (Su et al. 2021, section 3.2.2), up to
+    `max_positions`.
+    """
 
     cos: Tensor
     sin: Tensor
@@ -85,45 +110,67 @@ class Rotary(AttentionPositions):
         head_size = config.hidden_size // config.heads
         rate_D = base ** (-torch.arange(0, head_size, 2, dtype=torch.float32) / head_size)
         angle_SD = torch.outer(torch.arange(config.max_positions, dtype=torch.float32), rate_D)
-        self.register_buffer("cos", torch.cat((angle_SD.cos(), angle_SD.cos()), dim=-1), persistent=False)
-        self.register_buffer("sin", torch.cat((-angle_SD.sin(), angle_SD.sin()), dim=-1), persistent=False)
+        self.register_buffer(
+            "cos", torch.cat((angle_SD.cos(), angle_SD.cos()), dim=-1), persistent=False
+        )
+        self.register_buffer(
+            "sin", torch.cat((-angle_SD.sin(), angle_SD.sin()), dim=-1), persistent=False
+        )
 
     def rotate(self, x_BASD: Tensor) -> Tensor:
         """Rotate the first half of the features against the second."""
         length = x_BASD.shape[2]
         cos_SD, sin_SD = self.cos[:length].to(x_BASD.dtype), self.sin[:length].to(x_BASD.dtype)
-        x_BASD = x_BASD.contiguous()  # a CPU takes twice the time for element-wise products of strided rows
+        x_BASD = (
+            x_BASD.contiguous()
+        )  # a CPU takes twice the time for element-wise products of strided rows
         first, second = x_BASD.chunk(2, dim=-1)
         return torch.addcmul(x_BASD * cos_SD, torch.cat((second, first), dim=-1), sin_SD)
 
     def tables(self) -> tuple[Tensor, Tensor]:
-        """The whole tables, for each half of the features the same but for the sign of the sines in the first."""
+        """The whole tables, for each half of the features the same but for the sign of the sines in
+        the first.
+        """
         return self.cos, self.sin
 
 
 class OwnVectors(nn.Module):
-    """What a layer adds to the matrices W of a block that it shares: u v^T, with v zero at first."""
+    """What a layer adds to the matrices W of a block that it shares: u v^T, with v zero at
+    first."""
 
     def __init__(self, block: Block, std: float) -> None:
         super().__init__()
-        sizes = {name: one.weight.shape for name, one in block.named_children() if isinstance(one, nn.Linear)}
-        self.u = nn.ParameterDict({name: nn.Parameter(std * torch.randn(rows)) for name, (rows, _) in sizes.items()})
-        self.v = nn.ParameterDict({name: nn.Parameter(torch.zeros(width)) for name, (_, width) in sizes.items()})
+        sizes = {
+            name: one.weight.shape
+            for name, one in block.named_children()
+            if isinstance(one, nn.Linear)
+        }
+        self.u = nn.ParameterDict(
+            {name: nn.Parameter(std * torch.randn(rows)) for name, (rows, _) in sizes.items()}
+        )
+        self.v = nn.ParameterDict(
+            {name: nn.Parameter(torch.zeros(width)) for name, (_, width) in sizes.items()}
+        )
 
     def weights(self, block: Block) -> dict[str, Tensor]:
         """W + u v^T of each matrix of the block, by the name of its parameter."""
         return {
-            f"{name}.weight": torch.addr(getattr(block, name).weight, u, self.v[name]) for name, u in self.u.items()
+            f"{name}.weight": torch.addr(getattr(block, name).weight, u, self.v[name])
+            for name, u in self.u.items()
         }
 
     def forward(self, block: Block, x_BSH: Tensor, *inputs: Any, norm: bool = True) -> Tensor:
         """What the block gives with these weights."""
-        state: Tensor = functional_call(block, self.weights(block), (x_BSH, *inputs), {"norm": norm})
+        state: Tensor = functional_call(
+            block, self.weights(block), (x_BSH, *inputs), {"norm": norm}
+        )
         return state
 
 
 class Attention(Block):
-    """One attention block (BERT section 3); without `norm`, that of a first layer whose input is not normalised."""
+    """One attention block (BERT section 3); without `norm`, that of a first layer whose input is
+    not normalised.
+    """
 
     def __init__(self, config: EncoderConfig, norm: bool = True) -> None:
         super().__init__()
@@ -137,9 +184,15 @@ class Attention(Block):
         self.attention_dropout = config.attention_dropout
 
     def inner(
-        self, x_BSH: Tensor, mask: Tensor | None, positions: AttentionPositions, blocks: Blocks | None = None
+        self,
+        x_BSH: Tensor,
+        mask: Tensor | None,
+        positions: AttentionPositions,
+        blocks: Blocks | None = None,
     ) -> Tensor:
-        """Attend, with a mask as `kernels.scaled_dot_product` takes it, or by blocks of queries (model/windows.py)."""
+        """Attend, with a mask as `kernels.scaled_dot_product` takes it, or by blocks of queries
+        (model/windows.py).
+        """
         q_BASD, k_BASD, v_BASD = linear_heads(x_BSH, self.qkv, self.heads, positions)
         dropout = self.attention_dropout if self.training else 0.0
         if blocks:

@@ -1,9 +1,10 @@
 """The functions of kernels.c, compiled once for this processor where a C compiler is at hand.
 
-The library is kept in the user's cache folder under a name made from the source, the flags and the processor, so that
-a change of any of them compiles it anew. OpenMP is not linked: its functions are those of the library that torch has
-loaded, so both share one pool of threads. Without a compiler, or with LITEBERT_KERNELS=off, `library` is None, and
-model/kernels.py computes the same with PyTorch.
+The library is kept in the user's cache folder under a name made from the source, the flags and the
+processor, so that a change of any of them compiles it anew. OpenMP is not linked: its functions are
+those of the library that torch has loaded, so both share one pool of threads. Without a compiler,
+or with LITEBERT_KERNELS=off, `library` is None, and model/kernels.py computes the same with
+PyTorch.
 """
 
 from __future__ import annotations
@@ -25,8 +26,15 @@ from litebert.machine import read_processor_facts
 log = logging.getLogger("litebert")
 
 SOURCE = Path(__file__).with_name("kernels.c")
-FLAGS: tuple[str, ...] = ("-O3", "-march=native", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-fPIC",
-                          "-std=gnu11")  # fmt: skip
+FLAGS: tuple[str, ...] = (
+    "-O3",
+    "-march=native",
+    "-fopenmp",
+    "-fno-math-errno",
+    "-fno-trapping-math",
+    "-fPIC",
+    "-std=gnu11",
+)
 """None of them lets the compiler assume that numbers are finite or reorder sums."""
 if platform.machine() in ("x86_64", "AMD64"):
     FLAGS += ("-mprefer-vector-width=512",)  # where there are such vectors; compilers prefer 256
@@ -102,15 +110,24 @@ def _compiled() -> tuple[ctypes.CDLL, str]:
         file.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(prefix=".tmp-", dir=file.parent) as folder:
             object_file, made = Path(folder, "kernels.o"), Path(folder, "kernels.so")
-            for command in ((*FLAGS, "-c", SOURCE, "-o", object_file), ("-shared", object_file, "-o", made, "-lm")):
-                done = subprocess.run([compiler, *map(str, command)], capture_output=True, text=True, timeout=120)
+            for command in (
+                (*FLAGS, "-c", SOURCE, "-o", object_file),
+                ("-shared", object_file, "-o", made, "-lm"),
+            ):
+                done = subprocess.run(
+                    [compiler, *map(str, command)], capture_output=True, text=True, timeout=120
+                )
                 if done.returncode:
                     first = next(iter(done.stderr.splitlines()), f"status {done.returncode}")
                     raise _Unavailable(f"{compiler} failed ({first})")
             content = made.read_bytes()
-            made.write_bytes(content + hashlib.sha256(content).digest())  # ELF allows bytes behind its own
+            made.write_bytes(
+                content + hashlib.sha256(content).digest()
+            )  # ELF allows bytes behind its own
             opened = _open(made)
-            os.replace(made, file)  # other processes may do the same meanwhile, with the same result
+            os.replace(
+                made, file
+            )  # other processes may do the same meanwhile, with the same result
             return opened, f"in use ({file})"
     except (OSError, subprocess.SubprocessError) as error:
         raise _Unavailable(f"they cannot be compiled into {file.parent} ({error})") from None
@@ -125,7 +142,11 @@ def cache_folder() -> Path:
 def _key() -> str:
     """Of the source, the flags and the processor."""
     facts = read_processor_facts()
-    kinds = [value for key in ("model name", "flags", "Features", "CPU part") for value in facts.get(key, ())]
+    kinds = [
+        value
+        for key in ("model name", "flags", "Features", "CPU part")
+        for value in facts.get(key, ())
+    ]
     text = "\n".join((" ".join(FLAGS), platform.machine(), *kinds))
     return hashlib.sha256(SOURCE.read_bytes() + text.encode()).hexdigest()[:20]
 

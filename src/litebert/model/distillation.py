@@ -1,8 +1,10 @@
 """A teacher, which another network learns from, and how far that network is from it.
 
-A teacher is no module: no state dict, parameter count or optimizer of its student has it, and no gradient reaches it.
+A teacher is no module: no state dict, parameter count or optimizer of its student has it, and no
+gradient reaches it.
 
-Shapes: B sequences, S tokens, H hidden size, A heads, K predicted positions, V vocabulary, C classes.
+Shapes: B sequences, S tokens, H hidden size, A heads, K predicted positions, V vocabulary, C
+classes.
 """
 
 from __future__ import annotations
@@ -35,7 +37,8 @@ Projections = tuple[Tensor, Tensor, Tensor]
 
 
 def divergence(logits: Tensor, taught: Tensor, temperature: float = 1.0) -> Tensor:
-    """T^2 KL(p || q) over the last dimension, for p and q the softmax of taught / T and of logits / T, in float32.
+    """T^2 KL(p || q) over the last dimension, for p and q the softmax of taught / T and of logits /
+    T, in float32.
 
     Minus infinity in both counts for nothing.
     """
@@ -62,13 +65,15 @@ def likeliest(logits_KV: Tensor, count: int, temperature: float) -> Likeliest:
 
 
 def divergence_from(taught: Likeliest, logits_KV: Tensor, temperature: float) -> Tensor:
-    """`divergence`, (K,), where all pieces but the likeliest count as one: a lower bound of that of all, and equal to
-    it where none is left out."""
+    """`divergence`, (K,), where all pieces but the likeliest count as one: a lower bound of that of
+    all, and equal to it where none is left out."""
     own_KV = (logits_KV.float() / temperature).log_softmax(-1)
     theirs = taught.log_probabilities.float()
     between = (theirs.exp() * (theirs - own_KV.gather(-1, taught.pieces))).sum(-1)
     if taught.pieces.shape[-1] < logits_KV.shape[-1]:
-        rest = (1 - theirs.exp().sum(-1)).clamp(min=0)  # rounded to half precision, the sum may exceed 1
+        rest = (1 - theirs.exp().sum(-1)).clamp(
+            min=0
+        )  # rounded to half precision, the sum may exceed 1
         own_rest = own_KV.scatter(-1, taught.pieces, -torch.inf).logsumexp(-1)
         between = between + torch.xlogy(rest, rest) - rest * own_rest
     distance: Tensor = temperature**2 * between
@@ -76,21 +81,26 @@ def divergence_from(taught: Likeliest, logits_KV: Tensor, temperature: float) ->
 
 
 def state_distance(states_BSH: Tensor, taught_BSH: Tensor, map_: nn.Module) -> Tensor:
-    """(B, S): the mean square of mapped states minus the teacher's, both normalised to mean 0 and deviation 1 before.
+    """(B, S): the mean square of mapped states minus the teacher's, both normalised to mean 0 and
+    deviation 1 before.
 
-    Without that, states of pre-norm encoders, which grow from layer to layer, would count by their size.
+    Without that, states of pre-norm encoders, which grow from layer to layer, would count by their
+    size.
     """
     own, theirs = (F.layer_norm(one.float(), one.shape[-1:]) for one in (states_BSH, taught_BSH))
     distance: Tensor = (map_(own) - theirs).square().mean(-1)
     return distance
 
 
-def relation_distance(own: Projections, theirs: Projections, heads: int, mask: Tensor | None) -> Tensor:
-    """(B, S): KL of the teacher's relations between queries, between keys and between values from the student's, summed
-    over the three and averaged over the heads (MiniLMv2, Wang et al. 2021, section 3).
+def relation_distance(
+    own: Projections, theirs: Projections, heads: int, mask: Tensor | None
+) -> Tensor:
+    """(B, S): KL of the teacher's relations between queries, between keys and between values from
+    the student's, summed over the three and averaged over the heads (MiniLMv2, Wang et al. 2021,
+    section 3).
 
-    A relation is softmax(X X^T / sqrt(D)) of the projections X, which are regrouped into `heads` heads of size D; so
-    widths and heads of the two may differ.
+    A relation is softmax(X X^T / sqrt(D)) of the projections X, which are regrouped into `heads`
+    heads of size D; so widths and heads of the two may differ.
 
     Args:
         mask: (B, S), nonzero on real tokens.
@@ -106,7 +116,9 @@ def relation_distance(own: Projections, theirs: Projections, heads: int, mask: T
 def mean_over_pairs(
     pairs: Sequence[tuple[int, int]], distance: Callable[[int, int], Tensor], mask: Tensor | None
 ) -> Tensor:
-    """The mean over pairs of layers of a distance (B, S), summed over the real tokens: (), of the mask (B, S)."""
+    """The mean over pairs of layers of a distance (B, S), summed over the real tokens: (), of the
+    mask (B, S).
+    """
     found = torch.stack([distance(*pair) for pair in pairs]).mean(0)
     return (found if mask is None else found.masked_fill(~mask, 0.0)).sum()
 
@@ -119,14 +131,20 @@ def _regrouped(x_BASD: Tensor, heads: int) -> Tensor:
 def _relation(x_BASD: Tensor, mask: Tensor | None) -> Tensor:
     """Scores of every token with every other, minus infinity where that is padding."""
     scores: Tensor = x_BASD @ x_BASD.transpose(-1, -2) * x_BASD.shape[-1] ** -0.5
-    return scores if mask is None else scores.masked_fill(~mask.bool()[:, None, None, :], -torch.inf)
+    return (
+        scores if mask is None else scores.masked_fill(~mask.bool()[:, None, None, :], -torch.inf)
+    )
 
 
 class Answers(Protocol):
     """What a teacher has said of batches, on disk."""
 
-    def likeliest(self, batch: Batch, asked: tuple[int, int, float], compute: Callable[[], Likeliest]) -> Likeliest:
-        """Its guesses for a batch: known, or computed now and kept. `asked`: as `Lesson.likeliest` is."""
+    def likeliest(
+        self, batch: Batch, asked: tuple[int, int, float], compute: Callable[[], Likeliest]
+    ) -> Likeliest:
+        """Its guesses for a batch: known, or computed now and kept. `asked`: as `Lesson.likeliest`
+        is.
+        """
         ...
 
 
@@ -134,7 +152,9 @@ class Teacher:
     """A pretrained network in evaluation mode."""
 
     def __init__(self, encoder: Encoder, head: nn.Module | None, fingerprint: str = "") -> None:
-        """`head`: the one before the vocabulary, as `VocabularyHead`; `fingerprint` tells its weights from others."""
+        """`head`: the one before the vocabulary, as `VocabularyHead`; `fingerprint` tells its
+        weights from others.
+        """
         self.encoder, self.head, self.fingerprint = encoder, head, fingerprint
         self.answers: Answers | None = None
         """What it has said before."""
@@ -153,7 +173,9 @@ class Teacher:
 
 
 class Lesson:
-    """What a teacher says of a batch. One pass, taken when it is first asked, serves all objectives."""
+    """What a teacher says of a batch. One pass, taken when it is first asked, serves all
+    objectives.
+    """
 
     def __init__(self, teacher: Teacher, batch: Read) -> None:
         self._teacher, self._batch = teacher, batch
@@ -184,7 +206,11 @@ class Lesson:
         def compute() -> Likeliest:
             return likeliest(self.logits(pieces), count, temperature)
 
-        return compute() if answers is None else answers.likeliest(batch, (pieces, count, temperature), compute)
+        return (
+            compute()
+            if answers is None
+            else answers.likeliest(batch, (pieces, count, temperature), compute)
+        )
 
     @torch.no_grad()
     def projections(self, layer: int) -> Projections:

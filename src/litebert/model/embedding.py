@@ -1,7 +1,8 @@
 """Token, position and token type embeddings of width E, and the map to the hidden size.
 
-ALBERT section 3.1: a V x E table and an E x H map instead of a V x H table. Order as in the official code: sum,
-layer norm, dropout, then the map with nothing after it; or with `embedding_norm=after`, sum, map, layer norm, dropout.
+ALBERT section 3.1: a V x E table and an E x H map instead of a V x H table. Order as in the
+official code: sum, layer norm, dropout, then the map with nothing after it; or with
+`embedding_norm=after`, sum, map, layer norm, dropout.
 
 Shapes: B sequences, S tokens, E embedding size, H hidden size.
 """
@@ -25,7 +26,9 @@ class AddedPositions(Protocol):
     """A module whose rows are added to the token embeddings."""
 
     def rows(self, length: int, attention_mask: Tensor | None) -> Tensor:
-        """What is added to sequences of S = `length` tokens, (S, E) or (B, S, E); the mask is the encoder's."""
+        """What is added to sequences of S = `length` tokens, (S, E) or (B, S, E); the mask is the
+        encoder's.
+        """
 
 
 class PositionTable(nn.Embedding):
@@ -47,9 +50,10 @@ class PositionTable(nn.Embedding):
 class Embedding(nn.Module):
     """Ids to vectors.
 
-    A generator's borrows from the encoder's: the token and position tables (ELECTRA section 3.2), or as in its code
-    the token types and the layer norm too, unless the norm has width H, which differs. The lender comes with every
-    call and is no child of this module, so that its weights are held and saved once.
+    A generator's borrows from the encoder's: the token and position tables (ELECTRA section 3.2),
+    or as in its code the token types and the layer norm too, unless the norm has width H, which
+    differs. The lender comes with every call and is no child of this module, so that its weights
+    are held and saved once.
     """
 
     position: AddedPositions | None
@@ -63,13 +67,17 @@ class Embedding(nn.Module):
             self.word = nn.Embedding(config.vocab_size, width)
             self.position = POSITIONS[config.positions](config).table()
         if borrows != "all":
-            self.token_type = nn.Embedding(config.segment_types, width) if config.segment_types else None
+            self.token_type = (
+                nn.Embedding(config.segment_types, width) if config.segment_types else None
+            )
         if borrows != "all" or self.norm_after:
             normed = config.hidden_size if self.norm_after else width
             self.norm = nn.LayerNorm(normed, eps=config.norm_eps, bias=config.bias)
         self.dropout = nn.Dropout(config.hidden_dropout)
         bias = config.bias and not self.norm_after
-        self.project = nn.Linear(width, config.hidden_size, bias=bias) if config.projects else nn.Identity()
+        self.project = (
+            nn.Linear(width, config.hidden_size, bias=bias) if config.projects else nn.Identity()
+        )
 
     @property
     def map(self) -> Tensor | None:
@@ -107,5 +115,6 @@ class Embedding(nn.Module):
 def too_long(length: int, most: int) -> DataError:
     """What is raised for a sequence with more tokens than the model has positions."""
     return DataError(
-        f"a sequence has {length} tokens and the model's encoder.max_positions is {most}; shorten or split the text"
+        f"a sequence has {length} tokens and the model's encoder.max_positions is {most}; "
+        "shorten or split the text"
     )

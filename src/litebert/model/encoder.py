@@ -1,11 +1,12 @@
 """The one encoder: embeddings, then layer i = attention[a_of[i]] followed by feedforward[f_of[i]].
 
-Sharing is just the two index maps `EncoderConfig.attention_of` and `feedforward_of` (ALBERT sections 3.1 and
-4.5): none, all, attention only, feed-forward only and groups are five maps over the same code.
+Sharing is just the two index maps `EncoderConfig.attention_of` and `feedforward_of` (ALBERT
+sections 3.1 and 4.5): none, all, attention only, feed-forward only and groups are five maps over
+the same code.
 
-An encoder can be walked: `states` yields one state after another, and the reader may stop early and apply the final
-norm and the pooler to any of them (`read_out`), or go on with some of the sequences. Calling an encoder walks to the
-end.
+An encoder can be walked: `states` yields one state after another, and the reader may stop early and
+apply the final norm and the pooler to any of them (`read_out`), or go on with some of the
+sequences. Calling an encoder walks to the end.
 
 Shapes: B sequences, S tokens, H hidden size.
 """
@@ -41,32 +42,49 @@ class EncoderOutput:
     pooled: Tensor | None
     """(B, H): tanh(W h_[CLS] + b); None without a pooler."""
     states: tuple[Tensor, ...] = ()
-    """The embedding and the state after each layer, (B, S, H) each, where an objective reads them."""
+    """The embedding and the state after each layer, (B, S, H) each, where an objective reads
+    them."""
 
 
 Reads = tuple[Tensor | None, nn.Module, Blocks | None]
-"""What attention is given besides a state: the mask, the positions, and how a windowed layer cuts its queries."""
+"""What attention is given besides a state: the mask, the positions, and how a windowed layer cuts
+its queries.
+"""
 Kept = tuple[Tensor, int]
-"""The sequences to go on with, int64 (K,), and how many tokens of each; what is cut off must be padding."""
+"""The sequences to go on with, int64 (K,), and how many tokens of each; what is cut off must be
+padding.
+"""
 
 
 class Encoder(nn.Module):
-    """A point of the space as a network. With `borrows` it is a generator, over the tables of another encoder."""
+    """A point of the space as a network. With `borrows` it is a generator, over the tables of
+    another encoder.
+    """
 
     def __init__(self, config: EncoderConfig, borrows: Borrows | None = None) -> None:
         super().__init__()
         self.config = config
         self.recompute = False
-        """Whether a pass keeps the state before each layer alone, and computes the rest again in the backward pass."""
+        """Whether a pass keeps the state before each layer alone, and computes the rest again in
+        the backward pass.
+        """
         self.embedding = Embedding(config, borrows)
         positions = POSITIONS[config.positions](config)
         self.positions = positions.attention()
         self.window_positions = positions.window_attention() if any(config.windowed()) else None
         normed = config.attention_norms()
-        self.attention = nn.ModuleList(Attention(config, i in normed) for i in range(max(config.attention_of()) + 1))
-        self.feedforward = nn.ModuleList(FeedForward(config) for _ in range(max(config.feedforward_of()) + 1))
+        self.attention = nn.ModuleList(
+            Attention(config, i in normed) for i in range(max(config.attention_of()) + 1)
+        )
+        self.feedforward = nn.ModuleList(
+            FeedForward(config) for _ in range(max(config.feedforward_of()) + 1)
+        )
         pre_norm = config.norm == "pre"
-        self.norm = nn.LayerNorm(config.hidden_size, config.norm_eps, bias=config.bias) if pre_norm else nn.Identity()
+        self.norm = (
+            nn.LayerNorm(config.hidden_size, config.norm_eps, bias=config.bias)
+            if pre_norm
+            else nn.Identity()
+        )
         self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if config.pooler else None
         self.own: nn.ModuleList | None = None
         """For each layer what it adds to its attention and its feed-forward block."""
@@ -74,11 +92,14 @@ class Encoder(nn.Module):
         if config.own_vectors:
             used = zip(config.attention_of(), config.feedforward_of(), strict=True)
             pairs: Any = ((self.attention[a], self.feedforward[f]) for a, f in used)
-            self.own = nn.ModuleList(nn.ModuleList(OwnVectors(one, config.init_std) for one in pair) for pair in pairs)
+            self.own = nn.ModuleList(
+                nn.ModuleList(OwnVectors(one, config.init_std) for one in pair) for pair in pairs
+            )
         for block in (*self.attention, *self.feedforward) if config.zero_outputs else ():
             nn.init.zeros_(block.output.weight)
         if config.embedding_norm == "after" and self.embedding.map is not None:
-            # A table times this map has the spread of one V x H table; with `init_std` twice, learning is slow.
+            # A table times this map has the spread of one V x H table; with `init_std` twice,
+            # learning is slow.
             nn.init.normal_(self.embedding.map, std=config.embedding_size**-0.5)
 
     def states(
@@ -90,7 +111,8 @@ class Encoder(nn.Module):
         lender: Embedding | None = None,
         causal: bool = False,
     ) -> Generator[Tensor, Kept | None, None]:
-        """The embedding of a batch, then the state after each layer, (B, S, H) each, computed when it is asked for.
+        """The embedding of a batch, then the state after each layer, (B, S, H) each, computed when
+        it is asked for.
 
         `send` of a `Kept` instead of `next` goes on with some of the sequences.
 
@@ -106,9 +128,17 @@ class Encoder(nn.Module):
         """
         x_BSH = self.embedding(input_ids, token_type_ids, attention_mask, lender)
         kept = yield x_BSH
-        real_BS, windowed = None if attention_mask is None else attention_mask.bool(), self.config.windowed(layers)
+        real_BS, windowed = (
+            None if attention_mask is None else attention_mask.bool(),
+            self.config.windowed(layers),
+        )
         reads: dict[bool, Reads] = {}
-        blocks = zip(self.config.attention_of(layers), self.config.feedforward_of(layers), windowed, strict=True)
+        blocks = zip(
+            self.config.attention_of(layers),
+            self.config.feedforward_of(layers),
+            windowed,
+            strict=True,
+        )
         for i, (a, f, within) in enumerate(blocks):
             if kept is not None:
                 rows_K, length = kept
@@ -123,11 +153,23 @@ class Encoder(nn.Module):
                 x_BSH = self._layer(*given)
             kept = yield x_BSH
 
-    def _reads(self, within: bool, x_BSH: Tensor, real_BS: Tensor | None, causal: bool = False) -> Reads:
-        """What attention of the layers within the window, or of the others, is given besides a state."""
+    def _reads(
+        self, within: bool, x_BSH: Tensor, real_BS: Tensor | None, causal: bool = False
+    ) -> Reads:
+        """What attention of the layers within the window, or of the others, is given besides a
+        state.
+        """
         (batch, length), device = x_BSH.shape[:2], x_BSH.device
-        positions = self.window_positions if within and self.window_positions is not None else self.positions
-        bias, reach, first = positions.bias(length), self.config.window // 2, min(self.config.global_tokens, length)
+        positions = (
+            self.window_positions
+            if within and self.window_positions is not None
+            else self.positions
+        )
+        bias, reach, first = (
+            positions.bias(length),
+            self.config.window // 2,
+            min(self.config.global_tokens, length),
+        )
         blocks = None
         mask = None if real_BS is None else real_BS[:, None, None, :]
         if causal:
@@ -138,14 +180,21 @@ class Encoder(nn.Module):
             traced = torch.compiler.is_compiling() or torch._C._get_tracing_state()
             block = 0 if bias is not None or traced else cost.window_block(self.config, length)
             if block:
-                mask, blocks = blocked(reach, block, batch, length, real_BS, device, first), Blocks(block, first)
+                mask, blocks = (
+                    blocked(reach, block, batch, length, real_BS, device, first),
+                    Blocks(block, first),
+                )
             else:
                 mask = masked(reach, length, real_BS, device, first)
-            mask = mask if bias is not None else additive(mask, computing_dtype(x_BSH))  # once for all layers
+            mask = (
+                mask if bias is not None else additive(mask, computing_dtype(x_BSH))
+            )  # once for all layers
             if blocks and first and real_BS is not None:
                 read = masked(reach, length, real_BS, device, first, queries=first)
                 blocks = blocks._replace(first_mask=additive(read, computing_dtype(x_BSH)))
-        if bias is not None:  # the lowest number of bfloat16 is finite in float32 too, and autocast may go either way
+        if (
+            bias is not None
+        ):  # the lowest number of bfloat16 is finite in float32 too, and autocast may go either way
             mask = bias if mask is None else bias + additive(mask, torch.bfloat16)
         return mask, positions, blocks
 
@@ -158,8 +207,11 @@ class Encoder(nn.Module):
         state: Tensor = feedforward(attention(x_BSH, *reads, norm=norm))
         return state
 
-    def attention_weights(self, layer: int, state_BSH: Tensor, attention_mask: Tensor | None = None) -> Tensor:
-        """What each token reads in a layer (from 0), given the state before it, (B, A, S, S), rows summing to 1.
+    def attention_weights(
+        self, layer: int, state_BSH: Tensor, attention_mask: Tensor | None = None
+    ) -> Tensor:
+        """What each token reads in a layer (from 0), given the state before it, (B, A, S, S), rows
+        summing to 1.
 
         For analysis: training and answers never hold all weights.
         """
@@ -174,12 +226,14 @@ class Encoder(nn.Module):
         mask = masked(config.window // 2, length, real_BS, device, first) if within else None
         if mask is None and real_BS is not None:
             mask = real_BS[:, None, None, :]
-        weights: Tensor = (scores_BASS if mask is None else scores_BASS + additive(mask, scores_BASS.dtype)).softmax(-1)
+        weights: Tensor = (
+            scores_BASS if mask is None else scores_BASS + additive(mask, scores_BASS.dtype)
+        ).softmax(-1)
         return weights
 
     def projections(self, layer: int, state_BSH: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of a layer (from 0) as it compares them, given the state before it, (B, A, S, D)
-        each."""
+        """Queries, keys and values of a layer (from 0) as it compares them, given the state before
+        it, (B, A, S, D) each."""
         block = self.attention[self.config.attention_of()[layer]]
         assert isinstance(block, Attention)
         normed = block.pre_norm and (layer > 0 or self.config.first_norm)
@@ -194,12 +248,18 @@ class Encoder(nn.Module):
     def _positions_of(self, layer: int) -> Any:
         """What positions do to the attention of a layer."""
         within = self.config.windowed()[layer]
-        return self.window_positions if within and self.window_positions is not None else self.positions
+        return (
+            self.window_positions
+            if within and self.window_positions is not None
+            else self.positions
+        )
 
     def read_out(self, state_BSH: Tensor) -> EncoderOutput:
         """The final norm and the pooler over the state after any layer."""
         last = layer_norm(state_BSH, self.norm)
-        return EncoderOutput(last, None if self.pooler is None else torch.tanh(self.pooler(last[:, 0])))
+        return EncoderOutput(
+            last, None if self.pooler is None else torch.tanh(self.pooler(last[:, 0]))
+        )
 
     def forward(
         self,
@@ -215,13 +275,21 @@ class Encoder(nn.Module):
         return self.read_out(deque(states, maxlen=1).pop())
 
     def depths(self) -> dict[nn.Parameter, int]:
-        """The highest layer that reads each parameter: 0 is the embedding, L + 1 the norm and the pooler on top."""
+        """The highest layer that reads each parameter: 0 is the embedding, L + 1 the norm and the
+        pooler on top.
+        """
         depths = dict.fromkeys(self.parameters(), self.config.layers + 1)
         depths.update(dict.fromkeys(self.embedding.parameters(), 0))
         for positions in filter(None, (self.positions, self.window_positions)):
             depths.update(dict.fromkeys(positions.parameters(), self.config.layers))
-        for layer, (a, f) in enumerate(zip(self.config.attention_of(), self.config.feedforward_of(), strict=True)):
-            for block in (self.attention[a], self.feedforward[f], *(self.own[layer : layer + 1] if self.own else ())):
+        for layer, (a, f) in enumerate(
+            zip(self.config.attention_of(), self.config.feedforward_of(), strict=True)
+        ):
+            for block in (
+                self.attention[a],
+                self.feedforward[f],
+                *(self.own[layer : layer + 1] if self.own else ()),
+            ):
                 depths.update(dict.fromkeys(block.parameters(), layer + 1))
         return depths
 

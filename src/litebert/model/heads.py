@@ -1,7 +1,8 @@
-"""Heads: vocabulary logits, classes, span boundaries. Each reads states, and none knows the model that it belongs to.
+"""Heads: vocabulary logits, classes, span boundaries. Each reads states, and none knows the model
+that it belongs to.
 
-Facts of the official code: the vocabulary projection is tied to the word table and has its own bias; the heads of
-pretraining read without dropout, those of fine-tuning with 0.1.
+Facts of the official code: the vocabulary projection is tied to the word table and has its own
+bias; the heads of pretraining read without dropout, those of fine-tuning with 0.1.
 
 Shapes: H hidden, E embedding, V vocabulary, C classes, K predicted positions.
 """
@@ -20,36 +21,48 @@ from litebert.model.kernels import layer_norm, linear_activation, pad_rows
 
 
 class VocabularyHead(nn.Module):
-    """dense H -> E, activation, layer norm, then the word table and a bias (BERT's and ALBERT's code).
+    """dense H -> E, activation, layer norm, then the word table and a bias (BERT's and ALBERT's
+    code).
 
-    With `prediction=hidden`: dense H -> H, activation, layer norm, the map E -> H of the embeddings the other way, then
-    the word table and a bias (ModernBERT's code, whose table has the width H).
+    With `prediction=hidden`: dense H -> H, activation, layer norm, the map E -> H of the embeddings
+    the other way, then the word table and a bias (ModernBERT's code, whose table has the width H).
     """
 
     def __init__(self, config: EncoderConfig) -> None:
         super().__init__()
         self.hidden = config.prediction == "hidden"
-        width, bias = (config.hidden_size, config.bias) if self.hidden else (config.embedding_size, True)
+        width, bias = (
+            (config.hidden_size, config.bias) if self.hidden else (config.embedding_size, True)
+        )
         self.activation = config.activation
         self.dense = nn.Linear(config.hidden_size, width, bias=bias)
         self.norm = nn.LayerNorm(width, eps=config.norm_eps, bias=bias)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
-        self.word = nn.Embedding(config.vocab_size, config.embedding_size) if config.untied else None
+        self.word = (
+            nn.Embedding(config.vocab_size, config.embedding_size) if config.untied else None
+        )
         maps = config.untied and self.hidden and config.projects
-        self.project = nn.Linear(config.embedding_size, config.hidden_size, bias=False) if maps else None
+        self.project = (
+            nn.Linear(config.embedding_size, config.hidden_size, bias=False) if maps else None
+        )
         self.apply(initialiser(config))
         if self.project is not None:
-            nn.init.normal_(self.project.weight, std=config.embedding_size**-0.5)  # as that of the embeddings
+            nn.init.normal_(
+                self.project.weight, std=config.embedding_size**-0.5
+            )  # as that of the embeddings
 
     def forward(self, x_KH: Tensor, word_VE: Tensor, map_HE: Tensor | None = None) -> Tensor:
         """Logits over the vocabulary, (..., H) with the tied table (V, E) -> (..., V).
 
         Args:
-            map_HE: the embedding's (`Embedding.map`), which `prediction=hidden` needs where it has one. With
-                `untied`, neither is read.
+            map_HE: the embedding's (`Embedding.map`), which `prediction=hidden` needs where it has
+                one. With `untied`, neither is read.
         """
         if self.word is not None:
-            word_VE, map_HE = self.word.weight, None if self.project is None else self.project.weight
+            word_VE, map_HE = (
+                self.word.weight,
+                None if self.project is None else self.project.weight,
+            )
         y_K = layer_norm(linear_activation(pad_rows(x_KH), self.dense, self.activation), self.norm)
         if self.hidden and map_HE is not None:
             y_K = y_K @ map_HE
@@ -59,7 +72,9 @@ class VocabularyHead(nn.Module):
 HeadActivation = Literal[Activation, "tanh"]
 """What may follow the dense map of a classifier."""
 Pooling = Literal["cls", "mean"]
-"""What a classifier of a whole text reads of the last states: that of [CLS], or the mean over the real tokens."""
+"""What a classifier of a whole text reads of the last states: that of [CLS], or the mean over the
+real tokens.
+"""
 
 
 def mean_over(states_BSH: Tensor, real_BS: Tensor) -> Tensor:
@@ -68,11 +83,13 @@ def mean_over(states_BSH: Tensor, real_BS: Tensor) -> Tensor:
 
 
 class ClassifierHead(nn.Module):
-    """Dropout and one linear map, H -> C; with `dense`, dropout and a map H -> H with that activation come before.
+    """Dropout and one linear map, H -> C; with `dense`, dropout and a map H -> H with that
+    activation come before.
 
-    RTD's is that of ELECTRA's code; its paper (section 3.1) has the last map alone, of the token being original.
-    With `predicts`, what comes before is what `VocabularyHead` with `prediction=hidden` begins with: a map H -> H, the
-    encoder's activation and a layer norm (ModernBERT's code).
+    RTD's is that of ELECTRA's code; its paper (section 3.1) has the last map alone, of the token
+    being original. With `predicts`, what comes before is what `VocabularyHead` with
+    `prediction=hidden` begins with: a map H -> H, the encoder's activation and a layer norm
+    (ModernBERT's code).
     """
 
     def __init__(
@@ -103,7 +120,9 @@ class ClassifierHead(nn.Module):
         elif self.norm is None:
             x = self.dropout(linear_activation(self.dropout(x), self.dense, self.activation))
         else:
-            x = self.dropout(layer_norm(linear_activation(x, self.dense, self.activation), self.norm))
+            x = self.dropout(
+                layer_norm(linear_activation(x, self.dense, self.activation), self.norm)
+            )
         logits: Tensor = self.classifier(x)
         return logits
 
@@ -121,9 +140,11 @@ class StateHead(ClassifierHead):
 
 
 class SpanBoundaryHead(nn.Module):
-    """Two layers over the tokens around a span and a place in it, then the word table (SpanBERT section 3.2).
+    """Two layers over the tokens around a span and a place in it, then the word table (SpanBERT
+    section 3.2).
 
-    h0 = [x_left; x_right; p_place], h1 = norm(act(W1 h0)), y = norm(act(W2 h1)), logits = y tied + bias.
+    h0 = [x_left; x_right; p_place], h1 = norm(act(W1 h0)), y = norm(act(W2 h1)), logits = y tied +
+    bias.
     """
 
     def __init__(self, config: EncoderConfig, sbo: SpanBoundaryConfig) -> None:
@@ -138,9 +159,13 @@ class SpanBoundaryHead(nn.Module):
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
         self.apply(initialiser(config))
 
-    def forward(self, left_KH: Tensor, right_KH: Tensor, place_K: Tensor, word_VE: Tensor) -> Tensor:
+    def forward(
+        self, left_KH: Tensor, right_KH: Tensor, place_K: Tensor, word_VE: Tensor
+    ) -> Tensor:
         """(K, V) logits; `place_K` counts from 0 at the first token of the span."""
-        h_K = torch.cat((pad_rows(left_KH), pad_rows(right_KH), self.position(pad_rows(place_K))), dim=-1)
+        h_K = torch.cat(
+            (pad_rows(left_KH), pad_rows(right_KH), self.position(pad_rows(place_K))), dim=-1
+        )
         h_KH = layer_norm(linear_activation(h_K, self.first, self.activation), self.first_norm)
         y_KE = layer_norm(linear_activation(h_KH, self.second, self.activation), self.second_norm)
         return F.linear(y_KE, word_VE, self.bias)[: len(place_K)]

@@ -1,14 +1,17 @@
-"""What a layer does between its matrix products: PyTorch's operations, or on a CPU one compiled pass for several.
+"""What a layer does between its matrix products: PyTorch's operations, or on a CPU one compiled
+pass for several.
 
-Every function here has both ways. PyTorch's is the reference; it runs on every device and in every dtype, is what
-exports and `torch.compile` see, and works without a compiler. The compiled way (kernels.c) is taken where gradients
-are, on a CPU in float32 and bfloat16: the bias of a product joins the pass that follows it, and its gradient the one
-that comes before it on the way back. Both agree to rounding (tests/model/test_kernels.py).
+Every function here has both ways. PyTorch's is the reference; it runs on every device and in every
+dtype, is what exports and `torch.compile` see, and works without a compiler. The compiled way
+(kernels.c) is taken where gradients are, on a CPU in float32 and bfloat16: the bias of a product
+joins the pass that follows it, and its gradient the one that comes before it on the way back. Both
+agree to rounding (tests/model/test_kernels.py).
 
-Two functions are ways around kernels that are slow on one kind of processor; docs/decisions.md has the figures.
-`scaled_dot_product`: on a CPU in bfloat16, the backward pass of PyTorch's fused attention is slow, so that training
-there takes two matrix products instead. `pad_rows`: under autocast there, oneDNN makes and keeps a kernel for every
-number of rows it meets, the largest where the vocabulary is projected.
+Two functions are ways around kernels that are slow on one kind of processor; docs/decisions.md has
+the figures. `scaled_dot_product`: on a CPU in bfloat16, the backward pass of PyTorch's fused
+attention is slow, so that training there takes two matrix products instead. `pad_rows`: under
+autocast there, oneDNN makes and keeps a kernel for every number of rows it meets, the largest where
+the vocabulary is projected.
 
 Shapes: B sequences, S tokens, H hidden size, A heads, D head size.
 """
@@ -47,9 +50,14 @@ def linear_activation(x: Tensor, linear: nn.Linear, activation: str, gated: bool
     return ACTIVATIONS[activation](gate) * value
 
 
-def linear_norm(x: Tensor, linear: nn.Linear, dropout: nn.Dropout, residual: Tensor, norm: nn.LayerNorm) -> Tensor:
+def linear_norm(
+    x: Tensor, linear: nn.Linear, dropout: nn.Dropout, residual: Tensor, norm: nn.LayerNorm
+) -> Tensor:
     """norm(residual + dropout(x W + b))."""
-    if not (passes.taken(x, linear, linear.out_features) and passes.taken(residual, norm, linear.out_features)):
+    if not (
+        passes.taken(x, linear, linear.out_features)
+        and passes.taken(residual, norm, linear.out_features)
+    ):
         normed: Tensor = norm(residual + dropout(linear(x)))
         return normed
     if dropout.p and dropout.training:
@@ -75,7 +83,9 @@ class Rotation(Protocol):
         """The cosines and sines of a rotation of halves, where `rotate` is one."""
 
 
-def linear_heads(x_BSH: Tensor, linear: nn.Linear, heads: int, positions: Rotation) -> tuple[Tensor, Tensor, Tensor]:
+def linear_heads(
+    x_BSH: Tensor, linear: nn.Linear, heads: int, positions: Rotation
+) -> tuple[Tensor, Tensor, Tensor]:
     """Queries, keys and values of one product, (B, A, S, D) each, the first two rotated."""
     batch, length, hidden = x_BSH.shape
     shape = (batch, length, 3, heads, hidden // heads)
@@ -92,18 +102,25 @@ def linear_heads(x_BSH: Tensor, linear: nn.Linear, heads: int, positions: Rotati
     return positions.rotate(q_BASD), positions.rotate(k_BASD), v_BASD
 
 
-def scaled_dot_product(q_BASD: Tensor, k_BASD: Tensor, v_BASD: Tensor, mask: Tensor | None, dropout: float) -> Tensor:
+def scaled_dot_product(
+    q_BASD: Tensor, k_BASD: Tensor, v_BASD: Tensor, mask: Tensor | None, dropout: float
+) -> Tensor:
     """softmax(q k^T / sqrt(D) + mask) v (BERT section 3), in the dtype of q.
 
     Shapes:
         q_BASD, k_BASD, v_BASD, returns: (B, A, S, D)
-        mask: broadcast to (B, A, S, S): bool, True where a key may be read, or numbers that are added to the scores
+        mask: broadcast to (B, A, S, S): bool, True where a key may be read, or numbers that are
+            added to the scores
     """
     learned = mask is not None and mask.requires_grad
     if mask is not None and mask.dtype != torch.bool:
         mask = mask.to(q_BASD.dtype)
-    if not (q_BASD.dtype == torch.bfloat16 and q_BASD.device.type == "cpu" and torch.is_grad_enabled()):
-        return F.scaled_dot_product_attention(q_BASD, k_BASD, v_BASD, attn_mask=mask, dropout_p=dropout)
+    if not (
+        q_BASD.dtype == torch.bfloat16 and q_BASD.device.type == "cpu" and torch.is_grad_enabled()
+    ):
+        return F.scaled_dot_product_attention(
+            q_BASD, k_BASD, v_BASD, attn_mask=mask, dropout_p=dropout
+        )
     scale = q_BASD.shape[-1] ** -0.5
     if not learned and passes.taken(q_BASD, None, k_BASD.shape[2]):
         weights_BASS = passes.attention_weights(q_BASD, k_BASD, mask, scale)
@@ -123,13 +140,19 @@ def computing_dtype(x: Tensor) -> torch.dtype:
 
 
 def additive(mask: Tensor, dtype: torch.dtype) -> Tensor:
-    """A bool mask as numbers to add to scores: 0 where it is True, elsewhere the lowest finite number of `dtype`."""
+    """A bool mask as numbers to add to scores: 0 where it is True, elsewhere the lowest finite
+    number of `dtype`.
+    """
     return torch.zeros_like(mask, dtype=dtype).masked_fill_(~mask, torch.finfo(dtype).min)
 
 
 def cross_entropy(logits_NC: Tensor, labels_N: Tensor, ignored: int) -> tuple[Tensor, Tensor]:
-    """The summed cross-entropy in nats, in float32 whatever the dtype, and how many labels have the highest logit."""
-    if passes.taken(logits_NC, None, 1) and passes.labels_fit(labels_N, logits_NC.shape[-1], ignored):
+    """The summed cross-entropy in nats, in float32 whatever the dtype, and how many labels have the
+    highest logit.
+    """
+    if passes.taken(logits_NC, None, 1) and passes.labels_fit(
+        labels_N, logits_NC.shape[-1], ignored
+    ):
         return passes.cross_entropy(logits_NC, labels_N, ignored)
     logits_NC = logits_NC.float()
     total = F.cross_entropy(logits_NC, labels_N, ignore_index=ignored, reduction="sum")
@@ -137,7 +160,8 @@ def cross_entropy(logits_NC: Tensor, labels_N: Tensor, ignored: int) -> tuple[Te
 
 
 def pad_rows(rows: Tensor) -> Tensor:
-    """On a CPU under autocast, rows of zeros behind those given (K, ...), up to a multiple of 64."""
+    """On a CPU under autocast, rows of zeros behind those given (K, ...), up to a multiple of
+    64."""
     if rows.device.type != "cpu" or not torch.is_autocast_enabled("cpu"):
         return rows
     return F.pad(rows, (0, 0) * (rows.ndim - 1) + (0, -len(rows) % 64))

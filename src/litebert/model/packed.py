@@ -1,16 +1,19 @@
-"""A fine-tuned network as it answers on a CPU: rows lie end to end, so that nothing is computed for padding.
+"""A fine-tuned network as it answers on a CPU: rows lie end to end, so that nothing is computed for
+padding.
 
-A layer is one call of a compiled function (`layer` in kernels.c), its matrix products included. In the last layer, of
-which a classifier of texts reads [CLS] alone, queries and all that follows them are computed for [CLS] alone. Answers
-are those of the network to rounding.
+A layer is one call of a compiled function (`layer` in kernels.c), its matrix products included. In
+the last layer, of which a classifier of texts reads [CLS] alone, queries and all that follows them
+are computed for [CLS] alone. Answers are those of the network to rounding.
 
-All is float32, but for matrix products where bfloat16 or 8 bits are asked for. Their weights are kept a second time, in
-the order in which they are read. In 8 bits, each row of a weight and each token have a scale of their own, so an answer
-does not depend on its company. Working memory belongs to a thread, so several threads may ask one network.
+All is float32, but for matrix products where bfloat16 or 8 bits are asked for. Their weights are
+kept a second time, in the order in which they are read. In 8 bits, each row of a weight and each
+token have a scale of their own, so an answer does not depend on its company. Working memory belongs
+to a thread, so several threads may ask one network.
 
-`PackedNetwork.of` takes networks of the parts that it knows. Others compute their answers by the network itself: those
-with attention in windows or parts of one's own, and all on machines without the compiled passes. So do processors
-without the instructions for the type: AVX-512 bfloat16 for bfloat16, AVX-512 VNNI for 8 bits. AMX is not used.
+`PackedNetwork.of` takes networks of the parts that it knows. Others compute their answers by the
+network itself: those with attention in windows or parts of one's own, and all on machines without
+the compiled passes. So do processors without the instructions for the type: AVX-512 bfloat16 for
+bfloat16, AVX-512 VNNI for 8 bits. AMX is not used.
 
 Shapes: R rows, T tokens of all rows, H hidden size, I intermediate size.
 """
@@ -38,9 +41,24 @@ from litebert.model.heads import ClassifierHead, Pooling, StateHead
 from litebert.model.passes import ACTIVATIONS, call
 from litebert.model.task_model import TaskModel
 
-_PARTS = (TaskModel, Encoder, Embedding, PositionTable, Attention, FeedForward, AttentionPositions, Rotary,
-          ClassifierHead, StateHead, nn.Embedding, nn.Linear, nn.LayerNorm, nn.Dropout, nn.Identity,
-          nn.ModuleList)  # fmt: skip
+_PARTS = (
+    TaskModel,
+    Encoder,
+    Embedding,
+    PositionTable,
+    Attention,
+    FeedForward,
+    AttentionPositions,
+    Rotary,
+    ClassifierHead,
+    StateHead,
+    nn.Embedding,
+    nn.Linear,
+    nn.LayerNorm,
+    nn.Dropout,
+    nn.Identity,
+    nn.ModuleList,
+)
 
 
 _TYPES = (None, torch.bfloat16, torch.int8)
@@ -61,13 +79,20 @@ class Packed(NamedTuple):
     longest: int
 
     @classmethod
-    def of(cls, ids_RS: NDArray[np.int64], types_RS: NDArray[np.int64], mask_RS: NDArray[np.bool_]) -> Packed:
+    def of(
+        cls, ids_RS: NDArray[np.int64], types_RS: NDArray[np.int64], mask_RS: NDArray[np.bool_]
+    ) -> Packed:
         """Of padded rows, whose padding stands at the end."""
         starts = np.concatenate(([0], np.cumsum(mask_RS.sum(1))))
         places = np.nonzero(mask_RS)[1]
         types = torch.from_numpy(types_RS[mask_RS]) if types_RS.any() else None
-        return cls(torch.from_numpy(ids_RS[mask_RS]), types, torch.from_numpy(places), torch.from_numpy(starts),
-                   int(np.diff(starts).max(initial=0)))  # fmt: skip
+        return cls(
+            torch.from_numpy(ids_RS[mask_RS]),
+            types,
+            torch.from_numpy(places),
+            torch.from_numpy(starts),
+            int(np.diff(starts).max(initial=0)),
+        )
 
     def chosen(self, kept: Tensor) -> tuple[Packed, Tensor]:
         """Some of the rows, by their numbers (K,), and the numbers of their tokens."""
@@ -76,7 +101,9 @@ class Packed(NamedTuple):
         tokens = torch.repeat_interleave(stays, lengths).nonzero().squeeze(1)
         types = None if self.types is None else self.types[tokens]
         starts = torch.cat((self.starts[:1], lengths[kept].cumsum(0)))
-        return Packed(self.ids[tokens], types, self.places[tokens], starts, int(lengths[kept].max())), tokens
+        return Packed(
+            self.ids[tokens], types, self.places[tokens], starts, int(lengths[kept].max())
+        ), tokens
 
 
 class _Table(NamedTuple):
@@ -120,7 +147,9 @@ class PackedNetwork:
         self._reads_cls = model.reads_cls and model.pooling == "cls"
         attention, feedforward = self._encoder.attention, self._encoder.feedforward
         blocks = zip(config.attention_of(), config.feedforward_of(), strict=True)
-        self._layers = [(cast(Attention, attention[a]), cast(FeedForward, feedforward[f])) for a, f in blocks]
+        self._layers = [
+            (cast(Attention, attention[a]), cast(FeedForward, feedforward[f])) for a, f in blocks
+        ]
         self._kept: dict[Tensor, tuple[tuple[int, int], Tensor]] = {}
         """Of a weight its place and version, and what products read instead."""
         self._tables: dict[tuple[nn.Module, nn.Module], _Table] = {}
@@ -131,10 +160,16 @@ class PackedNetwork:
         """The network that answers for a model; None where that cannot be made."""
         config = model.encoder.config
         known = all(
-            type(one) in _PARTS and not one._forward_hooks and not one._forward_pre_hooks for one in model.modules()
+            type(one) in _PARTS and not one._forward_hooks and not one._forward_pre_hooks
+            for one in model.modules()
         )
-        plain = all(one.dtype == torch.float32 and one.device.type == "cpu" for one in model.parameters())
-        fits = 3 * max(config.hidden_size, config.intermediate_size) <= WIDEST and config.activation in ACTIVATIONS
+        plain = all(
+            one.dtype == torch.float32 and one.device.type == "cpu" for one in model.parameters()
+        )
+        fits = (
+            3 * max(config.hidden_size, config.intermediate_size) <= WIDEST
+            and config.activation in ACTIVATIONS
+        )
         if products not in _TYPES or any(one.is_inference() for one in model.parameters()):
             return None
         if not (known and plain and fits) or any(config.windowed()) or library() is None:
@@ -160,7 +195,11 @@ class PackedNetwork:
 
     @torch.inference_mode()
     def vectors(
-        self, ids_RS: NDArray[np.int64], types_RS: NDArray[np.int64], mask_RS: NDArray[np.bool_], pooling: Pooling
+        self,
+        ids_RS: NDArray[np.int64],
+        types_RS: NDArray[np.int64],
+        mask_RS: NDArray[np.bool_],
+        pooling: Pooling,
     ) -> NDArray[np.float32]:
         """(R, H): the mean of the last states of each row, or that of [CLS]."""
         rows = Packed.of(ids_RS, types_RS, mask_RS)
@@ -175,21 +214,25 @@ class PackedNetwork:
         total /= np.diff(starts)[:, None].astype(np.float32)
         return total
 
-    def walk(self, ids_RS: NDArray[np.int64], types_RS: NDArray[np.int64], mask_RS: NDArray[np.bool_]) -> PackedWalk:
+    def walk(
+        self, ids_RS: NDArray[np.int64], types_RS: NDArray[np.int64], mask_RS: NDArray[np.bool_]
+    ) -> PackedWalk:
         """The batch layer by layer."""
         return PackedWalk(self, Packed.of(ids_RS, types_RS, mask_RS))
 
     def states(self, rows: Packed) -> Generator[Tensor, tuple[Packed, Tensor] | None, None]:
-        """The embedding, then the state after each layer, (T, H); of the last layer (R, H) where [CLS] is all that is
-        read. Each is overwritten when the next one is asked for. `send` of what `Packed.chosen` gives goes on with some
-        of the rows.
+        """The embedding, then the state after each layer, (T, H); of the last layer (R, H) where
+        [CLS] is all that is read. Each is overwritten when the next one is asked for. `send` of
+        what `Packed.chosen` gives goes on with some of the rows.
         """
         state = self._embedded(rows)
         kept = yield state
         for i, (attention, feedforward) in enumerate(self._layers):
             if kept is not None:
                 rows, tokens = kept
-                stays = torch.index_select(state, 0, tokens, out=self._room("kept", len(tokens), self._hidden))
+                stays = torch.index_select(
+                    state, 0, tokens, out=self._room("kept", len(tokens), self._hidden)
+                )
                 state = self._room("state", *stays.shape).copy_(stays)
             one = self._reads_cls and i == len(self._layers) - 1
             normed_first = i > 0 or self._encoder.config.first_norm
@@ -206,7 +249,10 @@ class PackedNetwork:
         elif self._model.reads_cls:
             lengths = rows.starts.diff()
             row = torch.repeat_interleave(torch.arange(len(lengths)), lengths)
-            state = state.new_zeros(len(lengths), self._hidden).index_add_(0, row, state) / lengths[:, None]
+            state = (
+                state.new_zeros(len(lengths), self._hidden).index_add_(0, row, state)
+                / lengths[:, None]
+            )
         logits: Tensor = self._model.head(state)
         return logits
 
@@ -223,7 +269,13 @@ class PackedNetwork:
         return self._room("state", *x.shape).copy_(x)
 
     def _layer(
-        self, attention: Attention, feedforward: FeedForward, x: Tensor, rows: Packed, one: bool, normed_first: bool
+        self,
+        attention: Attention,
+        feedforward: FeedForward,
+        x: Tensor,
+        rows: Packed,
+        one: bool,
+        normed_first: bool,
     ) -> Tensor:
         """The state after a layer, with `one` of [CLS] alone; it overwrites the state x."""
         table = self._table(attention, feedforward)
@@ -234,9 +286,29 @@ class PackedNetwork:
         if self._products is not None:
             numbers += (tokens * max(hidden, inner) + 1) // 2 + 2 * tokens
         room = self._room("layer", 1, torch.get_num_threads() * each + numbers)
-        call("layer", x, table.places, table.eps, rows.starts, cosine, sine, room, each, tokens, len(rows.starts) - 1,
-             self._heads, hidden // self._heads, inner, kind, int(feedforward.gated), int(feedforward.pre_norm),
-             int(normed_first), int(one), _TYPES.index(self._products), elements=tokens * wide * hidden)  # fmt: skip
+        call(
+            "layer",
+            x,
+            table.places,
+            table.eps,
+            rows.starts,
+            cosine,
+            sine,
+            room,
+            each,
+            tokens,
+            len(rows.starts) - 1,
+            self._heads,
+            hidden // self._heads,
+            inner,
+            kind,
+            int(feedforward.gated),
+            int(feedforward.pre_norm),
+            int(normed_first),
+            int(one),
+            _TYPES.index(self._products),
+            elements=tokens * wide * hidden,
+        )
         return x[: len(rows.starts) - 1] if one else x
 
     def _table(self, attention: Attention, feedforward: FeedForward) -> _Table:
@@ -260,9 +332,14 @@ class PackedNetwork:
         for weight in (*(one.weight for one in linear), *plain):
             if weight is not None and (weight.dtype, weight.device.type) != (torch.float32, "cpu"):
                 changed = f"in {str(weight.dtype).removeprefix('torch.')} on {weight.device}"
-                raise ModelError(f"a weight of a loaded model is now {changed}; load the model again to answer with it")
+                raise ModelError(
+                    f"a weight of a loaded model is now {changed}; load the model again to "
+                    "answer with it"
+                )
         qkv, *others = panels = [self._once(one.weight) for one in linear]
-        queries = -(-self._hidden // _constant("panel_columns"))  # panels of them, before those of keys and values
+        queries = -(
+            -self._hidden // _constant("panel_columns")
+        )  # panels of them, before those of keys and values
         places = [qkv[0], qkv[queries], *others, *plain]
         self._tables[attention, feedforward] = table = _Table(
             torch.tensor([0 if one is None else one.data_ptr() for one in places]),
@@ -277,8 +354,13 @@ class PackedNetwork:
     def _for_heads(self, rows: Packed) -> tuple[Tensor | None, Tensor | None, int]:
         """Cosines, sines, and the floats that a thread needs for attention in a row."""
         size = self._hidden // self._heads
-        wide, longest = (-(-n // _constant("panel_columns")) * _constant("panel_columns") for n in (size, rows.longest))
-        return *self._angles, _constant("most_rows") * (size + longest + wide) + longest * (size + wide)
+        wide, longest = (
+            -(-n // _constant("panel_columns")) * _constant("panel_columns")
+            for n in (size, rows.longest)
+        )
+        return *self._angles, _constant("most_rows") * (size + longest + wide) + longest * (
+            size + wide
+        )
 
     def _once(self, weight: Tensor) -> Tensor:
         """What products read in place of a weight, made anew only where that has changed."""
@@ -315,7 +397,9 @@ def _panels(weight: Tensor, products: torch.dtype | None) -> Tensor:
     scale = None
     if products is torch.int8:
         together, scale = 4, weight.abs().amax(1) / 127
-        weight = (weight / scale.clamp_min(torch.finfo(scale.dtype).tiny)[:, None]).round().to(products)
+        weight = (
+            (weight / scale.clamp_min(torch.finfo(scale.dtype).tiny)[:, None]).round().to(products)
+        )
     elif products is not None:
         together, weight = 2, weight.to(products)
     full = nn.functional.pad(weight, (0, 0, 0, -len(weight) % columns))
@@ -342,8 +426,8 @@ def _constant(name: str) -> int:
 
 
 class PackedWalk:
-    """A batch on its way through the network, some of whose rows may leave after each layer. In a thread, it ends where
-    the network begins with another batch."""
+    """A batch on its way through the network, some of whose rows may leave after each layer. In a
+    thread, it ends where the network begins with another batch."""
 
     @torch.inference_mode()
     def __init__(self, network: PackedNetwork, rows: Packed) -> None:

@@ -1,4 +1,5 @@
-"""The functions of kernels.c as operations with gradients, which model/kernels.py takes where `taken` allows it.
+"""The functions of kernels.c as operations with gradients, which model/kernels.py takes where
+`taken` allows it.
 
 Shapes: B sequences, S tokens, A heads, D head size, N rows, C classes, W the width of a row.
 """
@@ -42,7 +43,9 @@ def _plain(module: nn.Module) -> bool:
     """Whether a module computes what its class does, in float32, and nobody listens to it."""
     return (
         type(module) in (nn.Linear, nn.LayerNorm)
-        and all(one.dtype == torch.float32 for one in module._parameters.values() if one is not None)
+        and all(
+            one.dtype == torch.float32 for one in module._parameters.values() if one is not None
+        )
         and not module._forward_hooks
         and not module._forward_pre_hooks
     )
@@ -60,7 +63,8 @@ def _sums(rows: int, width: int) -> tuple[Tensor, Tensor]:
 
 
 def activate(x: Tensor, bias: Tensor | None, activation: str, gated: bool) -> Tensor:
-    """act(x + bias), or with the gate act(first half) * second half; (..., W) or (..., 2 W) to (..., W).
+    """act(x + bias), or with the gate act(first half) * second half; (..., W) or (..., 2 W) to
+    (..., W).
 
     x must be a product that nothing else reads: its memory is taken for what the way back needs.
     """
@@ -73,9 +77,23 @@ class _Activation(Function):
     def forward(ctx: Any, x: Tensor, bias: Tensor | None, kind: int, gated: bool) -> Tensor:
         slopes = x.contiguous()
         width = x.shape[-1] // (1 + gated)
-        ctx.shape, ctx.gated, ctx.has_bias = (x.numel() // x.shape[-1], width), int(gated), bias is not None
+        ctx.shape, ctx.gated, ctx.has_bias = (
+            (x.numel() // x.shape[-1], width),
+            int(gated),
+            bias is not None,
+        )
         y = x.new_empty(*x.shape[:-1], width)
-        call("activate", slopes, bias, y, *ctx.shape, kind, ctx.gated, _TYPES[x.dtype], elements=x.numel())
+        call(
+            "activate",
+            slopes,
+            bias,
+            y,
+            *ctx.shape,
+            kind,
+            ctx.gated,
+            _TYPES[x.dtype],
+            elements=x.numel(),
+        )
         ctx.save_for_backward(slopes)
         return y
 
@@ -85,12 +103,24 @@ class _Activation(Function):
         (slopes,) = ctx.saved_tensors
         dx = torch.empty_like(slopes)
         dbias, parts = _sums(ctx.shape[0], slopes.shape[-1]) if ctx.has_bias else (None, None)
-        call("activate_backward", slopes, dy.contiguous(), dx, dbias, parts, *ctx.shape, ctx.gated, _TYPES[dx.dtype],
-              elements=dx.numel())  # fmt: skip
+        call(
+            "activate_backward",
+            slopes,
+            dy.contiguous(),
+            dx,
+            dbias,
+            parts,
+            *ctx.shape,
+            ctx.gated,
+            _TYPES[dx.dtype],
+            elements=dx.numel(),
+        )
         return dx, dbias, None, None
 
 
-def norm_fits(x: Tensor, bias: Tensor | None, residual: Tensor | None, *gains: Tensor | None) -> bool:
+def norm_fits(
+    x: Tensor, bias: Tensor | None, residual: Tensor | None, *gains: Tensor | None
+) -> bool:
     """Whether the shapes belong together, for a compiled pass reads what it is given."""
     rows = all(one.shape == x.shape for one in (residual,) if one is not None)
     return rows and all(one.shape == x.shape[-1:] for one in (bias, *gains) if one is not None)
@@ -116,14 +146,22 @@ class _AddNorm(Function):
         assert norm_fits(x, bias, residual, weight, shift)
         x, residual = x.contiguous(), None if residual is None else residual.contiguous()
         dtype = x.dtype if residual is None else torch.promote_types(x.dtype, residual.dtype)
-        z, y = (x if residual is None else torch.empty_like(x, dtype=dtype)), torch.empty_like(x, dtype=dtype)
+        z, y = (
+            (x if residual is None else torch.empty_like(x, dtype=dtype)),
+            torch.empty_like(x, dtype=dtype),
+        )
         rows, width = x.numel() // x.shape[-1], x.shape[-1]
         stats = torch.empty(rows, 2)
         x_type, other = _TYPES[x.dtype], 0 if residual is None else _TYPES[residual.dtype]
         inputs = (x, x_type, bias, residual, other, weight, shift)
         call("add_norm", *inputs, z, y, _TYPES[dtype], stats, rows, width, eps, elements=x.numel())
         ctx.save_for_backward(z, stats, weight)
-        ctx.dtypes = x.dtype, None if residual is None else residual.dtype, bias is not None, shift is not None
+        ctx.dtypes = (
+            x.dtype,
+            None if residual is None else residual.dtype,
+            bias is not None,
+            shift is not None,
+        )
         return y
 
     @staticmethod
@@ -133,22 +171,47 @@ class _AddNorm(Function):
         x_dtype, residual_dtype, has_bias, has_shift = ctx.dtypes
         rows, width = stats.shape[0], z.shape[-1]
         dz = torch.empty_like(z)
-        narrower = next((one for one in (x_dtype, residual_dtype) if one not in (z.dtype, None)), None)
+        narrower = next(
+            (one for one in (x_dtype, residual_dtype) if one not in (z.dtype, None)), None
+        )
         other = None if narrower is None else torch.empty_like(z, dtype=narrower)
         sums, parts = _sums(rows, 3 * width)
         types = _TYPES[z.dtype], 0 if narrower is None else _TYPES[narrower]
-        call("add_norm_backward", dy.contiguous(), z, types[0], stats, weight, dz, other, types[1], sums, parts, rows,
-              width, elements=z.numel())  # fmt: skip
+        call(
+            "add_norm_backward",
+            dy.contiguous(),
+            z,
+            types[0],
+            stats,
+            weight,
+            dz,
+            other,
+            types[1],
+            sums,
+            parts,
+            rows,
+            width,
+            elements=z.numel(),
+        )
         dweight, dshift, dbias = sums.view(3, width)
         dx = dz if x_dtype == z.dtype else other
         dresidual = None if residual_dtype is None else dz if residual_dtype == z.dtype else other
-        return dx, dbias if has_bias else None, dresidual, dweight, dshift if has_shift else None, None
+        return (
+            dx,
+            dbias if has_bias else None,
+            dresidual,
+            dweight,
+            dshift if has_shift else None,
+            None,
+        )
 
 
 def split_heads(
     qkv_BS3AD: Tensor, bias: Tensor | None, tables: tuple[Tensor, Tensor] | None
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """q, k, v of qkv + bias, (B, A, S, D) each; q and k rotated where tables (at least S, D) are given."""
+    """q, k, v of qkv + bias, (B, A, S, D) each; q and k rotated where tables (at least S, D) are
+    given.
+    """
     q, k, v = _SplitHeads.apply(qkv_BS3AD, bias, *(tables or (None, None)))  # type: ignore[no-untyped-call]
     return q, k, v
 
@@ -160,7 +223,10 @@ class _SplitHeads(Function):
     ) -> tuple[Tensor, ...]:
         qkv = qkv.contiguous()
         batch, length, _, heads, size = qkv.shape
-        ctx.turns = (cosine, None if sine is None else sine.flatten()[size // 2 :])  # whose first half is negated
+        ctx.turns = (
+            cosine,
+            None if sine is None else sine.flatten()[size // 2 :],
+        )  # whose first half is negated
         ctx.shape = (batch, length, heads, size, _TYPES[qkv.dtype])
         ctx.has_bias = bias is not None
         parts = qkv.new_empty(3, batch, heads, length, size)
@@ -175,8 +241,17 @@ class _SplitHeads(Function):
         strides = torch.tensor([one.stride()[:3] for one in grads])
         dqkv = grads[0].new_empty(batch, length, 3, heads, size)
         dbias, parts = _sums(batch * length, 3 * heads * size) if ctx.has_bias else (None, None)
-        call("split_heads_backward", *grads, strides, dqkv, dbias, parts, *ctx.turns, *ctx.shape,
-              elements=dqkv.numel())  # fmt: skip
+        call(
+            "split_heads_backward",
+            *grads,
+            strides,
+            dqkv,
+            dbias,
+            parts,
+            *ctx.turns,
+            *ctx.shape,
+            elements=dqkv.numel(),
+        )
         return dqkv, dbias, None, None
 
 
@@ -194,9 +269,21 @@ class _Weights(Function):
         if mask is not None:
             mask = mask.expand(weights.shape)
             mask = mask if mask.stride(-1) == 1 else mask.contiguous()
-            kind, strides = 1 if mask.dtype == torch.bool else 2 + _TYPES[mask.dtype], torch.tensor(mask.stride()[:3])
-        call("softmax", weights, mask, strides, kind, scale, *weights.shape, _TYPES[weights.dtype],
-             elements=weights.numel())  # fmt: skip
+            kind, strides = (
+                1 if mask.dtype == torch.bool else 2 + _TYPES[mask.dtype],
+                torch.tensor(mask.stride()[:3]),
+            )
+        call(
+            "softmax",
+            weights,
+            mask,
+            strides,
+            kind,
+            scale,
+            *weights.shape,
+            _TYPES[weights.dtype],
+            elements=weights.numel(),
+        )
         ctx.save_for_backward(q, k, weights)
         ctx.scale = scale
         return weights
@@ -207,8 +294,17 @@ class _Weights(Function):
         q, k, weights = ctx.saved_tensors
         dscores = torch.empty_like(weights)
         rows, keys = grad.numel() // grad.shape[-1], grad.shape[-1]
-        call("softmax_backward", weights, grad.contiguous(), dscores, ctx.scale, rows, keys, _TYPES[weights.dtype],
-             elements=grad.numel())  # fmt: skip
+        call(
+            "softmax_backward",
+            weights,
+            grad.contiguous(),
+            dscores,
+            ctx.scale,
+            rows,
+            keys,
+            _TYPES[weights.dtype],
+            elements=grad.numel(),
+        )
         return dscores @ k, dscores.transpose(-1, -2) @ q, None, None
 
 
@@ -231,9 +327,22 @@ class _CrossEntropy(Function):
     def forward(ctx: Any, logits: Tensor, labels: Tensor, ignored: int) -> tuple[Tensor, Tensor]:
         logits, labels = logits.contiguous(), labels.contiguous()
         rows, classes = logits.shape
-        losses, norms, right = torch.empty(rows), torch.empty(rows), torch.empty(rows, dtype=torch.bool)
+        losses, norms, right = (
+            torch.empty(rows),
+            torch.empty(rows),
+            torch.empty(rows, dtype=torch.bool),
+        )
         ctx.shape = (rows, classes, ignored, _TYPES[logits.dtype])
-        call("cross_entropy", logits, labels, losses, norms, right, *ctx.shape, elements=logits.numel())
+        call(
+            "cross_entropy",
+            logits,
+            labels,
+            losses,
+            norms,
+            right,
+            *ctx.shape,
+            elements=logits.numel(),
+        )
         ctx.save_for_backward(logits, labels, norms)
         ctx.mark_non_differentiable(right)
         return losses, right
@@ -243,23 +352,42 @@ class _CrossEntropy(Function):
     def backward(ctx: Any, factors: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         logits, labels, norms = ctx.saved_tensors
         grad = torch.empty_like(logits)
-        call("cross_entropy_backward", logits, labels, norms, factors.contiguous(), grad, *ctx.shape,
-              elements=grad.numel())  # fmt: skip
+        call(
+            "cross_entropy_backward",
+            logits,
+            labels,
+            norms,
+            factors.contiguous(),
+            grad,
+            *ctx.shape,
+            elements=grad.numel(),
+        )
         return grad, None, None
 
 
-# ---- optimizers ------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------- optimizers
 
 
 def updates(parameters: list[Tensor]) -> bool:
     """Whether `update` can step these parameters."""
     tensors = [*parameters, *(one.grad for one in parameters if one.grad is not None)]
-    plain = all(one.device.type == "cpu" and one.dtype == torch.float32 and one.is_contiguous() for one in tensors)
-    return plain and all(type(one) in (Tensor, nn.Parameter) for one in tensors) and library() is not None
+    plain = all(
+        one.device.type == "cpu" and one.dtype == torch.float32 and one.is_contiguous()
+        for one in tensors
+    )
+    return (
+        plain
+        and all(type(one) in (Tensor, nn.Parameter) for one in tensors)
+        and library() is not None
+    )
 
 
-def update(parameter: Tensor, first: Tensor, second: Tensor, group: Mapping[str, Any], adapt: bool) -> None:
-    """A step of AdamW without bias correction, or with `adapt` of LAMB: the weights and both moments, in place."""
+def update(
+    parameter: Tensor, first: Tensor, second: Tensor, group: Mapping[str, Any], adapt: bool
+) -> None:
+    """A step of AdamW without bias correction, or with `adapt` of LAMB: the weights and both
+    moments, in place.
+    """
     assert parameter.grad is not None
     n, rate, (beta1, beta2) = parameter.numel(), group["lr"], group["betas"]
     kept = torch.empty_like(parameter) if adapt else None

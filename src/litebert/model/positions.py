@@ -1,9 +1,9 @@
 """How the encoder knows the order of its tokens: each kind describes itself here, without torch.
 
-A kind may add vectors to the embeddings (`table`), and may rotate queries and keys or bias the scores (`attention`). A
-generator borrows the encoder's table; a part that acts on attention has the size of its heads, so the generator has its
-own. The modules are built, and torch is imported, inside methods only. To add a kind, subclass `Positions` and write
-`POSITIONS.add("mine", Mine)`.
+A kind may add vectors to the embeddings (`table`), and may rotate queries and keys or bias the
+scores (`attention`). A generator borrows the encoder's table; a part that acts on attention has the
+size of its heads, so the generator has its own. The modules are built, and torch is imported,
+inside methods only. To add a kind, subclass `Positions` and write `POSITIONS.add("mine", Mine)`.
 """
 
 from __future__ import annotations
@@ -28,9 +28,14 @@ class Positions:
         self.config = config
 
     def check(self) -> None:
-        """Refuse a config in which the kind is impossible, by a ConfigError; this base refuses an offset."""
+        """Refuse a config in which the kind is impossible, by a ConfigError; this base refuses an
+        offset.
+        """
         offset = self.config.position_offset
-        require(offset == 0, f"encoder.position_offset is {offset}, which only encoder.positions=learned reads")
+        require(
+            offset == 0,
+            f"encoder.position_offset is {offset}, which only encoder.positions=learned reads",
+        )
 
     def table_parameters(self) -> int:
         """Parameters of `table`, which an encoder and its generator share."""
@@ -45,25 +50,30 @@ class Positions:
         return None
 
     def attention(self) -> AttentionPositions:
-        """A module that rotates queries and keys or biases the scores; all layers of a stack use it, but those with a
-        `window_attention`."""
+        """A module that rotates queries and keys or biases the scores; all layers of a stack use
+        it, but those with a `window_attention`."""
         from litebert.model.blocks import AttentionPositions
 
         return AttentionPositions()
 
     def window_attention(self) -> AttentionPositions | None:
-        """Such a module for the layers that attend within a window; None where they use the same."""
+        """Such a module for the layers that attend within a window; None where they use the
+        same."""
         return None
 
 
 class LearnedPositions(Positions):
-    """A learned table of width E (BERT section 3.2), with `position_offset` rows before the first token's."""
+    """A learned table of width E (BERT section 3.2), with `position_offset` rows before the first
+    token's.
+    """
 
     def check(self) -> None:
         """Any encoder can have a table."""
 
     def table_parameters(self) -> int:
-        return (self.config.position_offset + self.config.max_positions) * self.config.embedding_size
+        return (
+            self.config.position_offset + self.config.max_positions
+        ) * self.config.embedding_size
 
     def table(self) -> AddedPositions:
         from litebert.model.embedding import PositionTable
@@ -80,7 +90,9 @@ class RotaryPositions(Positions):
         super().check()
         hidden, heads = self.config.hidden_size, self.config.heads
         even = (hidden // heads) % 2 == 0
-        require(even, f"encoder.positions=rotary needs an even head size, and {hidden}/{heads} is odd")
+        require(
+            even, f"encoder.positions=rotary needs an even head size, and {hidden}/{heads} is odd"
+        )
 
     def attention(self) -> AttentionPositions:
         from litebert.model.blocks import Rotary

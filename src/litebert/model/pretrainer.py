@@ -25,7 +25,9 @@ class Pretrainer(nn.Module):
         self.config = config
         self.encoder = Encoder(config.encoder)
         self.named_objectives: dict[str, Objective] = config.named_objectives()
-        self.objectives = nn.ModuleDict({name: one.build() for name, one in self.named_objectives.items()})
+        self.objectives = nn.ModuleDict(
+            {name: one.build() for name, one in self.named_objectives.items()}
+        )
         for module in self.modules():
             if isinstance(module, Encoder):
                 module.recompute = config.train.recompute
@@ -36,7 +38,9 @@ class Pretrainer(nn.Module):
 
     def context(self, name: str, layers: int | None = None) -> Context:
         """What the hooks of an objective may use in a pass of this depth."""
-        return Context(self.objectives[self.named_objectives[name].head_of or name], self.encoder, layers)
+        return Context(
+            self.objectives[self.named_objectives[name].head_of or name], self.encoder, layers
+        )
 
     def forward(self, batch: Batch, layers: int | None = None) -> dict[str, Loss]:
         """One `Loss` per objective; `layers` applies a shallower encoder (and generator)."""

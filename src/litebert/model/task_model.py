@@ -20,16 +20,18 @@ class TaskModel(nn.Module):
 
     With no classes there is no classifier, and the logits are the last states, (B, S, H).
 
-    Of [CLS] the head reads the pooled state, or without a pooler the last state through a dense map of its own with
-    the activation `dense`: tanh in RoBERTa's code, which makes that map a pooler, and gelu in ELECTRA's.
-    In an encoder with `prediction=hidden` all heads begin with a dense map, activation and norm instead, and read no
-    pooler; of [CLS] they read the last state, or with `pooling="mean"` the mean of all (ModernBERT's code).
-    In another encoder, `pooling="mean"` reads the mean of the last states by the classifier alone, as a linear model of
-    sentence vectors does; no class of `transformers` computes that.
+    Of [CLS] the head reads the pooled state, or without a pooler the last state through a dense map
+    of its own with the activation `dense`: tanh in RoBERTa's code, which makes that map a pooler,
+    and gelu in ELECTRA's. In an encoder with `prediction=hidden` all heads begin with a dense map,
+    activation and norm instead, and read no pooler; of [CLS] they read the last state, or with
+    `pooling="mean"` the mean of all (ModernBERT's code). In another encoder, `pooling="mean"` reads
+    the mean of the last states by the classifier alone, as a linear model of sentence vectors does;
+    no class of `transformers` computes that.
 
     Raises:
-        ModelError: `dense` where the head has no place for it, or neither `dense` nor a pooler where it needs one; a
-            mean that nothing reads; or more parameters than the memory has room for.
+        ModelError: `dense` where the head has no place for it, or neither `dense` nor a pooler
+            where it needs one; a mean that nothing reads; or more parameters than the memory has
+            room for.
     """
 
     def __init__(
@@ -40,35 +42,50 @@ class TaskModel(nn.Module):
         dense: HeadActivation | None = None,
         pooling: Pooling = "cls",
     ) -> None:
-        cost.require_room({**cost.encoder_parameters(config), "head": cost.linear(config.hidden_size, classes)})
+        cost.require_room(
+            {**cost.encoder_parameters(config), "head": cost.linear(config.hidden_size, classes)}
+        )
         super().__init__()
         predicts = config.prediction == "hidden"
         if predicts and (config.pooler or dense is not None):
             raise ModelError(
-                "a head of an encoder with prediction=hidden has its own dense map; set encoder.pooler=False and leave "
+                "a head of an encoder with prediction=hidden has its own dense map; set "
+                "encoder.pooler=False and leave "
                 f"dense={dense} out"
             )
         if pooling == "mean" and not reads_cls:
             raise ModelError("only a head of whole texts reads a mean; give pooling=cls")
         if pooling == "mean" and (config.pooler or dense is not None):
             raise ModelError(
-                "a head that reads a mean has no pooler and no dense map before it; set encoder.pooler=False and leave "
+                "a head that reads a mean has no pooler and no dense map before it; set "
+                "encoder.pooler=False and leave "
                 f"dense={dense} out"
             )
         if not predicts and reads_cls and pooling == "cls" and config.pooler == (dense is not None):
             raise ModelError(
-                "a head reads the pooled [CLS] state or has a dense map of its own; set encoder.pooler=True, or give "
+                "a head reads the pooled [CLS] state or has a dense map of its own; set "
+                "encoder.pooler=True, or give "
                 "dense an activation, and not both"
             )
         if reads_cls and classes == 0:
-            raise ModelError("a head without classes gives the states of all tokens; give reads_cls=False")
+            raise ModelError(
+                "a head without classes gives the states of all tokens; give reads_cls=False"
+            )
         if not reads_cls and dense is not None:
-            raise ModelError(f"a head that reads every token has no dense map; leave dense={dense} out")
+            raise ModelError(
+                f"a head that reads every token has no dense map; leave dense={dense} out"
+            )
         self.reads_cls, self.classes, self.dense, self.pooling = reads_cls, classes, dense, pooling
         self.encoder = Encoder(config)
-        self.head = ClassifierHead(config, classes, dense, dropout=0.1, predicts=predicts) if classes else StateHead()
+        self.head = (
+            ClassifierHead(config, classes, dense, dropout=0.1, predicts=predicts)
+            if classes
+            else StateHead()
+        )
         self.state_map: nn.Linear | None = None
-        """What compares its states with those of a teacher, while it learns from one; no part of a finished model."""
+        """What compares its states with those of a teacher, while it learns from one; no part of a
+        finished model.
+        """
 
     @classmethod
     def of_states(cls, encoder: Encoder) -> TaskModel:
@@ -87,20 +104,26 @@ class TaskModel(nn.Module):
         every: bool = False,
         states: bool = False,
     ) -> Tensor | tuple[Tensor, list[Tensor]]:
-        """Logits, (B, C) or (B, S, C); inputs as in `Encoder.forward`. With `every`, after each of the L layers,
-        (L, B, C) or (L, B, S, C). With `states`, the logits, and the embedding and the state after each layer, (B, S,
-        H) each."""
+        """Logits, (B, C) or (B, S, C); inputs as in `Encoder.forward`. With `every`, after each of
+        the L layers, (L, B, C) or (L, B, S, C). With `states`, the logits, and the embedding and
+        the state after each layer, (B, S, H) each."""
         if every or states:
             found = list(self.encoder.states(input_ids, token_type_ids, attention_mask))
-            read = [self.read(state, attention_mask) for state in (found[1:] if every else found[-1:])]
+            read = [
+                self.read(state, attention_mask) for state in (found[1:] if every else found[-1:])
+            ]
             logits = torch.stack(read) if every else read[0]
-            if states and self.state_map is not None:  # so that DDP, which sees this pass alone, knows it is used
+            if (
+                states and self.state_map is not None
+            ):  # so that DDP, which sees this pass alone, knows it is used
                 logits = logits + 0 * sum(one.sum() for one in self.state_map.parameters())
             return (logits, found) if states else logits
         return self._logits(self.encoder(input_ids, token_type_ids, attention_mask), attention_mask)
 
     def read(self, state_BSH: Tensor, attention_mask: Tensor | None) -> Tensor:
-        """The logits that the state after any layer gives: the final norm and the head are the same for all."""
+        """The logits that the state after any layer gives: the final norm and the head are the same
+        for all.
+        """
         if self.reads_cls and self.pooling == "cls":
             state_BSH = state_BSH[:, :1]  # the norm of the other tokens would be lost
         return self._logits(self.encoder.read_out(state_BSH), attention_mask)

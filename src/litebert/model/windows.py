@@ -1,14 +1,17 @@
 """Attention within a window, computed without what the window excludes.
 
-Queries are cut into blocks of C tokens, C at least the window, and a block reads two blocks of keys: its own and half a
-block on each side. So scores, masks and the copies of keys and values grow with S and not with S x S. Short sequences
-(`cost.window_block` says which) take one product of all queries and keys under a mask instead, which is cheaper there;
-so do exports and traces, whose length is not known, and positions that bias the scores.
+Queries are cut into blocks of C tokens, C at least the window, and a block reads two blocks of
+keys: its own and half a block on each side. So scores, masks and the copies of keys and values grow
+with S and not with S x S. Short sequences (`cost.window_block` says which) take one product of all
+queries and keys under a mask instead, which is cheaper there; so do exports and traces, whose
+length is not known, and positions that bias the scores.
 
-Global tokens, the first G of a sequence, are read by every block beside its own keys. They read everything themselves
-in a product of their own: the block that holds them computes them too, and that is thrown away.
+Global tokens, the first G of a sequence, are read by every block beside its own keys. They read
+everything themselves in a product of their own: the block that holds them computes them too, and
+that is thrown away.
 
-Every token reads itself, padding too: no row of scores is empty, and no number that is not finite arises.
+Every token reads itself, padding too: no row of scores is empty, and no number that is not finite
+arises.
 
 Shapes: B sequences, S tokens, A heads, D head size, N = ceil(S / C) blocks, G global tokens.
 """
@@ -36,7 +39,12 @@ class Blocks(NamedTuple):
 
 
 def masked(
-    reach: int, length: int, real_BS: Tensor | None, device: torch.device, first: int = 0, queries: int | None = None
+    reach: int,
+    length: int,
+    real_BS: Tensor | None,
+    device: torch.device,
+    first: int = 0,
+    queries: int | None = None,
 ) -> Tensor:
     """Which keys are read, among all of them: (1, 1, S, S), or with padding (B, 1, S, S).
 
@@ -55,14 +63,24 @@ def masked(
 
 
 def blocked(
-    reach: int, block: int, batch: int, length: int, real_BS: Tensor | None, device: torch.device, first: int = 0
+    reach: int,
+    block: int,
+    batch: int,
+    length: int,
+    real_BS: Tensor | None,
+    device: torch.device,
+    first: int = 0,
 ) -> Tensor:
-    """Which keys are read, among the global ones and those of each block of queries: (B N, 1, C, G + 2 C).
+    """Which keys are read, among the global ones and those of each block of queries: (B N, 1, C, G
+    + 2 C).
 
     Arguments as of `masked`; what global tokens read is not in it.
     """
     half, count = block // 2, -(-length // block)
-    query, key = torch.arange(block, device=device), torch.arange(-half, block + half, device=device)
+    query, key = (
+        torch.arange(block, device=device),
+        torch.arange(-half, block + half, device=device),
+    )
     distance = (key - query[:, None]).abs()
     if real_BS is None:
         real_BS = torch.ones(1, length, dtype=torch.bool, device=device)
@@ -72,18 +90,25 @@ def blocked(
     if first:  # each key once: among the global ones, or near
         place = block * torch.arange(count, device=device)[:, None, None] + key
         near = read & ((place >= first) | (distance == 0))
-        read = torch.cat((real_BS[:, None, None, :first].expand(batch, count, block, first), near), dim=3)
+        read = torch.cat(
+            (real_BS[:, None, None, :first].expand(batch, count, block, first), near), dim=3
+        )
     return read.flatten(0, 1)[:, None]
 
 
-def windowed(q_BASD: Tensor, k_BASD: Tensor, v_BASD: Tensor, mask: Tensor, blocks: Blocks, dropout: float) -> Tensor:
-    """Attention by blocks of queries, (B, A, S, D), with the mask that `blocked` makes, as bool or additive."""
+def windowed(
+    q_BASD: Tensor, k_BASD: Tensor, v_BASD: Tensor, mask: Tensor, blocks: Blocks, dropout: float
+) -> Tensor:
+    """Attention by blocks of queries, (B, A, S, D), with the mask that `blocked` makes, as bool or
+    additive.
+    """
     batch, heads, length, size = q_BASD.shape
     block, first, first_mask = blocks
     count = -(-length // block)
 
     def cut(x_BASD: Tensor, blocks: int, before: int) -> Tensor:
-        """(B, blocks, A, C, D), the first `before` tokens and those behind the last of them zeros."""
+        """(B, blocks, A, C, D), the first `before` tokens and those behind the last of them
+        zeros."""
         after = blocks * block - before - length
         x_BASD = F.pad(x_BASD, (0, 0, before, after)) if before or after else x_BASD
         return x_BASD.view(batch, heads, blocks, block, size).transpose(1, 2)

@@ -1,7 +1,9 @@
-"""THE POINTS: named configs, each a function that returns one complete `Config`; and points of fine-tuning.
+"""THE POINTS: named configs, each a function that returns one complete `Config`; and points of
+fine-tuning.
 
-`published` has the papers' systems, `small` those that train in minutes, `albert_next` what measurement found best in a
-given time, `finetuning` what the papers fine-tune with, `files` reads recipes of your own.
+`published` has the papers' systems, `small` those that train in minutes, `albert_next` what
+measurement found best in a given time, `finetuning` what the papers fine-tune with, `files` reads
+recipes of your own.
 """
 
 from __future__ import annotations
@@ -14,17 +16,38 @@ from litebert.recipes.published import PUBLISHED as PUBLISHED
 from litebert.recipes.published import SPANS as SPANS
 
 _FUNCTIONS: tuple[Callable[[], Config], ...] = (
-    small.albert_tiny, small.albert_mini,
-    published.albert_base, published.albert_large, published.albert_xlarge, published.albert_xxlarge,
-    published.albert_base_v1, published.albert_large_v1, published.albert_xlarge_v1, published.albert_xxlarge_v1,
-    small.bert_tiny, small.bert_mini, published.bert_base, published.bert_large, published.bert_xlarge,
-    small.roberta_mini, published.roberta_base, published.roberta_large,
-    small.electra_mini, published.electra_small, published.electra_base, published.electra_large,
-    small.spanbert_mini, published.spanbert_base, published.spanbert_large,
-    published.modernbert_base, published.modernbert_large,
-    albert_next.albert_next_tiny, albert_next.albert_next_mini, albert_next.albert_next_base,
+    small.albert_tiny,
+    small.albert_mini,
+    published.albert_base,
+    published.albert_large,
+    published.albert_xlarge,
+    published.albert_xxlarge,
+    published.albert_base_v1,
+    published.albert_large_v1,
+    published.albert_xlarge_v1,
+    published.albert_xxlarge_v1,
+    small.bert_tiny,
+    small.bert_mini,
+    published.bert_base,
+    published.bert_large,
+    published.bert_xlarge,
+    small.roberta_mini,
+    published.roberta_base,
+    published.roberta_large,
+    small.electra_mini,
+    published.electra_small,
+    published.electra_base,
+    published.electra_large,
+    small.spanbert_mini,
+    published.spanbert_base,
+    published.spanbert_large,
+    published.modernbert_base,
+    published.modernbert_large,
+    albert_next.albert_next_tiny,
+    albert_next.albert_next_mini,
+    albert_next.albert_next_base,
     albert_next.albert_next_large,
-)  # fmt: skip
+)
 RECIPES = {function.__name__.replace("_", "-"): function for function in _FUNCTIONS}
 
 

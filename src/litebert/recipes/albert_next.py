@@ -1,7 +1,9 @@
-"""albert-next: the shared-weights encoder that measurement found best in a given time (docs/speedrun.md).
+"""albert-next: the shared-weights encoder that measurement found best in a given time
+(docs/speedrun.md).
 
-The block and the optimizer are those of the small recipes. Masks hide single tokens, 30 % of them, depth grows in a few
-steps, long sequences come after short ones, and the batch follows from the budget. What else was tried is on that page.
+The block and the optimizer are those of the small recipes. Masks hide single tokens, 30 % of them,
+depth grows in a few steps, long sequences come after short ones, and the batch follows from the
+budget. What else was tried is on that page.
 """
 
 from __future__ import annotations
@@ -10,8 +12,18 @@ from litebert.config import Config, replace
 from litebert.recipes.small import small
 
 
-def _next(name: str, hidden: int, embedding: int, layers: int, length: int, budget: str, rate: float = 3e-3) -> Config:
-    block = small(name, hidden=hidden, embedding=embedding, layers=layers, length=length, budget=budget)
+def _next(
+    name: str,
+    hidden: int,
+    embedding: int,
+    layers: int,
+    length: int,
+    budget: str,
+    rate: float = 3e-3,
+) -> Config:
+    block = small(
+        name, hidden=hidden, embedding=embedding, layers=layers, length=length, budget=budget
+    )
     lengths = ((0.7, length // 2),) if length > 64 else ()
     depths = ((0.4, layers // 3), (0.7, 2 * layers // 3)) if layers > 3 else ((0.3, 2),)
     optimizer = replace(block.train.optimizer, learning_rate=rate)
@@ -19,16 +31,25 @@ def _next(name: str, hidden: int, embedding: int, layers: int, length: int, budg
         block,
         encoder=replace(block.encoder, heads=hidden // (32 if hidden < 512 else 64)),
         masking=replace(block.masking, rate=0.3, unit="token", span="single"),
-        train=replace(block.train, batch="auto", depth_schedule=depths, length_schedule=lengths, optimizer=optimizer),
+        train=replace(
+            block.train,
+            batch="auto",
+            depth_schedule=depths,
+            length_schedule=lengths,
+            optimizer=optimizer,
+        ),
     )
 
 
 def albert_next_tiny() -> Config:
-    """albert-next-tiny: 3 layers of H 128, which guess the most masked pieces after ten minutes on two CPU cores.
+    """albert-next-tiny: 3 layers of H 128, which guess the most masked pieces after ten minutes on
+    two CPU cores.
 
     litebert pretrain albert-next-tiny --data D --out R --budget 10m
     """
-    return _next("albert-next-tiny", hidden=128, embedding=64, layers=3, length=64, budget="10m", rate=6e-3)
+    return _next(
+        "albert-next-tiny", hidden=128, embedding=64, layers=3, length=64, budget="10m", rate=6e-3
+    )
 
 
 def albert_next_mini() -> Config:
@@ -52,4 +73,6 @@ def albert_next_large() -> Config:
 
     litebert pretrain albert-next-large --data D --out R --budget 24h
     """
-    return _next("albert-next-large", hidden=1024, embedding=192, layers=24, length=512, budget="24h")
+    return _next(
+        "albert-next-large", hidden=1024, embedding=192, layers=24, length=512, budget="24h"
+    )

@@ -46,16 +46,26 @@ def names_recipe(word: str) -> bool:
 def _from_file(path: Path, seen: tuple[Path, ...]) -> Config:
     real = Path(os.path.realpath(path))  # where resolve() gives up at a loop of links
     if real in seen:
-        raise ConfigError(f"recipe file {path} is its own base; base it on a recipe's name or another file")
+        raise ConfigError(
+            f"recipe file {path} is its own base; base it on a recipe's name or another file"
+        )
     try:
         content = path.read_bytes()
-        data: Any = parse_json(content) if path.suffix == ".json" else tomllib.loads(content.decode("utf-8-sig"))
+        data: Any = (
+            parse_json(content)
+            if path.suffix == ".json"
+            else tomllib.loads(content.decode("utf-8-sig"))
+        )
     except OSError as error:
         raise ConfigError(f"recipe file {path} cannot be read: {error.strerror}") from None
     except RecursionError:
-        raise ConfigError(f"recipe file {path} is nested too deeply; give each field once, as a plain value") from None
+        raise ConfigError(
+            f"recipe file {path} is nested too deeply; give each field once, as a plain value"
+        ) from None
     except ValueError as error:  # both decoders name the line
-        raise ConfigError(f"recipe file {path} is not valid {path.suffix[1:].upper()}: {error}") from None
+        raise ConfigError(
+            f"recipe file {path} is not valid {path.suffix[1:].upper()}: {error}"
+        ) from None
     if not isinstance(data, dict):
         raise ConfigError(f"recipe file {path} must hold a table of fields")
     data.setdefault("name", path.stem)
@@ -76,14 +86,24 @@ def _from_python(path: Path, function: str) -> Config:
     try:
         namespace = python_file(path.resolve())
     except (Exception, SystemExit) as error:
-        raise ConfigError(f"recipe file {path} cannot be run: {type(error).__name__}: {error}") from error
+        raise ConfigError(
+            f"recipe file {path} cannot be run: {type(error).__name__}: {error}"
+        ) from error
     if not callable(namespace.get(function)):
-        names = [name for name, value in namespace.items() if callable(value) and not name.startswith("_")]
-        raise ConfigError(f"recipe file {path} has no function '{function}'; {nearest(function, names)}")
+        names = [
+            name
+            for name, value in namespace.items()
+            if callable(value) and not name.startswith("_")
+        ]
+        raise ConfigError(
+            f"recipe file {path} has no function '{function}'; {nearest(function, names)}"
+        )
     try:
         config = namespace[function]()
     except (Exception, SystemExit) as error:
         raise ConfigError(f"{path}:{function} fails: {type(error).__name__}: {error}") from error
     if not isinstance(config, Config):
-        raise ConfigError(f"{path}:{function} returned {type(config).__name__}; it must return a litebert Config")
+        raise ConfigError(
+            f"{path}:{function} returned {type(config).__name__}; it must return a litebert Config"
+        )
     return config

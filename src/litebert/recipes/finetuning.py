@@ -1,4 +1,6 @@
-"""The points of fine-tuning: the hyper-parameters that the papers give, and ours for small encoders."""
+"""The points of fine-tuning: the hyper-parameters that the papers give, and ours for small
+encoders.
+"""
 
 from __future__ import annotations
 
@@ -10,17 +12,31 @@ from litebert.errors import ConfigError, nearest
 
 
 def _point(
-    learning_rate: float, batch: int, length: int, *, steps: int = 0, epochs: float = 3.0, warmup: float = 0.1,
-    dropout: float = -1.0, deletion: float = 0.0, weight_decay: float = 0.01, layer_decay: float = 1.0,
-) -> FinetuneConfig:  # fmt: skip
+    learning_rate: float,
+    batch: int,
+    length: int,
+    *,
+    steps: int = 0,
+    epochs: float = 3.0,
+    warmup: float = 0.1,
+    dropout: float = -1.0,
+    deletion: float = 0.0,
+    weight_decay: float = 0.01,
+    layer_decay: float = 1.0,
+) -> FinetuneConfig:
     base = FinetuneConfig().train
     optimizer = replace(base.optimizer, learning_rate=learning_rate, weight_decay=weight_decay)
     schedule = ScheduleConfig(name="linear", warmup=warmup)
     train = replace(base, batch=f"{batch} sequences", optimizer=optimizer, schedule=schedule)
     return FinetuneConfig(
-        length=length, steps=steps, epochs=epochs, dropout=dropout, deletion=deletion, layer_decay=layer_decay,
+        length=length,
+        steps=steps,
+        epochs=epochs,
+        dropout=dropout,
+        deletion=deletion,
+        layer_decay=layer_decay,
         train=train,
-    )  # fmt: skip
+    )
 
 
 def _decayed(rate: float, decay: float) -> dict[str, FinetuneConfig]:
@@ -36,10 +52,13 @@ def _decayed(rate: float, decay: float) -> dict[str, FinetuneConfig]:
 ANY = "any"
 _SQUAD = ("squad1", "squad2")
 _CHOICES = ("race", "choices")
-"""RACE, and choices of your own: in rows of 512 tokens, as ALBERT and RoBERTa learn RACE, for its articles are long."""
+"""RACE, and choices of your own: in rows of 512 tokens, as ALBERT and RoBERTa learn RACE, for its
+articles are long.
+"""
 
 POINTS: dict[str, dict[str, FinetuneConfig]] = {
-    # ALBERT table 14, for version 2: RACE at 1e-5 without dropout, as the table's setting diverges for it (README).
+    # ALBERT table 14, for version 2: RACE at 1e-5 without dropout, as the table's setting diverges
+    # for it (README).
     "albert": {
         "cola": _point(1e-5, 16, 512, steps=5336, warmup=320, dropout=0.0),
         "stsb": _point(2e-5, 16, 512, steps=3598, warmup=214, dropout=0.0),
@@ -56,11 +75,14 @@ POINTS: dict[str, dict[str, FinetuneConfig]] = {
         "texts": _point(3e-5, 64, 128, epochs=1),  # as bert's: they are learned from dropout
         ANY: _point(2e-5, 32, 512, dropout=0.0),
     },
-    # BERT appendix A.3 (the middle of its grid), and run_squad.py. Choices: the same grid, for the paper has no RACE.
+    # BERT appendix A.3 (the middle of its grid), and run_squad.py. Choices: the same grid, for the
+    # paper has no RACE.
     "bert": {
         "squad1": _point(5e-5, 32, 384, epochs=3),
         "squad2": _point(5e-5, 48, 384, epochs=2),
-        **dict.fromkeys(("pairs", "texts"), _point(3e-5, 64, 128, epochs=1)),  # SimCSE, appendix A: texts alone
+        **dict.fromkeys(
+            ("pairs", "texts"), _point(3e-5, 64, 128, epochs=1)
+        ),  # SimCSE, appendix A: texts alone
         **dict.fromkeys(_CHOICES, _point(3e-5, 32, 512, epochs=3)),
         ANY: _point(3e-5, 32, 128, epochs=3),
     },
@@ -73,13 +95,15 @@ POINTS: dict[str, dict[str, FinetuneConfig]] = {
     # ELECTRA's configure_finetuning.py: small and base, and large.
     "electra": _decayed(1e-4, 0.8),
     "electra-large": _decayed(5e-5, 0.9),
-    # SpanBERT appendix B (the middle of its grid). Choices: as its questions, for the paper has no RACE.
+    # SpanBERT appendix B (the middle of its grid). Choices: as its questions, for the paper has no
+    # RACE.
     "spanbert": {
         "cola": _point(2e-5, 32, 128, epochs=4),
         **dict.fromkeys((*_SQUAD, *_CHOICES), _point(2e-5, 32, 512, epochs=4)),
         ANY: _point(2e-5, 32, 128, epochs=10),
     },
-    # Ours, for encoders of H up to 256 that trained in hours: smaller nets take larger rates (docs/decisions.md).
+    # Ours, for encoders of H up to 256 that trained in hours: smaller nets take larger rates
+    # (docs/decisions.md).
     "small": {
         "race": _point(5e-4, 16, 256, epochs=3),
         "pairs": _point(3e-4, 64, 128, epochs=1),
@@ -88,14 +112,18 @@ POINTS: dict[str, dict[str, FinetuneConfig]] = {
         ANY: FinetuneConfig(),
     },
 }
-"""By recipe and task; `any` stands for every other task, and `texts` for --task pairs on texts alone."""
+"""By recipe and task; `any` stands for every other task, and `texts` for --task pairs on texts
+alone.
+"""
 
 
 def default_recipe_for(encoder: EncoderConfig, dense: str | None = None) -> str:
-    """The recipe for an encoder where none is asked for: ours for a small one, else that of the paper it resembles.
+    """The recipe for an encoder where none is asked for: ours for a small one, else that of the
+    paper it resembles.
 
     Args:
-        dense: the activation of the dense map its classifiers have, as `LoadedModel.dense` says; gelu is ELECTRA's.
+        dense: the activation of the dense map its classifiers have, as `LoadedModel.dense` says;
+            gelu is ELECTRA's.
     """
     if encoder.hidden_size <= 256 and encoder.layers <= 8:
         return "small"
@@ -109,7 +137,8 @@ def default_recipe_for(encoder: EncoderConfig, dense: str | None = None) -> str:
 
 
 def default_point(encoder: EncoderConfig, dense: str | None, task: str) -> FinetuneConfig:
-    """The hyper-parameters where no recipe is named: those of `default_recipe_for`, with what a run chooses itself.
+    """The hyper-parameters where no recipe is named: those of `default_recipe_for`, with what a run
+    chooses itself.
 
     Sentence vectors (`pairs`, `texts`) choose nothing, for their loss says little about the rate.
 

@@ -14,7 +14,7 @@ from litebert.config import (
     replace,
 )
 
-# ---- ALBERT: Lan et al. 2020, tables 1 and 14, and the official version 2 configurations ---------------------------
+# -------------- ALBERT: Lan et al. 2020, tables 1 and 14, and the official version 2 configurations
 
 
 def _albert(name: str, hidden: int, layers: int, heads: int, dropout: float) -> Config:
@@ -45,15 +45,18 @@ def _albert(name: str, hidden: int, layers: int, heads: int, dropout: float) -> 
 
 
 def albert_base() -> Config:
-    """ALBERT-base, version 2 (no dropout): 12 layers, H 768. 12M parameters in table 1, average 80.1 in table 2.
+    """ALBERT-base, version 2 (no dropout): 12 layers, H 768. 12M parameters in table 1, average
+    80.1 in table 2.
 
-    litebert pretrain albert-base --data D --out R. A cluster's work: 262 G tokens at the paper's budget.
+    litebert pretrain albert-base --data D --out R. A cluster's work: 262 G tokens at the paper's
+    budget.
     """
     return _albert("albert-base", 768, 12, 12, dropout=0.0)
 
 
 def albert_large() -> Config:
-    """ALBERT-large, version 2: 24 layers, H 1024. 18M parameters in table 1, average 82.4 in table 2.
+    """ALBERT-large, version 2: 24 layers, H 1024. 18M parameters in table 1, average 82.4 in table
+    2.
 
     litebert pretrain albert-large --data D --out R
     """
@@ -61,7 +64,8 @@ def albert_large() -> Config:
 
 
 def albert_xlarge() -> Config:
-    """ALBERT-xlarge, version 2: 24 layers, H 2048, 16 heads as released. 60M in table 1, average 85.5 in table 2.
+    """ALBERT-xlarge, version 2: 24 layers, H 2048, 16 heads as released. 60M in table 1, average
+    85.5 in table 2.
 
     litebert pretrain albert-xlarge --data D --out R
     """
@@ -69,7 +73,8 @@ def albert_xlarge() -> Config:
 
 
 def albert_xxlarge() -> Config:
-    """ALBERT-xxlarge, version 2: 12 layers, H 4096. 235M in table 1 (222.6M exactly), average 88.7 in table 2.
+    """ALBERT-xxlarge, version 2: 12 layers, H 4096. 235M in table 1 (222.6M exactly), average 88.7
+    in table 2.
 
     litebert pretrain albert-xxlarge --data D --out R
     """
@@ -92,11 +97,13 @@ def albert_xlarge_v1() -> Config:
 
 
 def albert_xxlarge_v1() -> Config:
-    """ALBERT-xxlarge, version 1, had no dropout either. litebert pretrain albert-xxlarge-v1 --data D --out R"""
+    """ALBERT-xxlarge, version 1, had no dropout either. litebert pretrain albert-xxlarge-v1 --data
+    D --out R
+    """
     return _albert("albert-xxlarge-v1", 4096, 12, 64, dropout=0.0)
 
 
-# ---- BERT: Devlin et al. 2019, section 3 and appendix A.2 ----------------------------------------------------------
+# --------------------------------------------- BERT: Devlin et al. 2019, section 3 and appendix A.2
 
 
 def _unshared(hidden: int, layers: int, heads: int, vocab_size: int) -> EncoderConfig:
@@ -133,7 +140,9 @@ def _bert(name: str, hidden: int, layers: int, heads: int, vocab_size: int) -> C
 
 
 def bert_base() -> Config:
-    """BERT-base: 12 layers, H 768, vocabulary 30522. 110M parameters. litebert pretrain bert-base --data D --out R"""
+    """BERT-base: 12 layers, H 768, vocabulary 30522. 110M parameters. litebert pretrain bert-base
+    --data D --out R
+    """
     return _bert("bert-base", 768, 12, 12, 30522)
 
 
@@ -153,14 +162,18 @@ def bert_xlarge() -> Config:
     return _bert("bert-xlarge", 2048, 24, 32, 30000)
 
 
-# ---- RoBERTa: Liu et al. 2019, table 9 ------------------------------------------------------------------------------
+# ---------------------------------------------------------------- RoBERTa: Liu et al. 2019, table 9
 
 
-def _roberta(name: str, hidden: int, layers: int, heads: int, learning_rate: float, warmup: int) -> Config:
+def _roberta(
+    name: str, hidden: int, layers: int, heads: int, learning_rate: float, warmup: int
+) -> Config:
     encoder = _unshared(hidden, layers, heads, vocab_size=50265)
     return Config(
         name=name,
-        encoder=replace(encoder, position_offset=2, segment_types=1, pooler=False, norm_eps=1e-5, init="normal"),
+        encoder=replace(
+            encoder, position_offset=2, segment_types=1, pooler=False, norm_eps=1e-5, init="normal"
+        ),
         sequences=SequenceConfig(format="full-sentences", length=512, short_probability=0.0),
         masking=MaskingConfig(unit="token", span="single", copies=0),
         objectives=("mlm",),
@@ -176,7 +189,8 @@ def _roberta(name: str, hidden: int, layers: int, heads: int, learning_rate: flo
 
 
 def roberta_base() -> Config:
-    """RoBERTa-base: 12 layers, H 768, byte-level BPE of 50265. 125M parameters in its code; GLUE figures in table 8.
+    """RoBERTa-base: 12 layers, H 768, byte-level BPE of 50265. 125M parameters in its code; GLUE
+    figures in table 8.
 
     litebert pretrain roberta-base --data D --out R
     """
@@ -191,18 +205,28 @@ def roberta_large() -> Config:
     return _roberta("roberta-large", 1024, 24, 16, 4e-4, 30000)
 
 
-# ---- ELECTRA: Clark et al. 2020, table 6, and the official code ----------------------------------------------------
+# --------------------------------------- ELECTRA: Clark et al. 2020, table 6, and the official code
 
 
 def _electra(
-    name: str, encoder: EncoderConfig, length: int, mask_rate: float, width: float, steps: int, batch: int, rate: float
+    name: str,
+    encoder: EncoderConfig,
+    length: int,
+    mask_rate: float,
+    width: float,
+    steps: int,
+    batch: int,
+    rate: float,
 ) -> Config:
     return Config(
         name=name,
         encoder=replace(encoder, pooler=False),
         sequences=SequenceConfig(length=length, short_probability=0.05),
-        # As in the code: 15 % of what is predicted stays in sight. The paper (section 3.1) masks all of it.
-        masking=MaskingConfig(rate=mask_rate, unit="token", span="single", replace_mask=0.85, replace_random=0.0),
+        # As in the code: 15 % of what is predicted stays in sight. The paper (section 3.1) masks
+        # all of it.
+        masking=MaskingConfig(
+            rate=mask_rate, unit="token", span="single", replace_mask=0.85, replace_random=0.0
+        ),
         objectives=("mlm", "rtd"),
         rtd=ReplacedTokenConfig(generator_width=width),
         train=TrainConfig(
@@ -216,12 +240,15 @@ def _electra(
 
 
 def electra_small() -> Config:
-    """ELECTRA-small: 12 layers, H 256, E 128, generator 1/4 (released: 1). 14M parameters, GLUE 79.9 in table 1.
+    """ELECTRA-small: 12 layers, H 256, E 128, generator 1/4 (released: 1). 14M parameters, GLUE
+    79.9 in table 1.
 
     litebert pretrain electra-small --data D --out R
     """
     encoder = replace(_unshared(256, 12, 4, 30522), embedding_size=128)
-    return _electra("electra-small", encoder, 128, 0.15, width=1 / 4, steps=1_000_000, batch=128, rate=5e-4)
+    return _electra(
+        "electra-small", encoder, 128, 0.15, width=1 / 4, steps=1_000_000, batch=128, rate=5e-4
+    )
 
 
 def electra_base() -> Config:
@@ -230,21 +257,28 @@ def electra_base() -> Config:
     litebert pretrain electra-base --data D --out R
     """
     encoder = _unshared(768, 12, 12, 30522)
-    return _electra("electra-base", encoder, 512, 0.15, width=1 / 3, steps=766_000, batch=256, rate=2e-4)
+    return _electra(
+        "electra-base", encoder, 512, 0.15, width=1 / 3, steps=766_000, batch=256, rate=2e-4
+    )
 
 
 def electra_large() -> Config:
-    """ELECTRA-large: 24 layers, H 1024, generator 1/4, 25 % masked. 335M parameters, GLUE 89.0 in table 2.
+    """ELECTRA-large: 24 layers, H 1024, generator 1/4, 25 % masked. 335M parameters, GLUE 89.0 in
+    table 2.
 
     litebert pretrain electra-large --data D --out R. Table 2's best ran --budget "1750000 steps".
     """
     encoder = _unshared(1024, 24, 16, 30522)
-    return _electra("electra-large", encoder, 512, 0.25, width=1 / 4, steps=400_000, batch=2048, rate=2e-4)
+    return _electra(
+        "electra-large", encoder, 512, 0.25, width=1 / 4, steps=400_000, batch=2048, rate=2e-4
+    )
 
 
-# ---- SpanBERT: Joshi et al. 2020, sections 3 and 4.2 ---------------------------------------------------------------
+# -------------------------------------------------- SpanBERT: Joshi et al. 2020, sections 3 and 4.2
 
-SPANS = MaskingConfig(unit="word", span="geometric", max_span=10, geometric_p=0.2, replace_per="span")
+SPANS = MaskingConfig(
+    unit="word", span="geometric", max_span=10, geometric_p=0.2, replace_per="span"
+)
 """SpanBERT section 3.1."""
 
 
@@ -266,7 +300,8 @@ def _spanbert(name: str, bert: Config) -> Config:
 
 
 def spanbert_base() -> Config:
-    """SpanBERT-base: BERT-base's shape, cased vocabulary 28996. SQuAD 1.1 / 2.0 F1 92.4 / 83.6 in its README.
+    """SpanBERT-base: BERT-base's shape, cased vocabulary 28996. SQuAD 1.1 / 2.0 F1 92.4 / 83.6 in
+    its README.
 
     litebert pretrain spanbert-base --data D --out R
     """
@@ -274,22 +309,31 @@ def spanbert_base() -> Config:
 
 
 def spanbert_large() -> Config:
-    """SpanBERT-large: BERT-large's shape, cased vocabulary 28996. SQuAD 1.1 / 2.0 test F1 94.6 / 88.7 in table 1.
+    """SpanBERT-large: BERT-large's shape, cased vocabulary 28996. SQuAD 1.1 / 2.0 test F1 94.6 /
+    88.7 in table 1.
 
     litebert pretrain spanbert-large --data D --out R
     """
     return _spanbert("spanbert-large", bert_large())
 
 
-# ---- ModernBERT: Warner et al. 2024, table 4 and the yaml of its code ------------------------------------------------
+# --------------------------------- ModernBERT: Warner et al. 2024, table 4 and the yaml of its code
 
 
 def _modernbert(
-    name: str, hidden: int, layers: int, heads: int, inner: int, rate: float, batch: int, warmup: int
+    name: str,
+    hidden: int,
+    layers: int,
+    heads: int,
+    inner: int,
+    rate: float,
+    batch: int,
+    warmup: int,
 ) -> Config:
-    """The main phase at 1,024 tokens. Its code takes StableAdamW, whose own clipping of the update stands in for that
-    of gradients: here it is AdamW with clipped gradients. The last 300 G tokens, at 8,192, and the growth of the batch
-    over the first 50 G are left out; give --sequences.length 8192 for them.
+    """The main phase at 1,024 tokens. Its code takes StableAdamW, whose own clipping of the update
+    stands in for that of gradients: here it is AdamW with clipped gradients. The last 300 G tokens,
+    at 8,192, and the growth of the batch over the first 50 G are left out; give --sequences.length
+    8192 for them.
     """
     return Config(
         name=name,
@@ -324,14 +368,17 @@ def _modernbert(
             budget="1719G tokens",
             batch=f"{batch} sequences",
             micro_batch=32,
-            optimizer=OptimizerConfig(name="adamw", learning_rate=rate, beta2=0.98, weight_decay=1e-5),
+            optimizer=OptimizerConfig(
+                name="adamw", learning_rate=rate, beta2=0.98, weight_decay=1e-5
+            ),
             schedule=ScheduleConfig(name="trapezoid", warmup=warmup, cooldown=0.03),
         ),
     )
 
 
 def modernbert_base() -> Config:
-    """ModernBERT-base: 22 layers, H 768, two of three within a window of 128. 149M parameters, GLUE 88.4 in its paper.
+    """ModernBERT-base: 22 layers, H 768, two of three within a window of 128. 149M parameters, GLUE
+    88.4 in its paper.
 
     litebert pretrain modernbert-base --data D --out R
     """
@@ -339,7 +386,8 @@ def modernbert_base() -> Config:
 
 
 def modernbert_large() -> Config:
-    """ModernBERT-large: 28 layers, H 1024. 395M parameters, GLUE 90.4 in its paper, where the rate fell to 5e-5 midway.
+    """ModernBERT-large: 28 layers, H 1024. 395M parameters, GLUE 90.4 in its paper, where the rate
+    fell to 5e-5 midway.
 
     litebert pretrain modernbert-large --data D --out R
     """

@@ -1,6 +1,7 @@
 """Small points of every family, which train in minutes or an hour on two CPU cores.
 
-They take the block that measurement prefers, in the form that other software computes (docs/decisions.md).
+They take the block that measurement prefers, in the form that other software computes
+(docs/decisions.md).
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ from litebert.recipes.published import SPANS
 
 
 def small(name: str, hidden: int, embedding: int, layers: int, length: int, budget: str) -> Config:
-    """The block that learns fastest here: pre-norm, gated, rotary, without biases; Muon; depth that grows. The token
-    table starts from counts of neighboring tokens.
+    """The block that learns fastest here: pre-norm, gated, rotary, without biases; Muon; depth that
+    grows. The token table starts from counts of neighboring tokens.
 
     ModernBERT's classes in `transformers` compute it, so all of these convert (docs/finetuning.md).
     """
@@ -55,7 +56,11 @@ def small(name: str, hidden: int, embedding: int, layers: int, length: int, budg
             batch="64 sequences",
             save_every="1m",
             optimizer=OptimizerConfig(
-                name="muon", learning_rate=3e-3, beta2=0.98, muon_learning_rate=0.02, weight_decay=0.01
+                name="muon",
+                learning_rate=3e-3,
+                beta2=0.98,
+                muon_learning_rate=0.02,
+                weight_decay=0.01,
             ),
             schedule=ScheduleConfig(name="trapezoid", warmup=0.02, cooldown=0.4),
             depth_schedule=((0.25, 1), (0.6, layers // 2)),
@@ -64,11 +69,14 @@ def small(name: str, hidden: int, embedding: int, layers: int, length: int, budg
 
 
 def _unshared(albert: Config, name: str) -> Config:
-    """The twin without sharing and with E = H, trained on next sentences; its layers cannot grow."""
+    """The twin without sharing and with E = H, trained on next sentences; its layers cannot
+    grow."""
     encoder = replace(albert.encoder, sharing="none", embedding_size=albert.encoder.hidden_size)
     train = replace(albert.train, depth_schedule=())
     masking = replace(albert.masking, unit="token", span="single", copies=10)
-    return replace(albert, name=name, encoder=encoder, masking=masking, objectives=("mlm", "nsp"), train=train)
+    return replace(
+        albert, name=name, encoder=encoder, masking=masking, objectives=("mlm", "nsp"), train=train
+    )
 
 
 def albert_tiny() -> Config:
@@ -88,17 +96,23 @@ def albert_mini() -> Config:
 
 
 def bert_tiny() -> Config:
-    """BERT of albert-tiny's shape: layers of their own, E = H. litebert pretrain bert-tiny --data D --out R"""
+    """BERT of albert-tiny's shape: layers of their own, E = H. litebert pretrain bert-tiny --data D
+    --out R
+    """
     return _unshared(albert_tiny(), "bert-tiny")
 
 
 def bert_mini() -> Config:
-    """BERT of albert-mini's shape: layers of their own, E = H. litebert pretrain bert-mini --data D --out R"""
+    """BERT of albert-mini's shape: layers of their own, E = H. litebert pretrain bert-mini --data D
+    --out R
+    """
     return _unshared(albert_mini(), "bert-mini")
 
 
 def roberta_mini() -> Config:
-    """RoBERTa of albert-mini's shape: full sentences, fresh masks. litebert pretrain roberta-mini --data D --out R"""
+    """RoBERTa of albert-mini's shape: full sentences, fresh masks. litebert pretrain roberta-mini
+    --data D --out R
+    """
     bert = bert_mini()
     return replace(
         bert,
@@ -111,7 +125,9 @@ def roberta_mini() -> Config:
 
 
 def electra_mini() -> Config:
-    """ELECTRA of albert-mini's shape, generator of 1/4. litebert pretrain electra-mini --data D --out R"""
+    """ELECTRA of albert-mini's shape, generator of 1/4. litebert pretrain electra-mini --data D
+    --out R
+    """
     bert, albert = bert_mini(), albert_mini()
     return replace(
         bert,
@@ -120,13 +136,18 @@ def electra_mini() -> Config:
         sequences=replace(bert.sequences, short_probability=0.05),
         masking=replace(bert.masking, copies=0, replace_mask=0.85, replace_random=0.0),
         objectives=("mlm", "rtd"),
-        # Muon takes steps of one size however noisy the gradient, and that of replaced tokens is (docs/decisions.md).
-        train=replace(bert.train, optimizer=OptimizerConfig(name="adamw", learning_rate=5e-4, beta2=0.98)),
+        # Muon takes steps of one size however noisy the gradient, and that of replaced tokens is
+        # (docs/decisions.md).
+        train=replace(
+            bert.train, optimizer=OptimizerConfig(name="adamw", learning_rate=5e-4, beta2=0.98)
+        ),
     )
 
 
 def spanbert_mini() -> Config:
-    """SpanBERT of albert-mini's shape: spans in one document. litebert pretrain spanbert-mini --data D --out R"""
+    """SpanBERT of albert-mini's shape: spans in one document. litebert pretrain spanbert-mini
+    --data D --out R
+    """
     bert = bert_mini()
     return replace(
         bert,

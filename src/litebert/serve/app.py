@@ -26,18 +26,28 @@ _KINDS = {400: "bad_request", 404: "not_found", 405: "method_not_allowed"}
 
 def application(service: Service) -> FastAPI:
     """The routes of a service."""
-    app = FastAPI(title="litebert", version=version("litebert"), docs_url=None, redoc_url=None, redirect_slashes=False)
+    app = FastAPI(
+        title="litebert",
+        version=version("litebert"),
+        docs_url=None,
+        redoc_url=None,
+        redirect_slashes=False,
+    )
     app.include_router(routes.api(service))
     app.include_router(routes.about(service))
 
     @app.get("/", include_in_schema=False)
     async def play() -> HTMLResponse:
         html, policy = playground.page()
-        return HTMLResponse(html, headers={"content-security-policy": policy, "referrer-policy": "no-referrer"})
+        return HTMLResponse(
+            html, headers={"content-security-policy": policy, "referrer-policy": "no-referrer"}
+        )
 
     @app.get("/docs", include_in_schema=False)
     async def docs() -> HTMLResponse:
-        return HTMLResponse(docs_page.page(app.openapi()), headers={"content-security-policy": docs_page.POLICY})
+        return HTMLResponse(
+            docs_page.page(app.openapi()), headers={"content-security-policy": docs_page.POLICY}
+        )
 
     @app.exception_handler(Refusal)
     async def refuse(request: Request, error: Refusal) -> Response:
@@ -49,10 +59,16 @@ def application(service: Service) -> FastAPI:
 
     @app.exception_handler(HTTPException)
     async def refuse_route(request: Request, error: HTTPException) -> Response:
-        messages = {404: "there is no such route; /docs lists them", 405: "this route has another method",
-                    400: "the body is no JSON in UTF-8"}  # fmt: skip
+        messages = {
+            404: "there is no such route; /docs lists them",
+            405: "this route has another method",
+            400: "the body is no JSON in UTF-8",
+        }
         message = messages.get(error.status_code, "the request cannot be answered")
-        found = _response(request, Refusal(error.status_code, _KINDS.get(error.status_code, "bad_request"), message))
+        found = _response(
+            request,
+            Refusal(error.status_code, _KINDS.get(error.status_code, "bad_request"), message),
+        )
         found.headers.update(error.headers or {})
         return found
 
@@ -64,8 +80,12 @@ def _response(request: Request, error: Refusal) -> Response:
 
 
 def _of_validation(error: RequestValidationError) -> Refusal:
-    """Of the innermost fault. What the client wrote does not stand in it, but for the name of an unknown field."""
-    first: dict[str, Any] = max(error.errors()[:100], key=lambda one: (one["type"] == "too_short", len(one["loc"])))
+    """Of the innermost fault. What the client wrote does not stand in it, but for the name of an
+    unknown field.
+    """
+    first: dict[str, Any] = max(
+        error.errors()[:100], key=lambda one: (one["type"] == "too_short", len(one["loc"]))
+    )
     if first["type"] == "json_invalid":
         return Refusal(400, "bad_request", "the body is no JSON; check its quotes and commas")
     field, names = "", [*first["loc"][1:]]
@@ -75,7 +95,9 @@ def _of_validation(error: RequestValidationError) -> Refusal:
         elif name in _FIELDS or (first["type"] == "extra_forbidden" and place == len(names) - 1):
             field += f".{name}" if field else name
     if not field:
-        return Refusal(422, "validation", "the body is not a JSON object; GET /docs shows those of each route")
+        return Refusal(
+            422, "validation", "the body is not a JSON object; GET /docs shows those of each route"
+        )
     if first["type"] == "extra_forbidden":
         return Refusal(422, "validation", f"{field[:60]} is unknown here; leave it out", field[:60])
     if first["type"] == "missing":
@@ -83,5 +105,8 @@ def _of_validation(error: RequestValidationError) -> Refusal:
     if first["type"] == "too_short":
         return Refusal(422, "validation", f"{field} is empty; give one at least", field)
     return Refusal(
-        422, "validation", f"{field} is of the wrong form: {first['msg'][:1].lower()}{first['msg'][1:]}", field
+        422,
+        "validation",
+        f"{field} is of the wrong form: {first['msg'][:1].lower()}{first['msg'][1:]}",
+        field,
     )

@@ -1,8 +1,10 @@
-"""The queue of a model: bounded by how long a request would wait, and cut into batches by size and a deadline.
+"""The queue of a model: bounded by how long a request would wait, and cut into batches by size and
+a deadline.
 
-Requests are counted in characters and what comes to them (costs.py), for only the workers know the tokens; what these
-take is measured with every batch (pace.py). A request that is longer than a batch waits apart. Such requests are
-computed in turns with each other, and short batches pass between the steps of a turn (steps.py).
+Requests are counted in characters and what comes to them (costs.py), for only the workers know the
+tokens; what these take is measured with every batch (pace.py). A request that is longer than a
+batch waits apart. Such requests are computed in turns with each other, and short batches pass
+between the steps of a turn (steps.py).
 """
 
 from __future__ import annotations
@@ -75,7 +77,8 @@ class Batch:
         return found
 
     def answer(self, answered: Sequence[Sequence[Row]]) -> None:
-        """Give the rows of each group to their requests; a request whose last row this was is done."""
+        """Give the rows of each group to their requests; a request whose last row this was is
+        done."""
         for own, rows in zip(self._places().values(), answered, strict=True):
             for (job, place), row in zip(own, rows, strict=True):
                 if job.done.done():
@@ -101,15 +104,21 @@ class Queue:
 
     Args:
         most: characters of a batch.
-        linger: seconds for which the first request of a batch waits for others, while fewer requests wait than waited
-            or were being computed, each counted once, when the last batch was formed: a client that asks alone is
-            answered at once.
-        patience: seconds that a request may have to wait; None takes four times those of a short request alone. It is
-            never less than twice the seconds of the longest step of a long request.
+        linger: seconds for which the first request of a batch waits for others, while fewer
+            requests wait than waited or were being computed, each counted once, when the last batch
+            was formed: a client that asks alone is answered at once.
+        patience: seconds that a request may have to wait; None takes four times those of a short
+            request alone. It is never less than twice the seconds of the longest step of a long
+            request.
     """
 
-    def __init__(self, most: float, linger: float, patience: float | None,
-                 watch: Callable[[Batch, float], None] = lambda batch, seconds: None) -> None:  # fmt: skip
+    def __init__(
+        self,
+        most: float,
+        linger: float,
+        patience: float | None,
+        watch: Callable[[Batch, float], None] = lambda batch, seconds: None,
+    ) -> None:
         self._most, self._linger, self._given, self._watch = most, linger, patience, watch
         self.patience = patience or 1.0
         self._jobs: deque[Job] = deque()
@@ -135,18 +144,27 @@ class Queue:
 
     @property
     def _room(self) -> float:
-        """Characters of the next batch: it shall not take longer than half of what may be waited for."""
+        """Characters of the next batch: it shall not take longer than half of what may be waited
+        for.
+        """
         return min(self._most, self._pace.size(self.patience / 2))
 
     def measured(
-        self, trials: Sequence[tuple[int, float]], characters: float, workers: int, longest: float = 0.0
+        self,
+        trials: Sequence[tuple[int, float]],
+        characters: float,
+        workers: int,
+        longest: float = 0.0,
     ) -> None:
-        """What requests of some short inputs of so many characters take alone: (inputs, seconds) of the first request
-        and others; and what the longest step of a long request takes, which nothing can pass."""
+        """What requests of some short inputs of so many characters take alone: (inputs, seconds) of
+        the first request and others; and what the longest step of a long request takes, which
+        nothing can pass."""
         self._workers, seconds = workers, trials[0][1]
         for rows, took in trials:
             self._pace.add(rows * (characters + OVERHEAD), took)
-        self.patience = max(4 * (seconds + 0.003) if self._given is None else self._given, 2 * longest)
+        self.patience = max(
+            4 * (seconds + 0.003) if self._given is None else self._given, 2 * longest
+        )
         self._first_room = self._room
 
     def computed(self, batch: Batch, seconds: float, long: bool = False) -> None:
@@ -162,7 +180,8 @@ class Queue:
             Refusal: it would wait for too long.
         """
         job = Job(group, input_name, costs_of(group), asyncio.get_running_loop().create_future())
-        # A room that has shrunk in a slow time makes no request long: only short ones are measured, and widen it again.
+        # A room that has shrunk in a slow time makes no request long: only short ones are measured,
+        # and widen it again.
         long = job.waiting > max(self._room, self._first_room)
         if (refusal := self.refusal(long)) is not None:
             raise refusal
@@ -190,7 +209,9 @@ class Queue:
         if wait <= self.patience and self.rows <= MOST_ROWS:
             return None
         retry = max(1, math.ceil(wait))
-        return Refusal(429, "overloaded", "too many requests wait; send this one again later", retry=retry)
+        return Refusal(
+            429, "overloaded", "too many requests wait; send this one again later", retry=retry
+        )
 
     def _wait(self) -> float:
         """Seconds that a short request would have to wait now; 0 where no other waits.
@@ -200,13 +221,17 @@ class Queue:
         if not self._jobs:
             return 0.0
         room = max(self._room, self._jobs[0].costs[0])
-        ahead = sum(batch.cost for batch in self._underway) + sum(other.waiting for other in self._jobs)
+        ahead = sum(batch.cost for batch in self._underway) + sum(
+            other.waiting for other in self._jobs
+        )
         batches = math.ceil(ahead / room)
         steps = batches * self.step if self._long or self._long_underway else 0.0
         return (batches * self._pace.fixed + self._pace.slope * ahead + steps) / self._workers
 
     def _wait_long(self) -> float:
-        """Seconds that a long request would have to wait now for its first turn; 0 where no other waits."""
+        """Seconds that a long request would have to wait now for its first turn; 0 where no other
+        waits.
+        """
         if not self._long:
             return 0.0
         room = self._room
@@ -246,14 +271,19 @@ class Queue:
             waiting.cancel()
 
     async def take(self) -> Batch:
-        """The next batch, when something waits. Where there are several workers, they stand in line."""
+        """The next batch, when something waits. Where there are several workers, they stand in
+        line.
+        """
         async with self._turn:
             while True:
                 while not self._jobs:
                     self._more.clear()
                     await self._more.wait()
                 left = self._jobs[0].arrived + self._linger - time.monotonic()
-                few = len(self._jobs) < self._expected and sum(job.waiting for job in self._jobs) < self._room
+                few = (
+                    len(self._jobs) < self._expected
+                    and sum(job.waiting for job in self._jobs) < self._room
+                )
                 if left > 0 and few:
                     self._more.clear()
                     with suppress(asyncio.TimeoutError):
@@ -280,7 +310,9 @@ class Queue:
 
     def _fill(self, batch: Batch, job: Job, room: float) -> None:
         """Put what fits of a request into a batch, and one input at least into an empty one."""
-        while job.next < len(job.costs) and (not batch.rows or batch.cost + job.costs[job.next] <= room):
+        while job.next < len(job.costs) and (
+            not batch.rows or batch.cost + job.costs[job.next] <= room
+        ):
             cost = job.costs[job.next]
             batch.rows.append((job, job.next))
             batch.cost, job.waiting, job.next = batch.cost + cost, job.waiting - cost, job.next + 1
@@ -289,7 +321,9 @@ class Queue:
     def _cut(self) -> Batch | None:
         """What waits longest; the rest of a request that does not fit comes after the others."""
         batch, room = Batch(), self._room
-        self._expected = len({*self._jobs, *(job for other in self._underway for job, _ in other.rows)})
+        self._expected = len(
+            {*self._jobs, *(job for other in self._underway for job, _ in other.rows)}
+        )
         while self._jobs and (not batch.rows or batch.cost < room):
             job = self._jobs.popleft()
             if job.done.done():

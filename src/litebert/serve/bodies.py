@@ -1,4 +1,6 @@
-"""The bodies of requests and answers. Types refuse what a route does not know; `null` is as good as leaving out."""
+"""The bodies of requests and answers. Types refuse what a route does not know; `null` is as good as
+leaving out.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from litebert.serve.limits import PARTS
 
 Text = str
 Texts = Annotated[list[Text], Field(min_length=1, fail_fast=True)]
-Ids = Annotated[list[Annotated[int, Field(ge=0)]], Field(min_length=1, max_length=PARTS, fail_fast=True)]
+Ids = Annotated[
+    list[Annotated[int, Field(ge=0)]], Field(min_length=1, max_length=PARTS, fail_fast=True)
+]
 """Tokens of the model's own tokenizer, without special ones."""
 Words = Annotated[list[str], Field(fail_fast=True)]
 MODEL = Field(None, description="Name of the model; by default the first that can do this.")
@@ -38,7 +42,9 @@ class Asked(BaseModel):
     choices: Words | None = None
 
     def value(self) -> Any:
-        """In the form that `litebert.load(...).predict` takes, None where the names do not belong together."""
+        """In the form that `litebert.load(...).predict` takes, None where the names do not belong
+        together.
+        """
         given = {name: value for name, value in self if value is not None}
         for names in (
             ("text",),
@@ -55,7 +61,11 @@ class Asked(BaseModel):
         return None
 
 
-Input = str | Asked | Annotated[list[str | Words], Field(min_length=1, max_length=PARTS, fail_fast=True)]
+Input = (
+    str
+    | Asked
+    | Annotated[list[str | Words], Field(min_length=1, max_length=PARTS, fail_fast=True)]
+)
 
 
 class Parameters(BaseModel):
@@ -75,17 +85,22 @@ class Predict(Body):
     inputs: str | Asked | Annotated[list[Input], Field(min_length=1, fail_fast=True)]
     truncate: bool | None = TRUNCATE
     top: int | None = Field(
-        None, ge=1, description="The likeliest labels alone, the likeliest first; by default at most 100."
+        None,
+        ge=1,
+        description="The likeliest labels alone, the likeliest first; by default at most 100.",
     )
     parameters: Parameters | None = Field(
-        None, description="What Hugging Face's text_classification sends; the answer has its shape, too."
+        None,
+        description="What Hugging Face's text_classification sends; the answer has its shape, too.",
     )
 
 
 class FillMask(Body):
     """What `POST /fill-mask` takes."""
 
-    model_config = ConfigDict(json_schema_extra={"examples": [{"inputs": "Paris is the [MASK] of France.", "top": 2}]})
+    model_config = ConfigDict(
+        json_schema_extra={"examples": [{"inputs": "Paris is the [MASK] of France.", "top": 2}]}
+    )
 
     inputs: Text | Texts
     top: int | None = Field(5, ge=1, le=100, description="Predictions for each mask.")
@@ -106,7 +121,11 @@ class Similarity(Body):
     """What `POST /similarity` takes."""
 
     model_config = ConfigDict(
-        json_schema_extra={"examples": [{"inputs": {"source_sentence": "a fine film", "sentences": ["a good movie"]}}]}
+        json_schema_extra={
+            "examples": [
+                {"inputs": {"source_sentence": "a fine film", "sentences": ["a good movie"]}}
+            ]
+        }
     )
 
     class Inputs(BaseModel):
@@ -125,7 +144,9 @@ class Rerank(Body):
     """What `POST /rerank` takes."""
 
     model_config = ConfigDict(
-        json_schema_extra={"examples": [{"query": "opening hours", "texts": ["We open at nine.", "Rain again."]}]}
+        json_schema_extra={
+            "examples": [{"query": "opening hours", "texts": ["We open at nine.", "Rain again."]}]
+        }
     )
 
     query: Text
@@ -152,14 +173,18 @@ class Embeddings(Body):
 
     input: Text | Texts | Ids | Annotated[list[Ids], Field(min_length=1, fail_fast=True)]
     encoding_format: Literal["float", "base64"] | None = "float"
-    dimensions: int | None = Field(None, ge=1, description="The width of the model; other widths are refused.")
+    dimensions: int | None = Field(
+        None, ge=1, description="The width of the model; other widths are refused."
+    )
     user: str | None = None
 
 
-# ---- answers ---------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------ answers
 
 TOKENS = Field(description="Tokens that the model read, special ones included.")
-CUT = Field(description="Tokens that were cut off, because the model reads no more; 0 where it read all.")
+CUT = Field(
+    description="Tokens that were cut off, because the model reads no more; 0 where it read all."
+)
 
 
 class Predictions(BaseModel):
@@ -169,7 +194,8 @@ class Predictions(BaseModel):
     kind: str | None = None
     ms: float
     predictions: list[dict[str, Any]] = Field(
-        description="The answer to each input, with `tokens` (read) and `truncated` (tokens that were cut off)."
+        description="The answer to each input, with `tokens` (read) and `truncated` (tokens that "
+        "were cut off)."
     )
 
 

@@ -1,4 +1,6 @@
-"""A connection: heads and bodies in time and in bounds, requests for other protocols, and what is no HTTP."""
+"""A connection: heads and bodies in time and in bounds, requests for other protocols, and what is
+no HTTP.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +34,13 @@ def open_connections() -> int:
 class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
     """A connection whose client must send the head of a request, and read its answer, in time.
 
-    The bytes of a head are bounded here for httptools, which holds all of it; h11 has the same bound of its own.
+    The bytes of a head are bounded here for httptools, which holds all of it; h11 has the same
+    bound of its own.
 
-    A request that asks for another protocol (`Upgrade`) is answered in this one (RFC 9110, section 7.8). httptools
-    stops at the head of such a request and takes what follows for the other protocol, so its body would be lost and
-    read as the next request. Here a new parser reads the request again, without that header.
+    A request that asks for another protocol (`Upgrade`) is answered in this one (RFC 9110, section
+    7.8). httptools stops at the head of such a request and takes what follows for the other
+    protocol, so its body would be lost and read as the next request. Here a new parser reads the
+    request again, without that header.
     """
 
     service: Service
@@ -66,7 +70,13 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         else:
             super().data_received(data)
         if self._held > HEAD and hasattr(AutoHTTPProtocol, "on_body"):
-            self._refuse(Refusal(431, "too_large", f"the headers have more than {HEAD:,} bytes; send less in them"))
+            self._refuse(
+                Refusal(
+                    431,
+                    "too_large",
+                    f"the headers have more than {HEAD:,} bytes; send less in them",
+                )
+            )
         if self.cycle is not None and not self.cycle.response_complete:
             _cancel(self._late)
             self._late = None
@@ -86,7 +96,9 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
                     self.parser = httptools.HttpRequestParser(self)
                     self.parser.set_dangerous_leniencies(lenient_data_after_close=True)
             except httptools.HttpParserError:
-                self.send_400_response("what was sent is no HTTP request; check its first line and its headers")
+                self.send_400_response(
+                    "what was sent is no HTTP request; check its first line and its headers"
+                )
                 return
 
     def _without_upgrade(self) -> bytes:
@@ -94,14 +106,20 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
         headers = [b"%b: %b\r\n" % header for header in self.headers if header[0] != b"upgrade"]
         if any(b"\n" in value or b"\r" in value for _, value in self.headers):
             raise httptools.HttpParserError("a header of several lines")
-        line = b"%b %b HTTP/%b\r\n" % (self.parser.get_method(), self.url, self.parser.get_http_version().encode())
+        line = b"%b %b HTTP/%b\r\n" % (
+            self.parser.get_method(),
+            self.url,
+            self.parser.get_http_version().encode(),
+        )
         return line + b"".join(headers) + b"\r\n"
 
     def on_headers_complete(self) -> None:
         self._held = 0
         if self.parser.should_upgrade():
             if self.parser.get_method() == b"CONNECT":
-                raise ValueError("no method of this service")  # httptools says that the request is malformed
+                raise ValueError(
+                    "no method of this service"
+                )  # httptools says that the request is malformed
             return  # and stops, and `_parse` goes on
         super().on_headers_complete()
         # What comes behind a body in chunks is no head of it (RFC 9110, section 6.5.1).
@@ -121,8 +139,8 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
     def _refuse(self, refusal: Refusal) -> None:
         """Answer what is no request, log and count it, and end the connection.
 
-        Where whole requests came before it, they are answered, and the last of these answers ends the connection: a
-        refusal in front of them would be read as the answer to the first.
+        Where whole requests came before it, they are answered, and the last of these answers ends
+        the connection: a refusal in front of them would be read as the answer to the first.
         """
         if self._deaf or self.transport.is_closing():
             return
@@ -133,11 +151,16 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
             if not cycle.more_body:
                 cycle.keep_alive = False
                 return
-            if cycle.response_started or getattr(self, "pipeline", ()):  # answers are underway to others
+            if cycle.response_started or getattr(
+                self, "pipeline", ()
+            ):  # answers are underway to others
                 self.transport.abort()
                 return
         body, phrase = refusal.body("/"), HTTPStatus(refusal.status).phrase
-        head = f"HTTP/1.1 {refusal.status} {phrase}\r\ncontent-type: application/json\r\nconnection: close\r\n"
+        head = (
+            f"HTTP/1.1 {refusal.status} {phrase}\r\ncontent-type: "
+            "application/json\r\nconnection: close\r\n"
+        )
         self.transport.write(f"{head}content-length: {len(body)}\r\n\r\n".encode() + body)
         self.transport.close()
 

@@ -11,11 +11,13 @@ from litebert.serve.wire import Group
 OVERHEAD = 32.0
 """Characters that an input counts for, however short it is: what there is to do for each."""
 WORD = 4.0
-"""Characters that a word of a list counts for, however short it is: its tag stands in the answer."""
+"""Characters that a word of a list counts for, however short it is: its tag stands in the
+answer."""
 MASK = 100.0
 """Characters that a mask counts for: the logits of the whole vocabulary, and their order."""
 QUERY = 4096
-"""Characters of a query that count for every pair; more are read once, and then no pair holds them."""
+"""Characters of a query that count for every pair; more are read once, and then no pair holds
+them."""
 _MASKS = re.compile(r"\[MASK\]|<[^<>\s]{1,30}>|_{3,}")
 """What may be a mask, whatever the tokenizer writes its own as."""
 
@@ -42,7 +44,9 @@ def costs_of(group: Group) -> list[float]:
 
 
 def _cost(value: Any) -> float:
-    """Of a text, its tokens, a pair, the words of a sentence, or a question with choices, each of which is a row."""
+    """Of a text, its tokens, a pair, the words of a sentence, or a question with choices, each of
+    which is a row.
+    """
     if isinstance(value, str):
         return OVERHEAD + len(value)
     words = sum(isinstance(part, str) for part in value)

@@ -1,4 +1,5 @@
-"""Answers for a program or a page: what `litebert predict` writes, and where in the text it stands."""
+"""Answers for a program or a page: what `litebert predict` writes, and where in the text it
+stands."""
 
 from __future__ import annotations
 
@@ -19,7 +20,9 @@ def detailed(task: Task[Any], value: Any, found: Answered) -> dict[str, Any]:
     record = task.record(found.example, found.answer) | found.used
     if task.output.head == "tokens":
         return record | _tagged(
-            value if isinstance(value, str) else " ".join(value), record, getattr(task, "plain", False)
+            value if isinstance(value, str) else " ".join(value),
+            record,
+            getattr(task, "plain", False),
         )
     if task.output.head == "span":
         return record | _placed(record["prediction"], found.answer.candidates)
@@ -40,7 +43,15 @@ def _tagged(text: str, record: dict[str, Any], plain: bool) -> dict[str, Any]:
     for one in sorted(entities(record["prediction"]), key=lambda one: one.start):
         start, end = places[one.start][0], places[one.end - 1][1]
         likely = min(record["probabilities"][one.start : one.end])
-        listed.append({"type": one.type, "start": start, "end": end, "text": text[start:end], "probability": likely})
+        listed.append(
+            {
+                "type": one.type,
+                "start": start,
+                "end": end,
+                "text": text[start:end],
+                "probability": likely,
+            }
+        )
     return {"offsets": places, "entities": listed}
 
 

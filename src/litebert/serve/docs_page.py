@@ -1,4 +1,6 @@
-"""The page at /docs: the routes with an example each, made from the OpenAPI schema. It loads nothing from elsewhere."""
+"""The page at /docs: the routes with an example each, made from the OpenAPI schema. It loads
+nothing from elsewhere.
+"""
 
 from __future__ import annotations
 
@@ -32,7 +34,10 @@ def page(schema: dict[str, Any]) -> str:
 def _routes(schema: dict[str, Any]) -> Iterator[str]:
     for path, methods in schema["paths"].items():
         for method, about in methods.items():
-            yield f"<h2><code>{method.upper()} {escape(path)}</code></h2><p>{escape(about.get('summary', ''))}</p>"
+            yield (
+                f"<h2><code>{method.upper()} "
+                f"{escape(path)}</code></h2><p>{escape(about.get('summary', ''))}</p>"
+            )
             content = about.get("requestBody", {}).get("content", {}).get("application/json", {})
             name = content.get("schema", {}).get("$ref", "").rpartition("/")[2]
             body = schema.get("components", {}).get("schemas", {}).get(name, {})

@@ -1,7 +1,8 @@
-"""What stands before the routes: who may ask, how large and how slow a body may be, and what is logged and counted.
+"""What stands before the routes: who may ask, how large and how slow a body may be, and what is
+logged and counted.
 
-Pages of other origins: a browser sends their `Origin` with every POST, which is refused unless it is allowed. DNS
-rebinding: bound to the loopback address, only its own names are served.
+Pages of other origins: a browser sends their `Origin` with every POST, which is refused unless it
+is allowed. DNS rebinding: bound to the loopback address, only its own names are served.
 """
 
 from __future__ import annotations
@@ -28,7 +29,9 @@ OPEN = ("/", "/health", "/docs", "/openapi.json")
 """Routes that need no key: they hold nothing of the models."""
 LOOPBACK = ("localhost", "127.0.0.1", "[::1]")
 SINGLE = (b"host", b"origin", b"authorization", b"content-type", b"content-length")
-"""Headers of which two would be read differently by different programs (RFC 9112, section 3.2; RFC 9110, 5.3)."""
+"""Headers of which two would be read differently by different programs (RFC 9112, section 3.2; RFC
+9110, 5.3).
+"""
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:/@\s]+)(?::[0-9]{0,5})?")
 """A name or an address, and a port."""
 BUSY = "busy"
@@ -48,9 +51,14 @@ class Guard:
     """
 
     def __init__(
-        self, app: Any, service: Service, key: bytes | None, hosts: Collection[str], origins: Collection[str],
+        self,
+        app: Any,
+        service: Service,
+        key: bytes | None,
+        hosts: Collection[str],
+        origins: Collection[str],
         paths: Collection[str] = (),
-    ) -> None:  # fmt: skip
+    ) -> None:
         self._app, self._service, self._key = app, service, key
         self._paths = {"/", "/docs", *paths}
         self._hosts, self._origins = {host.lower() for host in hosts}, set(origins)
@@ -60,33 +68,52 @@ class Guard:
             return
         about: dict[str, Any] = {"start": time.monotonic()}
         method = scope["method"]
-        if method == "HEAD":  # the server leaves the body of the answer out, and needs its own scope for that
+        if (
+            method == "HEAD"
+        ):  # the server leaves the body of the answer out, and needs its own scope for that
             scope = {**scope, "method": "GET"}
         scope[ABOUT] = about
 
         async def answer(message: MutableMapping[str, Any]) -> None:
             if message["type"] == "http.response.start":
                 about["status"] = message["status"]
-                message["headers"] = [*message.get("headers", []), (b"x-content-type-options", b"nosniff")]
+                message["headers"] = [
+                    *message.get("headers", []),
+                    (b"x-content-type-options", b"nosniff"),
+                ]
                 if self._service.draining:
                     message["headers"].append((b"connection", b"close"))
             await send(message)
 
         headers = dict(scope["headers"])
-        # A client that waits for leave to send its body may send another request instead, which would be read as that
-        # body (RFC 9110, section 10.1.1).
+        # A client that waits for leave to send its body may send another request instead, which
+        # would be read as that body (RFC 9110, section 10.1.1).
         ending = BUSY in scope.get("state", ()) or b"expect" in headers
         try:
             self._named(scope, about)
             if BUSY in scope.get("state", ()):
-                message = "too many clients are connected; connect again later, or keep fewer connections"
+                message = (
+                    "too many clients are connected; connect again later, or keep fewer connections"
+                )
                 raise Refusal(503, "unavailable", message, retry=1)
             self._single(scope, headers)
-            if sum(len(name) + len(value) for name, value in scope["headers"]) > HEAD:  # which came in one read
-                raise Refusal(431, "too_large", f"the headers have more than {HEAD:,} bytes; send less in them")
+            if (
+                sum(len(name) + len(value) for name, value in scope["headers"]) > HEAD
+            ):  # which came in one read
+                raise Refusal(
+                    431,
+                    "too_large",
+                    f"the headers have more than {HEAD:,} bytes; send less in them",
+                )
             self._admit(scope, headers)
-            if b"content-length" in headers and b"transfer-encoding" in headers:  # RFC 9112, section 6.3
-                raise Refusal(400, "bad_request", "Content-Length and Transfer-Encoding exclude each other; send one")
+            if (
+                b"content-length" in headers and b"transfer-encoding" in headers
+            ):  # RFC 9112, section 6.3
+                raise Refusal(
+                    400,
+                    "bad_request",
+                    "Content-Length and Transfer-Encoding exclude each other; send one",
+                )
             if scope["method"] == "POST":
                 self._service.refuse_early(about)
             body = await self._body(scope, headers, receive)
@@ -100,7 +127,9 @@ class Guard:
             logs.event("a request failed", logging.ERROR, **logs.failure(error))
             if "status" not in about:
                 await _refuse(
-                    answer, Refusal(500, "internal", "the request failed; the log names the reason"), scope["path"]
+                    answer,
+                    Refusal(500, "internal", "the request failed; the log names the reason"),
+                    scope["path"],
                 )
         finally:
             self._note(method, scope, about)
@@ -112,9 +141,15 @@ class Guard:
             for name in SINGLE:
                 if names.count(name) > 1:
                     title = name.decode().title()
-                    raise Refusal(400, "bad_request", f"the header {title} stands more than once; send it once")
+                    raise Refusal(
+                        400,
+                        "bad_request",
+                        f"the header {title} stands more than once; send it once",
+                    )
         if b"host" not in headers and scope["http_version"] == "1.1":
-            raise Refusal(400, "bad_request", "the header Host is missing; send it, as HTTP/1.1 asks for")
+            raise Refusal(
+                400, "bad_request", "the header Host is missing; send it, as HTTP/1.1 asks for"
+            )
 
     def _named(self, scope: Scope, about: dict[str, Any]) -> None:
         """Take the model out of a path such as /models/NAME/predict."""
@@ -127,16 +162,26 @@ class Guard:
     def _admit(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
         host = headers.get(b"host", b"").decode("latin-1").lower()
         if self._hosts and _without_port(host) not in self._hosts:  # an ill-formed one has no name
-            raise Refusal(403, "forbidden", "this Host is not served here; the service allows it with --allow-host")
+            raise Refusal(
+                403,
+                "forbidden",
+                "this Host is not served here; the service allows it with --allow-host",
+            )
         origin = headers.get(b"origin")
         if origin is not None and not self._allowed(origin.decode("latin-1").lower(), host):
             raise Refusal(
-                403, "forbidden", "pages of this Origin may not call; the service allows it with --allow-origin"
+                403,
+                "forbidden",
+                "pages of this Origin may not call; the service allows it with --allow-origin",
             )
         if self._key is not None and scope["path"] not in OPEN:
             kind, _, given = headers.get(b"authorization", b"").partition(b" ")
             if not hmac.compare_digest(given.strip(), self._key) or kind.lower() != b"bearer":
-                raise Refusal(401, "unauthorized", "the key is missing or wrong; send Authorization: Bearer KEY")
+                raise Refusal(
+                    401,
+                    "unauthorized",
+                    "the key is missing or wrong; send Authorization: Bearer KEY",
+                )
 
     def _allowed(self, origin: str, host: str) -> bool:
         if "*" in self._origins or origin in self._origins:
@@ -146,7 +191,9 @@ class Guard:
         except ValueError:
             return False
         default = {"http": ":80", "https": ":443"}.get(place.scheme)
-        return default is not None and place.netloc.removesuffix(default) == host.removesuffix(default)
+        return default is not None and place.netloc.removesuffix(default) == host.removesuffix(
+            default
+        )
 
     async def _body(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive) -> bytes:
         """All of the body.
@@ -155,14 +202,23 @@ class Guard:
             Refusal: it is too large, too slow or not JSON.
         """
         most = self._service.limits.body_bytes
-        too_large = Refusal(413, "too_large", f"the body is larger than {most:,} bytes; send less in a request", "body")
+        too_large = Refusal(
+            413,
+            "too_large",
+            f"the body is larger than {most:,} bytes; send less in a request",
+            "body",
+        )
         announced = headers.get(b"content-length", b"0")
         if announced.isdigit() and int(announced[:20]) > most:
             raise too_large
         if scope["method"] == "POST":
             kind = headers.get(b"content-type", b"").partition(b";")[0].strip().lower()
             if kind != b"application/json":
-                raise Refusal(415, "unsupported_media_type", "the body must be sent as Content-Type: application/json")
+                raise Refusal(
+                    415,
+                    "unsupported_media_type",
+                    "the body must be sent as Content-Type: application/json",
+                )
         late, task = asyncio.Event(), asyncio.current_task()
         assert task is not None
 
@@ -170,15 +226,21 @@ class Guard:
             late.set()
             task.cancel()
 
-        timer = asyncio.get_running_loop().call_later(BODY, end)  # wait_for would read in a task of its own
+        timer = asyncio.get_running_loop().call_later(
+            BODY, end
+        )  # wait_for would read in a task of its own
         try:
             return await _whole(receive, most, too_large)
         except asyncio.CancelledError:
             if not late.is_set():
                 raise
-            if hasattr(task, "uncancel"):  # Python 3.11: else the task counts as cancelled to its end
+            if hasattr(
+                task, "uncancel"
+            ):  # Python 3.11: else the task counts as cancelled to its end
                 task.uncancel()
-            raise Refusal(408, "timeout", f"the body was not there within {BODY:g} seconds; send it again") from None
+            raise Refusal(
+                408, "timeout", f"the body was not there within {BODY:g} seconds; send it again"
+            ) from None
         finally:
             timer.cancel()
 
@@ -226,7 +288,10 @@ def _replayed(body: bytes, receive: Receive) -> Receive:
 async def _refuse(send: Send, refusal: Refusal, path: str, close: bool = False) -> None:
     body = refusal.body(path)
     headers = [(name.encode(), value.encode()) for name, value in refusal.headers.items()]
-    headers += [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    headers += [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+    ]
     if close or refusal.status in (400, 408, 413, 415):
         headers.append((b"connection", b"close"))  # the rest of the body is not read
     await send({"type": "http.response.start", "status": refusal.status, "headers": headers})

@@ -1,4 +1,6 @@
-"""What one client may ask for, and how long anything may take. Every number has an option of `litebert serve`."""
+"""What one client may ask for, and how long anything may take. Every number has an option of
+`litebert serve`.
+"""
 
 from __future__ import annotations
 
@@ -49,17 +51,21 @@ class Limits:
 
     def __post_init__(self) -> None:
         for name, value in vars(self).items():
-            require(math.isfinite(value) and value > 0, f"{name.replace('_', ' ')} is {value}; give more than 0")
+            require(
+                math.isfinite(value) and value > 0,
+                f"{name.replace('_', ' ')} is {value}; give more than 0",
+            )
 
     def check_values(self, body: bytes) -> None:
-        """Refuse a body of more values than any route reads, before it is parsed: that would stop the whole service.
+        """Refuse a body of more values than any route reads, before it is parsed: that would stop
+        the whole service.
 
-        Values are counted by the brackets and commas that stand outside of texts. Each step is a search or a
-        replacement of bytes in C, whose time grows with the size of the body alone.
+        Values are counted by the brackets and commas that stand outside of texts. Each step is a
+        search or a replacement of bytes in C, whose time grows with the size of the body alone.
 
         Raises:
-            Refusal: the body holds too many values, or is not in UTF-8. In UTF-16, other characters hold the bytes of
-                quotes, and Python's parser reads it.
+            Refusal: the body holds too many values, or is not in UTF-8. In UTF-16, other characters
+                hold the bytes of quotes, and Python's parser reads it.
         """
         if not json.detect_encoding(body).startswith("utf-8"):
             raise Refusal(400, "bad_request", "the body is no JSON in UTF-8")
@@ -68,26 +74,38 @@ class Limits:
         plain = body.replace(rb"\\", b"").replace(rb"\"", b"")
         quotes = plain.count(b'"')
         if quotes > 2 * VALUES or _values(b"".join(plain.split(b'"')[::2])) > VALUES:
-            message = f"the body holds more than {VALUES:,} values in its arrays and objects; send several requests"
+            message = (
+                f"the body holds more than {VALUES:,} values in its arrays and objects; send "
+                "several requests"
+            )
             raise Refusal(413, "too_large", message, "body")
 
     def check_shape(self, body: Any) -> None:
-        """Refuse JSON with far more in it than a route reads: validating it would take long and much memory.
+        """Refuse JSON with far more in it than a route reads: validating it would take long and
+        much memory.
 
         Raises:
             Refusal: there are more lists or names than a request may have.
         """
         for name, value in body.items() if isinstance(body, dict) and len(body) <= NAMES else ():
-            if isinstance(value, list) and not (name == "input" and value and isinstance(value[0], int)):
+            if isinstance(value, list) and not (
+                name == "input" and value and isinstance(value[0], int)
+            ):
                 self._check_rows(shortened(name), value)
         waiting = [body] if isinstance(body, (dict, list)) else []
         while waiting:
             value = waiting.pop()
             if isinstance(value, dict) and len(value) > NAMES:
-                message = f"an object in the body has {len(value):,} fields, and no route knows more than {NAMES}"
+                message = (
+                    f"an object in the body has {len(value):,} fields, and no route knows "
+                    f"more than {NAMES}"
+                )
                 raise Refusal(422, "validation", f"{message}; GET /docs shows those of each route")
             if isinstance(value, list) and len(value) > max(PARTS, self.rows):
-                message = f"an array in the body has {len(value):,} elements, and the limit is {PARTS:,}; send less"
+                message = (
+                    f"an array in the body has {len(value):,} elements, and the limit is "
+                    f"{PARTS:,}; send less"
+                )
                 raise Refusal(413, "too_large", message)
             parts = value.values() if isinstance(value, dict) else value
             waiting += [one for one in parts if isinstance(one, (dict, list))]
@@ -104,12 +122,18 @@ class Limits:
             total += characters(value)
             if total > self.characters:
                 name = f"{field}[{place}]"
-                message = f"up to {name} there are {total:,} characters, and the limit is {self.characters:,}"
+                message = (
+                    f"up to {name} there are {total:,} characters, and the limit is "
+                    f"{self.characters:,}"
+                )
                 raise Refusal(413, "too_large", f"{message}; send less text", name)
 
     def _check_rows(self, field: str, inputs: Sequence[Any]) -> None:
         if len(inputs) > self.rows:
-            message = f"{field} has {len(inputs):,} inputs, and the limit is {self.rows:,}; send several requests"
+            message = (
+                f"{field} has {len(inputs):,} inputs, and the limit is {self.rows:,}; send "
+                "several requests"
+            )
             raise Refusal(413, "too_large", message, field)
 
 
@@ -126,7 +150,8 @@ def shortened(name: str) -> str:
 def characters(value: Any) -> int:
     """Of a text, or of all texts in lists; a token counts as four.
 
-    Texts before a list of choices are read with each choice, which also fills each blank of the last of these texts.
+    Texts before a list of choices are read with each choice, which also fills each blank of the
+    last of these texts.
     """
     if isinstance(value, str):
         return len(value)
@@ -156,11 +181,15 @@ def read_key(file: str | None, variable: str | None) -> bytes | None:
             with open(file, encoding="utf-8") as opened:
                 key, where = opened.readline().strip(), file
         except (OSError, UnicodeDecodeError) as error:
-            raise ConfigError(f"the key file {file} cannot be read ({error}); check --key-file") from None
+            raise ConfigError(
+                f"the key file {file} cannot be read ({error}); check --key-file"
+            ) from None
     elif variable is not None:
         key, where = variable.strip(), "LITEBERT_KEY"
     else:
         return None
     if not key or not key.isascii() or not key.isprintable():
-        raise ConfigError(f"the key in {where} must be printable ASCII and not empty; write another one")
+        raise ConfigError(
+            f"the key in {where} must be printable ASCII and not empty; write another one"
+        )
     return key.encode()

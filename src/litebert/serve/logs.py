@@ -24,8 +24,10 @@ class Lines(logging.Formatter):
     def format(self, record: logging.LogRecord) -> str:
         moment = time.strftime("%Y-%m-%dT%H:%M:%S", time.gmtime(record.created))
         line: dict[str, Any] = {
-            "time": f"{moment}.{record.msecs:03.0f}Z", "level": record.levelname.lower(), "event": record.getMessage(),
-        }  # fmt: skip
+            "time": f"{moment}.{record.msecs:03.0f}Z",
+            "level": record.levelname.lower(),
+            "event": record.getMessage(),
+        }
         line.update(getattr(record, "fields", {}))
         if record.exc_info and record.exc_info[1] is not None:
             line.update(failure(record.exc_info[1]))
@@ -50,7 +52,9 @@ def set_up(requests: bool = True) -> None:
     for name in ("uvicorn", "uvicorn.error", "asyncio"):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
-        logger.setLevel(logging.CRITICAL)  # they know of nothing that is not logged here, and would quote requests
+        logger.setLevel(
+            logging.CRITICAL
+        )  # they know of nothing that is not logged here, and would quote requests
 
 
 def event(name: str, level: int = logging.INFO, to: logging.Logger = LOG, **fields: Any) -> None:
@@ -62,4 +66,7 @@ def event(name: str, level: int = logging.INFO, to: logging.Logger = LOG, **fiel
 def failure(error: BaseException) -> dict[str, Any]:
     """What kind of exception it was and where it came from."""
     frames = traceback.extract_tb(error.__traceback__)
-    return {"kind": type(error).__name__, "at": [f"{one.filename}:{one.lineno}" for one in frames[-8:]]}
+    return {
+        "kind": type(error).__name__,
+        "at": [f"{one.filename}:{one.lineno}" for one in frames[-8:]],
+    }

@@ -1,4 +1,6 @@
-"""Texts far longer than a model reads: tokenized in parts, once each, and shortened to what the model can read."""
+"""Texts far longer than a model reads: tokenized in parts, once each, and shortened to what the
+model can read.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,9 @@ from typing import Any
 from litebert.tokenizer import Tokenizer
 
 PART = 4096
-"""Characters of a part, about: the next white space ends it, for tokens do not reach over white space."""
+"""Characters of a part, about: the next white space ends it, for tokens do not reach over white
+space.
+"""
 KEPT = 4
 """Long texts whose tokens are kept, for a query comes back with every batch of its request."""
 _END = re.compile(r"(?<=\S)(?=\s)")
@@ -49,7 +53,8 @@ class LongTexts:
         return [token for part in self._encoded(text) for token in part]
 
     def shortened(self, value: Any, most: int) -> tuple[Any, int]:
-        """An input whose long texts end where `most` tokens are full, and how many tokens that leaves out.
+        """An input whose long texts end where `most` tokens are full, and how many tokens that
+        leaves out.
 
         What is left is read alike: of such a text, a row holds fewer tokens than `most`.
         """

@@ -64,13 +64,21 @@ class Metrics:
 
     def __init__(self) -> None:
         self.requests = Counter("litebert_requests_total", "Requests by route, model and status.")
-        self.seconds = Histogram("litebert_request_seconds", "Time from the head of a request to its answer.", SECONDS)
-        self.queued = Histogram("litebert_queue_seconds", "Time that a request waited for its batch.", SECONDS)
-        self.computed = Histogram("litebert_batch_seconds", "Time that a batch took in a worker.", SECONDS)
+        self.seconds = Histogram(
+            "litebert_request_seconds", "Time from the head of a request to its answer.", SECONDS
+        )
+        self.queued = Histogram(
+            "litebert_queue_seconds", "Time that a request waited for its batch.", SECONDS
+        )
+        self.computed = Histogram(
+            "litebert_batch_seconds", "Time that a batch took in a worker.", SECONDS
+        )
         self.batches = Histogram("litebert_batch_rows", "Inputs of a batch.", ROWS)
         self.rows = Counter("litebert_rows_total", "Inputs that were answered.")
         self.tokens = Counter("litebert_tokens_total", "Tokens that were read.")
-        self.cancelled = Counter("litebert_cancelled_total", "Requests whose client left before the answer.")
+        self.cancelled = Counter(
+            "litebert_cancelled_total", "Requests whose client left before the answer."
+        )
 
     def text(self, gauges: Mapping[str, tuple[str, Mapping[str, float]]]) -> str:
         """All of them, with gauges by name: what they are, and the value of each model."""
@@ -78,7 +86,8 @@ class Metrics:
         for name, (about, values) in gauges.items():
             lines += _head(name, about, "gauge")
             lines += [
-                f"{name}{_braces((('model', model),) if model else ())} {value:g}" for model, value in values.items()
+                f"{name}{_braces((('model', model),) if model else ())} {value:g}"
+                for model, value in values.items()
             ]
         return "\n".join(lines) + "\n"
 
@@ -99,6 +108,9 @@ def _head(name: str, about: str, kind: str) -> list[str]:
 
 
 def _braces(labels: Labels) -> str:
-    escaped = ((name, value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n")) for name, value in labels)
+    escaped = (
+        (name, value.replace("\\", r"\\").replace('"', r"\"").replace("\n", r"\n"))
+        for name, value in labels
+    )
     inside = ",".join(f'{name}="{value}"' for name, value in escaped)
     return f"{{{inside}}}" if inside else ""

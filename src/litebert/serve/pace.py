@@ -1,4 +1,6 @@
-"""How long a batch will take: so much for any, and so much for its size, from the batches before it."""
+"""How long a batch will take: so much for any, and so much for its size, from the batches before
+it.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,9 @@ LEAST = 0.1
 
 
 class Pace:
-    """A line through the sizes and times of batches, the newest of which count most (least squares)."""
+    """A line through the sizes and times of batches, the newest of which count most (least
+    squares).
+    """
 
     def __init__(self) -> None:
         self._weight = self._sizes = self._times = self._squares = self._products = 0.0
@@ -25,7 +29,11 @@ class Pace:
         self._products = KEPT * self._products + weight * size * seconds
         mean, time = self._sizes / self._weight, self._times / self._weight
         spread = self._squares / self._weight - mean * mean
-        slope = (self._products / self._weight - mean * time) / spread if spread > 1e-3 * mean * mean else 0.0
+        slope = (
+            (self._products / self._weight - mean * time) / spread
+            if spread > 1e-3 * mean * mean
+            else 0.0
+        )
         self.slope = min(max(slope, LEAST * time / mean), time / mean)
         self.fixed = time - self.slope * mean
 

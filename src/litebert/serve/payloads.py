@@ -1,4 +1,6 @@
-"""What goes into a worker and comes out: texts of inputs, JSON of answers, refusals, and a clock of steps."""
+"""What goes into a worker and comes out: texts of inputs, JSON of answers, refusals, and a clock of
+steps.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,11 @@ def texts_of(value: Any) -> list[str]:
     """The texts of an input."""
     if isinstance(value, str):
         return [value]
-    return [text for part in value for text in texts_of(part)] if isinstance(value, (list, tuple)) else []
+    return (
+        [text for part in value for text in texts_of(part)]
+        if isinstance(value, (list, tuple))
+        else []
+    )
 
 
 def without_nul(value: Any) -> Any:
@@ -35,7 +41,10 @@ def without_nul(value: Any) -> Any:
 
 
 def unknown_token(token: int, vocabulary: int) -> Row:
-    message = f" has the token {token}, and the model knows {vocabulary:,}; send texts, or ids of its own tokenizer"
+    message = (
+        f" has the token {token}, and the model knows {vocabulary:,}; send texts, or ids of "
+        "its own tokenizer"
+    )
     return Row(b"", 0, message, "validation")
 
 
@@ -46,7 +55,9 @@ def too_many(count: int, who: str, most: int) -> Row:
 def as_json(value: Any) -> bytes:
     """Without what JSON does not know: a number that is none becomes null."""
     try:
-        return json.dumps(value, ensure_ascii=False, allow_nan=False, separators=(",", ":")).encode()
+        return json.dumps(
+            value, ensure_ascii=False, allow_nan=False, separators=(",", ":")
+        ).encode()
     except ValueError:
         plain = json.loads(json.dumps(value), parse_constant=lambda _: None)
         return json.dumps(plain, ensure_ascii=False, separators=(",", ":")).encode()

@@ -1,7 +1,7 @@
 """The page at `/`, where a person tries the models: one file, which asks this service alone.
 
-Its policy lets the browser run the one script and the one style in it, known by their hashes, and fetch from the page's
-own origin; nothing a text or an answer contains can be run.
+Its policy lets the browser run the one script and the one style in it, known by their hashes, and
+fetch from the page's own origin; nothing a text or an answer contains can be run.
 """
 
 from __future__ import annotations
@@ -19,8 +19,10 @@ def page() -> tuple[str, str]:
     html = files("litebert.serve").joinpath("playground.html").read_text("utf-8")
     script, style = (_hash(html, tag) for tag in ("script", "style"))
     return html, (
-        f"default-src 'none'; script-src {script}; style-src {style}; connect-src 'self'; img-src data:; "
-        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; require-trusted-types-for 'script'"
+        f"default-src 'none'; script-src {script}; style-src {style}; connect-src 'self'; "
+        "img-src data:; "
+        "base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
+        "require-trusted-types-for 'script'"
     )
 
 

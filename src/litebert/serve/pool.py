@@ -1,4 +1,5 @@
-"""The worker processes of a model: they take batches from its queue, and one that dies is replaced."""
+"""The worker processes of a model: they take batches from its queue, and one that dies is
+replaced."""
 
 from __future__ import annotations
 
@@ -48,7 +49,11 @@ class Worker:
     @property
     def pid(self) -> int | None:
         """Of the process; None while there is none."""
-        return self._process.pid if self._process is not None and self._process.returncode is None else None
+        return (
+            self._process.pid
+            if self._process is not None and self._process.returncode is None
+            else None
+        )
 
     async def start(self) -> tuple[dict[str, Any], list[tuple[int, float]], float, float]:
         """Open the model; what it can do, and what `Queue.measured` takes.
@@ -62,21 +67,28 @@ class Worker:
             "OMP_NUM_THREADS": str(self._settings["threads"]),
             "TOKENIZERS_PARALLELISM": "false",
         }
-        code = f"import sys; sys.path[:] = {sys.path!r}; from litebert.serve.worker import main; main()"
+        code = (
+            f"import sys; sys.path[:] = {sys.path!r}; from litebert.serve.worker import "
+            "main; main()"
+        )
         pipe = asyncio.subprocess.PIPE
         try:
             self._process = await asyncio.create_subprocess_exec(
                 sys.executable, "-c", code, stdin=pipe, stdout=pipe, env=environment
             )
         except OSError as error:  # no more processes or files, say
-            raise ModelError(f"no worker process can be started for {self._settings['path']}: {error}") from None
+            raise ModelError(
+                f"no worker process can be started for {self._settings['path']}: {error}"
+            ) from None
         self.ended = asyncio.create_task(self._process.wait())
         try:
             await self._send(self._settings)
             reply = await asyncio.wait_for(self._receive(), STARTING)
         except (OSError, RuntimeError, asyncio.IncompleteReadError, asyncio.TimeoutError):
             await self.kill()  # uvloop raises RuntimeError for a pipe that is closed
-            raise ModelError(f"the worker for {self._settings['path']} did not start; its error stands above") from None
+            raise ModelError(
+                f"the worker for {self._settings['path']} did not start; its error stands above"
+            ) from None
         if reply[0] == "failed":
             await self.stop()
             raise ModelError(reply[1])
@@ -84,7 +96,9 @@ class Worker:
         self._reader, self.ready = asyncio.create_task(self._read()), True
         return reply[1], reply[2], reply[3], reply[4]
 
-    async def compute(self, groups: Sequence[wire.Group], step: float = 0.0) -> tuple[list[list[wire.Row]], float]:
+    async def compute(
+        self, groups: Sequence[wire.Group], step: float = 0.0
+    ) -> tuple[list[list[wire.Row]], float]:
         """The rows of each group, and the seconds they took.
 
         Args:
@@ -95,7 +109,11 @@ class Worker:
         """
         if self._reader is None or self._reader.done():  # nobody would give this batch its answer
             raise ConnectionError("the worker has ended")
-        reply, number, pending = asyncio.get_running_loop().create_future(), next(self._numbers), self._pending
+        reply, number, pending = (
+            asyncio.get_running_loop().create_future(),
+            next(self._numbers),
+            self._pending,
+        )
         pending[number] = reply
         try:
             await self._send((number, step, [tuple(group) for group in groups]))
@@ -150,7 +168,9 @@ class Worker:
 class Pool:
     """A model with its queue and its workers."""
 
-    def __init__(self, name: str, settings: Mapping[str, Any], queue: Queue, workers: int, timeout: float) -> None:
+    def __init__(
+        self, name: str, settings: Mapping[str, Any], queue: Queue, workers: int, timeout: float
+    ) -> None:
         self.name, self.queue = name, queue
         self.info: dict[str, Any] = {}
         """What the model can do, once it is there."""
@@ -189,7 +209,9 @@ class Pool:
         await asyncio.gather(*(worker.stop() for worker in self._workers))
 
     async def _run(self, worker: Worker) -> None:
-        """Keep a worker alive and busy: a second batch goes to it while it computes the first, but only a full one."""
+        """Keep a worker alive and busy: a second batch goes to it while it computes the first, but
+        only a full one.
+        """
         deaths, underway = 0, set[asyncio.Task[bool]]()
         held: Batch | None = None
         try:
@@ -200,8 +222,13 @@ class Pool:
                     await asyncio.sleep(PAUSES[min(deaths, len(PAUSES) - 1)])
                     deaths += 1
                     if not await self._replaced(worker):
-                        refusal = Refusal(503, "unavailable", "the worker has ended and cannot be replaced yet; the "
-                                          "log names the reason", retry=RETRY)  # fmt: skip
+                        refusal = Refusal(
+                            503,
+                            "unavailable",
+                            "the worker has ended and cannot be replaced yet; the "
+                            "log names the reason",
+                            retry=RETRY,
+                        )
                         if held is not None:
                             held.fail(refusal)
                             self.queue.finished(held)
@@ -232,14 +259,18 @@ class Pool:
                 task.cancel()
 
     async def _run_long(self, worker: Worker) -> None:
-        """Keep a worker busy with long requests, a turn at a time; in the worker, short batches pass."""
+        """Keep a worker busy with long requests, a turn at a time; in the worker, short batches
+        pass.
+        """
         while True:
             if worker.pid is None or not worker.ready:
                 await asyncio.sleep(WATCHING)
             elif (batch := await self._taken(worker, self.queue.take_long)) is not None:
                 await self._answer(worker, batch, self.queue.step)
 
-    async def _taken(self, worker: Worker, take: Callable[[], Coroutine[Any, Any, Batch]]) -> Batch | None:
+    async def _taken(
+        self, worker: Worker, take: Callable[[], Coroutine[Any, Any, Batch]]
+    ) -> Batch | None:
         """The next batch, None where the worker ends before there is one."""
         assert worker.ended is not None
         taking = asyncio.create_task(take())
@@ -268,20 +299,30 @@ class Pool:
         """Have a batch answered, or fail what is in it; whether it was answered."""
         pid = worker.pid
         try:
-            answered, seconds = await asyncio.wait_for(worker.compute(batch.groups, step), self._timeout)
+            answered, seconds = await asyncio.wait_for(
+                worker.compute(batch.groups, step), self._timeout
+            )
         except Exception as error:  # the process has died, or what it wrote is no answer
             slow = isinstance(error, asyncio.TimeoutError)
             if worker.pid == pid:  # and not its successor
                 await worker.kill()
             logs.event(
-                "a worker took too long and was ended" if slow else "a worker died", logging.ERROR, model=self.name,
+                "a worker took too long and was ended" if slow else "a worker died",
+                logging.ERROR,
+                model=self.name,
                 rows=len(batch.rows),
-            )  # fmt: skip
-            reason = "the computation took too long" if slow else "the worker ended while it computed"
+            )
+            reason = (
+                "the computation took too long" if slow else "the worker ended while it computed"
+            )
             batch.fail(Refusal(503, "unavailable", f"{reason}; send the request again", retry=1))
             return False
         except asyncio.CancelledError:
-            batch.fail(Refusal(503, "unavailable", "the service is stopping; send the request again", retry=1))
+            batch.fail(
+                Refusal(
+                    503, "unavailable", "the service is stopping; send the request again", retry=1
+                )
+            )
             raise
         finally:
             self.queue.finished(batch)

@@ -1,21 +1,41 @@
-"""Why a request is not answered, in the shape its client reads: text-embeddings-inference's, or OpenAI's under /v1."""
+"""Why a request is not answered, in the shape its client reads: text-embeddings-inference's, or
+OpenAI's under /v1.
+"""
 
 from __future__ import annotations
 
 import json
 
-OPENAI = {401: "authentication_error", 403: "permission_error", 404: "not_found_error", 429: "rate_limit_error"}
-"""What OpenAI calls the kinds of errors that are not `invalid_request_error`, or from 500 on `server_error`."""
+OPENAI = {
+    401: "authentication_error",
+    403: "permission_error",
+    404: "not_found_error",
+    429: "rate_limit_error",
+}
+"""What OpenAI calls the kinds of errors that are not `invalid_request_error`, or from 500 on
+`server_error`.
+"""
 
 
 class Refusal(Exception):
     """A request that is answered with an error."""
 
     def __init__(
-        self, status: int, kind: str, message: str, field: str | None = None, retry: int | None = None
+        self,
+        status: int,
+        kind: str,
+        message: str,
+        field: str | None = None,
+        retry: int | None = None,
     ) -> None:
         super().__init__(message)
-        self.status, self.kind, self.message, self.field, self.retry = status, kind, message, field, retry
+        self.status, self.kind, self.message, self.field, self.retry = (
+            status,
+            kind,
+            message,
+            field,
+            retry,
+        )
 
     @property
     def headers(self) -> dict[str, str]:
@@ -26,7 +46,9 @@ class Refusal(Exception):
     def body(self, path: str) -> bytes:
         """The JSON for a route."""
         if path.startswith("/v1/"):
-            kind = OPENAI.get(self.status, "invalid_request_error" if self.status < 500 else "server_error")
+            kind = OPENAI.get(
+                self.status, "invalid_request_error" if self.status < 500 else "server_error"
+            )
             code = "model_not_found" if self.field == "model" and self.status == 404 else None
             shape: dict[str, object] = {
                 "error": {"message": self.message, "type": kind, "param": self.field, "code": code}

@@ -24,18 +24,31 @@ from litebert.serve.wire import Row
 FAILURES: dict[int | str, dict[str, Any]] = {
     status: {"model": bodies.Failure, "description": what}
     for status, what in {
-        400: "No JSON, or no UTF-8", 401: "The key is missing or wrong", 403: "This Host or Origin is not served",
-        404: "No such model", 408: "The body came too slowly", 413: "Beyond a limit", 415: "Not application/json",
-        422: "A field is wrong", 429: "The queue is full", 431: "The headers are too large",
-        500: "An input could not be answered", 503: "The worker died, or the service stops", 504: "No answer in time",
+        400: "No JSON, or no UTF-8",
+        401: "The key is missing or wrong",
+        403: "This Host or Origin is not served",
+        404: "No such model",
+        408: "The body came too slowly",
+        413: "Beyond a limit",
+        415: "Not application/json",
+        422: "A field is wrong",
+        429: "The queue is full",
+        431: "The headers are too large",
+        500: "An input could not be answered",
+        503: "The worker died, or the service stops",
+        504: "No answer in time",
     }.items()
-}  # fmt: skip
-OPENAI_FAILURES = {status: {**shape, "model": bodies.OpenAIFailure} for status, shape in FAILURES.items()}
+}
+OPENAI_FAILURES = {
+    status: {**shape, "model": bodies.OpenAIFailure} for status, shape in FAILURES.items()
+}
 JSON = "application/json"
 
 
 def _answer(value: bytes, rows: Sequence[Row] = ()) -> Response:
-    """JSON; of rows, the headers say how many tokens were read (as in text-embeddings-inference) and cut off."""
+    """JSON; of rows, the headers say how many tokens were read (as in text-embeddings-inference)
+    and cut off.
+    """
     headers = {
         "x-compute-tokens": str(sum(row.tokens for row in rows)),
         "x-truncated-tokens": str(sum(row.truncated for row in rows)),
@@ -63,7 +76,9 @@ def api(service: Service) -> APIRouter:
 
             async def checked(request: Request) -> Response:
                 service.limits.check_values(await request.body())
-                with suppress(ValueError, RecursionError):  # no JSON: the handler reads it again and refuses it
+                with suppress(
+                    ValueError, RecursionError
+                ):  # no JSON: the handler reads it again and refuses it
                     service.limits.check_shape(await request.json())
                 return await handle(request)
 
@@ -92,13 +107,22 @@ def api(service: Service) -> APIRouter:
             top = top or body.parameters.top_k
         few = _labels_of(pool.info, top, len(values))
         rows = await service.ask(
-            request, pool, "predict", values, field, truncate=body.truncate, top=few, listed=listed or None
+            request,
+            pool,
+            "predict",
+            values,
+            field,
+            truncate=body.truncate,
+            top=few,
+            listed=listed or None,
         )
         if listed:
             return _answer(_listed([row.payload for row in rows]), rows)
         return wrapped(request, pool.name, rows, kind=pool.info["kind"])
 
-    @router.post("/fill-mask", response_model=bodies.Predictions, summary="Predictions for masked words")
+    @router.post(
+        "/fill-mask", response_model=bodies.Predictions, summary="Predictions for masked words"
+    )
     async def fill_mask(request: Request, body: bodies.FillMask) -> Response:
         pool = service.choose(request, body.model, "fill-mask")
         _check_masks(_inputs(body.inputs)[0], body.top or 5)
@@ -114,15 +138,21 @@ def api(service: Service) -> APIRouter:
         )
         return _answer(_listed([row.payload for row in rows]), rows)
 
-    @router.post("/similarity", response_model=list[float], summary="Cosines of a sentence with others")
+    @router.post(
+        "/similarity", response_model=list[float], summary="Cosines of a sentence with others"
+    )
     async def similarity(request: Request, body: bodies.Similarity) -> Response:
         pool = service.choose(request, body.model, "similarity")
         pairs = [(body.inputs.source_sentence, one) for one in body.inputs.sentences]
         rows = await service.ask(request, pool, "cosine", pairs, "inputs.sentences[{}]")
         return _answer(_listed([row.payload for row in rows]), rows)
 
-    @router.post("/rerank", response_model=list[bodies.Rank], response_model_exclude_none=True,
-                 summary="Texts by how well they fit a query")  # fmt: skip
+    @router.post(
+        "/rerank",
+        response_model=list[bodies.Rank],
+        response_model_exclude_none=True,
+        summary="Texts by how well they fit a query",
+    )
     async def rerank(request: Request, body: bodies.Rerank) -> Response:
         pool = service.choose(request, body.model, "rerank")
         pairs = [(body.query, text) for text in body.texts]
@@ -131,7 +161,12 @@ def api(service: Service) -> APIRouter:
         operation = "score" if pairs_to_number else "cosine"
         rows = await service.ask(request, pool, operation, pairs, "texts[{}]", **options)
         ranked: list[dict[str, Any]] = [
-            {"index": place, "score": float(row.payload), "tokens": row.tokens, "truncated": row.truncated}
+            {
+                "index": place,
+                "score": float(row.payload),
+                "tokens": row.tokens,
+                "truncated": row.truncated,
+            }
             for place, row in enumerate(rows)
         ]
         ranked.sort(key=lambda one: -one["score"])
@@ -139,22 +174,38 @@ def api(service: Service) -> APIRouter:
             ranked = [{**one, "text": body.texts[one["index"]]} for one in ranked]
         return _answer(json.dumps(ranked).encode(), rows)
 
-    @router.post("/tokenize", response_model=list[list[bodies.Piece]], summary="Tokens with their characters")
+    @router.post(
+        "/tokenize", response_model=list[list[bodies.Piece]], summary="Tokens with their characters"
+    )
     async def tokenize(request: Request, body: bodies.Tokenize) -> Response:
         pool = service.choose(request, body.model, "tokenize")
-        rows = await service.ask(request, pool, "tokenize", *_inputs(body.inputs), special=body.add_special_tokens)
+        rows = await service.ask(
+            request, pool, "tokenize", *_inputs(body.inputs), special=body.add_special_tokens
+        )
         return _answer(_listed([row.payload for row in rows]), rows)
 
-    @router.post("/v1/embeddings", response_model=bodies.Vectors, responses=OPENAI_FAILURES,
-                 summary="Sentence vectors in OpenAI's shape")  # fmt: skip
+    @router.post(
+        "/v1/embeddings",
+        response_model=bodies.Vectors,
+        responses=OPENAI_FAILURES,
+        summary="Sentence vectors in OpenAI's shape",
+    )
     async def embeddings(request: Request, body: bodies.Embeddings) -> Response:
         pool = service.choose(request, body.model, "embed")
         width = pool.info["width"]
         if body.dimensions not in (None, width):
-            raise Refusal(422, "validation", f"dimensions is {body.dimensions}, and vectors have {width}; leave it out",
-                          "dimensions")  # fmt: skip
+            raise Refusal(
+                422,
+                "validation",
+                f"dimensions is {body.dimensions}, and vectors have {width}; leave it out",
+                "dimensions",
+            )
         rows = await service.ask(
-            request, pool, "embed", *_tokens_or_texts(body.input), base=body.encoding_format == "base64"
+            request,
+            pool,
+            "embed",
+            *_tokens_or_texts(body.input),
+            base=body.encoding_format == "base64",
         )
         tokens = sum(row.tokens for row in rows)
         listed = [
@@ -164,13 +215,17 @@ def api(service: Service) -> APIRouter:
         ]
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         tail = json.dumps({"model": pool.name, "usage": usage})
-        return _answer(b'{"object": "list", "data": ' + _listed(listed) + b", " + tail[1:].encode(), rows)
+        return _answer(
+            b'{"object": "list", "data": ' + _listed(listed) + b", " + tail[1:].encode(), rows
+        )
 
     return router
 
 
 def _tokens_or_texts(value: Any) -> tuple[list[Any], str]:
-    """The inputs of `/v1/embeddings`: texts or lists of token ids, of which an only one may stand alone."""
+    """The inputs of `/v1/embeddings`: texts or lists of token ids, of which an only one may stand
+    alone.
+    """
     if isinstance(value, list) and not isinstance(value[0], (str, list)):
         return [value], "input"
     return _inputs(value, "input")
@@ -185,11 +240,16 @@ def _labels_of(info: dict[str, Any], top: int | None, inputs: int) -> int | None
     count = len(info["labels"])
     if info["kind"] not in ("classes", "labels"):
         if top is not None:
-            raise Refusal(422, "validation", "top is for models of classes or labels; leave it out", "top")
+            raise Refusal(
+                422, "validation", "top is for models of classes or labels; leave it out", "top"
+            )
         return None
     few = min(count, TOP if top is None else top)
     if few * inputs > SCORES:
-        message = f"top asks for {few:,} labels of each of {inputs:,} inputs, and an answer holds at most {SCORES:,}"
+        message = (
+            f"top asks for {few:,} labels of each of {inputs:,} inputs, and an answer holds "
+            f"at most {SCORES:,}"
+        )
         raise Refusal(413, "too_large", f"{message}; give a smaller top or fewer inputs", "top")
     return few if few < count else None
 
@@ -202,7 +262,10 @@ def _check_masks(texts: list[str], top: int) -> None:
     """
     masks = sum(map(masks_of, texts))
     if masks * top > SCORES:
-        message = f"top asks for {top} predictions of each of {masks:,} masks, and an answer holds at most {SCORES:,}"
+        message = (
+            f"top asks for {top} predictions of each of {masks:,} masks, and an answer holds "
+            f"at most {SCORES:,}"
+        )
         raise Refusal(413, "too_large", f"{message}; give a smaller top or fewer masks", "top")
 
 
@@ -213,11 +276,18 @@ def _check_parameters(parameters: bodies.Parameters, kind: str) -> None:
         Refusal: the model is none of classes or labels, or computes another function of its logits.
     """
     if kind not in ("classes", "labels"):
-        raise Refusal(422, "validation", "parameters are for models of classes or labels; leave them out", "parameters")
+        raise Refusal(
+            422,
+            "validation",
+            "parameters are for models of classes or labels; leave them out",
+            "parameters",
+        )
     function = {"classes": "softmax", "labels": "sigmoid"}[kind]
     if parameters.function_to_apply not in (None, function):
         field = "parameters.function_to_apply"
-        raise Refusal(422, "validation", f"{field} must be {function} for this model; leave it out", field)
+        raise Refusal(
+            422, "validation", f"{field} must be {function} for this model; leave it out", field
+        )
 
 
 def _plain(value: Any, field: str) -> Any:
@@ -226,7 +296,12 @@ def _plain(value: Any, field: str) -> Any:
         return value
     if (plain := value.value()) is None:
         forms = "text; text and pair; words; question and context; or context, question and choices"
-        raise Refusal(422, "validation", f"{field} has fields that do not belong together; give {forms}", field)
+        raise Refusal(
+            422,
+            "validation",
+            f"{field} has fields that do not belong together; give {forms}",
+            field,
+        )
     return plain
 
 
@@ -239,45 +314,87 @@ def about(service: Service) -> APIRouter:
         models = [{"name": name, **pool.info} for name, pool in service.pools.items()]
         first, limits = models[0], service.limits
         found = {
-            "version": version("litebert"), "model_id": first["name"], "model_sha": None, "model_dtype": "float32",
-            "model_type": _model_type(first), "max_input_length": first["length"],
-            "max_client_batch_size": limits.rows, "max_batch_tokens": limits.tokens, "auto_truncate": True,
-            "models": models, "limits": vars(limits),
-        }  # fmt: skip
+            "version": version("litebert"),
+            "model_id": first["name"],
+            "model_sha": None,
+            "model_dtype": "float32",
+            "model_type": _model_type(first),
+            "max_input_length": first["length"],
+            "max_client_batch_size": limits.rows,
+            "max_batch_tokens": limits.tokens,
+            "auto_truncate": True,
+            "models": models,
+            "limits": vars(limits),
+        }
         return _answer(json.dumps(found).encode())
 
     @router.get("/v1/models", response_model=dict[str, Any], summary="Models in OpenAI's shape")
     async def models() -> Response:
-        return _answer(json.dumps({"object": "list", "data": list(map(_listing, service.pools))}).encode())
+        return _answer(
+            json.dumps({"object": "list", "data": list(map(_listing, service.pools))}).encode()
+        )
 
-    @router.get("/v1/models/{name}", response_model=dict[str, Any], responses={404: {"model": bodies.OpenAIFailure}},
-                summary="A model in OpenAI's shape")  # fmt: skip
+    @router.get(
+        "/v1/models/{name}",
+        response_model=dict[str, Any],
+        responses={404: {"model": bodies.OpenAIFailure}},
+        summary="A model in OpenAI's shape",
+    )
     async def model(name: str) -> Response:
         if name not in service.pools:
             name = shortened(name)
-            raise Refusal(404, "not_found", f"there is no model {name!r}; {nearest(name, service.pools)}", "model")
+            raise Refusal(
+                404,
+                "not_found",
+                f"there is no model {name!r}; {nearest(name, service.pools)}",
+                "model",
+            )
         return _answer(json.dumps(_listing(name)).encode())
 
-    @router.get("/health", response_model=dict[str, str], responses={503: {"model": dict[str, str]}},
-                summary="Whether every model has a living worker")  # fmt: skip
+    @router.get(
+        "/health",
+        response_model=dict[str, str],
+        responses={503: {"model": dict[str, str]}},
+        summary="Whether every model has a living worker",
+    )
     async def health() -> Response:
         well = not service.draining and all(pool.healthy for pool in service.pools.values())
         body = {"status": "ok" if well else "unavailable"}
         return Response(json.dumps(body), 200 if well else 503, media_type=JSON)
 
-    @router.get("/metrics", response_class=Response, summary="Prometheus text",
-                responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}})  # fmt: skip
+    @router.get(
+        "/metrics",
+        response_class=Response,
+        summary="Prometheus text",
+        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+    )
     async def measured() -> Response:
         pools = service.pools
         gauges: dict[str, tuple[str, dict[str, float]]] = {
-            "litebert_queue_rows": ("Inputs that wait.", {name: pool.queue.rows for name, pool in pools.items()}),
-            "litebert_workers": ("Workers that live.", {name: len(pool.pids) for name, pool in pools.items()}),
-            "litebert_worker_restarts": ("Workers replaced.", {name: pool.restarts for name, pool in pools.items()}),
+            "litebert_queue_rows": (
+                "Inputs that wait.",
+                {name: pool.queue.rows for name, pool in pools.items()},
+            ),
+            "litebert_workers": (
+                "Workers that live.",
+                {name: len(pool.pids) for name, pool in pools.items()},
+            ),
+            "litebert_worker_restarts": (
+                "Workers replaced.",
+                {name: pool.restarts for name, pool in pools.items()},
+            ),
             "litebert_worker_resident_bytes": (
-                "Memory of the workers.", {name: metrics.resident(pool.pids) for name, pool in pools.items()}),
-            "litebert_resident_bytes": ("Memory of this process.", {"": metrics.resident([os.getpid()])}),
-        }  # fmt: skip
-        return Response(service.metrics.text(gauges), media_type="text/plain; version=0.0.4; charset=utf-8")
+                "Memory of the workers.",
+                {name: metrics.resident(pool.pids) for name, pool in pools.items()},
+            ),
+            "litebert_resident_bytes": (
+                "Memory of this process.",
+                {"": metrics.resident([os.getpid()])},
+            ),
+        }
+        return Response(
+            service.metrics.text(gauges), media_type="text/plain; version=0.0.4; charset=utf-8"
+        )
 
     return router
 
@@ -291,5 +408,10 @@ def _model_type(model: dict[str, Any]) -> dict[str, Any]:
     """What text-embeddings-inference calls a model's kind."""
     if model["kind"] in ("classes", "labels"):
         labels = dict(enumerate(model["labels"]))
-        return {"classifier": {"id2label": labels, "label2id": {label: i for i, label in labels.items()}}}
+        return {
+            "classifier": {
+                "id2label": labels,
+                "label2id": {label: i for i, label in labels.items()},
+            }
+        }
     return {"embedding": {"pooling": "mean"}}

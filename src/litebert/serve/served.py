@@ -35,7 +35,10 @@ from litebert.serve.wire import Group, Row
 from litebert.storage import read_json
 from litebert.tokenizer import Tokenizer
 
-EXAMPLE = "the quick brown fox jumps over the lazy dog and runs back to the river before the sun goes down again"
+EXAMPLE = (
+    "the quick brown fox jumps over the lazy dog and runs back to the river before the sun "
+    "goes down again"
+)
 """What the speed of a model is first measured on."""
 FULL = 64
 """Inputs of a batch under load, about, on which engines are compared."""
@@ -57,28 +60,43 @@ class Served:
         self.most_tokens = int(settings["tokens"])
         self.exported = is_exported(folder) and (
             self.engine in (None, "onnx")
-            or (self.engine == "auto" and not (find_spec("torch") and _has_task(folder)))  # nothing to compare
+            or (
+                self.engine == "auto" and not (find_spec("torch") and _has_task(folder))
+            )  # nothing to compare
         )
         if self.exported:
             check_device("onnx", settings["device"])
             if settings["exit"] not in ("auto", "off"):
-                raise ConfigError(f"an exported model has no exits; leave --exit {settings['exit']} out")
+                raise ConfigError(
+                    f"an exported model has no exits; leave --exit {settings['exit']} out"
+                )
             self.model: Any = Exported.open(folder, settings["threads"])
             record, tokenizer, config = self.model.record, self.model.tokenizer, self.model.config
             self.engine, vectors, fills = "onnx", self.model.gives_vectors, self.model.fills
         else:
             from litebert.answer.predictor import load
 
-            options = {"engine": self.engine, "device": settings["device"], "exit": settings["exit"]}
+            options = {
+                "engine": self.engine,
+                "device": settings["device"],
+                "exit": settings["exit"],
+            }
             self.model = load(folder, **options)
-            record, tokenizer, config = self.model.task_record, self.model.tokenizer, self.model.config
+            record, tokenizer, config = (
+                self.model.task_record,
+                self.model.tokenizer,
+                self.model.config,
+            )
             self.engine, fills = self.model.engine, not record and _fills(self.model)
             vectors = not is_exported(folder) or record.get("kind") == "backbone"
         if tokenizer is None:
             raise ModelError(f"{folder} has no tokenizer; put the one it was trained with there")
         self.tokenizer: Tokenizer = tokenizer
         self.length = int(record.get("length", config.sequences.length))
-        self.layers, self.width = config.encoder.layers, vector_width(folder, record, config.encoder.hidden_size)
+        self.layers, self.width = (
+            config.encoder.layers,
+            vector_width(folder, record, config.encoder.hidden_size),
+        )
         self.compares = record.get("kind") == "backbone"  # a model of pairs, or an export of states
         self.steps = Steps()
         self.predictor: Predictor | None = None
@@ -111,14 +129,20 @@ class Served:
     def info(self) -> dict[str, Any]:
         """What clients may know about it."""
         task = self.predictor.task if self.predictor is not None else None
-        routes: list[str] = [name for name in ("predict", "fill-mask", "embed") if name in self._does]
+        routes: list[str] = [
+            name for name in ("predict", "fill-mask", "embed") if name in self._does
+        ]
         routes += [
             *["similarity"] * ("embed" in self._does),
             *["rerank"] * bool({"score", "cosine"} & {*self._does}),
             "tokenize",
         ]
         return {
-            "kind": task.output.name if task is not None else "similarity" if self.compares else "pretrained",
+            "kind": task.output.name
+            if task is not None
+            else "similarity"
+            if self.compares
+            else "pretrained",
             "routes": routes,
             "pair": task.pair if task is not None else False,
             "labels": list(task.output.labels) if task is not None else [],
@@ -127,7 +151,9 @@ class Served:
             "width": self.width if "embed" in self._does else None,
             "layers": self.layers,
             "exits": self.exits,
-            "mask": self.tokenizer.piece(self.tokenizer.mask_id) if "fill-mask" in self._does else None,
+            "mask": self.tokenizer.piece(self.tokenizer.mask_id)
+            if "fill-mask" in self._does
+            else None,
             "engine": self.engine,
             "tokenizer": self.tokenizer.kind,
             "examples": [{**example.inputs, "label": example.label} for example in self.examples],
@@ -136,17 +162,22 @@ class Served:
 
     @property
     def _reads_english(self) -> bool:
-        """Whether most words and letters of its tokenizer are Latin, so that the samples of the page mean something."""
+        """Whether most words and letters of its tokenizer are Latin, so that the samples of the
+        page mean something.
+        """
         tokens = map(self.tokenizer.piece, range(self.tokenizer.vocab_size))
-        written = [letters for token in tokens if (letters := [sign for sign in token if sign.isalpha()])]
+        written = [
+            letters for token in tokens if (letters := [sign for sign in token if sign.isalpha()])
+        ]
         return 3 * sum(all(map(str.isascii, letters)) for letters in written) >= 2 * len(written)
 
     def warmed(self) -> tuple[list[tuple[int, float]], float, float]:
-        """How many short inputs took how many seconds, each the best of three; the characters of one; and the seconds
-        of the longest step of a request that fills a row.
+        """How many short inputs took how many seconds, each the best of three; the characters of
+        one; and the seconds of the longest step of a request that fills a row.
 
-        The engine `auto` chooses before that, so that no client waits for its measurements. So are engines made that
-        need more than the weights, and what has fewer bits is compared with float32.
+        The engine `auto` chooses before that, so that no client waits for its measurements. So are
+        engines made that need more than the weights, and what has fewer bits is compared with
+        float32.
         """
         value, operation = self._example()
         if self.engine != "torch" and not self.exported:
@@ -165,11 +196,15 @@ class Served:
         return trials[1:], float(len(EXAMPLE)), self._longest_step(value, operation)
 
     def _longest_step(self, value: Any, operation: str) -> float:
-        """Seconds of the least that a request of long texts takes at a time: one row of full length."""
+        """Seconds of the least that a request of long texts takes at a time: one row of full
+        length.
+        """
         long = " ".join([EXAMPLE] * (1 + self.length // len(EXAMPLE.split())))
         texts = [long, value[1], *value[2:]] if isinstance(value, list) else f"{long} [MASK]"
         if operation == "fill-mask":
-            words = long.split()[: max(1, self.length // 3)]  # in the length, whatever the tokenizer
+            words = long.split()[
+                : max(1, self.length // 3)
+            ]  # in the length, whatever the tokenizer
             texts = f"{' '.join(words)} [MASK]"
         best = math.inf
         for _ in range(2):
@@ -185,9 +220,16 @@ class Served:
         for operation in ("predict", "embed"):
             if operation not in self._does:
                 continue
-            values = [self._example(turn)[0] if operation == "predict" else _turned(turn) for turn in range(VARIANTS)]
+            values = [
+                self._example(turn)[0] if operation == "predict" else _turned(turn)
+                for turn in range(VARIANTS)
+            ]
             self.answer(Group(operation, (), values))
-            engine = self.predictor.engine if operation == "predict" and self.predictor else self._encoder.engine
+            engine = (
+                self.predictor.engine
+                if operation == "predict" and self.predictor
+                else self._encoder.engine
+            )
             if settle := getattr(engine, "settle", None):
                 settle(partial(self.answer, Group(operation, (), values[:1] * FULL)))
             chosen.append(getattr(engine, "name", "torch"))  # torch for a model with exits
@@ -200,9 +242,10 @@ class Served:
         if self.predictor is not None:
             task, words = self.predictor.task, text.split()
             forms: list[Any] = [
-                text, [" ".join(words[:10]), " ".join(words[10:])],
+                text,
+                [" ".join(words[:10]), " ".join(words[10:])],
                 [" ".join(words[:8]), " ".join(words[8:12]), words[12:14]],
-            ]  # fmt: skip
+            ]
             for value in forms:
                 try:
                     task.example(value, "")
@@ -213,20 +256,27 @@ class Served:
             return text, "embed"
         return (f"{text} [MASK]", "fill-mask") if "fill-mask" in self._does else (text, "tokenize")
 
-    # ---- answering -------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------------------------------ answering
 
     def answer(self, group: Group) -> list[Row]:
         """A row for each input of a group; within `Steps.of`, in steps."""
-        return self._does[group.operation](list(map(without_nul, group.inputs)), **dict(group.options))
+        return self._does[group.operation](
+            list(map(without_nul, group.inputs)), **dict(group.options)
+        )
 
     def predict(
-        self, inputs: Sequence[Any], truncate: bool = True, top: int | None = None, listed: bool = False
+        self,
+        inputs: Sequence[Any],
+        truncate: bool = True,
+        top: int | None = None,
+        listed: bool = False,
     ) -> list[Row]:
         """Answers as `litebert predict` gives them, with the places they stand at.
 
         Args:
             top: keep the probabilities of the likeliest labels alone, the likeliest first.
-            listed: answer with labels and scores, as Hugging Face's `text_classification` reads them.
+            listed: answer with labels and scores, as Hugging Face's `text_classification` reads
+                them.
         """
         assert self.predictor is not None
         predictor, task = self.predictor, self.predictor.task
@@ -237,7 +287,9 @@ class Served:
             if any(map(self._read.is_long, texts_of(value))):
                 if task.output.reads_cls:
                     short, cut = self._read.shortened(value, predictor.length)
-                elif (size := sum(len(self._read.encode(text)) for text in texts_of(value))) > self.most_tokens:
+                elif (
+                    size := sum(len(self._read.encode(text)) for text in texts_of(value))
+                ) > self.most_tokens:
                     rows[place] = too_many(size, "this service reads", self.most_tokens)
                     continue
             try:
@@ -257,17 +309,35 @@ class Served:
             if sizes[number] > self.most_tokens:
                 rows[place] = too_many(sizes[number], "this service reads", self.most_tokens)
             elif not truncate and truncated[number]:
-                rows[place] = too_many(sizes[number] + truncated[number], "the model reads", self.length)
-        kept = {number: new for new, number in enumerate(n for n, place in enumerate(chosen) if rows[place] is None)}
+                rows[place] = too_many(
+                    sizes[number] + truncated[number], "the model reads", self.length
+                )
+        kept = {
+            number: new
+            for new, number in enumerate(n for n, place in enumerate(chosen) if rows[place] is None)
+        }
         if kept:
-            own = [replace(item, example=kept[item.example]) for item in items if item.example in kept]
-            for number, found in zip(kept, predictor.answered([examples[n] for n in kept], own), strict=True):
-                place, reading = chosen[number], {"tokens": sizes[number], "truncated": truncated[number]}
+            own = [
+                replace(item, example=kept[item.example]) for item in items if item.example in kept
+            ]
+            for number, found in zip(
+                kept, predictor.answered([examples[n] for n in kept], own), strict=True
+            ):
+                place, reading = (
+                    chosen[number],
+                    {"tokens": sizes[number], "truncated": truncated[number]},
+                )
                 record: Any = detailed(task, inputs[place], found) | reading
                 if top is not None or listed:
-                    likely = sorted(record["probabilities"].items(), key=lambda pair: -pair[1])[:top]
+                    likely = sorted(record["probabilities"].items(), key=lambda pair: -pair[1])[
+                        :top
+                    ]
                     record["probabilities"] = dict(likely)
-                    record = [{"label": label, "score": score} for label, score in likely] if listed else record
+                    record = (
+                        [{"label": label, "score": score} for label, score in likely]
+                        if listed
+                        else record
+                    )
                 rows[place] = Row(as_json(record), sizes[number], truncated=truncated[number])
         return [row for row in rows if row is not None]
 
@@ -283,11 +353,19 @@ class Served:
         return sum(max(0, length - most) for length in self._row_lengths(value))
 
     def _row_lengths(self, value: Any) -> list[int]:
-        """Tokens of each row of an input before truncation: of one row, but of one for each choice."""
+        """Tokens of each row of an input before truncation: of one row, but of one for each
+        choice."""
         texts = [value] if isinstance(value, str) else value
-        plain = sum(map(len, self.tokenizer.encode([text for text in texts if isinstance(text, str)])))
+        plain = sum(
+            map(len, self.tokenizer.encode([text for text in texts if isinstance(text, str)]))
+        )
         plain += 2 + (len(texts) > 1) * self.tokenizer.pair_separators
-        choices = [len(ids) for one in texts if not isinstance(one, str) for ids in self.tokenizer.encode(one)]
+        choices = [
+            len(ids)
+            for one in texts
+            if not isinstance(one, str)
+            for ids in self.tokenizer.encode(one)
+        ]
         return [plain + length for length in choices or [0]]
 
     def fill(self, inputs: Sequence[str], top: int = 5) -> list[Row]:
@@ -301,8 +379,14 @@ class Served:
     def _filled(self, text: str, top: int) -> Row:
         masks = len(mask_pattern(self.tokenizer.piece(self.tokenizer.mask_id)).findall(text))
         if masks == 0:
-            return Row(b"", 0, " has no mask; write [MASK] where a word should be predicted", "validation")
-        least = masks + 2 if masks + 2 > self.length or not self._read.is_long(text) else len(self._read.encode(text))
+            return Row(
+                b"", 0, " has no mask; write [MASK] where a word should be predicted", "validation"
+            )
+        least = (
+            masks + 2
+            if masks + 2 > self.length or not self._read.is_long(text)
+            else len(self._read.encode(text))
+        )
         if least > self.length:  # and nothing that takes long is done with it
             return too_many(least, "the model reads", self.length)
         row = masked_row(self.tokenizer, text, 1 << 40)
@@ -312,10 +396,16 @@ class Served:
         for words in self.model.fill(text, top, self.steps.end):
             listed.append(as_json([word._asdict() for word in words]))
             self.steps.end()
-        return Row(b'{"masks":[%b],"tokens":%d,"truncated":0}' % (b",".join(listed), len(row)), len(row))
+        return Row(
+            b'{"masks":[%b],"tokens":%d,"truncated":0}' % (b",".join(listed), len(row)), len(row)
+        )
 
     def embed(
-        self, inputs: Sequence[Any], normalize: bool = True, truncate: bool = True, base: bool = False
+        self,
+        inputs: Sequence[Any],
+        normalize: bool = True,
+        truncate: bool = True,
+        base: bool = False,
     ) -> list[Row]:
         """A vector for each text or list of token ids, as JSON or as base64 of float32."""
         encoded, rows = self._ids(inputs), list[Row]()
@@ -333,16 +423,22 @@ class Served:
             if base:
                 payload = b'"' + base64.b64encode(vector.astype("<f4").tobytes()) + b'"'
             else:  # nine digits tell any two float32 apart, and this is a tenth of the time json takes
-                payload = ("[" + ",".join(["%.9g"] * len(vector)) % tuple(vector.tolist()) + "]").encode()
+                payload = (
+                    "[" + ",".join(["%.9g"] * len(vector)) % tuple(vector.tolist()) + "]"
+                ).encode()
             rows.append(Row(payload, min(length, most), truncated=max(0, length - most)))
         return rows
 
     def score(self, inputs: Sequence[Any], raw: bool = False, truncate: bool = True) -> list[Row]:
-        """The number that the model answers for each pair of texts, or (without `raw`) its logistic function."""
+        """The number that the model answers for each pair of texts, or (without `raw`) its logistic
+        function.
+        """
         assert self.predictor is not None
         most = self.length
         shortened = [self._read.shortened(list(pair), most) for pair in inputs]
-        numbers = np.array([one["prediction"] for one in self.predictor.predict([pair for pair, _ in shortened])])
+        numbers = np.array(
+            [one["prediction"] for one in self.predictor.predict([pair for pair, _ in shortened])]
+        )
         scores = numbers if raw else 0.5 * (1 + np.tanh(numbers / 2))
         full = [cut + max(self._row_lengths(pair)) for pair, cut in shortened]
         return [
@@ -353,7 +449,9 @@ class Served:
         ]
 
     def cosine(self, inputs: Sequence[Any], truncate: bool = True) -> list[Row]:
-        """The cosine of the vectors of each pair of texts. A text that stands in several pairs is read once."""
+        """The cosine of the vectors of each pair of texts. A text that stands in several pairs is
+        read once.
+        """
         most = self._vector_length
         texts = list(dict.fromkeys(text for pair in inputs for text in pair))
         encoded = self._ids(texts)
@@ -371,7 +469,9 @@ class Served:
 
     def tokenize(self, inputs: Sequence[str], special: bool = True) -> list[Row]:
         """The tokens of each text with their characters."""
-        first, last = (self._special(token) for token in (self.tokenizer.cls_id, self.tokenizer.sep_id))
+        first, last = (
+            self._special(token) for token in (self.tokenizer.cls_id, self.tokenizer.sep_id)
+        )
         rows = []
         for text in inputs:
             listed, count = [as_json([first])[1:-1]] if special else [], 2 * special
@@ -386,27 +486,49 @@ class Served:
 
     def _tokens(self, part: str, begin: int) -> list[dict[str, Any]]:
         """The tokens of a part of a text that begins at a character."""
-        space = len(part) - len(part.lstrip()) if begin else 0  # what marks its first word stands behind the space
+        space = (
+            len(part) - len(part.lstrip()) if begin else 0
+        )  # what marks its first word stands behind the space
         ids, spans = self.tokenizer.encode_offsets([part])[0]
         tokens = []
         for token, (start, stop) in zip(ids.tolist(), spans.tolist(), strict=True):
             start, stop = (start, stop) if stop else (space, space)
             name = self.tokenizer.piece(token)
-            tokens.append({"id": token, "text": name, "special": False, "start": begin + start, "stop": begin + stop})
+            tokens.append(
+                {
+                    "id": token,
+                    "text": name,
+                    "special": False,
+                    "start": begin + start,
+                    "stop": begin + stop,
+                }
+            )
         return tokens
 
     def _special(self, piece: int) -> dict[str, Any]:
-        return {"id": piece, "text": self.tokenizer.piece(piece), "special": True, "start": None, "stop": None}
+        return {
+            "id": piece,
+            "text": self.tokenizer.piece(piece),
+            "special": True,
+            "start": None,
+            "stop": None,
+        }
 
     def _ids(self, inputs: Sequence[Any]) -> list[list[int]]:
         """Tokens of each text, without special ones; those of a list of tokens are its own."""
         texts = [value for value in inputs if isinstance(value, str)]
         long = {text for text in texts if self._read.is_long(text)}
         others = iter(self.tokenizer.encode([text for text in texts if text not in long]))
-        encoded = iter([self._read.encode(text) if text in long else next(others) for text in texts])
+        encoded = iter(
+            [self._read.encode(text) if text in long else next(others) for text in texts]
+        )
         ends = [self.tokenizer.cls_id], [self.tokenizer.sep_id]
         return [
-            next(encoded) if isinstance(value, str) else value[1:-1] if (value[:1], value[-1:]) == ends else value
+            next(encoded)
+            if isinstance(value, str)
+            else value[1:-1]
+            if (value[:1], value[-1:]) == ends
+            else value
             for value in inputs
         ]
 
@@ -414,9 +536,12 @@ class Served:
         """(N, D) of texts given as tokens without special ones."""
         rows = [build_row(self.tokenizer, ids, None, self._vector_length) for ids in encoded]
         parts = [
-            self._encoder.of_rows(rows[begin:end]) for begin, end in self.steps.parts([len(row.ids) for row in rows])
+            self._encoder.of_rows(rows[begin:end])
+            for begin, end in self.steps.parts([len(row.ids) for row in rows])
         ]
-        vectors: NDArray[np.float32] = np.concatenate(parts) if parts else np.zeros((0, self.width), np.float32)
+        vectors: NDArray[np.float32] = (
+            np.concatenate(parts) if parts else np.zeros((0, self.width), np.float32)
+        )
         return unit(vectors) if normalize else vectors
 
     @cached_property

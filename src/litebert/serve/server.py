@@ -1,4 +1,6 @@
-"""The service as a process: its socket, its workers, its signals, and an end that finishes what it took."""
+"""The service as a process: its socket, its workers, its signals, and an end that finishes what it
+took.
+"""
 
 from __future__ import annotations
 
@@ -87,7 +89,9 @@ def _run(service: Coroutine[Any, Any, None]) -> None:
 def _bound(host: str, port: int) -> Iterator[socket.socket]:
     """A socket with an address, which nobody can reach before the models are there."""
     try:
-        family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        family, kind, protocol, _, address = socket.getaddrinfo(
+            host, port, type=socket.SOCK_STREAM
+        )[0]
         listening = socket.socket(family, kind, protocol)
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
@@ -106,23 +110,43 @@ async def _serve(settings: Settings, listening: socket.socket) -> None:
     threads = settings.threads or max(1, count_cores() // settings.workers)
     pools: dict[str, Pool] = {}
     for name, path in settings.models.items():
-        queue = Queue(settings.batch_characters, settings.linger, settings.patience, partial(_watch, metrics, name))
+        queue = Queue(
+            settings.batch_characters,
+            settings.linger,
+            settings.patience,
+            partial(_watch, metrics, name),
+        )
         opening = {
-            "path": str(path), "engine": settings.engine, "device": settings.device, "exit": settings.exit,
-            "threads": threads, "tokens": settings.limits.tokens,
-        }  # fmt: skip
+            "path": str(path),
+            "engine": settings.engine,
+            "device": settings.device,
+            "exit": settings.exit,
+            "threads": threads,
+            "tokens": settings.limits.tokens,
+        }
         pools[name] = Pool(name, opening, queue, settings.workers, settings.limits.timeout_seconds)
     try:
         for pool in pools.values():  # one after the other: each measures its speed alone
             await pool.start()
-            logs.event("a model is ready", model=pool.name, pids=pool.pids, kind=pool.info["kind"],
-                       engine=pool.info["engine"], patience_ms=round(1000 * pool.queue.patience))  # fmt: skip
+            logs.event(
+                "a model is ready",
+                model=pool.name,
+                pids=pool.pids,
+                kind=pool.info["kind"],
+                engine=pool.info["engine"],
+                patience_ms=round(1000 * pool.queue.patience),
+            )
         service, address = Service(pools, settings.limits, metrics), listening.getsockname()[0]
         if settings.key is None and not ip_address(address).is_loopback:
-            logs.event("whoever reaches this address may ask", logging.WARNING, address=address,
-                       advice="give --key-file FILE or set LITEBERT_KEY")  # fmt: skip
+            logs.event(
+                "whoever reaches this address may ask",
+                logging.WARNING,
+                address=address,
+                advice="give --key-file FILE or set LITEBERT_KEY",
+            )
         gc.collect()
-        gc.freeze()  # what stays to the end needs no look at every collection, which stops all requests
+        # what stays to the end needs no look at every collection, which stops all requests
+        gc.freeze()
         await _Server(_config(settings, service, address), service).serve(sockets=[listening])
     finally:
         await asyncio.gather(*(pool.stop() for pool in pools.values()))
@@ -137,7 +161,11 @@ def _hosts(settings: Settings, address: str) -> set[str]:
     """Names that are served at an address; none where all are."""
     if not settings.hosts and not ip_address(address).is_loopback:
         return set()
-    return {*settings.hosts, *LOOPBACK, *(f"[{name}]" if ":" in name else name for name in (settings.host, address))}
+    return {
+        *settings.hosts,
+        *LOOPBACK,
+        *(f"[{name}]" if ":" in name else name for name in (settings.host, address)),
+    }
 
 
 def _config(settings: Settings, service: Service, address: str = "127.0.0.1") -> uvicorn.Config:
@@ -150,9 +178,13 @@ def _config(settings: Settings, service: Service, address: str = "127.0.0.1") ->
     paths = api.openapi()["paths"]
     app: Any = Guard(api, service, settings.key, _hosts(settings, address), settings.origins, paths)
     if settings.origins:
-        app = CORSMiddleware(app, allow_origins=settings.origins, allow_methods=["GET", "POST"],
-                             allow_headers=["authorization", "content-type"],
-                             expose_headers=["x-compute-tokens", "x-truncated-tokens", "retry-after"])  # fmt: skip
+        app = CORSMiddleware(
+            app,
+            allow_origins=settings.origins,
+            allow_methods=["GET", "POST"],
+            allow_headers=["authorization", "content-type"],
+            expose_headers=["x-compute-tokens", "x-truncated-tokens", "retry-after"],
+        )
     serving = service
 
     class ServiceConnection(Connection):
@@ -162,14 +194,25 @@ def _config(settings: Settings, service: Service, address: str = "127.0.0.1") ->
         most = open_connections()
 
     return uvicorn.Config(
-        app, http=ServiceConnection, ws="none", lifespan="off", log_config=None, access_log=False, server_header=False,
-        proxy_headers=False, timeout_keep_alive=30, backlog=1024, loop="auto",
+        app,
+        http=ServiceConnection,
+        ws="none",
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        proxy_headers=False,
+        timeout_keep_alive=30,
+        backlog=1024,
+        loop="auto",
         timeout_graceful_shutdown=int(settings.limits.timeout_seconds) + 5,
-    )  # fmt: skip
+    )
 
 
 class _Server(uvicorn.Server):
-    """Ends with status 0 at SIGTERM and Ctrl-C, after all that was taken is answered; at a second one at once."""
+    """Ends with status 0 at SIGTERM and Ctrl-C, after all that was taken is answered; at a second
+    one at once.
+    """
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
         super().__init__(config)
@@ -177,7 +220,9 @@ class _Server(uvicorn.Server):
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
-        before = {number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)}
+        before = {
+            number: signal.signal(number, self._stop) for number in (signal.SIGINT, signal.SIGTERM)
+        }
         try:
             yield
         finally:
@@ -200,7 +245,9 @@ class _Server(uvicorn.Server):
         logs.event("listening", url=url, models=list(self._service.pools))
 
     async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
-        logs.event("stopping", waiting=sum(pool.queue.rows for pool in self._service.pools.values()))
+        logs.event(
+            "stopping", waiting=sum(pool.queue.rows for pool in self._service.pools.values())
+        )
         self._service.draining = True
         for server in self.servers:
             server.close()
@@ -222,12 +269,23 @@ def names_of(words: Sequence[str]) -> dict[str, Path]:
         if not equals or "/" in name or Path(word).exists():
             resolved = Path(word).resolve()
             path, name = word, resolved.parent.name if resolved.name == "model" else resolved.name
-        if not name or not all(char.isalnum() or char in "._-" for char in name) or not name.isascii():
-            raise ConfigError(f"'{name}' cannot be the name of a model in a path; give another one, as in name={path}")
+        if (
+            not name
+            or not all(char.isalnum() or char in "._-" for char in name)
+            or not name.isascii()
+        ):
+            raise ConfigError(
+                f"'{name}' cannot be the name of a model in a path; give another one, as "
+                f"in name={path}"
+            )
         if not Path(path).is_dir():
-            raise ModelError(f"there is no folder {path}; give a run, a litebert model or a Hugging Face folder")
+            raise ModelError(
+                f"there is no folder {path}; give a run, a litebert model or a Hugging Face folder"
+            )
         if name in found:
-            raise ConfigError(f"two models are called '{name}'; name one of them, as in other={path}")
+            raise ConfigError(
+                f"two models are called '{name}'; name one of them, as in other={path}"
+            )
         found[name] = Path(path)
     if not found:
         raise ConfigError("there is no model to serve; give a folder")

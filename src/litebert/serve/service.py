@@ -48,18 +48,32 @@ class Service:
         if status == 200 and "tokens" in about:
             metrics.rows.add(about["rows"], model=model)
             metrics.tokens.add(about["tokens"], model=model)
-        fields = {name: about[name] for name in ("model", "rows", "tokens", "queue_ms") if name in about}
-        logs.event("request", to=logs.REQUESTS, method=method if method in METHODS else "other", route=route,
-                   status=int(status), ms=round(1000 * seconds, 2), **fields)  # fmt: skip
+        fields = {
+            name: about[name] for name in ("model", "rows", "tokens", "queue_ms") if name in about
+        }
+        logs.event(
+            "request",
+            to=logs.REQUESTS,
+            method=method if method in METHODS else "other",
+            route=route,
+            status=int(status),
+            ms=round(1000 * seconds, 2),
+            **fields,
+        )
 
     def refuse_early(self, about: dict[str, Any]) -> None:
-        """Refuse a request whose model is known before its body is parsed, for parsing takes longer than refusing.
+        """Refuse a request whose model is known before its body is parsed, for parsing takes longer
+        than refusing.
 
         Raises:
             Refusal: the model takes no requests now.
         """
         name = about.get("named") or (next(iter(self.pools)) if len(self.pools) == 1 else None)
-        if name is not None and name in self.pools and (refusal := self.pools[name].queue.refusal()) is not None:
+        if (
+            name is not None
+            and name in self.pools
+            and (refusal := self.pools[name].queue.refusal()) is not None
+        ):
             about["model"] = name
             raise refusal
 
@@ -75,21 +89,39 @@ class Service:
             found = [pool for pool in self.pools.values() if route in pool.info["routes"]]
             if not found:
                 raise Refusal(
-                    422, "validation", f"no model here has the route /{route}; GET /info lists what they have"
+                    422,
+                    "validation",
+                    f"no model here has the route /{route}; GET /info lists what they have",
                 )
             about["model"] = found[0].name
             return found[0]
         if name not in self.pools:
             name = shortened(name)
-            raise Refusal(404, "not_found", f"there is no model {name!r}; {nearest(name, self.pools)}", "model")
+            raise Refusal(
+                404,
+                "not_found",
+                f"there is no model {name!r}; {nearest(name, self.pools)}",
+                "model",
+            )
         about["model"] = name
         if route not in self.pools[name].info["routes"]:
             has = ", ".join(f"/{one}" for one in self.pools[name].info["routes"])
-            raise Refusal(422, "validation", f"the model {name!r} does not have /{route}; it has {has}", "model")
+            raise Refusal(
+                422,
+                "validation",
+                f"the model {name!r} does not have /{route}; it has {has}",
+                "model",
+            )
         return self.pools[name]
 
     async def ask(
-        self, request: Request, pool: Pool, operation: str, inputs: Sequence[Any], field: str, **options: Any
+        self,
+        request: Request,
+        pool: Pool,
+        operation: str,
+        inputs: Sequence[Any],
+        field: str,
+        **options: Any,
     ) -> list[Row]:
         """The answer to each input.
 
@@ -97,7 +129,8 @@ class Service:
             field: what the request calls an input, with {} for its place.
 
         Raises:
-            Refusal: the request is beyond a limit, the queue is full, or there is no answer in time.
+            Refusal: the request is beyond a limit, the queue is full, or there is no answer in
+                time.
         """
         name = field.replace("[{}]", "")
         if operation in ("score", "cosine"):  # pairs of one query with each text
@@ -105,16 +138,27 @@ class Service:
         else:
             self.limits.check(name, inputs)
         group = Group(
-            operation, tuple((name, value) for name, value in options.items() if value is not None), list(inputs)
+            operation,
+            tuple((name, value) for name, value in options.items() if value is not None),
+            list(inputs),
         )
         job = pool.queue.put(group, field)
         about = request.scope[ABOUT]
         about["rows"] = len(inputs)
         gone = asyncio.ensure_future(_disconnected(request))
-        gone.add_done_callback(lambda _: _end(job.done, Refusal(499, "cancelled", "the client has gone")))
-        late = Refusal(504, "timeout", f"there was no answer in {self.limits.timeout_seconds:g} seconds; send less "
-                                       "text, or come again later", retry=1)  # fmt: skip
-        timer = asyncio.get_running_loop().call_later(self.limits.timeout_seconds, _end, job.done, late)
+        gone.add_done_callback(
+            lambda _: _end(job.done, Refusal(499, "cancelled", "the client has gone"))
+        )
+        late = Refusal(
+            504,
+            "timeout",
+            f"there was no answer in {self.limits.timeout_seconds:g} seconds; send less "
+            "text, or come again later",
+            retry=1,
+        )
+        timer = asyncio.get_running_loop().call_later(
+            self.limits.timeout_seconds, _end, job.done, late
+        )
         try:
             rows = await job.done
         except Refusal as refusal:

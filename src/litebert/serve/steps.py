@@ -1,8 +1,8 @@
 """Long work in steps of bounded time, between which short batches are computed.
 
-One thread of a worker computes short batches, another long ones. Only one of them works at a time, so no model and no
-engine needs to be safe for threads. The long one offers its turn after every step, and gets one step at least after
-every short batch, so neither of them starves.
+One thread of a worker computes short batches, another long ones. Only one of them works at a time,
+so no model and no engine needs to be safe for threads. The long one offers its turn after every
+step, and gets one step at least after every short batch, so neither of them starves.
 """
 
 from __future__ import annotations
@@ -38,7 +38,9 @@ class Turns:
         """Compute a short batch, after the step that long work is at."""
         with self._changed:
             self._short_waits = True
-            self._changed.wait_for(lambda: not self._busy and not (self._long_waits and self._long_is_next))
+            self._changed.wait_for(
+                lambda: not self._busy and not (self._long_waits and self._long_is_next)
+            )
             self._short_waits, self._busy = False, True
         try:
             yield
@@ -70,7 +72,9 @@ class Turns:
         begun = time.perf_counter()
         with self._changed:
             self._long_waits = True
-            self._changed.wait_for(lambda: not self._busy and (self._long_is_next or not self._short_waits))
+            self._changed.wait_for(
+                lambda: not self._busy and (self._long_is_next or not self._short_waits)
+            )
             self._long_waits, self._busy, self._long_is_next = False, True, False
         self.paused += time.perf_counter() - begun
 
@@ -115,7 +119,9 @@ class Steps:
         return computed
 
     def parts(self, lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """The begin and end of as many rows as fit into a step each, which is measured and ended after each."""
+        """The begin and end of as many rows as fit into a step each, which is measured and ended
+        after each.
+        """
         begin = 0
         while begin < len(lengths):
             most, end, tokens = self._rows(1, sum(lengths)), begin, 0
@@ -137,11 +143,15 @@ class Steps:
 
     def _measure(self, tokens: int, seconds: float) -> None:
         speed = tokens / max(seconds, 1e-6)
-        self._speed = speed if math.isnan(self._speed) else (1 - NEWEST) * self._speed + NEWEST * speed
+        self._speed = (
+            speed if math.isnan(self._speed) else (1 - NEWEST) * self._speed + NEWEST * speed
+        )
 
 
 def _joined(parts: list[NDArray[np.float32]]) -> NDArray[np.float32]:
-    """Parts one under the other; where they have states of tokens, they may end where only padding follows."""
+    """Parts one under the other; where they have states of tokens, they may end where only padding
+    follows.
+    """
     if parts[0].ndim == 3:
         most = max(part.shape[1] for part in parts)
         parts = [np.pad(part, ((0, 0), (0, most - part.shape[1]), (0, 0))) for part in parts]

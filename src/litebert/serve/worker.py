@@ -1,6 +1,8 @@
-"""A worker process: one model, batches in on standard input, answers out on what was standard output.
+"""A worker process: one model, batches in on standard input, answers out on what was standard
+output.
 
-It ignores the signals that end the service, and ends when its standard input does: whatever it took, it answers.
+It ignores the signals that end the service, and ends when its standard input does: whatever it
+took, it answers.
 """
 
 from __future__ import annotations
@@ -40,16 +42,24 @@ def main() -> None:
         return
     except Exception as error:  # of a library that is broken or missing
         logs.event("a model cannot be opened", logging.ERROR, **logs.failure(error))
-        out.write(wire.packed(("failed", f"{settings['path']} cannot be opened: {type(error).__name__}: {error}")))
+        out.write(
+            wire.packed(
+                ("failed", f"{settings['path']} cannot be opened: {type(error).__name__}: {error}")
+            )
+        )
         return
-    logging.getLogger("litebert").setLevel(logging.CRITICAL)  # from here on, messages may quote texts
+    logging.getLogger("litebert").setLevel(
+        logging.CRITICAL
+    )  # from here on, messages may quote texts
     logs.LOG.setLevel(logging.ERROR)
     out.write(wire.packed(("ready", *ready)))
     _serve(served, source, out)
 
 
 def _serve(served: Any, source: BinaryIO, out: BinaryIO) -> None:
-    """Answer batches until there are no more: short ones in this thread, long ones in another, in steps."""
+    """Answer batches until there are no more: short ones in this thread, long ones in another, in
+    steps.
+    """
     from litebert.serve.steps import Turns
 
     turns, writing = Turns(), threading.Lock()
@@ -57,7 +67,9 @@ def _serve(served: Any, source: BinaryIO, out: BinaryIO) -> None:
 
     def answer(number: int, groups: Any) -> None:
         start, paused = time.perf_counter(), turns.paused
-        answered = [[tuple(row) for row in _answered(served, wire.Group(*group))] for group in groups]
+        answered = [
+            [tuple(row) for row in _answered(served, wire.Group(*group))] for group in groups
+        ]
         seconds = time.perf_counter() - start - (turns.paused - paused)
         with writing, suppress(BrokenPipeError):  # a service that was killed reads no answers
             out.write(wire.packed((number, answered, seconds)))
@@ -92,19 +104,37 @@ def _opened(settings: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
 
 
 def _give_back() -> None:
-    """Return to the system what opening a model took and freed again: half as much as a small model itself."""
+    """Return to the system what opening a model took and freed again: half as much as a small model
+    itself.
+    """
     gc.collect()
     return_freed_memory()
 
 
 def _answered(served: Any, group: wire.Group) -> list[wire.Row]:
-    """The rows of a group; where its inputs cannot be answered together, those of each on its own."""
+    """The rows of a group; where its inputs cannot be answered together, those of each on its
+    own."""
     try:
         return list(served.answer(group))
     except Exception as error:  # whatever a text sets off in a library
         if len(group.inputs) > 1:
-            return [row for value in group.inputs for row in _answered(served, group._replace(inputs=[value]))]
+            return [
+                row
+                for value in group.inputs
+                for row in _answered(served, group._replace(inputs=[value]))
+            ]
         if isinstance(error, DataError):  # half a character, say; the message quotes it
-            return [wire.Row(b"", 0, " cannot be read as text; send whole characters", "validation")]
-        logs.event("an input failed", logging.ERROR, operation=group.operation, **logs.failure(error))
-        return [wire.Row(b"", 0, " could not be answered; the log of the service names the reason", "internal")]
+            return [
+                wire.Row(b"", 0, " cannot be read as text; send whole characters", "validation")
+            ]
+        logs.event(
+            "an input failed", logging.ERROR, operation=group.operation, **logs.failure(error)
+        )
+        return [
+            wire.Row(
+                b"",
+                0,
+                " could not be answered; the log of the service names the reason",
+                "internal",
+            )
+        ]

@@ -1,7 +1,9 @@
-"""The runs of a study: each an ordinary run folder, made by ordinary commands in processes of their own.
+"""The runs of a study: each an ordinary run folder, made by ordinary commands in processes of their
+own.
 
-A run that fails says so in its cell and takes nothing else with it. Everything continues: `pretrain` and `finetune` by
-themselves, and a command that prints scores is not repeated where its file is whole.
+A run that fails says so in its cell and takes nothing else with it. Everything continues:
+`pretrain` and `finetune` by themselves, and a command that prints scores is not repeated where its
+file is whole.
 """
 
 from __future__ import annotations
@@ -73,7 +75,11 @@ class Cell:
     @property
     def folders(self) -> list[Path]:
         """The folders that its commands write: that of its run, and one for each task."""
-        return [Path(one.words[one.words.index("--out") + 1]) for one in self.commands if "--out" in one.words]
+        return [
+            Path(one.words[one.words.index("--out") + 1])
+            for one in self.commands
+            if "--out" in one.words
+        ]
 
     def step(self) -> int:
         """How far its training has come."""
@@ -88,7 +94,9 @@ class Cell:
 def cells_of(study: Study, plan: Plan, extras: Extras, device: str) -> list[Cell]:
     """The cells of a study, seed by seed, so that an early look sees every variant."""
     return [
-        _cell(study, plan, extras, variant, seed, device) for seed in range(plan.seeds) for variant in study.variants
+        _cell(study, plan, extras, variant, seed, device)
+        for seed in range(plan.seeds)
+        for variant in study.variants
     ]
 
 
@@ -99,24 +107,53 @@ def _cell(study: Study, plan: Plan, extras: Extras, variant: str, seed: int, dev
     on = ("--device", device) if device != "auto" else ()
     source = ("--from", str(plan.run(after, seed))) if after else ()
     commands = [
-        Command(("pretrain", str(plan.recipe(variant)), "--data", str(plan.data_of(variant)), "--out", str(run),
-                 "--budget", f"{steps} steps", "--train.seed", str(seed), *source, *on, "--json"),
-                scores / "pretrain.json"),
-        Command(("evaluate", str(run), "--data", str(plan.data), "--sequences", str(sequences), *on, "--json"),
-                scores / "heldout.json"),
-    ]  # fmt: skip
+        Command(
+            (
+                "pretrain",
+                str(plan.recipe(variant)),
+                "--data",
+                str(plan.data_of(variant)),
+                "--out",
+                str(run),
+                "--budget",
+                f"{steps} steps",
+                "--train.seed",
+                str(seed),
+                *source,
+                *on,
+                "--json",
+            ),
+            scores / "pretrain.json",
+        ),
+        Command(
+            (
+                "evaluate",
+                str(run),
+                "--data",
+                str(plan.data),
+                "--sequences",
+                str(sequences),
+                *on,
+                "--json",
+            ),
+            scores / "heldout.json",
+        ),
+    ]
     if extras.blimp is not None:
         words = ("evaluate", str(run), "--blimp", str(extras.blimp), *on, "--json")
         commands.append(Command(words, scores / "blimp.json"))
     for name, folder in extras.tasks.items():
         out = plan.folder / "tasks" / f"{run.name}-{name}"
         words = ("finetune", str(run), "--task", name, "--data", str(folder), "--out", str(out))
-        commands.append(Command((*words, "--train.seed", str(seed), *on, "--json"), scores / f"{name}.json"))
+        commands.append(
+            Command((*words, "--train.seed", str(seed), *on, "--json"), scores / f"{name}.json")
+        )
     return Cell(variant, seed, run, steps, tuple(commands), after)
 
 
 def scores_of(cell: Cell) -> dict[str, float]:
-    """Every score of a cell that has ended: held out by name, `blimp`, and of each task its deciding one.
+    """Every score of a cell that has ended: held out by name, `blimp`, and of each task its
+    deciding one.
 
     Percentages become fractions, as all others are.
     """
@@ -128,14 +165,18 @@ def scores_of(cell: Cell) -> dict[str, float]:
         elif name == "blimp":
             found["blimp"] = float(data["blimp"]["overall"]["plain"]["accuracy"])
         else:
-            found[name] = float(data["scores"][0][data["metric"]]) / (100.0 if TASKS[name].percent else 1.0)
+            found[name] = float(data["scores"][0][data["metric"]]) / (
+                100.0 if TASKS[name].percent else 1.0
+            )
     return found
 
 
 def run_cells(cells: Sequence[Cell], plan: Plan) -> int | None:
-    """Run what is left of the cells, `plan.jobs` at a time; the signal that stopped it, None where all have ended.
+    """Run what is left of the cells, `plan.jobs` at a time; the signal that stopped it, None where
+    all have ended.
 
-    A cell that starts from another one waits for it, and fails where that failed. The caller holds the study's folder.
+    A cell that starts from another one waits for it, and fails where that failed. The caller holds
+    the study's folder.
     """
     for path in (plan.folder / "scores").glob("*/*.part"):  # what a killed study left
         with suppress(OSError):
@@ -183,7 +224,10 @@ def _work(
             output.close()
             del running[place]
             _ended(cell, number, process.returncode, logs)
-            later = next((n for n in range(number + 1, len(cell.commands)) if not cell.commands[n].done), None)
+            later = next(
+                (n for n in range(number + 1, len(cell.commands)) if not cell.commands[n].done),
+                None,
+            )
             if cell.fault or later is None:
                 free.append(place)
             else:
@@ -195,7 +239,8 @@ def _work(
 
 
 def _may_start(cell: Cell, by_name: Mapping[tuple[str, int], Cell]) -> bool:
-    """Whether what a cell starts from is there, and no run that a killed study left behind still works on it.
+    """Whether what a cell starts from is there, and no run that a killed study left behind still
+    works on it.
 
     Where the cell it starts from failed, this one fails too.
     """
@@ -244,9 +289,13 @@ def _start(
     aside.parent.mkdir(parents=True, exist_ok=True)
     with aside.open("wb") as printed:
         process = subprocess.Popen(
-            [*PROGRAM, *words], stdin=subprocess.DEVNULL, stdout=printed, stderr=output,
-            env=surroundings(place, plan.threads), start_new_session=True,
-        )  # fmt: skip
+            [*PROGRAM, *words],
+            stdin=subprocess.DEVNULL,
+            stdout=printed,
+            stderr=output,
+            env=surroundings(place, plan.threads),
+            start_new_session=True,
+        )
     return cell, number, process, output
 
 
@@ -263,17 +312,23 @@ def _ended(cell: Cell, number: int, status: int, logs: Path) -> None:
         return
     aside.unlink(missing_ok=True)
     lines = (logs / f"{cell.run.name}.log").read_text("utf-8", "replace").rstrip().split("\n")
-    cell.fault = lines[-1] if status > 0 else f"litebert {command.words[0]} was killed by signal {-status}"
+    cell.fault = (
+        lines[-1] if status > 0 else f"litebert {command.words[0]} was killed by signal {-status}"
+    )
     log.warning(f"{cell.variant}, seed {cell.seed}: {cell.fault}; the other runs go on")
 
 
 def _aside(output: Path) -> Path:
-    """Where it is printed first; the name is this process's own, for one that was killed may have left its commands."""
+    """Where it is printed first; the name is this process's own, for one that was killed may have
+    left its commands.
+    """
     return output.with_suffix(f".{os.getpid()}.part")
 
 
 class _Stop:
-    """Holds the first SIGINT, SIGTERM or SIGHUP back, so that the runs can save; the second one ends at once."""
+    """Holds the first SIGINT, SIGTERM or SIGHUP back, so that the runs can save; the second one
+    ends at once.
+    """
 
     def __init__(self) -> None:
         self.signal: int | None = None
@@ -283,7 +338,9 @@ class _Stop:
         with suppress(ValueError):  # not in the main thread, where signals arrive
             for name in ("SIGINT", "SIGTERM", "SIGHUP"):
                 number = getattr(signal, name, None)  # Windows has no SIGHUP
-                if number is not None and signal.getsignal(number) != signal.SIG_IGN:  # nohup ignores it
+                if (
+                    number is not None and signal.getsignal(number) != signal.SIG_IGN
+                ):  # nohup ignores it
                     self._before[number] = signal.signal(number, self._received)
         return self
 

@@ -1,6 +1,8 @@
-"""Which package does a docstring come from? A pretrained classifier on the built-in corpus, beside its baseline.
+"""Which package does a docstring come from? A pretrained classifier on the built-in corpus, beside
+its baseline.
 
-The question is easy to ask and has a right answer, and there are few examples: what pretraining bought shows.
+The question is easy to ask and has a right answer, and there are few examples: what pretraining
+bought shows.
 """
 
 from __future__ import annotations
@@ -24,15 +26,21 @@ from litebert.text.python_docs import package_of, python_docs
 CLASSES, TRAIN, DEV = 8, 100, 50
 """Packages, and docstrings of each to learn from and to score on."""
 _MODULES_APART = 0.35
-"""Share of a package's modules whose docstrings are scored on: those of one module resemble one another."""
+"""Share of a package's modules whose docstrings are scored on: those of one module resemble one
+another.
+"""
 TEXT, LABEL = "docstring", "package"
 
 
 def settings() -> FinetuneConfig:
-    """The hyper-parameters of the classifier, with the best of the rates that were tried (docs/decisions.md)."""
+    """The hyper-parameters of the classifier, with the best of the rates that were tried
+    (docs/decisions.md).
+    """
     base = finetune_recipe("small", "table")
     optimizer = replace(base.train.optimizer, learning_rate=2e-3)
-    return replace(base, length=160, epochs=8, train=replace(base.train, save_every="1m", optimizer=optimizer))
+    return replace(
+        base, length=160, epochs=8, train=replace(base.train, save_every="1m", optimizer=optimizer)
+    )
 
 
 def classify(pretrained: Path, folder: Path) -> tuple[Finetuned, int]:
@@ -58,9 +66,14 @@ def write_table(folder: Path) -> tuple[Path, Path]:
     if all(file.exists() for file in files):
         return files
     parts = _parts()
-    chosen = sorted(parts, key=lambda name: (-min(len(part) for part in parts[name]), name))[:CLASSES]
+    chosen = sorted(parts, key=lambda name: (-min(len(part) for part in parts[name]), name))[
+        :CLASSES
+    ]
     if len(chosen) < 2:
-        raise DataError("python-docs holds too few docstrings to tell packages by; install litebert with its packages")
+        raise DataError(
+            "python-docs holds too few docstrings to tell packages by; install litebert "
+            "with its packages"
+        )
     folder.mkdir(parents=True, exist_ok=True)
     for file, which, count in zip(files, (0, 1), (TRAIN, DEV), strict=True):
         table = io.StringIO(newline="")

@@ -1,4 +1,6 @@
-"""What a study found, for people and for programs: report.html, report.md, results.csv and figures in its folder."""
+"""What a study found, for people and for programs: report.html, report.md, results.csv and figures
+in its folder.
+"""
 
 from __future__ import annotations
 
@@ -33,9 +35,16 @@ class Findings:
     """The scores of a study's cells, compared."""
 
     def __init__(
-        self, study: Study, plan: Plan, cells: Sequence[Cell], extras: Sequence[str] = (), stopped: int | None = None
+        self,
+        study: Study,
+        plan: Plan,
+        cells: Sequence[Cell],
+        extras: Sequence[str] = (),
+        stopped: int | None = None,
     ) -> None:
-        """`extras`: scores to compare beside those that the study names; `stopped`: the signal that ended it early."""
+        """`extras`: scores to compare beside those that the study names; `stopped`: the signal that
+        ended it early.
+        """
         self.study, self.plan, self.cells, self.stopped = study, plan, cells, stopped
         self.names = (*study.scores, *extras)
         self.judged = tuple(name for name in self.names if name not in study.unjudged)
@@ -51,10 +60,19 @@ class Findings:
         """A sentence on each difference from the baseline, by score."""
         if not self.judged:
             scores = " and ".join(map(title, self.names))
-            return [f"No verdict: {scores} mean something else in each variant; compare them by --tasks."]
-        found = [sentence(one, self.study.baseline) for name in self.judged for one in self.differences
-                 if one.score == name]  # fmt: skip
-        return found or [f"No verdict yet: no two variants have a score for {title(self.judged[0])}."]
+            return [
+                f"No verdict: {scores} mean something else in each variant; compare them "
+                "by --tasks."
+            ]
+        found = [
+            sentence(one, self.study.baseline)
+            for name in self.judged
+            for one in self.differences
+            if one.score == name
+        ]
+        return found or [
+            f"No verdict yet: no two variants have a score for {title(self.judged[0])}."
+        ]
 
     def table(self) -> Table:
         """A row for each variant: its cost, its scores, and what the paper printed."""
@@ -68,7 +86,9 @@ class Findings:
         by_variant = {one.variant: one for one in self.differences if one.score == self.judged[0]}
         rows = []
         for variant, config in self.study.variants.items():
-            parameters = sum(cost.encoder_parameters(sized(config, self.plan.vocabulary).encoder).values())
+            parameters = sum(
+                cost.encoder_parameters(sized(config, self.plan.vocabulary).encoder).values()
+            )
             row = [variant, f"{parameters / 1e6:.2f} M", f"{self.plan.steps[variant]:,}"]
             row += (shown(name, self.scores[variant].get(name, ())) for name in self.names)
             if place:
@@ -81,48 +101,73 @@ class Findings:
         if place:
             note += f" Differences are from '{self.study.baseline}' in {title(self.judged[0])}"
             note += (
-                f"; * marks those beyond the noise (Welch's t test, p < 0.05 after Holm's correction for {tested} "
+                "; * marks those beyond the noise (Welch's t test, p < 0.05 after Holm's "
+                f"correction for {tested} "
                 f"comparison{'s' * (tested > 1)})."
                 if tested
                 else "; none could be tested."
             )
         if paper:
-            note += f" The paper's figures are from {paper.source}: other models, other data, one run each."
+            note += (
+                f" The paper's figures are from {paper.source}: other models, other data, one "
+                "run each."
+            )
         return Table("Results", tuple(columns), tuple(rows), note)
 
     def _seeds(self) -> str:
         """What the means are of: a run that failed has no scores."""
-        ended = {name: sum(cell.variant == name for cell in self.ended) for name in self.study.variants}
+        ended = {
+            name: sum(cell.variant == name for cell in self.ended) for name in self.study.variants
+        }
         most = max(ended.values())
         fewer = ", ".join(f"{count} of '{name}'" for name, count in ended.items() if count < most)
         if most < 2:
             return "One seed each, so there are no intervals." if most else "No run has ended yet."
-        return f"Means of {most} seeds{f' ({fewer})' if fewer else ''} with 95 % intervals (Student's t)."
+        return (
+            f"Means of {most} seeds{f' ({fewer})' if fewer else ''} with 95 % intervals "
+            "(Student's t)."
+        )
 
     def intervals(self) -> list[Intervals]:
         """The means of each score with their intervals, beside the baseline's."""
         drawn = []
         for name in self.names:
-            known = {one: mean(values[name]) for one, values in self.scores.items() if values.get(name)}
+            known = {
+                one: mean(values[name]) for one, values in self.scores.items() if values.get(name)
+            }
             if len(known) < 2:
                 continue
             base = known.get(self.study.baseline)
             single = [one.halfwidth is None for one in known.values()]
-            caption = "mean and 95 % interval over seeds" + (", none with one seed" if any(single) else "")
-            drawn.append(Intervals(
-                title(name), tuple(known), tuple(one.value for one in known.values()),
-                tuple(one.halfwidth or 0.0 for one in known.values()),
-                "one seed, no interval" if all(single) else caption,
-                None if base is None else base.value,
-                "" if base is None else f"The dashed line is '{self.study.baseline}'.", name,
-            ))  # fmt: skip
+            caption = "mean and 95 % interval over seeds" + (
+                ", none with one seed" if any(single) else ""
+            )
+            drawn.append(
+                Intervals(
+                    title(name),
+                    tuple(known),
+                    tuple(one.value for one in known.values()),
+                    tuple(one.halfwidth or 0.0 for one in known.values()),
+                    "one seed, no interval" if all(single) else caption,
+                    None if base is None else base.value,
+                    "" if base is None else f"The dashed line is '{self.study.baseline}'.",
+                    name,
+                )
+            )
         return drawn
 
     def faults(self) -> Table | None:
         """The cells without scores, and why."""
-        rows = [(cell.variant, str(cell.seed), cell.fault or "has not ended yet") for cell in self.cells
-                if cell.fault or not cell.done]  # fmt: skip
-        return Table("Runs without scores", ("variant", "seed", "reason"), tuple(rows)) if rows else None
+        rows = [
+            (cell.variant, str(cell.seed), cell.fault or "has not ended yet")
+            for cell in self.cells
+            if cell.fault or not cell.done
+        ]
+        return (
+            Table("Runs without scores", ("variant", "seed", "reason"), tuple(rows))
+            if rows
+            else None
+        )
 
     def made(self) -> Table:
         """The machine, the versions, the text and the network behind the scores."""
@@ -130,24 +175,40 @@ class Findings:
         encoder = base.encoder
         threads = f", {plan.threads} thread{'s' * (plan.threads > 1)} each" if plan.threads else ""
         rows = (
-            ("date and version", f"{date.today()}, litebert {version('litebert')}, Python {python_version()}"),
-            ("machine", f"{plan.machine}; {plan.jobs} run{'s' * (plan.jobs > 1)} at a time{threads}"),
-            ("runs", f"{len(self.ended)} of {len(self.cells)}, seeds 0 to {plan.seeds - 1}, {plan.budget}"),
+            (
+                "date and version",
+                f"{date.today()}, litebert {version('litebert')}, Python {python_version()}",
+            ),
+            (
+                "machine",
+                f"{plan.machine}; {plan.jobs} run{'s' * (plan.jobs > 1)} at a time{threads}",
+            ),
+            (
+                "runs",
+                f"{len(self.ended)} of {len(self.cells)}, seeds 0 to {plan.seeds - 1}, "
+                f"{plan.budget}",
+            ),
             ("text", plan.text),
             (
                 f"network of '{self.study.baseline}', scale {plan.scale}",
-                f"{encoder.layers} layers of {encoder.hidden_size} units, E {encoder.embedding_size}, sharing "
-                f"{encoder.sharing}; {base.batch_sequences} sequences of up to {base.sequences.length} tokens a step",
+                f"{encoder.layers} layers of {encoder.hidden_size} units, E "
+                f"{encoder.embedding_size}, sharing "
+                f"{encoder.sharing}; {base.batch_sequences} sequences of up to "
+                f"{base.sequences.length} tokens a step",
             ),
         )
         return Table("How it was made", ("what", "value"), rows)
 
     def curves(self) -> list[Switched]:
-        """The held-out curve of the deciding score, means over seeds, against steps or against time."""
+        """The held-out curve of the deciding score, means over seeds, against steps or against
+        time.
+        """
         name, runs = self.names[0], {}
         for variant in self.study.variants:
             with suppress(OSError, RunError):
-                runs[variant] = mean_course([points(one.run) for one in self.ended if one.variant == variant])
+                runs[variant] = mean_course(
+                    [points(one.run) for one in self.ended if one.variant == variant]
+                )
         scale, unit = (1.0, "nats") if name.endswith("loss") else (100.0, "%")
         axes = ("step", "minutes of training")
         drawn = switched(title(name), unit, (name, ""), runs, scale=scale, axes=axes)
@@ -157,10 +218,18 @@ class Findings:
 def write_reports(found: Findings, command: Sequence[str]) -> Path:
     """Write all three; the path of the page."""
     plan, study = found.plan, found.study
-    about = summary(found.differences, study, found.judged) if found.differences else " ".join(found.verdicts())
+    about = (
+        summary(found.differences, study, found.judged)
+        if found.differences
+        else " ".join(found.verdicts())
+    )
     table, faults = found.table(), found.faults()
     judged = [verdicts(found.differences, study)] if found.differences else []
-    remarks = [Table("", ("Read with care",), tuple((remark,) for remark in study.remarks))] if study.remarks else []
+    remarks = (
+        [Table("", ("Read with care",), tuple((remark,) for remark in study.remarks))]
+        if study.remarks
+        else []
+    )
     again = Table(
         "How to do this again",
         ("command",),
@@ -168,15 +237,26 @@ def write_reports(found: Findings, command: Sequence[str]) -> Path:
             (f"litebert {shlex.join(command)}",),
             *((f"litebert {shlex.join(one.words)}",) for one in found.cells[0].commands),
         ),
-        "The first is the study; the others are those of its first run. Recipes of all variants are in recipes/.",
+        "The first is the study; the others are those of its first run. Recipes of all "
+        "variants are in recipes/.",
     )
     drawn = found.intervals()
     failed = [faults] if faults else []
-    sections: list[Section] = [table, *judged, *remarks, *drawn, *found.curves(), *failed, found.made(), again]
+    sections: list[Section] = [
+        table,
+        *judged,
+        *remarks,
+        *drawn,
+        *found.curves(),
+        *failed,
+        found.made(),
+        again,
+    ]
     page = plan.folder / "report.html"
     write(page, study.question, about, sections)
     _write(
-        plan.folder / "report.md", _markdown(study.question, about, [one for one in sections if isinstance(one, Table)])
+        plan.folder / "report.md",
+        _markdown(study.question, about, [one for one in sections if isinstance(one, Table)]),
     )
     _write(plan.folder / "results.csv", _csv(found))
     (plan.folder / "figures").mkdir(exist_ok=True)
@@ -193,8 +273,10 @@ def _write(path: Path, text: str) -> None:
 def _markdown(title: str, lead: str, tables: Sequence[Table]) -> str:
     parts = [f"# {title}", lead]
     for table in tables:
-        lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
-                 for row in (table.columns, ("---",) * len(table.columns), *table.rows)]  # fmt: skip
+        lines = [
+            "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
+            for row in (table.columns, ("---",) * len(table.columns), *table.rows)
+        ]
         parts += [f"## {table.title}" if table.title else "", "\n".join(lines), table.note]
     return "\n\n".join(part for part in parts if part) + "\n"
 

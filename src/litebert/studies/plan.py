@@ -1,4 +1,5 @@
-"""What a study will do, fixed before its first run: the runs, how many steps each takes, and how many go at a time.
+"""What a study will do, fixed before its first run: the runs, how many steps each takes, and how
+many go at a time.
 
 `study.json` in the study's folder holds it, so that the same command continues the same study.
 """
@@ -38,7 +39,9 @@ log = logging.getLogger("litebert")
 
 PLAN = "study.json"
 START_SECONDS = 12.0
-"""Of two commands a run, pretrain and evaluate: loading libraries, reading data, writing checkpoints."""
+"""Of two commands a run, pretrain and evaluate: loading libraries, reading data, writing
+checkpoints.
+"""
 MEASURE_SECONDS = 3.0
 DECIDING = 4
 """How many times the sequences of a run's own evaluations are scored at its end."""
@@ -109,7 +112,8 @@ def planned(
     jobs: int,
     device: str,
 ) -> Plan:
-    """The plan of a study: that in its folder, where the study was begun before, else a new one, written there.
+    """The plan of a study: that in its folder, where the study was begun before, else a new one,
+    written there.
 
     The caller holds the folder. Recipes and parts of the data are written where they are absent.
 
@@ -124,30 +128,67 @@ def planned(
         raise ConfigError(f"jobs is {jobs}; it must be at least 1, or 0 to choose by the machine")
     amount = parse_amount(budget, "--budget", BUDGET_UNITS)
     shards = Shards.open(data, verify=True)
-    asked = {"study": name, "scale": scale, "budget": budget, "data_fingerprint": shards.fingerprint, **identity(study)}
+    asked = {
+        "study": name,
+        "scale": scale,
+        "budget": budget,
+        "data_fingerprint": shards.fingerprint,
+        **identity(study),
+    }
     file = folder / PLAN
     if file.exists():
         there = read_json(file, RunError)
         plan = _continued(there, asked, folder, data, seeds, shards)
         if jobs not in (0, plan.jobs):
-            log.info(f"the study keeps to {plan.jobs} runs at a time, as its steps were planned for")
+            log.info(
+                f"the study keeps to {plan.jobs} runs at a time, as its steps were planned for"
+            )
         scored = _scored(there.get("scored_on", {}), extras, folder)
         if scored != there.get("scored_on"):
             write_json(file, {**there, "scored_on": scored})
         return _written(study, plan)
     if any(path.name[0] != "." for path in folder.iterdir()):
-        raise RunError(f"{folder} is not empty and holds no study (it has no {PLAN}); give --out a new folder")
+        raise RunError(
+            f"{folder} is not empty and holds no study (it has no {PLAN}); give --out a new folder"
+        )
     machine = devices.choose(next(iter(study.variants.values())).train.precision, device)
-    configs = {name: sized(config, shards.tokenizer.vocab_size) for name, config in study.variants.items()}
+    configs = {
+        name: sized(config, shards.tokenizer.vocab_size) for name, config in study.variants.items()
+    }
     jobs = min(jobs or _jobs(configs.values(), machine), len(configs) * seeds)
-    threads = max(1, torch.get_num_threads() // jobs) if machine.device.type == "cpu" else 0  # heeds OMP_NUM_THREADS
+    threads = (
+        max(1, torch.get_num_threads() // jobs) if machine.device.type == "cpu" else 0
+    )  # heeds OMP_NUM_THREADS
     steps = _steps(study, configs, amount.value, amount.unit, seeds, jobs, threads, device)
-    plan = Plan(name, folder, data, scale, budget, seeds, jobs, threads, steps, machine.describe(), study.data,
-                shards.tokenizer.vocab_size, _text(shards))  # fmt: skip
-    write_json(file, {
-        "format": 1, **asked, "data": str(data), "seeds": seeds, "jobs": jobs, "threads": threads,
-        "steps": dict(steps), "machine": plan.machine, "scored_on": extras.places(),
-    })  # fmt: skip
+    plan = Plan(
+        name,
+        folder,
+        data,
+        scale,
+        budget,
+        seeds,
+        jobs,
+        threads,
+        steps,
+        machine.describe(),
+        study.data,
+        shards.tokenizer.vocab_size,
+        _text(shards),
+    )
+    write_json(
+        file,
+        {
+            "format": 1,
+            **asked,
+            "data": str(data),
+            "seeds": seeds,
+            "jobs": jobs,
+            "threads": threads,
+            "steps": dict(steps),
+            "machine": plan.machine,
+            "scored_on": extras.places(),
+        },
+    )
     return _written(study, plan)
 
 
@@ -163,16 +204,26 @@ def _written(study: Study, plan: Plan) -> Plan:
 
 
 def _scored(there: Mapping[str, str], extras: Extras, folder: Path) -> dict[str, str]:
-    """What the study scores its runs on, with what this call adds: scores on other folders cannot be compared."""
+    """What the study scores its runs on, with what this call adds: scores on other folders cannot
+    be compared.
+    """
     for words, place in extras.places().items():
         if there.get(words, place) != place:
-            raise RunError(f"{folder} holds scores of {words} on {there[words]}, not on {place}; give the same folder, "
-                           "or --out a new one")  # fmt: skip
+            raise RunError(
+                f"{folder} holds scores of {words} on {there[words]}, not on {place}; give "
+                "the same folder, "
+                "or --out a new one"
+            )
     return {**there, **extras.places()}
 
 
 def _continued(
-    there: Mapping[str, Any], asked: Mapping[str, Any], folder: Path, data: Path, seeds: int, shards: Shards
+    there: Mapping[str, Any],
+    asked: Mapping[str, Any],
+    folder: Path,
+    data: Path,
+    seeds: int,
+    shards: Shards,
 ) -> Plan:
     for key, value in asked.items():
         if there.get(key) != value:
@@ -182,20 +233,33 @@ def _continued(
                 else f" ({there.get(key)} there, {value} here)"
             )
             raise RunError(
-                f"{folder} holds a study with another {key.replace('_', ' ')}{shown}; give --out a new folder"
+                f"{folder} holds a study with another {key.replace('_', ' ')}{shown}; give "
+                "--out a new folder"
             )
     if seeds != there["seeds"]:
         log.info(f"the study was planned for {there['seeds']} seeds and continues with {seeds}")
     return Plan(
-        there["study"], folder, data, there["scale"], there["budget"], seeds, there["jobs"], there["threads"],
-        there["steps"], there["machine"], there["data_shares"], shards.tokenizer.vocab_size, _text(shards),
-    )  # fmt: skip
+        there["study"],
+        folder,
+        data,
+        there["scale"],
+        there["budget"],
+        seeds,
+        there["jobs"],
+        there["threads"],
+        there["steps"],
+        there["machine"],
+        there["data_shares"],
+        shards.tokenizer.vocab_size,
+        _text(shards),
+    )
 
 
 def _text(shards: Shards) -> str:
     pieces, level = shards.tokenizer.vocab_size, shards.unigram_entropy
     return (
-        f"{shards.train.tokens:,} tokens to learn from, {shards.heldout.tokens:,} held out, {pieces:,} pieces; a model "
+        f"{shards.train.tokens:,} tokens to learn from, {shards.heldout.tokens:,} held "
+        f"out, {pieces:,} pieces; a model "
         f"that knows only how frequent each is has a loss of {level:.2f} nats"
     )
 
@@ -206,10 +270,11 @@ def sized(config: Config, vocabulary: int) -> Config:
 
 
 def _jobs(configs: Sequence[Config] | Any, machine: devices.Device) -> int:
-    """How many runs go at a time: on a GPU one a device, on a CPU one a core, as far as memory allows.
+    """How many runs go at a time: on a GPU one a device, on a CPU one a core, as far as memory
+    allows.
 
-    A second thread makes a step of a small encoder 1.4 to 1.6 times as fast (docs/performance.md), a second run beside
-    it twice as much is done.
+    A second thread makes a step of a small encoder 1.4 to 1.6 times as fast (docs/performance.md),
+    a second run beside it twice as much is done.
     """
     if machine.device.type != "cpu":
         return max(1, torch.cuda.device_count())
@@ -228,7 +293,9 @@ def _steps(
     threads: int,
     device: str,
 ) -> dict[str, int]:
-    """Steps of each variant. A budget in time is that of the whole grid; one in steps or tokens is each run's."""
+    """Steps of each variant. A budget in time is that of the whole grid; one in steps or tokens is
+    each run's.
+    """
     share = {name: config.batch_sequences * config.mean_length for name, config in configs.items()}
     if unit == "tokens" or (unit == "steps" and study.equal == "tokens"):
         tokens = value if unit == "tokens" else value * share[study.baseline]
@@ -239,8 +306,15 @@ def _steps(
         rates = _rates(configs, jobs, threads, device)
     seconds = {name: rate.mean_step_seconds for name, rate in rates.items()}
     if unit == "steps":  # the baseline takes as many, the others as long
-        return {name: max(1, round(value * seconds[study.baseline] / one)) for name, one in seconds.items()}
-    fixed = sum(START_SECONDS + _evaluations(configs[name], rate) for name, rate in rates.items()) * seeds / jobs
+        return {
+            name: max(1, round(value * seconds[study.baseline] / one))
+            for name, one in seconds.items()
+        }
+    fixed = (
+        sum(START_SECONDS + _evaluations(configs[name], rate) for name, rate in rates.items())
+        * seeds
+        / jobs
+    )
     left = value - fixed - len(configs) * MEASURE_SECONDS / jobs
     per_unit = {
         "steps": seconds,
@@ -258,9 +332,11 @@ def _steps(
     if steps[least] < LEAST_STEPS:
         each = sum(LEAST_STEPS * seconds[name] for name in configs) * seeds / jobs
         raise ConfigError(
-            f"a budget of {duration(value)} for {len(configs)} variants and {seeds} seed{'s' * (seeds > 1)} leaves "
+            f"a budget of {duration(value)} for {len(configs)} variants and {seeds} "
+            f"seed{'s' * (seeds > 1)} leaves "
             f"'{least}' {max(0, steps[least])} steps, and a run needs at least {LEAST_STEPS}; give "
-            f"--budget {int(1.3 * (fixed + each)) + 60}s or more, fewer --seeds or a smaller --scale"
+            f"--budget {int(1.3 * (fixed + each)) + 60}s or more, fewer --seeds or a "
+            "smaller --scale"
         )
     return steps
 
@@ -288,23 +364,42 @@ def _rates(configs: Mapping[str, Config], jobs: int, threads: int, device: str) 
 
 
 def _rate(config: Config, environment: Mapping[str, str], threads: int, device: str) -> Rate:
-    """Measured in a program of its own, so that a script that calls `study` needs no `if __name__ == "__main__"`."""
-    question = {"config": to_dict(config), "device": device, "threads": threads, "seconds": MEASURE_SECONDS}
+    """Measured in a program of its own, so that a script that calls `study` needs no `if __name__
+    == "__main__"`.
+    """
+    question = {
+        "config": to_dict(config),
+        "device": device,
+        "threads": threads,
+        "seconds": MEASURE_SECONDS,
+    }
     ended = subprocess.run(
-        [sys.executable, "-m", "litebert.studies.speed"], input=json.dumps(question), capture_output=True, text=True,
-        env={**environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}, check=False,
-    )  # fmt: skip
+        [sys.executable, "-m", "litebert.studies.speed"],
+        input=json.dumps(question),
+        capture_output=True,
+        text=True,
+        env={**environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        check=False,
+    )
     if ended.returncode:
         reason = (ended.stderr.rstrip().split("\n")[-1] or f"status {ended.returncode}").strip()
-        raise RunError(f"the speed of '{config.name}' cannot be measured ({reason}); give --budget in steps")
+        raise RunError(
+            f"the speed of '{config.name}' cannot be measured ({reason}); give --budget in steps"
+        )
     return Rate(**json.loads(ended.stdout))
 
 
 def surroundings(place: int, threads: int) -> dict[str, str]:
-    """The environment of a process at one of the places of those that run at a time: its threads, or its GPU."""
+    """The environment of a process at one of the places of those that run at a time: its threads,
+    or its GPU.
+    """
     environment = dict(os.environ)
     named = environment.get("CUDA_VISIBLE_DEVICES")
-    visible = range(torch.cuda.device_count()) if named is None else [one for one in named.split(",") if one.strip()]
+    visible = (
+        range(torch.cuda.device_count())
+        if named is None
+        else [one for one in named.split(",") if one.strip()]
+    )
     if threads:
         environment["OMP_NUM_THREADS"] = str(threads)
     elif len(visible):

@@ -1,6 +1,8 @@
-"""The main job in minutes: raw text to tokenizer, shards, a pretrained small ALBERT, scores, a classifier and a report.
+"""The main job in minutes: raw text to tokenizer, shards, a pretrained small ALBERT, scores, a
+classifier and a report.
 
-Every step is the function that the command line calls, and continues where an interrupted run stopped.
+Every step is the function that the command line calls, and continues where an interrupted run
+stopped.
 """
 
 from __future__ import annotations
@@ -51,7 +53,9 @@ VOCABULARY = 8192
 """Pieces, where the text allows so many."""
 MEASURE_SECONDS = 6.0
 SHORT_SECONDS = 120
-"""A shorter budget may buy too few steps: that is measured before the tokenizer is trained and the text is read."""
+"""A shorter budget may buy too few steps: that is measured before the tokenizer is trained and the
+text is read.
+"""
 
 
 def quickstart(
@@ -70,7 +74,8 @@ def quickstart(
     Args:
         text: sources of text, as in `prepare`.
         language: for sentence boundaries, as in `prepare`.
-        vocab_size: pieces of the tokenizer; None takes `VOCABULARY`, or as many as a smaller text allows.
+        vocab_size: pieces of the tokenizer; None takes `VOCABULARY`, or as many as a smaller text
+            allows.
         budget: for pretraining.
         blimp: a file or folder of good and bad sentences, as in `evaluate_blimp`, to score too.
         show: prints a table: columns, rows and title.
@@ -89,27 +94,36 @@ def quickstart(
     _tokenizer(folder, text, vocab_size)
 
     log.info(f"2/6  {', '.join(text)} to token shards")
-    shards = prepare(text, folder / "data", tokenizer=folder / "tokenizer", language=language, heldout=0.05)
+    shards = prepare(
+        text, folder / "data", tokenizer=folder / "tokenizer", language=language, heldout=0.05
+    )
     log.info(f"     {shards.train.tokens:,} tokens to train on, {shards.heldout.tokens:,} held out")
 
     log.info(f"3/6  pretraining {RECIPE} for {budget}; Ctrl-C saves, the same command continues")
     with _indented():
         run = pretrain(config, folder / "data", folder / RECIPE)
     if not run.outcome.finished:
-        log.info(f"saved at step {run.outcome.step} of {run.steps}; run the same command to continue")
+        log.info(
+            f"saved at step {run.outcome.step} of {run.steps}; run the same command to continue"
+        )
         return 128 + (run.outcome.signal or 0)
 
     log.info("4/6  held-out scores, and the same shape without sharing")
     scores = evaluate(run.folder, folder / "data", sequences=4096)
     with task("filling in masked words"):
-        guesses = examples(MaskReader.of(read_folder(run.folder), torch.device("cpu")), shards.heldout)
+        guesses = examples(
+            MaskReader.of(read_folder(run.folder), torch.device("cpu")), shards.heldout
+        )
     comparison = compare([run.config, _unshared(run.config)])
 
     tables = [_score_table(scores, shards), comparison, _guess_table(guesses)]
     if paradigms is not None:
         tables.insert(1, _pairs_table(minimal_pairs.score_paradigms(load(run.folder), paradigms)))
     if tuple(text) == ("python-docs",):
-        log.info("5/6  a classifier: which package does a docstring come from, beside a baseline that counts words")
+        log.info(
+            "5/6  a classifier: which package does a docstring come from, beside a "
+            "baseline that counts words"
+        )
         with _indented():
             classifier, classes = packages.classify(run.folder, folder)
         if not classifier.outcome.finished:
@@ -117,14 +131,19 @@ def quickstart(
             return 128 + (classifier.outcome.signal or 0)
         tables.append(_classifier_table(classifier, classes))
     else:
-        log.info("5/6  no classifier: that step needs the docstrings of python-docs; see litebert finetune --help")
+        log.info(
+            "5/6  no classifier: that step needs the docstrings of python-docs; see "
+            "litebert finetune --help"
+        )
 
     log.info("6/6  report")
     path = folder / "report.html"
     _write_report(path, run, shards, scores, tables[1:])
     for table in tables:
         show(table.columns, table.rows, title=table.title)
-    log.info(f"wrote {path}, with the curves, in {(time.monotonic() - began) / 60:.1f} minutes. Next:\n")
+    log.info(
+        f"wrote {path}, with the curves, in {(time.monotonic() - began) / 60:.1f} minutes. Next:\n"
+    )
     longer = folder / "longer"
     following: list[tuple[str | Path, ...]] = [
         ("pretrain", RECIPE, "--data", folder / "data", "--out", longer, "--budget", "1h"),
@@ -135,13 +154,17 @@ def quickstart(
         following.insert(0, ("predict", folder / "classifier", *asked))
     for words in following:
         log.info(f"  {program} {shlex.join(map(str, words))}")
-    log.info(f"\nThe same with text of your own: {program} quickstart --text FILES_OR_FOLDERS --out mine")
+    log.info(
+        f"\nThe same with text of your own: {program} quickstart --text FILES_OR_FOLDERS --out mine"
+    )
     return 0
 
 
 def _unshared(config: Config) -> Config:
     """The twin with a block for each layer, and tables as wide as its states."""
-    encoder = replace(config.encoder, sharing="none", own_ends=0, embedding_size=config.encoder.hidden_size)
+    encoder = replace(
+        config.encoder, sharing="none", own_ends=0, embedding_size=config.encoder.hidden_size
+    )
     train = replace(config.train, depth_schedule=())
     return replace(config, name="the same, nothing shared", encoder=encoder, train=train)
 
@@ -161,13 +184,16 @@ def _indented() -> Iterator[None]:
         log.removeFilter(indent)
 
 
-def _check(folder: Path, text: Sequence[str], language: str, vocab_size: int | None, budget: str) -> None:
+def _check(
+    folder: Path, text: Sequence[str], language: str, vocab_size: int | None, budget: str
+) -> None:
     """Refuse arguments that cannot be, before any work."""
     amount = parse_amount(budget, "--budget", BUDGET_UNITS)
     check_language(language)
     if "-" in text:
         raise ConfigError(
-            "the quickstart reads its text twice, which standard input does not allow; give --text a file instead"
+            "the quickstart reads its text twice, which standard input does not allow; "
+            "give --text a file instead"
         )
     next(documents(text))  # raises where a source is not there, or holds no text
     if vocab_size is not None:
@@ -177,7 +203,9 @@ def _check(folder: Path, text: Sequence[str], language: str, vocab_size: int | N
     if (begun := folder / RECIPE / "recipe.json").is_file():
         there = read_json(begun, RunError).get("train", {}).get("budget")
         if there != budget:
-            raise ConfigError(f"{folder} holds a quickstart with --budget '{there}'; give that, or another --out")
+            raise ConfigError(
+                f"{folder} holds a quickstart with --budget '{there}'; give that, or another --out"
+            )
     if amount.unit == "time" and amount.value < SHORT_SECONDS and not (folder / RECIPE).exists():
         config = recipe(RECIPE)
         sized = replace(config.encoder, vocab_size=vocab_size or VOCABULARY)
@@ -196,7 +224,9 @@ def _tokenizer(folder: Path, text: Sequence[str], vocab_size: int | None) -> Non
         trained.write(place)
         log.info(f"     {trained.vocab_size} unigram pieces")
     elif (size := Tokenizer.load(place).vocab_size) != (vocab_size or size):
-        raise ConfigError(f"{place} has {size} pieces and --vocab-size asks for {vocab_size}; give another --out")
+        raise ConfigError(
+            f"{place} has {size} pieces and --vocab-size asks for {vocab_size}; give another --out"
+        )
 
 
 def compare(configs: Sequence[Config]) -> report.Table:
@@ -207,22 +237,29 @@ def compare(configs: Sequence[Config]) -> report.Table:
         parts = cost.encoder_parameters(config.encoder)
         flat = replace(config, train=replace(config.train, depth_schedule=(), length_schedule=()))
         with task(f"measuring {config.name}"):
-            rate, seconds = measure(flat, machine, MEASURE_SECONDS), inference_seconds(config, machine)
+            rate, seconds = (
+                measure(flat, machine, MEASURE_SECONDS),
+                inference_seconds(config, machine),
+            )
         tokens = config.batch_sequences * config.sequences.length
-        rows.append((
-            config.name,
-            f"{sum(parts.values()):,}",
-            f"{4 * sum(parts.values()) / 2**20:.1f} MiB",
-            f"{tokens / rate.mean_step_seconds:,.0f}",
-            f"{seconds * 1000:.1f}",
-        ))  # fmt: skip
+        rows.append(
+            (
+                config.name,
+                f"{sum(parts.values()):,}",
+                f"{4 * sum(parts.values()) / 2**20:.1f} MiB",
+                f"{tokens / rate.mean_step_seconds:,.0f}",
+                f"{seconds * 1000:.1f}",
+            )
+        )
     first = configs[0]
     return report.Table(
         title="The same shape, shared and not",
         columns=("model", "parameters", "float32 file", "training tokens/s", "ms per sequence"),
         rows=tuple(rows),
-        note=f"Encoders with poolers. Training at {first.batch_sequences} x {first.sequences.length} tokens and full "
-        f"depth, inference one sequence of {first.sequences.length} at a time, on {machine.describe()}.",
+        note=f"Encoders with poolers. Training at {first.batch_sequences} x "
+        f"{first.sequences.length} tokens and full "
+        f"depth, inference one sequence of {first.sequences.length} at a time, on "
+        f"{machine.describe()}.",
     )
 
 
@@ -245,9 +282,11 @@ def _score_table(scores: dict[str, float], shards: Shards) -> report.Table:
         title="Held-out scores",
         columns=("score", "model (without learning)"),
         rows=tuple(score_rows(scores)),
-        note="Fixed masks at 15 % of the tokens of documents the model never saw; ± one standard error. The curves "
+        note="Fixed masks at 15 % of the tokens of documents the model never saw; ± one "
+        "standard error. The curves "
         "below were scored on fewer sequences, so their last points differ a little. A loss at the "
-        f"unigram entropy, {shards.unigram_entropy:.3f} nats, has learned nothing but how frequent each piece is.",
+        f"unigram entropy, {shards.unigram_entropy:.3f} nats, has learned nothing but how "
+        "frequent each piece is.",
     )
 
 
@@ -256,7 +295,8 @@ def _pairs_table(found: minimal_pairs.PairScores) -> report.Table:
         title="Good and bad sentences",
         columns=minimal_pairs.COLUMNS,
         rows=tuple(tuple(map(str, row)) for row in found.rows()),
-        note="How often the good sentence of a pair is the likelier one, by masking one piece at a time; guessing gets "
+        note="How often the good sentence of a pair is the likelier one, by masking one piece "
+        "at a time; guessing gets "
         "half of them.",
     )
 
@@ -278,7 +318,10 @@ def _classifier_table(classifier: Finetuned, classes: int) -> report.Table:
     return report.Table(
         title="Which package does a docstring come from?",
         columns=("model", "accuracy"),
-        rows=(*((name, f"{share:.1%}") for name, share in rows), ("guessing", f"{1 / classes:.1%}")),
+        rows=(
+            *((name, f"{share:.1%}") for name, share in rows),
+            ("guessing", f"{1 / classes:.1%}"),
+        ),
         note=f"{classes} packages, {packages.TRAIN} docstrings of each to learn from and "
         f"{packages.DEV}, of other modules, to score on; the best of the epochs."
         + (f" {advice[0].upper()}{advice[1:]}." if advice else ""),
@@ -296,8 +339,10 @@ def _write_report(
     facts = read_json(run.folder / "run.json", RunError)
     shape = run.config.encoder
     lead = (
-        f"{run.config.name}: {shape.layers} layers, hidden size {shape.hidden_size}, embedding size "
-        f"{shape.embedding_size}, {sum(cost.encoder_parameters(shape).values()):,} parameters; {run.outcome.tokens:,} "
+        f"{run.config.name}: {shape.layers} layers, hidden size {shape.hidden_size}, "
+        "embedding size "
+        f"{shape.embedding_size}, {sum(cost.encoder_parameters(shape).values()):,} "
+        f"parameters; {run.outcome.tokens:,} "
         f"tokens in {run.outcome.seconds / 60:.1f} minutes on {facts['machine']}."
     )
     note = _score_table(dict(scores), shards).note

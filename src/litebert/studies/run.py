@@ -32,7 +32,8 @@ def study(
     device: str = "auto",
     command: Sequence[str] = (),
 ) -> Findings:
-    """Run a study, or what is left of it, and write its reports; `Findings.stopped` where a signal came before its end.
+    """Run a study, or what is left of it, and write its reports; `Findings.stopped` where a signal
+    came before its end.
 
     Args:
         name: one of `STUDIES`, a TOML file, or `file.py:function`.
@@ -55,24 +56,40 @@ def study(
     asked = study_of(name, scale)
     folder = Path(out) if out is not None else Path(f"study-{slug(Path(name).stem)}")
     extras = Extras(
-        {task: Path(place) for task, place in (tasks or {}).items()}, None if blimp is None else Path(blimp)
+        {task: Path(place) for task, place in (tasks or {}).items()},
+        None if blimp is None else Path(blimp),
     )
     for task, place in extras.tasks.items():  # before hours of training
         TASKS[task]
         if not place.exists():
-            raise DataError(f"{place}, the data of {task}, does not exist; give --tasks {task}=FOLDER")
+            raise DataError(
+                f"{place}, the data of {task}, does not exist; give --tasks {task}=FOLDER"
+            )
     if extras.blimp is not None:
         read_paradigms(extras.blimp, 1)
     with locked(folder, RunError):
         plan = planned(
-            asked, name, folder, Path(data), extras, scale=scale, budget=budget, seeds=seeds, jobs=jobs, device=device
+            asked,
+            name,
+            folder,
+            Path(data),
+            extras,
+            scale=scale,
+            budget=budget,
+            seeds=seeds,
+            jobs=jobs,
+            device=device,
         )
         cells = cells_of(asked, plan, extras, device)
         log.info(
-            f"{asked.question} {len(asked.variants)} variants x {plan.seeds} seeds = {len(cells)} runs, {plan.jobs} at "
-            f"a time; steps: {', '.join(f'{variant} {count:,}' for variant, count in plan.steps.items())}"
+            f"{asked.question} {len(asked.variants)} variants x {plan.seeds} seeds = "
+            f"{len(cells)} runs, {plan.jobs} at "
+            "a time; steps: "
+            f"{', '.join(f'{variant} {count:,}' for variant, count in plan.steps.items())}"
         )
         stopped = run_cells(cells, plan)
-        found = Findings(asked, plan, cells, (*(["blimp"] if extras.blimp else []), *extras.tasks), stopped)
+        found = Findings(
+            asked, plan, cells, (*(["blimp"] if extras.blimp else []), *extras.tasks), stopped
+        )
         write_reports(found, command or ("study", name))
     return found

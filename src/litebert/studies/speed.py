@@ -23,7 +23,9 @@ def _main() -> None:
     if question["threads"]:
         torch.set_num_threads(question["threads"])
     config = from_dict(Config, question["config"])
-    rate = measure(config, devices.choose(config.train.precision, question["device"]), question["seconds"])
+    rate = measure(
+        config, devices.choose(config.train.precision, question["device"]), question["seconds"]
+    )
     with answer:
         json.dump(vars(rate), answer)
 

@@ -1,8 +1,9 @@
 """What the seeds allow to say: intervals of means, and which differences exceed the noise.
 
-The seed is the unit: every score of a run is one number, however many tokens it was counted on. Intervals are Student's
-t at 95 %, differences are Welch's t test (unequal variances), and p values of several comparisons are corrected by
-Holm's method (Holm 1979), which bounds the chance of any false claim.
+The seed is the unit: every score of a run is one number, however many tokens it was counted on.
+Intervals are Student's t at 95 %, differences are Welch's t test (unequal variances), and p values
+of several comparisons are corrected by Holm's method (Holm 1979), which bounds the chance of any
+false claim.
 """
 
 from __future__ import annotations
@@ -36,8 +37,8 @@ class Difference:
     halfwidth: float | None
     """Of its 95 % interval, not corrected; None where a side has one seed."""
     p: float | None
-    """After Holm's correction over all comparisons; None where nothing can be tested: a side has one seed, or the seeds
-    of each side agree exactly."""
+    """After Holm's correction over all comparisons; None where nothing can be tested: a side has
+    one seed, or the seeds of each side agree exactly."""
 
     @property
     def beyond_noise(self) -> bool:
@@ -76,8 +77,12 @@ def differences(
             found.append(Difference(variant, name, value, halfwidth, None))
             ps.append(p)
     corrected = iter(holm([p for p in ps if p is not None]))
-    return [Difference(one.variant, one.score, one.value, one.halfwidth, None if p is None else next(corrected))
-            for one, p in zip(found, ps, strict=True)]  # fmt: skip
+    return [
+        Difference(
+            one.variant, one.score, one.value, one.halfwidth, None if p is None else next(corrected)
+        )
+        for one, p in zip(found, ps, strict=True)
+    ]
 
 
 def _welch(first: Sequence[float], second: Sequence[float]) -> tuple[float | None, float | None]:

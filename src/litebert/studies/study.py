@@ -1,6 +1,8 @@
-"""What a study is: a question, a grid of configs that differ in what is asked about, and how they are compared.
+"""What a study is: a question, a grid of configs that differ in what is asked about, and how they
+are compared.
 
-A study of your own is a function `mine.py:function` that takes the base config and returns a `Study`, or a TOML file:
+A study of your own is a function `mine.py:function` that takes the base config and returns a
+`Study`, or a TOML file:
 
     question = "Does a wider embedding help?"
     baseline = "E 64"
@@ -59,9 +61,13 @@ class Study:
     baseline: str
     """The variant that every other one is compared with."""
     scores: tuple[str, ...] = (PRIMARY,)
-    """Held-out scores to compare, the deciding one first; one whose name ends in `loss` is better lower."""
+    """Held-out scores to compare, the deciding one first; one whose name ends in `loss` is better
+    lower.
+    """
     unjudged: tuple[str, ...] = ()
-    """Those of them that are shown without a verdict, because they mean something else in each variant."""
+    """Those of them that are shown without a verdict, because they mean something else in each
+    variant.
+    """
     equal: Equal = "steps"
     """What every variant gets as much of."""
     after: Mapping[str, str] = field(default_factory=dict)
@@ -76,22 +82,37 @@ class Study:
         names = list(self.variants)
         require(len(names) >= 2, f"a study compares variants and has {len(names)}; give at least 2")
         require(
-            self.baseline in names, f"the baseline '{self.baseline}' is no variant; {nearest(self.baseline, names)}"
+            self.baseline in names,
+            f"the baseline '{self.baseline}' is no variant; {nearest(self.baseline, names)}",
         )
         for later, earlier in self.after.items():
             known = later in names and earlier in names[: names.index(later)]
             require(
-                known, f"'{later}' cannot start from '{earlier}': both must be variants, '{earlier}' the earlier one"
+                known,
+                f"'{later}' cannot start from '{earlier}': both must be variants, "
+                f"'{earlier}' the earlier one",
             )
         for variant, share in self.data.items():
-            require(variant in names, f"data names '{variant}', which is no variant; {nearest(variant, names)}")
-            require(0 < share < 1, f"the share of data of '{variant}' is {share}; it must be between 0 and 1")
+            require(
+                variant in names,
+                f"data names '{variant}', which is no variant; {nearest(variant, names)}",
+            )
+            require(
+                0 < share < 1,
+                f"the share of data of '{variant}' is {share}; it must be between 0 and 1",
+            )
         slugs = [slug(name) for name in names]
-        require(len({*slugs}) == len(slugs), f"names of variants are too alike for folders: {', '.join(slugs)}")
+        require(
+            len({*slugs}) == len(slugs),
+            f"names of variants are too alike for folders: {', '.join(slugs)}",
+        )
         require(len(self.scores) > 0, "a study names at least one score to compare")
         for name in self.unjudged:
-            require(name in self.scores, f"unjudged names '{name}', which is none of the scores; "
-                                         f"{nearest(name, self.scores)}")  # fmt: skip
+            require(
+                name in self.scores,
+                f"unjudged names '{name}', which is none of the scores; "
+                f"{nearest(name, self.scores)}",
+            )
 
 
 def slug(name: str) -> str:
@@ -100,29 +121,51 @@ def slug(name: str) -> str:
 
 
 def vary(base: Config, **changes: Any) -> Config:
-    """A config with some fields changed, those of its parts as dictionaries: vary(base, encoder={"layers": 3})."""
+    """A config with some fields changed, those of its parts as dictionaries: vary(base,
+    encoder={"layers": 3}).
+    """
     return from_dict(Config, changes, base=base)
 
 
 def base_config(scale: Scale) -> Config:
-    """The config that the studies vary: a shared encoder trained on masked words and sentence order.
+    """The config that the studies vary: a shared encoder trained on masked words and sentence
+    order.
 
-    toy to mini have the block of the small recipes, which learns within minutes; base is the paper's. Depth does not
-    grow, so that every layer of every variant is trained for as long. The token table is drawn at random, as in the
-    papers. micro is trained on single masked tokens alone,
-    which is what a few seconds of training can learn.
+    toy to mini have the block of the small recipes, which learns within minutes; base is the
+    paper's. Depth does not grow, so that every layer of every variant is trained for as long. The
+    token table is drawn at random, as in the papers. micro is trained on single masked tokens
+    alone, which is what a few seconds of training can learn.
     """
     config = recipe({"mini": "albert-mini", "base": "albert-base"}.get(scale, "albert-tiny"))
     config = replace(config, table=TableConfig(), train=replace(config.train, depth_schedule=()))
     if scale == "toy":
-        shape = {"hidden_size": 32, "embedding_size": 16, "layers": 2, "heads": 2, "intermediate_size": 64}
+        shape = {
+            "hidden_size": 32,
+            "embedding_size": 16,
+            "layers": 2,
+            "heads": 2,
+            "intermediate_size": 64,
+        }
         train = {"batch": "16 sequences", "evaluate_sequences": 32}
         return vary(config, encoder=shape, sequences={"length": 32}, train=train)
     if scale == "micro":
-        shape = {"hidden_size": 64, "embedding_size": 32, "layers": 3, "heads": 2, "intermediate_size": 128}
+        shape = {
+            "hidden_size": 64,
+            "embedding_size": 32,
+            "layers": 3,
+            "heads": 2,
+            "intermediate_size": 128,
+        }
         train = {"batch": "32 sequences", "evaluate_sequences": 128}
         tokens = {"unit": "token", "span": "single"}
-        return vary(config, encoder=shape, sequences={"length": 32}, train=train, masking=tokens, objectives=["mlm"])
+        return vary(
+            config,
+            encoder=shape,
+            sequences={"length": 32},
+            train=train,
+            masking=tokens,
+            objectives=["mlm"],
+        )
     return config
 
 
@@ -142,7 +185,10 @@ def study_of(name: str, scale: Scale) -> Study:
         return _called(_function(Path(path), function), base, name)
     if name.endswith(".toml"):
         return _from_file(Path(name), base)
-    raise ConfigError(f"no study is called '{name}'; {nearest(name, STUDIES)}, or give a TOML file or file.py:function")
+    raise ConfigError(
+        f"no study is called '{name}'; {nearest(name, STUDIES)}, or give a TOML file or "
+        "file.py:function"
+    )
 
 
 def _function(path: Path, name: str) -> Callable[[Config], Study]:
@@ -151,10 +197,14 @@ def _function(path: Path, name: str) -> Callable[[Config], Study]:
     try:
         namespace = python_file(path.resolve())
     except (Exception, SystemExit) as error:
-        raise ConfigError(f"study file {path} cannot be run: {type(error).__name__}: {error}") from error
+        raise ConfigError(
+            f"study file {path} cannot be run: {type(error).__name__}: {error}"
+        ) from error
     found = namespace.get(name)
     if not callable(found):
-        names = [key for key, value in namespace.items() if callable(value) and not key.startswith("_")]
+        names = [
+            key for key, value in namespace.items() if callable(value) and not key.startswith("_")
+        ]
         raise ConfigError(f"study file {path} has no function '{name}'; {nearest(name, names)}")
     made: Callable[[Config], Study] = found
     return made
@@ -168,7 +218,9 @@ def _called(function: Callable[[Config], Study], base: Config, name: str) -> Stu
     except Exception as error:
         raise ConfigError(f"study {name} fails: {type(error).__name__}: {error}") from error
     if not isinstance(study, Study):
-        raise ConfigError(f"study {name} returned {type(study).__name__}; it must return a litebert Study")
+        raise ConfigError(
+            f"study {name} returned {type(study).__name__}; it must return a litebert Study"
+        )
     return study
 
 
@@ -186,20 +238,29 @@ def _from_file(path: Path, base: Config) -> Study:
         for key in data:
             require(key in _KEYS, f"unknown field '{key}'; {nearest(key, _KEYS)}")
         variants = data.get("variants")
-        require(isinstance(variants, dict), "it has no variants; give a table [variants.NAME] for each")
+        require(
+            isinstance(variants, dict), "it has no variants; give a table [variants.NAME] for each"
+        )
         assert isinstance(variants, dict)
         if "base" in data:
             base = recipe(str(data["base"]))
-        configs = {name: from_dict(Config, changes, f"variants.{name}.", base) for name, changes in variants.items()}
+        configs = {
+            name: from_dict(Config, changes, f"variants.{name}.", base)
+            for name, changes in variants.items()
+        }
         equal = data.get("equal", "steps")
-        require(equal in get_args(Equal), f"equal is '{equal}'; {nearest(str(equal), get_args(Equal))}")
+        require(
+            equal in get_args(Equal), f"equal is '{equal}'; {nearest(str(equal), get_args(Equal))}"
+        )
         return Study(
             question=str(data.get("question", path.stem)),
             variants=configs,
             baseline=str(data.get("baseline", next(iter(configs), ""))),
             scores=tuple(map(str, data.get("scores", (PRIMARY,)))),
             equal=equal,
-            after={str(later): str(earlier) for later, earlier in dict(data.get("after", {})).items()},
+            after={
+                str(later): str(earlier) for later, earlier in dict(data.get("after", {})).items()
+            },
             data={str(name): float(share) for name, share in dict(data.get("data", {})).items()},
         )
     except (ConfigError, TypeError, ValueError) as error:
@@ -209,6 +270,11 @@ def _from_file(path: Path, base: Config) -> Study:
 def identity(study: Study) -> dict[str, Any]:
     """What makes two studies the same: their configs and what they start from."""
     configs = {name: to_dict(config) for name, config in study.variants.items()}
-    about = {"variants": configs, "after": dict(study.after), "data_shares": dict(study.data), "equal": study.equal}
+    about = {
+        "variants": configs,
+        "after": dict(study.after),
+        "data_shares": dict(study.data),
+        "equal": study.equal,
+    }
     same: dict[str, Any] = json.loads(json.dumps(about))
     return same

@@ -1,4 +1,6 @@
-"""What the differences of a study say, in words: a sentence, a row of a table, or a summary of all of them."""
+"""What the differences of a study say, in words: a sentence, a row of a table, or a summary of all
+of them.
+"""
 
 from __future__ import annotations
 
@@ -14,12 +16,21 @@ def summary(found: Sequence[Difference], study: Study, judged: Sequence[str]) ->
     """What the deciding score says of all variants, and how that fits the paper."""
     own = [one for one in found if one.score == judged[0]]
     if not any(one.p is not None for one in own):
-        return f"{title(judged[0])} of {len(own)} variants beside '{study.baseline}'; no difference could be tested."
-    ways = (("better", "better beyond the noise of the seeds"), ("worse", "worse beyond the noise of the seeds"),
-            (NOISE, NOISE))  # fmt: skip
+        return (
+            f"{title(judged[0])} of {len(own)} variants beside '{study.baseline}'; no "
+            "difference could be tested."
+        )
+    ways = (
+        ("better", "better beyond the noise of the seeds"),
+        ("worse", "worse beyond the noise of the seeds"),
+        (NOISE, NOISE),
+    )
     by_way = [(words, [one.variant for one in own if _way(one) == way]) for way, words in ways]
     text = f"{title(judged[0])} against '{study.baseline}': {_listed(by_way)}."
-    fits = [(way, [one.variant for one in own if _fit(one, study) == way]) for way in (AGREES, DISAGREES, NOISE)]
+    fits = [
+        (way, [one.variant for one in own if _fit(one, study) == way])
+        for way in (AGREES, DISAGREES, NOISE)
+    ]
     if listed := _listed(fits):
         text += f" The sign of the paper's differences beside ours: {listed}."
     return text
@@ -28,14 +39,17 @@ def summary(found: Sequence[Difference], study: Study, judged: Sequence[str]) ->
 def _listed(groups: Sequence[tuple[str, Sequence[str]]]) -> str:
     total = sum(len(names) for _, names in groups)
     return "; ".join(
-        f"{words}: " + (f"all {total}" if len(names) == total > 3 else ", ".join(f"'{name}'" for name in names))
+        f"{words}: "
+        + (f"all {total}" if len(names) == total > 3 else ", ".join(f"'{name}'" for name in names))
         for words, names in groups
         if names
     )
 
 
 def verdicts(found: Sequence[Difference], study: Study) -> Table:
-    """A row for each difference from the baseline: its size, whether the seeds explain it, and what the paper saw."""
+    """A row for each difference from the baseline: its size, whether the seeds explain it, and what
+    the paper saw.
+    """
     columns: tuple[str, ...] = ("score", "variant", "difference", "p", "verdict")
     rows: list[tuple[str, ...]] = []
     scores = list(dict.fromkeys(one.score for one in found))
@@ -47,7 +61,10 @@ def verdicts(found: Sequence[Difference], study: Study) -> Table:
         if study.paper:
             row += (_reported(one, study), _fit(one, study) or "-")
         rows.append(row)
-    note = f"Differences are from '{study.baseline}', with 95 % intervals that are not corrected; p values are."
+    note = (
+        f"Differences are from '{study.baseline}', with 95 % intervals that are not corrected; "
+        "p values are."
+    )
     if study.paper:
         columns += ("paper's difference", "sign of both")
         note += f" The paper's differences are from {study.paper.source}."
@@ -66,7 +83,8 @@ def _way(one: Difference) -> str:
 
 
 def _printed(one: Difference, study: Study) -> tuple[Published, str, str, int] | None:
-    """The paper's figures of the variant and of the baseline that speak of this score, and their column.
+    """The paper's figures of the variant and of the baseline that speak of this score, and their
+    column.
 
     It is the column named after the objective of the score, else the first that has both.
     """
@@ -74,7 +92,9 @@ def _printed(one: Difference, study: Study) -> tuple[Published, str, str, int] |
     if paper is None or one.variant not in paper.rows or study.baseline not in paper.rows:
         return None
     pairs = list(zip(paper.rows[one.variant], paper.rows[study.baseline], strict=True))
-    named = [i for i, column in enumerate(paper.columns) if column.lower() == one.score.partition("_")[0]]
+    named = [
+        i for i, column in enumerate(paper.columns) if column.lower() == one.score.partition("_")[0]
+    ]
     for i in named or range(len(pairs)):
         if "-" not in pairs[i]:
             return paper, *pairs[i], i
@@ -113,7 +133,11 @@ def _sign(value: float) -> str:
 def sentence(one: Difference, baseline: str) -> str:
     """What one difference says, with its interval and its p value."""
     lower = one.score.endswith("loss")
-    way = "equal to" if one.value == 0 else ("better than" if (one.value < 0) == lower else "worse than")
+    way = (
+        "equal to"
+        if one.value == 0
+        else ("better than" if (one.value < 0) == lower else "worse than")
+    )
     amount = f"{_amount(one.score, abs(one.value))} {way}" if one.value else way
     start = f"{title(one.score)}: '{one.variant}' is {amount} '{baseline}'"
     if one.halfwidth is None:
@@ -150,11 +174,15 @@ def shown(name: str, values: Sequence[float]) -> str:
     if not values:
         return "-"
     one: Mean = mean(values)
-    return _number(name, one.value) + (f" ± {_number(name, one.halfwidth)}" if one.halfwidth is not None else "")
+    return _number(name, one.value) + (
+        f" ± {_number(name, one.halfwidth)}" if one.halfwidth is not None else ""
+    )
 
 
 def signed(one: Difference | None) -> str:
     """A difference in the unit of its score; * where it is beyond the noise."""
     if one is None:
         return "-"
-    return f"{_sign(one.value)}{_number(one.score, abs(one.value))}{'*' if one.beyond_noise else ''}"
+    return (
+        f"{_sign(one.value)}{_number(one.score, abs(one.value))}{'*' if one.beyond_noise else ''}"
+    )

@@ -1,8 +1,10 @@
-"""Pairs of texts that are alike, for sentence vectors: texts that belong together, pairs with scores, or texts alone.
+"""Pairs of texts that are alike, for sentence vectors: texts that belong together, pairs with
+scores, or texts alone.
 
-What the columns of the training files hold decides how it learns (finetuning/similarity.py). A dev part with scores is
-scored by the correlation of cosines with them. Without scores, the second of each pair is looked for among all; and
-without pairs, the second half of each text is looked for, given the first.
+What the columns of the training files hold decides how it learns (finetuning/similarity.py). A dev
+part with scores is scored by the correlation of cosines with them. Without scores, the second of
+each pair is looked for among all; and without pairs, the second half of each text is looked for,
+given the first.
 """
 
 from __future__ import annotations
@@ -37,23 +39,32 @@ log = logging.getLogger("litebert")
 
 POOLINGS: tuple[Pooling, ...] = ("mean", "cls")
 _FOUND = ("mrr", "recall_at_1")
-"""Of pairs without scores: the mean of 1/rank of the right second among all, and how often that rank is 1."""
+"""Of pairs without scores: the mean of 1/rank of the right second among all, and how often that
+rank is 1.
+"""
 _BLOCK = 1024
-_WORDS: Mapping[Known, str] = {"scores": "pairs with scores", "positives": "pairs that belong together",
-                               "texts": "texts without pairs, each against itself"}  # fmt: skip
+_WORDS: Mapping[Known, str] = {
+    "scores": "pairs with scores",
+    "positives": "pairs that belong together",
+    "texts": "texts without pairs, each against itself",
+}
 
 
 class Pairs(TextTask):
     """Pairs of texts from files with named columns, or texts alone.
 
     Args:
-        train, dev, test: their files, as `Table` takes them, and plain text with a text on each line.
-        text, pair, label: names of the columns, or their numbers from 0: the two texts, and how alike they are. With
-            `label` None all pairs belong together; with `pair` None, texts are learned from alone. Where a dev part is
-            given, the training files may lack the columns of `pair` and `label`.
-        pooling: what makes a vector of the states of a text: their mean, or the state of [CLS] (cls).
+        train, dev, test: their files, as `Table` takes them, and plain text with a text on each
+            line.
+        text, pair, label: names of the columns, or their numbers from 0: the two texts, and how
+            alike they are. With `label` None all pairs belong together; with `pair` None, texts are
+            learned from alone. Where a dev part is given, the training files may lack the columns
+            of `pair` and `label`.
+        pooling: what makes a vector of the states of a text: their mean, or the state of [CLS]
+            (cls).
         temperature: what cosines are divided by in the losses.
-        whiten: whether the vectors are whitened when training has ended; by default where texts are learned from alone.
+        whiten: whether the vectors are whitened when training has ended; by default where texts are
+            learned from alone.
         heldout, seed, layout: as in `Table`.
 
     Raises:
@@ -64,9 +75,19 @@ class Pairs(TextTask):
     name = "pairs"
     suffixes = tuple(suffix for suffix, form in SUFFIXES.items() if form != "conll")
     takes: ClassVar[tuple[str, ...]] = (
-        "dev", "test", "text", "pair", "label", "heldout", "input_format", "header", "encoding", "pooling",
-        "temperature", "whiten",
-    )  # fmt: skip
+        "dev",
+        "test",
+        "text",
+        "pair",
+        "label",
+        "heldout",
+        "input_format",
+        "header",
+        "encoding",
+        "pooling",
+        "temperature",
+        "whiten",
+    )
     pair = True
     output: Similarity
     _map: str | None = None
@@ -94,8 +115,11 @@ class Pairs(TextTask):
             raise ConfigError(f"temperature is {temperature}; it must be a number above 0")
         if label is not None and (pair is None or label in (text, pair)):
             wrong = "there is no second column" if pair is None else "it is a column of texts"
-            raise ConfigError(f"label is '{label}', but {wrong}; name the texts with text and pair, and their score "
-                              "with label")  # fmt: skip
+            raise ConfigError(
+                f"label is '{label}', but {wrong}; name the texts with text and pair, and "
+                "their score "
+                "with label"
+            )
         self._texts, self._label = columns(text, pair), label
         known: Known = "texts" if pair is None else "positives" if label is None else "scores"
         by = _FOUND if label is None else Similarity.scores
@@ -104,13 +128,19 @@ class Pairs(TextTask):
         if train is not None and dev is not None:
             known = self._survey()
         whiten = known == "texts" if whiten is None else whiten
-        self.output = Similarity(pooling=pooling, known=known, temperature=temperature, whiten=whiten)
+        self.output = Similarity(
+            pooling=pooling, known=known, temperature=temperature, whiten=whiten
+        )
 
     @classmethod
     def from_data(cls, name: str, data: Source, **options: Any) -> Pairs:
         """Of a folder's files, or of training files with `dev` and `test` beside them."""
         options |= given_files(data, options)
-        if options.keys() & {"input_format", "header", "encoding"}:  # a task of one's own may have no layout
+        if options.keys() & {
+            "input_format",
+            "header",
+            "encoding",
+        }:  # a task of one's own may have no layout
             options["layout"] = layout_of(options)
         return cls(**options)
 
@@ -122,8 +152,13 @@ class Pairs(TextTask):
         task.pair, there = True, settings.get("columns") or {}
         pooling = (settings.get("vectors") or {}).get("pooling", "mean")
         if pooling not in POOLINGS:
-            raise ModelError(f"its vectors have the pooling {pooling!r}; {nearest(str(pooling), POOLINGS)}")
-        task.output, task._map = Similarity(pooling=pooling), (settings.get("vectors") or {}).get("map")
+            raise ModelError(
+                f"its vectors have the pooling {pooling!r}; {nearest(str(pooling), POOLINGS)}"
+            )
+        task.output, task._map = (
+            Similarity(pooling=pooling),
+            (settings.get("vectors") or {}).get("map"),
+        )
         task._texts = columns(there.get("text", "text"), there.get("pair") or "pair")
         task._label = there.get("label")
         task._layout = Layout(header=settings.get("header", True))
@@ -139,7 +174,9 @@ class Pairs(TextTask):
             vectors["map"] = DENSE
         return {**super().settings(), "columns": there, "vectors": vectors, **more}
 
-    def closing(self, items: Sequence[Item], logits: Callable[[Sequence[Item]], Logits], seed: int) -> Pairs:
+    def closing(
+        self, items: Sequence[Item], logits: Callable[[Sequence[Item]], Logits], seed: int
+    ) -> Pairs:
         """With the map that whitens."""
         return self._with(self.output.closing(items, logits, seed))
 
@@ -150,7 +187,11 @@ class Pairs(TextTask):
 
     def opened(self, folder: Path) -> Pairs:
         """With the map."""
-        return self if self._map is None else self._with(replace(self.output, map=read_dense(folder, self._map)))
+        return (
+            self
+            if self._map is None
+            else self._with(replace(self.output, map=read_dense(folder, self._map)))
+        )
 
     def _with(self, output: Similarity) -> Pairs:
         task = copy(self)
@@ -160,23 +201,38 @@ class Pairs(TextTask):
     def identity(self) -> dict[str, Any]:
         """How it learns."""
         out = self.output
-        return {"known": out.known, "pooling": out.pooling, "temperature": out.temperature, "whiten": out.whiten}
+        return {
+            "known": out.known,
+            "pooling": out.pooling,
+            "temperature": out.temperature,
+            "whiten": out.whiten,
+        }
 
     @property
     def point(self) -> str:
         """Texts alone are learned with hyper-parameters of their own."""
         return "texts" if self.output.known == "texts" else self.full_name
 
-    # ---- examples --------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------------------------------- examples
 
     def labelled(self, source: Source, **options: Any) -> list[Example]:
-        """The rows of files with scores; without `text`, `pair` and `label` in the columns that were learned from."""
+        """The rows of files with scores; without `text`, `pair` and `label` in the columns that
+        were learned from.
+        """
         text, *pair = self._texts
-        options.setdefault("header", self._layout.header or not options.keys().isdisjoint(("text", "pair", "label")))
-        self._texts = columns(options.pop("text", text), options.pop("pair", pair[0] if pair else "pair"))
+        options.setdefault(
+            "header",
+            self._layout.header or not options.keys().isdisjoint(("text", "pair", "label")),
+        )
+        self._texts = columns(
+            options.pop("text", text), options.pop("pair", pair[0] if pair else "pair")
+        )
         self._label = options.pop("label", self._label)
         if self._label in self._texts:
-            raise ConfigError(f"label is '{self._label}', a column that the model reads; name the column of the scores")
+            raise ConfigError(
+                f"label is '{self._label}', a column that the model reads; name the column "
+                "of the scores"
+            )
         self._score_names = _FOUND if self._label is None else Similarity.scores
         return super().labelled(source, **options)
 
@@ -191,11 +247,15 @@ class Pairs(TextTask):
             log.info(f"learning from {len(examples):,} {_WORDS[self.output.known]}")
         elif len(self._texts) == 1:
             examples = [half for one in examples if (half := _halves(one)) is not None]
-            self._found["texts were cut in two, to look for the second half of each, given the first"] = len(examples)
+            self._found[
+                "texts were cut in two, to look for the second half of each, given the first"
+            ] = len(examples)
         return examples
 
     def _survey(self) -> Known:
-        """What is known of the pairs of the training files: which of the columns the first of them has."""
+        """What is known of the pairs of the training files: which of the columns the first of them
+        has.
+        """
         first = self._paths["train"][0]
         for _, (_, pair, label) in self._records(first, 1, Notes()):
             return "texts" if pair is None else "positives" if label is None else "scores"
@@ -208,10 +268,22 @@ class Pairs(TextTask):
         return len(self._texts) + (self._label is not None and part != "test")
 
     def _records(self, path: Path, needed: int, found: Notes) -> Iterator[Record]:
-        """The text, the pair and the label of each row; beyond the columns `needed`, None for what the file lacks."""
-        names, layout = [*self._texts, *([] if self._label is None else [self._label])], self._layout
-        rows = records(path, names[:needed], found, optional=names[needed:], form=layout.form, header=layout.header,
-                       encoding=layout.encoding)  # fmt: skip
+        """The text, the pair and the label of each row; beyond the columns `needed`, None for what
+        the file lacks.
+        """
+        names, layout = (
+            [*self._texts, *([] if self._label is None else [self._label])],
+            self._layout,
+        )
+        rows = records(
+            path,
+            names[:needed],
+            found,
+            optional=names[needed:],
+            form=layout.form,
+            header=layout.header,
+            encoding=layout.encoding,
+        )
         return (Record(row.line, (*row.values, None, None)[:3]) for row in rows)
 
     def _rows(self, part: str, path: Path) -> Iterator[Example]:
@@ -220,7 +292,11 @@ class Pairs(TextTask):
         paired = needed > 1 or (part != "train" and len(self._texts) > 1)
         for line, (*texts, label) in self._records(path, needed, self._found):
             place = f"{path}:{line}"
-            score = None if self._label is None or (label is None and needed < 3) else _score(label, place, self._label)
+            score = (
+                None
+                if self._label is None or (label is None and needed < 3)
+                else _score(label, place, self._label)
+            )
             one = self._of_cells(texts[: 1 + paired], self._texts[: 1 + paired], place)
             yield one._replace(label=score, name=f"{path.name}:{line}" if several else str(line))
 
@@ -232,12 +308,20 @@ class Pairs(TextTask):
         """
         files = named(self._of("train"))
         if len(examples) < 2:
-            raise DataError(f"{files} has one row, and pairs are learned by comparing them; give two rows or more")
+            raise DataError(
+                f"{files} has one row, and pairs are learned by comparing them; give two "
+                "rows or more"
+            )
         if self.output.known == "scores" and len({one.label for one in examples}) == 1:
-            raise DataError(f"{files} has the same score, {examples[0].label:g}, on every row; give rows that differ")
+            raise DataError(
+                f"{files} has the same score, {examples[0].label:g}, on every row; give "
+                "rows that differ"
+            )
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, length: int) -> list[Item]:
-        """Two rows per example, of at most `length` tokens each; what is longer is truncated, counted and noted."""
+        """Two rows per example, of at most `length` tokens each; what is longer is truncated,
+        counted and noted.
+        """
         firsts, cut = single_rows(tokenizer, [one.text for one in examples], length)
         paired = [i for i, one in enumerate(examples) if one.pair is not None]
         others, more = single_rows(tokenizer, [examples[i].pair or "" for i in paired], length)
@@ -245,24 +329,33 @@ class Pairs(TextTask):
         seconds = {**dict(enumerate(firsts)), **dict(zip(paired, others, strict=True))}
         by_score = self.output.known == "scores"
         return [
-            Item(i, (first, seconds[i]), one.label if by_score else np.array([_key(first), _key(seconds[i])]))
+            Item(
+                i,
+                (first, seconds[i]),
+                one.label if by_score else np.array([_key(first), _key(seconds[i])]),
+            )
             for i, (one, first) in enumerate(zip(examples, firsts, strict=True))
         ]
 
-    # ---- answers ---------------------------------------------------------------------------------------------------
+    # -------------------------------------------------------------------------------------- answers
 
     def score(self, examples: Sequence[Example], answers: Sequence[Any]) -> dict[str, float]:
-        """Correlations of cosines with scores, or how well the second of each pair is found among all."""
+        """Correlations of cosines with scores, or how well the second of each pair is found among
+        all.
+        """
         if self._label is None:
             seconds = [example.pair or "" for example in examples]
             return _rank_seconds([answer.vectors for answer in answers], seconds)
-        examples, answers = self._known(examples, answers, lambda example: example.label is not None)
+        examples, answers = self._known(
+            examples, answers, lambda example: example.label is not None
+        )
         truth = np.array([example.label for example in examples], np.float64)
         return scores(self._score_names, truth, np.array([answer.value for answer in answers]))
 
 
 class StsbVectors(Pairs):
-    """STS-B scored by the cosine of two vectors, from the files of GLUE; `stsb` reads both texts as one row.
+    """STS-B scored by the cosine of two vectors, from the files of GLUE; `stsb` reads both texts as
+    one row.
 
     Args:
         source: as `Glue` takes it.
@@ -310,12 +403,17 @@ def _score(value: Any, place: str, column: str | None) -> float:
     except (TypeError, ValueError, OverflowError):
         number = math.nan
     if not math.isfinite(number):
-        raise DataError(f"{place}: '{column}' is {shown(value)}, not a finite number; correct it, or leave the row out")
+        raise DataError(
+            f"{place}: '{column}' is {shown(value)}, not a finite number; correct it, or "
+            "leave the row out"
+        )
     return number
 
 
 def _halves(example: Example) -> Example | None:
-    """A text cut at the space nearest to its middle, or where there is none in the middle; None of less than that."""
+    """A text cut at the space nearest to its middle, or where there is none in the middle; None of
+    less than that.
+    """
     text, middle = example.text.strip(), len(example.text.strip()) // 2
     spaces = [place for place, char in enumerate(text) if char.isspace()]
     cut = min(spaces, key=lambda place: abs(place - middle), default=middle)
@@ -325,16 +423,19 @@ def _halves(example: Example) -> Example | None:
 
 def _key(row: EncodedRow) -> int:
     """The same for equal rows."""
-    return int.from_bytes(hashlib.blake2b(row.ids.tobytes(), digest_size=8).digest(), "little", signed=True)
+    return int.from_bytes(
+        hashlib.blake2b(row.ids.tobytes(), digest_size=8).digest(), "little", signed=True
+    )
 
 
 def _rank_seconds(vectors: Sequence[Any], texts: Sequence[str]) -> dict[str, float]:
-    """The scores of `_FOUND`, from unit vectors, (2, H) of each of N pairs, and the second texts (N,).
+    """The scores of `_FOUND`, from unit vectors, (2, H) of each of N pairs, and the second texts
+    (N,).
 
-    The rank of a second counts every other text that is as near to the first, so a tie is wrong and a network that
-    gives all texts one vector finds nothing. Cosines that differ by less than 1e-6 are ties, because equal vectors may
-    differ by rounding. A vector with a NaN is as near as any. Where all seconds are one text, there is nothing to find,
-    and both scores are 0.
+    The rank of a second counts every other text that is as near to the first, so a tie is wrong and
+    a network that gives all texts one vector finds nothing. Cosines that differ by less than 1e-6
+    are ties, because equal vectors may differ by rounding. A vector with a NaN is as near as any.
+    Where all seconds are one text, there is nothing to find, and both scores are 0.
     """
     number_of = {text: number for number, text in enumerate(dict.fromkeys(texts))}
     numbers = np.array([number_of[text] for text in texts])

@@ -1,4 +1,5 @@
-"""Which files hold which part of a task (train, dev, test), how they are written, and a dev part held out of train.
+"""Which files hold which part of a task (train, dev, test), how they are written, and a dev part
+held out of train.
 
 A part may be a file, several files, a folder of them or a pattern.
 """
@@ -26,7 +27,8 @@ E = TypeVar("E")
 Source: TypeAlias = "str | Path | Sequence[str | Path]"
 """A file, a folder, a pattern such as data/*.csv, or several of these."""
 Data: TypeAlias = "str | Path | Mapping[str, Source]"
-"""A folder whose files say in their names which part they are, or the files of each part by name."""
+"""A folder whose files say in their names which part they are, or the files of each part by
+name."""
 
 _NAMES = {"train": ("train",), "dev": ("dev", "valid", "testa"), "test": ("test",)}
 
@@ -53,7 +55,9 @@ def layout_of(options: dict[str, Any]) -> Layout:
 
 
 class FileTask(Task[E]):
-    """A task whose parts are files. Without a dev part, a share of the training examples takes its place."""
+    """A task whose parts are files. Without a dev part, a share of the training examples takes its
+    place.
+    """
 
     suffixes: ClassVar[tuple[str, ...]] = ()
     """Of the files that are taken from a folder; all files where there are none."""
@@ -72,7 +76,11 @@ class FileTask(Task[E]):
         if not 0 < heldout < 1:
             raise ConfigError(f"heldout is {heldout}; give a share between 0 and 1")
         super().__init__(output, metric)
-        self._paths = {part: self.expand(source) for part, source in (files or {}).items() if source is not None}
+        self._paths = {
+            part: self.expand(source)
+            for part, source in (files or {}).items()
+            if source is not None
+        }
         self._splits = "train" in self._paths and "dev" not in self._paths
         self.dev = ("dev",) if "dev" in self._paths or self._splits else ()
         self.tests = ("test",) if "test" in self._paths else ()
@@ -97,7 +105,9 @@ class FileTask(Task[E]):
         found = [path for path in files if not cls.suffixes or plain_suffix(path) in cls.suffixes]
         if not found:
             wanted = f" with a name ending in {', '.join(cls.suffixes)}" if cls.suffixes else ""
-            raise DataError(f"{folder} holds no file{wanted}; name the files of the {cls.name} task")
+            raise DataError(
+                f"{folder} holds no file{wanted}; name the files of the {cls.name} task"
+            )
         return found
 
     @property
@@ -109,7 +119,9 @@ class FileTask(Task[E]):
         """The examples of files with answers, to be scored; `options` as in `task_of`."""
         for name, value in options.items():
             if name not in self.takes:
-                raise ConfigError(f"{name} is '{value}', which {self.name} does not take; leave it out")
+                raise ConfigError(
+                    f"{name} is '{value}', which {self.name} does not take; leave it out"
+                )
         self._layout, self._splits = layout_of(options), False
         self._paths = {"dev": self.expand(source)}
         self.dev = ("dev",)
@@ -125,13 +137,21 @@ class FileTask(Task[E]):
             ConfigError: there is no header to lack, or no text to decode.
         """
         paths = [path for paths in self._paths.values() for path in paths]
-        forms = {self._layout.form or SUFFIXES.get(plain_suffix(path)) for path in paths if not path.is_dir()}
+        forms = {
+            self._layout.form or SUFFIXES.get(plain_suffix(path))
+            for path in paths
+            if not path.is_dir()
+        }
         if not forms or None in forms:  # texts in folders, or files that are read by their content
             return
         if not self._layout.header and forms.isdisjoint(("csv", "tsv")):
-            raise ConfigError(f"{named(paths)} has no header line to lack; leave out header (--no-header)")
+            raise ConfigError(
+                f"{named(paths)} has no header line to lack; leave out header (--no-header)"
+            )
         if self._layout.encoding != "utf-8" and forms == {"parquet"}:
-            raise ConfigError(f"{named(paths)} is Parquet, which is always UTF-8; leave out encoding (--encoding)")
+            raise ConfigError(
+                f"{named(paths)} is Parquet, which is always UTF-8; leave out encoding (--encoding)"
+            )
 
     def _of(self, part: str) -> tuple[Path, ...]:
         """The files of a part, of the training part where dev is held out of it.
@@ -142,11 +162,14 @@ class FileTask(Task[E]):
         part = "train" if part == "dev" and self._splits else part
         if part not in self._paths:
             known = ", ".join(self._paths) or "none"
-            raise DataError(f"{self.name} has no file for the part '{part}' (it has {known}); give one")
+            raise DataError(
+                f"{self.name} has no file for the part '{part}' (it has {known}); give one"
+            )
         return self._paths[part]
 
     def _own(self, part: str, examples: list[E], group: Callable[[int], Any], what: str) -> list[E]:
-        """Those examples of a file that belong to a part: a share of the training file's groups is held out for dev.
+        """Those examples of a file that belong to a part: a share of the training file's groups is
+        held out for dev.
 
         Args:
             group: of the example at a place; no group is divided.
@@ -170,40 +193,57 @@ def visible(folder: Path) -> list[Path]:
 
 
 def part_files(data: Data, folders: bool = False) -> dict[str, Source]:
-    """The files of each part. In a folder a name with `train`, with `dev`, `valid` or `testa`, or with `test`.
+    """The files of each part. In a folder a name with `train`, with `dev`, `valid` or `testa`, or
+    with `test`.
 
     Args:
         folders: whether a folder of such a name may be a part too.
 
     Raises:
-        DataError: no folder, a folder without such files, or one where two files would be the same part.
+        DataError: no folder, a folder without such files, or one where two files would be the same
+            part.
     """
     if isinstance(data, Mapping):
         return dict(data)
     folder = Path(data)
     if not folder.is_dir():
-        raise DataError(f"{folder} is not a folder; give a folder with a train and a dev file, or name the files")
+        raise DataError(
+            f"{folder} is not a folder; give a folder with a train and a dev file, or name "
+            "the files"
+        )
     found = _parts_in(folder, folders)
     if not found:
-        raise DataError(f"{folder} holds no file with train, dev or test in its name; name the files of the parts")
+        raise DataError(
+            f"{folder} holds no file with train, dev or test in its name; name the files "
+            "of the parts"
+        )
     return dict(found)
 
 
 def _parts_in(folder: Path, folders: bool) -> dict[str, Path]:
     found: dict[str, Path] = {}
-    for path in sorted(path for path in folder.iterdir() if path.is_file() or (folders and path.is_dir())):
+    for path in sorted(
+        path for path in folder.iterdir() if path.is_file() or (folders and path.is_dir())
+    ):
         name = path.name.lower()
-        part = next((part for part, names in _NAMES.items() if any(word in name for word in names)), None)
+        part = next(
+            (part for part, names in _NAMES.items() if any(word in name for word in names)), None
+        )
         if part is None or (path.is_dir() and name not in (*_NAMES[part], "validation")):
             continue
         if part in found:
-            raise DataError(f"{found[part]} and {path.name} could both be the {part} part; name the files of the parts")
+            raise DataError(
+                f"{found[part]} and {path.name} could both be the {part} part; name the "
+                "files of the parts"
+            )
         found[part] = path
     return found
 
 
 def given_files(data: Source, options: dict[str, Any], folders: bool = False) -> dict[str, Source]:
-    """The files of a folder, or `data` as the training files; those of `dev` and `test`, taken out of the options."""
+    """The files of a folder, or `data` as the training files; those of `dev` and `test`, taken out
+    of the options.
+    """
     one = data[0] if isinstance(data, (list, tuple)) and len(data) == 1 else data
     files: dict[str, Source] = {}
     if isinstance(one, (str, Path)) and Path(one).is_dir():
@@ -216,15 +256,27 @@ _HELD_OUT = 43  # what a key is for
 
 
 def held_out(size: int, share: float, seed: int = 0) -> NDArray[np.bool_]:
-    """(size,): which of some things take the place of a dev part: a share of them, but at least one and never all."""
+    """(size,): which of some things take the place of a dev part: a share of them, but at least one
+    and never all.
+    """
     held = min(max(1, round(share * size)), size - 1)
-    return permute(np.arange(size, dtype=np.int64), size, np.repeat(derive(seed, _HELD_OUT), size)) < held
+    return (
+        permute(np.arange(size, dtype=np.int64), size, np.repeat(derive(seed, _HELD_OUT), size))
+        < held
+    )
 
 
 def split(
-    part: str, examples: list[E], groups: Iterable[Any], share: float, seed: int, of: str, found: Notes
+    part: str,
+    examples: list[E],
+    groups: Iterable[Any],
+    share: float,
+    seed: int,
+    of: str,
+    found: Notes,
 ) -> list[E]:
-    """Those of the examples of a training file that are the part train or dev, where groups are held out for dev.
+    """Those of the examples of a training file that are the part train or dev, where groups are
+    held out for dev.
 
     Args:
         groups: of each example; none is divided.
@@ -236,10 +288,19 @@ def split(
     groups = list(groups)
     every = list(dict.fromkeys(groups))
     if len(every) < 2:
-        raise DataError(f"there are fewer than two {of}, so none can be held out; give more of them, or a dev file")
-    apart = {group for group, held in zip(every, held_out(len(every), share, seed), strict=True) if held}
+        raise DataError(
+            f"there are fewer than two {of}, so none can be held out; give more of them, "
+            "or a dev file"
+        )
+    apart = {
+        group for group, held in zip(every, held_out(len(every), share, seed), strict=True) if held
+    }
     if part == "dev":
         found.clear()  # reported when the train part of the file was read
     else:
         found[f"held out for dev, of the {len(every):,} {of}"] = len(apart)
-    return [example for example, group in zip(examples, groups, strict=True) if (group in apart) == (part == "dev")]
+    return [
+        example
+        for example, group in zip(examples, groups, strict=True)
+        if (group in apart) == (part == "dev")
+    ]

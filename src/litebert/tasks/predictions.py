@@ -1,4 +1,5 @@
-"""The Python values that `predict` reads, and what it writes: answers as rows of CSV or JSON Lines."""
+"""The Python values that `predict` reads, and what it writes: answers as rows of CSV or JSON
+Lines."""
 
 from __future__ import annotations
 
@@ -33,12 +34,15 @@ def texts(value: Any, *counts: int) -> tuple[str, ...]:
 
 
 def write_records(
-    records: Iterable[Mapping[str, Any]], file: TextIO, form: Literal["csv", "jsonl"], separator: str = ";"
+    records: Iterable[Mapping[str, Any]],
+    file: TextIO,
+    form: Literal["csv", "jsonl"],
+    separator: str = ";",
 ) -> int:
     """Write records of answers as they come, in order; return how many there were.
 
-    In CSV, after a line of names, probabilities by label have a column `p_LABEL` each, and the members of any other
-    list stand in one cell with `separator` between them.
+    In CSV, after a line of names, probabilities by label have a column `p_LABEL` each, and the
+    members of any other list stand in one cell with `separator` between them.
     """
     rows = csv.writer(file, lineterminator="\n")
     count = 0

@@ -1,4 +1,6 @@
-"""A task from what a person names: a benchmark and its folder, or a table and its columns; or from a saved model."""
+"""A task from what a person names: a benchmark and its folder, or a table and its columns; or from
+a saved model.
+"""
 
 from __future__ import annotations
 
@@ -17,13 +19,15 @@ def task_of(name: str, data: Source, **options: Any) -> Task[Any]:
     """The task of a name. An option that is None is as the task has it by default.
 
     Args:
-        name: a GLUE task (sst2, SST-2, ...), squad, race, choices, tagging, or table; or one of yours.
-        data: the folder of the benchmark; or the training part, with `dev` and `test` beside it. A part is a file,
-            several files, a folder of them or a pattern.
-        options: dev and test, of table, squad, choices and tagging; text, pair, label, target, separator and metric, as
-            `Table` takes them; order of choices and race, as `ChoiceTask` takes it; threshold, stride, answer_tokens,
-            question_tokens and answer_unit of squad, as `Squad` takes them; heldout, the share of the training part
-            that takes the place of a dev part; encoding, input_format and header (False: there is none) of files.
+        name: a GLUE task (sst2, SST-2, ...), squad, race, choices, tagging, or table; or one of
+            yours.
+        data: the folder of the benchmark; or the training part, with `dev` and `test` beside it. A
+            part is a file, several files, a folder of them or a pattern.
+        options: dev and test, of table, squad, choices and tagging; text, pair, label, target,
+            separator and metric, as `Table` takes them; order of choices and race, as `ChoiceTask`
+            takes it; threshold, stride, answer_tokens, question_tokens and answer_unit of squad, as
+            `Squad` takes them; heldout, the share of the training part that takes the place of a
+            dev part; encoding, input_format and header (False: there is none) of files.
 
     Raises:
         ConfigError: there is no such task, or it does not take an option that is given.
@@ -38,24 +42,35 @@ def task_of(name: str, data: Source, **options: Any) -> Task[Any]:
         if option in kind.takes:
             continue
         if option in ("dev", "test"):
-            raise ConfigError(f"{option} is not an option of {name}, whose files are those of its folder; leave it out")
+            raise ConfigError(
+                f"{option} is not an option of {name}, whose files are those of its "
+                "folder; leave it out"
+            )
         takers = " and ".join(taker for taker in TASKS if option in TASKS[taker].takes) or "no task"
-        raise ConfigError(f"{option} is an option of {takers}, which {name} does not take; leave it out")
+        raise ConfigError(
+            f"{option} is an option of {takers}, which {name} does not take; leave it out"
+        )
     if {"dev", "heldout"} <= given.keys():
-        raise ConfigError("heldout is a share of the training part to use as dev, which is given too; leave one out")
+        raise ConfigError(
+            "heldout is a share of the training part to use as dev, which is given too; "
+            "leave one out"
+        )
     task: Task[Any] = kind.from_data(name, data, **given)
     return task
 
 
 def saved_task(settings: Mapping[str, Any], folder: Path) -> Task[Any]:
-    """The task a model was fine-tuned for, without its files: the one its folder names, or the usual one of its output.
+    """The task a model was fine-tuned for, without its files: the one its folder names, or the
+    usual one of its output.
 
     Args:
-        settings: what a task.json holds: the `kind` of the head and the number of its `classes` at least.
+        settings: what a task.json holds: the `kind` of the head and the number of its `classes` at
+            least.
         folder: of the model.
 
     Raises:
-        ModelError: no task has such a head, a setting is of another kind, or a file is missing or damaged.
+        ModelError: no task has such a head, a setting is of another kind, or a file is missing or
+            damaged.
     """
     name = str(settings.get("task"))
     kind = TASKS[name if name in TASKS else saved_output(settings).task]
@@ -74,7 +89,9 @@ def _wanted(key: str, value: Any, usual: Mapping[str, Any]) -> str:
     """
     if key == "columns":
         names = list(value.values()) if isinstance(value, Mapping) else [value]
-        right = value is None or (isinstance(value, Mapping) and all(isinstance(name, str | None) for name in names))
+        right = value is None or (
+            isinstance(value, Mapping) and all(isinstance(name, str | None) for name in names)
+        )
         return "" if right else "a name for each of text, pair and label"
     if key == "vectors":
         return "" if isinstance(value, Mapping) else "an object with pooling and normalized"
@@ -84,7 +101,11 @@ def _wanted(key: str, value: Any, usual: Mapping[str, Any]) -> str:
         return "" if isinstance(value, str) or value is None else "a text"
     default = usual.get(key)
     if default is None or key not in usual:  # None: a number that may be absent
-        right = key not in usual or value is None or (isinstance(value, (int, float)) and not isinstance(value, bool))
+        right = (
+            key not in usual
+            or value is None
+            or (isinstance(value, (int, float)) and not isinstance(value, bool))
+        )
         return "" if right else "a number or null"
     kinds = (int, float) if isinstance(default, float) else (type(default),)
     right = isinstance(value, kinds) and isinstance(value, bool) == isinstance(default, bool)

@@ -1,12 +1,13 @@
-"""Scores of answers: each is a function of the truth and the answers, and is defined even where its formula is not.
+"""Scores of answers: each is a function of the truth and the answers, and is defined even where its
+formula is not.
 
-A score that is undefined (a correlation with a constant, an F1 without positives, an R^2 of constant truth) is 0: the
-model showed nothing there, and a NaN would hide that in a mean. Answers that are not finite numbers have no merit at
-all: their correlations are 0, their R^2 is minus infinity and their error is infinite. All scores are fractions, not
-percentages.
+A score that is undefined (a correlation with a constant, an F1 without positives, an R^2 of
+constant truth) is 0: the model showed nothing there, and a NaN would hide that in a mean. Answers
+that are not finite numbers have no merit at all: their correlations are 0, their R^2 is minus
+infinity and their error is infinite. All scores are fractions, not percentages.
 
-Shapes: n examples, C classes. `truth` and `guess` are int64 (n,) class numbers; 0/1 (n, C) for several labels; float64
-(n,) for numbers.
+Shapes: n examples, C classes. `truth` and `guess` are int64 (n,) class numbers; 0/1 (n, C) for
+several labels; float64 (n,) for numbers.
 """
 
 from __future__ import annotations
@@ -29,16 +30,22 @@ def accuracy(truth: Values, guess: Values) -> float:
 
 
 def f1(truth: Values, guess: Values) -> float:
-    """F1 of class 1, as GLUE counts it for MRPC and QQP; over several labels, all decisions together (micro)."""
+    """F1 of class 1, as GLUE counts it for MRPC and QQP; over several labels, all decisions
+    together (micro).
+    """
     from sklearn.metrics import f1_score  # takes half a second to load
 
     return float(f1_score(truth.ravel() == 1, guess.ravel() == 1, zero_division=0))
 
 
 def macro_f1(truth: Values, guess: Values) -> float:
-    """Mean of the F1 of each class that occurs in truth or guess, or of each label: a rare class counts as much."""
+    """Mean of the F1 of each class that occurs in truth or guess, or of each label: a rare class
+    counts as much.
+    """
     if truth.ndim == 2:
-        return float(np.mean([f1(truth[:, label], guess[:, label]) for label in range(truth.shape[1])]))
+        return float(
+            np.mean([f1(truth[:, label], guess[:, label]) for label in range(truth.shape[1])])
+        )
     classes = np.union1d(truth, guess)
     return float(np.mean([f1(truth == label, guess == label) for label in classes]))
 
@@ -65,7 +72,9 @@ def spearman(truth: Values, guess: Values) -> float:
 
 
 def r2(truth: Values, guess: Values) -> float:
-    """Share of the variance of the truth that the guess explains; below 0 where the mean of the truth is better."""
+    """Share of the variance of the truth that the guess explains; below 0 where the mean of the
+    truth is better.
+    """
     from sklearn.metrics import r2_score
 
     if not np.isfinite(guess).all():
@@ -108,16 +117,31 @@ SCORES: MappingProxyType[str, Callable[[Values, Values], float]] = MappingProxyT
 """Name -> score. All but `rmse` are better when higher."""
 
 
-_WORDS = {"f1": "F1", "macro_f1": "macro F1", "micro_f1": "micro F1", "exact": "exact match", "r2": "R²",
-          "matthews": "Matthews correlation", "pearson": "Pearson correlation", "spearman": "Spearman correlation",
-          "rmse": "root mean squared error", "total": "questions"}  # fmt: skip
-_OF_QUESTIONS = (("HasAns_", "with an answer"), ("NoAns_", "without an answer"), ("best_", "at the best threshold"))
+_WORDS = {
+    "f1": "F1",
+    "macro_f1": "macro F1",
+    "micro_f1": "micro F1",
+    "exact": "exact match",
+    "r2": "R²",
+    "matthews": "Matthews correlation",
+    "pearson": "Pearson correlation",
+    "spearman": "Spearman correlation",
+    "rmse": "root mean squared error",
+    "total": "questions",
+}
+_OF_QUESTIONS = (
+    ("HasAns_", "with an answer"),
+    ("NoAns_", "without an answer"),
+    ("best_", "at the best threshold"),
+)
 
 
 def score_title(name: str) -> str:
     """What a report calls a score of any task: macro F1 for macro_f1."""
     if name.endswith("_thresh"):
-        return f"best threshold for {score_title(name.removeprefix('best_').removesuffix('_thresh'))}"
+        return (
+            f"best threshold for {score_title(name.removeprefix('best_').removesuffix('_thresh'))}"
+        )
     for prefix, group in _OF_QUESTIONS:
         if name.startswith(prefix):
             return f"{score_title(name.removeprefix(prefix))}, {group}"
@@ -131,12 +155,17 @@ def scores(names: Sequence[str], truth: Values, guess: Values) -> dict[str, floa
 
 
 def class_scores(names: Sequence[str], truth: Values, guess: Values) -> dict[str, dict[str, float]]:
-    """`precision`, `recall` and `f1` of each class or label by its name, and the `count` of its true examples."""
+    """`precision`, `recall` and `f1` of each class or label by its name, and the `count` of its
+    true examples.
+    """
     from sklearn.metrics import precision_recall_fscore_support
 
     found = precision_recall_fscore_support(truth, guess, labels=range(len(names)), zero_division=0)
     rows = zip(*(column.tolist() for column in found), strict=True)
-    return {name: dict(zip(CLASS_SCORES, row, strict=True)) for name, row in zip(names, rows, strict=True)}
+    return {
+        name: dict(zip(CLASS_SCORES, row, strict=True))
+        for name, row in zip(names, rows, strict=True)
+    }
 
 
 CLASS_SCORES = ("precision", "recall", "f1", "count")

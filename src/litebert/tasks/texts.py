@@ -1,4 +1,6 @@
-"""What tasks over one or two texts share (GLUE, your own table), be the answer a class, several labels or a number."""
+"""What tasks over one or two texts share (GLUE, your own table), be the answer a class, several
+labels or a number.
+"""
 
 from __future__ import annotations
 
@@ -32,11 +34,15 @@ class Example(NamedTuple):
     label: Label | None = None
     """None where it is not known."""
     name: str = ""
-    """What it is called in a predictions file: its place, LINE or FILE:LINE, or its name in the benchmark."""
+    """What it is called in a predictions file: its place, LINE or FILE:LINE, or its name in the
+    benchmark.
+    """
 
 
 class TextTask(FileTask[Example]):
-    """A task over texts, but for its files: a subclass has a `name` and reads them, with labels as targets."""
+    """A task over texts, but for its files: a subclass has a `name` and reads them, with labels as
+    targets.
+    """
 
     name, suffix = "texts", ".csv"
     pair: bool | None = None
@@ -44,9 +50,13 @@ class TextTask(FileTask[Example]):
     """What stands between several labels in one cell, where it is not the one of the output."""
 
     def __init__(
-        self, output: Output, score_names: Sequence[str] = (), metric: str | None = None,
-        files: Mapping[str, Source | None] | None = None, **options: Any,
-    ) -> None:  # fmt: skip
+        self,
+        output: Output,
+        score_names: Sequence[str] = (),
+        metric: str | None = None,
+        files: Mapping[str, Source | None] | None = None,
+        **options: Any,
+    ) -> None:
         """`files` and `options` as `FileTask` takes them."""
         self._score_names = score_names or output.scores
         super().__init__(output, metric or self._score_names[0], files, **options)
@@ -86,13 +96,21 @@ class TextTask(FileTask[Example]):
     def _label_name(self, label: Label | None) -> str | None:
         names = self.output.labels
         if isinstance(label, tuple):
-            return ", ".join(name for name, applies in zip(names, label, strict=True) if applies) or "none"
+            return (
+                ", ".join(name for name, applies in zip(names, label, strict=True) if applies)
+                or "none"
+            )
         if label is None or not names:
             return None if label is None else f"{label:g}"
         return names[int(label)]
 
     def stream(
-        self, source: str | Path, *, text: str = "text", pair: str | None = None, form: FileFormat | None = None
+        self,
+        source: str | Path,
+        *,
+        text: str = "text",
+        pair: str | None = None,
+        form: FileFormat | None = None,
     ) -> Iterator[Example]:
         """The texts in one or two columns of a file; plain text has one on each line."""
         self._found = Notes()
@@ -101,22 +119,30 @@ class TextTask(FileTask[Example]):
             yield self._of_cells(row.values, names, f"{source}:{row.line}")
 
     def _of_cells(self, cells: Sequence[Any], names: Sequence[str], place: str) -> Example:
-        """The example of a row's cells in the columns `names`; an empty cell is an empty text, and counted."""
+        """The example of a row's cells in the columns `names`; an empty cell is an empty text, and
+        counted.
+        """
         for value, name in zip(cells, names, strict=True):
             if value is not None and not isinstance(value, str):
-                raise DataError(f"{place}: '{name}' is {type(value).__name__}, not text; name another column")
+                raise DataError(
+                    f"{place}: '{name}' is {type(value).__name__}, not text; name another column"
+                )
             if not (value or "").strip():
                 self._found["texts are empty"] += 1
         return Example(cells[0] or "", (cells[1] or "") if len(cells) > 1 else None)
 
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, length: int) -> list[Item]:
-        """One row per example, of at most `length` tokens; what is longer is truncated, counted and noted."""
+        """One row per example, of at most `length` tokens; what is longer is truncated, counted and
+        noted.
+        """
         if all(example.pair is None for example in examples):
             rows, cut = single_rows(tokenizer, [example.text for example in examples], length)
             self._found.add_cut(cut, len(rows), length)
             return [Item(i, (row,), examples[i].label) for i, row in enumerate(rows)]
         firsts = tokenizer.encode([example.text for example in examples])
-        seconds = iter(tokenizer.encode([example.pair for example in examples if example.pair is not None]))
+        seconds = iter(
+            tokenizer.encode([example.pair for example in examples if example.pair is not None])
+        )
         items, cut = [], 0
         for i, (example, first) in enumerate(zip(examples, firsts, strict=True)):
             second = None if example.pair is None else next(seconds)
@@ -129,7 +155,9 @@ class TextTask(FileTask[Example]):
     def plain_items(self, examples: Sequence[Example]) -> list[PlainItem]:
         """The one or two texts of each example."""
         return [
-            PlainItem(i, (), one.label, texts=(one.text,) if one.pair is None else (one.text, one.pair))
+            PlainItem(
+                i, (), one.label, texts=(one.text,) if one.pair is None else (one.text, one.pair)
+            )
             for i, one in enumerate(examples)
         ]
 
@@ -138,14 +166,17 @@ class TextTask(FileTask[Example]):
         _, firsts = tokenizer.encode_flat([example.text for example in examples])
         _, seconds = tokenizer.encode_flat([example.pair or "" for example in examples])
         paired = np.array([example.pair is not None for example in examples])
-        whole: NDArray[np.int64] = firsts + seconds + np.where(paired, 2 + tokenizer.pair_separators, 2)
+        whole: NDArray[np.int64] = (
+            firsts + seconds + np.where(paired, 2 + tokenizer.pair_separators, 2)
+        )
         return whole
 
     def write(self, examples: Sequence[Example], answers: Sequence[Answer], path: Path) -> None:
-        """JSON Lines by the suffix, else CSV with the columns `prediction` and, for each label, `p_LABEL`.
+        """JSON Lines by the suffix, else CSV with the columns `prediction` and, for each label,
+        `p_LABEL`.
 
-        Of rows that were held out, or are from several files, `file` and `line` say where they start. Numbers have
-        seven digits.
+        Of rows that were held out, or are from several files, `file` and `line` say where they
+        start. Numbers have seven digits.
         """
         with atomic_text(path) as file:
             write_records(
@@ -158,23 +189,39 @@ class TextTask(FileTask[Example]):
     def _written(self, example: Example, answer: Answer) -> dict[str, Any]:
         """What is written of an answer."""
         file, _, line = example.name.rpartition(":")
-        row: dict[str, Any] = ({"file": file} if file else {}) | ({"line": int(line)} if line else {})
+        row: dict[str, Any] = ({"file": file} if file else {}) | (
+            {"line": int(line)} if line else {}
+        )
         row |= self.record(example, answer)
-        return row | {"prediction": float(f"{answer.value:.7g}")} if isinstance(answer.value, float) else row
+        return (
+            row | {"prediction": float(f"{answer.value:.7g}")}
+            if isinstance(answer.value, float)
+            else row
+        )
 
     def score(self, examples: Sequence[Example], answers: Sequence[Answer]) -> dict[str, float]:
         """Those of `score_names`."""
-        examples, answers = self._known(examples, answers, lambda example: example.label is not None)
+        examples, answers = self._known(
+            examples, answers, lambda example: example.label is not None
+        )
         guess = [self.output.as_target(answer.value) for answer in answers]
-        return scores(self._score_names, np.array([example.label for example in examples]), np.array(guess))
+        return scores(
+            self._score_names, np.array([example.label for example in examples]), np.array(guess)
+        )
 
-    def by_class(self, examples: Sequence[Example], answers: Sequence[Answer]) -> dict[str, dict[str, float]]:
+    def by_class(
+        self, examples: Sequence[Example], answers: Sequence[Answer]
+    ) -> dict[str, dict[str, float]]:
         """Of each label; none of numbers."""
         if not self.output.labels:
             return {}
-        examples, answers = self._known(examples, answers, lambda example: example.label is not None)
+        examples, answers = self._known(
+            examples, answers, lambda example: example.label is not None
+        )
         guess = [self.output.as_target(answer.value) for answer in answers]
-        return class_scores(self.output.labels, np.array([example.label for example in examples]), np.array(guess))
+        return class_scores(
+            self.output.labels, np.array([example.label for example in examples]), np.array(guess)
+        )
 
 
 def columns(text: str, pair: str | None) -> tuple[str, ...]:
@@ -184,5 +231,7 @@ def columns(text: str, pair: str | None) -> tuple[str, ...]:
         ConfigError: they are the same.
     """
     if pair == text:
-        raise ConfigError(f"text and pair are both the column '{text}'; name two columns, or leave pair out")
+        raise ConfigError(
+            f"text and pair are both the column '{text}'; name two columns, or leave pair out"
+        )
     return (text,) if pair is None else (text, pair)

@@ -1,4 +1,6 @@
-"""Which encoding a file is read in: the one that the user named, else the one that its first bytes declare."""
+"""Which encoding a file is read in: the one that the user named, else the one that its first bytes
+declare.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,8 @@ _NOT_OF_FILES = ("idna", "punycode", "undefined")
 
 
 def by_file(words: Iterable[str]) -> tuple[str, dict[str, str]]:
-    """The encoding of all files, and those of files that match a pattern, from words like `cp1252` and `*.old=cp1252`.
+    """The encoding of all files, and those of files that match a pattern, from words like `cp1252`
+    and `*.old=cp1252`.
 
     Raises DataError for an encoding that does not exist, or two for all files.
     """
@@ -35,7 +38,9 @@ def by_file(words: Iterable[str]) -> tuple[str, dict[str, str]]:
         if equals:
             some[pattern] = encoding
         elif every is not None:
-            raise DataError(f"--encoding names both {every} and {word}; for some files write PATTERN=ENCODING")
+            raise DataError(
+                f"--encoding names both {every} and {word}; for some files write PATTERN=ENCODING"
+            )
         else:
             every = encoding
     check(*some.values(), *([every] if every is not None else []))
@@ -55,7 +60,10 @@ def check(*encodings: str, error: type[LitebertError] = DataError) -> None:
             "".encode(encoding)  # refuses codecs that do not turn text into bytes
             codecs.getincrementaldecoder(encoding)
         except (LookupError, ValueError) as problem:
-            message = f"there is no encoding '{encoding}' of text; use one like utf-8, latin-1, cp1252, utf-16"
+            message = (
+                f"there is no encoding '{encoding}' of text; use one like utf-8, latin-1, "
+                "cp1252, utf-16"
+            )
             raise error(message) from problem
 
 
@@ -67,8 +75,8 @@ def matches(pattern: str, name: str) -> bool:
 def encoding_of(name: str, head: bytes, every: str, some: Mapping[str, str], html: bool) -> str:
     """The encoding of the file `name` that begins with the bytes `head`.
 
-    It is what the last matching pattern of `some` says, else `every`. UTF-8 gives way to a byte-order mark, and in a
-    web page to the declaration at its top.
+    It is what the last matching pattern of `some` says, else `every`. UTF-8 gives way to a
+    byte-order mark, and in a web page to the declaration at its top.
     """
     named = [encoding for pattern, encoding in some.items() if matches(pattern, name)]
     if named:

@@ -1,4 +1,5 @@
-"""The files that folders and patterns stand for, with a count of what a folder holds beside them."""
+"""The files that folders and patterns stand for, with a count of what a folder holds beside
+them."""
 
 from __future__ import annotations
 
@@ -17,7 +18,9 @@ from litebert.text.records import SUFFIXES, FileFormat
 from litebert.text.tally import HIDDEN, Tally, listed
 
 PLAIN_SUFFIXES = (".txt", ".text", ".md", ".rst")
-"""Taken from a folder as plain text; a file named directly, or by a pattern, is plain text whatever its suffix."""
+"""Taken from a folder as plain text; a file named directly, or by a pattern, is plain text whatever
+its suffix.
+"""
 HTML_SUFFIXES = (".html", ".htm", ".xhtml")
 """Taken from a folder where markup is stripped."""
 TABLES: dict[str, FileFormat] = {
@@ -28,16 +31,20 @@ _BROKEN = "links that lead nowhere"
 
 
 def expand(sources: Sequence[str], *, html: bool = False, tally: Tally | None = None) -> list[str]:
-    """The files that folders and patterns stand for, sorted within each source; other sources as they are.
+    """The files that folders and patterns stand for, sorted within each source; other sources as
+    they are.
 
     Args:
         html: take web pages from folders too.
         tally: counts the files, and what was skipped.
 
-    Raises DataError for a source that does not exist, and for a folder in which nothing can be read.
+    Raises DataError for a source that does not exist, and for a folder in which nothing can be
+    read.
     """
     if not sources:
-        raise DataError("no source of text is given; name files, a folder, a pattern, hf:NAME or python-docs")
+        raise DataError(
+            "no source of text is given; name files, a folder, a pattern, hf:NAME or python-docs"
+        )
     tally = tally or Tally()
     names: list[str] = []
     for source in sources:
@@ -50,7 +57,9 @@ def expand(sources: Sequence[str], *, html: bool = False, tally: Tally | None = 
             continue
         if not path.exists() and not glob.has_magic(source):
             raise DataError(f"{source} does not exist; {_neighbour(path)}")
-        found = files_of([source], partial(_folder, html=html, tally=tally, optional=not path.is_dir()))
+        found = files_of(
+            [source], partial(_folder, html=html, tally=tally, optional=not path.is_dir())
+        )
         there = [name for name in found if os.path.exists(name)]
         if len(there) < len(found):
             tally.skipped[_BROKEN] += len(found) - len(there)
@@ -60,7 +69,8 @@ def expand(sources: Sequence[str], *, html: bool = False, tally: Tally | None = 
 
 
 def files_of(sources: Iterable[str | Path], inside: Callable[[Path], Sequence[Path]]) -> list[str]:
-    """The files that paths, folders and patterns stand for, each once; those of a folder or a pattern are sorted.
+    """The files that paths, folders and patterns stand for, each once; those of a folder or a
+    pattern are sorted.
 
     Args:
         inside: the files to read in a folder.
@@ -113,7 +123,8 @@ def _folder(folder: Path, html: bool, tally: Tally, optional: bool) -> list[Path
     if not found and not optional:
         there = f"it holds {listed(skipped)}" if skipped else "it is empty"
         raise DataError(
-            f"{folder} holds no file with a name ending in {', '.join(suffixes)} (or .gz, .xz, .zst after it), but "
+            f"{folder} holds no file with a name ending in {', '.join(suffixes)} (or .gz, "
+            ".xz, .zst after it), but "
             f"{there}; name other kinds of text files with a pattern, e.g. '{folder}/*'"
         )
     tally.skipped.update(skipped)

@@ -1,7 +1,7 @@
 """From the bytes of a file, compressed or plain, or of standard input, to lines of text.
 
-Everything streams in blocks of a megabyte. Text that cannot be read is an error that names the file and the line; it is
-never skipped silently.
+Everything streams in blocks of a megabyte. Text that cannot be read is an error that names the file
+and the line; it is never skipped silently.
 """
 
 from __future__ import annotations
@@ -27,7 +27,9 @@ STANDARD_INPUT = "-"
 
 @dataclass
 class Meter:
-    """Bytes of the source files read so far, for a progress bar; `total` is None where it cannot be known."""
+    """Bytes of the source files read so far, for a progress bar; `total` is None where it cannot be
+    known.
+    """
 
     total: int | None = None
     read: int = 0
@@ -39,11 +41,13 @@ def plain_suffix(path: Path) -> str:
     return plain.suffix.lower()
 
 
-# ---- bytes ---------------------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------------------- bytes
 
 
 def blocks(source: str | Path, meter: Meter) -> Iterator[bytes]:
-    """The decompressed content of a file or of standard input (`-`); `meter` counts the bytes as they lie on disk."""
+    """The decompressed content of a file or of standard input (`-`); `meter` counts the bytes as
+    they lie on disk.
+    """
     if str(source) == STANDARD_INPUT:
         yield from _standard_input(meter)
         return
@@ -56,9 +60,13 @@ def blocks(source: str | Path, meter: Meter) -> Iterator[bytes]:
                 meter.read = before + raw.tell() if seekable else meter.read + len(block)
                 yield block
     except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
-        if isinstance(error, OSError) and error.errno:  # the system's, where those of the decompressors have no number
+        if (
+            isinstance(error, OSError) and error.errno
+        ):  # the system's, where those of the decompressors have no number
             raise DataError(f"{path} cannot be read: {error.strerror}") from error
-        raise DataError(f"{path} is cut short or damaged ({error}); make or fetch the file again") from error
+        raise DataError(
+            f"{path} is cut short or damaged ({error}); make or fetch the file again"
+        ) from error
 
 
 def _standard_input(meter: Meter) -> Iterator[bytes]:
@@ -69,7 +77,9 @@ def _standard_input(meter: Meter) -> Iterator[bytes]:
             meter.read += len(block)
             yield block
     except (OSError, ValueError) as error:
-        raise DataError(f"standard input cannot be read ({error}); pipe text into it, or name a file") from error
+        raise DataError(
+            f"standard input cannot be read ({error}); pipe text into it, or name a file"
+        ) from error
 
 
 def _decompressed(raw: IO[bytes], suffix: str) -> Any:
@@ -84,31 +94,41 @@ def _decompressed(raw: IO[bytes], suffix: str) -> Any:
     return raw
 
 
-# ---- text ----------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------- text
 
 
-def decoded(data: Iterable[bytes], name: str, encoding: str = "utf-8", *, prose: bool = False) -> Iterator[str]:
+def decoded(
+    data: Iterable[bytes], name: str, encoding: str = "utf-8", *, prose: bool = False
+) -> Iterator[str]:
     """Blocks of text, up to the first that is not text.
 
     Args:
-        prose: for a corpus, of any origin: every line end becomes "\\n", byte-order marks vanish, a zero byte is the
-            sign that a file is no text. Without it, for the rows of a task: all characters stay.
+        prose: for a corpus, of any origin: every line end becomes "\\n", byte-order marks vanish, a
+            zero byte is the sign that a file is no text. Without it, for the rows of a task: all
+            characters stay.
 
-    Raises DataError where the bytes are not of the encoding, or no text; the message names the line.
+    Raises DataError where the bytes are not of the encoding, or no text; the message names the
+    line.
     """
     named = f"'{Path(name).name}=latin-1'" if name != "standard input" else "latin-1"
-    remedy = f"name its encoding, e.g. --encoding {named}" if prose else "save the whole file as UTF-8"
+    remedy = (
+        f"name its encoding, e.g. --encoding {named}" if prose else "save the whole file as UTF-8"
+    )
     decoder = codecs.getincrementaldecoder(encoding)()
     ends = io.IncrementalNewlineDecoder(None, translate=True)
     shown = encoding.upper() if encoding == "utf-8" else encoding
-    narrow = not codecs.lookup(encoding).name.startswith(("utf-16", "utf-32"))  # those have zero bytes
+    narrow = not codecs.lookup(encoding).name.startswith(
+        ("utf-16", "utf-32")
+    )  # those have zero bytes
     number, before = 1, 0  # where the next block starts: line, and bytes of that line
     head, mark = b"", len("".encode(encoding))
     for block in itertools.chain(data, [b""]):
         if narrow and number == 1 and not head:
             head = block[:64]
             if len(head) > 3 and not (any(head[::2]) and any(head[1::2])):
-                raise DataError(f"{name}:1 is not {shown} (every second byte is zero, as in UTF-16); {remedy}")
+                raise DataError(
+                    f"{name}:1 is not {shown} (every second byte is zero, as in UTF-16); {remedy}"
+                )
         state, bad = decoder.getstate(), None
         zero = block.find(b"\0") if narrow and prose else -1
         try:
@@ -118,21 +138,32 @@ def decoded(data: Iterable[bytes], name: str, encoding: str = "utf-8", *, prose:
             again = codecs.getincrementaldecoder(encoding)("ignore")
             again.setstate(state)
             text = again.decode(block[: max(0, error.start - len(state[0]))])
-        except UnicodeError as error:  # UTF-16 or UTF-32 without the byte-order mark that says which of two it is
+        except (
+            UnicodeError
+        ) as error:  # UTF-16 or UTF-32 without the byte-order mark that says which of two it is
             raise DataError(f"{name}:1 is not {shown} ({error}); {remedy}") from error
         if prose:
             text = ends.decode(text, final=not block)
         number += text.count("\n")
         line = text[text.rfind("\n") + 1 :]
-        before = (before if len(line) == len(text) else 0) + len(line.encode(encoding, "replace")) - mark
+        before = (
+            (before if len(line) == len(text) else 0) + len(line.encode(encoding, "replace")) - mark
+        )
         yield text.replace("\ufeff", "") if prose else text
         if bad is not None and zero >= 0:
-            raise DataError(f"{name}:{number} is not text (it has zero bytes); leave the file out, or {remedy}")
+            raise DataError(
+                f"{name}:{number} is not text (it has zero bytes); leave the file out, or {remedy}"
+            )
         if bad is not None:
-            message = f"is not {shown} (byte 0x{bad.object[bad.start]:02x} after {before:,} others); {remedy}"
+            message = (
+                f"is not {shown} (byte 0x{bad.object[bad.start]:02x} after {before:,} "
+                f"others); {remedy}"
+            )
             raise DataError(f"{name}:{number} {message}") from bad
         if zero >= 0:
-            message = f"is not text (byte 0x00 after {before:,} others); leave the file out, or {remedy}"
+            message = (
+                f"is not text (byte 0x00 after {before:,} others); leave the file out, or {remedy}"
+            )
             raise DataError(f"{name}:{number} {message}")
 
 
@@ -142,15 +173,20 @@ class Cuts(Protocol):
     cuts: int
 
 
-def lines(texts: Iterable[str], longest: int | None = None, tally: Cuts | None = None) -> Iterator[str]:
-    """The lines without their ends; with `longest` (characters), longer ones are cut at a sentence end or a space.
+def lines(
+    texts: Iterable[str], longest: int | None = None, tally: Cuts | None = None
+) -> Iterator[str]:
+    """The lines without their ends; with `longest` (characters), longer ones are cut at a sentence
+    end or a space.
 
     `tally` counts the cuts.
     """
     rest = ""
     for text in texts:
         *whole, rest = (rest + text).split("\n")
-        if longest is not None and (len(rest) > longest or any(len(line) > longest for line in whole)):
+        if longest is not None and (
+            len(rest) > longest or any(len(line) > longest for line in whole)
+        ):
             pieces = [piece for line in whole for piece in cut(line, longest)]
             *more, rest = cut(rest, longest)
             if tally is not None:
@@ -162,7 +198,9 @@ def lines(texts: Iterable[str], longest: int | None = None, tally: Cuts | None =
 
 
 def cut(text: str, longest: int) -> list[str]:
-    """Pieces of at most `longest` characters, cut at a line end, else a sentence end, a space, or anywhere."""
+    """Pieces of at most `longest` characters, cut at a line end, else a sentence end, a space, or
+    anywhere.
+    """
     pieces = []
     start = 0
     while len(text) - start > longest:

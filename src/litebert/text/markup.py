@@ -1,7 +1,8 @@
 """The text of web pages and of Markdown, without their markup.
 
-One line is a paragraph, a heading, an item of a list or a cell of a table. A blank line stands before a heading, so
-that a section becomes a document. Scripts, styles and code blocks are left out. Whole files are held in memory.
+One line is a paragraph, a heading, an item of a list or a cell of a table. A blank line stands
+before a heading, so that a section becomes a document. Scripts, styles and code blocks are left
+out. Whole files are held in memory.
 """
 
 from __future__ import annotations
@@ -14,8 +15,10 @@ from litebert.errors import DataError, MissingExtraError
 _DROPPED = ["script", "style", "noscript", "template", "head", "svg", "iframe", "pre", "textarea"]
 _HEADINGS = "h1, h2, h3, h4, h5, h6"
 _BLOCKS = (
-    "address, article, aside, blockquote, br, caption, center, dd, details, dialog, div, dl, dt, fieldset, "
-    "figcaption, figure, footer, form, header, hr, legend, li, main, nav, ol, option, p, section, select, summary, "
+    "address, article, aside, blockquote, br, caption, center, dd, details, dialog, div, "
+    "dl, dt, fieldset, "
+    "figcaption, figure, footer, form, header, hr, legend, li, main, nav, ol, option, p, "
+    "section, select, summary, "
     "table, tbody, td, tfoot, th, thead, tr, ul"
 )
 _LINE, _SECTION = "\x1e", "\x1d"
@@ -25,12 +28,15 @@ _LINE, _SECTION = "\x1e", "\x1d"
 def stripped(text: str, suffix: str, name: str) -> Iterator[str]:
     """The lines of text in a web page or, as the suffix says, in Markdown.
 
-    Raises DataError, with the name of the file, where it is nested too deeply, MissingExtraError without the library.
+    Raises DataError, with the name of the file, where it is nested too deeply, MissingExtraError
+    without the library.
     """
     try:
         yield from (_markdown if suffix == ".md" else _html)(text)
     except RecursionError:
-        raise DataError(f"{name} is nested too deeply; leave it out, or read it with --markup keep") from None
+        raise DataError(
+            f"{name} is nested too deeply; leave it out, or read it with --markup keep"
+        ) from None
 
 
 def _html(text: str) -> Iterator[str]:
@@ -60,7 +66,9 @@ def _markdown(text: str) -> Iterator[str]:
         if token.type == "heading_open":
             yield ""
         elif token.type == "inline":
-            yield from filter(None, (" ".join(line.split()) for line in _inline(token.children or ()).split("\n")))
+            yield from filter(
+                None, (" ".join(line.split()) for line in _inline(token.children or ()).split("\n"))
+            )
         elif token.type == "html_block":
             yield from _html(token.content)
 

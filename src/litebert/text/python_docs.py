@@ -1,10 +1,12 @@
-"""The built-in corpus `python-docs`: documentation that every Python installation with litebert already carries.
+"""The built-in corpus `python-docs`: documentation that every Python installation with litebert
+already carries.
 
-The language reference of `pydoc_data`, then the docstrings of the standard library, then those of the packages litebert
-needs, in a fixed order; one document per topic or docstring, the short ones of a module together. What is not prose
-(doctests, tables, formulas, parameter headings, code, licences) and repeated text is left out. Docstrings are
-found as triple-quoted literals: seven times faster than parsing, it also sees what packages attach to their compiled
-functions, and code picked up by mistake falls to the same filter. No module is imported.
+The language reference of `pydoc_data`, then the docstrings of the standard library, then those of
+the packages litebert needs, in a fixed order; one document per topic or docstring, the short ones
+of a module together. What is not prose (doctests, tables, formulas, parameter headings, code,
+licences) and repeated text is left out. Docstrings are found as triple-quoted literals: seven times
+faster than parsing, it also sees what packages attach to their compiled functions, and code picked
+up by mistake falls to the same filter. No module is imported.
 """
 
 from __future__ import annotations
@@ -20,16 +22,28 @@ from pathlib import Path
 MAX_CHARACTERS = 40_000_000
 """The corpus ends here, so that it takes about the same time on every machine."""
 
-_SKIPPED_FOLDERS = {"test", "tests", "testing", "idle_test", "site-packages", "__pycache__", "_vendor", "vendored"}
+_SKIPPED_FOLDERS = {
+    "test",
+    "tests",
+    "testing",
+    "idle_test",
+    "site-packages",
+    "__pycache__",
+    "_vendor",
+    "vendored",
+}
 _MIN_DOCUMENT = 200
 _MAX_LITERAL = 100_000
 """A longer literal is data."""
 
 _LITERAL = re.compile(r"""("{3}|'{3})(.*?)(?<!\\)\1""", re.DOTALL)
 _DROPPED_LINE = re.compile(
-    r"""\s*(?: [-=~^"'#*+.`_|<>\s]{3,} | [|+].* | \.\.\s.* | :\w+: | [A-Z][\w ]{0,24}: | @\w+.* )\s*$""", re.VERBOSE
+    r"""\s*(?: [-=~^"'#*+.`_|<>\s]{3,} | [|+].* | \.\.\s.* | :\w+: | [A-Z][\w ]{0,24}: | @\w+.* )\s*$""",
+    re.VERBOSE,
 )
-_CODE_LINE = re.compile(r"\s*(?:>>>|\.\.\. |\$ |% |In \[|import |from \w+ import|def |class |return |#|//)")
+_CODE_LINE = re.compile(
+    r"\s*(?:>>>|\.\.\. |\$ |% |In \[|import |from \w+ import|def |class |return |#|//)"
+)
 # "name : type" of numpydoc says nothing a sentence says; its indented description stays.
 _TYPED_NAME = re.compile(r"\s*[*\w, .]+ : .*$")
 # The same of Google and Sphinx style, and list marks: what follows on the line is the text.
@@ -47,15 +61,18 @@ _MARKUP: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\*([^*\s][^*]*)\*"), r"\1"),
     (re.compile(r"\s+"), " "),
 )
-_LICENCE = re.compile(r"copyright|licen[cs]e|all rights reserved|warrant|redistribut", re.IGNORECASE)
+_LICENCE = re.compile(
+    r"copyright|licen[cs]e|all rights reserved|warrant|redistribut", re.IGNORECASE
+)
 _NOT_PROSE = re.compile(r"[^\w\s.,;:'()!?-]|_")
 
 
 def python_docs(name: str = "python-docs", reading: object = None) -> Iterator[tuple[str, str]]:
     """(text, origin) per document, as a source of text; the paragraphs of a text are its lines.
 
-    A docstring of `_MIN_DOCUMENT` characters or more is a document, and the shorter ones of a module are one together:
-    the sentences of a docstring follow from one another, those of a module's many docstrings hardly do.
+    A docstring of `_MIN_DOCUMENT` characters or more is a document, and the shorter ones of a
+    module are one together: the sentences of a docstring follow from one another, those of a
+    module's many docstrings hardly do.
     """
     seen: set[int] = set()
     total = 0
@@ -84,7 +101,9 @@ def python_docs(name: str = "python-docs", reading: object = None) -> Iterator[t
 
 
 def package_of(where: str) -> str:
-    """The package a document comes from, by its origin: `python` for the standard library and its reference."""
+    """The package a document comes from, by its origin: `python` for the standard library and its
+    reference.
+    """
     parts = Path(where).parts
     for folder in ("site-packages", "dist-packages"):
         if folder in parts:
@@ -126,7 +145,12 @@ def _sentences_only(lines: list[str]) -> Iterator[str]:
         text = pattern.sub(replacement, text)
     text = text.strip().replace("::", ":")
     strange = len(_NOT_PROSE.findall(text))
-    if text.count(" ") >= 5 and strange <= 0.04 * len(text) and text[0].isalnum() and not _LICENCE.search(text):
+    if (
+        text.count(" ") >= 5
+        and strange <= 0.04 * len(text)
+        and text[0].isalnum()
+        and not _LICENCE.search(text)
+    ):
         yield text
 
 
@@ -168,7 +192,9 @@ def _requirements(root: str) -> list[importlib.metadata.Distribution]:
             continue
         try:
             found[name] = importlib.metadata.distribution(name)
-        except importlib.metadata.PackageNotFoundError:  # a requirement for another platform or Python
+        except (
+            importlib.metadata.PackageNotFoundError
+        ):  # a requirement for another platform or Python
             continue
         for requirement in found[name].requires or ():
             match = re.match(r"[\w.-]+", requirement)

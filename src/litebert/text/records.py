@@ -1,8 +1,9 @@
-"""Rows of a file, streaming: lines of text, and the wanted columns of CSV, TSV, JSONL, Parquet and plain text.
+"""Rows of a file, streaming: lines of text, and the wanted columns of CSV, TSV, JSONL, Parquet and
+plain text.
 
-Each row comes with its line number, so that errors can name the place. What is changed or passed over is counted in
-`Notes`. The rows of a task (`records`) are UTF-8: a guessed encoding trains on wrong letters. Those of a
-corpus (sources.py) come through the same readers (`read_rows`).
+Each row comes with its line number, so that errors can name the place. What is changed or passed
+over is counted in `Notes`. The rows of a task (`records`) are UTF-8: a guessed encoding trains on
+wrong letters. Those of a corpus (sources.py) come through the same readers (`read_rows`).
 """
 
 from __future__ import annotations
@@ -21,8 +22,8 @@ from litebert.text.lines import STANDARD_INPUT, Meter, blocks, decoded, plain_su
 from litebert.text.lines import lines as split_lines
 
 FileFormat = Literal["csv", "tsv", "jsonl", "parquet", "text", "conll"]
-"""CSV with real quoting; TSV without; JSON objects, one a line; Parquet; plain text, a row a line; a word a line, which
-only a task that tags words reads."""
+"""CSV with real quoting; TSV without; JSON objects, one a line; Parquet; plain text, a row a line;
+a word a line, which only a task that tags words reads."""
 
 SUFFIXES: dict[str, FileFormat] = {
     ".csv": "csv",
@@ -46,7 +47,9 @@ class Notes(Counter[str]):
     """How often something worth saying was met while reading."""
 
     def notes(self) -> list[str]:
-        """One sentence each: the count stands where the sentence has `COUNT`, else in parentheses after it."""
+        """One sentence each: the count stands where the sentence has `COUNT`, else in parentheses
+        after it.
+        """
         return [
             what.replace(COUNT, f"{count:,}") if COUNT in what else f"{what} ({count:,})"
             for what, count in self.items()
@@ -64,14 +67,17 @@ class Record(NamedTuple):
     line: int
     """Where the row starts, from 1; in Parquet the row's number."""
     values: tuple[Any, ...]
-    """As many as columns were asked for: text in CSV, TSV and plain text; None where the file has no such column."""
+    """As many as columns were asked for: text in CSV, TSV and plain text; None where the file has
+    no such column.
+    """
 
 
 class Input(str):
-    """The path of a file, or `-`, that knows how it is read, so that it can stand for the path in every reader of rows.
+    """The path of a file, or `-`, that knows how it is read, so that it can stand for the path in
+    every reader of rows.
 
-    `records` puts the cells of the columns `keep` (which the file must have) and `perhaps` (which a row may lack) of
-    each row into `kept`, in order, beside the row itself.
+    `records` puts the cells of the columns `keep` (which the file must have) and `perhaps` (which a
+    row may lack) of each row into `kept`, in order, beside the row itself.
     """
 
     form: FileFormat
@@ -94,17 +100,21 @@ def file_format(source: str | Path) -> FileFormat:
     form = SUFFIXES.get(plain_suffix(Path(source)))
     if form is None:
         _check_file(Path(source))
-        raise DataError(f"{source} has no suffix that tells its format; use one of {', '.join(SUFFIXES)}")
+        raise DataError(
+            f"{source} has no suffix that tells its format; use one of {', '.join(SUFFIXES)}"
+        )
     return form
 
 
 def lines(source: str | Path, notes: Notes, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
     """(number, text) of every line of a file or of standard input, in constant memory.
 
-    Lines end in a line feed, after a carriage return or not. A byte-order mark before a line is left out (and counted,
-    but at the start of the file, where many programs put it), a NUL character becomes a space.
+    Lines end in a line feed, after a carriage return or not. A byte-order mark before a line is
+    left out (and counted, but at the start of the file, where many programs put it), a NUL
+    character becomes a space.
 
-    Raises DataError where there is no such file, or it is not in the encoding; the message names the line.
+    Raises DataError where there is no such file, or it is not in the encoding; the message names
+    the line.
     """
     content = None
     if isinstance(source, Input):
@@ -121,9 +131,11 @@ def lines(source: str | Path, notes: Notes, encoding: str = "utf-8") -> Iterator
 
 
 def clean(value: Any, notes: Notes) -> Any:
-    """A value whose texts hold only what a tokenizer takes and a file holds, each as long as before.
+    """A value whose texts hold only what a tokenizer takes and a file holds, each as long as
+    before.
 
-    A NUL character becomes a space, half of a character (which JSON can spell) the replacement character.
+    A NUL character becomes a space, half of a character (which JSON can spell) the replacement
+    character.
     """
     if isinstance(value, (list, tuple)):
         return type(value)(clean(one, notes) for one in value)
@@ -139,7 +151,9 @@ def clean(value: Any, notes: Notes) -> Any:
 
 
 def whole_characters(text: str) -> tuple[str, int]:
-    """The text with each half of a surrogate pair, which JSON can spell, as the replacement character; how many."""
+    """The text with each half of a surrogate pair, which JSON can spell, as the replacement
+    character; how many.
+    """
     try:
         text.encode()  # many times as fast as a search
     except UnicodeEncodeError:
@@ -169,7 +183,13 @@ def require_text(value: Any, field: str, where: str) -> str:
 
 def _check_file(path: Path) -> None:
     if not path.is_file():
-        fault = "is a folder" if path.is_dir() else "is no regular file" if path.exists() else "does not exist"
+        fault = (
+            "is a folder"
+            if path.is_dir()
+            else "is no regular file"
+            if path.exists()
+            else "does not exist"
+        )
         raise DataError(f"{path} {fault}; give the path of a file")
 
 
@@ -183,15 +203,18 @@ def records(
     header: bool = True,
     encoding: str = "utf-8",
 ) -> Iterator[Record]:
-    """The cells of `columns`, then of `optional`, of each row; blank lines are rows in plain text alone.
+    """The cells of `columns`, then of `optional`, of each row; blank lines are rows in plain text
+    alone.
 
     Args:
         columns: in CSV and TSV also their numbers, counted from 0, where no column has that name.
         optional: columns that the file, or a JSON object, may lack.
         form: what the file is; by its suffix where None.
-        header: whether the first line of CSV or TSV names the columns; without it they are numbered.
+        header: whether the first line of CSV or TSV names the columns; without it they are
+            numbered.
 
-    Raises DataError for a file that is missing, empty or malformed, or lacks a column; the message names the line.
+    Raises DataError for a file that is missing, empty or malformed, or lacks a column; the message
+    names the line.
     """
     keep: tuple[str, ...] = ()
     if isinstance(source, Input):
@@ -201,14 +224,23 @@ def records(
         order = [(*columns, *optional).index(name) for name in wanted]
     form = form or file_format(source)
     if form not in get_args(FileFormat):
-        raise DataError(f"the format of {source} is '{form}'; {nearest(form, get_args(FileFormat))}")
+        raise DataError(
+            f"the format of {source} is '{form}'; {nearest(form, get_args(FileFormat))}"
+        )
     if form == "conll":
-        raise DataError(f"{source} holds words in columns, which only tagging models read; give rows of text")
+        raise DataError(
+            f"{source} holds words in columns, which only tagging models read; give rows of text"
+        )
     if form == "text" and len(columns) > 1:
-        raise DataError(f"{source} is plain text, with no column '{columns[1]}'; give CSV, TSV, JSONL or Parquet")
+        raise DataError(
+            f"{source} is plain text, with no column '{columns[1]}'; give CSV, TSV, JSONL "
+            "or Parquet"
+        )
     row = None
     numbered = lines(source, notes, encoding)
-    for row in read_rows(form, str(source), numbered, columns, notes, optional=optional, header=header):
+    for row in read_rows(
+        form, str(source), numbered, columns, notes, optional=optional, header=header
+    ):
         if form in ("jsonl", "parquet"):  # the lines of the other formats are clean already
             row = Record(row.line, clean(row.values, notes))
         if isinstance(source, Input):
@@ -233,10 +265,11 @@ def read_rows(
     remedy: str = "",
     header: bool = True,
 ) -> Iterator[Record]:
-    """The cells of `columns`, then of `optional`, of each row; DataError, naming the line, for what is malformed.
+    """The cells of `columns`, then of `optional`, of each row; DataError, naming the line, for what
+    is malformed.
 
-    `numbered` are the lines of the file `name`; Parquet has none, and `meter` counts its bytes. `remedy` is added to
-    the message about a missing column.
+    `numbered` are the lines of the file `name`; Parquet has none, and `meter` counts its bytes.
+    `remedy` is added to the message about a missing column.
     """
     if form == "text":
         blank = (None,) * len(optional)
@@ -266,7 +299,9 @@ class _Wanted(NamedTuple):
                 raise DataError(f"{where} has no column '{name}'; {hint}{self.remedy}")
         for name in every:
             if names.count(name) > 1:
-                raise DataError(f"{where} has more than one column '{name}'; give the others another name")
+                raise DataError(
+                    f"{where} has more than one column '{name}'; give the others another name"
+                )
         return [names.index(name) if name in names else None for name in every]
 
     def numbered(self, names: Sequence[str]) -> _Wanted:
@@ -276,16 +311,27 @@ class _Wanted(NamedTuple):
             by_number = column not in names and column.isdecimal() and int(column) < len(names)
             return names[int(column)] if by_number else column
 
-        return self._replace(columns=[*map(name_of, self.columns)], optional=[*map(name_of, self.optional)])
+        return self._replace(
+            columns=[*map(name_of, self.columns)], optional=[*map(name_of, self.optional)]
+        )
 
     def of(self, row: dict[str, Any]) -> tuple[Any, ...]:
         return tuple(row.get(name) for name in (*self.columns, *self.optional))
 
 
 def _table(
-    name: str, numbered: Iterable[tuple[int, str]], wanted: _Wanted, notes: Notes, quoted: bool, named: bool
+    name: str,
+    numbered: Iterable[tuple[int, str]],
+    wanted: _Wanted,
+    notes: Notes,
+    quoted: bool,
+    named: bool,
 ) -> Iterator[Record]:
-    rows = _quoted(name, numbered) if quoted else ((number, line.split("\t")) for number, line in numbered)
+    rows = (
+        _quoted(name, numbered)
+        if quoted
+        else ((number, line.split("\t")) for number, line in numbered)
+    )
     header: list[str] = []
     for number, row in rows:
         if not row or (row == [""] and not quoted):  # quotes around nothing are a cell
@@ -298,7 +344,9 @@ def _table(
                 continue
         if len(row) != len(header):
             counts = f"{len(row)} columns where the first line has {len(header)}"
-            raise DataError(f"{name}:{number} has {counts}; fix the row{', or its quotes' if quoted else ''}")
+            raise DataError(
+                f"{name}:{number} has {counts}; fix the row{', or its quotes' if quoted else ''}"
+            )
         yield Record(number, tuple(None if place is None else row[place] for place in places))
 
 
@@ -312,10 +360,14 @@ def _quoted(name: str, numbered: Iterable[tuple[int, str]]) -> Iterator[tuple[in
             yield start, row
             start = reader.line_num + 1
     except csv.Error as error:
-        raise DataError(f"{name}:{start} is not a well-formed row ({error}); fix its quotes or line ends") from error
+        raise DataError(
+            f"{name}:{start} is not a well-formed row ({error}); fix its quotes or line ends"
+        ) from error
 
 
-def _jsonl(name: str, numbered: Iterable[tuple[int, str]], wanted: _Wanted, notes: Notes) -> Iterator[Record]:
+def _jsonl(
+    name: str, numbered: Iterable[tuple[int, str]], wanted: _Wanted, notes: Notes
+) -> Iterator[Record]:
     for number, line in numbered:
         if not line or line.isspace():
             notes["blank lines were passed over"] += 1
@@ -324,9 +376,14 @@ def _jsonl(name: str, numbered: Iterable[tuple[int, str]], wanted: _Wanted, note
             row = parse_json(line, (*wanted.columns, *wanted.optional))
         except (ValueError, RecursionError) as error:
             fault = json_fault(error)
-            raise DataError(f"{name}:{number} is not JSON ({fault}); write one whole object per line") from error
+            raise DataError(
+                f"{name}:{number} is not JSON ({fault}); write one whole object per line"
+            ) from error
         if not isinstance(row, dict):
-            raise DataError(f'{name}:{number} is not a JSON object; write lines like {{"{wanted.columns[0]}": ...}}')
+            raise DataError(
+                f"{name}:{number} is not a JSON object; write lines like "
+                f'{{"{wanted.columns[0]}": ...}}'
+            )
         wanted.places(list(row), f"{name}:{number}")
         yield Record(number, wanted.of(row))
 
@@ -350,13 +407,24 @@ def _parquet(path: Path, wanted: _Wanted, meter: Meter) -> Iterator[Record]:
                 meter.read = before + size * number // file.metadata.num_rows
     except (pa.ArrowException, OSError) as error:
         reason = str(error).split("\n")[0]
-        raise DataError(f"{path} is not a whole Parquet file ({reason}); make or fetch the file again") from error
+        raise DataError(
+            f"{path} is not a whole Parquet file ({reason}); make or fetch the file again"
+        ) from error
     except UnicodeDecodeError as error:  # the format does not look into its texts
         byte = f"byte 0x{error.object[error.start]:02x}"
-        raise DataError(f"{path}:{number + 1} is not UTF-8 ({byte}); write it again from UTF-8") from error
-    except (ValueError, OverflowError, KeyError, MemoryError) as error:  # values that Python has no form for
+        raise DataError(
+            f"{path}:{number + 1} is not UTF-8 ({byte}); write it again from UTF-8"
+        ) from error
+    except (
+        ValueError,
+        OverflowError,
+        KeyError,
+        MemoryError,
+    ) as error:  # values that Python has no form for
         reason = fault_of(error) or "memory ran out"
-        raise DataError(f"{path}:{number + 1} cannot be read ({reason}); make or fetch the file again") from error
+        raise DataError(
+            f"{path}:{number + 1} cannot be read ({reason}); make or fetch the file again"
+        ) from error
 
 
 def _dicts(batch: Any) -> Iterator[dict[str, Any]]:

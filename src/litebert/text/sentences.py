@@ -30,8 +30,8 @@ _LANGUAGES = frozenset(
 def split_sentences(text: str, language: str = "en") -> list[str]:
     """The sentences of a text, stripped; a line end always ends one.
 
-    `language` is an ISO 639 code (en, de, ja, ...), or "line" where the text has one sentence per line already;
-    DataError for anything else.
+    `language` is an ISO 639 code (en, de, ja, ...), or "line" where the text has one sentence per
+    line already; DataError for anything else.
     """
     if language == "line":
         sentences = text.split("\n")
@@ -39,14 +39,18 @@ def split_sentences(text: str, language: str = "en") -> list[str]:
         import sentencex  # whoever only answers does without it
 
         check_language(language)
-        sentences = [sentence for line in text.split("\n") for sentence in sentencex.segment(language, line)]
+        sentences = [
+            sentence for line in text.split("\n") for sentence in sentencex.segment(language, line)
+        ]
     if len(text) > MAX_SENTENCE:
         sentences = [piece for sentence in sentences for piece in cut(sentence, MAX_SENTENCE)]
     return [stripped for sentence in sentences if (stripped := sentence.strip())]
 
 
 def check_language(language: str) -> None:
-    """Raise DataError unless `language` is "line" or an ISO 639 code (with a region or variant, or without)."""
+    """Raise DataError unless `language` is "line" or an ISO 639 code (with a region or variant, or
+    without).
+    """
     code = re.fullmatch(r"([a-z]{2,3})(-[A-Za-z0-9]+)*", language)
     if language != "line" and (code is None or (len(code[1]) == 2 and code[1] not in _LANGUAGES)):
         close = get_close_matches(language, _LANGUAGES, n=1)
@@ -56,7 +60,8 @@ def check_language(language: str) -> None:
 
 
 def split_lines(text: str, size: int = LINE_CHARACTERS) -> Iterator[str]:
-    """The lines of a text that are not blank, cut at a space where longer than `size` characters."""
+    """The lines of a text that are not blank, cut at a space where longer than `size`
+    characters."""
     for line in text.splitlines():
         start = 0
         while len(line) - start > size:

@@ -1,17 +1,18 @@
 """Sources to documents, streaming, in the order of the sources (folders and patterns sorted).
 
-A source is a file (.txt and other plain text, .jsonl, .csv, .tsv, each also .gz, .xz or .zst, and .parquet), a folder
-or a pattern of them, `-` for standard input, or what `SOURCES` has a reader for: `python-docs`, the built-in corpus,
-`hf:NAME` for the `datasets` library, and those you add:
+A source is a file (.txt and other plain text, .jsonl, .csv, .tsv, each also .gz, .xz or .zst, and
+.parquet), a folder or a pattern of them, `-` for standard input, or what `SOURCES` has a reader
+for: `python-docs`, the built-in corpus, `hf:NAME` for the `datasets` library, and those you add:
 
     SOURCES.add("poems", read)      the source `poems`
     SOURCES.add("wiki:", read)      every source `wiki:NAME`; the reader gets NAME
     SOURCES.add(".eml", read)       files, and folders of files, with this suffix; the reader gets the path
 
-where `read(name: str, reading: Reading)` yields (text, place), a document each; messages name it by its place, such as
-a line number. A document of more than `MAX_DOCUMENT` characters is cut at line ends into several, so that memory stays
-constant even where a gigabyte has no blank line; the price is that the pieces count as documents of their own. What was
-read, changed and passed over is counted (tally.py).
+where `read(name: str, reading: Reading)` yields (text, place), a document each; messages name it by
+its place, such as a line number. A document of more than `MAX_DOCUMENT` characters is cut at line
+ends into several, so that memory stays constant even where a gigabyte has no blank line; the price
+is that the pieces count as documents of their own. What was read, changed and passed over is
+counted (tally.py).
 """
 
 from __future__ import annotations
@@ -62,7 +63,9 @@ class Reading:
     split: DocumentSplit = "blank-line"
     """What ends a document of plain text: a blank line, the file, or the line."""
     encoding: str = "utf-8"
-    """Of text files. Where it is UTF-8, files with a byte-order mark of UTF-16 or UTF-32 are read as that."""
+    """Of text files. Where it is UTF-8, files with a byte-order mark of UTF-16 or UTF-32 are read
+    as that.
+    """
     encodings: Mapping[str, str] = field(default_factory=dict)
     """Of the files that match a pattern, by pattern."""
     unwrap: bool = False
@@ -77,9 +80,14 @@ class Reading:
     def __post_init__(self) -> None:
         for name, kind in (("split", DocumentSplit), ("markup", Markup)):
             if getattr(self, name) not in get_args(kind):
-                raise DataError(f"{name} is '{getattr(self, name)}'; {nearest(getattr(self, name), get_args(kind))}")
+                raise DataError(
+                    f"{name} is '{getattr(self, name)}'; "
+                    f"{nearest(getattr(self, name), get_args(kind))}"
+                )
         if self.unwrap and self.split == "line":
-            raise DataError("--unwrap joins lines and --split line makes a document of each; give one of them")
+            raise DataError(
+                "--unwrap joins lines and --split line makes a document of each; give one of them"
+            )
         encodings.check(self.encoding, *self.encodings.values())
 
 
@@ -90,8 +98,9 @@ Texts: TypeAlias = Iterator[tuple[str, int | str]]
 def documents(sources: Sequence[str], reading: Reading | None = None) -> Iterator[Document]:
     """The documents of `sources`, stripped and never empty.
 
-    Raises DataError, naming the file and the byte, line or field, also when the corpus is empty; MissingExtraError for
-    `hf:` without the `datasets` library, and for web pages without the library that reads them.
+    Raises DataError, naming the file and the byte, line or field, also when the corpus is empty;
+    MissingExtraError for `hf:` without the `datasets` library, and for web pages without the
+    library that reads them.
     """
     reading = reading or Reading()
     meter, tally = reading.meter, reading.tally
@@ -99,7 +108,9 @@ def documents(sources: Sequence[str], reading: Reading | None = None) -> Iterato
     tally.report_skipped()
     for pattern, encoding in reading.encodings.items():
         if not any(encodings.matches(pattern, name) for name in names):
-            raise DataError(f"no file that is read matches --encoding '{pattern}={encoding}'; check the pattern")
+            raise DataError(
+                f"no file that is read matches --encoding '{pattern}={encoding}'; check the pattern"
+            )
     _check_options(names, reading)
     paths = [Path(name) for name in names]
     if all(path.is_file() for path in paths):
@@ -118,7 +129,10 @@ def documents(sources: Sequence[str], reading: Reading | None = None) -> Iterato
                     yield Document(piece, f"{shown}:{place}")
                 bar.done, bar.text = meter.read / _MEGABYTE, f"{tally.documents:,} documents"
     if not tally.documents:
-        named = ("standard input" if source == STANDARD_INPUT else printable(source) for source in sources)
+        named = (
+            "standard input" if source == STANDARD_INPUT else printable(source)
+            for source in sources
+        )
         raise DataError(f"there is no text in {', '.join(named)}; give files that hold some")
     if len(tally.encodings) > 1:
         log.info(f"encodings of the files: {listed(tally.encodings)}")
@@ -136,11 +150,19 @@ def _check_options(names: Sequence[str], reading: Reading) -> None:
         for name, table in zip(names, tables, strict=True)
     ]
     if all(plain) and reading.text_field != "text":
-        raise DataError(f"--text-field {reading.text_field} names a column, and no source is a table; leave it out")
-    for given, option in ((reading.unwrap, "--unwrap"), (reading.split != "blank-line", f"--split {reading.split}")):
+        raise DataError(
+            f"--text-field {reading.text_field} names a column, and no source is a table; "
+            "leave it out"
+        )
+    for given, option in (
+        (reading.unwrap, "--unwrap"),
+        (reading.split != "blank-line", f"--split {reading.split}"),
+    ):
         if all(tables) and given:
             first = printable(names[0])
-            raise DataError(f"{option} is of plain text, and every row of {first} is a document; leave it out")
+            raise DataError(
+                f"{option} is of plain text, and every row of {first} is a document; leave it out"
+            )
 
 
 def _texts(source: str, reading: Reading) -> Texts:
@@ -148,7 +170,9 @@ def _texts(source: str, reading: Reading) -> Texts:
     suffix = plain_suffix(Path(source))
     for key, name in ((f"{scheme}:", rest), (source, source), (suffix, source)):
         if key in SOURCES:
-            of_file = encodings.encoding_of(source, b"", reading.encoding, reading.encodings, html=False)
+            of_file = encodings.encoding_of(
+                source, b"", reading.encoding, reading.encodings, html=False
+            )
             texts: Texts = SOURCES[key](name, replace(reading, encoding=of_file))
             return texts
     return _file(source, suffix, reading)
@@ -181,7 +205,9 @@ def _file(name: str, suffix: str, reading: Reading) -> Texts:
         yield unwrapped(text) if reading.unwrap else text, number
     if wrapping.found and reading.split != "line":
         if not tally.hard_wrapped and not reading.unwrap:
-            broken = "has lines that end in the middle of sentences, and every line end ends a sentence"
+            broken = (
+                "has lines that end in the middle of sentences, and every line end ends a sentence"
+            )
             log.warning(f"{shown} {broken}; --unwrap joins the lines of each paragraph")
         tally.hard_wrapped.append(shown)
 
@@ -193,7 +219,8 @@ def _rows(form: Any, name: str, numbered: Iterable[tuple[int, str]], reading: Re
 
 
 def _checked(values: Iterable[tuple[Any, int]], name: str, reading: Reading) -> Texts:
-    """The values of a field that are texts; DataError for anything else, but a row may have none."""
+    """The values of a field that are texts; DataError for anything else, but a row may have
+    none."""
     for value, number in values:
         reading.tally.rows += 1
         if value is None or value == "" or (isinstance(value, str) and value.isspace()):
@@ -203,7 +230,9 @@ def _checked(values: Iterable[tuple[Any, int]], name: str, reading: Reading) -> 
         else:
             kind = type(value).__name__
             field = f"field '{reading.text_field}'"
-            raise DataError(f"{name}:{number}: {field} is {kind}, not text; name another with --text-field")
+            raise DataError(
+                f"{name}:{number}: {field} is {kind}, not text; name another with --text-field"
+            )
 
 
 def _plain(lines: Iterable[str], split: str, tally: Tally) -> Iterator[tuple[str, int]]:
@@ -227,18 +256,24 @@ def _plain(lines: Iterable[str], split: str, tally: Tally) -> Iterator[tuple[str
     yield "\n".join(held), start
 
 
-# ---- the `datasets` library ----------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------- the `datasets` library
 
 
 def is_saved(folder: str | Path) -> bool:
-    """Whether `datasets` saved this folder; any other folder may just be called as a set on the hub is."""
-    return any((Path(folder) / file).is_file() for file in ("dataset_dict.json", "dataset_info.json"))
+    """Whether `datasets` saved this folder; any other folder may just be called as a set on the hub
+    is.
+    """
+    return any(
+        (Path(folder) / file).is_file() for file in ("dataset_dict.json", "dataset_info.json")
+    )
 
 
 def open_dataset(name: str, config: str | None = None, *, streaming: bool = False) -> Any:
-    """The splits by name, or the one split, of a saved folder or of `NAME[:CONFIG]`; `config` where NAME has none.
+    """The splits by name, or the one split, of a saved folder or of `NAME[:CONFIG]`; `config` where
+    NAME has none.
 
-    Raises DataError where the library cannot open it, MissingExtraError where there is no such library.
+    Raises DataError where the library cannot open it, MissingExtraError where there is no such
+    library.
     """
     try:
         import datasets
@@ -252,7 +287,9 @@ def open_dataset(name: str, config: str | None = None, *, streaming: bool = Fals
         return datasets.load_dataset(*words, **({"streaming": True} if streaming else {}))
     except Exception as error:  # the library raises many kinds, its own and those of the network
         reason = str(error).split("\n")[0]
-        raise DataError(f"hf:{name} cannot be opened ({reason}); a folder works too: hf:FOLDER") from error
+        raise DataError(
+            f"hf:{name} cannot be opened ({reason}); a folder works too: hf:FOLDER"
+        ) from error
 
 
 def read_dataset(name: str, reading: Reading) -> Texts:
@@ -260,10 +297,21 @@ def read_dataset(name: str, reading: Reading) -> Texts:
     data = open_dataset(name, streaming=True)
     if isinstance(data, dict):
         if "train" not in data and len(data) > 1:
-            raise DataError(f"hf:{name} has no split 'train' among {', '.join(data)}; save the one you want alone")
+            raise DataError(
+                f"hf:{name} has no split 'train' among {', '.join(data)}; save the one you "
+                "want alone"
+            )
         data = data["train"] if "train" in data else next(iter(data.values()))
     field = reading.text_field
     if data.column_names is not None and field not in data.column_names:
-        raise DataError(f"hf:{name} has no column '{field}'; {nearest(field, data.column_names)}{_OTHER_FIELD}")
-    values = (value for batch in data.select_columns([field]).iter(batch_size=1000) for value in batch[field])
-    yield from _checked(((value, number) for number, value in enumerate(values, 1)), f"hf:{name}", reading)
+        raise DataError(
+            f"hf:{name} has no column '{field}'; {nearest(field, data.column_names)}{_OTHER_FIELD}"
+        )
+    values = (
+        value
+        for batch in data.select_columns([field]).iter(batch_size=1000)
+        for value in batch[field]
+    )
+    yield from _checked(
+        ((value, number) for number, value in enumerate(values, 1)), f"hf:{name}", reading
+    )

@@ -1,6 +1,8 @@
-"""What happened while reading the sources of a corpus: counts of what was read, changed and skipped.
+"""What happened while reading the sources of a corpus: counts of what was read, changed and
+skipped.
 
-The same files give the same counts, so `litebert prepare` keeps them in the index of the folder it writes.
+The same files give the same counts, so `litebert prepare` keeps them in the index of the folder it
+writes.
 """
 
 from __future__ import annotations
@@ -25,7 +27,9 @@ class Tally:
     files: Counter[str] = field(default_factory=Counter)
     """Files read, by suffix; other sources by name."""
     skipped: Counter[str] = field(default_factory=Counter)
-    """What folders hold beside them: files of other kinds by suffix, the rest by the reason why it was passed over."""
+    """What folders hold beside them: files of other kinds by suffix, the rest by the reason why it
+    was passed over.
+    """
     encodings: Counter[str] = field(default_factory=Counter)
     """Files of text, by encoding."""
     notes: Notes = field(default_factory=Notes)
@@ -45,7 +49,10 @@ class Tally:
 
     def to_dict(self) -> dict[str, Any]:
         """As JSON."""
-        counters = {name: dict(sorted(getattr(self, name).items())) for name in ("files", "skipped", "encodings")}
+        counters = {
+            name: dict(sorted(getattr(self, name).items()))
+            for name in ("files", "skipped", "encodings")
+        }
         numbers = ("rows", "empty_rows", "documents", "cuts", "replaced_characters")
         return {
             **counters,
@@ -60,8 +67,14 @@ class Tally:
             return
         unexpected = sum(self.skipped.values()) - self.skipped[HIDDEN]
         kinds = any(what == "no suffix" or what.startswith(".") for what in self.skipped)
-        remedy = "; a pattern such as 'folder/*.log' reads text files of other kinds" if kinds else ""
-        remedy += ", and --markup strip reads web pages" if self.skipped[".html"] + self.skipped[".htm"] else ""
+        remedy = (
+            "; a pattern such as 'folder/*.log' reads text files of other kinds" if kinds else ""
+        )
+        remedy += (
+            ", and --markup strip reads web pages"
+            if self.skipped[".html"] + self.skipped[".htm"]
+            else ""
+        )
         read = f"files read: {listed(self.files) or 'none'}"
         level = logging.WARNING if unexpected else logging.INFO
         log.log(level, f"{read}; passed over: {listed(self.skipped)}{remedy}")

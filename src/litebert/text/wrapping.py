@@ -1,7 +1,8 @@
-"""Text whose lines were broken to a width, as in e-mail, Markdown and old books: how it is recognised and joined again.
+"""Text whose lines were broken to a width, as in e-mail, Markdown and old books: how it is
+recognised and joined again.
 
-A line end always ends a sentence here. Where a file is hard-wrapped, that leaves "sentences" that begin and end
-anywhere, and objectives about the order of sentences learn from those.
+A line end always ends a sentence here. Where a file is hard-wrapped, that leaves "sentences" that
+begin and end anywhere, and objectives about the order of sentences learn from those.
 """
 
 from __future__ import annotations
@@ -20,7 +21,9 @@ _WIDTHS = (20, 120)
 # Lines that begin something of their own: an item of a list, a quotation, a row, a heading.
 _OWN = re.compile(r"\s*(?:[-*+•]\s|\d{1,3}[.)]\s|[>|]|#{1,6}\s|={3}|-{3}|```)")
 _HEADING = re.compile(r"\s*#{1,6}\s")
-_UNSPACED = "\u0e00-\u0eff\u0f00-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef"
+_UNSPACED = (
+    "\u0e00-\u0eff\u0f00-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef"
+)
 """Thai, Lao, Tibetan, Burmese, Khmer, Chinese and Japanese are written without spaces."""
 _JOINED = re.compile(rf"(?<=[{_UNSPACED}])\n(?=[{_UNSPACED}])|(?<=\w-)\n(?=\w)")
 
@@ -28,8 +31,9 @@ _JOINED = re.compile(rf"(?<=[{_UNSPACED}])\n(?=[{_UNSPACED}])|(?<=\w-)\n(?=\w)")
 class WrapDetector:
     """Watches the lines of a file go by; `found` says afterwards whether they are hard-wrapped.
 
-    They are where a good part of the lines inside paragraphs end in the middle of a sentence (with a letter, a digit or
-    a comma, before a line that begins with no capital), and most of those nearly reach the width.
+    They are where a good part of the lines inside paragraphs end in the middle of a sentence (with
+    a letter, a digit or a comma, before a line that begins with no capital), and most of those
+    nearly reach the width.
     """
 
     def __init__(self) -> None:
@@ -41,7 +45,11 @@ class WrapDetector:
         before, rest = "", iter(lines)
         for line in islice(rest, _SAMPLE):
             line_before, before = before, line.strip()
-            if line_before and before and ((first := before[0]).isalpha() or not _OWN.match(before)):  # a shortcut
+            if (
+                line_before
+                and before
+                and ((first := before[0]).isalpha() or not _OWN.match(before))
+            ):  # a shortcut
                 self._lengths.append(len(line_before))
                 if _goes_on(line_before[-1], first):
                     self._broken.append(len(line_before))
@@ -65,9 +73,9 @@ def _goes_on(last: str, first: str) -> bool:
 def unwrapped(text: str) -> str:
     """The text with each paragraph on one line.
 
-    Lines are joined with a space; without one after a hyphen inside a word, and between characters of scripts that are
-    written without spaces. Blank lines end a paragraph; headings, items of lists, quotations and rows of tables start
-    one of their own.
+    Lines are joined with a space; without one after a hyphen inside a word, and between characters
+    of scripts that are written without spaces. Blank lines end a paragraph; headings, items of
+    lists, quotations and rows of tables start one of their own.
     """
     paragraphs: list[list[str]] = [[]]
     for line in text.split("\n"):
@@ -76,4 +84,6 @@ def unwrapped(text: str) -> str:
             paragraphs.append([])
         if bare:
             paragraphs[-1].append(bare)
-    return "\n".join(_JOINED.sub("", "\n".join(lines)).replace("\n", " ") for lines in paragraphs if lines)
+    return "\n".join(
+        _JOINED.sub("", "\n".join(lines)).replace("\n", " ") for lines in paragraphs if lines
+    )

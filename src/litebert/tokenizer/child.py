@@ -1,8 +1,9 @@
 """The program in which a tokenizer learns, started by `training.py` as a process of its own.
 
-The libraries learn in C++ and Rust, where Python does not notice Ctrl-C; a process can be ended at once. This file
-imports nothing of litebert, so it starts in a tenth of a second. It reads a pickled task from standard input and writes
-the pickled result to standard output: (True, what was learned) or (False, what the library reports).
+The libraries learn in C++ and Rust, where Python does not notice Ctrl-C; a process can be ended at
+once. This file imports nothing of litebert, so it starts in a tenth of a second. It reads a pickled
+task from standard input and writes the pickled result to standard output: (True, what was learned)
+or (False, what the library reports).
 """
 
 from __future__ import annotations
@@ -22,7 +23,9 @@ def unigram(lines: list[str], options: dict[str, Any]) -> bytes:
     import sentencepiece
 
     written = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(sentence_iterator=iter(lines), model_writer=written, **options)
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(lines), model_writer=written, **options
+    )
     return written.getvalue()
 
 
@@ -31,7 +34,9 @@ def portable(lines: list[str], options: dict[str, Any], untrained: str, trainer:
     import tokenizers
 
     learner = tokenizers.Tokenizer.from_str(untrained)
-    learner.train_from_iterator(lines, getattr(tokenizers.trainers, trainer)(show_progress=False, **options))
+    learner.train_from_iterator(
+        lines, getattr(tokenizers.trainers, trainer)(show_progress=False, **options)
+    )
     return learner.to_str()
 
 
@@ -41,9 +46,13 @@ LEARN: dict[str, Callable[..., Any]] = {"unigram": unigram, "portable": portable
 def main() -> None:
     """Read a task, learn, and write the result."""
     here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [entry for entry in sys.path if entry != here]  # names of this folder are not for the libraries
+    sys.path[:] = [
+        entry for entry in sys.path if entry != here
+    ]  # names of this folder are not for the libraries
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the parent decides
+    signal.signal(
+        signal.SIGINT, signal.SIG_IGN
+    )  # Ctrl-C reaches the whole group; the parent decides
     result = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # what a library prints is no result
     name, task = pickle.load(sys.stdin.buffer)

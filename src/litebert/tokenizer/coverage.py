@@ -15,11 +15,15 @@ if TYPE_CHECKING:
 log = logging.getLogger("litebert")
 
 MANY_UNKNOWN = 0.03
-"""Share of unknown tokens above which a tokenizer does not fit a text; its own text gives a ten-thousandth."""
+"""Share of unknown tokens above which a tokenizer does not fit a text; its own text gives a
+ten-thousandth.
+"""
 
 
 def unfit(unknown_share: float) -> str | None:
-    """What is wrong with a tokenizer that does not know this share of the tokens of a text, or None."""
+    """What is wrong with a tokenizer that does not know this share of the tokens of a text, or
+    None.
+    """
     if unknown_share <= MANY_UNKNOWN:
         return None
     return f"{unknown_share:.1%} of the tokens are unknown: the tokenizer does not cover this text"
@@ -46,6 +50,7 @@ class Coverage:
         """Log the share, where it is above `MANY_UNKNOWN`."""
         if fault := unfit(self.unknown / max(self.tokens, 1)):
             log.warning(
-                f"{fault}, so the model reads only a part of it; take a model whose tokenizer was trained on text "
+                f"{fault}, so the model reads only a part of it; take a model whose "
+                "tokenizer was trained on text "
                 "like this (litebert tokenizer inspect shows the unknown characters)"
             )

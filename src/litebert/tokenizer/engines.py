@@ -1,13 +1,15 @@
 """The two libraries that cut text into pieces, behind one small interface, `Engine`.
 
-`SentencePieceEngine` runs a unigram model in the `sentencepiece` library: one C++ call for a batch, several times
-as fast on one thread as the same model in `tokenizers`. `TokenizersEngine` runs whatever a `tokenizer.json` describes:
-WordPiece, byte-level BPE, and unigram models whose normaliser SentencePiece cannot express. Both encode on the calling
-thread only, because preparing text runs several processes, add no special pieces and never find one in raw text.
+`SentencePieceEngine` runs a unigram model in the `sentencepiece` library: one C++ call for a batch,
+several times as fast on one thread as the same model in `tokenizers`. `TokenizersEngine` runs
+whatever a `tokenizer.json` describes: WordPiece, byte-level BPE, and unigram models whose
+normaliser SentencePiece cannot express. Both encode on the calling thread only, because preparing
+text runs several processes, add no special pieces and never find one in raw text.
 
-SentencePiece applies a model's character table by longest match, `tokenizers` by grapheme, and the two disagree on
-marks that do not compose. So the models trained here read NFKC text, on both sides (plain ASCII skips the step), and
-their table maps single characters only in ways that the normalisers of `tokenizers` can repeat.
+SentencePiece applies a model's character table by longest match, `tokenizers` by grapheme, and the
+two disagree on marks that do not compose. So the models trained here read NFKC text, on both sides
+(plain ASCII skips the step), and their table maps single characters only in ways that the
+normalisers of `tokenizers` can repeat.
 """
 
 from __future__ import annotations
@@ -28,16 +30,38 @@ from tokenizers.models import BPE, Unigram, WordPiece
 
 from litebert.errors import DataError
 from litebert.storage import parse_json
-from litebert.tokenizer.words import WORD_MARK, byte_word_starts, marked_word_starts, prefixed_word_starts
+from litebert.tokenizer.words import (
+    WORD_MARK,
+    byte_word_starts,
+    marked_word_starts,
+    prefixed_word_starts,
+)
 
 model_pb2: Any = sentencepiece_model_pb2  # classes made at run time, unknown to type checkers
 STEPS_PREFIX = "litebert:"
-"""A model's normaliser name `litebert:a,b` says which of `STEPS` run on a text before SentencePiece sees it; after a
-bar, `litebert:a|c,d`, which of them the model's own table of single characters does."""
+"""A model's normaliser name `litebert:a,b` says which of `STEPS` run on a text before SentencePiece
+sees it; after a bar, `litebert:a|c,d`, which of them the model's own table of single characters
+does."""
 
-# What our models' character table does to controls (SentencePiece's nmt rules, and soft hyphens dropped).
+# What our models' character table does to controls (SentencePiece's nmt rules, and soft hyphens
+# dropped).
 DROPPED_CHARACTERS = (*range(0x1, 0x9), 0xB, *range(0xE, 0x20), 0x7F, 0x8F, 0x9F, 0xAD)
-SPACE_CHARACTERS = (0x9, 0xA, 0xC, 0xD, 0x61C, 0x1680, 0x200B, 0x200C, 0x200E, 0x200F, 0x2028, 0x2029, 0x2581, 0xFEFF)
+SPACE_CHARACTERS = (
+    0x9,
+    0xA,
+    0xC,
+    0xD,
+    0x61C,
+    0x1680,
+    0x200B,
+    0x200C,
+    0x200E,
+    0x200F,
+    0x2028,
+    0x2029,
+    0x2581,
+    0xFEFF,
+)
 
 SPECIAL_NAMES = {
     "pad": ("<pad>", "[PAD]"),
@@ -56,30 +80,40 @@ def find_roles(pieces: Sequence[str], name: str) -> dict[str, int]:
     for role, names in SPECIAL_NAMES.items():
         found = [id_of[n] for n in names if n in id_of]
         if not found:
-            raise DataError(f"{name} has no piece {' or '.join(names)}; add it, or train a tokenizer of your own")
+            raise DataError(
+                f"{name} has no piece {' or '.join(names)}; add it, or train a tokenizer "
+                "of your own"
+            )
         roles[role] = found[0]
     return roles
 
 
-# ---------------------------------------------------------------------------------------------------- SentencePiece
+# ------------------------------------------------------------------------------------ SentencePiece
 
 
 def strip_marks(text: str) -> str:
     """The text without its non-spacing marks, composed again where letters decompose (Hangul)."""
-    kept = "".join(c for c in unicodedata.normalize("NFKD", text) if unicodedata.category(c) != "Mn")
+    kept = "".join(
+        c for c in unicodedata.normalize("NFKD", text) if unicodedata.category(c) != "Mn"
+    )
     return unicodedata.normalize("NFC", kept)
 
 
 STEPS: dict[str, tuple[Callable[[str], str], list[Any]]] = {
     "nfkc": (lambda text: unicodedata.normalize("NFKC", text), [normalizers.NFKC()]),
     "lower": (str.lower, [normalizers.Lowercase()]),
-    "strip": (strip_marks, [normalizers.NFKD(), normalizers.Replace(Regex(r"\p{Mn}"), ""), normalizers.NFC()]),
+    "strip": (
+        strip_marks,
+        [normalizers.NFKD(), normalizers.Replace(Regex(r"\p{Mn}"), ""), normalizers.NFC()],
+    ),
 }
 _ASCII_UNCHANGED = ("nfkc", "strip")
 
 
 class SentencePieceEngine:
-    """A SentencePiece unigram model; `proto` is the content of a `spiece.model` file, `name` appears in errors."""
+    """A SentencePiece unigram model; `proto` is the content of a `spiece.model` file, `name`
+    appears in errors.
+    """
 
     kind = "unigram"
     pair_separators = 1
@@ -91,22 +125,31 @@ class SentencePieceEngine:
             if not model.pieces:
                 raise DataError(f"{name} holds no SentencePiece pieces; {mend}")
             if model.trainer_spec.model_type != model_pb2.TrainerSpec.UNIGRAM:
-                raise DataError(f"{name} is not a unigram model but another type of SentencePiece model; {mend}")
+                raise DataError(
+                    f"{name} is not a unigram model but another type of SentencePiece model; {mend}"
+                )
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=proto)
         except (DecodeError, RuntimeError) as error:
             raise DataError(f"{name} is not a SentencePiece model or is damaged; {mend}") from error
         self._proto = proto
         self.pieces = [piece.piece for piece in model.pieces]
         self.roles = find_roles(self.pieces, name)
-        reserved = (i for i, p in enumerate(model.pieces) if p.type in (p.CONTROL, p.UNKNOWN, p.UNUSED))
-        self.special_ids = tuple(sorted({*self.roles.values(), *reserved}))  # never drawn, never masked
+        reserved = (
+            i for i, p in enumerate(model.pieces) if p.type in (p.CONTROL, p.UNKNOWN, p.UNUSED)
+        )
+        self.special_ids = tuple(
+            sorted({*self.roles.values(), *reserved})
+        )  # never drawn, never masked
         named = model.normalizer_spec.name
         before, bar, inside = named.removeprefix(STEPS_PREFIX).partition("|")
         ours = named.startswith(STEPS_PREFIX)
         self.steps = before.split(",") if ours else []
         self._table = [step for step in inside.split(",") if step] if ours and bar else None
         if unknown := sorted({*self.steps, *(self._table or ())} - set(STEPS)):
-            raise DataError(f"{name} asks for the normaliser {unknown[0]!r}, written by a newer litebert; update it")
+            raise DataError(
+                f"{name} asks for the normaliser {unknown[0]!r}, written by a newer "
+                "litebert; update it"
+            )
 
     def _prepare(self, text: str) -> str:
         for step in self.steps:
@@ -135,7 +178,9 @@ class SentencePieceEngine:
         starts = marked_word_starts(self.pieces)
         if starts is not None:
             for i, piece in enumerate(model.pieces):
-                if piece.type == piece.BYTE:  # of the bytes of a character, all but the first continue
+                if (
+                    piece.type == piece.BYTE
+                ):  # of the bytes of a character, all but the first continue
                     starts[i] = not 0x80 <= int(piece.piece[1:-1], 16) < 0xC0
         return starts
 
@@ -156,9 +201,10 @@ class SentencePieceEngine:
     def portable(self) -> dict[str, Any]:
         """The same model for `tokenizers`.
 
-        Where the two can still differ: SentencePiece adds scores in float32, so that of two cuts whose scores agree to
-        seven digits either may win (as in `*****`); `tokenizers` does not know compatibility characters younger than
-        its tables; a foreign model's character table is applied by longest match there and by grapheme here.
+        Where the two can still differ: SentencePiece adds scores in float32, so that of two cuts
+        whose scores agree to seven digits either may win (as in `*****`); `tokenizers` does not
+        know compatibility characters younger than its tables; a foreign model's character table is
+        applied by longest match there and by grapheme here.
         """
         model = self._model()
         spec, rules = model.normalizer_spec, []
@@ -166,23 +212,35 @@ class SentencePieceEngine:
             rules += STEPS[step][1]
         if self._table is not None:
             tables = (DROPPED_CHARACTERS, SPACE_CHARACTERS)
-            dropped, spaces = ("".join(rf"\x{{{point:X}}}" for point in points) for points in tables)
-            # The word mark goes before what begins the text; something dropped there must not count as its beginning.
+            dropped, spaces = (
+                "".join(rf"\x{{{point:X}}}" for point in points) for points in tables
+            )
+            # The word mark goes before what begins the text; something dropped there must not count
+            # as its beginning.
             leading = dropped + (r"\p{Mn}" if "strip" in self._table else "")
-            for pattern, becomes in ((rf"\A[{leading}]+", " "), (f"[{dropped}]", ""), (f"[{spaces}]", " ")):
+            for pattern, becomes in (
+                (rf"\A[{leading}]+", " "),
+                (f"[{dropped}]", ""),
+                (f"[{spaces}]", " "),
+            ):
                 rules.append(normalizers.Replace(Regex(pattern), becomes))
             for step in self._table:
                 rules += STEPS[step][1]
         elif spec.precompiled_charsmap:
             rules += [normalizers.NFC(), normalizers.Precompiled(spec.precompiled_charsmap)]
         if spec.remove_extra_whitespaces:
-            rules += [normalizers.Replace(Regex(" {2,}"), " "), normalizers.Replace(Regex(r" +\z"), "")]
+            rules += [
+                normalizers.Replace(Regex(" {2,}"), " "),
+                normalizers.Replace(Regex(r" +\z"), ""),
+            ]
             if not spec.add_dummy_prefix:
                 rules.append(normalizers.Replace(Regex(r"\A +"), ""))
-        # User-defined pieces have no score of their own: SentencePiece gives them length * best - 0.1.
+        # User-defined pieces have no score of their own: SentencePiece gives them length * best -
+        # 0.1.
         best = max((p.score for p in model.pieces if p.type == p.NORMAL), default=0.0)
         scores = [
-            (p.piece, len(p.piece.encode()) * best - 0.1 if p.type == p.USER_DEFINED else p.score) for p in model.pieces
+            (p.piece, len(p.piece.encode()) * best - 0.1 if p.type == p.USER_DEFINED else p.score)
+            for p in model.pieces
         ]
         unk_id = next((i for i, p in enumerate(model.pieces) if p.type == p.UNKNOWN), None)
         portable = tokenizers.Tokenizer(Unigram(scores, unk_id, model.trainer_spec.byte_fallback))
@@ -191,16 +249,20 @@ class SentencePieceEngine:
         scheme = "first" if spec.add_dummy_prefix else "never"
         portable.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=False)
         portable.decoder = decoders.Metaspace(prepend_scheme=scheme, split=False)
-        portable.add_special_tokens([AddedToken(self.pieces[i], normalized=False) for i in self.special_ids])
+        portable.add_special_tokens(
+            [AddedToken(self.pieces[i], normalized=False) for i in self.special_ids]
+        )
         written: dict[str, Any] = json.loads(portable.to_str())
         return written
 
 
-# -------------------------------------------------------------------------------------------------------- tokenizers
+# --------------------------------------------------------------------------------------- tokenizers
 
 
 class TokenizersEngine:
-    """A WordPiece, byte-level BPE or unigram model of `tokenizers`; `text` is the content of a `tokenizer.json`."""
+    """A WordPiece, byte-level BPE or unigram model of `tokenizers`; `text` is the content of a
+    `tokenizer.json`.
+    """
 
     def __init__(self, text: str, name: str) -> None:
         try:
@@ -208,17 +270,27 @@ class TokenizersEngine:
             self._tokenizer = tokenizers.Tokenizer.from_str(text)
             model = self._spec["model"]
             # Files written before the type was recorded are told apart by their fields.
-            kind = model.get("type") or next(k for k, field in _TYPE_FIELDS.items() if field in model)
+            kind = model.get("type") or next(
+                k for k, field in _TYPE_FIELDS.items() if field in model
+            )
             separators = _pair_separators(self._spec.get("post_processor"))
         except Exception as error:  # the library raises plain Exception
-            raise DataError(f"{name} is not a tokenizer.json file or is damaged ({error}); save it again") from error
+            raise DataError(
+                f"{name} is not a tokenizer.json file or is damaged ({error}); save it again"
+            ) from error
         self._bytes = _part(self._spec.get("pre_tokenizer"), "ByteLevel") if kind == "BPE" else None
         if kind not in (*_TYPE_FIELDS, "WordLevel") or (kind == "BPE" and self._bytes is None):
             raise DataError(
-                f"{name} holds a {kind} tokenizer; use a WordPiece, Unigram, byte-level BPE or WordLevel one"
+                f"{name} holds a {kind} tokenizer; use a WordPiece, Unigram, byte-level "
+                "BPE or WordLevel one"
             )
-        if kind in ("WordPiece", "WordLevel") and (unknown := model.get("unk_token")) not in model["vocab"]:
-            raise DataError(f"{name} has no piece {unknown!r}, which its unk_token names; add it to its vocab")
+        if (
+            kind in ("WordPiece", "WordLevel")
+            and (unknown := model.get("unk_token")) not in model["vocab"]
+        ):
+            raise DataError(
+                f"{name} has no piece {unknown!r}, which its unk_token names; add it to its vocab"
+            )
         self.kind = kind.lower()
         self.pair_separators = separators or (2 if self.kind == "bpe" else 1)
         self._tokenizer.no_truncation()
@@ -227,23 +299,37 @@ class TokenizersEngine:
         vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
         self.pieces = sorted(vocabulary, key=vocabulary.__getitem__)
         if [vocabulary[piece] for piece in self.pieces] != list(range(len(self.pieces))):
-            raise DataError(f"the ids of {name} have gaps or repeat; renumber them from 0 without gaps")
+            raise DataError(
+                f"the ids of {name} have gaps or repeat; renumber them from 0 without gaps"
+            )
         self.roles = find_roles(self.pieces, name)
         added = {token["id"]: token for token in self._spec.get("added_tokens", [])}
         for i in self.roles.values():  # a file may leave out that they are special
-            added[i] = {**_PLAIN_TOKEN, "id": i, "content": self.pieces[i], **added.get(i, {}), "special": True}
+            added[i] = {
+                **_PLAIN_TOKEN,
+                "id": i,
+                "content": self.pieces[i],
+                **added.get(i, {}),
+                "special": True,
+            }
         self._spec["added_tokens"] = [added[i] for i in sorted(added)]
         self.special_ids = tuple(i for i in sorted(added) if added[i].get("special"))
         self._cutter = self._tokenizer if self.kind != "unigram" else self._without_special()
 
     def _without_special(self) -> tokenizers.Tokenizer:
-        """A unigram model finds any of its pieces in a text, so this copy spells the special ones as no text does."""
+        """A unigram model finds any of its pieces in a text, so this copy spells the special ones
+        as no text does.
+        """
         vocabulary = list(self._spec["model"]["vocab"])
         for i in self.special_ids:
             if i < len(vocabulary):
                 vocabulary[i] = (f"\0 {self.pieces[i]}", vocabulary[i][1])
         others = [token for token in self._spec["added_tokens"] if not token.get("special")]
-        spec = {**self._spec, "model": {**self._spec["model"], "vocab": vocabulary}, "added_tokens": others}
+        spec = {
+            **self._spec,
+            "model": {**self._spec["model"], "vocab": vocabulary},
+            "added_tokens": others,
+        }
         spec["post_processor"] = spec["truncation"] = spec["padding"] = None
         return tokenizers.Tokenizer.from_str(json.dumps(spec))
 
@@ -282,7 +368,10 @@ class TokenizersEngine:
 
     def digest(self) -> str:
         # From the file's own words, not re-written by whichever version of the library reads it.
-        parts = {key: self._spec.get(key) for key in ("model", "normalizer", "pre_tokenizer", "added_tokens")}
+        parts = {
+            key: self._spec.get(key)
+            for key in ("model", "normalizer", "pre_tokenizer", "added_tokens")
+        }
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
     def files(self) -> dict[str, bytes]:
@@ -291,7 +380,10 @@ class TokenizersEngine:
             return {}
         if self.kind == "wordpiece":
             return {"vocab.txt": "".join(f"{piece}\n" for piece in self.pieces).encode()}
-        merges = (pair if isinstance(pair, str) else " ".join(pair) for pair in self._spec["model"]["merges"])
+        merges = (
+            pair if isinstance(pair, str) else " ".join(pair)
+            for pair in self._spec["model"]["merges"]
+        )
         vocabulary = {piece: i for i, piece in enumerate(self.pieces)}
         return {
             "vocab.json": json.dumps(vocabulary, ensure_ascii=False).encode(),
@@ -299,7 +391,9 @@ class TokenizersEngine:
         }
 
     def settings(self) -> dict[str, Any]:
-        """The settings that a class of `transformers` needs if it builds its own normaliser or splitter."""
+        """The settings that a class of `transformers` needs if it builds its own normaliser or
+        splitter.
+        """
         if self._bytes:
             return {"add_prefix_space": self._bytes["add_prefix_space"]}
         normalizer = _part(self._spec.get("normalizer"), "BertNormalizer")
@@ -320,15 +414,20 @@ _PLAIN_TOKEN = {"single_word": False, "lstrip": False, "rstrip": False, "normali
 
 
 def _part(spec: dict[str, Any] | None, kind: str) -> dict[str, Any] | None:
-    """The part of this type, itself or in a sequence, of a `tokenizer.json`'s normaliser, splitter or processor."""
+    """The part of this type, itself or in a sequence, of a `tokenizer.json`'s normaliser, splitter
+    or processor.
+    """
     if spec is None:
         return None
-    steps = next((spec[key] for key in ("normalizers", "pretokenizers", "processors") if key in spec), [spec])
+    steps = next(
+        (spec[key] for key in ("normalizers", "pretokenizers", "processors") if key in spec), [spec]
+    )
     return next((step for step in steps if step["type"] == kind), None)
 
 
 def _pair_separators(processor: dict[str, Any] | None) -> int | None:
-    """How many separators a `tokenizer.json` puts between two segments; None where it does not say."""
+    """How many separators a `tokenizer.json` puts between two segments; None where it does
+    not say."""
     for kind, count in (("RobertaProcessing", 2), ("BertProcessing", 1)):
         if _part(processor, kind):
             return count
@@ -336,14 +435,19 @@ def _pair_separators(processor: dict[str, Any] | None) -> int | None:
     if template is None:
         return None
     names = [part["id"] for item in template["pair"] for part in item.values()]
-    return max(1, sum(name in SPECIAL_NAMES["sep"] for name in names[names.index("A") : names.index("B")]))
+    return max(
+        1, sum(name in SPECIAL_NAMES["sep"] for name in names[names.index("A") : names.index("B")])
+    )
 
 
 def wordpiece_engine(vocabulary: dict[str, int], normalizer: Any, name: str) -> TokenizersEngine:
-    """WordPiece with greedy longest match over `vocabulary`, split at whitespace and punctuation."""
+    """WordPiece with greedy longest match over `vocabulary`, split at whitespace and
+    punctuation."""
     unk = next((n for n in SPECIAL_NAMES["unk"] if n in vocabulary), None)
     if unk is None:
-        raise DataError(f"{name} has no piece {' or '.join(SPECIAL_NAMES['unk'])}; add it, or give another file")
+        raise DataError(
+            f"{name} has no piece {' or '.join(SPECIAL_NAMES['unk'])}; add it, or give another file"
+        )
     portable = tokenizers.Tokenizer(WordPiece(vocabulary, unk_token=unk))
     portable.normalizer = normalizer
     portable.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
@@ -354,7 +458,9 @@ def wordpiece_engine(vocabulary: dict[str, int], normalizer: Any, name: str) -> 
 def byte_engine(
     vocabulary: dict[str, int], merges: Iterable[tuple[str, str]], prefix: bool, name: str
 ) -> TokenizersEngine:
-    """Byte-level BPE, split as GPT-2 splits; with `prefix`, a text's first word is cut as elsewhere in it."""
+    """Byte-level BPE, split as GPT-2 splits; with `prefix`, a text's first word is cut as elsewhere
+    in it.
+    """
     unk = next((n for n in SPECIAL_NAMES["unk"] if n in vocabulary), None)
     portable = tokenizers.Tokenizer(BPE(vocabulary, list(merges), unk_token=unk))
     portable.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
@@ -363,12 +469,19 @@ def byte_engine(
 
 
 def _engine(
-    portable: tokenizers.Tokenizer, vocabulary: dict[str, int], name: str, lstrip: Sequence[str] = ()
+    portable: tokenizers.Tokenizer,
+    vocabulary: dict[str, int],
+    name: str,
+    lstrip: Sequence[str] = (),
 ) -> TokenizersEngine:
-    """`lstrip`: special pieces that, where `transformers` finds them in a text, take the space before them along."""
+    """`lstrip`: special pieces that, where `transformers` finds them in a text, take the space
+    before them along.
+    """
     special = [n for names in SPECIAL_NAMES.values() for n in names if n in vocabulary]
     ordered = sorted(special, key=vocabulary.__getitem__)
-    portable.add_special_tokens([AddedToken(n, normalized=False, lstrip=n in lstrip) for n in ordered])
+    portable.add_special_tokens(
+        [AddedToken(n, normalized=False, lstrip=n in lstrip) for n in ordered]
+    )
     return TokenizersEngine(portable.to_str(), name)
 
 

@@ -1,13 +1,15 @@
 """More pieces for a tokenizer that is kept: those that save the most tokens on a text.
 
-A word of the text is the pieces that the tokenizer cuts it into. Joining adjacent pieces into one saves tokens, and a
-piece for a character that the tokenizer does not know counts as one saved token each time. The best piece is added,
-the words that hold it are joined, and what the others would save is counted again: a greedy choice. In byte-level BPE
-a piece is made of two others, so there the choice is the training of BPE gone on with.
+A word of the text is the pieces that the tokenizer cuts it into. Joining adjacent pieces into one
+saves tokens, and a piece for a character that the tokenizer does not know counts as one saved token
+each time. The best piece is added, the words that hold it are joined, and what the others would
+save is counted again: a greedy choice. In byte-level BPE a piece is made of two others, so there
+the choice is the training of BPE gone on with.
 
-Old pieces keep their ids and scores, so text without new pieces is cut as before. A new piece of a unigram model gets
-the logarithm of its frequency, and at least so much that it beats the pieces it was joined from. WordPiece takes the
-longest piece that matches, wherever it stands, so there a new piece may also cut another word less well.
+Old pieces keep their ids and scores, so text without new pieces is cut as before. A new piece of a
+unigram model gets the logarithm of its frequency, and at least so much that it beats the pieces it
+was joined from. WordPiece takes the longest piece that matches, wherever it stands, so there a new
+piece may also cut another word less well.
 """
 
 from __future__ import annotations
@@ -42,7 +44,9 @@ class Added:
 
     piece: str
     saved: int
-    """Tokens that it saved on the text when it was chosen, unknown characters that it made known among them."""
+    """Tokens that it saved on the text when it was chosen, unknown characters that it made known
+    among them.
+    """
 
 
 @dataclass(frozen=True)
@@ -71,7 +75,9 @@ def extend(tokenizer: Tokenizer, lines: Iterable[str], size: int) -> Extension:
         words = _Words(speller, dict(counts.most_common(_MOST_WORDS)))
         chosen = words.choose(size)
     if not chosen:
-        raise DataError("no new piece would save a token on this text; give more text, or keep the tokenizer")
+        raise DataError(
+            "no new piece would save a token on this text; give more text, or keep the tokenizer"
+        )
     added = tuple(Added(speller.joined(key), saved) for key, saved in chosen)
     if tokenizer.kind == "bpe":
         engine: Engine = _more_merges(tokenizer.engine, [key for key, _ in chosen])
@@ -108,12 +114,16 @@ class _Words:
         heapq.heapify(self._heap)
 
     def choose(self, size: int) -> list[tuple[_Key, int]]:
-        """The runs to join, best first, and what each saves; a piece that saves one token at most is left out."""
+        """The runs to join, best first, and what each saves; a piece that saves one token at most
+        is left out.
+        """
         chosen: list[tuple[_Key, int]] = []
         while self._heap and len(chosen) < size:
             negative, key = heapq.heappop(self._heap)
             gain = self._gains[key]
-            if -negative != gain:  # counted before another run was joined, since when it can only have become less
+            if (
+                -negative != gain
+            ):  # counted before another run was joined, since when it can only have become less
                 if gain > 0:
                     heapq.heappush(self._heap, (-gain, key))
                 continue
@@ -136,7 +146,11 @@ class _Words:
         return {piece: math.log(max(1, counts[piece]) / total) for piece in pieces}
 
     def _join(self, key: _Key, piece: str) -> None:
-        words = [word for word in self._places.pop(key) if any(run.key == key for run in self._found[word])]
+        words = [
+            word
+            for word in self._places.pop(key)
+            if any(run.key == key for run in self._found[word])
+        ]
         for word in words:
             self._count(word, -1)
         self._known.add(piece)
@@ -149,7 +163,9 @@ class _Words:
             heapq.heappush(self._heap, (-self._gains[one], one))
 
     def _count(self, word: str, sign: int) -> list[_Key]:
-        """Count, or with -1 forget, what the runs of a word would save; the keys that were never met before."""
+        """Count, or with -1 forget, what the runs of a word would save; the keys that were never
+        met before.
+        """
         times, new = sign * self._counts[word], []
         for run in self._found[word]:
             if run.key not in self._gains:
@@ -173,7 +189,10 @@ class _Words:
         if self._pairs:
             return [_Run(pair, 1, i, i + 2) for i, pair in enumerate(itertools.pairwise(pieces))]
         runs = []
-        unknown, kinds = [piece not in self._known for piece in pieces], [self._kind(piece) for piece in pieces]
+        unknown, kinds = (
+            [piece not in self._known for piece in pieces],
+            [self._kind(piece) for piece in pieces],
+        )
         for start, kind in enumerate(kinds):
             if kind == "mixed":
                 continue
@@ -181,24 +200,33 @@ class _Words:
             if saved:
                 runs.append(_Run((text,), 1, start, start + 1))
             for stop in range(start + 1, min(len(pieces), start + _LONGEST_RUN)):
-                # A unigram model may have the mark of a word as a piece, which stands before any kind.
+                # A unigram model may have the mark of a word as a piece, which stands before any
+                # kind.
                 kind = kind or kinds[stop]
                 if kinds[stop] not in (kind, None) or len(text) > _LONGEST_PIECE:
                     break
-                text, saved = text + self._speller.continued(pieces[stop]), saved + 1 + unknown[stop]
+                text, saved = (
+                    text + self._speller.continued(pieces[stop]),
+                    saved + 1 + unknown[stop],
+                )
                 runs.append(_Run((text,), saved, start, stop + 1))
         return runs
 
     def _kind(self, piece: str) -> str | None:
-        """What the characters of a piece are, mixed where they differ: no piece joins letters with digits or signs."""
+        """What the characters of a piece are, mixed where they differ: no piece joins letters with
+        digits or signs.
+        """
         if piece not in self._kinds:
             names = {"L": "letters", "M": "letters", "N": "digits"}
-            kinds = {names.get(unicodedata.category(char)[0], "signs") for char in self._speller.body(piece)}
+            kinds = {
+                names.get(unicodedata.category(char)[0], "signs")
+                for char in self._speller.body(piece)
+            }
             self._kinds[piece] = "mixed" if len(kinds) > 1 else next(iter(kinds), None)
         return self._kinds[piece]
 
 
-# ------------------------------------------------------------------------------------------------------------- engines
+# ------------------------------------------------------------------------------------------ engines
 
 
 def _more_words(engine: Engine, pieces: Sequence[str]) -> Engine:
@@ -222,9 +250,13 @@ def _more_scored(engine: Engine, frequencies: dict[str, float]) -> Engine:
         proto = model_pb2.ModelProto.FromString(engine.files()["spiece.model"])
         normal = [one for one in proto.pieces if one.type in (one.NORMAL, one.USER_DEFINED)]
         for piece, score in _scored(frequencies, {one.piece: one.score for one in normal}):
-            proto.pieces.add(piece=piece, score=score, type=model_pb2.ModelProto.SentencePiece.NORMAL)
+            proto.pieces.add(
+                piece=piece, score=score, type=model_pb2.ModelProto.SentencePiece.NORMAL
+            )
         proto.trainer_spec.vocab_size = len(proto.pieces)
-        return SentencePieceEngine(proto.SerializeToString(deterministic=True), "the extended tokenizer")
+        return SentencePieceEngine(
+            proto.SerializeToString(deterministic=True), "the extended tokenizer"
+        )
     spec = _spec(engine)
     vocabulary = spec["model"]["vocab"]
     known = dict(vocabulary)
@@ -235,7 +267,9 @@ def _more_scored(engine: Engine, frequencies: dict[str, float]) -> Engine:
 
 
 def _scored(frequencies: dict[str, float], scores: dict[str, float]) -> Iterator[tuple[str, float]]:
-    """Each new piece with its score: that of its frequency, or more where the pieces it is made of would win."""
+    """Each new piece with its score: that of its frequency, or more where the pieces it is made of
+    would win.
+    """
     known, margin = dict(scores), 0.1
     least = min(scores.values())
     for piece in sorted(frequencies, key=len):

@@ -1,7 +1,8 @@
-"""What a tokenizer does to a text: pieces per word, unknown rate, and what its normaliser drops or changes.
+"""What a tokenizer does to a text: pieces per word, unknown rate, and what its normaliser drops or
+changes.
 
-Letters and accents that a normaliser drops are lost to the model too. This shows them beforehand, in one pass and in
-constant memory: one count for each distinct character.
+Letters and accents that a normaliser drops are lost to the model too. This shows them beforehand,
+in one pass and in constant memory: one count for each distinct character.
 """
 
 from __future__ import annotations
@@ -36,7 +37,9 @@ class Changed:
 
 @dataclass
 class Inspection:
-    """Counts over all texts. `changed` and `unknown` hold the most frequent characters, at most 20 each."""
+    """Counts over all texts. `changed` and `unknown` hold the most frequent characters, at most 20
+    each.
+    """
 
     texts: int = 0
     characters: int = 0
@@ -51,7 +54,9 @@ class Inspection:
 
     @property
     def pieces_per_word(self) -> float:
-        """Pieces for each word between spaces (fertility); of little use where words are not spaced."""
+        """Pieces for each word between spaces (fertility); of little use where words are not
+        spaced.
+        """
         return self.pieces / max(self.words, 1)
 
     @property
@@ -64,7 +69,10 @@ class Inspection:
         return self.unknown_pieces / max(self.pieces, 1)
 
     def to_dict(self) -> dict[str, Any]:
-        rates = {name: getattr(self, name) for name in ("pieces_per_word", "characters_per_piece", "unknown_rate")}
+        rates = {
+            name: getattr(self, name)
+            for name in ("pieces_per_word", "characters_per_piece", "unknown_rate")
+        }
         return {**asdict(self), **rates}
 
     def rows(self) -> list[tuple[str, str]]:
@@ -81,7 +89,12 @@ class Inspection:
             ("characters dropped", f"{self.dropped_characters:,}"),
         ]
         for item in self.changed:
-            rows.append((_shown(item.char), f"{'-> ' + item.becomes if item.becomes else 'dropped'}, {item.count:,}"))
+            rows.append(
+                (
+                    _shown(item.char),
+                    f"{'-> ' + item.becomes if item.becomes else 'dropped'}, {item.count:,}",
+                )
+            )
         for item in self.unknown:
             rows.append((_shown(item.char), f"unknown, {item.count:,}"))
         return rows
@@ -126,4 +139,7 @@ def inspect(tokenizer: Tokenizer, texts: Iterable[str], warns: bool = True) -> I
 
 
 def _shown(char: str) -> str:
-    return f"{char if char.isprintable() else ' '} U+{ord(char):04X} {unicodedata.name(char, '')}".strip()
+    return (
+        f"{char if char.isprintable() else ' '} U+{ord(char):04X} "
+        f"{unicodedata.name(char, '')}".strip()
+    )

@@ -1,8 +1,10 @@
-"""Where in the raw text each token lies, so that answers and entities are cut from it and never put together again.
+"""Where in the raw text each token lies, so that answers and entities are cut from it and never put
+together again.
 
-The `tokenizers` library follows every character through lower-casing, stripped accents and NFKC; SentencePiece models
-are run in it for that, a few times slower. Two things are corrected here: the library counts the space before a word as
-part of it, and leaves out what was dropped or composed away inside a word (a stripped accent).
+The `tokenizers` library follows every character through lower-casing, stripped accents and NFKC;
+SentencePiece models are run in it for that, a few times slower. Two things are corrected here: the
+library counts the space before a word as part of it, and leaves out what was dropped or composed
+away inside a word (a stripped accent).
 
 Shapes: n tokens of a text, c characters.
 """
@@ -19,7 +21,9 @@ from litebert.tokenizer.engines import TokenizersEngine
 from litebert.tokenizer.words import WORD_MARK
 
 
-def encode_offsets(engine: TokenizersEngine, text: str) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+def encode_offsets(
+    engine: TokenizersEngine, text: str
+) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
     """Ids (n,) and spans (n, 2); see `Tokenizer.encode_offsets`."""
     ids, offsets = engine.encode_offsets(text)
     begin = 0
@@ -29,21 +33,29 @@ def encode_offsets(engine: TokenizersEngine, text: str) -> tuple[NDArray[np.int3
         rest, their_offsets = engine.encode_offsets(text[begin:])
         offsets, begin = (their_offsets, begin) if rest == ids else (offsets, 0)
     spans = np.array(offsets, np.int32).reshape(-1, 2) + np.int32(begin)
-    if ids and engine.pieces[ids[0]] in _MARKS:  # put before the text, it stands for none of its characters
+    if (
+        ids and engine.pieces[ids[0]] in _MARKS
+    ):  # put before the text, it stands for none of its characters
         spans[0, 1] = spans[0, 0]
     return np.array(ids, np.int32), _mend(spans, text)
 
 
 def _mend(spans: NDArray[np.int32], text: str) -> NDArray[np.int32]:
-    """Take spaces off both ends of each span, and let a span reach over what follows it unread in the same word."""
+    """Take spaces off both ends of each span, and let a span reach over what follows it unread in
+    the same word.
+    """
     c = len(text)
     kinds = np.fromiter(map(_kind, text), np.int8, c)
-    # For each of the c + 1 places between characters: the nearest ones with no space after and before, and the first
-    # after which the word does not go on.
+    # For each of the c + 1 places between characters: the nearest ones with no space after and
+    # before, and the first after which the word does not go on.
     places = np.arange(c, dtype=np.int32)
-    ahead = np.minimum.accumulate(np.append(np.where(kinds == _SPACE, c, places), np.int32(c))[::-1])[::-1]
+    ahead = np.minimum.accumulate(
+        np.append(np.where(kinds == _SPACE, c, places), np.int32(c))[::-1]
+    )[::-1]
     behind = np.maximum.accumulate(np.append(np.int32(0), np.where(kinds == _SPACE, 0, places + 1)))
-    reach = np.minimum.accumulate(np.append(np.where(kinds == _WORD, c, places), np.int32(c))[::-1])[::-1]
+    reach = np.minimum.accumulate(
+        np.append(np.where(kinds == _WORD, c, places), np.int32(c))[::-1]
+    )[::-1]
     starts, ends = spans[:, 0], spans[:, 1]
     starts = np.minimum(ahead[starts], ends)
     ends = np.maximum(behind[ends], starts)

@@ -1,7 +1,8 @@
 """What the pieces of a tokenizer spell, so that those of one can be found in another of any kind.
 
-A spelling is the bytes of a piece and whether it begins a word. WordPiece marks what goes on, the others mark what
-begins; byte-level pieces may hold parts of a character, which no other kind can spell.
+A spelling is the bytes of a piece and whether it begins a word. WordPiece marks what goes on, the
+others mark what begins; byte-level pieces may hold parts of a character, which no other kind can
+spell.
 """
 
 from __future__ import annotations
@@ -45,19 +46,34 @@ class Speller:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         if tokenizer.kind == "wordlevel":
-            raise DataError("a WordLevel tokenizer has whole words only, so its words cannot be cut into pieces; train "
-                            "a tokenizer of another kind with litebert tokenizer train")  # fmt: skip
+            raise DataError(
+                "a WordLevel tokenizer has whole words only, so its words cannot be cut "
+                "into pieces; train "
+                "a tokenizer of another kind with litebert tokenizer train"
+            )
         self.tokenizer, self.kind = tokenizer, tokenizer.kind
         spec = tokenizer.engine.portable()
-        self._library = tokenizers.Tokenizer.from_str(json.dumps({**spec, "truncation": None, "padding": None}))
-        self._prefix = str(spec["model"].get("continuing_subword_prefix") or "") if self.kind == "wordpiece" else ""
-        self._longest = spec["model"].get("max_input_chars_per_word", 100) if self.kind == "wordpiece" else 1 << 30
+        self._library = tokenizers.Tokenizer.from_str(
+            json.dumps({**spec, "truncation": None, "padding": None})
+        )
+        self._prefix = (
+            str(spec["model"].get("continuing_subword_prefix") or "")
+            if self.kind == "wordpiece"
+            else ""
+        )
+        self._longest = (
+            spec["model"].get("max_input_chars_per_word", 100)
+            if self.kind == "wordpiece"
+            else 1 << 30
+        )
         self.ids = {tokenizer.piece(i): i for i in reversed(range(tokenizer.vocab_size))}
         text = [i for i in range(tokenizer.vocab_size) if i not in set(tokenizer.special_ids)]
         self._spelled = {self.spelling(tokenizer.piece(i)): i for i in reversed(text)}
 
     def words(self, line: str) -> list[str]:
-        """The words of a line as the pieces write them, normalised; no piece reaches over the end of one."""
+        """The words of a line as the pieces write them, normalised; no piece reaches over the end
+        of one.
+        """
         normalizer, splitter = self._library.normalizer, self._library.pre_tokenizer
         text = normalizer.normalize_str(line) if normalizer else line
         words = [word for word, _ in splitter.pre_tokenize_str(text)] if splitter else [text]
@@ -66,7 +82,9 @@ class Speller:
         return [word for word in words if 0 < len(word) <= self._longest]
 
     def cut(self, word: str) -> list[str]:
-        """The pieces of such a word; what is unknown is cut into characters, written as pieces would be."""
+        """The pieces of such a word; what is unknown is cut into characters, written as pieces
+        would be.
+        """
         if self.kind == "wordpiece":
             return self._longest_matches(word)
         pieces: list[str] = []
@@ -80,7 +98,9 @@ class Speller:
         pieces, start = [], 0
         while start < len(text):
             stops = range(len(text), start, -1)
-            stop = next((stop for stop in stops if prefix + text[start:stop] in self.ids), start + 1)
+            stop = next(
+                (stop for stop in stops if prefix + text[start:stop] in self.ids), start + 1
+            )
             pieces.append(prefix + text[start:stop])
             start, prefix = stop, self._prefix
         return pieces
@@ -91,7 +111,9 @@ class Speller:
 
     def continued(self, piece: str) -> str:
         """What a piece adds to those before it in a word."""
-        return piece[len(self._prefix) :] if self._prefix and piece.startswith(self._prefix) else piece
+        return (
+            piece[len(self._prefix) :] if self._prefix and piece.startswith(self._prefix) else piece
+        )
 
     def body(self, piece: str) -> str:
         """The piece without the mark of a word."""
@@ -112,14 +134,18 @@ class Speller:
         return Spelling(self.body(piece).encode(), piece.startswith(WORD_MARK))
 
     def find(self, spelling: Spelling) -> list[int]:
-        """The ids of the pieces that spell this together, without unknown ones; none where it cannot be spelled."""
+        """The ids of the pieces that spell this together, without unknown ones; none where it
+        cannot be spelled.
+        """
         if (found := self._spelled.get(spelling)) is not None:
             return [found]
         try:
             text = spelling.data.decode()
         except UnicodeDecodeError:
             text = None
-        if text and not continues_word(text):  # punctuation: kinds differ in whether it begins a word
+        if text and not continues_word(
+            text
+        ):  # punctuation: kinds differ in whether it begins a word
             other = self._spelled.get(Spelling(spelling.data, not spelling.begins))
             if other is not None:
                 return [other]
@@ -139,12 +165,16 @@ class Speller:
         return self._known(self._longest_matches(text, self._prefix))
 
     def _known(self, pieces: Sequence[str]) -> list[int]:
-        return [self.ids[piece] for piece in pieces if piece in self.ids and self.ids[piece] != self.tokenizer.unk_id]
+        return [
+            self.ids[piece]
+            for piece in pieces
+            if piece in self.ids and self.ids[piece] != self.tokenizer.unk_id
+        ]
 
 
 def sources(old: Tokenizer, new: Tokenizer) -> list[Source]:
-    """For each id of `new`, what it is in `old`: the piece that spells the same, else the pieces that it is cut into
-    there. Special pieces are matched by what they are for, else by name."""
+    """For each id of `new`, what it is in `old`: the piece that spells the same, else the pieces
+    that it is cut into there. Special pieces are matched by what they are for, else by name."""
     speller, theirs = Speller(old), Speller(new)
     roles = {getattr(new, f"{role}_id"): getattr(old, f"{role}_id") for role in SPECIAL_NAMES}
     special = {*new.special_ids}
@@ -156,11 +186,14 @@ def sources(old: Tokenizer, new: Tokenizer) -> list[Source]:
         elif i < old.vocab_size and old.kind == new.kind and old.piece(i) == piece:
             found.append(Source([i], True))
         elif i in special:
-            found.append(Source([speller.ids[piece]], True) if piece in speller.ids else Source([], False))
+            found.append(
+                Source([speller.ids[piece]], True) if piece in speller.ids else Source([], False)
+            )
         else:
             spelling = theirs.spelling(piece)
             ids = speller.find(spelling)
-            # One piece may also be all that is left after normalising, or without what the old tokenizer cannot spell.
+            # One piece may also be all that is left after normalising, or without what the old
+            # tokenizer cannot spell.
             same = len(ids) == 1 and speller.spelling(old.piece(ids[0])).data == spelling.data
             found.append(Source(ids, same))
     return found

@@ -1,9 +1,11 @@
-"""Train a tokenizer on a stream of texts of any size, within a memory budget, with the same result every time.
+"""Train a tokenizer on a stream of texts of any size, within a memory budget, with the same result
+every time.
 
-The stream passes once. A seeded reservoir keeps a uniform sample of its lines, so time and memory depend on the budget
-and not on the corpus: what is lost is the tail of rare words beyond the sample. Unigram models are trained by
-`sentencepiece` (`tokenizers` needs many times as long), WordPiece and byte-level BPE by `tokenizers`. Both learn in a
-process of their own (child.py), so that Ctrl-C ends them at once.
+The stream passes once. A seeded reservoir keeps a uniform sample of its lines, so time and memory
+depend on the budget and not on the corpus: what is lost is the tail of rare words beyond the
+sample. Unigram models are trained by `sentencepiece` (`tokenizers` needs many times as long),
+WordPiece and byte-level BPE by `tokenizers`. Both learn in a process of their own (child.py), so
+that Ctrl-C ends them at once.
 """
 
 from __future__ import annotations
@@ -53,7 +55,8 @@ from litebert.tokenizer.tokenizer import Tokenizer
 CONTROL_SYMBOLS = ("[CLS]", "[SEP]", "[MASK]")
 USER_DEFINED_SYMBOLS = ("(", ")", '"', "-", ".", "–", "£", "€")
 WORDPIECE_SPECIALS = ("[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]")
-# RoBERTa's layout (fairseq's dictionary): ids 0 to 3 are these, learned pieces follow, the mask comes last.
+# RoBERTa's layout (fairseq's dictionary): ids 0 to 3 are these, learned pieces follow, the mask
+# comes last.
 BYTE_SPECIALS = ("<s>", "<pad>", "</s>", "<unk>")
 BYTE_MASK = "<mask>"
 
@@ -62,7 +65,9 @@ log = logging.getLogger("litebert")
 MOST_PIECES = 1 << 24
 """Of any vocabulary; far more than a model can use."""
 _WHOLE_ALPHABET = 256
-_TRAINING_THREADS = 16  # fixed: sums of floats split over another number of threads would end elsewhere
+_TRAINING_THREADS = (
+    16  # fixed: sums of floats split over another number of threads would end elsewhere
+)
 
 
 def train_tokenizer(
@@ -76,20 +81,26 @@ def train_tokenizer(
     seed: int = 0,
     shrink: bool = False,
 ) -> Tokenizer:
-    """Learn `vocab_size` pieces, special ones included, from `texts` (documents or lines, any number, read once).
+    """Learn `vocab_size` pieces, special ones included, from `texts` (documents or lines, any
+    number, read once).
 
-    `unigram` has ALBERT's layout of ids, `wordpiece` BERT's. `bpe` is byte-level in RoBERTa's layout; a text's first
-    word is cut as elsewhere. It keeps a text byte for byte, so `lower_case` and `strip_accents` are refused with it.
-    The others lower-case unless `lower_case` is False, and keep accents unless `strip_accents`.
+    `unigram` has ALBERT's layout of ids, `wordpiece` BERT's. `bpe` is byte-level in RoBERTa's
+    layout; a text's first word is cut as elsewhere. It keeps a text byte for byte, so `lower_case`
+    and `strip_accents` are refused with it. The others lower-case unless `lower_case` is False, and
+    keep accents unless `strip_accents`.
 
-    `memory` is the budget in bytes for the sample of lines that training sees. The same texts, options and seed give
-    the same ids. A text too small for `vocab_size` pieces is refused, or, with `shrink`, gets as many as it allows.
+    `memory` is the budget in bytes for the sample of lines that training sees. The same texts,
+    options and seed give the same ids. A text too small for `vocab_size` pieces is refused, or,
+    with `shrink`, gets as many as it allows.
 
-    Raises DataError when there is no text, and, naming the limit, when `vocab_size` does not fit the text.
+    Raises DataError when there is no text, and, naming the limit, when `vocab_size` does not fit
+    the text.
     """
     check_size(vocab_size)
     if memory < 1:
-        raise DataError(f"the memory for the sample of text is {memory} bytes; give at least one MiB")
+        raise DataError(
+            f"the memory for the sample of text is {memory} bytes; give at least one MiB"
+        )
     lower = lower_case is not False
     trainers_of: dict[str, Callable[[list[str], int], Engine]] = {
         "unigram": lambda lines, size: _train_unigram(lines, size, lower, strip_accents),
@@ -99,19 +110,25 @@ def train_tokenizer(
     if kind not in trainers_of:
         raise DataError(f"there is no tokenizer kind {kind!r}; {nearest(kind, trainers_of)}")
     if kind == "bpe" and (lower_case or strip_accents):
-        keeps = "a bpe tokenizer keeps text byte for byte, so it neither lower-cases nor strips accents"
+        keeps = (
+            "a bpe tokenizer keeps text byte for byte, so it neither lower-cases nor strips accents"
+        )
         raise DataError(f"{keeps}; leave both out, or train a unigram or wordpiece tokenizer")
     with tracked(texts, "reading text for the tokenizer", unit="documents") as read:
         lines = sample_lines((line for text in read for line in split_lines(text)), memory, seed)
     if not lines:
-        raise DataError("the corpus holds no text to train a tokenizer on; give files with text in them")
+        raise DataError(
+            "the corpus holds no text to train a tokenizer on; give files with text in them"
+        )
     most = vocab_size
     with task(f"training a {kind} tokenizer"):
         while True:
             try:
                 engine = trainers_of[kind](lines, most)
                 break
-            except _TooLarge as error:  # a smaller vocabulary may keep fewer characters, and so reach less
+            except (
+                _TooLarge
+            ) as error:  # a smaller vocabulary may keep fewer characters, and so reach less
                 (most,) = error.args
     if most < vocab_size:
         small = f"the text is too small for a vocabulary of {vocab_size}"
@@ -128,7 +145,9 @@ def check_size(vocab_size: int) -> None:
         DataError: it does not lie between 1 and `MOST_PIECES`.
     """
     if not 1 <= vocab_size <= MOST_PIECES:
-        raise DataError(f"the vocabulary size is {vocab_size}; give one from 1 to {MOST_PIECES}, such as 8192")
+        raise DataError(
+            f"the vocabulary size is {vocab_size}; give one from 1 to {MOST_PIECES}, such as 8192"
+        )
 
 
 class _TooLarge(Exception):
@@ -136,12 +155,16 @@ class _TooLarge(Exception):
 
 
 def sample_lines(lines: Iterable[str], memory: int, seed: int) -> list[str]:
-    """A uniform sample of the lines that fits `memory` bytes, in their order; all of them where they fit.
+    """A uniform sample of the lines that fits `memory` bytes, in their order; all of them where
+    they fit.
 
-    Each line draws a number, and those below the highest limit that fits the budget stay (a bottom-k sample).
+    Each line draws a number, and those below the highest limit that fits the budget stay (a
+    bottom-k sample).
     """
     draw = random.Random(seed).random
-    heap: list[tuple[float, int, str]] = []  # (-draw, position, line): the highest draw leaves first
+    heap: list[
+        tuple[float, int, str]
+    ] = []  # (-draw, position, line): the highest draw leaves first
     held, limit = 0, 1.0
     for position, line in enumerate(lines):
         number = draw()
@@ -159,15 +182,17 @@ def sample_lines(lines: Iterable[str], memory: int, seed: int) -> list[str]:
 _ENTRY_BYTES = sys.getsizeof((0.0, 0, "")) + sys.getsizeof(0.5) + sys.getsizeof(1) + 8
 
 
-# ------------------------------------------------------------------------------------------------------------ unigram
+# ------------------------------------------------------------------------------------------ unigram
 
 
 @cache
 def character_rules(lower_case: bool, strip_accents: bool) -> dict[str, str]:
-    """What the normaliser makes of characters, those it leaves alone not listed; keys may be base and marks.
+    """What the normaliser makes of characters, those it leaves alone not listed; keys may be base
+    and marks.
 
-    NFKC per character, SentencePiece's nmt rules for controls and spaces, soft hyphens dropped, and, as asked, lower
-    case (Unicode's, not case folding, which would turn a German sharp s into ss) and no marks.
+    NFKC per character, SentencePiece's nmt rules for controls and spaces, soft hyphens dropped,
+    and, as asked, lower case (Unicode's, not case folding, which would turn a German sharp s into
+    ss) and no marks.
     """
 
     def image(text: str) -> str:
@@ -182,15 +207,21 @@ def character_rules(lower_case: bool, strip_accents: bool) -> dict[str, str]:
             continue
         decomposed = unicodedata.normalize("NFD", char)
         for key in (char, decomposed):
-            # Hangul composes before the model sees it; eleven thousand more keys would only slow its table down.
-            if not (len(key) > 1 and "HANGUL" in unicodedata.name(key[0], "")) and (value := image(key)) != key:
+            # Hangul composes before the model sees it; eleven thousand more keys would only slow
+            # its table down.
+            if (
+                not (len(key) > 1 and "HANGUL" in unicodedata.name(key[0], ""))
+                and (value := image(key)) != key
+            ):
                 rules[key] = value
     rules.update({chr(point): "" for point in DROPPED_CHARACTERS})
     rules.update({chr(point): " " for point in SPACE_CHARACTERS})
     return rules
 
 
-def _train_unigram(lines: list[str], vocab_size: int, lower_case: bool, strip_accents: bool) -> Engine:
+def _train_unigram(
+    lines: list[str], vocab_size: int, lower_case: bool, strip_accents: bool
+) -> Engine:
     rules = character_rules(lower_case, strip_accents)
     steps = ["lower"] * lower_case + ["strip"] * strip_accents
     lines = [line if line.isascii() else unicodedata.normalize("NFKC", line) for line in lines]
@@ -199,7 +230,9 @@ def _train_unigram(lines: list[str], vocab_size: int, lower_case: bool, strip_ac
     lines, _ = _limit_alphabet(lines, lambda char: rules.get(char, char), learned, lambda char: 2)
     with tempfile.TemporaryDirectory() as folder:
         table = Path(folder) / "rules.tsv"
-        points = [(" ".join(f"{ord(c):04X}" for c in text) for text in rule) for rule in rules.items()]
+        points = [
+            (" ".join(f"{ord(c):04X}" for c in text) for text in rule) for rule in rules.items()
+        ]
         with atomic_write(table) as file:
             file.write("".join(f"{key}\t{value}\n" for key, value in points).encode("ascii"))
         options = {
@@ -235,27 +268,35 @@ def _size_error(report: str, vocab_size: int) -> Exception:
     if least := re.search(r"required_chars\D*\d+ vs (\d+)", report):
         return DataError(_TOO_SMALL.format(vocab_size, least[1]))
     reason = " ".join(report.split())
-    return DataError(f"a vocabulary of {vocab_size} could not be trained ({reason}); change its size or the text")
+    return DataError(
+        f"a vocabulary of {vocab_size} could not be trained ({reason}); change its size or the text"
+    )
 
 
 _TOO_SMALL = "a vocabulary of {} is too small for this text; the smallest possible is {}"
 
 
-# ---------------------------------------------------------------------------------------------------------- wordpiece
+# ---------------------------------------------------------------------------------------- wordpiece
 
 
-def _train_wordpiece(lines: list[str], vocab_size: int, lower_case: bool, strip_accents: bool) -> Engine:
+def _train_wordpiece(
+    lines: list[str], vocab_size: int, lower_case: bool, strip_accents: bool
+) -> Engine:
     normalizer = normalizers.BertNormalizer(lowercase=lower_case, strip_accents=strip_accents)
     splitter = pre_tokenizers.BertPreTokenizer()
 
     def inside(char: str) -> bool:
         return len(splitter.pre_tokenize_str(normalizer.normalize_str(f"a{char}a"))) == 1
 
-    # A character inside words takes two pieces and leaves room for two longer ones; one that stands alone takes one.
+    # A character inside words takes two pieces and leaves room for two longer ones; one that stands
+    # alone takes one.
     room = vocab_size - len(WORDPIECE_SPECIALS)
-    lines, alphabet = _limit_alphabet(lines, normalizer.normalize_str, room, lambda char: 4 if inside(char) else 1)
-    # The trainer numbers continuing letters in the order of a hash map, which differs in every run, and breaks ties
-    # by number. Given in advance, as if they were special, they get the same numbers each time.
+    lines, alphabet = _limit_alphabet(
+        lines, normalizer.normalize_str, room, lambda char: 4 if inside(char) else 1
+    )
+    # The trainer numbers continuing letters in the order of a hash map, which differs in every run,
+    # and breaks ties by number. Given in advance, as if they were special, they get the same
+    # numbers each time.
     continuing = [f"##{char}" for char in alphabet if inside(char)]
     portable = tokenizers.Tokenizer(WordPiece(unk_token="[UNK]"))
     portable.normalizer, portable.pre_tokenizer = normalizer, splitter
@@ -266,7 +307,9 @@ def _train_wordpiece(lines: list[str], vocab_size: int, lower_case: bool, strip_
         "limit_alphabet": len(alphabet),
     }
     trained = _trained(portable, lines, "WordPieceTrainer", options)
-    return wordpiece_engine(_filled(trained.get_vocab(), vocab_size), normalizer, "the trained model")
+    return wordpiece_engine(
+        _filled(trained.get_vocab(), vocab_size), normalizer, "the trained model"
+    )
 
 
 def _filled(vocabulary: dict[str, int], vocab_size: int) -> dict[str, int]:
@@ -278,7 +321,7 @@ def _filled(vocabulary: dict[str, int], vocab_size: int) -> dict[str, int]:
     return dict(sorted(vocabulary.items(), key=lambda item: item[1]))
 
 
-# ------------------------------------------------------------------------------------------------------ byte-level BPE
+# ----------------------------------------------------------------------------------- byte-level BPE
 
 
 def _train_bpe(lines: list[str], vocab_size: int) -> Engine:
@@ -287,7 +330,8 @@ def _train_bpe(lines: list[str], vocab_size: int) -> Engine:
     options = {
         "vocab_size": vocab_size - 1,
         "special_tokens": list(BYTE_SPECIALS),
-        "initial_alphabet": pre_tokenizers.ByteLevel.alphabet(),  # every byte, so that no text is unknown
+        # every byte, so that no text is unknown
+        "initial_alphabet": pre_tokenizers.ByteLevel.alphabet(),
     }
     trained = _trained(portable, lines, "BpeTrainer", options)
     vocabulary = trained.get_vocab()
@@ -302,14 +346,22 @@ def _trained(
     """What `portable` becomes when a trainer of `tokenizers` has seen the lines."""
     try:
         return tokenizers.Tokenizer.from_str(
-            _learned("portable", lines=lines, options=options, untrained=portable.to_str(), trainer=trainer)
+            _learned(
+                "portable",
+                lines=lines,
+                options=options,
+                untrained=portable.to_str(),
+                trainer=trainer,
+            )
         )
     except _Refused as error:
         reason = " ".join(str(error).split())
-        raise DataError(f"a vocabulary of {options['vocab_size']} could not be trained ({reason})") from error
+        raise DataError(
+            f"a vocabulary of {options['vocab_size']} could not be trained ({reason})"
+        ) from error
 
 
-# ------------------------------------------------------------------------------------------------------------ a process
+# ---------------------------------------------------------------------------------------- a process
 
 
 class _Refused(Exception):
@@ -317,7 +369,8 @@ class _Refused(Exception):
 
 
 def _learned(name: str, **task: Any) -> Any:
-    """What `LEARN[name](**task)` of child.py returns, learned in a process that ends when this call does.
+    """What `LEARN[name](**task)` of child.py returns, learned in a process that ends when this call
+    does.
 
     Raises:
         _Refused: the library reports a fault.
@@ -343,7 +396,8 @@ def _learned(name: str, **task: Any) -> Any:
             last = said.read().decode(errors="replace").strip().rpartition("\n")[2]
             reason = last or (f"signal {-status}" if status < 0 else f"status {status}")
             raise DataError(
-                f"the process that trains the tokenizer died ({reason}); if memory is short, use a smaller sample of "
+                f"the process that trains the tokenizer died ({reason}); if memory is "
+                "short, use a smaller sample of "
                 "text (--memory) or a smaller vocabulary"
             ) from None
         finally:
@@ -354,18 +408,19 @@ def _learned(name: str, **task: Any) -> Any:
     return result
 
 
-# ----------------------------------------------------------------------------------------------------------- alphabet
+# ----------------------------------------------------------------------------------------- alphabet
 
 
 def _limit_alphabet(
     lines: list[str], image: Callable[[str], str], room: int, cost: Callable[[str], int]
 ) -> tuple[list[str], list[str]]:
-    """The lines with a space for each character too rare for a piece of its own, and the characters that get one.
+    """The lines with a space for each character too rare for a piece of its own, and the characters
+    that get one.
 
-    An alphabet of up to 256 is kept whole. Beyond, what makes up 99.995 % of the text is kept, while the sum of
-    `cost` fits `room`: a script of thousands of characters must not take every piece of a small vocabulary.
-    (SentencePiece's own character_coverage leaves out 2 % of the text at most.) `image` is what the normaliser makes
-    of a character.
+    An alphabet of up to 256 is kept whole. Beyond, what makes up 99.995 % of the text is kept,
+    while the sum of `cost` fits `room`: a script of thousands of characters must not take every
+    piece of a small vocabulary. (SentencePiece's own character_coverage leaves out 2 % of the text
+    at most.) `image` is what the normaliser makes of a character.
     """
     raw: Counter[str] = Counter()
     for line in lines:

@@ -1,7 +1,7 @@
 """An average of the weights over the last steps, kept beside them.
 
-A checkpoint has the average where every reader looks for weights, and the weights that training goes on from beside the
-optimizer's state.
+A checkpoint has the average where every reader looks for weights, and the weights that training
+goes on from beside the optimizer's state.
 """
 
 from __future__ import annotations
@@ -20,8 +20,9 @@ _OWN = "weights."
 
 
 class Averages:
-    """An exponential moving average of a module's weights: a = a + (w - a) / n after each step, with n the number of
-    steps so far, at most `steps`. So the first ones count alike, and no start counts too much."""
+    """An exponential moving average of a module's weights: a = a + (w - a) / n after each step,
+    with n the number of steps so far, at most `steps`. So the first ones count alike, and no start
+    counts too much."""
 
     def __init__(self, module: nn.Module, steps: int) -> None:
         self._module, self._steps = module, max(1, steps)
@@ -34,8 +35,13 @@ class Averages:
         torch._foreach_lerp_(self._averages, self._weights, 1 / min(step, self._steps))
 
     def own_weights(self, ranks: Ranks) -> dict[str, Tensor]:
-        """A copy of the module's own weights under their names in a checkpoint, which every process asks for."""
-        return {f"{_OWN}{name}": tensor.clone() for name, tensor in whole_state(self._module, ranks).items()}
+        """A copy of the module's own weights under their names in a checkpoint, which every process
+        asks for.
+        """
+        return {
+            f"{_OWN}{name}": tensor.clone()
+            for name, tensor in whole_state(self._module, ranks).items()
+        }
 
     @contextmanager
     def in_place(self) -> Iterator[None]:
@@ -48,15 +54,23 @@ class Averages:
             self._put(kept)
 
     def load(self, saved: Mapping[str, Tensor] | None, ranks: Ranks) -> dict[str, Tensor] | None:
-        """Take over the averages, which the module has now, and give it its own weights; the rest of what was `saved`
-        beside the optimizer's state. In a group, the main process has it."""
+        """Take over the averages, which the module has now, and give it its own weights; the rest
+        of what was `saved` beside the optimizer's state. In a group, the main process has it."""
         for average, weight in zip(self._averages, self._weights, strict=True):
             average.copy_(weight.detach())
-        own = None if saved is None else {
-            name.removeprefix(_OWN): one for name, one in saved.items() if name.startswith(_OWN)
-        }  # fmt: skip
+        own = (
+            None
+            if saved is None
+            else {
+                name.removeprefix(_OWN): one for name, one in saved.items() if name.startswith(_OWN)
+            }
+        )
         load_state(self._module, own, ranks)
-        return None if saved is None else {name: one for name, one in saved.items() if not name.startswith(_OWN)}
+        return (
+            None
+            if saved is None
+            else {name: one for name, one in saved.items() if not name.startswith(_OWN)}
+        )
 
     @torch.no_grad()
     def _put(self, tensors: list[Tensor]) -> None:

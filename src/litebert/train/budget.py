@@ -1,4 +1,6 @@
-"""How many optimizer steps a budget buys on this machine. A budget in time is measured once and then fixed."""
+"""How many optimizer steps a budget buys on this machine. A budget in time is measured once and
+then fixed.
+"""
 
 from __future__ import annotations
 
@@ -21,12 +23,13 @@ MEASURED_SHARE = 0.1
 QUICK_SECONDS = 0.5
 """For each depth and length, where half or twice the speed decides nothing."""
 LEAST_STEPS = 20
-"""Fewer steps than this, bought by a budget in time, train nothing: it is a mistake, and refused."""
+"""Fewer steps than this, bought by a budget in time, train nothing: it is a mistake, and
+refused."""
 
 
 def steps_for(config: Config, rate: Rate | None, spent: float = 0.0) -> int:
-    """Optimizer steps that `train.budget` buys. A budget in time needs a `rate`; held-out evaluations are paid for, and
-    the seconds that were `spent` on measuring."""
+    """Optimizer steps that `train.budget` buys. A budget in time needs a `rate`; held-out
+    evaluations are paid for, and the seconds that were `spent` on measuring."""
     budget = parse_amount(config.train.budget, "train.budget", BUDGET_UNITS)
     if budget.unit == "steps":
         return int(budget.value)
@@ -45,13 +48,16 @@ def _seconds(config: Config, rate: Rate) -> tuple[float, float]:
     return 0.0, rate.mean_step_seconds + rate.evaluation_seconds / every.value
 
 
-def sensible_batch(config: Config, machine: Device, ranks: Ranks, teacher: Teacher | None = None) -> int:
-    """What `train.batch=auto` becomes, in sequences: a power of two near 1.5 sqrt(T) tokens for a budget of T, and at
-    least one sequence for each process.
+def sensible_batch(
+    config: Config, machine: Device, ranks: Ranks, teacher: Teacher | None = None
+) -> int:
+    """What `train.batch=auto` becomes, in sequences: a power of two near 1.5 sqrt(T) tokens for a
+    budget of T, and at least one sequence for each process.
 
-    Noise in the gradient matters less as the loss falls, so longer runs gain from larger batches (McCandlish et al.
-    2018, "An Empirical Model of Large-Batch Training"); the factor is measured in ten minutes on two cores
-    (docs/decisions.md). A budget in steps decides nothing, and leaves `config.batch_sequences`.
+    Noise in the gradient matters less as the loss falls, so longer runs gain from larger batches
+    (McCandlish et al. 2018, "An Empirical Model of Large-Batch Training"); the factor is measured
+    in ten minutes on two cores (docs/decisions.md). A budget in steps decides nothing, and leaves
+    `config.batch_sequences`.
     """
     budget = parse_amount(config.train.budget, "train.budget", BUDGET_UNITS)
     if budget.unit == "steps":
@@ -65,7 +71,11 @@ def sensible_batch(config: Config, machine: Device, ranks: Ranks, teacher: Teach
 
 
 def buy_steps(
-    config: Config, machine: Device, ranks: Ranks, option: str = "--budget", teacher: Teacher | None = None
+    config: Config,
+    machine: Device,
+    ranks: Ranks,
+    option: str = "--budget",
+    teacher: Teacher | None = None,
 ) -> tuple[int, Rate | None]:
     """The steps of `train.budget`, and for a budget in time the rate that was measured for it.
 
@@ -80,14 +90,20 @@ def buy_steps(
         return steps_for(config, None), None
     steps, rate = measured_steps(config, machine, option, ranks, teacher)
     speed = config.batch_sequences * config.mean_length / rate.mean_step_seconds
-    log.info(f"{amount} on this machine is {steps:,} steps ({speed:,.0f} tokens/s); the run now keeps this number")
+    log.info(
+        f"{amount} on this machine is {steps:,} steps ({speed:,.0f} tokens/s); the run now "
+        "keeps this number"
+    )
     return steps, rate
 
 
 def measured_steps(
-    config: Config, machine: Device, option: str = "--budget", ranks: Ranks | None = None,
+    config: Config,
+    machine: Device,
+    option: str = "--budget",
+    ranks: Ranks | None = None,
     teacher: Teacher | None = None,
-) -> tuple[int, Rate]:  # fmt: skip
+) -> tuple[int, Rate]:
     """Of a budget in time; as `buy_steps`."""
     ranks, amount = ranks or Ranks(), config.train.budget
     start, phases = time.monotonic(), len(config.phases())
@@ -98,16 +114,30 @@ def measured_steps(
     least = max(LEAST_STEPS, 2 * round(warmup) if warmup >= 1 else 0)
     if steps < least:
         once, each = _seconds(config, rate)
-        seconds = math.ceil(1.25 * (spent + once + least * each))  # a quarter more, for no two measurements agree
-        shorter = " or a share of the run as warm-up, such as --train.schedule.warmup 0.025," if warmup >= 1 else ""
-        why = f"its warm-up of {warmup:g} steps needs at least" if least > LEAST_STEPS else "a run needs at least"
+        seconds = math.ceil(
+            1.25 * (spent + once + least * each)
+        )  # a quarter more, for no two measurements agree
+        shorter = (
+            " or a share of the run as warm-up, such as --train.schedule.warmup 0.025,"
+            if warmup >= 1
+            else ""
+        )
+        why = (
+            f"its warm-up of {warmup:g} steps needs at least"
+            if least > LEAST_STEPS
+            else "a run needs at least"
+        )
         raise ConfigError(
-            f"{option} {amount} buys {steps} step{'s' * (steps != 1)} of {each:.2g} s on this machine, and {why} "
-            f"{least}; give {option} {seconds}s or more,{shorter} or name the steps: {option} '{least} steps'"
+            f"{option} {amount} buys {steps} step{'s' * (steps != 1)} of {each:.2g} s on "
+            f"this machine, and {why} "
+            f"{least}; give {option} {seconds}s or more,{shorter} or name the steps: "
+            f"{option} '{least} steps'"
         )
     return steps, rate
 
 
 def with_budget(config: Config, amount: str) -> Config:
     """The config of an extension by `amount`: at full depth and length from its first step."""
-    return replace(config, train=replace(config.train, budget=amount, depth_schedule=(), length_schedule=()))
+    return replace(
+        config, train=replace(config.train, budget=amount, depth_schedule=(), length_schedule=())
+    )

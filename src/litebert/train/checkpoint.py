@@ -4,9 +4,10 @@
         model.safetensors  optimizer.safetensors  state.json
         index.json         format version, bytes and sha256 of the three; written last
 
-A checkpoint is written under a temporary name, flushed to the disk and renamed: a folder with a step's name is whole
-unless the disk damaged it later, which the hashes reveal. Reading everything back to hash it costs about a second per
-gigabyte; in return a run never continues from damaged weights.
+A checkpoint is written under a temporary name, flushed to the disk and renamed: a folder with a
+step's name is whole unless the disk damaged it later, which the hashes reveal. Reading everything
+back to hash it costs about a second per gigabyte; in return a run never continues from damaged
+weights.
 """
 
 from __future__ import annotations
@@ -62,7 +63,11 @@ class Checkpoint:
 
 
 def save(
-    folder: Path, step: int, model: Mapping[str, Tensor], optimizer: Mapping[str, Tensor], state: dict[str, Any]
+    folder: Path,
+    step: int,
+    model: Mapping[str, Tensor],
+    optimizer: Mapping[str, Tensor],
+    state: dict[str, Any],
 ) -> Path:
     """Write `folder`/step-N and return its path; a checkpoint of the same step is replaced.
 
@@ -77,10 +82,17 @@ def save(
         with written_whole(final) as aside:
             aside.mkdir()
             for file, tensors in ((_MODEL, model), (_OPTIMIZER, optimizer)):
-                save_file({name: tensor.detach().contiguous() for name, tensor in tensors.items()}, aside / file)
-                (aside / file).chmod(aside.stat().st_mode & 0o666)  # safetensors writes for the owner alone
+                save_file(
+                    {name: tensor.detach().contiguous() for name, tensor in tensors.items()},
+                    aside / file,
+                )
+                (aside / file).chmod(
+                    aside.stat().st_mode & 0o666
+                )  # safetensors writes for the owner alone
             (aside / _STATE).write_text(json_text({**state, "step": step}), "utf-8")
-            (aside / _INDEX).write_text(index_text({name: file_record(aside / name) for name in _HASHED}), "utf-8")
+            (aside / _INDEX).write_text(
+                index_text({name: file_record(aside / name) for name in _HASHED}), "utf-8"
+            )
             if final.exists():  # kept findable under another name until the new one is in place
                 remove(old)
                 os.rename(final, old)
@@ -89,14 +101,16 @@ def save(
     except (OSError, SafetensorError) as error:
         amount = sum(tensor.nbytes for tensor in (*model.values(), *optimizer.values()))
         raise RunError(
-            f"cannot write the checkpoint of step {step} ({amount:,} bytes) into {folder}: {_reason(error)}, and run "
+            f"cannot write the checkpoint of step {step} ({amount:,} bytes) into {folder}: "
+            f"{_reason(error)}, and run "
             "the same command again to continue from the one before"
         ) from error
     return final
 
 
 def newest(folder: Path) -> Checkpoint | None:
-    """The newest checkpoint in `folder` whose files are all as they were written; None where there is none yet.
+    """The newest checkpoint in `folder` whose files are all as they were written; None where there
+    is none yet.
 
     Raises:
         RunError: there are checkpoints, and every one is damaged.
@@ -115,7 +129,9 @@ def newest(folder: Path) -> Checkpoint | None:
 
 
 def tidy(folder: Path) -> None:
-    """Finish what a killed process was replacing, and remove what it was writing; the caller holds the run's lock."""
+    """Finish what a killed process was replacing, and remove what it was writing; the caller holds
+    the run's lock.
+    """
     for path in sorted(folder.iterdir()) if folder.is_dir() else ():
         final = path.with_name(path.name.removesuffix(".old"))
         if path.name.startswith(f"{UNFINISHED}step-") or (path != final and final.exists()):
@@ -154,5 +170,12 @@ def _damage(path: Path) -> str | None:
 
 def _reason(error: OSError | SafetensorError) -> str:
     # safetensors reports the system's error in words only.
-    full = getattr(error, "errno", None) in (errno.ENOSPC, errno.EDQUOT) or f"(os error {errno.ENOSPC})" in str(error)
-    return "the disk is full; free at least that much" if full else f"{error}; make the folder writable"
+    full = getattr(error, "errno", None) in (
+        errno.ENOSPC,
+        errno.EDQUOT,
+    ) or f"(os error {errno.ENOSPC})" in str(error)
+    return (
+        "the disk is full; free at least that much"
+        if full
+        else f"{error}; make the folder writable"
+    )

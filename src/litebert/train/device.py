@@ -1,7 +1,7 @@
 """The machine of a run: which device computes, in which precision, and how reports name it.
 
-`auto` uses bfloat16 autocast only if the hardware multiplies bfloat16 natively: emulated, it is slower than
-float32. Weights, gradients and optimizer state stay float32 in either case.
+`auto` uses bfloat16 autocast only if the hardware multiplies bfloat16 natively: emulated, it is
+slower than float32. Weights, gradients and optimizer state stay float32 in either case.
 """
 
 from __future__ import annotations
@@ -46,7 +46,10 @@ class Device:
     def describe(self) -> str:
         """One line for reports: the machine, its cores, torch, and the precision."""
         precision = self.precision + (" autocast" if self.autocast else "")
-        return f"{self.name}, {machine.count_cores()} CPU cores, torch {torch.__version__}, {precision}"
+        return (
+            f"{self.name}, {machine.count_cores()} CPU cores, torch {torch.__version__}, "
+            f"{precision}"
+        )
 
 
 def choose(precision: Literal["auto", "float32", "bfloat16"], device: str = "auto") -> Device:
@@ -60,10 +63,14 @@ def choose(precision: Literal["auto", "float32", "bfloat16"], device: str = "aut
     try:
         chosen = torch.device(found[0] if device == "auto" else device)
     except RuntimeError:
-        chosen = torch.device("meta")  # a name that torch does not know is refused as one that is absent
+        chosen = torch.device(
+            "meta"
+        )  # a name that torch does not know is refused as one that is absent
     count = torch.cuda.device_count() if chosen.type == "cuda" else 1
     if chosen.type not in found or (chosen.index or 0) >= count:
-        raise ConfigError(f"this machine has no device '{device}'; choose one of: auto, {', '.join(found)}")
+        raise ConfigError(
+            f"this machine has no device '{device}'; choose one of: auto, {', '.join(found)}"
+        )
     native = precision == "auto" and _computes_bfloat16(chosen)
     name = machine.read_processor_name()
     if chosen.type == "cuda":
@@ -78,13 +85,16 @@ def require_bfloat16(device: Device, engine: str, instead: str) -> None:
         ConfigError: it did not.
     """
     if device.autocast is None:
-        raise ConfigError(f"{device.name} does not multiply bfloat16 natively, which the engine {engine} needs; give "
-                          f"--engine {instead}")  # fmt: skip
+        raise ConfigError(
+            f"{device.name} does not multiply bfloat16 natively, which the engine {engine} "
+            "needs; give "
+            f"--engine {instead}"
+        )
 
 
 def seed_step(seed: int, step: int, row: int = 0) -> None:
-    """Seed torch by (seed, step, first row of the micro-batch) alone: a resumed run needs no state, and which process
-    computes a micro-batch does not matter."""
+    """Seed torch by (seed, step, first row of the micro-batch) alone: a resumed run needs no state,
+    and which process computes a micro-batch does not matter."""
     key = f"{seed}:{step}" if row == 0 else f"{seed}:{step}:{row}"
     digest = hashlib.blake2b(key.encode(), digest_size=8).digest()
     torch.manual_seed(int.from_bytes(digest, "little"))

@@ -1,9 +1,10 @@
 """Held-out scores on fixed questions, so that runs can be compared whatever they trained with.
 
-Masks are single tokens at 15 %, drawn once from a fixed key; sequences are full length, and for masked words their
-segments are in order. A sentence head answers both sentence tasks: what a model trained on one knows about the other
-is a finding of the ALBERT paper (table 5). Objectives that mean nothing without their own mask law or format
-(`Objective.scored_on_training_masks`) are scored with that, and can be compared among runs that share it.
+Masks are single tokens at 15 %, drawn once from a fixed key; sequences are full length, and for
+masked words their segments are in order. A sentence head answers both sentence tasks: what a model
+trained on one knows about the other is a finding of the ALBERT paper (table 5). Objectives that
+mean nothing without their own mask law or format (`Objective.scored_on_training_masks`) are scored
+with that, and can be compared among runs that share it.
 """
 
 from __future__ import annotations
@@ -55,19 +56,23 @@ def evaluate_split(
     Args:
         length: tokens per sequence.
         transfer: whether a head is also asked what the objectives in its `also_answers` ask.
-        untrained: objectives whose weights say nothing; neither they nor what needs them are scored.
+        untrained: objectives whose weights say nothing; neither they nor what needs them are
+            scored.
         ranks: the processes that share the work; all of them get the scores.
 
     Returns:
-        `{objective}_{score}`, as each objective's `scores` tells: mlm_loss (nats per masked token), mlm_majority
-        (accuracy of always guessing the most frequent masked piece). A score that the split cannot give (no labelled
-        pair) is left out. A run on one segment answers with one token type throughout.
+        `{objective}_{score}`, as each objective's `scores` tells: mlm_loss (nats per masked token),
+        mlm_majority (accuracy of always guessing the most frequent masked piece). A score that the
+        split cannot give (no labelled pair) is left out. A run on one segment answers with one
+        token type throughout.
     """
     scores: dict[str, float] = {}
     was_training = model.training
     model.eval()
     try:
-        for (layout, masking, task), names in _questions(model, length, transfer, untrained).items():
+        for (layout, masking, task), names in _questions(
+            model, length, transfer, untrained
+        ).items():
             try:
                 batches = Batches(split, tokenizer, layout, masking, task, EVALUATION_BATCH, SEED)
             except DataError:
@@ -75,14 +80,22 @@ def evaluate_split(
                     raise
                 continue  # one document has no other to draw a random segment from
             count = min(sequences, batches.examples)
-            sizes = [min(EVALUATION_BATCH, count - first) for first in range(0, count, EVALUATION_BATCH)]
+            sizes = [
+                min(EVALUATION_BATCH, count - first) for first in range(0, count, EVALUATION_BATCH)
+            ]
             own, found = ranks.turns(len(sizes)), {}
             total = sum(sizes[i] for i in own)
-            with tracked(own, f"scoring {' and '.join(names)}", total, "sequences", sizes.__getitem__) as turns:
+            with tracked(
+                own, f"scoring {' and '.join(names)}", total, "sequences", sizes.__getitem__
+            ) as turns:
                 for i in turns:
                     asked = batches(i, slice(0, sizes[i]))
-                    if model.config.sequences.format not in PAIR_FORMATS:  # it never saw the second token type
-                        asked = replace(asked, token_type_ids=torch.zeros_like(asked.token_type_ids))
+                    if (
+                        model.config.sequences.format not in PAIR_FORMATS
+                    ):  # it never saw the second token type
+                        asked = replace(
+                            asked, token_type_ids=torch.zeros_like(asked.token_type_ids)
+                        )
                     found[i] = _losses(model, asked, i, device)
                     if ranks.size > 1:
                         found[i] = _on_cpu(found[i])
@@ -102,23 +115,43 @@ def _questions(
     """The prefix of the scores and the objective that answers, by question."""
     common = SequenceConfig(length=length, short_probability=0.0), MASKING
     layout = replace(model.config.sequences, length=length, short_probability=0.0)
-    own = layout, replace(masking := model.config.masking, rate=masking.last_rate, final_rate=0.0, copies=1)
-    trained = [one for one in model.named_objectives.values() if not {one.name, *one.needs} & set(untrained)]
+    own = (
+        layout,
+        replace(masking := model.config.masking, rate=masking.last_rate, final_rate=0.0, copies=1),
+    )
+    trained = [
+        one
+        for one in model.named_objectives.values()
+        if not {one.name, *one.needs} & set(untrained)
+    ]
     questions: dict[Question, dict[str, str]] = {}
-    for one in sorted(trained, key=lambda one: (one.sentence is not None, one.scored_on_training_masks)):
-        for asked in (name for name in OBJECTIVES if name == one.name or (transfer and name in one.also_answers)):
+    for one in sorted(
+        trained, key=lambda one: (one.sentence is not None, one.scored_on_training_masks)
+    ):
+        for asked in (
+            name
+            for name in OBJECTIVES
+            if name == one.name or (transfer and name in one.also_answers)
+        ):
             text = own if one.scored_on_training_masks else common
             questions.setdefault((*text, OBJECTIVES[asked].sentence), {})[asked] = one.name
     return questions
 
 
 def evaluate(
-    model: str | Path, data: str | Path, *, sequences: int = 2048, length: int | None = None, device: str = "auto"
+    model: str | Path,
+    data: str | Path,
+    *,
+    sequences: int = 2048,
+    length: int | None = None,
+    device: str = "auto",
 ) -> dict[str, float]:
-    """Held-out scores of a run folder, a litebert model folder or a Hugging Face folder, on both sentence tasks.
+    """Held-out scores of a run folder, a litebert model folder or a Hugging Face folder, on both
+    sentence tasks.
 
     Raises:
-        ModelError, DataError: a folder cannot be used, or the data was prepared with another tokenizer.
+        ModelError, DataError: a folder cannot be used, or the data was prepared with another
+            tokenizer.
         ConfigError: a size that cannot be.
     """
     if sequences < 1:
@@ -127,7 +160,10 @@ def evaluate(
     config = network.config
     length, longest = length or config.sequences.length, config.encoder.max_positions
     if length > longest:
-        raise ConfigError(f"--length {length} is more than the {longest} tokens {model} can read; give that or less")
+        raise ConfigError(
+            f"--length {length} is more than the {longest} tokens {model} can read; give "
+            "that or less"
+        )
     machine = choose(config.train.precision, device)
     network.to(machine.device)
     return evaluate_split(
@@ -152,17 +188,25 @@ def pretrained_on(model: str | Path, data: str | Path) -> tuple[LoadedModel, Pre
     loaded, shards = read_folder(model), Shards.open(data, verify=True)
     network = loaded.model
     if not isinstance(network, Pretrainer):
-        raise ModelError(f"{model} holds a fine-tuned model; pretraining objectives are asked for, so name the "
-                         "pretrained one")  # fmt: skip
+        raise ModelError(
+            f"{model} holds a fine-tuned model; pretraining objectives are asked for, so name the "
+            "pretrained one"
+        )
     config, objectives = network.config, network.named_objectives
     if all({name, *one.needs} & set(loaded.untrained) for name, one in objectives.items()):
         absent = " and ".join(objectives[name].network_name for name in loaded.untrained)
         raise ModelError(
-            f"{model} has nothing to score: it holds no weights of its {absent}; evaluate the run it was written from, "
+            f"{model} has nothing to score: it holds no weights of its {absent}; evaluate "
+            "the run it was written from, "
             "or name a pretrained model"
         )
-    if loaded.tokenizer is not None and loaded.tokenizer.fingerprint != shards.tokenizer.fingerprint:
-        raise DataError(f"{data} was not prepared with the tokenizer of {model}; prepare it with that one")
+    if (
+        loaded.tokenizer is not None
+        and loaded.tokenizer.fingerprint != shards.tokenizer.fingerprint
+    ):
+        raise DataError(
+            f"{data} was not prepared with the tokenizer of {model}; prepare it with that one"
+        )
     if config.encoder.vocab_size != shards.tokenizer.vocab_size:
         raise DataError(
             f"{model} has {config.encoder.vocab_size} pieces and the tokenizer of {data} has "
@@ -187,7 +231,8 @@ def _on_cpu(losses: Mapping[str, Loss]) -> dict[str, Loss]:
 
     def moved(loss: Loss) -> Loss:
         extras, tensors = (
-            {name: tensor.cpu() for name, tensor in own.items()} for own in (loss.extras, loss.eval_tensors)
+            {name: tensor.cpu() for name, tensor in own.items()}
+            for own in (loss.extras, loss.eval_tensors)
         )
         correct = None if loss.correct is None else loss.correct.cpu()
         return Loss(loss.total.cpu(), loss.count.cpu(), correct, extras, tensors)

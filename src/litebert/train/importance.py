@@ -14,13 +14,13 @@ from litebert.train.evaluate import pretrained_on
 from litebert.train.supply import PretrainingBatches
 
 BATCHES, SEQUENCES = 128, 4
-"""How many batches are read, and how many sequences each has: so few that any model that trains here finds the memory,
-and that the signs of single texts cancel little."""
+"""How many batches are read, and how many sequences each has: so few that any model that trains
+here finds the memory, and that the signs of single texts cancel little."""
 
 
 def measured_importance(model: str | Path, data: str | Path, batches: int = BATCHES) -> Importance:
-    """How much each feature, head and inner unit matters to the losses of a pretrained model, on training text masked
-    as the model was trained; the same for equal arguments.
+    """How much each feature, head and inner unit matters to the losses of a pretrained model, on
+    training text masked as the model was trained; the same for equal arguments.
 
     Raises:
         ModelError, DataError: as `pretrained_on`.
@@ -29,14 +29,20 @@ def measured_importance(model: str | Path, data: str | Path, batches: int = BATC
     own = loaded.config.without_its_run()
     own = replace(own, train=replace(own.train, batch=f"{SEQUENCES} sequences", seed=0))
     make, machine, found = PretrainingBatches(own, shards, steps=batches), choose("auto"), None
-    trained = [name for name, one in own.named_objectives().items() if not {name, *one.needs} & set(loaded.untrained)]
+    trained = [
+        name
+        for name, one in own.named_objectives().items()
+        if not {name, *one.needs} & set(loaded.untrained)
+    ]
     network.to(machine.device)
     with progress.task("measuring what matters", batches, "batches") as bar:
         for step in range(batches):
             network.zero_grad()
             with torch.enable_grad():
                 losses = network(make(step, slice(0, SEQUENCES)).to(machine.device))
-                total = torch.stack([losses[name].total / losses[name].count.clamp(min=1) for name in trained]).sum()
+                total = torch.stack(
+                    [losses[name].total / losses[name].count.clamp(min=1) for name in trained]
+                ).sum()
                 total.backward()  # type: ignore[no-untyped-call]
             this = importance_of(network.encoder)
             found = this if found is None else found + this

@@ -1,11 +1,11 @@
 """The one training loop: steps, checkpoints, held-out scores, interruption, resumption.
 
-It knows nothing of what it trains. A batch is a pure function of the step, and everything random inside a step is a
-function of (seed, step): a run that was killed and started again is the same run, bit for bit, and resumes at any step
-at once.
+It knows nothing of what it trains. A batch is a pure function of the step, and everything random
+inside a step is a function of (seed, step): a run that was killed and started again is the same
+run, bit for bit, and resumes at any step at once.
 
-Between two rows of metrics or checkpoints nothing here waits for an accelerator: sums stay on the device, and so does
-the check whether a step is finite.
+Between two rows of metrics or checkpoints nothing here waits for an accelerator: sums stay on the
+device, and so does the check whether a step is finite.
 """
 
 from __future__ import annotations
@@ -59,8 +59,8 @@ class Outcome:
 class Loop(Generic[B]):
     """Train for `steps` optimizer steps in a run folder whose lock the caller holds.
 
-    A new loop stands where the newest whole checkpoint left off. `train_step` takes one step; `run` all that are left,
-    with metrics, evaluations and checkpoints.
+    A new loop stands where the newest whole checkpoint left off. `train_step` takes one step; `run`
+    all that are left, with metrics, evaluations and checkpoints.
     """
 
     trainable: Trainable[B]
@@ -84,18 +84,28 @@ class Loop(Generic[B]):
     watch: Callable[[], dict[str, float]] | None = None
     """Scores on other text; with them, every evaluation is also made before the first step."""
     scores_start: bool = False
-    """Whether an evaluation is made before the first step, because the weights there may be the best."""
+    """Whether an evaluation is made before the first step, because the weights there may be the
+    best.
+    """
     share_of_peak: Callable[[float, int], float] | None = None
-    """What share of the machine's speed a number of tokens per second is, at a depth; None where that is not known."""
+    """What share of the machine's speed a number of tokens per second is, at a depth; None where
+    that is not known.
+    """
     work: Callable[[float], float] | None = None
-    """The work of a number of first steps, where they are not all of one size; only progress is judged by it."""
+    """The work of a number of first steps, where they are not all of one size; only progress is
+    judged by it.
+    """
 
     def __post_init__(self) -> None:
         module = self.trainable.module
         self.checkpoints = self.folder / "checkpoints"
         self.parameters = [p for p in module.parameters() if p.requires_grad]
         self.optimizers = Optimizers(
-            module, self.config.optimizer, self.trainable.lr_scales(), self.ranks, in_float32(self.device)
+            module,
+            self.config.optimizer,
+            self.trainable.lr_scales(),
+            self.ranks,
+            in_float32(self.device),
         )
         self.step = self.tokens = 0
         self.seconds = 0.0
@@ -110,27 +120,40 @@ class Loop(Generic[B]):
         share = self.ranks.share(self.batch_sequences)
         micro = self.config.at_once or len(share)
         self.rows = [slice(i, min(i + micro, share.stop)) for i in share[::micro]]
-        self.first = self.earlier_ends[-1] if self.earlier_ends else 0  # of the steps that rows and evaluations divide
+        self.first = (
+            self.earlier_ends[-1] if self.earlier_ends else 0
+        )  # of the steps that rows and evaluations divide
         length = self.steps - self.first
         self.log_every = max(1, length // 200)
         every = parse_amount(self.config.evaluate_every, "train.evaluate_every", ("share", "steps"))
-        self.evaluate_every = max(1, round(every.value * length) if every.unit == "share" else int(every.value))
-        self.save_every = parse_amount(self.config.save_every, "train.save_every", ("time", "steps"))
+        self.evaluate_every = max(
+            1, round(every.value * length) if every.unit == "share" else int(every.value)
+        )
+        self.save_every = parse_amount(
+            self.config.save_every, "train.save_every", ("time", "steps")
+        )
         self._saved = time.monotonic()
         self._failures = torch.zeros(2, dtype=torch.int64, device=self.device.device)
-        """The first steps whose loss and whose gradient were not finite, counted from 1; 0 while there is none."""
+        """The first steps whose loss and whose gradient were not finite, counted from 1; 0 while
+        there is none.
+        """
         self.averages = Averages(module, round(self.average * length)) if self.average else None
         self._resume()
 
-    # ---- checkpoints -----------------------------------------------------------------------------------------------
+    # ---------------------------------------------------------------------------------- checkpoints
 
     def _resume(self) -> None:
         """Continue from the newest whole checkpoint, saying which damaged ones were passed over."""
         found = checkpoint.newest(self.checkpoints) if self.ranks.main else None
         if found is not None:
             for path, reason in found.damaged:
-                log.warning(f"checkpoint {path.name} is damaged ({reason}); using the older {found.path.name}")
-        state, path = self.ranks.agree((found.state, found.path) if found else ({}, self.checkpoints))
+                log.warning(
+                    f"checkpoint {path.name} is damaged ({reason}); using the older "
+                    f"{found.path.name}"
+                )
+        state, path = self.ranks.agree(
+            (found.state, found.path) if found else ({}, self.checkpoints)
+        )
         self.resumed = bool(state)
         if not state:
             return
@@ -152,12 +175,15 @@ class Loop(Generic[B]):
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             file = path / "state.json"
             raise RunError(
-                f"{file} does not belong to this run ({fault_of(error)}); delete {path} to use an older one"
+                f"{file} does not belong to this run ({fault_of(error)}); delete {path} to "
+                "use an older one"
             ) from None
         log.info(f"continuing from step {self.step:,} of {self.steps:,}")
 
     def _save(self, metrics: MetricsLog | None) -> None:
-        """Write a checkpoint of this instant, which a run may continue from: all in it must be finite."""
+        """Write a checkpoint of this instant, which a run may continue from: all in it must be
+        finite.
+        """
         self._require_finite()
         if not all(local(p).isfinite().all() for p in self.parameters):
             raise _nonfinite(f"weights after step {self.step} are")
@@ -170,7 +196,10 @@ class Loop(Generic[B]):
         }
         own = {} if self.averages is None else self.averages.own_weights(self.ranks)
         with self._averaged():
-            tensors = whole_state(self.trainable.module, self.ranks), {**self.optimizers.state(), **own}
+            tensors = (
+                whole_state(self.trainable.module, self.ranks),
+                {**self.optimizers.state(), **own},
+            )
             if metrics is not None:
                 metrics.sync()
                 checkpoint.save(self.checkpoints, self.step, *tensors, state)
@@ -183,7 +212,7 @@ class Loop(Generic[B]):
         """While it lasts, the module has the averaged weights, where there are any."""
         return nullcontext() if self.averages is None else self.averages.in_place()
 
-    # ---- the loop --------------------------------------------------------------------------------------------------
+    # ------------------------------------------------------------------------------------- the loop
 
     def run(self, make: Callable[[int], list[B]] | None = None) -> Outcome:
         """Train to the end, or until a signal asks to leave.
@@ -196,7 +225,9 @@ class Loop(Generic[B]):
         self.trainable.module.train()
         kept: AbstractContextManager[MetricsLog | None] = nullcontext()
         if self.ranks.main:
-            kept = closing(MetricsLog(self.folder, self.step if self.resumed else None, self.tensorboard))
+            kept = closing(
+                MetricsLog(self.folder, self.step if self.resumed else None, self.tensorboard)
+            )
         named = task("training", self.steps, "steps", self.step, tenths=True, work=self.work)
         speaks = named if self.ranks.main else nullcontext(Task("training"))
         supply = ahead(make or self.batches, range(self.step, self.steps), self.device.device)
@@ -230,13 +261,23 @@ class Loop(Generic[B]):
             elif metrics is not None:  # a kill may have come between the last checkpoint and this
                 checkpoint.prune(self.checkpoints, self.config.keep_checkpoints)
             self._exchange([])
-        return Outcome(self.step, self.step == self.steps, self.leaving, self.scores, self.tokens, self.seconds)
+        return Outcome(
+            self.step, self.step == self.steps, self.leaving, self.scores, self.tokens, self.seconds
+        )
 
     def _state(self, rate: float) -> str:
-        """Rate, loss and accuracy of the newest row; the window itself would have to wait for the device."""
-        scores = {name: value for name, value in self.row.items() if name == "loss" or name.endswith("_accuracy")}
+        """Rate, loss and accuracy of the newest row; the window itself would have to wait for the
+        device.
+        """
+        scores = {
+            name: value
+            for name, value in self.row.items()
+            if name == "loss" or name.endswith("_accuracy")
+        }
         share = self._share(rate)
-        speed = f"{rate:,.0f} tokens/s" + ("" if share is None else f" ({share:.0%} of the machine's peak)")
+        speed = f"{rate:,.0f} tokens/s" + (
+            "" if share is None else f" ({share:.0%} of the machine's peak)"
+        )
         return ", ".join(filter(None, (in_words(scores), speed)))
 
     def _share(self, rate: float) -> float | None:
@@ -250,7 +291,8 @@ class Loop(Generic[B]):
         return [self.trainable.batch(step, rows) for rows in self.rows]
 
     def train_step(self, batches: list[B] | None = None) -> None:
-        """One optimizer step; the gradient is that of the weighted sum of mean losses over the whole batch.
+        """One optimizer step; the gradient is that of the weighted sum of mean losses over the
+        whole batch.
 
         It takes none where a process has been asked to leave.
 
@@ -258,8 +300,9 @@ class Loop(Generic[B]):
             batches: what `self.batches(self.step)` gives, where it was made ahead.
 
         Raises:
-            NonFiniteError: the loss or the gradient is not finite. An accelerator takes a step of zero gradient
-                instead, which is never saved, for the next row of metrics or checkpoint raises.
+            NonFiniteError: the loss or the gradient is not finite. An accelerator takes a step of
+                zero gradient instead, which is never saved, for the next row of metrics or
+                checkpoint raises.
         """
         batches = self.batches(self.step) if batches is None else batches
         layers, factor = self._scheduled(self.step)
@@ -273,7 +316,10 @@ class Loop(Generic[B]):
                 with self.device.autocast_context():
                     losses = self.trainable.losses(batch.to(self.device.device), layers)
                 value = torch.stack(
-                    [weights[name] * one.total / max(1, counts[name]) for name, one in losses.items()]
+                    [
+                        weights[name] * one.total / max(1, counts[name])
+                        for name, one in losses.items()
+                    ]
                 ).sum()
                 value.backward()  # type: ignore[no-untyped-call]
             total += value.detach()
@@ -306,9 +352,12 @@ class Loop(Generic[B]):
         return dict(zip(counts, found, strict=True)), tokens
 
     def _exchange(self, numbers: list[int]) -> list[int]:
-        """The numbers summed over the processes; on the way all hear of a signal that one has received, and whether a
-        checkpoint is due."""
-        late = self.save_every.unit == "time" and time.monotonic() - self._saved >= self.save_every.value
+        """The numbers summed over the processes; on the way all hear of a signal that one has
+        received, and whether a checkpoint is due."""
+        late = (
+            self.save_every.unit == "time"
+            and time.monotonic() - self._saved >= self.save_every.value
+        )
         told = [*(self.signals.received == one for one in LEAVING), self.ranks.main and late]
         summed = torch.tensor([*numbers, *told], dtype=torch.int64)
         self.ranks.sum([summed])
@@ -318,13 +367,17 @@ class Loop(Generic[B]):
         return found
 
     def _judge(self, loss: Tensor, norm: Tensor) -> None:
-        """See to it that nothing of a step whose loss or gradient is not finite reaches the optimizer."""
+        """See to it that nothing of a step whose loss or gradient is not finite reaches the
+        optimizer.
+        """
         broken = ~torch.stack((loss.float(), norm.float())).isfinite()
         self._failures = torch.where(broken & (self._failures == 0), self.step + 1, self._failures)
         if self.device.answers_at_once:
             self._require_finite()
             return
-        failed = self._failures.any()  # in this step or one before; the run will end at the next row
+        failed = (
+            self._failures.any()
+        )  # in this step or one before; the run will end at the next row
         for parameter in self.parameters:
             if parameter.grad is not None:
                 local(parameter.grad).masked_fill_(failed, 0.0)
@@ -368,7 +421,9 @@ class Loop(Generic[B]):
             log.info(f"step {self.step:,} of {self.steps:,}: held-out {in_words(self.scores)}")
             if watched:
                 metrics.write("watch", self.step, **watched)
-                log.info(f"step {self.step:,} of {self.steps:,}: on the watched text {in_words(watched)}")
+                log.info(
+                    f"step {self.step:,} of {self.steps:,}: on the watched text {in_words(watched)}"
+                )
         self._timed_from = (time.monotonic(), self.tokens)
 
     def _write_speed(self, metrics: MetricsLog) -> None:
@@ -382,6 +437,7 @@ class Loop(Generic[B]):
 
 def _nonfinite(what: str) -> NonFiniteError:
     return NonFiniteError(
-        f"the {what} not finite, so the run stopped and saved nothing of it; start another --out with a lower "
+        f"the {what} not finite, so the run stopped and saved nothing of it; start another "
+        "--out with a lower "
         "train.optimizer.learning_rate or a longer train.schedule.warmup"
     )

@@ -1,4 +1,5 @@
-"""How many seconds a step of a config takes on this machine, and how fast the machine multiplies matrices.
+"""How many seconds a step of a config takes on this machine, and how fast the machine multiplies
+matrices.
 
 Steps are measured on made-up batches, so nothing but the config is needed.
 """
@@ -52,10 +53,11 @@ class Rate:
 
 @cache
 def products_speed(device: Device, seconds: float = 0.3) -> float:
-    """Floating point operations a second of matrix products, in the type that the device computes a run in.
+    """Floating point operations a second of matrix products, in the type that the device computes a
+    run in.
 
-    It is the best of square products of growing size: what training would reach if it did nothing else. Makers print
-    higher figures, which a GPU does not hold for long.
+    It is the best of square products of growing size: what training would reach if it did nothing
+    else. Makers print higher figures, which a GPU does not hold for long.
 
     Args:
         seconds: about how long it may take.
@@ -65,7 +67,9 @@ def products_speed(device: Device, seconds: float = 0.3) -> float:
     while size <= 8192 and 16 * taken < seconds:
         one, other = (torch.randn(size, size, device=kind).to(dtype) for _ in range(2))
         repeats = 1
-        for _ in range(3):  # the first finds its library, the second says how often there is time for
+        for _ in range(
+            3
+        ):  # the first finds its library, the second says how often there is time for
             start = _now(device)
             for _ in range(repeats):
                 torch.mm(one, other)
@@ -80,7 +84,8 @@ def synthetic_batch(config: Config, sequences: int, padded: bool = False) -> Bat
     """A full batch of random ids with the share of masks the config asks for on average.
 
     Args:
-        padded: whether one token is padding, as in nearly every batch of text, so that attention gets a mask.
+        padded: whether one token is padding, as in nearly every batch of text, so that attention
+            gets a mask.
     """
     length = config.sequences.length
     generator = torch.Generator().manual_seed(0)
@@ -96,7 +101,9 @@ def synthetic_batch(config: Config, sequences: int, padded: bool = False) -> Bat
         masked_positions=positions,
         masked_labels=torch.randint(0, vocab, (count,), generator=generator),
         sentence_labels=torch.randint(0, 2, (sequences,), generator=generator),
-        masked_boundaries=torch.from_numpy(span_boundaries(np.ones((sequences, length), bool), positions.numpy())),
+        masked_boundaries=torch.from_numpy(
+            span_boundaries(np.ones((sequences, length), bool), positions.numpy())
+        ),
     )
 
 
@@ -110,9 +117,14 @@ def of_one_process(config: Config, ranks: Ranks) -> Config:
 
 @task("measuring the speed of training")
 def measure(
-    config: Config, device: Device, seconds: float = SECONDS, ranks: Ranks = _ALONE, teacher: Teacher | None = None
+    config: Config,
+    device: Device,
+    seconds: float = SECONDS,
+    ranks: Ranks = _ALONE,
+    teacher: Teacher | None = None,
 ) -> Rate:
-    """Time real training steps on a throw-away model, about `seconds` in each phase; in a group, in all processes.
+    """Time real training steps on a throw-away model, about `seconds` in each phase; in a group, in
+    all processes.
 
     Large batches are timed by one micro-batch, forward and backward, and multiplied.
     """
@@ -123,7 +135,9 @@ def measure(
     network, model.teacher = spread(model, device.device, ranks, how), teacher
     if config.train.compile:
         compile_blocks(model)
-    optimizers = Optimizers(model, config.train.optimizer, ranks=ranks, muon_in_float32=in_float32(device))
+    optimizers = Optimizers(
+        model, config.train.optimizer, ranks=ranks, muon_in_float32=in_float32(device)
+    )
     sequences = config.micro_sequences
     scale = config.batch_sequences / sequences
     timed, start_share = [], 0.0
@@ -138,7 +152,9 @@ def measure(
             start = _now(device)
             with device.autocast_context():
                 losses = network(batch, depth)
-            torch.stack([loss.total / loss.count.clamp(min=1) for loss in losses.values()]).sum().backward()  # type: ignore[no-untyped-call]
+            torch.stack(
+                [loss.total / loss.count.clamp(min=1) for loss in losses.values()]
+            ).sum().backward()  # type: ignore[no-untyped-call]
             middle = _now(device)
             nn.utils.clip_grad_norm_(model.parameters(), config.train.clip or math.inf)
             optimizers.step(0.0)
@@ -147,7 +163,12 @@ def measure(
             updates.append(_now(device) - middle)
         # The first two find their memory, the second that of the gradients.
         passes, updates = passes[2:] or passes[1:], updates[2:] or updates[1:]
-        timed.append((end_share - start_share, statistics.median(passes) * scale + statistics.median(updates)))
+        timed.append(
+            (
+                end_share - start_share,
+                statistics.median(passes) * scale + statistics.median(updates),
+            )
+        )
         start_share = end_share
     model.eval()
     sequences = min(EVALUATION_BATCH, config.train.evaluate_sequences)
@@ -160,23 +181,31 @@ def measure(
         forward.append(_now(device) - start)
     # One pass over the held-out sequences for each objective.
     evaluation = (
-        statistics.median(forward) / sequences * config.train.evaluate_sequences * len(config.objectives) / ranks.size
+        statistics.median(forward)
+        / sequences
+        * config.train.evaluate_sequences
+        * len(config.objectives)
+        / ranks.size
     )
     return Rate(tuple(timed), evaluation)
 
 
 def share_of_products(config: Config, device: Device) -> Callable[[float, int], float]:
-    """A function of tokens per second and depth: the share of `products_speed`, measured at the first call, that
-    training at this rate uses. The operations are those of `cost.forward_flops`, three times for both passes.
+    """A function of tokens per second and depth: the share of `products_speed`, measured at the
+    first call, that training at this rate uses. The operations are those of `cost.forward_flops`,
+    three times for both passes.
 
-    A machine that was busy while its speed was measured is at least as fast as training has shown since.
+    A machine that was busy while its speed was measured is at least as fast as training has shown
+    since.
     """
     shown = 0.0
 
     @cache
     def flops(layers: int) -> float:
         plain = replace(config, train=replace(config.train, depth_schedule=()))
-        return 3 * cost.forward_flops(replace(plain, encoder=replace(config.encoder, layers=layers)))
+        return 3 * cost.forward_flops(
+            replace(plain, encoder=replace(config.encoder, layers=layers))
+        )
 
     def share(tokens_per_second: float, layers: int) -> float:
         nonlocal shown

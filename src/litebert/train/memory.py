@@ -1,8 +1,10 @@
-"""How much memory a batch needs: measured, compared with what is free, and refused before a run starts if too much.
+"""How much memory a batch needs: measured, compared with what is free, and refused before a run
+starts if too much.
 
-The formula of `cost.memory` counts what autograd keeps. A step needs more at its peak: gradients of activations,
-buffers of the matrix library, and what the allocator cannot use again. On a CPU all of that is only visible from
-outside, so the peak is read from a process that does nothing but train two batches of different sizes.
+The formula of `cost.memory` counts what autograd keeps. A step needs more at its peak: gradients of
+activations, buffers of the matrix library, and what the allocator cannot use again. On a CPU all of
+that is only visible from outside, so the peak is read from a process that does nothing but train
+two batches of different sizes.
 """
 
 from __future__ import annotations
@@ -37,19 +39,28 @@ SENSIBLE_TOKENS = 512
 USABLE = 0.8
 """Share of the free memory that a run may plan with."""
 _PEAK = 2.5
-"""No peak was found above so many times what the formula says (1.2 to 1.6 in float32, 1.4 to 2.1 in bfloat16)."""
+"""No peak was found above so many times what the formula says (1.2 to 1.6 in float32, 1.4 to 2.1 in
+bfloat16).
+"""
 _PROBE = 96 << 20
 """Bytes, by the formula, of the larger of the two batches that are measured."""
 
 
 def largest_micro_batch(config: Config, device: Device) -> int:
-    """Sequences of full length per forward pass that fit in the free memory, with a margin; measured in seconds."""
+    """Sequences of full length per forward pass that fit in the free memory, with a margin;
+    measured in seconds.
+    """
     config = _on(device, config)
-    return max(0, int((USABLE * free_memory(device) - _resident(config)) // peak_bytes(config, device)))
+    return max(
+        0, int((USABLE * free_memory(device) - _resident(config)) // peak_bytes(config, device))
+    )
 
 
-def fitting_micro_batch(config: Config, device: Device, rows: int = 1, teacher: EncoderConfig | None = None) -> int:
-    """What `train.micro_batch=auto` becomes: the batch in as few equal passes as the free memory allows.
+def fitting_micro_batch(
+    config: Config, device: Device, rows: int = 1, teacher: EncoderConfig | None = None
+) -> int:
+    """What `train.micro_batch=auto` becomes: the batch in as few equal passes as the free memory
+    allows.
 
     Args:
         rows: sequences for each one of the batch, as in `require_memory`.
@@ -64,7 +75,9 @@ def fitting_micro_batch(config: Config, device: Device, rows: int = 1, teacher: 
 
 
 def sensible_micro_batch(config: Config) -> int:
-    """The smallest micro-batch worth training with; where even that does not fit, recomputation helps more."""
+    """The smallest micro-batch worth training with; where even that does not fit, recomputation
+    helps more.
+    """
     return min(config.batch_sequences, math.ceil(SENSIBLE_TOKENS / config.sequences.length))
 
 
@@ -74,7 +87,9 @@ def recomputing(config: Config) -> Config:
 
 
 def parallel_for(config: Config, device: Device, ranks: Ranks) -> How:
-    """How several processes hold the network: as the config says, else split where the whole does not fit in one."""
+    """How several processes hold the network: as the config says, else split where the whole does
+    not fit in one.
+    """
     asked = config.train.parallel
     fits = _resident(_on(device, config)) <= USABLE * _free_for_one(device, ranks)
     return ranks.agree("ddp" if fits else "fsdp") if asked == "auto" else asked
@@ -91,7 +106,11 @@ def _beside(config: Config, teacher: EncoderConfig | None) -> int:
 
 
 def require_memory(
-    config: Config, device: Device, rows: int = 1, ranks: Ranks = _ALONE, teacher: EncoderConfig | None = None
+    config: Config,
+    device: Device,
+    rows: int = 1,
+    ranks: Ranks = _ALONE,
+    teacher: EncoderConfig | None = None,
 ) -> None:
     """Refuse a run that would not fit; it is measured only where a generous estimate does not fit.
 
@@ -100,10 +119,15 @@ def require_memory(
         teacher: the shape of one that computes beside the student.
 
     Raises:
-        ConfigError: the micro-batch does not fit, with one that does; or not even one sequence does.
+        ConfigError: the micro-batch does not fit, with one that does; or not even one sequence
+            does.
     """
     config = of_one_process(_on(device, config), ranks)
-    sequences, free, resident = config.micro_sequences * rows, _free_for_one(device, ranks), _resident(config)
+    sequences, free, resident = (
+        config.micro_sequences * rows,
+        _free_for_one(device, ranks),
+        _resident(config),
+    )
     if config.train.parallel == "fsdp":
         resident //= ranks.size
     room, beside = USABLE * free - resident, _beside(config, teacher)
@@ -115,23 +139,27 @@ def require_memory(
     fits = int(room // (each * rows))
     about = (
         f"{sequences:,} sequences of {config.sequences.length} tokens at a time need about "
-        f"{cost.shown_bytes(resident + sequences * each)} of memory, and {cost.shown_bytes(free)} are free"
+        f"{cost.shown_bytes(resident + sequences * each)} of memory, and "
+        f"{cost.shown_bytes(free)} are free"
     )
     if fits < sensible_micro_batch(config) and not config.train.recompute:
         again = int(room // ((peak_bytes(recomputing(config), device) + beside) * rows))
         if again > fits:
             enough = "" if sequences <= again else f" --train.micro-batch {again}"
             raise ConfigError(
-                f"{config.name} does not fit in the memory of this machine: {about}; give --train.recompute{enough}, "
+                f"{config.name} does not fit in the memory of this machine: {about}; give "
+                f"--train.recompute{enough}, "
                 "which computes activations again instead of keeping them and trains the same batch"
             )
     if fits < 1:
         raise ConfigError(
-            f"{config.name} does not fit in the memory of this machine: {about}, too little even for one; free some "
+            f"{config.name} does not fit in the memory of this machine: {about}, too "
+            "little even for one; free some "
             "memory, or use a smaller encoder or shorter sequences"
         )
     raise ConfigError(
-        f"train.micro_batch is too large for this machine: {about}; give --train.micro-batch {fits}, which trains the "
+        f"train.micro_batch is too large for this machine: {about}; give "
+        f"--train.micro-batch {fits}, which trains the "
         "same batch in smaller passes"
     )
 
@@ -150,8 +178,11 @@ def memory_explained(device: Device, sequences: int, recompute: bool) -> Iterato
         if not cpu and not isinstance(error, torch.OutOfMemoryError):
             raise
         raise RunError(
-            f"{device.name} has run out of memory with {sequences:,} sequences per forward pass; end other programs "
-            f"that use it, {'' if recompute else 'give the same command with --train.recompute, '}or start another "
+            f"{device.name} has run out of memory with {sequences:,} sequences per forward "
+            "pass; end other programs "
+            "that use it, "
+            f"{'' if recompute else 'give the same command with --train.recompute, '}or "
+            "start another "
             f"--out with half as many: --train.micro-batch {max(1, sequences // 2)}"
         ) from error
 
@@ -170,7 +201,8 @@ def peak_bytes(config: Config, device: Device) -> int:
         peaks = None
     if peaks is None:
         return int(_PEAK * planned)
-    # How well tensors pack into the heap differs from pass to pass by a tenth, so the worst of three counts.
+    # How well tensors pack into the heap differs from pass to pass by a tenth, so the worst of
+    # three counts.
     ratio = (max(peaks[1:]) - peaks[0]) / (large - small) / _planned(probe, device)
     return int(max(1.2, ratio) * planned)
 
@@ -187,12 +219,16 @@ def _probe_sizes(planned: int) -> tuple[int, int]:
 
 
 def _shallow(config: Config) -> Config:
-    """The same with few layers, whose peak stands in the same proportion to what is planned, and with most masks."""
+    """The same with few layers, whose peak stands in the same proportion to what is planned, and
+    with most masks.
+    """
     layers = min(config.encoder.layers, max(4, config.encoder.least_layers))
     train = replace(config.train, depth_schedule=())
     most = 0.999 if config.causal_share else max(config.masking.rate, config.masking.last_rate)
     masking = replace(config.masking, rate=most, final_rate=0.0)
-    return replace(config, encoder=replace(config.encoder, layers=layers), masking=masking, train=train)
+    return replace(
+        config, encoder=replace(config.encoder, layers=layers), masking=masking, train=train
+    )
 
 
 def free_memory(device: Device) -> int:
@@ -231,14 +267,21 @@ def _cuda_peaks(config: Config, device: Device, sizes: tuple[int, ...]) -> list[
 
 
 def _child_peaks(config: Config, _: Device, sizes: tuple[int, ...]) -> list[int] | None:
-    """Peaks of a process that trains batches of these sizes; None where it cannot (parts of a program's own, say)."""
+    """Peaks of a process that trains batches of these sizes; None where it cannot (parts of a
+    program's own, say).
+    """
     question = {"config": json.loads(to_json(config)), "sizes": sizes}
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
     try:
         answer = subprocess.run(
-            [sys.executable, "-m", "litebert.train.memory"], input=json.dumps(question), capture_output=True,
-            text=True, timeout=120, check=True, env=environment,
-        )  # fmt: skip
+            [sys.executable, "-m", "litebert.train.memory"],
+            input=json.dumps(question),
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=True,
+            env=environment,
+        )
         peaks = json.loads(answer.stdout)
         return [int(peak) for peak in peaks]
     except (OSError, ValueError, TypeError, subprocess.SubprocessError):
@@ -246,7 +289,9 @@ def _child_peaks(config: Config, _: Device, sizes: tuple[int, ...]) -> list[int]
 
 
 def _forget_peak() -> None:
-    """Give what earlier work has freed back to the system, and let the peak begin at what is held now (Linux)."""
+    """Give what earlier work has freed back to the system, and let the peak begin at what is held
+    now (Linux).
+    """
     return_freed_memory()
     with suppress(OSError), open("/proc/self/clear_refs", "w", encoding="ascii") as file:
         file.write("5")

@@ -1,11 +1,12 @@
 """`metrics.jsonl`: one JSON object for each thing a run reports, appended and flushed at once.
 
-A row has `step` (optimizer steps done when it was written), `kind`, and numbers or, for an event, a message. A run that
-continues from step s first cuts the rows after s, so that the file never holds a step twice. Write the rows of a step
-before its checkpoint, and none is ever lost.
+A row has `step` (optimizer steps done when it was written), `kind`, and numbers or, for an event, a
+message. A run that continues from step s first cuts the rows after s, so that the file never holds
+a step twice. Write the rows of a step before its checkpoint, and none is ever lost.
 
-`speed.jsonl`, beside it, has a row for each row of training, of kind `speed`: the seconds so far and the tokens per
-second since the row before. It is a file of its own because equal runs write equal metrics, but take different times.
+`speed.jsonl`, beside it, has a row for each row of training, of kind `speed`: the seconds so far
+and the tokens per second since the row before. It is a file of its own because equal runs write
+equal metrics, but take different times.
 """
 
 from __future__ import annotations
@@ -47,8 +48,11 @@ def remarks(heard: list[str]) -> Iterator[None]:
 class MetricsLog:
     """The log of one run, open for appending; call `close` at the end."""
 
-    def __init__(self, folder: str | Path, resume: int | None = None, tensorboard: bool = False) -> None:
-        """Open `folder/metrics.jsonl`: empty, or with the rows up to step `resume` where a run continues.
+    def __init__(
+        self, folder: str | Path, resume: int | None = None, tensorboard: bool = False
+    ) -> None:
+        """Open `folder/metrics.jsonl`: empty, or with the rows up to step `resume` where a run
+        continues.
 
         With `tensorboard`, numbers are mirrored into `folder/tensorboard`.
 
@@ -70,33 +74,45 @@ class MetricsLog:
         self._speed, _ = _opened(self._speed_path, resume)
 
     def write(self, kind: Kind, step: int, **values: Any) -> None:
-        """Append one row. A number that is not finite is written as null, which every JSON reader takes.
+        """Append one row. A number that is not finite is written as null, which every JSON reader
+        takes.
 
         Raises:
             RunError: the file cannot be written, on a full disk for one.
         """
         text = json_text({"step": step, "kind": kind, **values}, indent=None)
         line = text.encode()
-        file, path = (self._speed, self._speed_path) if kind == "speed" else (self._file, self._path)
+        file, path = (
+            (self._speed, self._speed_path) if kind == "speed" else (self._file, self._path)
+        )
         try:
             if file.write(line) < len(line):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         except OSError as error:
-            raise RunError(f"cannot write {path}: {error.strerror}; fix that and run the same command again") from None
+            raise RunError(
+                f"cannot write {path}: {error.strerror}; fix that and run the same command again"
+            ) from None
         if self._mirror is not None:
             for key, value in json.loads(text).items():
-                if key != "step" and isinstance(value, (int, float)) and not isinstance(value, bool):
+                if (
+                    key != "step"
+                    and isinstance(value, (int, float))
+                    and not isinstance(value, bool)
+                ):
                     self._mirror.add_scalar(f"{kind}/{key}", value, step)
 
     def note(self, step: int, messages: Iterable[str]) -> None:
-        """Write those messages as events that are not there yet: a run that continues repeats some."""
+        """Write those messages as events that are not there yet: a run that continues repeats
+        some."""
         for message in messages:
             if message not in self._events:
                 self._events.add(message)
                 self.write("event", step, message=message)
 
     def sync(self) -> None:
-        """Put all rows on the disk; call it before a checkpoint, which must not survive a power cut without them."""
+        """Put all rows on the disk; call it before a checkpoint, which must not survive a power cut
+        without them.
+        """
         os.fsync(self._file.fileno())
 
     def close(self) -> None:
@@ -107,7 +123,8 @@ class MetricsLog:
 
 
 def _opened(path: Path, resume: int | None) -> tuple[FileIO, list[dict[str, Any]]]:
-    """A file of rows open for appending, and its rows up to step `resume`: none where a run begins."""
+    """A file of rows open for appending, and its rows up to step `resume`: none where a run
+    begins."""
     rows = []
     if resume is not None and path.exists():
         rows = [(line, row) for line, row in _rows(path) if row["step"] <= resume]
@@ -130,9 +147,14 @@ def read(path: str | Path) -> list[dict[str, Any]]:
 
 
 def in_words(scores: Mapping[str, float]) -> str:
-    """The losses and accuracies among some scores, or else the first two of them: mlm loss 6.1, mlm accuracy 12%."""
+    """The losses and accuracies among some scores, or else the first two of them: mlm loss 6.1, mlm
+    accuracy 12%.
+    """
     main = [name for name in scores if name.endswith(("loss", "accuracy"))] or list(scores)[:2]
-    shown = ((name, f"{scores[name]:.1%}" if name.endswith("accuracy") else f"{scores[name]:.3g}") for name in main)
+    shown = (
+        (name, f"{scores[name]:.1%}" if name.endswith("accuracy") else f"{scores[name]:.3g}")
+        for name in main
+    )
     return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in shown)
 
 

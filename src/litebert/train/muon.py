@@ -1,5 +1,5 @@
-"""Muon with what `torch.optim.Muon` lacks: its iteration in float32, which processors without bfloat16 would emulate,
-NorMuon's normalised rows, and cautious weight decay.
+"""Muon with what `torch.optim.Muon` lacks: its iteration in float32, which processors without
+bfloat16 would emulate, NorMuon's normalised rows, and cautious weight decay.
 """
 
 from __future__ import annotations
@@ -30,8 +30,9 @@ class Muon(torch.optim.Optimizer):
 
         v = rows v + (1 - rows) mean(u^2);   u = u / sqrt(v), scaled to the norm that u had
 
-    The paper scales to 0.2 sqrt(rows columns) instead, whatever the norm was; this keeps Muon's learning rates. With
-    `cautious` (Chen et al. 2025), only the elements of w that have the sign of u decay.
+    The paper scales to 0.2 sqrt(rows columns) instead, whatever the norm was; this keeps Muon's
+    learning rates. With `cautious` (Chen et al. 2025), only the elements of w that have the sign of
+    u decay.
     """
 
     def __init__(
@@ -57,19 +58,27 @@ class Muon(torch.optim.Optimizer):
                 if not (state := self.state[param]):
                     state.update(zero_state(param, group, len(param)))
                 mean = state["momentum_buffer"].lerp_(param.grad, 1 - momentum)
-                update = orthogonalised(param.grad.lerp(mean, momentum).to(group["dtype"])).to(param.dtype)
+                update = orthogonalised(param.grad.lerp(mean, momentum).to(group["dtype"])).to(
+                    param.dtype
+                )
                 if group["rows"]:
                     update = normalised(update, state["row_squares"], group["rows"])
                 rows, columns = param.shape
                 if group["cautious"]:
-                    param.addcmul_(param, (param * update > 0).to(param.dtype), value=-lr * group["weight_decay"])
+                    param.addcmul_(
+                        param,
+                        (param * update > 0).to(param.dtype),
+                        value=-lr * group["weight_decay"],
+                    )
                 else:
                     param.mul_(1 - lr * group["weight_decay"])
                 param.add_(update, alpha=-lr * math.sqrt(max(1, rows / columns)))
 
 
 def zero_state(param: Tensor, group: Mapping[str, Any], rows: int) -> dict[str, Tensor]:
-    """What a parameter of a group begins with; a process that holds some of its `rows` has numbers for all."""
+    """What a parameter of a group begins with; a process that holds some of its `rows` has numbers
+    for all.
+    """
     state = {"momentum_buffer": torch.zeros_like(param)}
     if group["rows"]:
         state["row_squares"] = torch.zeros(rows, 1, dtype=param.dtype, device=param.device)
@@ -77,8 +86,8 @@ def zero_state(param: Tensor, group: Mapping[str, Any], rows: int) -> dict[str, 
 
 
 def normalised(update: Tensor, squares: Tensor, beta: float) -> Tensor:
-    """The rows of an update, each divided by the root of its mean square, whose mean over the steps is kept in
-    `squares` (rows, 1); the whole as long as before."""
+    """The rows of an update, each divided by the root of its mean square, whose mean over the steps
+    is kept in `squares` (rows, 1); the whole as long as before."""
     squares.lerp_(update.square().mean(1, keepdim=True), 1 - beta)
     rows = update / squares.sqrt().clamp(min=EPS)
     scaled: Tensor = rows * (update.norm() / rows.norm().clamp(min=EPS))
@@ -86,8 +95,8 @@ def normalised(update: Tensor, squares: Tensor, beta: float) -> Tensor:
 
 
 def orthogonalised(matrix: Tensor) -> Tensor:
-    """About U V^T of the matrix's singular value decomposition U S V^T, by five Newton-Schulz steps: its singular
-    values lie between 0.7 and 1.2."""
+    """About U V^T of the matrix's singular value decomposition U S V^T, by five Newton-Schulz
+    steps: its singular values lie between 0.7 and 1.2."""
     a, b, c = COEFFICIENTS
     tall = matrix.size(0) > matrix.size(1)
     x = matrix.T if tall else matrix
@@ -99,9 +108,10 @@ def orthogonalised(matrix: Tensor) -> Tensor:
 
 
 def in_float32(machine: Device) -> bool:
-    """Whether a run with Muon takes this one: on a CPU, where its other products are in float32 too.
+    """Whether a run with Muon takes this one: on a CPU, where its other products are in float32
+    too.
 
-    `train.precision=auto` computes in float32 on processors without native bfloat16, where torch's iteration takes
-    most of a step.
+    `train.precision=auto` computes in float32 on processors without native bfloat16, where torch's
+    iteration takes most of a step.
     """
     return machine.device.type == "cpu" and machine.autocast is None

@@ -1,11 +1,12 @@
 """Parameters -> optimizers: AdamW, LAMB, or Muon on the block matrices with AdamW elsewhere.
 
-Groups follow the role of a parameter, never its name: norms and biases, of fewer than two dimensions, get no weight
-decay and no layer-wise adaptation, and each block declares which matrices are its own. AdamW is torch's fused kernel;
-the TensorFlow releases use one without bias correction, which torch lacks. Muon is torch's, or ours (`muon.py`).
+Groups follow the role of a parameter, never its name: norms and biases, of fewer than two
+dimensions, get no weight decay and no layer-wise adaptation, and each block declares which matrices
+are its own. AdamW is torch's fused kernel; the TensorFlow releases use one without bias correction,
+which torch lacks. Muon is torch's, or ours (`muon.py`).
 
-Their state is one flat dictionary of tensors, so that a checkpoint needs no pickle. It is allocated at the start: a
-checkpoint of step 0 is whole, and a missing tensor is always an error.
+Their state is one flat dictionary of tensors, so that a checkpoint needs no pickle. It is allocated
+at the start: a checkpoint of step 0 is whole, and a missing tensor is always an error.
 """
 
 from __future__ import annotations
@@ -31,7 +32,8 @@ _MUONS = (Muon, getattr(torch.optim, "Muon", Muon))
 
 
 class UncorrectedAdamW(torch.optim.Optimizer):
-    """AdamW without bias correction, as in the TensorFlow releases (`optimization.py`, `AdamWeightDecayOptimizer`).
+    """AdamW without bias correction, as in the TensorFlow releases (`optimization.py`,
+    `AdamWeightDecayOptimizer`).
 
     For each parameter w with gradient g:
 
@@ -51,7 +53,9 @@ class UncorrectedAdamW(torch.optim.Optimizer):
         eps: float = 1e-6,
         weight_decay: float = 0.01,
     ) -> None:
-        super().__init__(params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay})
+        super().__init__(
+            params, {"lr": lr, "betas": betas, "eps": eps, "weight_decay": weight_decay}
+        )
 
     @torch.no_grad()
     def step(self, closure: None = None) -> None:  # type: ignore[override]
@@ -64,10 +68,14 @@ class UncorrectedAdamW(torch.optim.Optimizer):
             if self.split_over is None and passes.updates(params):
                 for param in params:
                     state = self.state[param]
-                    passes.update(param, state["exp_avg"], state["exp_avg_sq"], group, self.adapts(group))
+                    passes.update(
+                        param, state["exp_avg"], state["exp_avg_sq"], group, self.adapts(group)
+                    )
                 continue
             grads = [param.grad for param in params]
-            first, second = ([self.state[param][key] for param in params] for key in ("exp_avg", "exp_avg_sq"))
+            first, second = (
+                [self.state[param][key] for param in params] for key in ("exp_avg", "exp_avg_sq")
+            )
             beta1, beta2 = group["betas"]
             torch._foreach_lerp_(first, grads, 1 - beta1)
             torch._foreach_mul_(second, beta2)
@@ -93,8 +101,8 @@ class Lamb(UncorrectedAdamW):
 
         w = w - lr r u,   r = |w| / |u| when the group adapts and both norms are positive, else 1
 
-    No bias correction, and no upper limit on r. A shared block has one r for each matrix, its gradient summed over
-    its uses. A group with `adapt` False takes the step of `UncorrectedAdamW`.
+    No bias correction, and no upper limit on r. A shared block has one r for each matrix, its
+    gradient summed over its uses. A group with `adapt` False takes the step of `UncorrectedAdamW`.
     """
 
     split_over: Ranks | None = None
@@ -123,40 +131,85 @@ class Lamb(UncorrectedAdamW):
 
 
 def build_optimizers(
-    module: nn.Module, config: OptimizerConfig, rates: Mapping[str, float] = NO_RATES, muon_in_float32: bool = False
+    module: nn.Module,
+    config: OptimizerConfig,
+    rates: Mapping[str, float] = NO_RATES,
+    muon_in_float32: bool = False,
 ) -> list[torch.optim.Optimizer]:
     """The optimizers of a run; every trainable parameter is in exactly one group of one of them.
 
-    LAMB never corrects the bias of its moments, whatever `bias_correction` says. Muon gets `Block.matrices` and keeps
-    torch's own scale, sqrt(max(1, rows / columns)). It orthogonalises fused matrices as they are stored, q, k, v
-    (3H, H) and both halves of a gated feed-forward (2I, H), as one tall matrix. Their rows together then have the same
-    root mean square as when done apart, but the part with the larger gradient takes the larger share of the step.
+    LAMB never corrects the bias of its moments, whatever `bias_correction` says. Muon gets
+    `Block.matrices` and keeps torch's own scale, sqrt(max(1, rows / columns)). It orthogonalises
+    fused matrices as they are stored, q, k, v (3H, H) and both halves of a gated feed-forward (2I,
+    H), as one tall matrix. Their rows together then have the same root mean square as when done
+    apart, but the part with the larger gradient takes the larger share of the step.
 
     Raises:
         ConfigError: torch's Muon is asked for and this torch has none (it came with 2.9).
     """
     named = [(name, param) for name, param in module.named_parameters() if param.requires_grad]
     optimizers: list[torch.optim.Optimizer] = []
-    decay, lr, eps, betas = config.weight_decay, config.learning_rate, config.eps, (config.beta1, config.beta2)
+    decay, lr, eps, betas = (
+        config.weight_decay,
+        config.learning_rate,
+        config.eps,
+        (config.beta1, config.beta2),
+    )
     if config.name == "muon":
         plain = not muon_in_float32 and not config.muon_rows and not config.muon_cautious_decay
         if plain and not hasattr(torch.optim, "Muon"):
             raise ConfigError(
-                "train.optimizer.name=muon needs torch 2.9 or later, except in float32 on a CPU, and this is "
+                "train.optimizer.name=muon needs torch 2.9 or later, except in float32 on "
+                "a CPU, and this is "
                 f"{torch.__version__}; upgrade torch or choose adamw or lamb"
             )
-        owned = {param for block in module.modules() if isinstance(block, Block) for param in block.matrices()}
-        own = _groups([(name, param) for name, param in named if param in owned], rates, config.muon_learning_rate)
+        owned = {
+            param
+            for block in module.modules()
+            if isinstance(block, Block)
+            for param in block.matrices()
+        }
+        own = _groups(
+            [(name, param) for name, param in named if param in owned],
+            rates,
+            config.muon_learning_rate,
+        )
         if plain:
-            optimizers.append(torch.optim.Muon(own, momentum=config.muon_momentum, weight_decay=decay))
+            optimizers.append(
+                torch.optim.Muon(own, momentum=config.muon_momentum, weight_decay=decay)
+            )
         else:
-            rows, cautious = config.muon_rows_beta if config.muon_rows else 0.0, config.muon_cautious_decay
+            rows, cautious = (
+                config.muon_rows_beta if config.muon_rows else 0.0,
+                config.muon_cautious_decay,
+            )
             dtype = torch.float32 if muon_in_float32 else torch.bfloat16
-            optimizers.append(Muon(own, config.muon_learning_rate, decay, config.muon_momentum, rows, cautious, dtype))
+            optimizers.append(
+                Muon(
+                    own,
+                    config.muon_learning_rate,
+                    decay,
+                    config.muon_momentum,
+                    rows,
+                    cautious,
+                    dtype,
+                )
+            )
         named = [(name, param) for name, param in named if param not in owned]
     groups = [
-        *_groups([(name, param) for name, param in named if param.ndim >= 2], rates, lr, weight_decay=decay),
-        *_groups([(name, param) for name, param in named if param.ndim < 2], rates, lr, weight_decay=0.0, adapt=False),
+        *_groups(
+            [(name, param) for name, param in named if param.ndim >= 2],
+            rates,
+            lr,
+            weight_decay=decay,
+        ),
+        *_groups(
+            [(name, param) for name, param in named if param.ndim < 2],
+            rates,
+            lr,
+            weight_decay=0.0,
+            adapt=False,
+        ),
     ]
     if config.name == "lamb":
         optimizers.append(Lamb(groups, lr=lr, betas=betas, eps=eps))
@@ -168,13 +221,21 @@ def build_optimizers(
 
 
 def _groups(
-    named: Iterable[tuple[str, nn.Parameter]], rates: Mapping[str, float], learning_rate: float, **settings: Any
+    named: Iterable[tuple[str, nn.Parameter]],
+    rates: Mapping[str, float],
+    learning_rate: float,
+    **settings: Any,
 ) -> list[dict[str, Any]]:
-    """Parameters by their learning rate, in order of first mention; one group where all have the same."""
+    """Parameters by their learning rate, in order of first mention; one group where all have the
+    same.
+    """
     groups: dict[float, list[nn.Parameter]] = {}
     for name, param in named:
         groups.setdefault(rates.get(name, 1.0), []).append(param)
-    return [{"params": params, "lr": learning_rate * rate, **settings} for rate, params in groups.items()]
+    return [
+        {"params": params, "lr": learning_rate * rate, **settings}
+        for rate, params in groups.items()
+    ]
 
 
 def _zero_state(optimizer: torch.optim.Optimizer, param: Tensor) -> dict[str, Tensor]:
@@ -182,13 +243,21 @@ def _zero_state(optimizer: torch.optim.Optimizer, param: Tensor) -> dict[str, Te
     if isinstance(optimizer, UncorrectedAdamW):
         return {"exp_avg": torch.zeros_like(param), "exp_avg_sq": torch.zeros_like(param)}
     if isinstance(optimizer, torch.optim.AdamW):
-        step = torch.zeros((), dtype=torch.float32, device=param.device)  # the fused kernel reads it on the device
-        return {"step": step, "exp_avg": torch.zeros_like(param), "exp_avg_sq": torch.zeros_like(param)}
+        step = torch.zeros(
+            (), dtype=torch.float32, device=param.device
+        )  # the fused kernel reads it on the device
+        return {
+            "step": step,
+            "exp_avg": torch.zeros_like(param),
+            "exp_avg_sq": torch.zeros_like(param),
+        }
     return {"momentum_buffer": torch.zeros_like(param)}
 
 
 def _dealt(matrices: list[Tensor], ranks: Ranks) -> dict[Tensor, int]:
-    """A process for each matrix, so that all have about as much to orthogonalise: the largest first, to the idlest."""
+    """A process for each matrix, so that all have about as much to orthogonalise: the largest
+    first, to the idlest.
+    """
     work = {matrix: matrix.numel() * min(matrix.shape) for matrix in matrices}
     loads, owners = [0] * ranks.size, dict[Tensor, int]()
     for matrix in sorted(matrices, key=lambda matrix: -work[matrix]):
@@ -198,7 +267,8 @@ def _dealt(matrices: list[Tensor], ranks: Ranks) -> dict[Tensor, int]:
 
 
 class Optimizers:
-    """All optimizers of a run as one, with their state as flat tensors. Move the model to its device first.
+    """All optimizers of a run as one, with their state as flat tensors. Move the model to its
+    device first.
 
     Of parameters that are split over processes, they see the rows held here.
     """
@@ -213,7 +283,10 @@ class Optimizers:
     ) -> None:
         """`rates` has factors of the learning rate by parameter name; 1 where a name is absent."""
         names = {param: name for name, param in module.named_parameters()}
-        self._optimizers, self._ranks = build_optimizers(module, config, rates, muon_in_float32), ranks
+        self._optimizers, self._ranks = (
+            build_optimizers(module, config, rates, muon_in_float32),
+            ranks,
+        )
         self._groups = [group for optimizer in self._optimizers for group in optimizer.param_groups]
         self._peaks = [group["lr"] for group in self._groups]
         self._state: dict[str, Tensor] = {}
@@ -225,18 +298,28 @@ class Optimizers:
         """For each state tensor one of the same whole shape, split as it is."""
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
-                params, group["params"] = group["params"], [self._held(param) for param in group["params"]]
+                params, group["params"] = (
+                    group["params"],
+                    [self._held(param) for param in group["params"]],
+                )
                 for param, held in zip(params, group["params"], strict=True):
                     own = isinstance(optimizer, Muon)
-                    state = zero_state(held, group, len(param)) if own else _zero_state(optimizer, held)
+                    state = (
+                        zero_state(held, group, len(param)) if own else _zero_state(optimizer, held)
+                    )
                     optimizer.state[held] = state
                     named = {f"{names[param]}.{key}": value for key, value in state.items()}
                     self._state |= named
-                    self._like |= {name: param if value.shape == held.shape else value for name, value in named.items()}
+                    self._like |= {
+                        name: param if value.shape == held.shape else value
+                        for name, value in named.items()
+                    }
             if isinstance(optimizer, Lamb) and self._split:
                 optimizer.split_over = ranks
             if isinstance(optimizer, _MUONS) and ranks.size > 1 and not self._split:
-                self._owners |= _dealt([param for group in optimizer.param_groups for param in group["params"]], ranks)
+                self._owners |= _dealt(
+                    [param for group in optimizer.param_groups for param in group["params"]], ranks
+                )
 
     def _held(self, param: nn.Parameter) -> nn.Parameter:
         if not is_split(param):
@@ -262,7 +345,12 @@ class Optimizers:
     @torch.no_grad()
     def _step_dealt(self, muon: torch.optim.Optimizer) -> None:
         """Each process takes the step of its own matrices, and all get the results."""
-        stepped = [param for group in muon.param_groups for param in group["params"] if param.grad is not None]
+        stepped = [
+            param
+            for group in muon.param_groups
+            for param in group["params"]
+            if param.grad is not None
+        ]
         for param in stepped:
             if self._owners[param] != self._ranks.rank:
                 param.grad = None
@@ -272,7 +360,9 @@ class Optimizers:
 
     @torch.no_grad()
     def _step_whole(self, muon: torch.optim.Optimizer) -> None:
-        """Muon needs whole matrices: put each together, take the step that one process would, and cut it again."""
+        """Muon needs whole matrices: put each together, take the step that one process would, and
+        cut it again.
+        """
         for group in muon.param_groups:
             for held in (held for held in group["params"] if held.grad is not None):
                 like, rows = self._split[held], muon.state[held]["momentum_buffer"]
@@ -292,8 +382,8 @@ class Optimizers:
             param.grad = None
 
     def state(self) -> dict[str, Tensor]:
-        """Every state tensor by `<parameter name>.<state key>`: the live tensors, which the next step changes; where
-        they are split, which every process then asks for, whole ones."""
+        """Every state tensor by `<parameter name>.<state key>`: the live tensors, which the next
+        step changes; where they are split, which every process then asks for, whole ones."""
         for optimizer in self._optimizers:
             for param, state in optimizer.state.items():
                 for tensor in state.values() if param in self._owners else ():
@@ -301,11 +391,17 @@ class Optimizers:
         return gathered(self._state, self._like, self._ranks)
 
     def start(self, tensors: Mapping[str, Tensor] | None) -> int:
-        """Begin with the tensors of another run's `state()` that fit by name and shape, and zeros elsewhere; how many
-        were taken. In a group, the main process has them."""
-        fresh = {name: torch.zeros(self._like[name].shape, dtype=one.dtype) for name, one in self._state.items()}
-        fitting = {name: one for name, one in (tensors or {}).items()
-                   if name in fresh and (one.shape, one.dtype) == (fresh[name].shape, fresh[name].dtype)}  # fmt: skip
+        """Begin with the tensors of another run's `state()` that fit by name and shape, and zeros
+        elsewhere; how many were taken. In a group, the main process has them."""
+        fresh = {
+            name: torch.zeros(self._like[name].shape, dtype=one.dtype)
+            for name, one in self._state.items()
+        }
+        fitting = {
+            name: one
+            for name, one in (tensors or {}).items()
+            if name in fresh and (one.shape, one.dtype) == (fresh[name].shape, fresh[name].dtype)
+        }
         self.load(None if tensors is None else fresh | fitting)
         return len(fitting)
 
@@ -313,16 +409,24 @@ class Optimizers:
         """Take over a saved `state()`, bit for bit; in a group, the main process has it.
 
         Raises:
-            RunError: a name is missing or unknown, or a shape or a type differs; nothing has been changed then.
+            RunError: a name is missing or unknown, or a shape or a type differs; nothing has been
+                changed then.
         """
         if tensors is not None:
-            saved = {name: f"{tensor.dtype} {tuple(tensor.shape)}" for name, tensor in tensors.items()}
-            here = {name: f"{tensor.dtype} {tuple(self._like[name].shape)}" for name, tensor in self._state.items()}
+            saved = {
+                name: f"{tensor.dtype} {tuple(tensor.shape)}" for name, tensor in tensors.items()
+            }
+            here = {
+                name: f"{tensor.dtype} {tuple(self._like[name].shape)}"
+                for name, tensor in self._state.items()
+            }
             if saved != here:
                 name = min(name for name in saved | here if saved.get(name) != here.get(name))
                 raise RunError(
-                    f"the saved optimizer state has {name} as {saved.get(name, 'nothing')} where this run has "
-                    f"{here.get(name, 'nothing')}; it belongs to another recipe, so continue with that one "
+                    f"the saved optimizer state has {name} as {saved.get(name, 'nothing')} "
+                    "where this run has "
+                    f"{here.get(name, 'nothing')}; it belongs to another recipe, so "
+                    "continue with that one "
                     "or start in another folder"
                 )
         for name, full in received(tensors, self._state, self._like, self._ranks):

@@ -1,14 +1,16 @@
-"""A network on several processes: whole in each (DDP), or each holding some rows of every parameter (FSDP2).
+"""A network on several processes: whole in each (DDP), or each holding some rows of every parameter
+(FSDP2).
 
-DDP sums gradients while the backward pass still runs. FSDP2 (`fully_shard`) splits weights, gradients and optimizer
-state; blocks are gathered one at a time, when they compute. Both sum instead of averaging, for losses are divided by
-counts over the whole batch. The buckets of DDP stay as they are first laid out, so that a run that continues sums in
-the same order.
+DDP sums gradients while the backward pass still runs. FSDP2 (`fully_shard`) splits weights,
+gradients and optimizer state; blocks are gathered one at a time, when they compute. Both sum
+instead of averaging, for losses are divided by counts over the whole batch. The buckets of DDP stay
+as they are first laid out, so that a run that continues sums in the same order.
 
-A network that is to be split is built in the main memory of the main process alone, so it may be larger than a device.
+A network that is to be split is built in the main memory of the main process alone, so it may be
+larger than a device.
 
-`local`, `whole` and `cut` translate between a parameter and the rows of it that this process holds; where nothing is
-split they return what they are given.
+`local`, `whole` and `cut` translate between a parameter and the rows of it that this process holds;
+where nothing is split they return what they are given.
 """
 
 from __future__ import annotations
@@ -30,7 +32,8 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def built(make: Callable[[], M], device: torch.device, ranks: Ranks, how: str) -> M:
-    """A module for `spread`: on its device; where it is to be split, on the CPU of the main process and nowhere else.
+    """A module for `spread`: on its device; where it is to be split, on the CPU of the main process
+    and nowhere else.
 
     Args:
         make: makes the module of the main process in all of them.
@@ -44,8 +47,11 @@ def built(make: Callable[[], M], device: torch.device, ranks: Ranks, how: str) -
         return make()
 
 
-def spread(module: nn.Module, device: torch.device, ranks: Ranks, how: str, batch: int = 0) -> nn.Module:
-    """What computes the losses of a module in all processes; with FSDP that is the module, whose parameters are split.
+def spread(
+    module: nn.Module, device: torch.device, ranks: Ranks, how: str, batch: int = 0
+) -> nn.Module:
+    """What computes the losses of a module in all processes; with FSDP that is the module, whose
+    parameters are split.
 
     Args:
         module: as `built` gives it; all processes start from the main one's weights.
@@ -53,18 +59,25 @@ def spread(module: nn.Module, device: torch.device, ranks: Ranks, how: str, batc
         batch: sequences of the whole batch.
 
     Raises:
-        ConfigError: this torch cannot split, or the processes would have different numbers of sequences.
+        ConfigError: this torch cannot split, or the processes would have different numbers of
+            sequences.
     """
     if ranks.size == 1:
         return module
     if how == "fsdp":
         fix = "give a multiple, or choose train.parallel=ddp"
-        require(batch % ranks.size == 0, f"train.batch is {batch} sequences for {ranks.size} processes; {fix}")
+        require(
+            batch % ranks.size == 0,
+            f"train.batch is {batch} sequences for {ranks.size} processes; {fix}",
+        )
         return _split(module, device, ranks)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", FutureWarning)  # the option has another name in torch 2.13
         network = nn.parallel.DistributedDataParallel(
-            module, broadcast_buffers=False, gradient_as_bucket_view=True, find_unused_parameters=True
+            module,
+            broadcast_buffers=False,
+            gradient_as_bucket_view=True,
+            find_unused_parameters=True,
         )
     network.register_comm_hook(None, _summed)
     return network
@@ -86,7 +99,10 @@ def _split(module: nn.Module, device: torch.device, ranks: Ranks) -> nn.Module:
     from torch.distributed.device_mesh import init_device_mesh
 
     if not hasattr(getattr(fsdp, "FSDPModule", None), "set_force_sum_reduction_for_comms"):
-        raise ConfigError(f"train.parallel=fsdp needs a newer torch than {torch.__version__}; upgrade it or choose ddp")
+        raise ConfigError(
+            f"train.parallel=fsdp needs a newer torch than {torch.__version__}; upgrade it "
+            "or choose ddp"
+        )
     full = _tensors(module) if ranks.main else None
     module.to("meta")
     mesh = init_device_mesh(device.type, (ranks.size,))
@@ -101,7 +117,9 @@ def _split(module: nn.Module, device: torch.device, ranks: Ranks) -> nn.Module:
 
 def _tensors(module: nn.Module) -> dict[str, Tensor]:
     """Its parameters and buffers, those included that a state dict leaves out."""
-    return {name: one.detach() for name, one in (*module.named_parameters(), *module.named_buffers())}
+    return {
+        name: one.detach() for name, one in (*module.named_parameters(), *module.named_buffers())
+    }
 
 
 def accumulating(network: nn.Module, last: bool) -> AbstractContextManager[Any]:
@@ -133,7 +151,9 @@ def whole(part: Tensor, like: Tensor) -> Tensor:
     from torch.distributed.tensor import DTensor
 
     mesh, placements = like.device_mesh, like.placements  # type: ignore[attr-defined]
-    full = DTensor.from_local(part, mesh, placements, run_check=False, shape=like.shape, stride=like.stride())
+    full = DTensor.from_local(
+        part, mesh, placements, run_check=False, shape=like.shape, stride=like.stride()
+    )
     return full.full_tensor()
 
 
@@ -152,9 +172,12 @@ def whole_state(module: nn.Module, ranks: Ranks) -> dict[str, Tensor]:
     return gathered({name: local(tensor) for name, tensor in state.items()}, state, ranks)
 
 
-def gathered(parts: Mapping[str, Tensor], like: Mapping[str, Tensor], ranks: Ranks) -> dict[str, Tensor]:
-    """Tensors as they are; those that are split, which all processes ask for, whole in the main memory of the main
-    process, put together one at a time, so that no device holds more than one."""
+def gathered(
+    parts: Mapping[str, Tensor], like: Mapping[str, Tensor], ranks: Ranks
+) -> dict[str, Tensor]:
+    """Tensors as they are; those that are split, which all processes ask for, whole in the main
+    memory of the main process, put together one at a time, so that no device holds more than one.
+    """
     found = {}
     for name, part in parts.items():
         full = whole(part, like[name])
@@ -166,8 +189,9 @@ def gathered(parts: Mapping[str, Tensor], like: Mapping[str, Tensor], ranks: Ran
 
 
 def gathered_anew(module: nn.Module) -> None:
-    """Let the next pass gather split weights again, for the rows of some have changed: FSDP keeps those of the root
-    from a forward pass to its backward pass, which an evaluation does not have."""
+    """Let the next pass gather split weights again, for the rows of some have changed: FSDP keeps
+    those of the root from a forward pass to its backward pass, which an evaluation does not have.
+    """
     for one in module.modules():
         if reshard := getattr(one, "reshard", None):
             reshard()
@@ -180,8 +204,12 @@ def load_state(module: nn.Module, saved: Mapping[str, Tensor] | None, ranks: Ran
         RunError: it is that of another module.
     """
     own = module.state_dict()
-    if saved is not None and (other := [name for name in {**own, **saved} if _shape(own, name) != _shape(saved, name)]):
-        raise RunError(f"the saved weights do not fit this run (see {other[0]}); start another --out")
+    if saved is not None and (
+        other := [name for name in {**own, **saved} if _shape(own, name) != _shape(saved, name)]
+    ):
+        raise RunError(
+            f"the saved weights do not fit this run (see {other[0]}); start another --out"
+        )
     _fill(own, saved, ranks)
 
 
@@ -195,7 +223,10 @@ def _shape(tensors: Mapping[str, Tensor], name: str) -> torch.Size | None:
 
 
 def received(
-    saved: Mapping[str, Tensor] | None, here: Mapping[str, Tensor], like: Mapping[str, Tensor], ranks: Ranks
+    saved: Mapping[str, Tensor] | None,
+    here: Mapping[str, Tensor],
+    like: Mapping[str, Tensor],
+    ranks: Ranks,
 ) -> Iterator[tuple[str, Tensor]]:
     """Tensors that the main process has, whole and one after another, in every process.
 
@@ -204,6 +235,10 @@ def received(
         like: tensors of the same whole shapes.
     """
     for name, held in here.items():
-        full = torch.empty(like[name].shape, dtype=held.dtype) if saved is None else saved[name].contiguous()
+        full = (
+            torch.empty(like[name].shape, dtype=held.dtype)
+            if saved is None
+            else saved[name].contiguous()
+        )
         ranks.broadcast(full)
         yield name, full

@@ -57,7 +57,7 @@ from litebert.train.start import (
     settled,
     start_from,
     start_table,
-)  # fmt: skip
+)
 from litebert.train.supply import PretrainingBatches, made_by_processes, processes_for
 from litebert.train.teacher import record_of, refuse_other_teacher, taught_by
 from litebert.train.teacher_answers import answers_in
@@ -66,13 +66,18 @@ log = logging.getLogger("litebert")
 
 IDENTITY = "run.json"
 PLATEAU_NATS = 0.15
-"""A loss less than this below the unigram entropy has learned little but how frequent pieces are."""
+"""A loss less than this below the unigram entropy has learned little but how frequent pieces
+are."""
 PLATEAU_ROWS = 40
-"""Rows of metrics, a fifth of a run, before that is called a plateau; and never before `PLATEAU_STEPS`."""
+"""Rows of metrics, a fifth of a run, before that is called a plateau; and never before
+`PLATEAU_STEPS`.
+"""
 PLATEAU_STEPS = 300
 
 UNLABELLED_SHARE = 0.2
-"""Above this share of segment pairs without a label, an objective about the order of sentences learns from few."""
+"""Above this share of segment pairs without a label, an objective about the order of sentences
+learns from few.
+"""
 DIVERGED_NATS = 1.0
 """A loss that has risen this much above its lowest, and above the unigram entropy, has diverged."""
 DIVERGED_ROWS = 10
@@ -111,7 +116,9 @@ class TrainablePretrainer:
         self.diagnostic_state: dict[str, Any] = {}
 
     def counts(self, batch: Batch) -> dict[str, int]:
-        return {name: objective.count(batch) for name, objective in self.module.named_objectives.items()}
+        return {
+            name: objective.count(batch) for name, objective in self.module.named_objectives.items()
+        }
 
     def losses(self, batch: Batch, layers: int) -> dict[str, Loss]:
         losses: dict[str, Loss] = self.network(batch, layers)
@@ -125,7 +132,9 @@ class TrainablePretrainer:
 
     def evaluate(self, shards: Shards | None = None) -> dict[str, float]:
         """Scores on the held-out part of the data of the run, or of other data."""
-        with torch.compiler.set_stance("force_eager"):  # compiling once more would take longer than it saves
+        with torch.compiler.set_stance(
+            "force_eager"
+        ):  # compiling once more would take longer than it saves
             return evaluate_split(
                 self.module,
                 (shards or self.shards).heldout,
@@ -137,32 +146,43 @@ class TrainablePretrainer:
             )
 
     def diagnostics(self, step: int, row: Mapping[str, Any]) -> list[str]:
-        loss, random = row.get(f"{_watched(self.module)}_loss"), math.log(self.config.encoder.vocab_size)
-        warning = plateau_warning(self.diagnostic_state, step, loss, self.shards.unigram_entropy, random)
+        loss, random = (
+            row.get(f"{_watched(self.module)}_loss"),
+            math.log(self.config.encoder.vocab_size),
+        )
+        warning = plateau_warning(
+            self.diagnostic_state, step, loss, self.shards.unigram_entropy, random
+        )
         return [warning] if warning else []
 
 
 def _watched(model: Pretrainer) -> str | None:
     """The objective whose loss falls below the unigram entropy where a model learns."""
     own = model.named_objectives.items()
-    return next((name for name, one in own if any(curves.unigram_entropy for curves in one.curves)), None)
+    return next(
+        (name for name, one in own if any(curves.unigram_entropy for curves in one.curves)), None
+    )
 
 
 def short_run_remark(loss: float | None, steps: int, entropy: float) -> str | None:
-    """What to know of a run too short for `plateau_warning` whose held-out loss ends about the unigram entropy."""
+    """What to know of a run too short for `plateau_warning` whose held-out loss ends about the
+    unigram entropy.
+    """
     if loss is None or steps >= PLATEAU_STEPS or loss <= entropy - PLATEAU_NATS:
         return None
     return (
-        f"the held-out loss, {loss:.2f} nats, is not clearly below the unigram entropy of this data ({entropy:.2f}): "
-        f"in {steps:,} steps the model has learned little more than how frequent each piece is; give it a larger budget"
+        f"the held-out loss, {loss:.2f} nats, is not clearly below the unigram entropy of "
+        f"this data ({entropy:.2f}): "
+        f"in {steps:,} steps the model has learned little more than how frequent each "
+        "piece is; give it a larger budget"
     )
 
 
 def plateau_warning(
     state: dict[str, Any], step: int, loss: float | None, entropy: float, random: float = math.inf
 ) -> str | None:
-    """Warn when a run is stuck at the unigram entropy of its data, the loss of knowing only piece frequencies, or has
-    diverged, and report when it has left.
+    """Warn when a run is stuck at the unigram entropy of its data, the loss of knowing only piece
+    frequencies, or has diverged, and report when it has left.
 
     Args:
         state: smooths the loss and counts the rows between calls.
@@ -170,7 +190,9 @@ def plateau_warning(
     """
     if loss is None:
         return None
-    loss = state["plateau_loss"] = 0.8 * state.get("plateau_loss", loss) + 0.2 * loss  # small batches are noisy
+    loss = state["plateau_loss"] = (
+        0.8 * state.get("plateau_loss", loss) + 0.2 * loss
+    )  # small batches are noisy
     lowest = state["plateau_lowest"] = min(loss, state.get("plateau_lowest", loss))
     on_it, above = loss > entropy - PLATEAU_NATS, loss > entropy + PLATEAU_NATS
     risen = loss > lowest + DIVERGED_NATS
@@ -186,25 +208,34 @@ def plateau_warning(
         return None
     if state["diverged_rows"] >= DIVERGED_ROWS and said != "diverged":
         state["plateau_said"] = "diverged"
-        how = f"has risen from {lowest:.2f} to {loss:.2f}, above the unigram entropy of this data ({entropy:.2f} nats)"
+        how = (
+            f"has risen from {lowest:.2f} to {loss:.2f}, above the unigram entropy of this "
+            f"data ({entropy:.2f} nats)"
+        )
         if not risen:
             how = f"({loss:.2f}) is worse than that of guessing at random ({random:.2f} nats)"
         return (
-            f"step {step}: the loss {how}: the run has diverged and is unlikely to recover. Stop it and start another "
-            "--out with a lower train.optimizer.learning_rate, a longer train.schedule.warmup or encoder.norm=pre"
+            f"step {step}: the loss {how}: the run has diverged and is unlikely to "
+            "recover. Stop it and start another "
+            "--out with a lower train.optimizer.learning_rate, a longer "
+            "train.schedule.warmup or encoder.norm=pre"
         )
     if state["plateau_rows"] < PLATEAU_ROWS or said or diverged:
         return None
     state["plateau_said"] = True
     if above:
         return (
-            f"step {step}: the loss {loss:.2f} is still above the unigram entropy of this data ({entropy:.2f} nats): "
-            "so far the model has not even learned how frequent each piece is. The train.optimizer.learning_rate may "
+            f"step {step}: the loss {loss:.2f} is still above the unigram entropy of this "
+            f"data ({entropy:.2f} nats): "
+            "so far the model has not even learned how frequent each piece is. The "
+            "train.optimizer.learning_rate may "
             "be too low, or so high that nothing is learned"
         )
     return (
-        f"step {step}: the loss {loss:.2f} is stuck at the unigram entropy of this data ({entropy:.2f} nats): so far "
-        "the model has learned how frequent each piece is and nothing else. Some runs leave this plateau late; to "
+        f"step {step}: the loss {loss:.2f} is stuck at the unigram entropy of this data "
+        f"({entropy:.2f} nats): so far "
+        "the model has learned how frequent each piece is and nothing else. Some runs "
+        "leave this plateau late; to "
         "leave it sooner try train.optimizer.name=muon, encoder.norm=pre, shallower layers first "
         "(train.depth_schedule), shorter sequences, or another train.optimizer.learning_rate"
     )
@@ -225,32 +256,39 @@ def pretrain(
     tensorboard: bool = False,
     on_step: Callable[[Loop[Batch]], None] | None = None,
 ) -> Run:
-    """Pretrain a config on token shards; the same call on the same folder continues, or returns what is finished.
+    """Pretrain a config on token shards; the same call on the same folder continues, or returns
+    what is finished.
 
-    An extension gives a finished run a further budget. The learning rate goes, within its first twentieth, from where
-    the run ended to the schedule of a run that was as long from the start, and follows it; the optimizer's state and
-    the order of the data go on. The same call again continues the extension and does not begin another.
+    An extension gives a finished run a further budget. The learning rate goes, within its first
+    twentieth, from where the run ended to the schedule of a run that was as long from the start,
+    and follows it; the optimizer's state and the order of the data go on. The same call again
+    continues the extension and does not begin another.
 
     Args:
         recipe: the point of the space; its `train.budget` says how long.
         data: a folder written by `prepare`.
         out: the run folder.
-        from_model: a model folder whose weights a new run starts from: the encoder, and each objective that fits. Of a
-            run with the same optimizer, its state too.
-        watch: another folder written by `prepare` with the same tokenizer, on whose held-out part the model is scored
-            at each evaluation and before the first step: what it forgets. It changes no weight.
-        teacher: the folder of a pretrained model with the tokenizer of the data, from which is learned what
-            `recipe.distill` says.
-        teacher_answers: a folder that keeps its guesses, for runs that ask for the same; needs `distill.top_k`.
+        from_model: a model folder whose weights a new run starts from: the encoder, and each
+            objective that fits. Of a run with the same optimizer, its state too.
+        watch: another folder written by `prepare` with the same tokenizer, on whose held-out part
+            the model is scored at each evaluation and before the first step: what it forgets. It
+            changes no weight.
+        teacher: the folder of a pretrained model with the tokenizer of the data, from which is
+            learned what `recipe.distill` says.
+        teacher_answers: a folder that keeps its guesses, for runs that ask for the same; needs
+            `distill.top_k`.
         extend: a budget, such as "30m". To extend a run again, all of them: ("30m", "1h").
         overwrite: delete the run in `out`, if there is one, and start anew.
         device: auto, cpu, cuda, cuda:N, or mps on a Mac.
         on_step: called after every step.
 
     Raises:
-        ConfigError: the batch does not fit in memory, a budget in time is too short, or objectives lack their teacher.
-        DataError: the data cannot be used, holds nothing out, or has another tokenizer than the teacher.
-        ModelError: the weights to start from do not fit, or the teacher lacks what is learned from it.
+        ConfigError: the batch does not fit in memory, a budget in time is too short, or objectives
+            lack their teacher.
+        DataError: the data cannot be used, holds nothing out, or has another tokenizer than the
+            teacher.
+        ModelError: the weights to start from do not fit, or the teacher lacks what is learned from
+            it.
         RunError: the folder is in use, or holds a run of another config or of other data.
         NonFiniteError: a loss or gradient was not finite; no step was taken from it.
     """
@@ -259,9 +297,21 @@ def pretrain(
     with joined() as ranks, metrics.remarks(remarks):
         anew = overwrite and not launch.restarts()
         return _pretrain(
-            recipe, data, out, from_model, watch, teacher, teacher_answers, extensions, anew, device, tensorboard,
-            on_step, remarks, ranks,
-        )  # fmt: skip
+            recipe,
+            data,
+            out,
+            from_model,
+            watch,
+            teacher,
+            teacher_answers,
+            extensions,
+            anew,
+            device,
+            tensorboard,
+            on_step,
+            remarks,
+            ranks,
+        )
 
 
 def _pretrain(
@@ -294,7 +344,9 @@ def _pretrain(
         raise RunError(f"{folder.path} holds no run to extend; leave --extend out to start one")
     shards = Shards.open(data, verify=True)
     if ranks.agree(shards.fingerprint) != shards.fingerprint:
-        raise DataError(f"{shards.path} is not the same on all machines of this run; copy it from the first one")
+        raise DataError(
+            f"{shards.path} is not the same on all machines of this run; copy it from the first one"
+        )
     if not shards.heldout.tokens:
         remedy = "prepare it with a --heldout above 0"
         if shards.index["settings"].get("heldout"):
@@ -309,8 +361,12 @@ def _pretrain(
     taught = record_of(teacher_model, None if teacher is None else teacher.fingerprint)
     config = settled(config, folder, machine, overwrite, teacher)
     if ranks.size > 1:
-        config = replace(config, train=replace(config.train, parallel=parallel_for(config, machine, ranks)))
-    require_memory(config, machine, ranks=ranks, teacher=None if teacher is None else teacher.encoder.config)
+        config = replace(
+            config, train=replace(config.train, parallel=parallel_for(config, machine, ranks))
+        )
+    require_memory(
+        config, machine, ranks=ranks, teacher=None if teacher is None else teacher.encoder.config
+    )
     with folder.owned(), memory_explained(machine, config.micro_sequences, config.train.recompute):
         identities = ranks.decide(lambda: [] if overwrite else folder.identities())
         model = build(config, machine, ranks)
@@ -320,19 +376,27 @@ def _pretrain(
         if teacher is not None:
             model.teacher = teacher
         if identities:
-            refuse_other_teacher(folder.path, identities[-1], teacher_model, taught["teacher_fingerprint"])
-            run, config = same_run(folder, identities[-1], config, shards, machine, from_model, extensions, teacher)
+            refuse_other_teacher(
+                folder.path, identities[-1], teacher_model, taught["teacher_fingerprint"]
+            )
+            run, config = same_run(
+                folder, identities[-1], config, shards, machine, from_model, extensions, teacher
+            )
         else:
             run = new_run(folder, config, shards, machine, from_model, overwrite, taught, teacher)
         if teacher is not None:
             teacher.answers = answers  # not before the speed is measured, on made-up text
         if from_model is None and fresh and ranks.main:
             start_table(model, shards)
-        network = spread(model, machine.device, ranks, config.train.parallel, config.batch_sequences)
+        network = spread(
+            model, machine.device, ranks, config.train.parallel, config.batch_sequences
+        )
         packing = run.get("packing", 1)
         ends = earlier_ends(run)
         steps = (*ends, run["steps"])[0]
-        trainable = TrainablePretrainer(config, model, shards, machine, packing, network, ranks, steps)
+        trainable = TrainablePretrainer(
+            config, model, shards, machine, packing, network, ranks, steps
+        )
         if fresh and ranks.main:
             report_unlabelled_pairs(trainable.batch.unlabelled_shares())
         loop = Loop(
@@ -359,17 +423,26 @@ def _pretrain(
                 taken = loop.optimizers.start(state)
                 log.info(f"the optimizer goes on with its state in {from_model} ({taken} tensors)")
         if extensions and loop.step == loop.steps:
-            again = " ".join(shlex.quote(one["budget"]) for one in (*run["extensions"], run["extensions"][-1]))
-            log.info(f"this extension is finished; to extend the run once more, give --extend {again}")
+            again = " ".join(
+                shlex.quote(one["budget"]) for one in (*run["extensions"], run["extensions"][-1])
+            )
+            log.info(
+                f"this extension is finished; to extend the run once more, give --extend {again}"
+            )
         left, processes = range(loop.step, loop.steps), processes_for(config, machine)
-        with made_by_processes(config, shards.path, loop.rows, left, processes, packing, steps) as make:
+        with made_by_processes(
+            config, shards.path, loop.rows, left, processes, packing, steps
+        ) as make:
             outcome = loop.run(make)
         if answers is not None:
             log.info(
-                f"{answers.found:,} batches of guesses were in {answers.folder}; the teacher made {answers.made:,}"
+                f"{answers.found:,} batches of guesses were in {answers.folder}; the "
+                f"teacher made {answers.made:,}"
             )
         loss = outcome.scores.get(f"{_watched(model)}_loss")
-        if outcome.finished and (remark := short_run_remark(loss, run["steps"], shards.unigram_entropy)):
+        if outcome.finished and (
+            remark := short_run_remark(loss, run["steps"], shards.unigram_entropy)
+        ):
             log.info(remark)
         return Run(folder.path, config, run["steps"], outcome)
 
@@ -378,7 +451,8 @@ def report_unlabelled_pairs(shares: Mapping[int, float]) -> None:
     """Log how many pairs of segments have no label, and warn where they are many.
 
     Args:
-        shares: the share, from 0 to 1, at each length of the run (`PretrainingBatches.unlabelled_shares`).
+        shares: the share, from 0 to 1, at each length of the run
+            (`PretrainingBatches.unlabelled_shares`).
     """
     if not shares:
         return
@@ -387,8 +461,10 @@ def report_unlabelled_pairs(shares: Mapping[int, float]) -> None:
     length, share = max(shares.items())  # most training is at the longest
     if share > UNLABELLED_SHARE:
         log.warning(
-            f"{share:.0%} of the pairs of segments have no label at length {length}: few sentences of this text fit "
-            "in it; raise --sequences.length, or leave the sentence objective out with --objectives mlm"
+            f"{share:.0%} of the pairs of segments have no label at length {length}: few "
+            "sentences of this text fit "
+            "in it; raise --sequences.length, or leave the sentence objective out with "
+            "--objectives mlm"
         )
 
 
@@ -401,11 +477,14 @@ def _watched_text(watch: str | Path, shards: Shards) -> Shards:
     watched = Shards.open(watch)
     if watched.tokenizer.fingerprint != shards.tokenizer.fingerprint:
         raise DataError(
-            f"{watched.path} was not prepared with the tokenizer of {shards.path}; to watch that text, prepare it "
+            f"{watched.path} was not prepared with the tokenizer of {shards.path}; to "
+            "watch that text, prepare it "
             f"again with --tokenizer {shards.path / 'tokenizer'}"
         )
     if not watched.heldout.tokens:
-        raise DataError(f"{watched.path} has no held-out text to watch; prepare it with a --heldout above 0")
+        raise DataError(
+            f"{watched.path} has no held-out text to watch; prepare it with a --heldout above 0"
+        )
     return watched
 
 
@@ -418,7 +497,9 @@ def run_folder(out: str | Path) -> RunFolder:
 def build(config: Config, machine: devices.Device, ranks: Ranks | None = None) -> Pretrainer:
     """The untrained model, a function of the config and its seed; in a group, for `spread`."""
     torch.manual_seed(config.train.seed)
-    model = built(lambda: Pretrainer(config), machine.device, ranks or Ranks(), config.train.parallel)
+    model = built(
+        lambda: Pretrainer(config), machine.device, ranks or Ranks(), config.train.parallel
+    )
     if config.train.compile:
         compile_blocks(model)
     return model

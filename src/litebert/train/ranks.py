@@ -1,11 +1,12 @@
-"""The group of processes that train one model together, and share a run folder that the main one writes.
+"""The group of processes that train one model together, and share a run folder that the main one
+writes.
 
-`torchrun` starts the processes (launch.py); `joined` makes a group of them: gloo between CPUs, nccl between GPUs, and
-gloo beside it for what is on the CPU, so that agreeing on a few numbers never waits for a GPU. Without torchrun there
-is one process, and everything here does nothing.
+`torchrun` starts the processes (launch.py); `joined` makes a group of them: gloo between CPUs, nccl
+between GPUs, and gloo beside it for what is on the CPU, so that agreeing on a few numbers never
+waits for a GPU. Without torchrun there is one process, and everything here does nothing.
 
-A process that fails ends the others too: when it ends, their next exchange fails. The first to fail says so
-in the group's store and reports why; the others end in silence, with a `GroupError`.
+A process that fails ends the others too: when it ends, their next exchange fails. The first to fail
+says so in the group's store and reports why; the others end in silence, with a `GroupError`.
 """
 
 from __future__ import annotations
@@ -27,8 +28,8 @@ if TYPE_CHECKING:
 T = TypeVar("T")
 
 TIMEOUT = timedelta(hours=2)
-"""How long a process waits for the others: for the main one to verify data, say. A process that ends is noticed at
-once, so this is for machines that vanish from the network."""
+"""How long a process waits for the others: for the main one to verify data, say. A process that
+ends is noticed at once, so this is for machines that vanish from the network."""
 
 
 @dataclass(frozen=True)
@@ -54,7 +55,9 @@ class Ranks:
             ConfigError: there are fewer sequences than processes.
         """
         fix = "raise train.batch or start fewer processes"
-        require(count >= self.size, f"train.batch is {count} sequences for {self.size} processes; {fix}")
+        require(
+            count >= self.size, f"train.batch is {count} sequences for {self.size} processes; {fix}"
+        )
         return range(self.rank * count // self.size, (self.rank + 1) * count // self.size)
 
     def device(self, name: str) -> str:
@@ -84,8 +87,9 @@ class Ranks:
         return [value]
 
     def turns(self, count: int) -> list[int]:
-        """Which of `count` pieces of work are this process's. All processes have the same number of them, for a split
-        network computes only where all take part; so some do the last piece, too."""
+        """Which of `count` pieces of work are this process's. All processes have the same number of
+        them, for a split network computes only where all take part; so some do the last piece, too.
+        """
         most = -(-count // self.size)
         return [min(self.rank + turn * self.size, count - 1) for turn in range(most)]
 
@@ -103,7 +107,8 @@ class Group(Ranks):
 
         require(
             name == "cpu" or ":" not in name,
-            f"--device {name} is one device for {self.size} processes; give cuda, and each takes its own",
+            f"--device {name} is one device for {self.size} processes; give cuda, and each "
+            "takes its own",
         )
         if name == "auto":
             name = "cuda" if torch.cuda.is_available() else "cpu"
@@ -147,7 +152,8 @@ _joins = 0
 
 @contextmanager
 def joined() -> Iterator[Ranks]:
-    """The group that torchrun started, for the length of the outermost block; a program's own group is used as it is.
+    """The group that torchrun started, for the length of the outermost block; a program's own group
+    is used as it is.
 
     Raises:
         RunError: the processes do not find each other, or one of them ended without a reason.
@@ -163,7 +169,10 @@ def joined() -> Iterator[Ranks]:
     from torch import distributed
 
     store = None if distributed.is_initialized() else _meet()
-    local = (int(os.environ.get(name, default)) for name, default in (("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1")))
+    local = (
+        int(os.environ.get(name, default))
+        for name, default in (("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1"))
+    )
     _current = Group(distributed.get_rank(), distributed.get_world_size(), *local)
     try:
         yield _current
@@ -173,8 +182,10 @@ def joined() -> Iterator[Ranks]:
             raise GroupError("another process of this run failed; see what it reported") from error
         if _is_loss(error):
             raise RunError(
-                "another process of this run ended without giving a reason (killed, or out of memory); torchrun "
-                "--max-restarts starts all of them again, and the same command continues from the newest checkpoint"
+                "another process of this run ended without giving a reason (killed, or out "
+                "of memory); torchrun "
+                "--max-restarts starts all of them again, and the same command continues "
+                "from the newest checkpoint"
             ) from error
         raise
     finally:
@@ -194,19 +205,32 @@ def _meet() -> Any:
     _joins += 1
     try:
         found, rank, size = next(rendezvous("env://", timeout=TIMEOUT))
-        # torchrun may keep its store when it starts the processes again, and what the dead ones wrote there.
+        # torchrun may keep its store when it starts the processes again, and what the dead ones
+        # wrote there.
         store: Any = distributed.PrefixStore(f"litebert/{launch.restarts()}/{_joins}", found)  # type: ignore[attr-defined]
-        backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() and distributed.is_nccl_available() else "gloo"
-        if "nccl" in backend and torch.cuda.device_count() > (own := int(os.environ.get("LOCAL_RANK", "0"))):
+        backend = (
+            "cpu:gloo,cuda:nccl"
+            if torch.cuda.is_available() and distributed.is_nccl_available()
+            else "gloo"
+        )
+        if "nccl" in backend and torch.cuda.device_count() > (
+            own := int(os.environ.get("LOCAL_RANK", "0"))
+        ):
             torch.cuda.set_device(own)  # where nccl keeps what it needs
-        distributed.init_process_group(backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT)
-        # Never freed: gloo's thread may need the interpreter for a tensor that it gives back, and whoever frees the
-        # group waits for that thread while holding the interpreter. The end of the process closes its connections.
+        distributed.init_process_group(
+            backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT
+        )
+        # Never freed: gloo's thread may need the interpreter for a tensor that it gives back, and
+        # whoever frees the group waits for that thread while holding the interpreter. The end of
+        # the process closes its connections.
         ctypes.pythonapi.Py_IncRef(ctypes.py_object(distributed.group.WORLD))
     except (RuntimeError, ValueError, OSError) as error:
         where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
-        raise RunError(f"the processes of this run do not find each other at {where} ({error}); check the rendezvous "
-                       "address of torchrun, and that the machines reach each other") from error  # fmt: skip
+        raise RunError(
+            f"the processes of this run do not find each other at {where} ({error}); check "
+            "the rendezvous "
+            "address of torchrun, and that the machines reach each other"
+        ) from error
     return store
 
 
@@ -224,4 +248,6 @@ def _is_loss(error: BaseException) -> bool:
 
     words = ("gloo", "nccl", "connection", "socket")
     known = isinstance(error, getattr(distributed, "DistError", ()))
-    return known or (isinstance(error, RuntimeError) and any(word in str(error).lower() for word in words))
+    return known or (
+        isinstance(error, RuntimeError) and any(word in str(error).lower() for word in words)
+    )

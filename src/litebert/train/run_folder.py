@@ -1,7 +1,8 @@
-"""The folder of a run, of pretraining or fine-tuning: whose it is, who may write into it, and what a second call finds.
+"""The folder of a run, of pretraining or fine-tuning: whose it is, who may write into it, and what
+a second call finds.
 
-A small JSON file, written last, makes a folder a run: its identity. The same command finds it and continues; another
-one is refused, with the field that differs.
+A small JSON file, written last, makes a folder a run: its identity. The same command finds it and
+continues; another one is refused, with the field that differs.
 """
 
 from __future__ import annotations
@@ -55,12 +56,20 @@ class RunFolder:
         if not self.path.is_dir():
             raise RunError(f"{self.path} is a file; give --out a folder")
         known = (ASIDE, *self.leftovers)
-        foreign = sorted(path.name for path in self.path.iterdir() if path.name[0] != "." and path.name not in known)
+        foreign = sorted(
+            path.name
+            for path in self.path.iterdir()
+            if path.name[0] != "." and path.name not in known
+        )
         if foreign and (self.path / foreign[0] / self.identity_name).is_file():
-            raise RunError(f"{self.path} holds several runs ({foreign[0]}); give --seeds for seeds, or another --out")
+            raise RunError(
+                f"{self.path} holds several runs ({foreign[0]}); give --seeds for seeds, "
+                "or another --out"
+            )
         if foreign:
             raise RunError(
-                f"{self.path} is not a run (it has no {self.identity_name}) and holds other files ({foreign[0]}); "
+                f"{self.path} is not a run (it has no {self.identity_name}) and holds "
+                f"other files ({foreign[0]}); "
                 "give --out a new or an empty folder"
             )
 
@@ -72,13 +81,17 @@ class RunFolder:
         """
         self.check()
         if self.identity_file.exists() and "format" not in read_json(self.identity_file, RunError):
-            raise RunError(f"{self.identity_file} is not of a run, so nothing in {self.path} is deleted; "
-                           "choose another --out")  # fmt: skip
+            raise RunError(
+                f"{self.identity_file} is not of a run, so nothing in {self.path} is deleted; "
+                "choose another --out"
+            )
         there = [path.name for path in self.path.iterdir()] if self.path.is_dir() else []
         ours = (*self.contents, ASIDE, _MOVING)
         if foreign := sorted(name for name in there if name not in ours and name[0] != "."):
-            raise RunError(f"{self.path} holds {foreign[0]} too, which no run writes, so nothing is deleted; "
-                           "move it elsewhere, or choose another --out")  # fmt: skip
+            raise RunError(
+                f"{self.path} holds {foreign[0]} too, which no run writes, so nothing is deleted; "
+                "move it elsewhere, or choose another --out"
+            )
         return sorted(name for name in there if name in ours)
 
     def keep(self, source: str | Path | None) -> None:
@@ -88,12 +101,19 @@ class RunFolder:
             RunError: it lies in this folder.
         """
         here = os.path.realpath(self.path)
-        if source is not None and here in (os.path.realpath(source), *map(str, Path(os.path.realpath(source)).parents)):
-            raise RunError(f"--overwrite would delete {source}, which the run needs; choose another --out than "
-                           f"{self.path}")  # fmt: skip
+        if source is not None and here in (
+            os.path.realpath(source),
+            *map(str, Path(os.path.realpath(source)).parents),
+        ):
+            raise RunError(
+                f"--overwrite would delete {source}, which the run needs; choose another "
+                "--out than "
+                f"{self.path}"
+            )
 
     def clear(self) -> None:
-        """Delete the run in the folder, if there is one. Its identity goes last: until then it stays a run.
+        """Delete the run in the folder, if there is one. Its identity goes last: until then it
+        stays a run.
 
         Raises:
             RunError: as `removable`.
@@ -108,7 +128,8 @@ class RunFolder:
 
     @contextmanager
     def owned(self) -> Iterator[None]:
-        """The right to write into the folder; what a killed process left half done in it is finished or removed.
+        """The right to write into the folder; what a killed process left half done in it is
+        finished or removed.
 
         Raises:
             RunError: another process has it, or `check` refuses the folder.
@@ -133,17 +154,27 @@ class RunFolder:
         if self.ranks.main:
             write_json(self.identity_file, identity)
 
-    def refuse_other(self, there: Mapping[str, Any], here: Mapping[str, Any], free: Collection[str]) -> None:
-        """Compare what a run was started with and what is asked for now, but for the `free` fields (by dotted name).
+    def refuse_other(
+        self, there: Mapping[str, Any], here: Mapping[str, Any], free: Collection[str]
+    ) -> None:
+        """Compare what a run was started with and what is asked for now, but for the `free` fields
+        (by dotted name).
 
         Raises:
             RunError: they differ.
         """
         here = json.loads(json.dumps(here))  # as the file would hold it
-        if found := [difference for name, difference in _differences(there, here) if name not in free]:
-            differs = "; ".join(found[:6]) + (f"; and {len(found) - 6} more" if len(found) > 6 else "")
-            raise RunError(f"{self.path} holds another run ({differs}); give the same fields, another --out, or "
-                           "--overwrite to delete it and start anew")  # fmt: skip
+        if found := [
+            difference for name, difference in _differences(there, here) if name not in free
+        ]:
+            differs = "; ".join(found[:6]) + (
+                f"; and {len(found) - 6} more" if len(found) > 6 else ""
+            )
+            raise RunError(
+                f"{self.path} holds another run ({differs}); give the same fields, another "
+                "--out, or "
+                "--overwrite to delete it and start anew"
+            )
 
     @property
     def was_set_aside(self) -> bool:
@@ -162,7 +193,9 @@ class RunFolder:
         aside.rename(self.path / ASIDE)
 
 
-def _differences(there: Mapping[str, Any], here: Mapping[str, Any], path: str = "") -> Iterator[tuple[str, str]]:
+def _differences(
+    there: Mapping[str, Any], here: Mapping[str, Any], path: str = ""
+) -> Iterator[tuple[str, str]]:
     """The fields that differ by their dotted names, each with a clause that says how.
 
     At the top, what only `there` has was written by another version and says nothing of the run.
@@ -173,4 +206,9 @@ def _differences(there: Mapping[str, Any], here: Mapping[str, Any], path: str = 
             yield from _differences(was, now, f"{name}.")
         elif was != now:
             hashed = name.endswith("_fingerprint")  # of which nobody wants to read two
-            yield name, f"its {name.replace('_', ' ')} differs" if hashed else f"{name} is {was} there and {now} here"
+            yield (
+                name,
+                f"its {name.replace('_', ' ')} differs"
+                if hashed
+                else f"{name} is {was} there and {now} here",
+            )

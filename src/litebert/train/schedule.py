@@ -1,7 +1,7 @@
 """What changes over a run as a pure function of the step: the learning rate and the depth.
 
-Steps count from 0 and `steps` (T) is the length of the run. Nothing is kept between calls, so a resumed run needs
-nothing but its step.
+Steps count from 0 and `steps` (T) is the length of the run. Nothing is kept between calls, so a
+resumed run needs nothing but its step.
 """
 
 from __future__ import annotations
@@ -16,11 +16,13 @@ REWARM = 0.05
 
 
 def extended_factor(config: ScheduleConfig, step: int, ends: Sequence[int]) -> float:
-    """The same of a run that was extended: `ends` are the steps at which it ended each time, and will end now.
+    """The same of a run that was extended: `ends` are the steps at which it ended each time, and
+    will end now.
 
-    An extension follows the schedule of a run that was as long from the start. It begins at the rate at which the run
-    ended, and reaches that schedule within the first `REWARM` of its steps (re-warming and re-decaying: Ibrahim et al.
-    2024, "Simple and Scalable Strategies to Continually Pre-train Large Language Models").
+    An extension follows the schedule of a run that was as long from the start. It begins at the
+    rate at which the run ended, and reaches that schedule within the first `REWARM` of its steps
+    (re-warming and re-decaying: Ibrahim et al. 2024, "Simple and Scalable Strategies to Continually
+    Pre-train Large Language Models").
     """
     part = next(i for i, end in enumerate(ends) if step < end)
     target = factor(config, step, ends[part])
@@ -39,8 +41,9 @@ def rewarm_steps(steps: int) -> int:
 def factor(config: ScheduleConfig, step: int, steps: int) -> float:
     """The learning rate of step `step` as a share of the peak.
 
-    `tf_linear` and `product_linear` start at exactly 0, as BERT, ALBERT and ELECTRA did. The others warm up by
-    (step + 1) / W, so that no step is wasted, and decay so that the first rate of 0 would be that of step T.
+    `tf_linear` and `product_linear` start at exactly 0, as BERT, ALBERT and ELECTRA did. The others
+    warm up by (step + 1) / W, so that no step is wasted, and decay so that the first rate of 0
+    would be that of step T.
     """
     assert 0 <= step < steps
     warmup = round(config.warmup * steps) if config.warmup < 1 else round(config.warmup)
@@ -67,5 +70,7 @@ def _progress(step: int, start: int, end: int) -> float:
 
 
 def depth_at(schedule: tuple[tuple[float, int], ...], layers: int, step: int, steps: int) -> int:
-    """How many layers step `step` applies: those of the first pair whose share of the run is not over, then all."""
+    """How many layers step `step` applies: those of the first pair whose share of the run is not
+    over, then all.
+    """
     return next((depth for share, depth in schedule if step < round(share * steps)), layers)

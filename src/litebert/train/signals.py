@@ -11,8 +11,8 @@ LEAVING = (signal.SIGTERM, signal.SIGINT)
 
 
 class Signals:
-    """What this process has received. SIGTERM and the first Ctrl-C ask to save and leave; a second Ctrl-C stops at
-    once."""
+    """What this process has received. SIGTERM and the first Ctrl-C ask to save and leave; a second
+    Ctrl-C stops at once."""
 
     def __init__(self) -> None:
         self.received: int | None = None
@@ -28,7 +28,9 @@ class Signals:
             self.received = number
 
         before = {}
-        with suppress(ValueError):  # not the main thread, where Python delivers signals: leave them alone
+        with suppress(
+            ValueError
+        ):  # not the main thread, where Python delivers signals: leave them alone
             before = {number: signal.signal(number, handle) for number in LEAVING}
         try:
             yield

@@ -1,7 +1,8 @@
-"""How a pretraining run begins, continues, or grows: the steps it has, the weights it starts from, its run.json.
+"""How a pretraining run begins, continues, or grows: the steps it has, the weights it starts from,
+its run.json.
 
-run.json identifies the run in a folder: its steps, its data, and each extension. It is written whole before a
-step is taken, so that the same command continues after a kill at any instant.
+run.json identifies the run in a folder: its steps, its data, and each extension. It is written
+whole before a step is taken, so that the same command continues after a kill at any instant.
 """
 
 from __future__ import annotations
@@ -43,30 +44,61 @@ log = logging.getLogger("litebert")
 
 LEFTOVERS = ("tokenizer", "recipe.json")
 """What a run that was killed before its run.json leaves, beside hidden files."""
-CONTENTS = (*LEFTOVERS, "run.json", "metrics.jsonl", "speed.jsonl", "checkpoints", "tensorboard", "report.html")
+CONTENTS = (
+    *LEFTOVERS,
+    "run.json",
+    "metrics.jsonl",
+    "speed.jsonl",
+    "checkpoints",
+    "tensorboard",
+    "report.html",
+)
 """All that a run writes."""
-_FREE = ("name", "train.save_every", "train.keep_checkpoints", "train.batch_processes", "train.parallel",
-         "train.recompute")  # fmt: skip
+_FREE = (
+    "name",
+    "train.save_every",
+    "train.keep_checkpoints",
+    "train.batch_processes",
+    "train.parallel",
+    "train.recompute",
+)
 """Fields that may change between calls, for they change no weight."""
-_NO_WEIGHTS = ("hidden_dropout", "attention_dropout", "init", "init_std", "zero_outputs", "untied", "pooler")
+_NO_WEIGHTS = (
+    "hidden_dropout",
+    "attention_dropout",
+    "init",
+    "init_std",
+    "zero_outputs",
+    "untied",
+    "pooler",
+)
 """Fields of an encoder in which one may differ from the weights it starts from."""
 
 
 def new_run(
-    folder: RunFolder, config: Config, shards: Shards, machine: Device, source: str | Path | None, overwrite: bool,
-    taught: Mapping[str, Any], teacher: Teacher | None = None,
-) -> dict[str, Any]:  # fmt: skip
+    folder: RunFolder,
+    config: Config,
+    shards: Shards,
+    machine: Device,
+    source: str | Path | None,
+    overwrite: bool,
+    taught: Mapping[str, Any],
+    teacher: Teacher | None = None,
+) -> dict[str, Any]:
     """Start a run in a folder; returns the content of its run.json, which holds `taught` too."""
     steps, rate = buy_steps(config, machine, folder.ranks, teacher=teacher)
     if config.train.schedule.warmup >= max(steps, 2):
         log.warning(
-            f"all {steps} steps lie within the warm-up of {config.train.schedule.warmup:g}, so the learning rate never "
-            "reaches its peak; give a larger --budget, or a share such as --train.schedule.warmup 0.025"
+            f"all {steps} steps lie within the warm-up of "
+            f"{config.train.schedule.warmup:g}, so the learning rate never "
+            "reaches its peak; give a larger --budget, or a share such as "
+            "--train.schedule.warmup 0.025"
         )
     wide, hidden = config.encoder.embedding_size, config.encoder.hidden_size
     if wide > hidden:
         log.warning(
-            f"encoder.embedding_size is {wide} and encoder.hidden_size only {hidden}, so the tables are wider than "
+            f"encoder.embedding_size is {wide} and encoder.hidden_size only {hidden}, so "
+            "the tables are wider than "
             f"what reads them; if that was not meant, give --encoder.embedding-size {hidden}"
         )
     run = {
@@ -95,10 +127,14 @@ def new_run(
 
 
 def settled(
-    config: Config, folder: RunFolder, machine: Device, overwrite: bool, teacher: Teacher | None = None
+    config: Config,
+    folder: RunFolder,
+    machine: Device,
+    overwrite: bool,
+    teacher: Teacher | None = None,
 ) -> Config:
-    """The config with numbers for `train.batch=auto` and `train.micro_batch=auto`: those of the run in the folder, else
-    what suits the budget and fits in the free memory.
+    """The config with numbers for `train.batch=auto` and `train.micro_batch=auto`: those of the run
+    in the folder, else what suits the budget and fits in the free memory.
 
     Raises:
         RunError: the recipe of the run was changed.
@@ -109,16 +145,30 @@ def settled(
     if not overwrite and folder.ranks.decide(folder.identity_file.exists):
         there = _recorded(folder).train
     if config.train.batch == "auto":
-        batch = there.batch if there else f"{sensible_batch(config, machine, folder.ranks, teacher)} sequences"
+        batch = (
+            there.batch
+            if there
+            else f"{sensible_batch(config, machine, folder.ranks, teacher)} sequences"
+        )
         config = replace(config, train=replace(config.train, batch=batch))
         if there is None:
-            log.info(f"train.batch is {batch}, which suits a budget of {config.train.budget} on this machine")
+            log.info(
+                f"train.batch is {batch}, which suits a budget of {config.train.budget} on "
+                "this machine"
+            )
     if config.train.micro_batch == "auto":
         shape = None if teacher is None else teacher.encoder.config
-        micro = there.micro_batch if there else folder.ranks.agree(fitting_micro_batch(config, machine, teacher=shape))
+        micro = (
+            there.micro_batch
+            if there
+            else folder.ranks.agree(fitting_micro_batch(config, machine, teacher=shape))
+        )
         config = replace(config, train=replace(config.train, micro_batch=micro))
         if there is None:
-            log.info(f"train.micro_batch is {micro} of {config.batch_sequences} sequences, which fit in memory")
+            log.info(
+                f"train.micro_batch is {micro} of {config.batch_sequences} sequences, "
+                "which fit in memory"
+            )
     return config
 
 
@@ -141,7 +191,8 @@ def same_run(
     extensions: Sequence[str],
     teacher: Teacher | None = None,
 ) -> tuple[dict[str, Any], Config]:
-    """What run.json says of the run in the folder, which must be of this config, data and origin; and its config.
+    """What run.json says of the run in the folder, which must be of this config, data and origin;
+    and its config.
 
     Args:
         extensions: where it is extended, the budget it was started with need not be given again.
@@ -156,61 +207,98 @@ def same_run(
         amounts = [str(one["budget"]) for one in run.get("extensions", [])]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RunError(
-            f"{folder.identity_file} was changed ({fault_of(error)}); restore it or start another --out"
+            f"{folder.identity_file} was changed ({fault_of(error)}); restore it or start "
+            "another --out"
         ) from None
     if steps < 1 or list(ends) != sorted(set(ends)) or any(not 0 < end < steps for end in ends):
-        raise RunError(f"{folder.identity_file} was changed (steps {steps}); restore it or start another --out")
-    if (packing := run.get("packing", 1)) not in range(1, PACKING + 1):  # the first version wrote none
+        raise RunError(
+            f"{folder.identity_file} was changed (steps {steps}); restore it or start another --out"
+        )
+    if (packing := run.get("packing", 1)) not in range(
+        1, PACKING + 1
+    ):  # the first version wrote none
         known = f"has packing {packing}, and this version of litebert knows 1 to {PACKING}"
-        raise RunError(f"{folder.identity_file} {known}; continue the run with the version that started it")
+        raise RunError(
+            f"{folder.identity_file} {known}; continue the run with the version that started it"
+        )
     if fingerprint != shards.fingerprint:
         same = _resolved(str(data)) == _resolved(shards.path)
-        how = f"{shards.path} was prepared again or changed since the run in {folder.path} started" if same else (
-              f"the run in {folder.path} was trained on {data}, and {shards.path} holds other data")  # fmt: skip
+        how = (
+            f"{shards.path} was prepared again or changed since the run in {folder.path} started"
+            if same
+            else (
+                f"the run in {folder.path} was trained on {data}, and {shards.path} holds "
+                "other data"
+            )
+        )
         fix = "restore it" if same else f"give --data {data}"
         raise RunError(f"{how}; {fix}, or start another --out")
-    folder.refuse_other(to_dict(there), to_dict(config), (*_FREE, *(["train.budget"] if extensions else [])))
+    folder.refuse_other(
+        to_dict(there), to_dict(config), (*_FREE, *(["train.budget"] if extensions else []))
+    )
     origin = None if source is None else _resolved(source)
     if (was := run.get("from")) != origin:
         began = f"from the weights of {was}" if was else "untrained, without --from"
         fix = f"give --from {shlex.quote(str(was))}" if was else "leave --from out"
         raise RunError(f"the run in {folder.path} started {began}; {fix}, or start another --out")
     if (arithmetic := run.get("arithmetic")) != now:
-        log.warning(f"this run was computed with {arithmetic} and continues with {now}: its last bits will differ")
+        log.warning(
+            f"this run was computed with {arithmetic} and continues with {now}: its last "
+            "bits will differ"
+        )
     config = replace(config, train=replace(config.train, budget=there.train.budget))
     run = {**run, "steps": steps}
     return _extended(folder, run, config, machine, amounts, list(extensions), teacher), config
 
 
 def _extended(
-    folder: RunFolder, run: dict[str, Any], config: Config, machine: Device, done: list[str], asked: list[str],
+    folder: RunFolder,
+    run: dict[str, Any],
+    config: Config,
+    machine: Device,
+    done: list[str],
+    asked: list[str],
     teacher: Teacher | None,
-) -> dict[str, Any]:  # fmt: skip
+) -> dict[str, Any]:
     """The run, extended once more where `asked` names one amount more than were `done`."""
     if asked == done[: len(asked)]:
         return run
     if asked[:-1] != done:
         more = " ".join(map(shlex.quote, [*done, asked[-1]]))
         before = f"was extended by {' and '.join(done)}" if done else "has not been extended yet"
-        raise RunError(f"the run in {folder.path} {before}; to extend it by another {asked[-1]}, give --extend {more}")
+        raise RunError(
+            f"the run in {folder.path} {before}; to extend it by another {asked[-1]}, give "
+            f"--extend {more}"
+        )
     before = run["steps"]
     newest = folder.ranks.decide(lambda: checkpoint.newest(folder.path / "checkpoints"))
     if newest is None or newest.step < before:
         at = 0 if newest is None else newest.step
         raise RunError(
-            f"the run in {folder.path} is not finished (step {at} of {before}); run its command again without "
+            f"the run in {folder.path} is not finished (step {at} of {before}); run its "
+            "command again without "
             f"{'the last amount of ' if done else ''}--extend, and extend it then"
         )
-    bought, rate = buy_steps(with_budget(config, asked[-1]), machine, folder.ranks, "--extend", teacher)
+    bought, rate = buy_steps(
+        with_budget(config, asked[-1]), machine, folder.ranks, "--extend", teacher
+    )
     steps = before + bought
-    one = {"budget": asked[-1], "from_step": before, "seconds_per_step": rate and rate.mean_step_seconds}
+    one = {
+        "budget": asked[-1],
+        "from_step": before,
+        "seconds_per_step": rate and rate.mean_step_seconds,
+    }
     run = {**run, "steps": steps, "extensions": [*run.get("extensions", []), one]}
     folder.claim(run)
     rising = schedule.rewarm_steps(steps - before)
-    share = schedule.extended_factor(config.train.schedule, before + rising - 1, (*earlier_ends(run), steps))
+    share = schedule.extended_factor(
+        config.train.schedule, before + rising - 1, (*earlier_ends(run), steps)
+    )
     log.info(
-        f"extended by {asked[-1]}, from {before:,} to {steps:,} steps; by step {before + rising:,} the learning rate "
-        f"goes to {share * config.train.optimizer.learning_rate:.2g}, and from there it follows the schedule of a run "
+        f"extended by {asked[-1]}, from {before:,} to {steps:,} steps; by step "
+        f"{before + rising:,} the learning rate "
+        f"goes to {share * config.train.optimizer.learning_rate:.2g}, and from there it "
+        "follows the schedule of a run "
         f"of {steps:,} steps"
     )
     return run
@@ -222,12 +310,12 @@ def earlier_ends(run: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def recipe_of(source: str | Path) -> Config:
-    """The recipe to train a model further with: its own without teacher and next tokens first, at full depth and length
-    from the first step, with the masks that it ended with, and a learning rate that rises again over the first
-    twentieth of the run.
+    """The recipe to train a model further with: its own without teacher and next tokens first, at
+    full depth and length from the first step, with the masks that it ended with, and a learning
+    rate that rises again over the first twentieth of the run.
 
-    Of a folder that does not say how it was trained (Hugging Face), the shape and the objectives that its heads are
-    for, and the defaults of everything else.
+    Of a folder that does not say how it was trained (Hugging Face), the shape and the objectives
+    that its heads are for, and the defaults of everything else.
 
     Raises:
         ModelError: the folder cannot be opened.
@@ -239,7 +327,9 @@ def recipe_of(source: str | Path) -> Config:
 
 
 def optimizer_of(source: str | Path, config: Config) -> dict[str, torch.Tensor] | None:
-    """The state of the optimizer that a run ended with; None where `source` is no run, or of another optimizer."""
+    """The state of the optimizer that a run ended with; None where `source` is no run, or of
+    another optimizer.
+    """
     folder = Path(source) / "checkpoints"
     if not folder.is_dir():
         return None
@@ -252,33 +342,48 @@ def optimizer_of(source: str | Path, config: Config) -> dict[str, torch.Tensor] 
 
 
 def start_from(source: str | Path, model: Pretrainer, shards: Shards) -> None:
-    """Put the weights of a model folder into a new model: those of its encoder, and of each objective that fits.
+    """Put the weights of a model folder into a new model: those of its encoder, and of each
+    objective that fits.
 
-    Rows behind the tokenizer's pieces, with which some models fill their tables up, are left out. What stays untrained
-    is logged.
+    Rows behind the tokenizer's pieces, with which some models fill their tables up, are left out.
+    What stays untrained is logged.
 
     Raises:
         ModelError: the folder cannot be opened, or its encoder is of another shape.
         DataError: the data was prepared with another tokenizer.
     """
     loaded = read_folder(source)
-    if loaded.tokenizer is not None and loaded.tokenizer.fingerprint != shards.tokenizer.fingerprint:
+    if (
+        loaded.tokenizer is not None
+        and loaded.tokenizer.fingerprint != shards.tokenizer.fingerprint
+    ):
         raise DataError(
-            f"{shards.path} was prepared with another tokenizer than that of {source}; prepare the data with "
+            f"{shards.path} was prepared with another tokenizer than that of {source}; "
+            "prepare the data with "
             f"--tokenizer {loaded.path}"
         )
-    if loaded.tokenizer is not None and loaded.config.encoder.vocab_size > loaded.tokenizer.vocab_size:
+    if (
+        loaded.tokenizer is not None
+        and loaded.config.encoder.vocab_size > loaded.tokenizer.vocab_size
+    ):
         loaded = with_tokenizer(loaded, loaded.tokenizer).model
     ours, theirs = model.config.encoder, loaded.config.encoder
     if differ := _shape_differences(theirs, ours):
         raise ModelError(
-            f"the weights of {source} do not fit this recipe ({'; '.join(differ)}); give the recipe they were trained "
+            f"the weights of {source} do not fit this recipe ({'; '.join(differ)}); give "
+            "the recipe they were trained "
             "with, or these fields as they are there"
         )
     given, own = loaded.model.state_dict(), model.state_dict()
-    fitting = {key: tensor for key, tensor in given.items() if key in own and own[key].shape == tensor.shape}
+    fitting = {
+        key: tensor
+        for key, tensor in given.items()
+        if key in own and own[key].shape == tensor.shape
+    }
     taken = {key: tensor for key, tensor in fitting.items() if key.startswith("encoder.")}
-    fresh = sorted({key.split(".")[1] for key in own if key.startswith("encoder.") and key not in taken})
+    fresh = sorted(
+        {key.split(".")[1] for key in own if key.startswith("encoder.") and key not in taken}
+    )
     for name, objective in model.named_objectives.items():
         keys = [key for key in own if key.startswith(f"objectives.{name}.")]
         if name not in loaded.untrained and all(key in fitting for key in keys):
@@ -286,12 +391,16 @@ def start_from(source: str | Path, model: Pretrainer, shards: Shards) -> None:
         else:
             fresh.append(objective.network_name)
     model.load_state_dict({**own, **taken})
-    log.info(f"starting from the weights of {source}" + (f"; untrained: {', '.join(fresh)}" if fresh else ""))
+    log.info(
+        f"starting from the weights of {source}"
+        + (f"; untrained: {', '.join(fresh)}" if fresh else "")
+    )
 
 
 def start_table(model: Pretrainer, shards: Shards) -> None:
-    """Start the token table from counts of neighboring tokens in the training text, and the output biases from the
-    frequencies of tokens, as `Config.table` says; leave a model whose table starts at random as it is.
+    """Start the token table from counts of neighboring tokens in the training text, and the output
+    biases from the frequencies of tokens, as `Config.table` says; leave a model whose table starts
+    at random as it is.
 
     A token without neighbors in the text, such as [MASK], keeps its random row.
 
@@ -304,9 +413,14 @@ def start_table(model: Pretrainer, shards: Shards) -> None:
     started = time.monotonic()
     counts = count_neighbors(shards.train, encoder.vocab_size, table)
     vectors = torch.from_numpy(token_vectors(counts, encoder.embedding_size, table.std))
-    # A token that never occurs is taken to have occurred half a time, so that its logarithm is finite.
+    # A token that never occurs is taken to have occurred half a time, so that its logarithm is
+    # finite.
     shares = torch.from_numpy(np.maximum(counts.tokens, 0.5) / counts.tokens.sum())
-    heads = [module for module in model.objectives.modules() if isinstance(module, (VocabularyHead, SpanBoundaryHead))]
+    heads = [
+        module
+        for module in model.objectives.modules()
+        if isinstance(module, (VocabularyHead, SpanBoundaryHead))
+    ]
     with torch.no_grad():
         word = model.encoder.embedding.word.weight
         counted = vectors.any(dim=1, keepdim=True).to(word.device)
@@ -314,32 +428,56 @@ def start_table(model: Pretrainer, shards: Shards) -> None:
         for head in heads:
             head.bias.copy_(shares.log())
     seconds = time.monotonic() - started
-    log.info(f"the token table starts from the neighbors of {counts.tokens.sum():,} tokens, counted in {seconds:.0f} s")
+    log.info(
+        f"the token table starts from the neighbors of {counts.tokens.sum():,} tokens, "
+        f"counted in {seconds:.0f} s"
+    )
 
 
 def _shape_differences(theirs: EncoderConfig, ours: EncoderConfig) -> list[str]:
-    """The fields in which two encoders differ so that the weights of one are no weights of the other."""
-    by_depth = theirs.sharing != ours.sharing or ours.sharing not in ("all", "cycle") or ours.own_vectors
-    free = {*_NO_WEIGHTS, *([] if by_depth else ["layers"])}  # shared blocks are the same ones at every depth
+    """The fields in which two encoders differ so that the weights of one are no weights of the
+    other.
+    """
+    by_depth = (
+        theirs.sharing != ours.sharing or ours.sharing not in ("all", "cycle") or ours.own_vectors
+    )
+    free = {
+        *_NO_WEIGHTS,
+        *([] if by_depth else ["layers"]),
+    }  # shared blocks are the same ones at every depth
     pairs = {one.name: (getattr(theirs, one.name), getattr(ours, one.name)) for one in fields(ours)}
-    return [f"encoder.{name} is {was} there and {now} here"
-            for name, (was, now) in pairs.items() if was != now and name not in free]  # fmt: skip
+    return [
+        f"encoder.{name} is {was} there and {now} here"
+        for name, (was, now) in pairs.items()
+        if was != now and name not in free
+    ]
 
 
 def resolve(config: Config, shards: Shards) -> Config:
     """The config on this data: the vocabulary is the tokenizer's."""
     size, asked = shards.tokenizer.vocab_size, config.encoder.vocab_size
     if size != asked:
-        log.info(f"encoder.vocab_size is {size}, of the tokenizer in {shards.path} (recipe: {asked})")
+        log.info(
+            f"encoder.vocab_size is {size}, of the tokenizer in {shards.path} (recipe: {asked})"
+        )
     return replace(config, encoder=replace(config.encoder, vocab_size=size))
 
 
 def _arithmetic(config: Config, machine: Device, ranks: Ranks) -> str:
     """What decides the last bits of a sum."""
     processes = f", {ranks.size} processes" if ranks.size > 1 else ""
-    kernels = ", compiled kernels" if machine.device.type == "cpu" and compiled.library() is not None else ""
-    muon = ", Muon in float32" if config.train.optimizer.name == "muon" and in_float32(machine) else ""
-    return f"{machine.device.type}, {machine.precision}, {torch.get_num_threads()} threads{processes}{kernels}{muon}"
+    kernels = (
+        ", compiled kernels"
+        if machine.device.type == "cpu" and compiled.library() is not None
+        else ""
+    )
+    muon = (
+        ", Muon in float32" if config.train.optimizer.name == "muon" and in_float32(machine) else ""
+    )
+    return (
+        f"{machine.device.type}, {machine.precision}, {torch.get_num_threads()} "
+        f"threads{processes}{kernels}{muon}"
+    )
 
 
 def _resolved(path: str | Path) -> str:

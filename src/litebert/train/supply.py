@@ -1,15 +1,17 @@
-"""Batches made ahead of the step that trains on them: by a thread, or by processes where one core is too slow.
+"""Batches made ahead of the step that trains on them: by a thread, or by processes where one core
+is too slow.
 
     process 0       | step 0 | step 3 | step 6 ...     each makes whole batches, and waits while its pipe is full
     process 1         | step 1 | step 4 | ...
     process 2           | step 2 | step 5 | ...
     a thread here    0, 1, 2, 3, ...                   reads the pipes in turn, one step ahead, and pins the memory
 
-A batch is a pure function of its step, so the number of processes changes no bit of a run, and nothing has to be asked
-for: each process knows its steps. One that finds its pipe broken ends, whatever happened to this process, `kill -9`
-included. They are started as programs, so that a script which trains needs no `if __name__ == "__main__"`; in a session
-of their own, so that Ctrl-C reaches only this process; and without a GPU. They open the shards memory-mapped and share
-their pages; each takes about 200 MB of its own, for libraries.
+A batch is a pure function of its step, so the number of processes changes no bit of a run, and
+nothing has to be asked for: each process knows its steps. One that finds its pipe broken ends,
+whatever happened to this process, `kill -9` included. They are started as programs, so that a
+script which trains needs no `if __name__ == "__main__"`; in a session of their own, so that Ctrl-C
+reaches only this process; and without a GPU. They open the shards memory-mapped and share their
+pages; each takes about 200 MB of its own, for libraries.
 """
 
 from __future__ import annotations
@@ -51,19 +53,27 @@ log = logging.getLogger("litebert")
 CORE_TOKENS = 1e6
 """Tokens a second of batches that one core makes at least (benchmarks/batches.py)."""
 BUSY_SHARE = 0.4
-"""Share of the speed of matrix products that training reaches on a GPU, to know how many tokens it will need."""
+"""Share of the speed of matrix products that training reaches on a GPU, to know how many tokens it
+will need.
+"""
 
 
 class PretrainingBatches:
     """The batches of a pretraining run by step, with what its objectives prepare."""
 
-    def __init__(self, config: Config, shards: Shards, packing: int = PACKING, steps: int = 0) -> None:
+    def __init__(
+        self, config: Config, shards: Shards, packing: int = PACKING, steps: int = 0
+    ) -> None:
         """Raises DataError where the data cannot serve what is asked.
 
         Args:
             steps: of the run, over which sequences grow and the rate of masks changes.
         """
-        self._masking, self._steps, self._causal = config.masking, steps, round(config.causal_share * steps)
+        self._masking, self._steps, self._causal = (
+            config.masking,
+            steps,
+            round(config.causal_share * steps),
+        )
         self._objectives = list(config.named_objectives().values())
         sentence = next((one.sentence for one in self._objectives if one.sentence), None)
         lengths = config.train.length_schedule
@@ -82,14 +92,19 @@ class PretrainingBatches:
                     packing,
                 ),
             )
-            for start, length in zip(starts, (*(length for _, length in lengths), config.sequences.length), strict=True)
+            for start, length in zip(
+                starts, (*(length for _, length in lengths), config.sequences.length), strict=True
+            )
         ]
-        """The first step and the batches of each length; sequences are dealt anew where a length begins."""
+        """The first step and the batches of each length; sequences are dealt anew where a length
+        begins.
+        """
         self._lengths = (*(length for _, length in lengths), config.sequences.length)
         self._sentence = sentence
 
     def unlabelled_shares(self, sequences: int = 512) -> dict[int, float]:
-        """The share of segment pairs without a label at each length of the run, among the first `sequences` of it.
+        """The share of segment pairs without a label at each length of the run, among the first
+        `sequences` of it.
 
         Empty where no objective reads segment pairs.
         """
@@ -101,18 +116,23 @@ class PretrainingBatches:
     def __call__(self, step: int, rows: slice) -> Batch:
         """Some rows of the batch of a step."""
         start, batches = next(phase for phase in reversed(self._phases) if phase[0] <= step)
-        batch = batches(step - start, rows, self._masking.rate_at(step, self._steps), step < self._causal)
+        batch = batches(
+            step - start, rows, self._masking.rate_at(step, self._steps), step < self._causal
+        )
         for objective in self._objectives:
             batch = objective.prepare(batch)
         return batch
 
 
-# ---- ahead of the step -----------------------------------------------------------------------------------------------
+# -------------------------------------------------------------------------------- ahead of the step
 
 
 @contextmanager
-def ahead(make: Callable[[int], list[B]], steps: range, device: torch.device) -> Iterator[Iterator[list[B]]]:
-    """The micro-batches of each step in turn; those of the next one are made in a thread meanwhile."""
+def ahead(
+    make: Callable[[int], list[B]], steps: range, device: torch.device
+) -> Iterator[Iterator[list[B]]]:
+    """The micro-batches of each step in turn; those of the next one are made in a thread
+    meanwhile."""
 
     def ready(step: int) -> list[B]:
         if device.type != "cuda":
@@ -137,10 +157,12 @@ def ahead(make: Callable[[int], list[B]], steps: range, device: torch.device) ->
 
 
 def processes_for(config: Config, device: Device) -> int:
-    """How many processes shall make batches: what `train.batch_processes` says, or what the device needs.
+    """How many processes shall make batches: what `train.batch_processes` says, or what the device
+    needs.
 
-    A GPU gets one at least, for a thread of this process would delay the launching of its kernels, and no more than
-    this process has cores beside its own; processes that share a machine, as torchrun starts them, share its cores.
+    A GPU gets one at least, for a thread of this process would delay the launching of its kernels,
+    and no more than this process has cores beside its own; processes that share a machine, as
+    torchrun starts them, share its cores.
     """
     if config.train.batch_processes != "auto":
         return config.train.batch_processes
@@ -161,10 +183,12 @@ def made_by_processes(
     packing: int = PACKING,
     run_steps: int = 0,
 ) -> Iterator[Callable[[int], list[Batch]] | None]:
-    """A function that gives the micro-batches `rows` of each step, made by `count` processes; ask for steps in order.
+    """A function that gives the micro-batches `rows` of each step, made by `count` processes; ask
+    for steps in order.
 
-    It is None if `count` is 0, and if the processes cannot make the batches: a program that registers its own parts
-    without `LITEBERT_EXTENSIONS` is alone in knowing them. `packing` and `run_steps` are those of `PretrainingBatches`.
+    It is None if `count` is 0, and if the processes cannot make the batches: a program that
+    registers its own parts without `LITEBERT_EXTENSIONS` is alone in knowing them. `packing` and
+    `run_steps` are those of `PretrainingBatches`.
 
     Raises:
         RunError: from the function, where a process was killed.
@@ -173,8 +197,12 @@ def made_by_processes(
     if count < 1:
         yield None
         return
-    question = {"config": to_dict(config), "data": str(data), "rows": [(one.start, one.stop) for one in rows],
-                "made": (packing, run_steps)}  # fmt: skip
+    question = {
+        "config": to_dict(config),
+        "data": str(data),
+        "rows": [(one.start, one.stop) for one in rows],
+        "made": (packing, run_steps),
+    }
     makers: list[subprocess.Popen[bytes]] = []
     try:
         for number in range(count):
@@ -204,8 +232,11 @@ def _start(question: dict[str, Any]) -> subprocess.Popen[bytes]:
     }
     maker = subprocess.Popen(
         [sys.executable, "-m", "litebert.train.supply"],
-        stdin=subprocess.PIPE, stdout=subprocess.PIPE, env=environment, start_new_session=True,
-    )  # fmt: skip
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        env=environment,
+        start_new_session=True,
+    )
     assert maker.stdin is not None
     with suppress(BrokenPipeError), maker.stdin as stream:
         stream.write(json.dumps(question).encode())
@@ -220,7 +251,8 @@ def _receive(maker: subprocess.Popen[bytes]) -> Any:
         status = maker.wait()
         how = f"by signal {-status}" if status < 0 else f"with status {status}"
         raise RunError(
-            f"a process that makes batches ended {how}; run the same command again to continue, with "
+            f"a process that makes batches ended {how}; run the same command again to "
+            "continue, with "
             "--train.batch-processes 0 if memory is short"
         ) from None
     if isinstance(received, LitebertError):
@@ -228,7 +260,7 @@ def _receive(maker: subprocess.Popen[bytes]) -> Any:
     return received
 
 
-# ---- through a pipe --------------------------------------------------------------------------------------------------
+# ----------------------------------------------------------------------------------- through a pipe
 
 
 class _Pickler(pickle.Pickler):

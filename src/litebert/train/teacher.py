@@ -1,4 +1,6 @@
-"""The teacher of a pretraining run: which folder it may be, what the config takes from it, and that it stays."""
+"""The teacher of a pretraining run: which folder it may be, what the config takes from it, and that
+it stays.
+"""
 
 from __future__ import annotations
 
@@ -30,7 +32,9 @@ PATH, FINGERPRINT = "teacher", "teacher_fingerprint"
 def fingerprint_of(loaded: LoadedModel) -> str:
     """sha256 (hex) of a model's weights and config."""
     config = asdict(replace(loaded.config, name=""))
-    first = {name: config["distill"][name] for name in ("soft", "temperature")}  # the order of runs of before
+    first = {
+        name: config["distill"][name] for name in ("soft", "temperature")
+    }  # the order of runs of before
     config["distill"] = first | config["distill"]
     for part, name in (("distill", "top_k"), ("encoder", "global_tokens")):  # nor had they these
         if not config[part][name]:
@@ -43,45 +47,66 @@ def fingerprint_of(loaded: LoadedModel) -> str:
     return digest.hexdigest()
 
 
-def taught_by(source: str | Path | None, config: Config, shards: Shards) -> tuple[Config, Teacher | None]:
-    """The config with what it takes from its teacher, and the teacher; of a config that learns from none, as it is.
+def taught_by(
+    source: str | Path | None, config: Config, shards: Shards
+) -> tuple[Config, Teacher | None]:
+    """The config with what it takes from its teacher, and the teacher; of a config that learns from
+    none, as it is.
 
     Raises:
-        ConfigError: objectives without a teacher, a teacher without objectives, or layers and heads that it has not.
+        ConfigError: objectives without a teacher, a teacher without objectives, or layers and heads
+            that it has not.
         ModelError: the folder cannot be opened, or lacks the head that is asked for.
         DataError: the data was prepared with another tokenizer than the teacher's.
     """
     own = [name for name, one in config.named_objectives().items() if one.taught]
     if source is None:
         if own:
-            raise ConfigError(f"objective {own[0]} learns from a teacher; name its folder with --teacher")
+            raise ConfigError(
+                f"objective {own[0]} learns from a teacher; name its folder with --teacher"
+            )
         return config, None
     asked = config.distill.objectives
     if not asked:
-        raise ConfigError(f"--teacher {source} has nothing to teach: distill.soft, distill.states and "
-                          "distill.relations are all 0; set one of them above 0")  # fmt: skip
+        raise ConfigError(
+            f"--teacher {source} has nothing to teach: distill.soft, distill.states and "
+            "distill.relations are all 0; set one of them above 0"
+        )
     if set(own) != set(asked):
-        config = replace(config, objectives=(*(name for name in config.objectives if name not in own), *asked))
+        config = replace(
+            config, objectives=(*(name for name in config.objectives if name not in own), *asked)
+        )
         if "soft" in asked and "mlm" not in config.objectives:
-            raise ConfigError("distill.soft compares guesses of masked tokens, and objectives has no mlm; add it, or "
-                              "set distill.soft=0")  # fmt: skip
+            raise ConfigError(
+                "distill.soft compares guesses of masked tokens, and objectives has no "
+                "mlm; add it, or "
+                "set distill.soft=0"
+            )
     loaded = read_folder(source)
     _require_vocabulary(source, loaded, shards)
     teacher = Teacher(loaded.model.encoder, _head(source, loaded, config), fingerprint_of(loaded))
     shape, longest = teacher.encoder.config, config.sequences.length
     if longest > shape.max_positions:
-        raise ConfigError(f"sequences.length is {longest} and the teacher {source} reads {shape.max_positions} tokens; "
-                          f"set sequences.length to at most {shape.max_positions}")  # fmt: skip
-    return replace(config, distill=with_layers(config.distill, config.encoder, shape, source)), teacher
+        raise ConfigError(
+            f"sequences.length is {longest} and the teacher {source} reads "
+            f"{shape.max_positions} tokens; "
+            f"set sequences.length to at most {shape.max_positions}"
+        )
+    return replace(
+        config, distill=with_layers(config.distill, config.encoder, shape, source)
+    ), teacher
 
 
 def with_layers(distill: L, ours: EncoderConfig, theirs: EncoderConfig, source: str | Path) -> L:
-    """What is learned from a teacher's layers, with what it takes from its shape: pairs of layers, heads and width.
+    """What is learned from a teacher's layers, with what it takes from its shape: pairs of layers,
+    heads and width.
 
     Raises:
         ConfigError: layers or heads that it has not.
     """
-    even = tuple((i, max(1, round(i * theirs.layers / ours.layers))) for i in range(1, ours.layers + 1))
+    even = tuple(
+        (i, max(1, round(i * theirs.layers / ours.layers))) for i in range(1, ours.layers + 1)
+    )
     widths = ours.hidden_size, theirs.hidden_size
     fits = all(width % theirs.heads == 0 for width in widths)
     distill = replace(
@@ -89,20 +114,28 @@ def with_layers(distill: L, ours: EncoderConfig, theirs: EncoderConfig, source: 
         width=theirs.hidden_size,
         state_layers=distill.state_layers or even,
         relation_layers=distill.relation_layers or ((ours.layers, theirs.layers),),
-        relation_heads=distill.relation_heads or (theirs.heads if fits else math.gcd(*widths, theirs.heads)),
+        relation_heads=distill.relation_heads
+        or (theirs.heads if fits else math.gcd(*widths, theirs.heads)),
     )
     for name in ("state_layers", "relation_layers"):
         last, its_last = (max(layers) for layers in zip(*getattr(distill, name), strict=True))
         if last > ours.layers:
-            raise ConfigError(f"distill.{name} names layer {last} of a student with {ours.layers}; name layers that it "
-                              "has")  # fmt: skip
+            raise ConfigError(
+                f"distill.{name} names layer {last} of a student with {ours.layers}; name "
+                "layers that it "
+                "has"
+            )
         if its_last > theirs.layers:
-            raise ConfigError(f"distill.{name} names layer {its_last} of the teacher {source}, which has "
-                              f"{theirs.layers}; name layers that it has")  # fmt: skip
+            raise ConfigError(
+                f"distill.{name} names layer {its_last} of the teacher {source}, which has "
+                f"{theirs.layers}; name layers that it has"
+            )
     if any(width % distill.relation_heads for width in widths):
         raise ConfigError(
-            f"distill.relation_heads is {distill.relation_heads}, and the hidden sizes of student and "
-            f"teacher, {widths[0]} and {widths[1]}, are not both multiples of it; give a common divisor"
+            f"distill.relation_heads is {distill.relation_heads}, and the hidden sizes of "
+            "student and "
+            f"teacher, {widths[0]} and {widths[1]}, are not both multiples of it; give a "
+            "common divisor"
         )
     return distill
 
@@ -110,12 +143,18 @@ def with_layers(distill: L, ours: EncoderConfig, theirs: EncoderConfig, source: 
 def _require_vocabulary(source: str | Path, loaded: LoadedModel, shards: Shards) -> None:
     ours, words = shards.tokenizer, loaded.tokenizer
     if words is None and loaded.config.encoder.vocab_size == ours.vocab_size:
-        log.warning(f"{source} has no tokenizer; it is taken to be that of {shards.path}, whose vocabulary is as large")
+        log.warning(
+            f"{source} has no tokenizer; it is taken to be that of {shards.path}, whose "
+            "vocabulary is as large"
+        )
         return
     if words is None or words.fingerprint != ours.fingerprint:
         why = "has no tokenizer" if words is None else "has another tokenizer"
-        raise DataError(f"the teacher {source} {why} than that of {shards.path}, so the two share no vocabulary; "
-                        f"prepare the data with --tokenizer {loaded.path}")  # fmt: skip
+        raise DataError(
+            f"the teacher {source} {why} than that of {shards.path}, so the two share no "
+            "vocabulary; "
+            f"prepare the data with --tokenizer {loaded.path}"
+        )
 
 
 def _head(source: str | Path, loaded: LoadedModel, config: Config) -> Any:
@@ -123,11 +162,20 @@ def _head(source: str | Path, loaded: LoadedModel, config: Config) -> Any:
     if "soft" not in config.objectives:
         return None
     model = loaded.model
-    trained = isinstance(model, Pretrainer) and "mlm" in model.objectives and "mlm" not in loaded.untrained
+    trained = (
+        isinstance(model, Pretrainer)
+        and "mlm" in model.objectives
+        and "mlm" not in loaded.untrained
+    )
     if not trained or loaded.config.generator is not None:
-        what = "guesses by a generator only" if trained else "has no head that guesses masked tokens"
-        raise ModelError(f"the teacher {source} {what}; name another, or set distill.soft=0 and learn its states or "
-                         "relations")  # fmt: skip
+        what = (
+            "guesses by a generator only" if trained else "has no head that guesses masked tokens"
+        )
+        raise ModelError(
+            f"the teacher {source} {what}; name another, or set distill.soft=0 and learn "
+            "its states or "
+            "relations"
+        )
     return model.get_submodule("objectives.mlm.head")
 
 
@@ -148,7 +196,10 @@ def refuse_other_teacher(
     if recorded == fingerprint:
         return
     if recorded is None:
-        raise RunError(f"the run in {folder} learns from no teacher; leave --teacher out, or start another --out")
+        raise RunError(
+            f"the run in {folder} learns from no teacher; leave --teacher out, or start "
+            "another --out"
+        )
     other = "" if source is None else f", whose weights are not those of {source}"
     fix = f"give --teacher {shlex.quote(str(was))} as it was, or start another --out"
     raise RunError(f"the run in {folder} learns from the teacher {was}{other}; {fix}")

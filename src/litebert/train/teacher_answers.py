@@ -1,8 +1,10 @@
-"""What a teacher said of masked tokens, kept on disk, so that other students of the same text need not ask it again.
+"""What a teacher said of masked tokens, kept on disk, so that other students of the same text need
+not ask it again.
 
-A file holds the guesses for one batch. Its name is a hash of all they depend on: the teacher's weights, the masked
-text, and how many pieces are kept. Batches are a function of the data, the recipe's sequences and masks, the batch size
-and the seed, so runs that share these find all guesses of each other, and others find none and add their own.
+A file holds the guesses for one batch. Its name is a hash of all they depend on: the teacher's
+weights, the masked text, and how many pieces are kept. Batches are a function of the data, the
+recipe's sequences and masks, the batch size and the seed, so runs that share these find all guesses
+of each other, and others find none and add their own.
 """
 
 from __future__ import annotations
@@ -37,7 +39,9 @@ class TeacherAnswers:
         self.found = self.made = 0
         """Batches whose guesses were there, and that the teacher was asked."""
 
-    def likeliest(self, batch: Batch, asked: tuple[int, int, float], compute: Callable[[], Likeliest]) -> Likeliest:
+    def likeliest(
+        self, batch: Batch, asked: tuple[int, int, float], compute: Callable[[], Likeliest]
+    ) -> Likeliest:
         """As `model.distillation.Answers` says."""
         name = self._name(batch, asked)
         file, device = self.folder / name[:2] / f"{name[2:]}.safetensors", batch.input_ids.device
@@ -51,10 +55,17 @@ class TeacherAnswers:
 
     def _name(self, batch: Batch, asked: tuple[int, int, float]) -> str:
         kind = batch.input_ids.device.type
-        computed = str(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else "float32"
+        computed = (
+            str(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else "float32"
+        )
         known = [self._fingerprint, list(batch.input_ids.shape), *asked, kind, computed]
         digest = hashlib.sha256(json.dumps(known).encode())
-        for one in (batch.input_ids, batch.token_type_ids, batch.attention_mask, batch.masked_positions):
+        for one in (
+            batch.input_ids,
+            batch.token_type_ids,
+            batch.attention_mask,
+            batch.masked_positions,
+        ):
             digest.update(b"|" if one is None else one.cpu().numpy().tobytes() + b"|")
         return digest.hexdigest()[:40]
 
@@ -68,36 +79,48 @@ def answers_in(
         out: the folder of the run.
 
     Raises:
-        ConfigError: there is no teacher, no guess of it is learned, or all of each guess is, or the folder cannot be
-            made or is the run's.
+        ConfigError: there is no teacher, no guess of it is learned, or all of each guess is, or the
+            folder cannot be made or is the run's.
     """
     if folder is None:
         return None
     if not str(folder):
         raise ConfigError("--teacher-answers names no folder; give it one")
     if teacher is None:
-        raise ConfigError(f"--teacher-answers {folder} keeps what a teacher says; name its folder with --teacher")
+        raise ConfigError(
+            f"--teacher-answers {folder} keeps what a teacher says; name its folder with --teacher"
+        )
     for name, value in (("soft", "1"), ("top_k", "32")):
         if not getattr(config.distill, name):
-            raise ConfigError(f"--teacher-answers {folder} keeps the likeliest pieces of a teacher's guesses, and "
-                              f"distill.{name} is 0; set it above 0, such as {value}")  # fmt: skip
+            raise ConfigError(
+                f"--teacher-answers {folder} keeps the likeliest pieces of a teacher's "
+                "guesses, and "
+                f"distill.{name} is 0; set it above 0, such as {value}"
+            )
     if out and Path(out).resolve() in (place := Path(folder).resolve(), *place.parents):
-        raise ConfigError(f"--teacher-answers {folder} lies in the folder of the run, {out}; name one beside it")
+        raise ConfigError(
+            f"--teacher-answers {folder} lies in the folder of the run, {out}; name one beside it"
+        )
     if Path(folder).exists() and not Path(folder).is_dir():
         raise ConfigError(f"--teacher-answers {folder} is a file; name a folder")
     if strangers := _strangers(Path(folder)):
         raise ConfigError(
-            f"--teacher-answers {folder} holds {strangers[0]} too, which is no answer of a teacher; name a new folder"
+            f"--teacher-answers {folder} holds {strangers[0]} too, which is no answer of a "
+            "teacher; name a new folder"
         )
     try:
         Path(folder).mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise ConfigError(f"--teacher-answers {folder} cannot be made ({error.strerror}); name another") from None
+        raise ConfigError(
+            f"--teacher-answers {folder} cannot be made ({error.strerror}); name another"
+        ) from None
     return TeacherAnswers(Path(folder), teacher.fingerprint)
 
 
 def _strangers(folder: Path) -> list[str]:
-    """What lies in a folder and is no folder of answers, which have two hexadecimal digits for a name."""
+    """What lies in a folder and is no folder of answers, which have two hexadecimal digits for a
+    name.
+    """
     if not folder.is_dir():
         return []
     names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
@@ -105,15 +128,23 @@ def _strangers(folder: Path) -> list[str]:
 
 
 def _checksum(pieces: Tensor, log_probabilities: Tensor) -> str:
-    return hashlib.sha256(pieces.numpy().tobytes() + log_probabilities.numpy().tobytes()).hexdigest()
+    return hashlib.sha256(
+        pieces.numpy().tobytes() + log_probabilities.numpy().tobytes()
+    ).hexdigest()
 
 
 def _write(file: Path, found: Likeliest) -> None:
     pieces, values = found.pieces.int().cpu(), found.log_probabilities.cpu()
     file.parent.mkdir(parents=True, exist_ok=True)
-    own = file.with_name(f"{file.stem}.{os.getpid()}{file.suffix}")  # another run may be writing the same
+    own = file.with_name(
+        f"{file.stem}.{os.getpid()}{file.suffix}"
+    )  # another run may be writing the same
     with written_whole(own) as aside:
-        write_tensors(aside, {"pieces": pieces, "log_probabilities": values}, {"sha256": _checksum(pieces, values)})
+        write_tensors(
+            aside,
+            {"pieces": pieces, "log_probabilities": values},
+            {"sha256": _checksum(pieces, values)},
+        )
     os.replace(own, file)
 
 

@@ -1,4 +1,5 @@
-"""What the loop trains, as the loop sees it: a model with its batches, losses and held-out scores."""
+"""What the loop trains, as the loop sees it: a model with its batches, losses and held-out
+scores."""
 
 from __future__ import annotations
 

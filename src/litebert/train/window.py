@@ -1,4 +1,6 @@
-"""Sums since the last row of metrics. They stay on the device until a row or a checkpoint asks for numbers."""
+"""Sums since the last row of metrics. They stay on the device until a row or a checkpoint asks for
+numbers.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,8 @@ _KEYS = ("total", "count", "correct")
 
 
 class Window:
-    """The sums of some steps; saved with checkpoints, so that a resumed run writes the same rows."""
+    """The sums of some steps; saved with checkpoints, so that a resumed run writes the same
+    rows."""
 
     def __init__(self) -> None:
         self._steps = 0
@@ -32,15 +35,22 @@ class Window:
         for name in state["total"]:
             sums = {key: state[key][name] for key in _KEYS if name in state[key]}
             sums |= state.get("extras", {}).get(name, {})
-            window._sums[name] = {key: torch.tensor(value, dtype=_dtype(device), device=device)
-                                  for key, value in sums.items()}  # fmt: skip
+            window._sums[name] = {
+                key: torch.tensor(value, dtype=_dtype(device), device=device)
+                for key, value in sums.items()
+            }
         return window
 
     def add(self, name: str, loss: Loss) -> None:
         """Add one loss of one micro-batch."""
         sums = self._sums.setdefault(name, {})
         judged = {} if loss.correct is None else {"correct": loss.correct}
-        for key, value in {"total": loss.total, "count": loss.count, **judged, **loss.extras}.items():
+        for key, value in {
+            "total": loss.total,
+            "count": loss.count,
+            **judged,
+            **loss.extras,
+        }.items():
             sums[key] = sums.get(key, 0.0) + value.detach().to(_dtype(value.device))
 
     def end_step(self, gradient_norm: Tensor) -> None:
@@ -51,9 +61,12 @@ class Window:
     def state(self, ranks: Ranks = _ALONE) -> dict[str, Any]:
         """The sums over the processes as plain numbers. This is where an accelerator is waited for.
 
-        Steps and gradient norm are not summed: every process takes the same steps, on the same summed gradient.
+        Steps and gradient norm are not summed: every process takes the same steps, on the same
+        summed gradient.
         """
-        totals = torch.stack([value for sums in self._sums.values() for value in sums.values()] or [torch.zeros(())])
+        totals = torch.stack(
+            [value for sums in self._sums.values() for value in sums.values()] or [torch.zeros(())]
+        )
         ranks.sum([totals])
         numbers = iter(totals.tolist())
         sums = {name: {key: next(numbers) for key in sums} for name, sums in self._sums.items()}
@@ -62,15 +75,24 @@ class Window:
             "gradient_norm": float(self._gradient_norm),
             "total": {name: own["total"] for name, own in sums.items()},
             "count": {name: int(own["count"]) for name, own in sums.items()},
-            "correct": {name: int(own["correct"]) for name, own in sums.items() if "correct" in own},
-            "extras": {name: {key: own[key] for key in own if key not in _KEYS} for name, own in sums.items()},
+            "correct": {
+                name: int(own["correct"]) for name, own in sums.items() if "correct" in own
+            },
+            "extras": {
+                name: {key: own[key] for key in own if key not in _KEYS}
+                for name, own in sums.items()
+            },
         }
 
     def row(self, weights: Mapping[str, float], ranks: Ranks = _ALONE) -> dict[str, float]:
         """Means over the window."""
         sums = self.state(ranks)
         counts = {name: max(1, count) for name, count in sums["count"].items()}
-        row = {"loss": sum(weights[name] * (total / counts[name]) for name, total in sums["total"].items())}
+        row = {
+            "loss": sum(
+                weights[name] * (total / counts[name]) for name, total in sums["total"].items()
+            )
+        }
         for name, count in sums["count"].items():
             if not count:  # such as of masks in causal steps
                 continue

@@ -1,4 +1,5 @@
-"""A baseline beside every score: what counting words and characters answers after seconds, on the same rows.
+"""A baseline beside every score: what counting words and characters answers after seconds, on the
+same rows.
 
     from litebert.finetuning.baselines import fit_baseline
 
@@ -7,8 +8,8 @@
     baseline.predict(["a text", "another"])      # as a fine-tuned model answers
     baseline.logits(examples)                    # what a teacher says
 
-models.py has a model for each kind of output, features.py what the models read, fitted.py how they meet a task, and
-scores.py what a run folder keeps of them.
+models.py has a model for each kind of output, features.py what the models read, fitted.py how they
+meet a task, and scores.py what a run folder keeps of them.
 """
 
 from litebert.finetuning.baselines.fitted import FittedBaseline as FittedBaseline

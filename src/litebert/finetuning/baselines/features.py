@@ -27,11 +27,12 @@ SCALE = 3.0
 
 
 class CharacterFeatures:
-    """TF-IDF of the 3 to 5 neighboring characters inside words (`char_wb` of scikit-learn); of text without spaces
-    between words, of 1 to 3.
+    """TF-IDF of the 3 to 5 neighboring characters inside words (`char_wb` of scikit-learn); of text
+    without spaces between words, of 1 to 3.
 
-    The n-grams of a word depend on nothing outside it. So they are counted once for each different word and not for
-    each text: (texts x words) @ (words x n-grams) has the counts of `char_wb` exactly, in a fifth of the time.
+    The n-grams of a word depend on nothing outside it. So they are counted once for each different
+    word and not for each text: (texts x words) @ (words x n-grams) has the counts of `char_wb`
+    exactly, in a fifth of the time.
     """
 
     def __init__(self) -> None:
@@ -40,7 +41,9 @@ class CharacterFeatures:
         self._weights: Any = None
 
     def fit(self, texts: Sequence[str], rows: int, most: int) -> Sparse:
-        """Learn the n-grams that `rows` texts or more have, the `most` commonest, and return the rows of the texts."""
+        """Learn the n-grams that `rows` texts or more have, the `most` commonest, and return the
+        rows of the texts.
+        """
         from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 
         counts, words = _word_counts(texts)
@@ -57,12 +60,15 @@ class CharacterFeatures:
     def transform(self, texts: Sequence[str]) -> Sparse:
         """The rows of texts; n-grams that `fit` did not see are left out."""
         counts, words = _word_counts(texts)
-        found: Sparse = self._weights.transform((counts @ self._ngrams.transform(words))[:, self._kept])
+        found: Sparse = self._weights.transform(
+            (counts @ self._ngrams.transform(words))[:, self._kept]
+        )
         return found
 
 
 def _word_counts(texts: Sequence[str]) -> tuple[Sparse, list[str]]:
-    """How often each word stands in each text, and the words; a word is what stands between spaces."""
+    """How often each word stands in each text, and the words; a word is what stands between
+    spaces."""
     from sklearn.feature_extraction.text import CountVectorizer
 
     counter = CountVectorizer(token_pattern=r"\S+", dtype=np.float32)
@@ -71,8 +77,8 @@ def _word_counts(texts: Sequence[str]) -> tuple[Sparse, list[str]]:
 
 
 class TextFeatures:
-    """TF-IDF of words (one or two in a row) and of characters, each text's of length 1; and of pairs how alike the two
-    are."""
+    """TF-IDF of words (one or two in a row) and of characters, each text's of length 1; and of
+    pairs how alike the two are."""
 
     def __init__(self, most: int) -> None:
         """`most`: features of words and features of characters."""
@@ -86,11 +92,17 @@ class TextFeatures:
 
         least = 1 if len(rows) < FEW_ROWS else 2
         self._words = TfidfVectorizer(
-            token_pattern=WORD, ngram_range=(1, 2), min_df=least, max_features=self._most, sublinear_tf=True,
+            token_pattern=WORD,
+            ngram_range=(1, 2),
+            min_df=least,
+            max_features=self._most,
+            sublinear_tf=True,
             dtype=np.float32,
-        )  # fmt: skip
+        )
         texts = _flat(rows)
-        return _joined(rows, self._words.fit_transform(texts), self._characters.fit(texts, least, self._most))
+        return _joined(
+            rows, self._words.fit_transform(texts), self._characters.fit(texts, least, self._most)
+        )
 
     def transform(self, rows: Sequence[Texts]) -> Sparse:
         """The features of other rows."""
@@ -109,7 +121,10 @@ def _joined(rows: Sequence[Texts], words: Sparse, characters: Sparse) -> Sparse:
 
     if len(rows[0]) == 1:
         return hstack([words, characters], format="csr", dtype=np.float32)
-    parts = [words[: len(rows)], words[len(rows) :]]  # which words, of either side: entailment has a direction
+    parts = [
+        words[: len(rows)],
+        words[len(rows) :],
+    ]  # which words, of either side: entailment has a direction
     cosines = []
     for both in (words, characters):
         first, second = both[: len(rows)], both[len(rows) :]

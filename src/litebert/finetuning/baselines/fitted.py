@@ -26,7 +26,9 @@ class FittedBaseline:
     """Rows of the training part; `model.read` says how many of them it learned from."""
 
     def logits(self, examples: Sequence[Any]) -> Logits:
-        """Of each example, in the form of `Output.of_item`: (C,) of classes, labels or a number, (words, C) of tags."""
+        """Of each example, in the form of `Output.of_item`: (C,) of classes, labels or a number,
+        (words, C) of tags.
+        """
         with _single_thread():
             return self.model.logits(self.task.plain_items(examples))
 
@@ -42,15 +44,22 @@ class FittedBaseline:
             TypeError: an input is of another form than `task.inputs` says.
         """
         examples = [self.task.example(value, str(place)) for place, value in enumerate(values)]
-        return [self.task.record(*both) for both in zip(examples, self.answers(examples), strict=True)]
+        return [
+            self.task.record(*both) for both in zip(examples, self.answers(examples), strict=True)
+        ]
 
     def scores(self, parts: Sequence[str]) -> dict[str, float]:
-        """Scores of parts of the task, read from its files and named as in the scores.json of a run."""
+        """Scores of parts of the task, read from its files and named as in the scores.json of a
+        run.
+        """
         return self.scores_of([(name, self.task.read(name)) for name in parts])
 
     def scores_of(self, parts: Sequence[tuple[str, list[Any]]]) -> dict[str, float]:
         """Scores of parts by name; of a test part only where it has answers."""
-        plain = [EncodedPart(name, examples, list(self.task.plain_items(examples))) for name, examples in parts]
+        plain = [
+            EncodedPart(name, examples, list(self.task.plain_items(examples)))
+            for name, examples in parts
+        ]
         return score_answers(self.task, plain, lambda part: self.answers(part.examples))
 
 
@@ -68,13 +77,18 @@ def fit_baseline(task: Task[Any], examples: Sequence[Any] | None = None) -> Fitt
     examples = task.read("train") if examples is None and model is not None else examples or []
     items = task.plain_items(examples)
     if model is None or (examples and not items):
-        raise ConfigError(f"the {task.name} task has no baseline; tasks of texts, pairs of texts and tags have one")
+        raise ConfigError(
+            f"the {task.name} task has no baseline; tasks of texts, pairs of texts and "
+            "tags have one"
+        )
     items = [item for item in items if item.target is not None or not model.supervised]
     try:
         with _single_thread():
             model.fit(items, task.output.width)
     except ValueError as error:  # scikit-learn's, as of texts without a single word
-        raise DataError(f"the training part cannot be counted ({error}); give texts with words") from None
+        raise DataError(
+            f"the training part cannot be counted ({error}); give texts with words"
+        ) from None
     return FittedBaseline(task, model, len(items))
 
 

@@ -1,6 +1,7 @@
 """What counting alone answers: a model of scikit-learn or of counts for each kind of output.
 
-They learn within seconds on one core, in bounded memory: from more text than `CHARACTERS` they read a part of the rows.
+They learn within seconds on one core, in bounded memory: from more text than `CHARACTERS` they read
+a part of the rows.
 
 Shapes: N rows, F features, C classes, n words of a sentence.
 """
@@ -43,13 +44,17 @@ _FOLDS = 3
 _STRENGTHS = (1.0, 3.0, 10.0, 30.0)
 _PENALTIES = (0.1, 0.3, 1.0, 3.0, 10.0, 30.0)
 _CERTAIN = 10.0
-"""The log-odds of a class that every training row has, and without its sign of a class that none has."""
+"""The log-odds of a class that every training row has, and without its sign of a class that none
+has.
+"""
 MOST_PAIRS = 20_000
 """Pairs that are compared with one another, at most."""
 
 
 class Baseline(ABC):
-    """A model that learns one kind of output from texts as they stand, without a network or a tokenizer."""
+    """A model that learns one kind of output from texts as they stand, without a network or a
+    tokenizer.
+    """
 
     name: ClassVar[str]
     """What it does, for people."""
@@ -66,7 +71,10 @@ class Baseline(ABC):
         Raises:
             DataError: nothing can be learned from them.
         """
-        chosen = [items[place] for place in _affordable([sum(map(len, item.texts)) for item in items], CHARACTERS)]
+        chosen = [
+            items[place]
+            for place in _affordable([sum(map(len, item.texts)) for item in items], CHARACTERS)
+        ]
         self.read = len(chosen)
         self._learn(chosen, classes)
 
@@ -78,13 +86,17 @@ class Baseline(ABC):
     def logits(self, items: Sequence[PlainItem]) -> Logits:
         """Of each row, in the form that `Output.of_item` gives."""
 
-    def answers(self, task: Task[Any], examples: Sequence[Any], items: Sequence[PlainItem]) -> list[Any]:
+    def answers(
+        self, task: Task[Any], examples: Sequence[Any], items: Sequence[PlainItem]
+    ) -> list[Any]:
         """Its answers to examples, in the form that `Task.score` takes."""
         return task.answers(examples, items, self.logits(items))
 
 
 def _affordable(costs: Sequence[int], most: float) -> list[int]:
-    """The places of rows whose costs sum to `most` at most: all of them, or some of them at random, in their order."""
+    """The places of rows whose costs sum to `most` at most: all of them, or some of them at random,
+    in their order.
+    """
     total = sum(costs)
     if total <= most:
         return list(range(len(costs)))
@@ -95,21 +107,23 @@ def _affordable(costs: Sequence[int], most: float) -> list[int]:
 
 
 def _folds(count: int, most: int = TRIED) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Rows to learn from and rows to try on: each row is tried once, but of more than `most` rows one fold of so many
-    is enough."""
+    """Rows to learn from and rows to try on: each row is tried once, but of more than `most` rows
+    one fold of so many is enough."""
     order = np.random.default_rng(0).permutation(count)[:most]
     for number in range(_FOLDS if len(order) == count else 1):
         tried = order[number::_FOLDS]
         yield np.setdiff1d(order, tried), np.sort(tried)
 
 
-# ---- classes and labels ----------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------- classes and labels
 
 
 class LinearClasses(Baseline):
-    """One of C classes: a logistic regression for each against the others (of two classes, one regression).
+    """One of C classes: a logistic regression for each against the others (of two classes, one
+    regression).
 
-    The strength of its penalty is the one of the lowest cross-entropy on rows that were held out of training.
+    The strength of its penalty is the one of the lowest cross-entropy on rows that were held out of
+    training.
     """
 
     name = "TF-IDF of words and characters, logistic regression"
@@ -177,14 +191,19 @@ def _binary_loss(odds: NDArray[np.float64], right: NDArray[np.bool_]) -> float:
 
 
 def _logistic(matrix: Sparse, right: NDArray[np.bool_], strength: float) -> Any:
-    """The weights of one class, float32 (F + 1,) with the bias last; its log-odds where all rows have it, or none."""
+    """The weights of one class, float32 (F + 1,) with the bias last; its log-odds where all rows
+    have it, or none.
+    """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
 
     if right.all() or not right.any():
         return _CERTAIN if right.all() else -_CERTAIN
-    # The dual form takes memory and time by the numbers that are not zero, whatever the features and the rows.
-    model = LogisticRegression(C=strength, solver="liblinear", dual=True, tol=1e-2, max_iter=100, random_state=0)
+    # The dual form takes memory and time by the numbers that are not zero, whatever the features
+    # and the rows.
+    model = LogisticRegression(
+        C=strength, solver="liblinear", dual=True, tol=1e-2, max_iter=100, random_state=0
+    )
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # the score says what became of it
         model.fit(matrix, right)
@@ -193,12 +212,14 @@ def _logistic(matrix: Sparse, right: NDArray[np.bool_], strength: float) -> Any:
 
 def _log_odds(models: Sequence[Any], matrix: Sparse) -> NDArray[np.float64]:
     """(N, C)."""
-    columns = [np.full(matrix.shape[0], one) if isinstance(one, float) else matrix @ one[:-1] + one[-1]
-               for one in models]  # fmt: skip
+    columns = [
+        np.full(matrix.shape[0], one) if isinstance(one, float) else matrix @ one[:-1] + one[-1]
+        for one in models
+    ]
     return np.stack(columns, axis=1).astype(np.float64)
 
 
-# ---- numbers ---------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------ numbers
 
 
 class LinearNumber(Baseline):
@@ -230,11 +251,12 @@ def _ridge(matrix: Sparse, numbers: NDArray[np.float64], penalty: float) -> Any:
     return Ridge(alpha=penalty, solver="sparse_cg", tol=1e-3, max_iter=300).fit(matrix, numbers)
 
 
-# ---- vectors ---------------------------------------------------------------------------------------------------------
+# ------------------------------------------------------------------------------------------ vectors
 
 
 class WeightedCharacters(Baseline):
-    """How alike two texts are: the cosine of their characters, two or three in a row, by inverse document frequency.
+    """How alike two texts are: the cosine of their characters, two or three in a row, by inverse
+    document frequency.
 
     It learns from no score, only how many of the training texts have each.
     """
@@ -249,31 +271,41 @@ class WeightedCharacters(Baseline):
         # What a tenth of the texts have says next to nothing, and takes most of the time.
         most = 0.1 if len(texts) > 1000 else 1.0
         self._vectors = TfidfVectorizer(
-            analyzer="char_wb", ngram_range=(2, 3), max_df=most, max_features=FEATURES, sublinear_tf=True,
+            analyzer="char_wb",
+            ngram_range=(2, 3),
+            max_df=most,
+            max_features=FEATURES,
+            sublinear_tf=True,
             dtype=np.float32,
-        ).fit(texts)  # fmt: skip
+        ).fit(texts)
 
     def logits(self, items: Sequence[PlainItem]) -> Logits:
         """(2, F) of each pair, sparse."""
         if len(items) > MOST_PAIRS:
             raise DataError(f"{len(items):,} pairs are too many to compare within seconds")
-        first, second = (self._vectors.transform([item.texts[side] for item in items]) for side in (0, 1))
+        first, second = (
+            self._vectors.transform([item.texts[side] for item in items]) for side in (0, 1)
+        )
         from scipy.sparse import vstack
 
         return [vstack((first[place], second[place]), format="csr") for place in range(len(items))]
 
-    def answers(self, task: Task[Any], examples: Sequence[Any], items: Sequence[PlainItem]) -> list[Any]:
+    def answers(
+        self, task: Task[Any], examples: Sequence[Any], items: Sequence[PlainItem]
+    ) -> list[Any]:
         """A `Compared` of each pair, with sparse vectors."""
         from litebert.finetuning.similarity import Compared
 
         return [Compared(float(one[0].multiply(one[1]).sum()), one) for one in self.logits(items)]
 
 
-# ---- tags ------------------------------------------------------------------------------------------------------------
+# --------------------------------------------------------------------------------------------- tags
 
 
 class FrequentTags(Baseline):
-    """The tag that a word has most often; of a new word, the tag that words seen once have most often."""
+    """The tag that a word has most often; of a new word, the tag that words seen once have most
+    often.
+    """
 
     name = "the most frequent tag of each word"
 
@@ -284,7 +316,9 @@ class FrequentTags(Baseline):
                 if tag != IGNORED:
                     for form in dict.fromkeys((word, word.lower())):
                         counts.setdefault(form, Counter())[tag] += 1
-        rare = Counter(tag for word, tags in counts.items() if sum(tags.values()) == 1 for tag in tags)
+        rare = Counter(
+            tag for word, tags in counts.items() if sum(tags.values()) == 1 for tag in tags
+        )
         every = Counter(tag for tags in counts.values() for tag in tags.elements())
         if not every:
             raise DataError("no word of the training part has a tag")
@@ -303,7 +337,9 @@ class FrequentTags(Baseline):
 
 
 def _shares(counts: Counter[int], classes: int) -> NDArray[np.float32]:
-    """(C,) logarithms of the shares of the tags of a word; a tag that it never had is not impossible."""
+    """(C,) logarithms of the shares of the tags of a word; a tag that it never had is not
+    impossible.
+    """
     found = np.full(classes, 0.01)
     for tag, count in counts.items():
         found[tag] += count

@@ -43,7 +43,11 @@ class BaselineScores:
     @property
     def note(self) -> str:
         """What it does, and how many rows it read where it did not read all of them."""
-        part = "" if self.rows == self.training_rows else f" on {self.rows:,} of {self.training_rows:,} training rows"
+        part = (
+            ""
+            if self.rows == self.training_rows
+            else f" on {self.rows:,} of {self.training_rows:,} training rows"
+        )
         return self.name + part
 
 
@@ -54,10 +58,16 @@ class RunBaseline:
         self._task, self._train, self._others = task, train, others
 
     def keep(self, folder: Path) -> BaselineScores | None:
-        """The scores that the folder holds, else those computed now; None where there are none, and a log says why."""
-        from litebert.train.run_folder import ASIDE  # with torch, which those who only read scores do without
+        """The scores that the folder holds, else those computed now; None where there are none, and
+        a log says why.
+        """
+        from litebert.train.run_folder import (
+            ASIDE,
+        )  # with torch, which those who only read scores do without
 
-        found = _kept(folder / BASELINE) or _kept(folder / ASIDE / BASELINE)  # a restarted run has the same rows
+        found = _kept(folder / BASELINE) or _kept(
+            folder / ASIDE / BASELINE
+        )  # a restarted run has the same rows
         found = found or self._scores
         if found is not None and not (folder / BASELINE).exists():
             write_json(folder / BASELINE, asdict(found))
@@ -65,7 +75,9 @@ class RunBaseline:
 
     @cached_property
     def _scores(self) -> BaselineScores | None:
-        if self._task.output.baseline() is None or not self._task.plain_items(self._train.examples[:1]):
+        if self._task.output.baseline() is None or not self._task.plain_items(
+            self._train.examples[:1]
+        ):
             return None
         began = time.monotonic()
         try:
@@ -77,8 +89,10 @@ class RunBaseline:
             return None
         found = BaselineScores(fitted.model.name, scores, fitted.model.read, fitted.training_rows)
         metric = metric_name(self._task)
-        log.info(f"baseline ({found.note}): {metric} {scores[metric]:.4g} on {self._task.dev[0]}, in "
-                 f"{time.monotonic() - began:.1f} seconds")  # fmt: skip
+        log.info(
+            f"baseline ({found.note}): {metric} {scores[metric]:.4g} on {self._task.dev[0]}, in "
+            f"{time.monotonic() - began:.1f} seconds"
+        )
         return found
 
 
@@ -88,11 +102,14 @@ def read_scores(file: Path) -> dict[str, float]:
     Raises:
         RunError: the file cannot be read.
     """
-    return numbers({name: value for name, value in read_json(file, RunError).items() if name != FIELD})
+    return numbers(
+        {name: value for name, value in read_json(file, RunError).items() if name != FIELD}
+    )
 
 
 def read_baseline(file: Path) -> BaselineScores | None:
-    """The baseline's scores in a scores.json; None where the run has none, as runs of earlier versions.
+    """The baseline's scores in a scores.json; None where the run has none, as runs of earlier
+    versions.
 
     Raises:
         RunError: the file cannot be read, or was changed.
@@ -102,7 +119,9 @@ def read_baseline(file: Path) -> BaselineScores | None:
 
 
 def scores_fields(scores: Mapping[str, Any], baseline: BaselineScores | None) -> dict[str, Any]:
-    """What scores.json or seeds.json holds: the scores, and those of the baseline in a field of their own."""
+    """What scores.json or seeds.json holds: the scores, and those of the baseline in a field of
+    their own.
+    """
     return {**scores, **({} if baseline is None else {FIELD: asdict(baseline)})}
 
 
@@ -117,17 +136,24 @@ def _kept(file: Path) -> BaselineScores | None:
 def _from_fields(fields: Any, file: Path) -> BaselineScores:
     try:
         scores = {str(name): float(value) for name, value in numbers(fields["scores"]).items()}
-        return BaselineScores(str(fields["name"]), scores, int(fields["rows"]), int(fields["training_rows"]))
+        return BaselineScores(
+            str(fields["name"]), scores, int(fields["rows"]), int(fields["training_rows"])
+        )
     except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
-        raise RunError(f"{file} was changed: '{FIELD}' does not hold the scores of a baseline; restore it") from None
+        raise RunError(
+            f"{file} was changed: '{FIELD}' does not hold the scores of a baseline; restore it"
+        ) from None
 
 
 def advise(metric: str, score: float, baseline: BaselineScores | None) -> str | None:
-    """What to do where a baseline is better than a model; None where the model is better, or nothing is known."""
+    """What to do where a baseline is better than a model; None where the model is better, or
+    nothing is known.
+    """
     theirs = math.nan if baseline is None else baseline.scores.get(metric, math.nan)
     if baseline is None or not theirs > score:
         return None
     return (
-        f"the baseline ({baseline.note}) is better, with {metric} {theirs:.4g} against {score:.4g}: pretrain longer or "
+        f"the baseline ({baseline.note}) is better, with {metric} {theirs:.4g} against "
+        f"{score:.4g}: pretrain longer or "
         "on more text, start from a published encoder, or learn from a larger model with --teacher"
     )

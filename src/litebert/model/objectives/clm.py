@@ -16,16 +16,19 @@ if TYPE_CHECKING:
     from litebert.model.encoder import EncoderOutput
 
 POSITIONS, LABELS = "next_positions", "next_labels"
-"""Where `Batch.added` holds the flat positions that predict the token after them, (N,), and these tokens, (N,)."""
+"""Where `Batch.added` holds the flat positions that predict the token after them, (N,), and these
+tokens, (N,).
+"""
 
 
 class CausalLanguageModeling(TokenPrediction):
     """Predict the next token with the head of mlm, while attention reads only what comes before.
 
-    It has the first `clm.share` of the steps to itself: their batches are causal (`Batch.causal`) and hold no masks
-    and no labelled pairs, and all other batches hold nothing for it. Every token is a prediction instead of the masked
-    ones, so a short run learns sooner what words do to each other; the rest of the run makes an encoder of it
-    (Gisserot-Boukhlef et al. 2025, "Should We Still Pretrain Encoders with Masked Language Modeling?").
+    It has the first `clm.share` of the steps to itself: their batches are causal (`Batch.causal`)
+    and hold no masks and no labelled pairs, and all other batches hold nothing for it. Every token
+    is a prediction instead of the masked ones, so a short run learns sooner what words do to each
+    other; the rest of the run makes an encoder of it (Gisserot-Boukhlef et al. 2025, "Should We
+    Still Pretrain Encoders with Masked Language Modeling?").
 
     Shapes: N tokens that have a next one, V vocabulary.
     """
@@ -41,7 +44,8 @@ class CausalLanguageModeling(TokenPrediction):
             axis="cross entropy, nats",
             scale=1.0,
             baseline="",
-            note="Of the first part of the run, in which each piece was predicted from those before it.",
+            note="Of the first part of the run, in which each piece was predicted from those "
+            "before it.",
         ),
     )
 
@@ -49,12 +53,14 @@ class CausalLanguageModeling(TokenPrediction):
         super().check()
         require(
             not {"rtd", "sbo"} & set(self.config.objectives),
-            f"objective {self.name} reads unmasked text with the encoder and the head of mlm, which rtd and sbo use in "
+            f"objective {self.name} reads unmasked text with the encoder and the head of "
+            "mlm, which rtd and sbo use in "
             "other ways; keep one of them",
         )
         require(
             self.config.encoder.window == 0,
-            f"objective {self.name} reads everything before a token, and encoder.window={self.config.encoder.window} "
+            f"objective {self.name} reads everything before a token, and "
+            f"encoder.window={self.config.encoder.window} "
             "does not; set one of them aside",
         )
 
@@ -73,7 +79,9 @@ class CausalLanguageModeling(TokenPrediction):
         masked = super().kept_bytes(width)
         return masked * (1 / max(self.config.masking.rate, self.config.masking.last_rate) - 1)
 
-    def logits(self, output: EncoderOutput, batch: Batch, context: Context) -> tuple[Tensor, Tensor]:
+    def logits(
+        self, output: EncoderOutput, batch: Batch, context: Context
+    ) -> tuple[Tensor, Tensor]:
         """(N, V) and (N,)."""
         positions_N, table = self.prepared(batch, POSITIONS), context.encoder.embedding.word.weight
         states_NH = output.last.flatten(0, 1)[positions_N]

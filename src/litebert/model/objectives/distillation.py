@@ -1,7 +1,8 @@
-"""Learning from a teacher: its guesses of masked tokens, its states, and how its tokens relate to each other.
+"""Learning from a teacher: its guesses of masked tokens, its states, and how its tokens relate to
+each other.
 
-`litebert pretrain --teacher` adds those whose weight in `Config.distill` is above 0. Without a teacher, as in a model
-that is opened after training, none of them has a loss.
+`litebert pretrain --teacher` adds those whose weight in `Config.distill` is above 0. Without a
+teacher, as in a model that is opened after training, none of them has a loss.
 """
 
 from __future__ import annotations
@@ -32,11 +33,15 @@ class Distillation(Objective):
 
     def check(self) -> None:
         super().check()
-        require(self.weight > 0, f"objective {self.name} has distill.{self.name}=0; set a weight above 0, or leave "
-                "the objective out")  # fmt: skip
+        require(
+            self.weight > 0,
+            f"objective {self.name} has distill.{self.name}=0; set a weight above 0, or leave "
+            "the objective out",
+        )
         require(
             self.config.generator is None,
-            f"objective {self.name} compares an encoder that reads masked text with its teacher, and here a generator "
+            f"objective {self.name} compares an encoder that reads masked text with its "
+            "teacher, and here a generator "
             "reads it (objective rtd); keep one of them",
         )
 
@@ -47,14 +52,18 @@ class Distillation(Objective):
 
     def nothing(self, output: EncoderOutput, context: Context) -> Loss:
         """The loss where there is nothing to learn; its gradient is zero in every parameter."""
-        zero = output.last.sum() * 0 + sum(parameter.sum() * 0 for parameter in context.network.parameters())
+        zero = output.last.sum() * 0 + sum(
+            parameter.sum() * 0 for parameter in context.network.parameters()
+        )
         return Loss(zero, zero.detach(), None)
 
 
 class SoftLabels(Distillation):
-    """Match the teacher's probabilities of the masked tokens, with a temperature (Hinton et al. 2015; DistilBERT).
+    """Match the teacher's probabilities of the masked tokens, with a temperature (Hinton et al.
+    2015; DistilBERT).
 
-    The vocabulary head is that of objective mlm. What counts as right is the teacher's likeliest piece.
+    The vocabulary head is that of objective mlm. What counts as right is the teacher's likeliest
+    piece.
     """
 
     needs = ("mlm",)
@@ -66,9 +75,11 @@ class SoftLabels(Distillation):
         Curves(
             "Divergence from the teacher's guesses",
             (("training", "train", "loss"), ("held out", "heldout", "loss")),
-            axis="nats, times the squared temperature", scale=1.0, baseline="",
+            axis="nats, times the squared temperature",
+            scale=1.0,
+            baseline="",
         ),
-    )  # fmt: skip
+    )
 
     def kept_bytes(self, width: int) -> float:
         """As the loss of the masked tokens itself: the logits of both, normalised."""
@@ -84,11 +95,19 @@ class SoftLabels(Distillation):
             return self.nothing(output, context)
         logits_KV, distill = context.shared[GUESSES], self.config.distill
         if distill.top_k:
-            taught = context.teacher.likeliest(logits_KV.shape[-1], distill.top_k, distill.temperature)
-            distances, first = divergence_from(taught, logits_KV, distill.temperature), taught.pieces[:, 0]
+            taught = context.teacher.likeliest(
+                logits_KV.shape[-1], distill.top_k, distill.temperature
+            )
+            distances, first = (
+                divergence_from(taught, logits_KV, distill.temperature),
+                taught.pieces[:, 0],
+            )
         else:
             taught_KV = context.teacher.logits(logits_KV.shape[-1])
-            distances, first = divergence(logits_KV, taught_KV, distill.temperature), taught_KV.argmax(-1)
+            distances, first = (
+                divergence(logits_KV, taught_KV, distill.temperature),
+                taught_KV.argmax(-1),
+            )
         total, same = distances.sum(), (logits_KV.argmax(-1) == first).sum()
         return Loss(total, torch.full((), len(logits_KV), device=total.device), same)
 
@@ -97,7 +116,9 @@ class SoftLabels(Distillation):
 
 
 class _Layers(Distillation):
-    """Base of what is compared layer by layer, at every real token; the pairs of layers count alike."""
+    """Base of what is compared layer by layer, at every real token; the pairs of layers count
+    alike.
+    """
 
     reads_states = True
     pairs_in: ClassVar[str]
@@ -108,16 +129,19 @@ class _Layers(Distillation):
         train, depth, pairs = self.config.train, self.config.encoder.layers, self.pairs
         require(
             not train.depth_schedule,
-            f"objective {self.name} compares given layers, and with train.depth_schedule a layer is not always there; "
+            f"objective {self.name} compares given layers, and with train.depth_schedule a "
+            "layer is not always there; "
             "leave one of them out: --train.depth-schedule",
         )
         require(
             train.parallel != "fsdp",
-            f"objective {self.name} reads layers one by one, which train.parallel=fsdp does not gather; set ddp",
+            f"objective {self.name} reads layers one by one, which train.parallel=fsdp "
+            "does not gather; set ddp",
         )
         require(
             all(own <= depth for own, _ in pairs),
-            f"distill.{self.pairs_in} names layer {max((own for own, _ in pairs), default=0)} of a student with "
+            f"distill.{self.pairs_in} names layer "
+            f"{max((own for own, _ in pairs), default=0)} of a student with "
             f"encoder.layers={depth}; name layers that it has",
         )
 
@@ -130,22 +154,27 @@ class _Layers(Distillation):
     def kept_bytes(self, width: int) -> float:
         return 4 * 3 * len(self.pairs) * self.config.encoder.hidden_size
 
-    def summed(self, output: EncoderOutput, batch: Batch, distance: Callable[[int, int], Tensor]) -> Loss:
+    def summed(
+        self, output: EncoderOutput, batch: Batch, distance: Callable[[int, int], Tensor]
+    ) -> Loss:
         """The mean over the pairs of a distance (B, S), summed over the real tokens."""
         import torch
 
         from litebert.model.distillation import mean_over_pairs
 
         total = mean_over_pairs(self.pairs, distance, batch.attention_mask)
-        return Loss(total, torch.full((), batch.tokens, dtype=torch.int64, device=total.device), None)
+        return Loss(
+            total, torch.full((), batch.tokens, dtype=torch.int64, device=total.device), None
+        )
 
     def count(self, batch: Batch) -> int:
         return 0 if batch.causal else batch.tokens
 
 
 class States(_Layers):
-    """Let a learned map of the student's states give the teacher's (TinyBERT, Jiao et al. 2020), one map for all pairs
-    of layers. Both are normalised before (`model.distillation.state_distance`).
+    """Let a learned map of the student's states give the teacher's (TinyBERT, Jiao et al. 2020),
+    one map for all pairs of layers. Both are normalised before
+    (`model.distillation.state_distance`).
     """
 
     pairs_in = "state_layers"
@@ -154,9 +183,11 @@ class States(_Layers):
         Curves(
             "Distance from the teacher's states",
             (("training", "train", "loss"), ("held out", "heldout", "loss")),
-            axis="mean square, of 1", scale=1.0, baseline="",
+            axis="mean square, of 1",
+            scale=1.0,
+            baseline="",
         ),
-    )  # fmt: skip
+    )
 
     def parameters(self) -> dict[str, int]:
         return {"states head": cost.linear(self.config.encoder.hidden_size, self._width)}
@@ -185,12 +216,16 @@ class States(_Layers):
             return self.nothing(output, context)
         head = context.network.head
         return self.summed(
-            output, batch, lambda own, its: state_distance(output.states[own], lesson.states[its], head)
-        )  # fmt: skip
+            output,
+            batch,
+            lambda own, its: state_distance(output.states[own], lesson.states[its], head),
+        )
 
 
 class Relations(_Layers):
-    """Let tokens relate as in the teacher: by queries, by keys and by values (MiniLMv2, Wang et al. 2021)."""
+    """Let tokens relate as in the teacher: by queries, by keys and by values (MiniLMv2, Wang et al.
+    2021).
+    """
 
     pairs_in = "relation_layers"
     shown = (Score("loss", "divergence from the teacher's relations", ".3f"),)
@@ -198,17 +233,25 @@ class Relations(_Layers):
         Curves(
             "Divergence from the teacher's relations",
             (("training", "train", "loss"), ("held out", "heldout", "loss")),
-            axis="nats", scale=1.0, baseline="",
+            axis="nats",
+            scale=1.0,
+            baseline="",
         ),
-    )  # fmt: skip
+    )
 
     def flops(self, length: int) -> float:
         """Of queries, keys and values once more, and their products."""
-        return 6.0 * len(self.pairs) * self.config.encoder.hidden_size * (self.config.encoder.hidden_size + length)
+        return (
+            6.0
+            * len(self.pairs)
+            * self.config.encoder.hidden_size
+            * (self.config.encoder.hidden_size + length)
+        )
 
     def kept_bytes(self, width: int) -> float:
-        """Of queries, keys and values the scores of every token with every other: logarithms, the teacher's
-        probabilities and where they are zero are kept, and five more are held for one of the three at a time."""
+        """Of queries, keys and values the scores of every token with every other: logarithms, the
+        teacher's probabilities and where they are zero are kept, and five more are held for one of
+        the three at a time."""
         heads = self.config.distill.relation_heads or self.config.encoder.heads
         scores = (3 * 9 + 5 * 4) * heads * self.config.sequences.length
         return super().kept_bytes(width) + len(self.pairs) * scores

@@ -23,14 +23,21 @@ GUESSES = "guesses"
 
 
 class MaskedLanguageModeling(TokenPrediction):
-    """Predict the masked tokens (BERT section 3.1). The vocabulary projection runs on those positions only.
+    """Predict the masked tokens (BERT section 3.1). The vocabulary projection runs on those
+    positions only.
 
-    Where the config has a generator, it reads the masked text in the encoder's place (ELECTRA section 3.1).
+    Where the config has a generator, it reads the masked text in the encoder's place (ELECTRA
+    section 3.1).
 
-    Shapes: B sequences, S tokens, H hidden, V vocabulary, K predicted positions, which `count` counts.
+    Shapes: B sequences, S tokens, H hidden, V vocabulary, K predicted positions, which `count`
+    counts.
     """
 
-    shown = (TokenPrediction.shown[0], Score("perplexity", "{NAME} perplexity", ".1f"), TokenPrediction.shown[1])
+    shown = (
+        TokenPrediction.shown[0],
+        Score("perplexity", "{NAME} perplexity", ".1f"),
+        TokenPrediction.shown[1],
+    )
     curves = (
         Curves(
             "Loss on masked tokens",
@@ -54,26 +61,51 @@ class MaskedLanguageModeling(TokenPrediction):
         return super().network_name if self.config.generator is None else "generator"
 
     def parameters(self) -> dict[str, int]:
-        """Of the generator beside the tables it borrows, and of the vocabulary head, whose table may be tied."""
+        """Of the generator beside the tables it borrows, and of the vocabulary head, whose table
+        may be tied.
+        """
         shape = self._reader
-        hidden, embedding, after = shape.hidden_size, shape.embedding_size, shape.embedding_norm == "after"
+        hidden, embedding, after = (
+            shape.hidden_size,
+            shape.embedding_size,
+            shape.embedding_norm == "after",
+        )
         width, bias = (hidden, shape.bias) if shape.prediction == "hidden" else (embedding, True)
         head = cost.linear(hidden, width, bias) + cost.norm(width, bias) + shape.vocab_size
         if shape.untied:
-            head += embedding * (shape.vocab_size + (hidden if shape.prediction == "hidden" and shape.projects else 0))
+            head += embedding * (
+                shape.vocab_size
+                + (hidden if shape.prediction == "hidden" and shape.projects else 0)
+            )
         if self.config.generator is None:
             return {"mlm head": head}
-        types, norm = shape.segment_types * embedding, cost.norm(hidden if after else embedding, shape.bias)
-        own = types + norm if self.config.rtd.generator_embeddings == "tables" else norm if after else 0
+        types, norm = (
+            shape.segment_types * embedding,
+            cost.norm(hidden if after else embedding, shape.bias),
+        )
+        own = (
+            types + norm
+            if self.config.rtd.generator_embeddings == "tables"
+            else norm
+            if after
+            else 0
+        )
         tables = {"embeddings": own}
-        return {"generator": sum((cost.encoder_parameters(shape) | tables).values()), "mlm head": head}
+        return {
+            "generator": sum((cost.encoder_parameters(shape) | tables).values()),
+            "mlm head": head,
+        }
 
     def flops(self, length: int) -> float:
         """Of the vocabulary head, on the masked share of the tokens."""
         shape = self._reader
         hidden, embedding = shape.hidden_size, shape.embedding_size
         mapped = hidden * embedding if shape.prediction == "embedding" or shape.projects else 0
-        head = mapped + (hidden * hidden if shape.prediction == "hidden" else 0) + embedding * shape.vocab_size
+        head = (
+            mapped
+            + (hidden * hidden if shape.prediction == "hidden" else 0)
+            + embedding * shape.vocab_size
+        )
         return (1 - self.config.causal_share) * self.config.masking.mean_rate * 2 * head
 
     def head(self) -> nn.Module:
@@ -93,15 +125,24 @@ class MaskedLanguageModeling(TokenPrediction):
         return nn.ModuleDict({"generator": generator, **super().build()})
 
     def read(self, context: Context, *inputs: Tensor | None) -> EncoderOutput:
-        """The pass over masked text: the generator's where there is one, else the encoder's; inputs as to `Encoder`."""
+        """The pass over masked text: the generator's where there is one, else the encoder's; inputs
+        as to `Encoder`.
+        """
         reader = getattr(context.network, "generator", context.encoder)
-        output: EncoderOutput = reader(*inputs, layers=context.layers, lender=context.encoder.embedding)
+        output: EncoderOutput = reader(
+            *inputs, layers=context.layers, lender=context.encoder.embedding
+        )
         return output
 
     def guesses(self, last_BSH: Tensor, positions_K: Tensor, context: Context) -> Tensor:
         """(K, V) logits at flat positions of (B, S)."""
-        table, reader = context.encoder.embedding.word.weight, getattr(context.network, "generator", context.encoder)
-        logits: Tensor = context.network.head(last_BSH.flatten(0, 1)[positions_K], table, reader.embedding.map)
+        table, reader = (
+            context.encoder.embedding.word.weight,
+            getattr(context.network, "generator", context.encoder),
+        )
+        logits: Tensor = context.network.head(
+            last_BSH.flatten(0, 1)[positions_K], table, reader.embedding.map
+        )
         return logits
 
     def corrupt(self, batch: Batch, context: Context) -> Batch:
@@ -112,7 +153,9 @@ class MaskedLanguageModeling(TokenPrediction):
         guesses = self.guesses(read.last, batch.masked_positions, context)
         return replace(batch, added={**batch.added, LOGITS: guesses})
 
-    def logits(self, output: EncoderOutput, batch: Batch, context: Context) -> tuple[Tensor, Tensor]:
+    def logits(
+        self, output: EncoderOutput, batch: Batch, context: Context
+    ) -> tuple[Tensor, Tensor]:
         """(K, V) and (K,)."""
         logits = batch.added.get(LOGITS)
         if logits is None:

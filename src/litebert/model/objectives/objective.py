@@ -1,4 +1,5 @@
-"""The bases of the objectives: all that the rest of the program asks of one, and how its scores are shown.
+"""The bases of the objectives: all that the rest of the program asks of one, and how its scores are
+shown.
 
 Shapes: N items, C classes.
 """
@@ -26,11 +27,13 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Loss:
-    """The outcome of one objective on one batch; sums, so that micro-batches and ranks add up exactly.
+    """The outcome of one objective on one batch; sums, so that micro-batches and ranks add up
+    exactly.
 
-    `total` is the summed negative log likelihood in nats (a scalar with a gradient), `count` how many predictions it
-    sums, `correct` how many were right. `extras` are other sums over the same predictions, worth a place in a row of
-    metrics. `eval_tensors`, in evaluation mode alone, is what `Objective.scores` needs beyond sums.
+    `total` is the summed negative log likelihood in nats (a scalar with a gradient), `count` how
+    many predictions it sums, `correct` how many were right. `extras` are other sums over the same
+    predictions, worth a place in a row of metrics. `eval_tensors`, in evaluation mode alone, is
+    what `Objective.scores` needs beyond sums.
     """
 
     total: Tensor
@@ -51,8 +54,8 @@ class Context:
     layers: int | None = None
     """Depth of the pass; None is the configured one."""
     teacher: Any | None = None
-    """What a teacher says of the batch (`model.distillation.Lesson`); no state dict or count of the student holds it.
-    None without one."""
+    """What a teacher says of the batch (`model.distillation.Lesson`); no state dict or count of the
+    student holds it. None without one."""
     shared: dict[str, Tensor] = field(default_factory=dict)
     """What the losses of one pass share; each puts there what those after it may need."""
 
@@ -84,7 +87,9 @@ class ShownScore:
 
 @dataclass(frozen=True)
 class Score:
-    """One held-out score as a person reads it. Keys are those of `Objective.scores`, without the objective's name."""
+    """One held-out score as a person reads it. Keys are those of `Objective.scores`, without the
+    objective's name.
+    """
 
     key: str
     title: str
@@ -118,23 +123,34 @@ class Score:
             value=value,
             error=self.number(self.error, scores, name),
             baseline=baseline,
-            remark=(self.remark or "guessing") if baseline else "" if self.baseline else self.remark,
+            remark=(self.remark or "guessing")
+            if baseline
+            else ""
+            if self.baseline
+            else self.remark,
             size=self.measured_on(scores, name),
         )
 
     def measured_on(self, scores: Mapping[str, float], name: str) -> str:
-        """How many predictions of objective `name` the score is about, such as "496 pairs"; empty if unknown."""
+        """How many predictions of objective `name` the score is about, such as "496 pairs"; empty
+        if unknown.
+        """
         count = scores.get(f"{name}_{self.size}")
         return "" if count is None else f"{count:,.0f} {self.unit}"
 
 
 @dataclass(frozen=True)
 class Curves:
-    """A chart of a run's report, by default of the accuracy; drawn where the run recorded any of its lines."""
+    """A chart of a run's report, by default of the accuracy; drawn where the run recorded any of
+    its lines.
+    """
 
     title: str
     """With `{NAME}` as in `Score`."""
-    lines: tuple[tuple[str, str, str], ...] = (("training", "train", "accuracy"), ("held out", "heldout", "accuracy"))
+    lines: tuple[tuple[str, str, str], ...] = (
+        ("training", "train", "accuracy"),
+        ("held out", "heldout", "accuracy"),
+    )
     """Of each its label, the kind of rows it is read from, and the key in them."""
     axis: str = "correct, %"
     scale: float = 100.0
@@ -153,9 +169,11 @@ def joined(losses: Sequence[Loss], name: str) -> Tensor:
 
 
 class Objective(ABC):
-    """Base of the objectives. An instance knows its name and its config; what is trained is in the network it builds.
+    """Base of the objectives. An instance knows its name and its config; what is trained is in the
+    network it builds.
 
-    Only `head`, `build`, `corrupt`, `loss` and `scores` may load torch, and they import it themselves.
+    Only `head`, `build`, `corrupt`, `loss` and `scores` may load torch, and they import it
+    themselves.
     """
 
     sentence: ClassVar[SentenceTask | None] = None
@@ -163,9 +181,12 @@ class Objective(ABC):
     head_of: ClassVar[str] = ""
     """The objective whose network it uses; empty where it has its own."""
     needs: ClassVar[tuple[str, ...]] = ()
-    """Objectives that come before it; while one of them is untrained, its own scores mean nothing."""
+    """Objectives that come before it; while one of them is untrained, its own scores mean
+    nothing."""
     also_answers: ClassVar[tuple[str, ...]] = ()
-    """Other objectives whose question its head can be asked: what it knows without having learned it."""
+    """Other objectives whose question its head can be asked: what it knows without having learned
+    it.
+    """
     taught: ClassVar[bool] = False
     """Whether it learns from a teacher."""
     reads_states: ClassVar[bool] = False
@@ -188,23 +209,31 @@ class Objective(ABC):
     )
     """Its held-out scores, for a table."""
     compared: ClassVar[Mapping[str, str]] = {"{NAME} accuracy (majority)": "accuracy"}
-    """Columns of a comparison of runs, by title, and the key of the score that stands there with its baseline."""
+    """Columns of a comparison of runs, by title, and the key of the score that stands there with
+    its baseline.
+    """
     curves: ClassVar[tuple[Curves, ...]] = (Curves("Accuracy on {NAME}"),)
     """Its charts in a run's report."""
     owner_of: ClassVar[Mapping[str, str]] = {}
-    """Whose the scores of another objective are where both are learned, as `{"mlm": "generator's "}`."""
+    """Whose the scores of another objective are where both are learned, as `{"mlm": "generator's
+    "}`.
+    """
     note: ClassVar[str] = ""
     """A sentence below a comparison that shows it."""
     counted_in_print: ClassVar[str] = ""
     """What its head is called, where the paper counts it with the encoder."""
 
     foreign_part: ClassVar[str] = ""
-    """The part of a foreign layout that its head becomes (interop/layouts.py); empty where none is like it."""
+    """The part of a foreign layout that its head becomes (interop/layouts.py); empty where none is
+    like it.
+    """
     foreign_file: ClassVar[str] = ""
     """Else the file that holds its head beside a foreign model; empty where it is left out."""
 
     classifier: ClassVar[Literal["gelu"] | None] = None
-    """The activation of the dense map on [CLS] in the classifiers of its paper's code; None where it has no say."""
+    """The activation of the dense map on [CLS] in the classifiers of its paper's code; None where
+    it has no say.
+    """
 
     def __init__(self, name: str, config: Config) -> None:
         self.name, self.config = name, config
@@ -213,24 +242,30 @@ class Objective(ABC):
         """Refuse a config in which it cannot be learned, by a ConfigError."""
         before = self.config.objectives[: self.config.objectives.index(self.name)]
         for need in self.needs:
-            require(need in before, f"objective {self.name} builds on {need}; name {need} before {self.name}")
+            require(
+                need in before,
+                f"objective {self.name} builds on {need}; name {need} before {self.name}",
+            )
         if self.sentence is None:
             return
         for name, other in self.config.named_objectives().items():
             require(
                 other.sentence in (None, self.sentence),
-                f"objectives has both {self.name} and {name}, which need different second segments; keep one of them",
+                f"objectives has both {self.name} and {name}, which need different second "
+                "segments; keep one of them",
             )
         layout = self.config.sequences.format
         require(
             layout in PAIR_FORMATS,
-            f"objective {self.name} compares two segments, and sequences.format={layout} has one; set "
+            f"objective {self.name} compares two segments, and sequences.format={layout} "
+            "has one; set "
             "sequences.format=segment-pair",
         )
 
     @classmethod
     def assumed(cls, fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        """Fields of a config for weights of unknown training, from known ones and the tensors of its `foreign_file`.
+        """Fields of a config for weights of unknown training, from known ones and the tensors of
+        its `foreign_file`.
 
         Without such a file, the tensors are those of the whole model.
         """
@@ -260,7 +295,9 @@ class Objective(ABC):
         return 0.0
 
     def kept_bytes(self, width: int) -> float:
-        """Bytes kept per token for the backward pass, encoders aside; a number has `width` bytes under autocast."""
+        """Bytes kept per token for the backward pass, encoders aside; a number has `width` bytes
+        under autocast.
+        """
         return 0.0
 
     @property
@@ -269,7 +306,9 @@ class Objective(ABC):
         return f"{self.name} head"
 
     def head(self) -> nn.Module | None:
-        """The network it puts on the encoder, freshly initialised; None if it learns through the encoder alone."""
+        """The network it puts on the encoder, freshly initialised; None if it learns through the
+        encoder alone.
+        """
         return None
 
     def build(self) -> nn.ModuleDict:
@@ -280,10 +319,11 @@ class Objective(ABC):
         return nn.ModuleDict({} if head is None else {"head": head})
 
     def prepare(self, batch: Batch) -> Batch:
-        """The batch with what `corrupt`, `loss` and `count` need and the data alone decides, in `Batch.added`.
+        """The batch with what `corrupt`, `loss` and `count` need and the data alone decides, in
+        `Batch.added`.
 
-        It runs on the CPU ahead of the step, so that no accelerator has to be waited for: finding where a mask is true
-        there would.
+        It runs on the CPU ahead of the step, so that no accelerator has to be waited for: finding
+        where a mask is true there would.
         """
         return batch
 
@@ -292,7 +332,9 @@ class Objective(ABC):
         return batch.added[name] if name in batch.added else self.prepare(batch).added[name]
 
     def corrupt(self, batch: Batch, context: Context) -> Batch:
-        """The batch as the encoder should read it. What `loss` needs to know of it goes into `Batch.added`."""
+        """The batch as the encoder should read it. What `loss` needs to know of it goes into
+        `Batch.added`.
+        """
         return batch
 
     @abstractmethod
@@ -304,10 +346,12 @@ class Objective(ABC):
         """How many predictions `loss` will sum, known before the forward pass."""
 
     def scores(self, losses: Sequence[Loss]) -> dict[str, float]:
-        """Held-out scores of losses computed in evaluation mode; something was predicted in one of them.
+        """Held-out scores of losses computed in evaluation mode; something was predicted in one of
+        them.
 
-        The standard error of the accuracy takes predictions for independent. It is the error of one right and one
-        wrong prediction more, so that a perfect score on three predictions is not called certain.
+        The standard error of the accuracy takes predictions for independent. It is the error of one
+        right and one wrong prediction more, so that a perfect score on three predictions is not
+        called certain.
         """
         count = sum(int(loss.count) for loss in losses)
         right = [int(loss.correct) for loss in losses if loss.correct is not None]
@@ -327,7 +371,9 @@ class Classification(Objective):
     """Base of the objectives whose loss is a cross-entropy."""
 
     @abstractmethod
-    def logits(self, output: EncoderOutput, batch: Batch, context: Context) -> tuple[Tensor, Tensor]:
+    def logits(
+        self, output: EncoderOutput, batch: Batch, context: Context
+    ) -> tuple[Tensor, Tensor]:
         """Logits (N, C) and labels (N,); an item with label IGNORED does not count."""
 
     def loss(self, output: EncoderOutput, batch: Batch, context: Context) -> Loss:
@@ -337,7 +383,12 @@ class Classification(Objective):
         logits_NC, labels_N = self.logits(output, batch, context)
         total, correct = cross_entropy(logits_NC, labels_N, IGNORED)
         count = (labels_N != IGNORED).sum()
-        return Loss(total, count, correct, eval_tensors={} if context.network.training else {"labels": labels_N})
+        return Loss(
+            total,
+            count,
+            correct,
+            eval_tensors={} if context.network.training else {"labels": labels_N},
+        )
 
     def scores(self, losses: Sequence[Loss]) -> dict[str, float]:
         """With the accuracy of always giving the commonest label."""
@@ -365,7 +416,9 @@ class TokenPrediction(Classification):
     def kept_bytes(self, width: int) -> float:
         """The logits of the masked share, as computed, in float32, and normalised."""
         masking = self.config.masking
-        return max(masking.rate, masking.last_rate) * (4 + 4 + width) * self.config.encoder.vocab_size
+        return (
+            max(masking.rate, masking.last_rate) * (4 + 4 + width) * self.config.encoder.vocab_size
+        )
 
     def scores(self, losses: Sequence[Loss]) -> dict[str, float]:
         scores = super().scores(losses)
@@ -374,7 +427,11 @@ class TokenPrediction(Classification):
 
 def shown_scores(scores: Mapping[str, float]) -> list[ShownScore]:
     """The held-out scores of a run in the order of its objectives, those that are in `scores`."""
-    there = {name: kind for name, kind in OBJECTIVES.items() if {f"{name}_loss", f"{name}_accuracy"} & set(scores)}
+    there = {
+        name: kind
+        for name, kind in OBJECTIVES.items()
+        if {f"{name}_loss", f"{name}_accuracy"} & set(scores)
+    }
     listed = []
     for name, objective in there.items():
         owner = "".join(other.owner_of.get(name, "") for other in there.values())
@@ -387,5 +444,7 @@ def shown_scores(scores: Mapping[str, float]) -> list[ShownScore]:
 
 
 def score_rows(scores: Mapping[str, float]) -> list[tuple[str, str]]:
-    """Held-out scores as a table's rows, each accuracy beside its error and what guessing would give."""
+    """Held-out scores as a table's rows, each accuracy beside its error and what guessing would
+    give.
+    """
     return [(score.title, score.text) for score in shown_scores(scores)]

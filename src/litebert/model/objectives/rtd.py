@@ -29,10 +29,12 @@ REPLACED = "replaced"
 class ReplacedTokenDetection(Objective):
     """Tell the tokens that a generator replaced, at every real position (ELECTRA section 3.1).
 
-    The generator is objective mlm's. Its guess is sampled and stands at each predicted position, also where the mask
-    law had left the token as it was; a sample that equals the token counts as original.
+    The generator is objective mlm's. Its guess is sampled and stands at each predicted position,
+    also where the mask law had left the token as it was; a sample that equals the token counts as
+    original.
 
-    Shapes: B sequences, S tokens, V vocabulary, K predicted positions, N real tokens, which are counted.
+    Shapes: B sequences, S tokens, V vocabulary, K predicted positions, N real tokens, which are
+    counted.
     """
 
     needs = ("mlm",)
@@ -48,11 +50,16 @@ class ReplacedTokenDetection(Objective):
             size="predictions",
             unit="tokens",
         ),
-        Score("auc", "{NAME} area under the curve", ".3f", baseline="piece_auc", remark="pieces alone"),
+        Score(
+            "auc", "{NAME} area under the curve", ".3f", baseline="piece_auc", remark="pieces alone"
+        ),
         Score("precision", "{NAME} precision", remark="of the tokens called replaced"),
         Score("recall", "{NAME} recall", remark="of the replaced tokens"),
     )
-    compared: ClassVar = {"{NAME} area (pieces alone)": "auc", "{NAME} accuracy (base rate)": "accuracy"}
+    compared: ClassVar = {
+        "{NAME} area (pieces alone)": "auc",
+        "{NAME} accuracy (base rate)": "accuracy",
+    }
     curves = (
         Curves("Accuracy on replaced tokens", baseline="base_rate"),
         Curves(
@@ -65,10 +72,14 @@ class ReplacedTokenDetection(Objective):
             ),
             axis="%",
             baseline="",
-            note="On held-out text, the area under the curve is how often a replaced token looks more replaced than an "
-            "original one, where 50 % is guessing; precision is the share of replaced ones among the tokens called "
-            "replaced; recall is the share of the replaced ones that are called so. The share replaced is that of all "
-            "tokens in training; it falls as the generator, whose accuracy on masked tokens is shown here, guesses "
+            note="On held-out text, the area under the curve is how often a replaced token "
+            "looks more replaced than an "
+            "original one, where 50 % is guessing; precision is the share of replaced ones "
+            "among the tokens called "
+            "replaced; recall is the share of the replaced ones that are called so. The "
+            "share replaced is that of all "
+            "tokens in training; it falls as the generator, whose accuracy on masked "
+            "tokens is shown here, guesses "
             "more of them right.",
         ),
     )
@@ -82,19 +93,28 @@ class ReplacedTokenDetection(Objective):
         super().check()
         require(
             "sbo" not in self.config.objectives,
-            f"objective sbo predicts masked spans and {self.name} shows the encoder a text without masks; keep one of "
+            f"objective sbo predicts masked spans and {self.name} shows the encoder a text "
+            "without masks; keep one of "
             "them",
         )
         _ = self.generator  # which refuses a width of no whole heads
 
     @classmethod
     def assumed(cls, fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        """The generator's width where its tensors are there; else near a quarter, in whole heads, which always fits."""
+        """The generator's width where its tensors are there; else near a quarter, in whole heads,
+        which always fits.
+        """
         encoder = fields["encoder"]
         for name, tensor in tensors.items():
             if name.startswith("generator.") and name.endswith(".query.bias") and tensor.ndim == 1:
-                return {"rtd": ReplacedTokenConfig(generator_width=len(tensor) / encoder.hidden_size)}
-        return {"rtd": ReplacedTokenConfig(generator_width=max(1, round(encoder.heads / 4)) / encoder.heads)}
+                return {
+                    "rtd": ReplacedTokenConfig(generator_width=len(tensor) / encoder.hidden_size)
+                }
+        return {
+            "rtd": ReplacedTokenConfig(
+                generator_width=max(1, round(encoder.heads / 4)) / encoder.heads
+            )
+        }
 
     @property
     def weight(self) -> float:
@@ -102,16 +122,24 @@ class ReplacedTokenDetection(Objective):
 
     @property
     def generator(self) -> EncoderConfig:
-        """The encoder at a share of its width, with heads of its size (ELECTRA table 6 and its code) or one smaller."""
+        """The encoder at a share of its width, with heads of its size (ELECTRA table 6 and its
+        code) or one smaller.
+        """
         encoder, width = self.config.encoder, self.config.rtd.generator_width
         size, heads = encoder.hidden_size // encoder.heads, max(1, round(width * encoder.heads))
-        hidden, inner = round(width * encoder.hidden_size), max(1, round(width * encoder.intermediate_size))
+        hidden, inner = (
+            round(width * encoder.hidden_size),
+            max(1, round(width * encoder.intermediate_size)),
+        )
         require(
             hidden == heads * size or (heads == 1 and 0 < hidden < size and hidden % 2 == 0),
-            f"rtd.generator_width {width} makes a hidden size of {hidden}, which is no whole number of heads of the "
+            f"rtd.generator_width {width} makes a hidden size of {hidden}, which is no "
+            "whole number of heads of the "
             f"encoder's size {size}; take 1/{encoder.heads}, 2/{encoder.heads}, ... or 1",
         )
-        return replace(encoder, hidden_size=hidden, heads=heads, intermediate_size=inner, pooler=False)
+        return replace(
+            encoder, hidden_size=hidden, heads=heads, intermediate_size=inner, pooler=False
+        )
 
     def parameters(self) -> dict[str, int]:
         hidden = self.config.encoder.hidden_size
@@ -131,7 +159,9 @@ class ReplacedTokenDetection(Objective):
         return ClassifierHead(self.config.encoder, classes=1, dense=self.config.encoder.activation)
 
     def prepare(self, batch: Batch) -> Batch:
-        """What samples are drawn with, and where the real tokens of a padded batch are: (N,) places in (B, S)."""
+        """What samples are drawn with, and where the real tokens of a padded batch are: (N,) places
+        in (B, S).
+        """
         added = {**batch.added, DRAWS: _draws(batch)}
         if batch.attention_mask is not None:
             added[REAL] = batch.attention_mask.flatten().nonzero().squeeze(1)
@@ -143,11 +173,18 @@ class ReplacedTokenDetection(Objective):
 
         with torch.no_grad():
             sampled_K = _sampled(batch.added[LOGITS], self.prepared(batch, DRAWS))
-            input_ids, replaced = batch.input_ids.flatten().clone(), torch.zeros_like(batch.input_ids).flatten().bool()
+            input_ids, replaced = (
+                batch.input_ids.flatten().clone(),
+                torch.zeros_like(batch.input_ids).flatten().bool(),
+            )
             input_ids[batch.masked_positions] = sampled_K
             replaced[batch.masked_positions] = sampled_K != batch.masked_labels
         shape = batch.input_ids.shape
-        return replace(batch, input_ids=input_ids.view(shape), added={**batch.added, REPLACED: replaced.view(shape)})
+        return replace(
+            batch,
+            input_ids=input_ids.view(shape),
+            added={**batch.added, REPLACED: replaced.view(shape)},
+        )
 
     def loss(self, output: EncoderOutput, batch: Batch, context: Context) -> Loss:
         """Summed binary cross-entropy over the N real tokens; `replaced` counts those that were."""
@@ -158,27 +195,40 @@ class ReplacedTokenDetection(Objective):
         logits_N = context.network.head(output.last).float().flatten()[real]
         labels_N = batch.added[REPLACED].flatten()[real]
         total = F.binary_cross_entropy_with_logits(logits_N, labels_N.float(), reduction="sum")
-        count, correct = torch.full((), len(labels_N), device=total.device), ((logits_N > 0) == labels_N).sum()
+        count, correct = (
+            torch.full((), len(labels_N), device=total.device),
+            ((logits_N > 0) == labels_N).sum(),
+        )
         extras, kept = {"replaced": labels_N.sum()}, {}
         if not context.network.training:
-            kept = {"logits": logits_N.detach(), "labels": labels_N, "pieces": batch.input_ids.flatten()[real]}
+            kept = {
+                "logits": logits_N.detach(),
+                "labels": labels_N,
+                "pieces": batch.input_ids.flatten()[real],
+            }
         return Loss(total, count, correct, extras, kept)
 
     def count(self, batch: Batch) -> int:
         return batch.tokens
 
     def scores(self, losses: Sequence[Loss]) -> dict[str, float]:
-        """With the accuracy of the commoner answer, precision and recall of `replaced`, and the area under the curve.
+        """With the accuracy of the commoner answer, precision and recall of `replaced`, and the
+        area under the curve.
 
-        `piece_auc` is the area that pieces give without their context (`_replaced_rates`): a generator's samples have
-        other frequencies than text, so an early one gives itself away. Without both labels there is no area and no
-        recall, with nothing called replaced no precision.
+        `piece_auc` is the area that pieces give without their context (`_replaced_rates`): a
+        generator's samples have other frequencies than text, so an early one gives itself away.
+        Without both labels there is no area and no recall, with nothing called replaced no
+        precision.
         """
         from sklearn.metrics import roc_auc_score  # takes half a second to load
 
         scores = super().scores(losses)
         logits, labels = joined(losses, "logits").cpu(), joined(losses, "labels").cpu()
-        hits, called, there = int(((logits > 0) & labels).sum()), int((logits > 0).sum()), int(labels.sum())
+        hits, called, there = (
+            int(((logits > 0) & labels).sum()),
+            int((logits > 0).sum()),
+            int(labels.sum()),
+        )
         share = there / len(labels)
         scores |= {"base_rate": max(share, 1 - share), "replaced": share}
         if called:
@@ -192,7 +242,9 @@ class ReplacedTokenDetection(Objective):
 
 
 def _draws(batch: Batch) -> Tensor:
-    """Uniform numbers by row of the whole batch and place in the row: no micro-batch or process changes them."""
+    """Uniform numbers by row of the whole batch and place in the row: no micro-batch or process
+    changes them.
+    """
     import torch
 
     from litebert.data.random_keys import uniforms
@@ -211,14 +263,24 @@ def _sampled(logits_KV: Tensor, draws_K: Tensor) -> Tensor:
     cumulative_KV = logits_KV.float().softmax(-1).cumsum(-1)
     wanted_K1 = draws_K.to(logits_KV.device)[:, None] * cumulative_KV[:, -1:]
     # A draw may be rounded up to 1.
-    return torch.searchsorted(cumulative_KV, wanted_K1, right=True).squeeze(1).clamp_(max=logits_KV.shape[1] - 1)
+    return (
+        torch.searchsorted(cumulative_KV, wanted_K1, right=True)
+        .squeeze(1)
+        .clamp_(max=logits_KV.shape[1] - 1)
+    )
 
 
 def _replaced_rates(pieces_N: Tensor, labels_N: Tensor) -> Tensor:
-    """How often the piece of each token was replaced among the tokens of the other half, even or odd places."""
+    """How often the piece of each token was replaced among the tokens of the other half, even or
+    odd places.
+    """
     import torch
 
-    rates_N, share, size = torch.empty(len(pieces_N)), labels_N.float().mean(), int(pieces_N.max()) + 1
+    rates_N, share, size = (
+        torch.empty(len(pieces_N)),
+        labels_N.float().mean(),
+        int(pieces_N.max()) + 1,
+    )
     for here in (0, 1):
         other = slice(1 - here, None, 2)
         seen = torch.bincount(pieces_N[other], minlength=size)

@@ -1,4 +1,5 @@
-"""The span boundary objective: predict the tokens of a masked span from the two tokens around it."""
+"""The span boundary objective: predict the tokens of a masked span from the two tokens around
+it."""
 
 from __future__ import annotations
 
@@ -22,11 +23,13 @@ CHOSEN = "span_boundary"
 
 
 class SpanBoundary(TokenPrediction):
-    """Predict the tokens of a masked span from the two tokens around it and their place (SpanBERT section 3.2).
+    """Predict the tokens of a masked span from the two tokens around it and their place (SpanBERT
+    section 3.2).
 
-    A span is a run of masked tokens. Left out are spans beside a special token, as at the ends of the text, and tokens
-    beyond the places of the table. The paper's loss of a masked token is the sum of its MLM and SBO losses; here, as
-    in its code, each of the two is the mean over the tokens that have it.
+    A span is a run of masked tokens. Left out are spans beside a special token, as at the ends of
+    the text, and tokens beyond the places of the table. The paper's loss of a masked token is the
+    sum of its MLM and SBO losses; here, as in its code, each of the two is the mean over the tokens
+    that have it.
 
     Shapes: K predicted positions, V vocabulary.
     """
@@ -44,11 +47,15 @@ class SpanBoundary(TokenPrediction):
             positions, size = table.shape
             known["sbo"] = SpanBoundaryConfig(positions=positions, position_size=size)
         if all(OBJECTIVES[name].sentence is None for name in fields["objectives"]):
-            known["sequences"] = replace(fields["sequences"], format="doc-sentences", short_probability=0.0)
+            known["sequences"] = replace(
+                fields["sequences"], format="doc-sentences", short_probability=0.0
+            )
         return known
 
     def parameters(self) -> dict[str, int]:
-        """Two dense maps with their norms, the table of places, and the bias of the tied projection."""
+        """Two dense maps with their norms, the table of places, and the bias of the tied
+        projection.
+        """
         shape, settings = self.config.encoder, self.config.sbo
         hidden, embedding, size = shape.hidden_size, shape.embedding_size, settings.position_size
         first = cost.linear(2 * hidden + size, hidden) + cost.norm(hidden)
@@ -67,7 +74,9 @@ class SpanBoundary(TokenPrediction):
 
         return SpanBoundaryHead(self.config.encoder, self.config.sbo)
 
-    def logits(self, output: EncoderOutput, batch: Batch, context: Context) -> tuple[Tensor, Tensor]:
+    def logits(
+        self, output: EncoderOutput, batch: Batch, context: Context
+    ) -> tuple[Tensor, Tensor]:
         """(N, V) and (N,) of the N predicted tokens that have both neighbours."""
         chosen_N = self.prepared(batch, CHOSEN)
         left_N, right_N = batch.masked_boundaries[chosen_N].unbind(1)

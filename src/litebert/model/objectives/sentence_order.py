@@ -1,4 +1,5 @@
-"""Two questions about the second segment of a pair: is it in its order, or does it follow at all?"""
+"""Two questions about the second segment of a pair: is it in its order, or does it follow at
+all?"""
 
 from __future__ import annotations
 
@@ -41,7 +42,9 @@ class SentenceOrder(Classification):
     def check(self) -> None:
         super().check()
         pooler = self.config.encoder.pooler
-        require(pooler, f"objective {self.name} reads the pooled [CLS] state; set encoder.pooler=True")
+        require(
+            pooler, f"objective {self.name} reads the pooled [CLS] state; set encoder.pooler=True"
+        )
 
     def parameters(self) -> dict[str, int]:
         return {f"{self.name} head": cost.linear(self.config.encoder.hidden_size, 2)}
@@ -54,7 +57,9 @@ class SentenceOrder(Classification):
 
         return ClassifierHead(self.config.encoder, classes=2)
 
-    def logits(self, output: EncoderOutput, batch: Batch, context: Context) -> tuple[Tensor, Tensor]:
+    def logits(
+        self, output: EncoderOutput, batch: Batch, context: Context
+    ) -> tuple[Tensor, Tensor]:
         """(B, 2) and (B,)."""
         assert output.pooled is not None
         return context.network.head(output.pooled), batch.sentence_labels

@@ -1,7 +1,7 @@
 """Reading SQuAD files: questions over paragraphs, with gold answers and their positions.
 
-The official JSON, 1.1 and 2.0. A file is one JSON value, often one line, so places in it are named as
-`data[3].paragraphs[0].qas[2]`. It is read whole: the largest holds 130,000 questions in 42 MB.
+The official JSON, 1.1 and 2.0. A file is one JSON value, often one line, so places in it are named
+as `data[3].paragraphs[0].qas[2]`. It is read whole: the largest holds 130,000 questions in 42 MB.
 """
 
 from __future__ import annotations
@@ -54,14 +54,15 @@ def stands(gold: Gold, context: str) -> bool:
 
 
 def read_questions(path: Path, found: Notes, encoding: str = "utf-8") -> list[Question]:
-    """The questions of a file, in order; answers that are not where the file says are counted in `found`.
+    """The questions of a file, in order; answers that are not where the file says are counted in
+    `found`.
 
-    In version 2 an empty list of answers means that there is no answer; but in a file where no question has an answer
-    or `is_impossible`, it means that the answers were left out.
+    In version 2 an empty list of answers means that there is no answer; but in a file where no
+    question has an answer or `is_impossible`, it means that the answers were left out.
 
     Raises:
-        DataError: the file is missing, empty, not in the encoding, not JSON, of another form, or has an id twice; the
-            message names the line, or the place.
+        DataError: the file is missing, empty, not in the encoding, not JSON, of another form, or
+            has an id twice; the message names the line, or the place.
     """
     whole = _load(path, found, encoding)
     version = whole.get("version") if isinstance(whole, dict) else None
@@ -73,7 +74,10 @@ def read_questions(path: Path, found: Notes, encoding: str = "utf-8") -> list[Qu
         question = _question(entry, clean(context, found), article, second, where, found)
         if question.id in places:
             there = places[question.id]
-            raise DataError(f"{where} has the id {shown(question.id)} of {there}; give each question an id of its own")
+            raise DataError(
+                f"{where} has the id {shown(question.id)} of {there}; give each question "
+                "an id of its own"
+            )
         places[question.id] = where.removeprefix(f"{path}: ")
         questions.append(question)
     if not questions:
@@ -82,15 +86,24 @@ def read_questions(path: Path, found: Notes, encoding: str = "utf-8") -> list[Qu
 
 
 def may_be_unanswerable(path: Path, encoding: str = "utf-8") -> bool:
-    """Whether a file is SQuAD 2.0: it names that version, or marks whether questions can be answered."""
-    return re.search(r'"is_impossible"\s*:|"version"\s*:\s*"v?2', _text(path, Notes(), encoding)) is not None
+    """Whether a file is SQuAD 2.0: it names that version, or marks whether questions can be
+    answered.
+    """
+    return (
+        re.search(r'"is_impossible"\s*:|"version"\s*:\s*"v?2', _text(path, Notes(), encoding))
+        is not None
+    )
 
 
 def _is_labelled(entry: Any) -> bool:
-    return isinstance(entry, dict) and bool(entry.get("answers") or entry.get("is_impossible") is not None)
+    return isinstance(entry, dict) and bool(
+        entry.get("answers") or entry.get("is_impossible") is not None
+    )
 
 
-def _question(entry: Any, context: str, article: int, second: bool, where: str, found: Notes) -> Question:
+def _question(
+    entry: Any, context: str, article: int, second: bool, where: str, found: Notes
+) -> Question:
     name = clean(_field(entry, "id", str, where), found)
     text = clean(_field(entry, "question", str, where), found)
     answers = []
@@ -104,7 +117,9 @@ def _question(entry: Any, context: str, article: int, second: bool, where: str, 
     else:
         impossible = _field(entry, "is_impossible", bool, where)
     if impossible and answers:
-        raise DataError(f"{where} ({shown(name)}) has answers, though is_impossible is true; fix one of the two")
+        raise DataError(
+            f"{where} ({shown(name)}) has answers, though is_impossible is true; fix one of the two"
+        )
     return Question(name, text, context, tuple(answers), impossible, article)
 
 
@@ -144,6 +159,10 @@ def _load(path: Path, found: Notes, encoding: str) -> Any:
     except json.JSONDecodeError as error:
         cut = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
         remedy = "it is cut short, so fetch it again" if cut else "fix it, or fetch it again"
-        raise DataError(f"{path}:{error.lineno} is not JSON ({json_fault(error)}); {remedy}") from error
+        raise DataError(
+            f"{path}:{error.lineno} is not JSON ({json_fault(error)}); {remedy}"
+        ) from error
     except (ValueError, RecursionError) as error:
-        raise DataError(f"{path} is not JSON of a SQuAD file ({json_fault(error)}); fetch it again") from error
+        raise DataError(
+            f"{path} is not JSON of a SQuAD file ({json_fault(error)}); fetch it again"
+        ) from error

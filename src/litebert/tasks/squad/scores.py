@@ -1,9 +1,10 @@
 """Exact match and F1 of extracted answers, and the threshold under which no answer is given.
 
-The rules of the official scripts `evaluate-v1.1.py` and `evaluate-v2.0.py` (rajpurkar.github.io/SQuAD-explorer), with
-the same sums in the same order, so that the scores agree to the last digit. All are percentages. The rules are English:
-articles are dropped, words are what lies between spaces, and only ASCII punctuation is removed. For languages without
-spaces F1 may be counted over characters instead, as in the evaluation of CMRC 2018 (Cui et al. 2019).
+The rules of the official scripts `evaluate-v1.1.py` and `evaluate-v2.0.py`
+(rajpurkar.github.io/SQuAD-explorer), with the same sums in the same order, so that the scores agree
+to the last digit. All are percentages. The rules are English: articles are dropped, words are what
+lies between spaces, and only ASCII punctuation is removed. For languages without spaces F1 may be
+counted over characters instead, as in the evaluation of CMRC 2018 (Cui et al. 2019).
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def simplify(text: str) -> str:
-    """Lower-cased, without ASCII punctuation, then without articles, single spaces between words."""
+    """Lower-cased, without ASCII punctuation, then without articles, single spaces between
+    words."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
 
 
@@ -42,7 +44,9 @@ def units_of(text: str, unit: AnswerUnit) -> list[str]:
     """The words of a text after `simplify`, or its characters, less spaces and all punctuation."""
     if unit == "words":
         return simplify(text).split()
-    return [one for one in simplify(text) if not one.isspace() and unicodedata.category(one)[0] != "P"]
+    return [
+        one for one in simplify(text) if not one.isspace() and unicodedata.category(one)[0] != "P"
+    ]
 
 
 def without_spaces(text: str) -> bool:
@@ -51,7 +55,9 @@ def without_spaces(text: str) -> bool:
 
 
 def unit_f1(answer: str, gold: str, empty_match: bool, unit: AnswerUnit = "words") -> float:
-    """F1 of the two bags of units; of two texts without any it is 1 with `empty_match` (2.0), else 0 (1.1)."""
+    """F1 of the two bags of units; of two texts without any it is 1 with `empty_match` (2.0), else
+    0 (1.1).
+    """
     ours, theirs = units_of(answer, unit), units_of(gold, unit)
     shared = sum((Counter(ours) & Counter(theirs)).values())
     if shared == 0:
@@ -60,8 +66,12 @@ def unit_f1(answer: str, gold: str, empty_match: bool, unit: AnswerUnit = "words
     return (2 * precision * recall) / (precision + recall)
 
 
-def scores_1(answers: Sequence[str], golds: Sequence[Sequence[str]], unit: AnswerUnit = "words") -> dict[str, float]:
-    """`exact_match` and `f1` where every question has gold answers; the best of them counts (SQuAD 1.1)."""
+def scores_1(
+    answers: Sequence[str], golds: Sequence[Sequence[str]], unit: AnswerUnit = "words"
+) -> dict[str, float]:
+    """`exact_match` and `f1` where every question has gold answers; the best of them counts (SQuAD
+    1.1).
+    """
     exact = f1 = 0.0
     for answer, texts in zip(answers, golds, strict=True):
         exact += max(exact_match(answer, text) for text in texts)
@@ -89,12 +99,16 @@ class Judged(NamedTuple):
 
 
 def judge(
-    id: str, answer: str, odds: float, golds: Sequence[str], unit: AnswerUnit = "words"  # noqa: A002
-) -> Judged:  # fmt: skip
+    id: str,
+    answer: str,
+    odds: float,
+    golds: Sequence[str],
+    unit: AnswerUnit = "words",  # noqa: A002
+) -> Judged:
     """`golds`: the gold texts, none where the question has no answer.
 
-    As in the official script, a question with gold answers that hold no word is scored as one without, and still
-    counted among those with.
+    As in the official script, a question with gold answers that hold no word is scored as one
+    without, and still counted among those with.
     """
     texts = [text for text in golds if simplify(text)] or [""]
     exact = max(exact_match(answer, text) for text in texts)
@@ -103,7 +117,9 @@ def judge(
 
 
 def scores_2(judged: Sequence[Judged], threshold: float) -> dict[str, float]:
-    """`exact`, `f1`, `total` over all questions and, with HasAns_ and NoAns_, over those with and without an answer."""
+    """`exact`, `f1`, `total` over all questions and, with HasAns_ and NoAns_, over those with and
+    without an answer.
+    """
     scores = {}
     for prefix, group in (("", (True, False)), ("HasAns_", (True,)), ("NoAns_", (False,))):
         pairs = [question.scores(threshold) for question in judged if question.has_answer in group]
@@ -117,7 +133,8 @@ def scores_2(judged: Sequence[Judged], threshold: float) -> dict[str, float]:
 def best_threshold(judged: Sequence[Judged], score: str) -> tuple[float, float]:
     """`best_exact` or `best_f1` of the official script, and the threshold it prints.
 
-    It lets questions answer one by one in the order of their odds, from no answer anywhere, which it calls threshold
+    It lets questions answer one by one in the order of their odds, from no answer anywhere, which
+    it calls threshold
     0. So its best may be a score that its threshold does not give; `tune` gives one that holds.
     """
     current = best = float(sum(not question.has_answer for question in judged))
@@ -133,7 +150,9 @@ def best_threshold(judged: Sequence[Judged], score: str) -> tuple[float, float]:
 
 
 def tune(judged: Sequence[Judged]) -> float:
-    """The lowest threshold that gives these questions their best F1; below all odds where no answer is best for all."""
+    """The lowest threshold that gives these questions their best F1; below all odds where no answer
+    is best for all.
+    """
     ordered = sorted(judged, key=lambda question: question.odds)
     if not ordered:
         return 0.0
@@ -147,7 +166,8 @@ def tune(judged: Sequence[Judged]) -> float:
 
 
 def halves(judged: Sequence[Judged]) -> tuple[list[Judged], list[Judged]]:
-    """The questions to tune on, and the others to report on: cut in two by the sha256 of their ids."""
+    """The questions to tune on, and the others to report on: cut in two by the sha256 of
+    their ids."""
     ordered = sorted(judged, key=lambda question: hashlib.sha256(question.id.encode()).digest())
     first = {question.id for question in ordered[: len(ordered) // 2]}
     return [q for q in judged if q.id in first], [q for q in judged if q.id not in first]

@@ -61,8 +61,8 @@ class Answer(NamedTuple):
 def windows(n: int, size: int, stride: int) -> Iterator[tuple[int, int, NDArray[np.bool_]]]:
     """(begin, end, owned) of the windows of at most `size` tokens over n; one even where n is 0.
 
-    A token belongs to the window where the smaller of its left and right context is largest, plus a hundredth of the
-    window's tokens; to the first of equal ones (BERT's rule of maximum context).
+    A token belongs to the window where the smaller of its left and right context is largest, plus a
+    hundredth of the window's tokens; to the first of equal ones (BERT's rule of maximum context).
     """
     step = min(stride, (size + 1) // 2)
     count = 1 + max(0, -(-(n - size) // step))
@@ -86,8 +86,11 @@ def tokens_of(gold: Gold, spans: NDArray[np.int32]) -> tuple[int, int] | None:
     return (first, last) if first <= last else None
 
 
-def best_answer(context: str, windows: Sequence[tuple[Window, NDArray[np.float64]]], output: OneSpan) -> Answer:
-    """The best of all spans in the windows of one context that begin in a token their window owns."""
+def best_answer(
+    context: str, windows: Sequence[tuple[Window, NDArray[np.float64]]], output: OneSpan
+) -> Answer:
+    """The best of all spans in the windows of one context that begin in a token their window
+    owns."""
     null = min(((float(logits[0, 0]), float(logits[0, 1])) for _, logits in windows), key=sum)
     candidates = []
     for window, logits in windows:
@@ -98,7 +101,9 @@ def best_answer(context: str, windows: Sequence[tuple[Window, NDArray[np.float64
             raw = context[begin : window.spans[last, 1]]
             if text := raw.strip():  # a token may be nothing but a space
                 begin += len(raw) - len(raw.lstrip())
-                candidates.append(Candidate(text, float(inside[first, 0]), float(inside[last, 1]), begin))
+                candidates.append(
+                    Candidate(text, float(inside[first, 0]), float(inside[last, 1]), begin)
+                )
     once: dict[str, Candidate] = {}
     for candidate in sorted(candidates, key=lambda candidate: -candidate.score):
         once.setdefault(candidate.text, candidate)

@@ -22,8 +22,8 @@ class Sentence(NamedTuple):
     tags: tuple[str, ...] | None
     """One for each word, those of entities in IOB2; None where they are not known."""
     lines: tuple[str, ...]
-    """As they stand in the file, with the blank lines and document marks that follow (for the first sentence also
-    those before it)."""
+    """As they stand in the file, with the blank lines and document marks that follow (for the first
+    sentence also those before it)."""
     places: tuple[int, ...]
     """Which line each word stands on."""
 
@@ -41,17 +41,22 @@ def read_sentences(
 
     Args:
         tagged: whether they must have tags.
-        plain: whether every tag stands for itself, as a part of speech does, and none for a piece of an entity.
+        plain: whether every tag stands for itself, as a part of speech does, and none for a piece
+            of an entity.
     """
     kept: list[str] = []  # the lines of a sentence
     words: dict[int, list[str]] = {}  # the cells of its words by the place of their line
-    columns = first = inside = begun = 0  # counts of entities that begin with I-, and of those that begin with B-
+    columns = first = inside = begun = (
+        0  # counts of entities that begin with I-, and of those that begin with B-
+    )
     before = OUTSIDE
 
     def sentence() -> Sentence:
         tags = tuple(cells[-1] for cells in words.values()) if columns > 1 else None
         tags = tags if plain or tags is None else as_iob2(tags)
-        return Sentence(tuple(cells[0] for cells in words.values()), tags, tuple(kept), tuple(words))
+        return Sentence(
+            tuple(cells[0] for cells in words.values()), tags, tuple(kept), tuple(words)
+        )
 
     for number, line in lines(path, found, encoding):
         if MARK in line:
@@ -86,15 +91,22 @@ def read_sentences(
 
 def has_entities(paths: Sequence[Path], encoding: str = "utf-8") -> bool:
     """Whether any tag begins with B- or I-, or all are O; else they are parts of speech, say."""
-    tags = {tag for path in paths for one in read_sentences(path, Notes(), True, plain=True, encoding=encoding)
-            for tag in one.tags or ()}  # fmt: skip
+    tags = {
+        tag
+        for path in paths
+        for one in read_sentences(path, Notes(), True, plain=True, encoding=encoding)
+        for tag in one.tags or ()
+    }
     return tags <= {OUTSIDE} or any(tag.startswith(("B-", "I-")) for tag in tags)
 
 
-def _check(cells: list[str], columns: int, first: int, tagged: bool, plain: bool, where: str) -> None:
+def _check(
+    cells: list[str], columns: int, first: int, tagged: bool, plain: bool, where: str
+) -> None:
     if len(cells) != columns:
         raise DataError(
-            f"{where} has {len(cells)} columns where line {first} has {columns}; write a word, then its tag last, "
+            f"{where} has {len(cells)} columns where line {first} has {columns}; write a "
+            "word, then its tag last, "
             "between tabs or spaces"
         )
     if columns == 1 and tagged:
