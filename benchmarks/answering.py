@@ -420,8 +420,8 @@ def table(name: str, rows: int, found: dict[str, dict[str, Any]], clock: str) ->
         f"{'probabilities to':>18}{'same labels':>13}{'accuracy':>10}",
     ]
     lines += [
-        f"{system:27}{one['rows_per_second']:10.1f}{one['rows_per_second'] / best(system):13.2f}{one['p50_ms']:7.1f} ms"
-        f"{one['p99_ms']:7.1f} "
+        f"{system:27}{one['rows_per_second']:10.1f}"
+        f"{one['rows_per_second'] / best(system):13.2f}{one['p50_ms']:7.1f} ms{one['p99_ms']:7.1f} "
         f"ms{one['apart']:18.1g}{one['same_labels']:13.1%}{percent(one['accuracy']):>10}"
         for system, one in found.items()
     ]

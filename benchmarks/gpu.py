@@ -212,12 +212,14 @@ def compare(point: Config, machine: devices.Device, rounds: int) -> dict[str, An
         )
     theirs_best = min(one.seconds for one in found if one.system.startswith("transformers"))
     print(
-        f"  {'':24}{'micro-batch':>12}{'ms':>10}{'tokens/s':>12}{'of products':>13}{'peak GiB':>10}{'times':>8}"
+        f"  {'':24}{'micro-batch':>12}{'ms':>10}{'tokens/s':>12}"
+        f"{'of products':>13}{'peak GiB':>10}{'times':>8}"
     )
     for one in found:
         print(
-            f"  {one.system:24}{one.micro_batch:>12}{1000 * one.seconds:>10,.1f}{one.tokens_per_second:>12,.0f}"
-            f"{one.share_of_products:>13.1%}{one.peak_bytes / 2**30:>10.1f}{theirs_best / one.seconds:>8.2f}"
+            f"  {one.system:24}{one.micro_batch:>12}{1000 * one.seconds:>10,.1f}"
+            f"{one.tokens_per_second:>12,.0f}{one.share_of_products:>13.1%}"
+            f"{one.peak_bytes / 2**30:>10.1f}{theirs_best / one.seconds:>8.2f}"
         )
     print()
     return {

@@ -8,9 +8,12 @@ side is a step of litebert's loop, exchanges included, of the whole batch:
 
     one thread       one process with one thread; on GPUs, one GPU
     one process      one process with as many threads as the ranks have together
-    ddp, fsdp        ranks of one thread each, which communicate through gloo; on GPUs one rank for each, through nccl
-    no exchange      the same ranks, each on its share of the batch and none waiting for another: the bound
-    transformers     the same weights as `AlbertForPreTraining` in `DistributedDataParallel`, as their Trainer trains
+    ddp, fsdp        ranks of one thread each, which communicate through gloo; on GPUs one rank for
+                     each, through nccl
+    no exchange      the same ranks, each on its share of the batch and none waiting for another:
+                     the bound
+    transformers     the same weights as `AlbertForPreTraining` in `DistributedDataParallel`, as
+                     their Trainer trains
 
 All processes are started as torchrun starts them, wait for their turn, and take it round by round.
 The first losses of all sides must agree, and those of ours after the last round. What `no exchange`

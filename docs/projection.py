@@ -1,12 +1,14 @@
 """What a step of a config takes on many GPUs by a simple model: computation, memory and
 communication.
 
-    compute         3 x forward FLOPs x tokens of the batch / (GPUs x speed), as if no GPU waited for another
-    memory          weights, gradients and moments as `cost.memory` counts them, and the activations of a micro-batch
-    communication   a ring all-reduce of the float32 gradients, once a step: 2 (n - 1) / n of their bytes pass each GPU.
-                    Where weights are sharded, for each micro-batch instead: gradients are reduced
-                    and scattered, and weights gathered in both passes, those of a shared block once
-                    for each layer that uses it
+    compute         3 x forward FLOPs x tokens of the batch / (GPUs x speed), as if no GPU waited
+                    for another
+    memory          weights, gradients and moments as `cost.memory` counts them, and the activations
+                    of a micro-batch
+    communication   a ring all-reduce of the float32 gradients, once a step: 2 (n - 1) / n of their
+                    bytes pass each GPU. Where weights are sharded, for each micro-batch instead:
+                    gradients are reduced and scattered, and weights gathered in both passes, those
+                    of a shared block once for each layer that uses it
 
 It gives up on what it cannot know: how much of the communication is hidden behind the backward pass
 (all but the last gradients can be), slow machines, and the reading of data. The two times bracket a

@@ -149,7 +149,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             "TORCH_CPP_LOG_LEVEL", "ERROR"
         )  # every process would print torch's remarks on DDP
         if not launch.main_process():  # of many processes, the first speaks
-            sys.stdout = sys.stderr = open(os.devnull, "w")  # noqa: SIM115 - open until the process ends
+            silence = open(os.devnull, "w")  # noqa: SIM115 - open until the process ends
+            sys.stdout = sys.stderr = silence
         if words[0] in VERBS and words[0] not in launch.GROUPED:
             return _refuse(words[0], "this verb runs in one process; start it without torchrun")
     # Worker threads that wait must sleep after some microseconds, not spin: beside any other busy

@@ -4,7 +4,7 @@
     ├── ConfigError         a point outside the space, a misspelt field, an unreadable recipe file
     ├── DataError           corpus, tokenizer or shard files that cannot be used as they are
     ├── ModelError          weights or a model folder that do not fit what was asked
-    ├── RunError            a run folder that is busy, belongs to another run, or holds no usable checkpoint
+    ├── RunError            a run folder that is busy, of another run or without a checkpoint
     │   ├── NonFiniteError  a NaN or an infinity stopped the run before it reached the optimizer
     │   └── GroupError      another process of the run failed, and has reported why
     └── MissingExtraError   an optional dependency is not installed

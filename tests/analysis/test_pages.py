@@ -72,7 +72,8 @@ SECTIONS: list[Section] = [
 ]
 BEYOND = """() => [...document.querySelectorAll("body *")].filter(
   node => !node.closest(".wide") && !node.matches(".unseen")
-    && node.getBoundingClientRect().right > document.documentElement.clientWidth + 1).map(node => node.outerHTML)"""
+    && node.getBoundingClientRect().right > document.documentElement.clientWidth + 1
+  ).map(node => node.outerHTML)"""
 
 
 @pytest.fixture(scope="module")

@@ -314,8 +314,10 @@ def test_hard_wrapped_text_is_remarked_and_unwrapped(
     refused(wrapped, "--unwrap", "--split", "line", places=("--unwrap", "--split"))
 
 
-PAGE = """<html><head><title>No</title><style>p {}</style><meta charset="iso-8859-1"></head><body><h1>A head</h1>
-<p>This <b>is</b> caf\xe9 &amp; more.<script>no()</script></p><h2>Second</h2><ul><li>One.<li>Two.</ul></body></html>"""
+PAGE = """<html><head><title>No</title><style>p {}</style><meta charset="iso-8859-1"></head>
+<body><h1>A head</h1>
+<p>This <b>is</b> caf\xe9 &amp; more.<script>no()</script></p>
+<h2>Second</h2><ul><li>One.<li>Two.</ul></body></html>"""
 NOTES = (
     "# Notes *here*\n\nSome `code` and a [link](http://no) that\ngoes on.\n\n- "
     "item\n\n```\nno\n```\n\n## More\n\nLast."
@@ -375,7 +377,8 @@ def test_pipes_and_standard_input(tmp_path: Path, tiny_tokenizer: Path, tiny_cor
     script = f"""
         cd {tmp_path}
         {command} <(cat {tiny_corpus}) {options} --out a
-        mkfifo b.jsonl && (echo '{{"text": "One."}}' > b.jsonl &) && {command} b.jsonl {options} --out b
+        mkfifo b.jsonl && (echo '{{"text": "One."}}' > b.jsonl &)
+        {command} b.jsonl {options} --out b
         cat {tiny_corpus} | {command} - {options} --out c
         {command} - {options} --out d <&-
         echo "status $?"

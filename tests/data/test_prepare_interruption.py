@@ -50,7 +50,8 @@ KILLED_WHILE_WRITING = textwrap.dedent("""
                 return result
             return deadly
         os.fsync, os.replace = counted(os.fsync), counted(os.replace)
-        prepare([corpus], out, tokenizer=tokenizer, heldout=0.1, processes=1, shard_bytes=shard_bytes)
+        options = {"heldout": 0.1, "processes": 1, "shard_bytes": shard_bytes}
+        prepare([corpus], out, tokenizer=tokenizer, **options)
 
     def run(out, instant):
         process = os.fork()  # spares the imports

@@ -382,10 +382,10 @@ RECIPE = """
 objectives = ["mlm", "gist"]
 masking = { rate = 0.125 }
 sequences = { length = 32, short_probability = 0.0 }
-encoder = { vocab_size = 72, embedding_size = 16, hidden_size = 32, layers = 2, heads = 2, intermediate_size = 64, \
-            max_positions = 64, activation = "gelu", positions = "nearby" }
-train = { budget = "120 steps", batch = "32 sequences", evaluate_every = "50%", evaluate_sequences = 32, \
-          precision = "float32", optimizer = { learning_rate = 1e-2 } }
+encoder = { vocab_size = 72, embedding_size = 16, hidden_size = 32, layers = 2, heads = 2, \
+            intermediate_size = 64, max_positions = 64, activation = "gelu", positions = "nearby" }
+train = { budget = "120 steps", batch = "32 sequences", evaluate_every = "50%", \
+          evaluate_sequences = 32, precision = "float32", optimizer = { learning_rate = 1e-2 } }
 """
 
 

@@ -205,7 +205,8 @@ def opened(browser: Any, service: str) -> Iterator[Callable[..., Any]]:
 CONTRAST = """() => {
   const parts = text => text.match(/[\\d.]+/g).map(Number);
   const linear = c => c <= .03928 ? c / 12.92 : ((c + .055) / 1.055) ** 2.4;
-  const light = ([r, g, b]) => .2126 * linear(r / 255) + .7152 * linear(g / 255) + .0722 * linear(b / 255);
+  const light = ([r, g, b]) =>
+    .2126 * linear(r / 255) + .7152 * linear(g / 255) + .0722 * linear(b / 255);
   const behind = node => {
     for (let at = node; at; at = at.parentElement) {
       const found = parts(getComputedStyle(at).backgroundColor);

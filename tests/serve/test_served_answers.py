@@ -480,13 +480,15 @@ def test_an_export_answers_without_torch(models: Path) -> None:
 import json, sys
 class Blocked:
     def find_spec(self, name, path=None, target=None):
-        if name.partition(".")[0] in "torch onnx transformers sklearn scipy pyarrow sentencex matplotlib".split():
+        blocked = "torch onnx transformers sklearn scipy pyarrow sentencex matplotlib".split()
+        if name.partition(".")[0] in blocked:
             raise ImportError(name)
 sys.meta_path.insert(0, Blocked())
 from pathlib import Path
 from litebert.serve import server
 from litebert.serve.served import Served
-served = Served(Path(sys.argv[1]), {"engine": None, "device": "auto", "exit": "auto", "threads": 1, "tokens": 99})
+settings = {"engine": None, "device": "auto", "exit": "auto", "threads": 1, "tokens": 99}
+served = Served(Path(sys.argv[1]), settings)
 print(served.predict(["ba de fi"])[0].payload.decode())
 """
     done = subprocess.run(

@@ -132,8 +132,18 @@ def test_a_plan_continues_with_the_same_folders_only(tiny_data: Path, tmp_path: 
     )
 
     def plan(**extras: object) -> Plan:
-        return planned(study, "own", tmp_path / "out", tiny_data, Extras(**extras), scale="toy", budget="30 steps",
-                       seeds=1, jobs=1, device="cpu")  # type: ignore[arg-type] # fmt: skip
+        return planned(
+            study,
+            "own",
+            tmp_path / "out",
+            tiny_data,
+            Extras(**extras),  # type: ignore[arg-type]
+            scale="toy",
+            budget="30 steps",
+            seeds=1,
+            jobs=1,
+            device="cpu",
+        )
 
     with locked(tmp_path / "out", RunError):
         first = plan(blimp=tmp_path / "pairs")

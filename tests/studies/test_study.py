@@ -35,8 +35,9 @@ embedding_size = 16
 FUNCTION = """
 from litebert.studies.study import Study, vary
 def depths(base):
-    return Study("How deep?", {f"{n} layers": vary(base, encoder={"layers": n}) for n in (1, 2)}, baseline="1 layers",
-                 after={"2 layers": "1 layers"})
+    variants = {f"{n} layers": vary(base, encoder={"layers": n}) for n in (1, 2)}
+    after = {"2 layers": "1 layers"}
+    return Study("How deep?", variants, baseline="1 layers", after=after)
 """
 
 

@@ -298,7 +298,8 @@ warnings.simplefilter("error")
 from litebert.tokenizer import Tokenizer, train_tokenizer
 
 if __name__ == "__main__":
-    trained = train_tokenizer(["the cat sat on the mat with another cat"] * 9, kind="wordpiece", vocab_size=35)
+    texts = ["the cat sat on the mat with another cat"] * 9
+    trained = train_tokenizer(texts, kind="wordpiece", vocab_size=35)
     bytes_ = train_tokenizer(["the cat sat on the mat"], kind="bpe", vocab_size=264)
     for tokenizer in (trained, bytes_, Tokenizer.load(sys.argv[1])):
         expected = tokenizer.encode(["the cat sat"] * 8)

@@ -43,8 +43,10 @@ COMMAND = """
 import sys
 from litebert.data.prepare import prepare
 if __name__ == "__main__":
-    prepare(sys.argv[1:2], sys.argv[2], tokenizer=sys.argv[3], heldout=float(sys.argv[4]), processes=2,
-            shard_bytes=int(sys.argv[5]))
+    prepare(
+        sys.argv[1:2], sys.argv[2], tokenizer=sys.argv[3], heldout=float(sys.argv[4]),
+        processes=2, shard_bytes=int(sys.argv[5]),
+    )
 """
 
 

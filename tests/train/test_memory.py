@@ -47,7 +47,7 @@ from litebert.model.pretrainer import Pretrainer
 point, teacher = json.loads(sys.argv[1])
 point, teacher = from_dict(Config, point), teacher and from_dict(Config, teacher)
 
-def peak(sequences):  # of a process of its own: one that trains a second batch reuses holes that the first has left
+def peak(sequences):  # in a new process: a second batch would reuse the holes of the first
     ours, its = os.pipe()
     if os.fork() == 0:
         signal.alarm(100)

@@ -295,8 +295,8 @@ def similarity(states: Sequence[Tensor]) -> tuple[tuple[float, ...], ...]:
     """Linear centred kernel alignment between all of several sets of states (N, H) (Kornblith et
     al. 2019).
 
-    ||Y^T X||^2 / (||X^T X|| ||Y^T Y||) with Frobenius norms, of states with their mean taken off: 1 where one is the
-    other but for a rotation and a factor.
+    The measure is ||Y^T X||^2 / (||X^T X|| ||Y^T Y||) with Frobenius norms, after the mean of each
+    set is taken off. It is 1 where a rotation and a factor make one set the other.
     """
     centred = [(one - one.mean(0)).double() for one in states]
     own = [float((one.T @ one).norm()) for one in centred]

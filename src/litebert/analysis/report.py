@@ -156,13 +156,15 @@ def _headline(headline: Headline) -> str:
         error = f" <small>{escape(score.error)}</small>" if score.error else ""
         notes = "".join(f"<dd>{escape(note)}</dd>" for note in score.notes)
         parts.append(
-            f"<div><dt>{escape(score.name)}</dt><dd><b>{escape(score.value)}</b>{error}</dd>{notes}</div>"
+            f"<div><dt>{escape(score.name)}</dt>"
+            f"<dd><b>{escape(score.value)}</b>{error}</dd>{notes}</div>"
         )
     return f'<dl class="headline">{"".join(parts)}</dl>'
 
 
 _NUMBER = re.compile(
-    r"([-+−~<>≤≥]?\s?\d[\d.,\s]*(%|×|[a-zA-Z]{1,3}(/s)?)?(\s?±\s?[\d.]+\s?%?)?(\s?\([-−]?[\d.,]+\s?%?\))?|[–-]?)"
+    r"([-+−~<>≤≥]?\s?\d[\d.,\s]*(%|×|[a-zA-Z]{1,3}(/s)?)?"
+    r"(\s?±\s?[\d.]+\s?%?)?(\s?\([-−]?[\d.,]+\s?%?\))?|[–-]?)"
 )
 _JOINT = re.compile(r"(?<=[/\\_=:])(?=[^\s/])|(?<=[^\W\d][.,])(?=[^\W\d])")
 """Where a long name may be broken: after a slash, an underscore or a dot, not within a word."""

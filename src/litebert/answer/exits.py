@@ -143,4 +143,5 @@ def with_exits(
         log.info("this engine computes all layers, so no text leaves early")
         return engine
     threshold = calibrated["threshold"] if chosen == "auto" else float(chosen)
-    return EarlyExit(engine, ExitRule(calibrated["patience"], threshold), output, layers)  # type: ignore[arg-type]
+    rule = ExitRule(calibrated["patience"], threshold)
+    return EarlyExit(engine, rule, output, layers)  # type: ignore[arg-type]

@@ -5,7 +5,8 @@ them. The defaults of its fields stand here, and in `run` for those of `train`. 
 are refused at construction.
 
     Config
-    ├── encoder     EncoderConfig     shape, sharing, norm, feed-forward, positions, dropout: encoder.py
+    ├── encoder     EncoderConfig     shape, sharing, norm, feed-forward, positions, dropout:
+                                      encoder.py
     ├── sequences   SequenceConfig    how sentences become sequences
     ├── masking     MaskingConfig     unit x length law x replacement x copies
     ├── objectives  names             what is learned: mlm, clm, sop, nsp, rtd, sbo

@@ -35,8 +35,8 @@ Key = tuple[str, str, str]
 class DocumentHashes:
     """The hashes of all documents so far, 80 bits each, in about 15 bytes of memory.
 
-        hash of a document   3f a2 | 01 9c 44 d0 7b e8 15 6a | ...           16 bytes, of which 10 count
-        buckets[3f a2]       [77 ... 10][01 9c 44 d0 7b e8 15 6a][c3 ...     members of 8 bytes, end to end
+        hash of a document   3f a2 | 01 9c 44 d0 7b e8 15 6a | ...   16 bytes, of which 10 count
+        buckets[3f a2]       [77 ... 10][01 9c 44 d0 7b e8 15 6a][c3 ...   8 bytes each, end to end
 
     One search for a substring finds a member. A Python set of the same takes 100 bytes a document.
     """

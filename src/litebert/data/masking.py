@@ -237,7 +237,7 @@ def choose_units(
     """Which units of one sequence are predicted, as a byte each: spans in `order` until `budget`
     tokens are taken.
 
-        a  bb  c  ddd  e      a budget of 5 tokens; the order is c (a span of 2 units), bb (1), a (1), ...
+        a  bb  c  ddd  e      budget: 5 tokens; order: c (a span of 2 units), bb (1), a (1), ...
                ^^^^^^         taken, 1 token left
            ^^                 exceeds what is left, and cannot be shorter: skipped
         ^                     taken, nothing left

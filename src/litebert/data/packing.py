@@ -1,8 +1,8 @@
 """Whole sentences to sequences of one segment: of one document, or of the stream of all documents.
 
     sentences   |--1--|-----2-----|-3-|----4----|--5--|
-    places      .              .              .              ceil(n / budget) of them, spread evenly over n tokens
-    tiles       |==1==|=======2=======|=======3=======|      each starts with the sentence that holds its place
+    places      .              .              .      ceil(n / budget), spread evenly
+    tiles       |==1==|=======2=======|=======3=======|  each starts with the sentence of its place
 
 A tile starts at the place itself if the start of the sentence is more than half a budget back. A
 sequence grows from the start of its tile forwards or from its end backwards, by a coin, by whole

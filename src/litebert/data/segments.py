@@ -39,9 +39,9 @@ class SegmentPairs(SequenceFormat):
         sentences   |----1----|-2-|------3------|--4--|-----5-----|
         windows     [.. budget ..]
                             [.. budget ..]
-                                             [.. budget ..]          ceil(n / budget) of them, spread evenly
-        chunk                 |-2-|------3------|                    grown back from the end of the second window
-        A, B                  |-2-|                                  cut at a sentence end, each in equal chance
+                                             [.. budget ..]  ceil(n / budget) of them, spread evenly
+        chunk                 |-2-|------3------|      grown back from the end of the second window
+        A, B                  |-2-|                    cut at a sentence end, each in equal chance
                                   |------3------|
 
     The budget is the length less the special tokens. The chunk of a window grows from one end of

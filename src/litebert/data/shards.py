@@ -1,10 +1,11 @@
 """Token shards on disk: written whole or not at all, read memory-mapped without a copy.
 
-    DIR/train-00000.arrow ...     Arrow IPC files, one row per document, column `sentences: list<list<uint16>>`
+    DIR/train-00000.arrow ...     Arrow IPC files, one row per document, column `sentences:
+                                  list<list<uint16>>`
     DIR/heldout-00000.arrow ...   (uint32 where the vocabulary has more than 65,536 pieces)
     DIR/tokenizer/                the tokenizer that made the ids
-    DIR/index.json                format, tokenizer, counts, sizes and sha256 per shard; written last: if it exists,
-                                  the set is complete
+    DIR/index.json                format, tokenizer, counts, sizes and sha256 per shard; written
+                                  last: if it exists, the set is complete
 
 pyarrow, polars and duckdb open the shards as they are. A document is one slice of the mapped file.
 Opening checks names and sizes; reading every byte for its checksum takes a second per gigabyte or

@@ -136,7 +136,7 @@ class Output(ABC):
         """
         raise NotImplementedError
 
-    def settle(self, head: ClassifierHead) -> None:  # noqa: B027 (only numbers have something to do)
+    def settle(self, head: ClassifierHead) -> None:  # noqa: B027 - only numbers need it
         """Change a trained head so that the output as it was before `fit` reads it."""
 
     def recipe_for(self, config: FinetuneConfig, encoder: EncoderConfig) -> FinetuneConfig:

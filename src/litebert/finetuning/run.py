@@ -3,19 +3,20 @@ seed or several.
 
 A run folder holds
 
-    finetune.json     the config, the task and the names of its files, the steps it takes, and hashes of the model and
-                      of the encoded data
+    finetune.json     the config, the task and the names of its files, the steps it takes, and
+                      hashes of the model and of the encoded data
     metrics.jsonl     one row per window of steps, scores on the development parts, and remarks
     speed.jsonl       seconds and tokens per second, one row per window of steps
     checkpoints/      the newest valid ones; the same command continues
     best.safetensors  the weights with the best score so far
-    model/            at the end: those weights as a litebert model folder, with tokenizer and labels, and at most four
-                      short development texts
+    model/            at the end: those weights as a litebert model folder, with tokenizer and
+                      labels, and at most four short development texts
     predictions/      answers to the development parts and, where there is one, the test part
     teacher.safetensors
                       with a teacher: its logits for every training row
     head.safetensors  with `fit_head`: the classifier that was fitted before training
-    exits.json        with `exits`: when a row leaves early, and what other rules would save and cost
+    exits.json        with `exits`: when a row leaves early, and what other rules would save and
+                      cost
     baseline.json     the scores of a model that counts words and characters, on the same rows
     scores.json       the scores of model/, and of the baseline
 """
@@ -29,6 +30,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -258,7 +260,7 @@ def _seeds(
         raise ConfigError(f"seeds is {seeds}; it must be at least 1")
     folders = [replace(run_folder(path), ranks=ranks) for path in paths]
     for source in (model, teacher):
-        ranks.decide(lambda source=source: _check(Path(out), folders, overwrite, source))  # type: ignore[misc]
+        ranks.decide(partial(_check, Path(out), folders, overwrite, source))
     heard = list(remarks)
     with metrics.remarks(heard):
         start = start or load_initial(model, tokenizer, task)

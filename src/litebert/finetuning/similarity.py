@@ -3,10 +3,12 @@ cosine of the two.
 
 The losses, by what is known of the training pairs:
 
-    texts       nothing: a text is its own pair, read twice with other tokens left out (CLEAR, Wu et al. 2020) or,
-                without deletion, with another dropout mask (SimCSE, Gao et al. 2021)
-    positives   the two belong together: the contrastive loss of the same paper, against the other pairs of the batch
-    scores      how alike the two are: CoSENT (Su 2022), for which only the order of the scores counts
+    texts       nothing: a text is its own pair, read twice with other tokens left out (CLEAR, Wu et
+                al. 2020) or, without deletion, with another dropout mask (SimCSE, Gao et al. 2021)
+    positives   the two belong together: the contrastive loss of the same paper, against the other
+                pairs of the batch
+    scores      how alike the two are: CoSENT (Su 2022), for which only the order of the scores
+                counts
 
 Shapes: B pairs, S tokens, H hidden size.
 """

@@ -306,8 +306,8 @@ def _foreign_heads(layout: Layout, tensors: Collection[str]) -> set[str]:
 
 
 _ENCODER_WORDS = re.compile(
-    r"(^|[._])(encoder|embeddings?|embed|layers?|block|attention|attn|lora|adapters?|generator|model|bert|albert|"
-    r"roberta|electra)([._]|$)"
+    r"(^|[._])(encoder|embeddings?|embed|layers?|block|attention|attn|lora|adapters?|generator|"
+    r"model|bert|albert|roberta|electra)([._]|$)"
 )
 """Words in the names of weights that an encoder, or an addition to one, is made of."""
 

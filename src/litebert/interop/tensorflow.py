@@ -5,11 +5,11 @@ Their variables get the names that `transformers` has for them, and are then rea
 folder is. Kernels stand as (in, out) there and are transposed. The optimizer's variables are left
 out; one that is not understood is an error, so nothing is lost in silence.
 
-    BERT, ELECTRA                       ALBERT                            ALBERT from TF-Hub
-      bert_config.json                    albert_config.json                assets/albert_config.json
-      vocab.txt                           30k-clean.model                   assets/30k-clean.model
-      bert_model.ckpt.index               model.ckpt-best.index             variables/variables.index
-      bert_model.ckpt.data-00000-of-...   model.ckpt-best.data-00000-...    variables/variables.data-00000-...
+    BERT, ELECTRA                     ALBERT                          ALBERT from TF-Hub
+      bert_config.json                  albert_config.json              assets/albert_config.json
+      vocab.txt                         30k-clean.model                 assets/30k-clean.model
+      bert_model.ckpt.index             model.ckpt-best.index           variables/variables.index
+      bert_model.ckpt.data-00000-of-... model.ckpt-best.data-00000-...  variables/variables.data-...
 
 ELECTRA's checkpoints came without a config file, and hold the generator beside the discriminator.
 """
@@ -49,7 +49,8 @@ _LEAVES = {
 }
 """How the names of variables end, and ours for it."""
 _OPTIMIZER = re.compile(
-    r"global_step|beta[12]_power|(?:.*/)?(?:(?:adam|lamb)_[mv]|(?:Adam|LAMB|AdamWeightDecay)\w*)(?:/.*)?"
+    r"global_step|beta[12]_power|"
+    r"(?:.*/)?(?:(?:adam|lamb)_[mv]|(?:Adam|LAMB|AdamWeightDecay)\w*)(?:/.*)?"
 )
 _NUMBER = re.compile(r"(?<![a-z_])(layer|group)_(\d+)(?=/)")
 _SHOWN = 5
@@ -69,7 +70,9 @@ def _layers(theirs: str, name: str) -> dict[str, str]:
         "output/LayerNorm",
     )
     return {
-        f"{theirs}/encoder/layer_{{}}/{module}": f"{name}.encoder.layer.{{}}.{module.replace('/', '.')}"
+        f"{theirs}/encoder/layer_{{}}/{module}": (
+            f"{name}.encoder.layer.{{}}.{module.replace('/', '.')}"
+        )
         for module in modules
     }
 

@@ -68,7 +68,8 @@ def activate(x: Tensor, bias: Tensor | None, activation: str, gated: bool) -> Te
 
     x must be a product that nothing else reads: its memory is taken for what the way back needs.
     """
-    y: Tensor = _Activation.apply(x, bias, ACTIVATIONS.index(activation), gated)  # type: ignore[no-untyped-call]
+    number = ACTIVATIONS.index(activation)
+    y: Tensor = _Activation.apply(x, bias, number, gated)  # type: ignore[no-untyped-call]
     return y
 
 
@@ -128,7 +129,9 @@ def norm_fits(
 
 def add_norm(x: Tensor, bias: Tensor | None, residual: Tensor | None, norm: nn.LayerNorm) -> Tensor:
     """norm(x + bias + residual), or norm(x); (..., W) in and out, in the wider dtype."""
-    y: Tensor = _AddNorm.apply(x, bias, residual, norm.weight, norm.bias, norm.eps)  # type: ignore[no-untyped-call]
+    y: Tensor = _AddNorm.apply(  # type: ignore[no-untyped-call]
+        x, bias, residual, norm.weight, norm.bias, norm.eps
+    )
     return y
 
 
@@ -212,7 +215,8 @@ def split_heads(
     """q, k, v of qkv + bias, (B, A, S, D) each; q and k rotated where tables (at least S, D) are
     given.
     """
-    q, k, v = _SplitHeads.apply(qkv_BS3AD, bias, *(tables or (None, None)))  # type: ignore[no-untyped-call]
+    cosine, sine = tables or (None, None)
+    q, k, v = _SplitHeads.apply(qkv_BS3AD, bias, cosine, sine)  # type: ignore[no-untyped-call]
     return q, k, v
 
 
@@ -318,7 +322,9 @@ def labels_fit(labels_N: Tensor, classes: int, ignored: int) -> bool:
 
 def cross_entropy(logits_NC: Tensor, labels_N: Tensor, ignored: int) -> tuple[Tensor, Tensor]:
     """The summed cross-entropy, and how many labels have the highest logit."""
-    losses_N, right_N = _CrossEntropy.apply(logits_NC, labels_N, ignored)  # type: ignore[no-untyped-call]
+    losses_N, right_N = _CrossEntropy.apply(  # type: ignore[no-untyped-call]
+        logits_NC, labels_N, ignored
+    )
     return losses_N.sum(), right_N.sum()
 
 

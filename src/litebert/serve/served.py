@@ -422,7 +422,8 @@ class Served:
                 continue
             if base:
                 payload = b'"' + base64.b64encode(vector.astype("<f4").tobytes()) + b'"'
-            else:  # nine digits tell any two float32 apart, and this is a tenth of the time json takes
+            else:
+                # Nine digits tell any two float32 apart. This takes a tenth of json's time.
                 payload = (
                     "[" + ",".join(["%.9g"] * len(vector)) % tuple(vector.tolist()) + "]"
                 ).encode()

@@ -38,7 +38,8 @@ _MAX_LITERAL = 100_000
 
 _LITERAL = re.compile(r"""("{3}|'{3})(.*?)(?<!\\)\1""", re.DOTALL)
 _DROPPED_LINE = re.compile(
-    r"""\s*(?: [-=~^"'#*+.`_|<>\s]{3,} | [|+].* | \.\.\s.* | :\w+: | [A-Z][\w ]{0,24}: | @\w+.* )\s*$""",
+    r"""\s*(?: [-=~^"'#*+.`_|<>\s]{3,} | [|+].* | \.\.\s.*
+    | :\w+: | [A-Z][\w ]{0,24}: | @\w+.* )\s*$""",
     re.VERBOSE,
 )
 _CODE_LINE = re.compile(
@@ -48,7 +49,8 @@ _CODE_LINE = re.compile(
 _TYPED_NAME = re.compile(r"\s*[*\w, .]+ : .*$")
 # The same of Google and Sphinx style, and list marks: what follows on the line is the text.
 _LABEL = re.compile(
-    r"""\s*(?: :\w+[^:\n]*:\s+ | \*{0,2}\w+\s*\([^)]*\):\s+ | \*{0,2}[a-z_]\w*:\s+ | [-*+•]\s+ | \(?\d{1,2}[.)]\s+ )
+    r"""\s*(?: :\w+[^:\n]*:\s+ | \*{0,2}\w+\s*\([^)]*\):\s+ | \*{0,2}[a-z_]\w*:\s+
+    | [-*+•]\s+ | \(?\d{1,2}[.)]\s+ )
     (?=\S)""",
     re.VERBOSE,
 )

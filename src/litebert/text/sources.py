@@ -6,7 +6,8 @@ for: `python-docs`, the built-in corpus, `hf:NAME` for the `datasets` library, a
 
     SOURCES.add("poems", read)      the source `poems`
     SOURCES.add("wiki:", read)      every source `wiki:NAME`; the reader gets NAME
-    SOURCES.add(".eml", read)       files, and folders of files, with this suffix; the reader gets the path
+    SOURCES.add(".eml", read)       files, and folders of files, with this suffix; the reader gets
+                                    the path
 
 where `read(name: str, reading: Reading)` yields (text, place), a document each; messages name it by
 its place, such as a line number. A document of more than `MAX_DOCUMENT` characters is cut at line

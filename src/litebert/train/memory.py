@@ -254,7 +254,8 @@ def _train_once(model: Pretrainer, config: Config, device: Device, sequences: in
     batch = synthetic_batch(config, sequences).to(device.device)
     with device.autocast_context():
         losses = model(batch)
-    torch.stack([loss.total / max(1, int(loss.count)) for loss in losses.values()]).sum().backward()  # type: ignore[no-untyped-call]
+    means = [loss.total / max(1, int(loss.count)) for loss in losses.values()]
+    torch.stack(means).sum().backward()  # type: ignore[no-untyped-call]
 
 
 def _cuda_peaks(config: Config, device: Device, sizes: tuple[int, ...]) -> list[int]:

@@ -3,8 +3,8 @@
 A run folder is readable by a person:
 
     recipe.json     the config, its budget and vocabulary resolved
-    run.json        the steps the budget bought, the data and the machine, the weights it started from and each
-                    extension: what makes a resumed run the same run
+    run.json        the steps the budget bought, the data and the machine, the weights it started
+                    from and each extension: what makes a resumed run the same run
     tokenizer/      opens with transformers.AutoTokenizer too
     metrics.jsonl   one row per window of steps, held-out scores and remarks
     speed.jsonl     seconds and tokens per second, one row per window of steps

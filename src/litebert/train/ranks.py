@@ -207,7 +207,8 @@ def _meet() -> Any:
         found, rank, size = next(rendezvous("env://", timeout=TIMEOUT))
         # torchrun may keep its store when it starts the processes again, and what the dead ones
         # wrote there.
-        store: Any = distributed.PrefixStore(f"litebert/{launch.restarts()}/{_joins}", found)  # type: ignore[attr-defined]
+        prefix = f"litebert/{launch.restarts()}/{_joins}"
+        store: Any = distributed.PrefixStore(prefix, found)  # type: ignore[attr-defined]
         backend = (
             "cpu:gloo,cuda:nccl"
             if torch.cuda.is_available() and distributed.is_nccl_available()

@@ -1,10 +1,10 @@
 """Batches made ahead of the step that trains on them: by a thread, or by processes where one core
 is too slow.
 
-    process 0       | step 0 | step 3 | step 6 ...     each makes whole batches, and waits while its pipe is full
+    process 0       | step 0 | step 3 | step 6 ...  each makes whole batches until its pipe is full
     process 1         | step 1 | step 4 | ...
     process 2           | step 2 | step 5 | ...
-    a thread here    0, 1, 2, 3, ...                   reads the pipes in turn, one step ahead, and pins the memory
+    a thread here    0, 1, 2, 3, ...                reads the pipes a step ahead, pins memory
 
 A batch is a pure function of its step, so the number of processes changes no bit of a run, and
 nothing has to be asked for: each process knows its steps. One that finds its pipe broken ends,

@@ -3,10 +3,10 @@ same rows.
 
     from litebert.finetuning.baselines import fit_baseline
 
-    baseline = fit_baseline(task)                # learns from the training part of a task
-    baseline.scores(task.dev)                    # {'accuracy': 0.7625, ...}, by the task's own scorer
-    baseline.predict(["a text", "another"])      # as a fine-tuned model answers
-    baseline.logits(examples)                    # what a teacher says
+    baseline = fit_baseline(task)            # learns from the training part of a task
+    baseline.scores(task.dev)                # {'accuracy': 0.7625, ...}, by the task's own scorer
+    baseline.predict(["a text", "another"])  # as a fine-tuned model answers
+    baseline.logits(examples)                # what a teacher says
 
 models.py has a model for each kind of output, features.py what the models read, fitted.py how they
 meet a task, and scores.py what a run folder keeps of them.

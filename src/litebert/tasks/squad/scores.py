@@ -19,7 +19,8 @@ from typing import Literal, NamedTuple
 
 _ARTICLES = re.compile(r"\b(a|an|the)\b")
 _UNSPACED = re.compile(
-    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
+    "[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3005-\u30ff"
+    "\u3400-\u9fff\uf900-\ufaff\U00020000-\U0003ffff]"
 )
 """Thai, Lao, Burmese, Khmer, Japanese and Chinese letters."""
 _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
@@ -99,11 +100,11 @@ class Judged(NamedTuple):
 
 
 def judge(
-    id: str,
+    id: str,  # noqa: A002
     answer: str,
     odds: float,
     golds: Sequence[str],
-    unit: AnswerUnit = "words",  # noqa: A002
+    unit: AnswerUnit = "words",
 ) -> Judged:
     """`golds`: the gold texts, none where the question has no answer.
 
