@@ -1,14 +1,14 @@
 """Where litebert is extended: each registry is one kind of part, and maps the names a person types
 to those parts.
 
-    OBJECTIVES  what pretraining learns            `--objectives mlm sop`        model/objectives/
-    POSITIONS   how the encoder knows token order  `--encoder.positions rotary`  model/positions.py
-    TASKS       what fine-tuning learns            `--task table`                tasks/
-    OUTPUTS     what a fine-tuned model answers    `problem` in task.json       finetuning/outputs.py
-    ENGINES     what computes logits for answers   `load(..., engine="torch")`   answer/engines.py
-    SOURCES     where text comes from              `litebert prepare SOURCE`     text/sources.py
-    FORMATS     what writes a model folder         `litebert convert --to hf`    interop/
-    STUDIES     which comparisons can be run       `litebert study sharing`      studies/
+    OBJECTIVES  what pretraining learns           `--objectives mlm sop`       model/objectives/
+    POSITIONS   how the encoder knows token order `--encoder.positions rotary` model/positions.py
+    TASKS       what fine-tuning learns           `--task table`               tasks/
+    OUTPUTS     what a fine-tuned model answers   `problem` in task.json       finetuning/outputs.py
+    ENGINES     what computes logits for answers  `load(..., engine="torch")`  answer/engines.py
+    SOURCES     where text comes from             `litebert prepare SOURCE`    text/sources.py
+    FORMATS     what writes a model folder        `litebert convert --to hf`   interop/
+    STUDIES     which comparisons can be run      `litebert study sharing`     studies/
 
 Add a part of your own in one line, `OBJECTIVES.add("mine", Mine)`, in a Python file. Your program
 imports that file, a recipe `mine.py:function` runs it, and so does every command if the environment
