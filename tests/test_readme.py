@@ -257,7 +257,9 @@ def test_options_that_are_shown_exist(page: Path) -> None:
     )  # of torchrun
     programs = [path.read_text(encoding="utf-8") for path in (ROOT / "benchmarks").rglob("*.py")]
     known |= {
-        option for text in programs for option in re.findall(r'add_argument\(\s*"--([a-z-]+)"', text)
+        option
+        for text in programs
+        for option in re.findall(r'add_argument\(\s*"--([a-z-]+)"', text)
     }
     shown = re.findall(r"(?<![\w-])--([a-z][a-z0-9.-]*[a-z0-9])", page.read_text(encoding="utf-8"))
     assert {option if option in known else option.removeprefix("no-") for option in shown} <= known
