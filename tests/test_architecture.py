@@ -26,6 +26,7 @@ MODULES = sorted(SOURCE.rglob("*.py"))
 
 LEVELS = (
     ("errors",),
+    ("json_reader",),
     ("storage", "registry", "progress", "launch", "machine"),
     ("config",),
     ("recipes", "cost"),
@@ -50,6 +51,7 @@ LEVELS = (
 LEVEL = {room: level for level, rooms in enumerate(LEVELS) for room in rooms}
 LIGHT = (
     "errors",
+    "json_reader",
     "storage",
     "registry",
     "progress",
@@ -69,7 +71,7 @@ LIGHT = (
 HEAVY = ("torch", "numpy", "pyarrow", "sklearn", "scipy", "transformers", "rich", "tyro")
 MODEL_NAMES = ("spanbert", "roberta", "electra", "albert", "bert")
 MAY_NAME_MODELS = ("recipes", "interop")
-MOST_LINES = 600  # past 500 ask what the file should have been
+MOST_LINES = 450  # past 400 ask what the file should have been
 
 
 def room_of(path: Path) -> str:

@@ -1,9 +1,8 @@
-"""Whole files and folders, strict JSON, and the lock of a folder."""
+"""Whole files and folders, and the lock of a folder."""
 
 from __future__ import annotations
 
 import errno
-import json
 import os
 import signal
 import sys
@@ -20,16 +19,8 @@ import pytest
 from safetensors.numpy import save_file
 
 from litebert.errors import ConfigError, DataError, RunError
-from litebert.storage import (
-    DEEPEST,
-    atomic_write,
-    check_output,
-    locked,
-    parse_json,
-    read_json,
-    write_json,
-    written_whole,
-)
+from litebert.json_reader import read_json
+from litebert.storage import atomic_write, check_output, locked, write_json, written_whole
 from toys.refusals import refused
 
 needs_fork = pytest.mark.skipif(sys.platform == "win32", reason="kills and forks are POSIX's")
@@ -84,57 +75,6 @@ def test_a_file_is_replaced_by_a_whole_one_only(tmp_path: Path) -> None:
 def test_a_json_object_comes_back(tmp_path: Path) -> None:
     write_json(tmp_path / "a.json", {"é": [1, 0.1, None]})
     assert read_json(tmp_path / "a.json", RunError, "") == {"é": [1, 0.1, None]}
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        *(
-            b"",
-            b"{",
-            b"[]",
-            b"3",
-            b"\xff",
-            b'{"a":' * 100_000,
-            b"9" * 5000,
-            '{"a": 1}'.encode("utf-16"),
-        ),
-        *(b'{"a": 1, "a": 1}', b'{"a": [{"b": 1, "c": 2, "b": 3}]}'),
-        b'{"a": ' + b"[" * 900 + b"]" * 900 + b"}",
-    ],
-)
-def test_anything_but_a_json_object_is_refused(content: bytes, tmp_path: Path) -> None:
-    path = tmp_path / "a.json"
-    path.write_bytes(content)
-    with refused(DataError, path, "copy it again"):
-        read_json(path, DataError, "copy it again")
-
-
-def test_a_json_file_may_begin_with_a_mark(tmp_path: Path) -> None:
-    (tmp_path / "a.json").write_bytes(b'\xef\xbb\xbf{"a": 1}')
-    assert read_json(tmp_path / "a.json", RunError, "") == {"a": 1}
-
-
-def test_brackets_count_where_they_open_something() -> None:
-    deepest = "[" * DEEPEST + "]" * DEEPEST
-    texts = "[" * 9 * DEEPEST
-    for text in (
-        deepest,
-        f'["{texts}"]',
-        f'["\\"{texts}"]',
-        f'{{"{texts}": "\\\\"}}',
-        f"[{'[],' * 200}[]]",
-    ):
-        assert parse_json(text) == json.loads(text)
-    for text in (f"[{deepest}]", f'{{"\\\\": [{deepest}]}}', f'["{texts}", {deepest}]'):
-        with pytest.raises(ValueError, match=str(DEEPEST)):
-            parse_json(text)
-
-
-def test_a_json_file_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    for path in (tmp_path / "none.json", tmp_path):
-        with refused(RunError, path, "make another"):
-            read_json(path, RunError, "make another")
 
 
 # ----------------------------------------------------------------------------------------- the lock

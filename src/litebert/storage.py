@@ -1,4 +1,4 @@
-"""How every package reads and writes the disk: whole files and folders, checksums, strict JSON,
+"""How every package reads and writes the disk: whole files and folders, checksums, JSON files,
 locks.
 """
 
@@ -16,14 +16,13 @@ import shutil
 import stat
 import sys
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from functools import partial
-from itertools import accumulate
 from pathlib import Path
 from typing import IO, Any, TextIO
 
 from litebert.errors import ConfigError, LitebertError
+from litebert.json_reader import read_json
 
 UNFINISHED = ".tmp-"
 """Names of files and folders that are being written begin like this."""
@@ -261,24 +260,6 @@ def json_text(data: Any, indent: int | None = 2) -> str:
     return json.dumps(_finite(data), indent=indent, ensure_ascii=False, allow_nan=False) + "\n"
 
 
-def numbers(data: Mapping[str, Any]) -> dict[str, float]:
-    """Numbers out of a JSON object that `json_text` made."""
-    return {name: math.nan if value is None else value for name, value in data.items()}
-
-
-def fault_of(error: Exception) -> str:
-    """What is wrong with the contents of a JSON file, from the error that reading its fields
-    raised.
-    """
-    if isinstance(error, KeyError):
-        return f"there is no field {error}"
-    if isinstance(
-        error, (TypeError, AttributeError)
-    ):  # in Python's words, which mean nothing to whoever has the file
-        return "a field is not of the right kind"
-    return str(error)
-
-
 def _finite(value: Any) -> Any:
     """The value as strict JSON can hold it."""
     if hasattr(value, "item"):  # a number of torch or numpy
@@ -288,94 +269,6 @@ def _finite(value: Any) -> Any:
     if isinstance(value, (list, tuple)):
         return [_finite(item) for item in value]
     return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def read_json(path: Path, error: type[LitebertError], fix: str = "restore it") -> dict[str, Any]:
-    """A file that holds one JSON object; see `parse_json`.
-
-    Raises:
-        error: the file is missing, cannot be read, or holds something else; `fix` says what to do
-            then.
-    """
-    try:
-        data = parse_json(path.read_bytes())
-    except OSError as problem:
-        raise error(f"{path} cannot be read ({problem.strerror}); {fix}") from None
-    except ValueError as problem:
-        raise error(f"{path} is not valid JSON ({problem}); {fix}") from None
-    if not isinstance(data, dict):
-        raise error(f"{path} must hold a JSON object; {fix}")
-    return data
-
-
-DEEPEST = 100
-"""Levels of lists and objects inside each other that JSON may have; no format that litebert reads
-needs ten.
-"""
-_STRING = re.compile(rb'"[^"]*"')
-_ESCAPE = re.compile(rb"\\.", re.DOTALL)
-_NOT_BRACKETS = bytes(sorted({*range(256)} - {*b'[]{}"'}))
-_STEPS = {ord("["): 1, ord("{"): 1, ord("]"): -1, ord("}"): -1}
-_BLOCK = 1 << 16
-"""Brackets that are counted at a time: a text that opens a million of them is refused after the
-first of these.
-"""
-
-
-def parse_json(text: str | bytes, read_keys: Collection[str] | None = None) -> Any:
-    """The value of a JSON text that a person or another program wrote; bytes are UTF-8, with or
-    without a mark.
-
-    This is the one reader of JSON that comes from outside. A key that stands twice in an object is
-    an error, because readers disagree on which of its values counts. With `read_keys`, only the
-    repetition of those keys is one.
-
-    Raises:
-        ValueError: the text is not JSON, is nested more than `DEEPEST` levels deep, or repeats a
-            key in an object.
-    """
-    if isinstance(text, bytes):
-        text = text.decode("utf-8-sig")
-    if text.count("[") + text.count("{") > DEEPEST and nested_deeper(
-        text.encode("utf-8", "replace"), DEEPEST
-    ):
-        raise ValueError(f"nested more than {DEEPEST} levels deep")
-    try:
-        return json.loads(text, object_pairs_hook=partial(_object_of, read_keys=read_keys))
-    except RecursionError:  # of an interpreter that is deep in other calls already
-        raise ValueError("nested too deeply") from None
-
-
-def nested_deeper(text: bytes, levels: int) -> bool:
-    """Whether more than so many lists and objects are open at once in a JSON text, which is not
-    parsed for it.
-    """
-    if b"\\" in text:
-        text = _ESCAPE.sub(b"", text)
-    brackets = _STRING.sub(b"", text.translate(None, _NOT_BRACKETS)).replace(b'"', b"")
-    depth = 0
-    for start in range(0, len(brackets), _BLOCK):
-        depths = list(
-            accumulate(map(_STEPS.__getitem__, brackets[start : start + _BLOCK]), initial=depth)
-        )
-        if max(depths) > levels:
-            return True
-        depth = depths[-1]
-    return False
-
-
-def _object_of(pairs: list[tuple[str, Any]], read_keys: Collection[str] | None) -> dict[str, Any]:
-    fields = dict(pairs)
-    if len(fields) < len(pairs):
-        names = [name for name, _ in pairs]
-        repeated = (
-            name
-            for name in names
-            if names.count(name) > 1 and (read_keys is None or name in read_keys)
-        )
-        if (name := next(repeated, None)) is not None:
-            raise ValueError(f"the key {name!r} stands twice in one object")
-    return fields
 
 
 def remove(path: Path) -> None:

@@ -19,10 +19,10 @@ from litebert.answer.predicting import Predictor
 from litebert.errors import ConfigError, ModelError
 from litebert.finetuning.rows import PaddedRows
 from litebert.interop import LoadedModel
+from litebert.json_reader import read_json
 from litebert.model.encoder import Encoder
 from litebert.model.task_model import TaskModel
 from litebert.registry import ENGINES
-from litebert.storage import read_json
 from litebert.tasks.registry import saved_task
 from litebert.tokenizer import Tokenizer
 from toys.refusals import refused

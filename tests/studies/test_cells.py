@@ -14,7 +14,8 @@ from types import SimpleNamespace
 import pytest
 
 from litebert.errors import RunError
-from litebert.storage import locked, read_json, write_json
+from litebert.json_reader import read_json
+from litebert.storage import locked, write_json
 from litebert.studies import cells
 from litebert.studies.cells import Cell, Command, run_cells, scores_of
 from litebert.studies.plan import PLAN, Extras, Plan, planned, surroundings

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from litebert.config import Config, FinetuneConfig, LoopConfig, replace
 from litebert.config.serialization import from_dict
 from litebert.errors import ConfigError
-from litebert.storage import read_json
+from litebert.json_reader import read_json
 from litebert.train import budget
 from litebert.train.device import choose
 from litebert.train.measure import Rate

@@ -21,9 +21,10 @@ from litebert.analysis.report import Table
 from litebert.config import Config
 from litebert.config.serialization import from_dict, to_dict
 from litebert.errors import ConfigError, RunError
+from litebert.json_reader import fault_of, read_json
 from litebert.model.objectives import Score
 from litebert.registry import OBJECTIVES, POSITIONS
-from litebert.storage import fault_of, hash_fault, newest_whole, read_json
+from litebert.storage import hash_fault, newest_whole
 from litebert.train import metrics
 
 ALIKE = 1.5

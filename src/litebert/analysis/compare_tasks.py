@@ -21,9 +21,10 @@ from litebert.analysis.report import Table
 from litebert.errors import RunError
 from litebert.finetuning.baselines import read_baseline, read_scores
 from litebert.finetuning.spread import confidence_halfwidth
+from litebert.json_reader import fault_of, read_json
 from litebert.recipes.files import names_recipe
 from litebert.registry import TASKS
-from litebert.storage import fault_of, hash_fault, newest_whole, read_json
+from litebert.storage import hash_fault, newest_whole
 
 RECOVERED, COLLAPSED = "†", "‡"
 _FREE = ("config.train.save_every", "config.train.keep_checkpoints")

@@ -15,8 +15,8 @@ from litebert.analysis.report import Switched
 from litebert.config import Config, replace
 from litebert.config.serialization import from_dict
 from litebert.errors import RunError
+from litebert.json_reader import read_json
 from litebert.registry import OBJECTIVES
-from litebert.storage import read_json
 from litebert.train import metrics
 
 AXES = {"step": 1.0, "million tokens": 1e6, "TFLOP": 1e12, "minutes of training": 60.0}

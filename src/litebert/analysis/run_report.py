@@ -19,9 +19,9 @@ from litebert.analysis.report import (
 )
 from litebert.errors import RunError
 from litebert.finetuning.baselines import advise, read_baseline
+from litebert.json_reader import read_json
 from litebert.model.objectives import ShownScore, score_rows, shown_scores
 from litebert.progress import task
-from litebert.storage import read_json
 from litebert.tasks.scores import score_title
 from litebert.train import metrics
 

@@ -29,8 +29,9 @@ from litebert.finetuning.outputs import softmax
 from litebert.finetuning.rows import PaddedRows
 from litebert.interop import LoadedModel
 from litebert.interop.exports import exported_graph
+from litebert.json_reader import read_json
 from litebert.registry import ENGINES
-from litebert.storage import read_json, write_json
+from litebert.storage import write_json
 from litebert.train import device as devices
 
 log = logging.getLogger("litebert")

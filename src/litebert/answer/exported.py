@@ -24,7 +24,7 @@ from litebert.finetuning.rows import PaddedRows, by_length, padded
 from litebert.finetuning.similarity import pooled, unit
 from litebert.interop.exports import exported_graph, require_whole
 from litebert.interop.sentence_modules import VectorSettings, settings_of
-from litebert.storage import read_json
+from litebert.json_reader import read_json
 from litebert.tasks.registry import saved_task
 from litebert.tokenizer import Tokenizer
 

@@ -21,7 +21,7 @@ from litebert.commands.console import (
 )
 from litebert.commands.text import Text, TextOptions
 from litebert.errors import ConfigError, ModelError, require
-from litebert.storage import read_json
+from litebert.json_reader import read_json
 
 if TYPE_CHECKING:
     from litebert.config import Config

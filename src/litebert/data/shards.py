@@ -26,8 +26,9 @@ import pyarrow as pa
 
 from litebert.data.encoding import Encoded, id_type
 from litebert.errors import DataError, nearest
+from litebert.json_reader import fault_of, read_json
 from litebert.progress import tracked
-from litebert.storage import atomic_write, fault_of, read_json, sha256_of, write_json
+from litebert.storage import atomic_write, sha256_of, write_json
 from litebert.tokenizer import Tokenizer
 
 FORMAT_VERSION = 1

@@ -15,7 +15,8 @@ from typing import Any
 from litebert.errors import ModelError
 from litebert.finetuning.items import EncodedPart
 from litebert.finetuning.task import Task
-from litebert.storage import read_json, write_json
+from litebert.json_reader import read_json
+from litebert.storage import write_json
 
 FILE = "examples.json"
 MOST = 4

@@ -68,9 +68,10 @@ from litebert.finetuning.trainable import TrainableTaskModel
 from litebert.interop import LoadedModel, save_litebert
 from litebert.interop.cards import finetuned_card
 from litebert.interop.files import read_weights, write_tensors
+from litebert.json_reader import read_json
 from litebert.model.task_model import TaskModel
 from litebert.recipes.finetuning import default_point
-from litebert.storage import read_json, write_json, written_whole
+from litebert.storage import write_json, written_whole
 from litebert.train import device as devices
 from litebert.train import metrics
 from litebert.train.loop import Loop, Outcome

@@ -31,10 +31,10 @@ from litebert.interop.loaded import (
 from litebert.interop.sentence_modules import modules_note
 from litebert.interop.settings import encoder_config, layout_of, pooling_of, problem_of, unties
 from litebert.interop.weights import generator_pairs, modernise, pairs, shared_again, to_ours
+from litebert.json_reader import read_json
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.registry import OBJECTIVES
-from litebert.storage import read_json
 from litebert.tokenizer import Tokenizer
 
 M = TypeVar("M", Pretrainer, TaskModel)

@@ -50,12 +50,12 @@ from litebert.interop.longer import lengthened
 from litebert.interop.sentence_modules import carry_modules, map_note
 from litebert.interop.shrinking import Shrinking, Shrunk, shrink
 from litebert.interop.tensorflow import index_of, read_tensorflow
+from litebert.json_reader import read_json
 from litebert.model.heads import Pooling
 from litebert.model.kernels import ACTIVATIONS
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.registry import FORMATS
-from litebert.storage import read_json
 from litebert.tokenizer import Tokenizer
 
 _FINGERPRINT = "tokenizer_fingerprint"

@@ -23,7 +23,7 @@ from safetensors.numpy import load_file, save_file
 from litebert.errors import ModelError
 from litebert.interop.exports import PICKLED, WEIGHTS
 from litebert.interop.headers import RawTensor, digest_differs, digest_of, header_of
-from litebert.storage import parse_json
+from litebert.json_reader import parse_json
 
 if TYPE_CHECKING:
     from litebert.interop.loaded import LoadedModel

@@ -31,8 +31,8 @@ from litebert.interop.files import holds_weights, require_weights
 from litebert.interop.hf_reading import opened
 from litebert.interop.loaded import LoadedModel, choose_tokenizer
 from litebert.interop.tensor_bundle import Bundle
+from litebert.json_reader import read_json
 from litebert.recipes import PUBLISHED, RECIPES
-from litebert.storage import read_json
 from litebert.tokenizer import Tokenizer
 
 _LEAVES = {

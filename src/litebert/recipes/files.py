@@ -10,9 +10,9 @@ from typing import Any
 from litebert.config import Config
 from litebert.config.serialization import from_dict
 from litebert.errors import ConfigError, nearest
+from litebert.json_reader import parse_json
 from litebert.recipes import RECIPES
 from litebert.registry import python_file
-from litebert.storage import parse_json
 
 if sys.version_info >= (3, 11):
     import tomllib

@@ -27,12 +27,12 @@ from litebert.finetuning.examples import read_examples
 from litebert.finetuning.items import Item, build_row
 from litebert.finetuning.similarity import unit
 from litebert.interop.sentence_modules import vector_width
+from litebert.json_reader import read_json
 from litebert.serve.details import detailed
 from litebert.serve.long_texts import LongTexts
 from litebert.serve.payloads import Longest, as_json, texts_of, too_many, unknown_token, without_nul
 from litebert.serve.steps import Steps
 from litebert.serve.wire import Group, Row
-from litebert.storage import read_json
 from litebert.tokenizer import Tokenizer
 
 EXAMPLE = (

@@ -24,8 +24,9 @@ from typing import IO, Any
 
 from litebert import progress
 from litebert.errors import RunError
+from litebert.json_reader import read_json
 from litebert.registry import TASKS
-from litebert.storage import locked, read_json, write_json
+from litebert.storage import locked, write_json
 from litebert.studies.plan import DECIDING, Extras, Plan, surroundings
 from litebert.studies.study import Study
 from litebert.train import metrics

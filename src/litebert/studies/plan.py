@@ -27,9 +27,10 @@ from litebert.config.serialization import to_dict
 from litebert.data.portions import write_portion
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, RunError
+from litebert.json_reader import read_json
 from litebert.machine import count_cores, read_free_memory
 from litebert.progress import duration, task
-from litebert.storage import read_json, write_json
+from litebert.storage import write_json
 from litebert.studies.study import Study, identity, slug
 from litebert.train import device as devices
 from litebert.train.budget import LEAST_STEPS

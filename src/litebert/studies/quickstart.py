@@ -30,11 +30,11 @@ from litebert.errors import ConfigError, RunError
 from litebert.finetuning.baselines import advise
 from litebert.finetuning.run import Finetuned
 from litebert.interop import read_folder
+from litebert.json_reader import read_json
 from litebert.model.objectives import score_rows, shown_scores
 from litebert.model.pretrainer import Pretrainer
 from litebert.progress import task
 from litebert.recipes.files import recipe
-from litebert.storage import read_json
 from litebert.studies import packages
 from litebert.text.sentences import check_language
 from litebert.text.sources import documents

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple, get_args
 
 from litebert.errors import DataError, nearest
-from litebert.storage import fault_of, parse_json
+from litebert.json_reader import fault_of, parse_json
 from litebert.text.lines import STANDARD_INPUT, Meter, blocks, decoded, plain_suffix
 from litebert.text.lines import lines as split_lines
 

@@ -29,7 +29,7 @@ from tokenizers import AddedToken, Regex, decoders, normalizers, pre_tokenizers
 from tokenizers.models import BPE, Unigram, WordPiece
 
 from litebert.errors import DataError
-from litebert.storage import parse_json
+from litebert.json_reader import parse_json
 from litebert.tokenizer.words import (
     WORD_MARK,
     byte_word_starts,

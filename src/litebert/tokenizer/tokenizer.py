@@ -25,7 +25,8 @@ from tokenizers import normalizers
 from tokenizers.models import BPE
 
 from litebert.errors import DataError
-from litebert.storage import UNFINISHED, parse_json, read_json, remove, written_whole
+from litebert.json_reader import parse_json, read_json
+from litebert.storage import UNFINISHED, remove, written_whole
 from litebert.tokenizer.engines import (
     SPECIAL_NAMES,
     STEPS_PREFIX,

@@ -25,6 +25,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from litebert.errors import RunError
+from litebert.json_reader import read_json
 from litebert.storage import (
     CHECKPOINT,
     INDEX_FORMAT,
@@ -34,7 +35,6 @@ from litebert.storage import (
     index_text,
     json_text,
     newest_whole,
-    read_json,
     remove,
     sync,
     written_whole,

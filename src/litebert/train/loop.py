@@ -26,8 +26,8 @@ from torch import Tensor, nn
 from litebert.config import LoopConfig
 from litebert.config.amounts import parse_amount
 from litebert.errors import NonFiniteError, RunError
+from litebert.json_reader import fault_of, numbers
 from litebert.progress import Task, task
-from litebert.storage import fault_of, numbers
 from litebert.train import checkpoint, device, schedule
 from litebert.train.averages import Averages
 from litebert.train.metrics import MetricsLog, in_words

@@ -17,7 +17,8 @@ from pathlib import Path
 from typing import Any
 
 from litebert.errors import RunError
-from litebert.storage import locked, read_json, remove, write_json
+from litebert.json_reader import read_json
+from litebert.storage import locked, remove, write_json
 from litebert.train import checkpoint
 from litebert.train.ranks import Ranks
 

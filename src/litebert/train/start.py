@@ -27,11 +27,12 @@ from litebert.errors import ConfigError, DataError, ModelError, RunError
 from litebert.interop import read_folder
 from litebert.interop.models import config_of
 from litebert.interop.vocabulary import with_tokenizer
+from litebert.json_reader import fault_of, read_json
 from litebert.model import compiled
 from litebert.model.distillation import Teacher
 from litebert.model.heads import SpanBoundaryHead, VocabularyHead
 from litebert.model.pretrainer import Pretrainer
-from litebert.storage import atomic_write, fault_of, naming, read_json
+from litebert.storage import atomic_write, naming
 from litebert.train import checkpoint, schedule
 from litebert.train.budget import buy_steps, sensible_batch, with_budget
 from litebert.train.device import Device

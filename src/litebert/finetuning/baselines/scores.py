@@ -17,7 +17,8 @@ from litebert.finetuning.baselines.fitted import fit_baseline
 from litebert.finetuning.items import EncodedPart
 from litebert.finetuning.scoring import metric_name
 from litebert.finetuning.task import Task
-from litebert.storage import numbers, read_json, write_json
+from litebert.json_reader import numbers, read_json
+from litebert.storage import write_json
 
 log = logging.getLogger("litebert")
 

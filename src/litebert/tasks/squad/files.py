@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from litebert.errors import DataError
-from litebert.storage import parse_json
+from litebert.json_reader import parse_json
 from litebert.text.records import Notes, clean, json_fault, lines, shown
 
 
