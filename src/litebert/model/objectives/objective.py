@@ -139,6 +139,17 @@ class Score:
         return "" if count is None else f"{count:,.0f} {self.unit}"
 
 
+ACCURACY = Score(
+    "accuracy",
+    "{NAME} accuracy",
+    baseline="majority",
+    remark="majority",
+    error="standard_error",
+    size="predictions",
+)
+"""The accuracy of an objective, which `Objective.scores` computes with its error."""
+
+
 @dataclass(frozen=True)
 class Curves:
     """A chart of a run's report, by default of the accuracy; drawn where the run recorded any of
@@ -196,17 +207,7 @@ class Objective(ABC):
     scored_on_training_masks: ClassVar[bool] = False
     """Held-out scores come from the masking law and format of the run, not from fixed ones."""
 
-    shown: ClassVar[tuple[Score, ...]] = (
-        Score("loss", "{NAME} loss (nats)", ".3f"),
-        Score(
-            "accuracy",
-            "{NAME} accuracy",
-            baseline="majority",
-            remark="majority",
-            error="standard_error",
-            size="predictions",
-        ),
-    )
+    shown: ClassVar[tuple[Score, ...]] = (Score("loss", "{NAME} loss (nats)", ".3f"), ACCURACY)
     """Its held-out scores, for a table."""
     compared: ClassVar[Mapping[str, str]] = {"{NAME} accuracy (majority)": "accuracy"}
     """Columns of a comparison of runs, by title, and the key of the score that stands there with
@@ -402,15 +403,7 @@ class TokenPrediction(Classification):
 
     shown: ClassVar[tuple[Score, ...]] = (
         Objective.shown[0],
-        Score(
-            "accuracy",
-            "{NAME} accuracy",
-            baseline="majority",
-            remark="most frequent piece",
-            error="standard_error",
-            size="predictions",
-            unit="masked tokens",
-        ),
+        replace(ACCURACY, remark="most frequent piece", unit="masked tokens"),
     )
 
     def kept_bytes(self, width: int) -> float:

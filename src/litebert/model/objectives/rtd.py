@@ -9,7 +9,15 @@ from litebert import cost
 from litebert.config import EncoderConfig, ReplacedTokenConfig, replace
 from litebert.errors import require
 from litebert.model.objectives.mlm import LOGITS
-from litebert.model.objectives.objective import Context, Curves, Loss, Objective, Score, joined
+from litebert.model.objectives.objective import (
+    ACCURACY,
+    Context,
+    Curves,
+    Loss,
+    Objective,
+    Score,
+    joined,
+)
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -41,15 +49,7 @@ class ReplacedTokenDetection(Objective):
     scored_on_training_masks = True
     shown = (
         Score("replaced", "tokens replaced"),
-        Score(
-            "accuracy",
-            "{NAME} accuracy",
-            baseline="base_rate",
-            remark="always the commoner answer",
-            error="standard_error",
-            size="predictions",
-            unit="tokens",
-        ),
+        replace(ACCURACY, baseline="base_rate", remark="always the commoner answer", unit="tokens"),
         Score(
             "auc", "{NAME} area under the curve", ".3f", baseline="piece_auc", remark="pieces alone"
         ),

@@ -3,12 +3,13 @@ all?"""
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, ClassVar
 
 from litebert import cost
 from litebert.data import IGNORED
 from litebert.errors import require
-from litebert.model.objectives.objective import Classification, Context, Curves, Score
+from litebert.model.objectives.objective import ACCURACY, Classification, Context, Curves
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -24,17 +25,7 @@ class SentenceOrder(Classification):
     sentence: ClassVar[SentenceTask | None] = "sop"
     also_answers = ("nsp",)
     counted = "pairs"
-    shown = (
-        Score(
-            "accuracy",
-            "{NAME} accuracy",
-            baseline="majority",
-            remark="majority",
-            error="standard_error",
-            size="pairs",
-            unit="pairs",
-        ),
-    )
+    shown = (replace(ACCURACY, size="pairs", unit="pairs"),)
     compared: ClassVar = {"sentence accuracy (majority)": "accuracy"}
     curves = (Curves("Accuracy on sentence order"),)
     foreign_part = "sentence"
