@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -559,6 +560,20 @@ def test_a_teacher_that_cannot_teach_is_refused(
         taught(place, tmp_path / "run", tiny_tokenizer, teacher=None, unlabelled=more_texts(place))
     with refused(ConfigError, "--unlabelled"):
         taught(place, tmp_path / "run", tiny_tokenizer, unlabelled=[])
+    assert not (tmp_path / "run" / "finetune.json").exists()
+
+
+@pytest.mark.parametrize("layers", [{}, {"states": 0.5}])
+def test_a_teacher_without_a_tokenizer_is_refused(
+    place: Path, tiny_tokenizer: Path, tmp_path: Path, layers: dict[str, float]
+) -> None:
+    """Its table has as many rows as the student's tokenizer has tokens, and nobody knows what they
+    stand for.
+    """
+    shutil.copytree(place / "teacher" / "model", tmp_path / "lacking")
+    shutil.rmtree(tmp_path / "lacking" / "tokenizer")
+    with refused(ModelError, tmp_path / "lacking", "no tokenizer"):
+        taught(place, tmp_path / "run", tiny_tokenizer, teacher=tmp_path / "lacking", **layers)
     assert not (tmp_path / "run" / "finetune.json").exists()
 
 

@@ -128,6 +128,53 @@ def test_the_vocabulary_must_fit_the_table(
         litebert.load(tmp_path / "model", tokenizer=tmp_path / "tokenizer")
 
 
+@pytest.mark.parametrize("option", [("--layers", 1), ("--intermediate-size", 8)])
+def test_convert_scores_and_measures_with_the_tokenizer_that_is_named(
+    option: tuple[object, ...],
+    folders: Path,
+    tokenizer: Tokenizer,
+    run: Callable[..., Output],
+    tmp_path: Path,
+) -> None:
+    text = "\n\n".join(
+        "A model with words. Some words that repeat often. Reading a folder." for _ in range(40)
+    )
+    (tmp_path / "text.txt").write_text(text + "\n\n" + text.upper(), encoding="utf-8")
+    words = ("--out", tmp_path / "data", "--split", "line", "--heldout", 0.5)
+    assert (
+        run("prepare", tmp_path / "text.txt", "--tokenizer", folders / "tokenizer", *words)[0] == 0
+    )
+    tables = []
+    for name, more in (("whole", ()), ("lacking", ("--tokenizer", folders / "tokenizer"))):
+        words = (
+            "convert",
+            folders / name / "own",
+            tmp_path / name,
+            *option,
+            "--data",
+            tmp_path / "data",
+            *more,
+        )
+        status, out, err = run(*words)
+        assert status == 0, err
+        tables.append(out.partition("held-out")[2])
+    assert tables[0] == tables[1] != ""
+    words = (
+        "convert",
+        folders / "lacking" / "own",
+        tmp_path / "new",
+        *option,
+        "--data",
+        tmp_path / "data",
+    )
+    small_tokenizer(39).save(tmp_path / "other")
+    for more in ((), ("--tokenizer", tmp_path / "other")):
+        status, _, err = run(*words, *more)
+        assert status == 2
+        names(err.splitlines()[-1], folders / "lacking" / "own")
+        assert not (tmp_path / "new").exists()
+
+
 def test_finetune_starts_from_a_folder_with_a_damaged_tokenizer(
     folders: Path, run: Callable[..., Output], tmp_path: Path
 ) -> None:

@@ -5,6 +5,7 @@ stays out of it.
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from pathlib import Path
 from typing import Any
@@ -290,6 +291,32 @@ def test_a_teacher_without_a_common_vocabulary_is_refused(
     )
     with refused(DataError, place / "teacher", tmp_path / "data", "--tokenizer"):
         taught(place, tmp_path / "data", tmp_path / "run")
+
+
+def test_a_teacher_without_a_tokenizer_is_refused_though_its_vocabulary_is_as_large(
+    run: Any, place: Path, tiny_data: Path, tmp_path: Path
+) -> None:
+    convert(place / "teacher", tmp_path / "lacking", to="hf")
+    for file in (tmp_path / "lacking").iterdir():
+        if file.name not in ("config.json", "model.safetensors"):
+            file.unlink()
+    with refused(DataError, tmp_path / "lacking", tiny_data, "no tokenizer"):
+        taught(place, tiny_data, tmp_path / "run", teacher=tmp_path / "lacking")
+    with refused(DataError, tmp_path / "lacking", tiny_data, "no tokenizer"):
+        pretrain(
+            config(objectives=("mlm",)),
+            tiny_data,
+            tmp_path / "run",
+            from_model=tmp_path / "lacking",
+        )
+    assert not list(tmp_path.glob("run/[!.]*"))
+    for verb in ("evaluate", "analyze"):
+        status, _, err = run(verb, tmp_path / "lacking", "--data", tiny_data)
+        assert status == 2
+        names(err.splitlines()[-1], tmp_path / "lacking", tiny_data, "no tokenizer")
+    # With its tokenizer back it teaches.
+    shutil.copy(place / "teacher" / "tokenizer" / "spiece.model", tmp_path / "lacking")
+    assert taught(place, tiny_data, tmp_path / "run", teacher=tmp_path / "lacking").outcome.finished
 
 
 def test_a_generator_teaches_no_guesses(place: Path, tiny_data: Path, tmp_path: Path) -> None:

@@ -25,6 +25,7 @@ from litebert.data.batches import Batch, Batches
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, DataError
 from litebert.interop import LoadedModel, read_folder
+from litebert.interop.loaded import require_tokenizer_of
 from litebert.model.encoder import Encoder
 from litebert.model.objectives.mlm import MaskedLanguageModeling
 from litebert.model.pretrainer import Pretrainer
@@ -113,13 +114,7 @@ def analyze(
     shards, found = Shards.open(data, verify=True), []
     for path in models:
         loaded = read_folder(path)
-        if (
-            loaded.tokenizer is not None
-            and loaded.tokenizer.fingerprint != shards.tokenizer.fingerprint
-        ):
-            raise DataError(
-                f"{data} was not prepared with the tokenizer of {path}; prepare it with that one"
-            )
+        require_tokenizer_of(data, shards.tokenizer, loaded, path)
         shape = loaded.config.encoder
         if shape.vocab_size != shards.tokenizer.vocab_size:
             raise DataError(

@@ -448,7 +448,9 @@ def convert(words: list[str]) -> int:
     measure = (
         None
         if arguments.data is None
-        else partial(measured_importance, arguments.source, arguments.data)
+        else partial(
+            measured_importance, arguments.source, arguments.data, tokenizer=arguments.tokenizer
+        )
     )
     shrinking = Shrinking(**sizes, importance=measure)
     to = arguments.to or ("litebert" if shrinking.asked or stretches else None)
@@ -473,9 +475,9 @@ def convert(words: list[str]) -> int:
             shrinking.hidden_size,
             shrinking.intermediate_size,
         )
-    before = (
-        None if arguments.data is None else score(arguments.source, arguments.data)
-    )  # which may find a mistake
+    before = None
+    if arguments.data is not None:  # before anything is made, for it may find a mistake
+        before = score(arguments.source, arguments.data, tokenizer=arguments.tokenizer)
     done = run(
         arguments.source,
         arguments.destination,

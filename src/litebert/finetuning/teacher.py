@@ -107,8 +107,9 @@ def open_teacher(source: str | Path, task: Task[Any], words: Tokenizer, length: 
 
     Raises:
         ConfigError: the task has no answers that a teacher could give.
-        ModelError: it cannot be opened, is not fine-tuned, answers another kind of question or with
-            other labels, or has another tokenizer where answers stand at tokens.
+        ModelError: it cannot be opened, is not fine-tuned, has no tokenizer, answers another kind
+            of question or with other labels, or has another tokenizer where answers stand at
+            tokens.
     """
     if not task.output.width:
         raise ConfigError(
@@ -134,8 +135,11 @@ def open_teacher(source: str | Path, task: Task[Any], words: Tokenizer, length: 
             "config.json or task.json"
         )
     order = tuple(loaded.labels.index(name) for name in ours.labels) if loaded.labels else ()
-    own = loaded.tokenizer
-    if not ours.reads_cls and (own is None or own.fingerprint != words.fingerprint):
+    if (own := loaded.tokenizer) is None:
+        raise ModelError(
+            f"the teacher {source} has no tokenizer; put the one it was trained with there"
+        )
+    if not ours.reads_cls and own.fingerprint != words.fingerprint:
         raise ModelError(
             f"the teacher {source} has another tokenizer than the student, and answers of "
             f"'{ours.name}' "
@@ -147,16 +151,12 @@ def open_teacher(source: str | Path, task: Task[Any], words: Tokenizer, length: 
             "rows have up "
             f"to {length}; set --length to what it reads"
         )
-    if own is None and loaded.config.encoder.vocab_size < words.vocab_size:
-        raise ModelError(
-            f"the teacher {source} has no tokenizer; put the one it was trained with there"
-        )
     fingerprint = sha256_of(graph) if graph is not None else fingerprint_of(loaded)
     return TaskTeacher(
         str(source),
         loaded,
         fingerprint,
-        own or words,
+        own,
         output,
         () if order == tuple(range(len(order))) else order,
     )

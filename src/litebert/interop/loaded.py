@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 
 from litebert.config import Config
 from litebert.config.finetuning import HeadName
-from litebert.errors import ConfigError, LitebertError, ModelError
+from litebert.errors import ConfigError, DataError, LitebertError, ModelError
 from litebert.model.heads import HeadActivation, Pooling
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
@@ -158,6 +158,33 @@ def require_fit(loaded: LoadedModel, substitute: str | Path) -> None:
         raise ModelError(
             f"{substitute} has {tokens:,} tokens and {loaded.path} has {rows:,} rows for tokens; "
             "give the tokenizer that the model was trained with"
+        )
+
+
+def require_tokenizer_of(
+    data: str | Path, tokenizer: Tokenizer, loaded: LoadedModel, source: str | Path
+) -> None:
+    """Check that the token ids of prepared text mean to a model what they meant in its training.
+
+    Args:
+        data, tokenizer: the folder of the text, and its tokenizer.
+        source: the folder of the model, as a person named it.
+
+    Raises:
+        DataError: the model has another tokenizer, or none. A vocabulary of equal size proves
+            nothing, because its rows may stand for other tokens.
+    """
+    if loaded.tokenizer is None:
+        raise DataError(
+            f"{source} has no tokenizer, so nobody knows whether it has that of {data}; "
+            "put the tokenizer that it was "
+            "trained with there"
+        )
+    if loaded.tokenizer.fingerprint != tokenizer.fingerprint:
+        raise DataError(
+            f"{data} was prepared with another tokenizer than that of {source}; prepare "
+            "the data with --tokenizer "
+            f"{loaded.path}"
         )
 
 

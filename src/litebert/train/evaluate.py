@@ -20,6 +20,7 @@ from litebert.data.passages import SentenceTask
 from litebert.data.shards import Shards, Split
 from litebert.errors import ConfigError, DataError, ModelError
 from litebert.interop import LoadedModel, read_folder
+from litebert.interop.loaded import require_tokenizer_of
 from litebert.model.objectives import Loss
 from litebert.model.pretrainer import Pretrainer
 from litebert.progress import tracked
@@ -145,18 +146,23 @@ def evaluate(
     sequences: int = 2048,
     length: int | None = None,
     device: str = "auto",
+    tokenizer: str | Path | None = None,
 ) -> dict[str, float]:
     """Held-out scores of a run folder, a litebert model folder or a Hugging Face folder, on both
     sentence tasks.
 
+    Args:
+        tokenizer: for a folder that has no tokenizer or one that cannot be read, as in
+            `read_folder`.
+
     Raises:
         ModelError, DataError: a folder cannot be used, or the data was prepared with another
             tokenizer.
-        ConfigError: a size that cannot be.
+        ConfigError: a size that cannot be, or the model has another tokenizer than `tokenizer`.
     """
     if sequences < 1:
         raise ConfigError(f"sequences is {sequences}; it must be at least 1")
-    loaded, network, shards = pretrained_on(model, data)
+    loaded, network, shards = pretrained_on(model, data, tokenizer)
     config = network.config
     length, longest = length or config.sequences.length, config.encoder.max_positions
     if length > longest:
@@ -178,14 +184,16 @@ def evaluate(
     )
 
 
-def pretrained_on(model: str | Path, data: str | Path) -> tuple[LoadedModel, Pretrainer, Shards]:
+def pretrained_on(
+    model: str | Path, data: str | Path, tokenizer: str | Path | None = None
+) -> tuple[LoadedModel, Pretrainer, Shards]:
     """A pretrained model, its network, and data that it can be asked about.
 
     Raises:
         ModelError: the folder cannot be used, is fine-tuned, or holds no weights of an objective.
         DataError: the data cannot be used, or was prepared with another tokenizer.
     """
-    loaded, shards = read_folder(model), Shards.open(data, verify=True)
+    loaded, shards = read_folder(model, tokenizer=tokenizer), Shards.open(data, verify=True)
     network = loaded.model
     if not isinstance(network, Pretrainer):
         raise ModelError(
@@ -200,13 +208,7 @@ def pretrained_on(model: str | Path, data: str | Path) -> tuple[LoadedModel, Pre
             "the run it was written from, "
             "or name a pretrained model"
         )
-    if (
-        loaded.tokenizer is not None
-        and loaded.tokenizer.fingerprint != shards.tokenizer.fingerprint
-    ):
-        raise DataError(
-            f"{data} was not prepared with the tokenizer of {model}; prepare it with that one"
-        )
+    require_tokenizer_of(data, shards.tokenizer, loaded, model)
     if config.encoder.vocab_size != shards.tokenizer.vocab_size:
         raise DataError(
             f"{model} has {config.encoder.vocab_size} pieces and the tokenizer of {data} has "

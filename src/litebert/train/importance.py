@@ -18,14 +18,16 @@ BATCHES, SEQUENCES = 128, 4
 here finds the memory, and that the signs of single texts cancel little."""
 
 
-def measured_importance(model: str | Path, data: str | Path, batches: int = BATCHES) -> Importance:
+def measured_importance(
+    model: str | Path, data: str | Path, batches: int = BATCHES, tokenizer: str | Path | None = None
+) -> Importance:
     """How much each feature, head and inner unit matters to the losses of a pretrained model, on
     training text masked as the model was trained; the same for equal arguments.
 
     Raises:
         ModelError, DataError: as `pretrained_on`.
     """
-    loaded, network, shards = pretrained_on(model, data)
+    loaded, network, shards = pretrained_on(model, data, tokenizer)
     own = loaded.config.without_its_run()
     own = replace(own, train=replace(own.train, batch=f"{SEQUENCES} sequences", seed=0))
     make, machine, found = PretrainingBatches(own, shards, steps=batches), choose("auto"), None

@@ -23,8 +23,9 @@ from litebert.config.serialization import from_dict, to_dict, to_json
 from litebert.data.cooccurrence import count_neighbors, token_vectors
 from litebert.data.packing import PACKING
 from litebert.data.shards import Shards
-from litebert.errors import ConfigError, DataError, ModelError, RunError
+from litebert.errors import ConfigError, ModelError, RunError
 from litebert.interop import read_folder
+from litebert.interop.loaded import require_tokenizer_of
 from litebert.interop.models import config_of
 from litebert.interop.vocabulary import with_tokenizer
 from litebert.json_reader import fault_of, read_json
@@ -351,23 +352,12 @@ def start_from(source: str | Path, model: Pretrainer, shards: Shards) -> None:
 
     Raises:
         ModelError: the folder cannot be opened, or its encoder is of another shape.
-        DataError: the data was prepared with another tokenizer.
+        DataError: the data was prepared with another tokenizer, or the model has none.
     """
     loaded = read_folder(source)
-    if (
-        loaded.tokenizer is not None
-        and loaded.tokenizer.fingerprint != shards.tokenizer.fingerprint
-    ):
-        raise DataError(
-            f"{shards.path} was prepared with another tokenizer than that of {source}; "
-            "prepare the data with "
-            f"--tokenizer {loaded.path}"
-        )
-    if (
-        loaded.tokenizer is not None
-        and loaded.config.encoder.vocab_size > loaded.tokenizer.vocab_size
-    ):
-        loaded = with_tokenizer(loaded, loaded.tokenizer).model
+    require_tokenizer_of(shards.path, shards.tokenizer, loaded, source)
+    if loaded.config.encoder.vocab_size > shards.tokenizer.vocab_size:
+        loaded = with_tokenizer(loaded, shards.tokenizer).model
     ours, theirs = model.config.encoder, loaded.config.encoder
     if differ := _shape_differences(theirs, ours):
         raise ModelError(

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import math
 import shlex
 from collections.abc import Mapping
@@ -17,12 +16,11 @@ from typing import Any, TypeVar
 from litebert.config import Config, EncoderConfig, TableConfig, replace
 from litebert.config.distillation import LayersConfig
 from litebert.data.shards import Shards
-from litebert.errors import ConfigError, DataError, ModelError, RunError
+from litebert.errors import ConfigError, ModelError, RunError
 from litebert.interop import LoadedModel, read_folder
+from litebert.interop.loaded import require_tokenizer_of
 from litebert.model.distillation import Teacher
 from litebert.model.pretrainer import Pretrainer
-
-log = logging.getLogger("litebert")
 
 L = TypeVar("L", bound=LayersConfig)
 PATH, FINGERPRINT = "teacher", "teacher_fingerprint"
@@ -57,7 +55,8 @@ def taught_by(
         ConfigError: objectives without a teacher, a teacher without objectives, or layers and heads
             that it has not.
         ModelError: the folder cannot be opened, or lacks the head that is asked for.
-        DataError: the data was prepared with another tokenizer than the teacher's.
+        DataError: the data was prepared with another tokenizer than the teacher's, or the teacher
+            has none.
     """
     own = [name for name, one in config.named_objectives().items() if one.taught]
     if source is None:
@@ -83,7 +82,7 @@ def taught_by(
                 "set distill.soft=0"
             )
     loaded = read_folder(source)
-    _require_vocabulary(source, loaded, shards)
+    require_tokenizer_of(shards.path, shards.tokenizer, loaded, source)
     teacher = Teacher(loaded.model.encoder, _head(source, loaded, config), fingerprint_of(loaded))
     shape, longest = teacher.encoder.config, config.sequences.length
     if longest > shape.max_positions:
@@ -138,23 +137,6 @@ def with_layers(distill: L, ours: EncoderConfig, theirs: EncoderConfig, source: 
             "common divisor"
         )
     return distill
-
-
-def _require_vocabulary(source: str | Path, loaded: LoadedModel, shards: Shards) -> None:
-    ours, words = shards.tokenizer, loaded.tokenizer
-    if words is None and loaded.config.encoder.vocab_size == ours.vocab_size:
-        log.warning(
-            f"{source} has no tokenizer; it is taken to be that of {shards.path}, whose "
-            "vocabulary is as large"
-        )
-        return
-    if words is None or words.fingerprint != ours.fingerprint:
-        why = "has no tokenizer" if words is None else "has another tokenizer"
-        raise DataError(
-            f"the teacher {source} {why} than that of {shards.path}, so the two share no "
-            "vocabulary; "
-            f"prepare the data with --tokenizer {loaded.path}"
-        )
 
 
 def _head(source: str | Path, loaded: LoadedModel, config: Config) -> Any:
