@@ -6,9 +6,9 @@ its truncated singular value decomposition gives a vector for each token (Levy a
 Distributional Similarity with Lessons Learned from Word Embeddings", for the window's weights and
 the smoothed frequencies).
 
-Memory does not grow with the text: the counts are one dense array of at most `MOST_CELLS` numbers.
-A vocabulary that is too large for a square array counts the neighbors among its most frequent
-tokens only.
+Memory does not grow with the text. Tokens are counted in one dense array of at most `MOST_CELLS`
+numbers, and only what is not zero stays for the decomposition. A vocabulary that is too large for a
+square array counts the neighbors among its most frequent tokens only.
 
 Shapes: V vocabulary, C neighbors that are counted, E width of the vectors.
 """
@@ -16,7 +16,7 @@ Shapes: V vocabulary, C neighbors that are counted, E width of the vectors.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -40,6 +40,8 @@ al. 2015).
 """
 
 Floats = npt.NDArray[np.float32]
+Sparse: TypeAlias = Any
+"""A matrix of scipy in the form csr, float32."""
 
 
 @dataclass(frozen=True)
@@ -48,8 +50,12 @@ class Counts:
 
     tokens: npt.NDArray[np.int64]
     """(V,): how often each token occurs."""
-    pairs: Floats
-    """(V, C): weights of the neighbors of each token, summed."""
+    pairs: Sparse
+    """(V, C): weights of the neighbors of each token, summed, without zeros."""
+    token_sums: npt.NDArray[np.float64]
+    """(V,): the sum of each row of `pairs`."""
+    neighbor_sums: npt.NDArray[np.float64]
+    """(C,): the sum of each column."""
 
 
 def count_neighbors(split: Split, vocab_size: int, table: TableConfig) -> Counts:
@@ -78,7 +84,33 @@ def count_neighbors(split: Split, vocab_size: int, table: TableConfig) -> Counts
             "no token of the text has a neighbor to count; prepare whole sentences, or set "
             "table.start=random"
         )
-    return Counts(tokens, pairs)
+    return keep_nonzero(tokens, pairs)
+
+
+def keep_nonzero(tokens: npt.NDArray[np.int64], pairs: Floats) -> Counts:
+    """The counts out of a dense array (V, C), which the caller may then free.
+
+    Most pairs of tokens never meet, so that the numbers above zero take half of the memory or less.
+    """
+    from scipy.sparse import csr_matrix
+
+    ends = np.count_nonzero(pairs, axis=1).cumsum()
+    starts = np.concatenate([[0], ends]).astype(np.int32)
+    weights, neighbors = np.empty(ends[-1], np.float32), np.empty(ends[-1], np.int32)
+    for first in range(0, len(pairs), step := _rows_at_once(pairs.shape[1])):
+        part = csr_matrix(pairs[first : first + step])
+        places = slice(starts[first], starts[first] + part.nnz)
+        weights[places], neighbors[places] = part.data, part.indices
+    # Sums of the dense array, for those of the sparse one are added in another order.
+    sums = pairs.sum(axis=1, dtype=np.float64), pairs.sum(axis=0, dtype=np.float64)
+    return Counts(tokens, csr_matrix((weights, neighbors, starts), pairs.shape), *sums)
+
+
+def _rows_at_once(width: int) -> int:
+    """Rows of `width` numbers that are worked on together, so that what is made of them stays
+    small.
+    """
+    return max(1, (1 << 22) // width)
 
 
 def _passages(lengths: list[int]) -> list[tuple[int, int]]:
@@ -140,34 +172,31 @@ def token_vectors(counts: Counts, width: int, std: float) -> Floats:
     from sklearn.utils.extmath import randomized_svd
     from threadpoolctl import threadpool_limits
 
-    information = _positive_information(counts.pairs)
+    information = _positive_information(counts)
     vectors = np.zeros((len(counts.tokens), width), np.float32)
     rank = min(width, *information.shape)
     # One thread, for libraries sum in another order with more.
     with threadpool_limits(1):
         left, values, _ = randomized_svd(information, rank, n_iter=4, random_state=0)
     vectors[:, :rank] = left * np.sqrt(values)
-    counted = counts.pairs.any(axis=1)
+    counted = np.diff(counts.pairs.indptr) > 0
     vectors[counted] -= vectors[counted].mean(axis=0)
     vectors[~counted] = 0
     spread = float(vectors[counted].std())
     return vectors * np.float32(std / spread) if spread > 0 else vectors
 
 
-def _positive_information(pairs: Floats) -> Any:
-    """Positive pointwise mutual information, a sparse (V, C) matrix: max(0, log p(c | w) /
-    p(c)^0.75).
-    """
-    from scipy.sparse import csr_matrix, vstack
+def _positive_information(counts: Counts) -> Sparse:
+    """Positive pointwise mutual information, (V, C): max(0, log p(c | w) / p(c)^0.75)."""
+    from scipy.sparse import vstack
 
-    rows = pairs.sum(axis=1, dtype=np.float64)
-    frequency = pairs.sum(axis=0, dtype=np.float64) ** SMOOTHING
+    frequency = counts.neighbor_sums**SMOOTHING
     frequency /= frequency.sum()
-    parts, step = [], max(1, (1 << 22) // pairs.shape[1])
-    for first in range(0, len(pairs), step):
-        part = csr_matrix(pairs[first : first + step])
+    parts, step = [], _rows_at_once(counts.pairs.shape[1])
+    for first in range(0, counts.pairs.shape[0], step):
+        part = counts.pairs[first : first + step]
         row_of = first + np.repeat(np.arange(part.shape[0]), np.diff(part.indptr))
-        ratio = part.data / (rows[row_of] * frequency[part.indices])
+        ratio = part.data / (counts.token_sums[row_of] * frequency[part.indices])
         part.data = np.log(np.maximum(ratio, 1)).astype(np.float32)
         part.eliminate_zeros()
         parts.append(part)
