@@ -109,7 +109,7 @@ def test_what_cannot_be_analysed_is_refused(trained: Path, tiny_data: Path, tmp_
     with refused(ConfigError, "100", "64"):
         analyze([trained], tiny_data, length=100)
     theirs("Bert", "backbone").save_pretrained(tmp_path / "other")
-    with refused(DataError, tmp_path / "other", "61", "400"):
+    with refused(DataError, tmp_path / "other", tiny_data, "no tokenizer"):
         analyze([tmp_path / "other"], tiny_data)
 
 

@@ -175,6 +175,40 @@ def test_convert_scores_and_measures_with_the_tokenizer_that_is_named(
         assert not (tmp_path / "new").exists()
 
 
+def test_rows_behind_the_tokens_are_left_out_where_text_is_scored(
+    folders: Path, tokenizer: Tokenizer, run: Callable[..., Output], tmp_path: Path
+) -> None:
+    """Published tables have more rows than their tokenizer has tokens, to reach a multiple of
+    64."""
+    model = tiny(vocab_size=64)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.copy_(
+                torch.randn(parameter.shape, generator=torch.Generator().manual_seed(0)) / 4
+            )
+    save_litebert(model, tokenizer, tmp_path / "padded")
+    state = {
+        name: tensor[:40] if len(tensor) == 64 else tensor
+        for name, tensor in model.state_dict().items()
+    }
+    exact = tiny(vocab_size=40)
+    exact.load_state_dict(state)
+    save_litebert(exact, tokenizer, tmp_path / "exact")
+    text = "\n\n".join(f"A model with some words. It repeats {i} words often." for i in range(60))
+    (tmp_path / "text.txt").write_text(text, encoding="utf-8")
+    words = ("--tokenizer", folders / "tokenizer", "--out", tmp_path / "data", "--heldout", 0.3)
+    assert run("prepare", tmp_path / "text.txt", *words)[0] == 0
+    for verb in ("evaluate", "analyze"):
+        scores = []
+        for name in ("padded", "exact"):
+            status, out, err = run(verb, tmp_path / name, "--data", tmp_path / "data", "--json")
+            assert status == 0, err
+            scores.append(json.loads(out.replace("padded", "exact")))
+        assert scores[0] == scores[1]
+    words = ("--layers", 1, "--data", tmp_path / "data")
+    assert run("convert", tmp_path / "padded", tmp_path / "small", *words)[0] == 0
+
+
 def test_finetune_starts_from_a_folder_with_a_damaged_tokenizer(
     folders: Path, run: Callable[..., Output], tmp_path: Path
 ) -> None:

@@ -23,9 +23,9 @@ from litebert import cost
 from litebert.config import SequenceConfig, replace
 from litebert.data.batches import Batch, Batches
 from litebert.data.shards import Shards
-from litebert.errors import ConfigError, DataError
+from litebert.errors import ConfigError
 from litebert.interop import LoadedModel, read_folder
-from litebert.interop.loaded import require_tokenizer_of
+from litebert.interop.vocabulary import with_rows_of
 from litebert.model.encoder import Encoder
 from litebert.model.objectives.mlm import MaskedLanguageModeling
 from litebert.model.pretrainer import Pretrainer
@@ -113,14 +113,8 @@ def analyze(
         raise ConfigError(f"sequences is {sequences}; it must be at least 1")
     shards, found = Shards.open(data, verify=True), []
     for path in models:
-        loaded = read_folder(path)
-        require_tokenizer_of(data, shards.tokenizer, loaded, path)
+        loaded = with_rows_of(data, shards.tokenizer, read_folder(path), path)
         shape = loaded.config.encoder
-        if shape.vocab_size != shards.tokenizer.vocab_size:
-            raise DataError(
-                f"{path} has {shape.vocab_size} pieces and the tokenizer of {data} has "
-                f"{shards.tokenizer.vocab_size}; prepare the data with the model's tokenizer"
-            )
         length = length or min(loaded.config.sequences.length, shape.max_positions)
         if not 8 <= length <= shape.max_positions:
             raise ConfigError(

@@ -12,13 +12,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 import torch
 from torch import Tensor
 
 from litebert.config import Config
 from litebert.errors import ModelError
-from litebert.interop.loaded import LoadedModel, rebuilt
+from litebert.interop.loaded import LoadedModel, rebuilt, require_tokenizer_of
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.spelling import sources
 
@@ -50,6 +51,27 @@ def with_tokenizer(loaded: LoadedModel, tokenizer: Tokenizer) -> Moved:
     model = rebuilt(loaded, config, other, lambda table: _rows(table, ids), tokenizer=tokenizer)
     same, drawn = sum(one.same for one in found), sum(not one.ids for one in found)
     return Moved(model, same, len(found) - same - drawn, drawn)
+
+
+def with_rows_of(
+    data: str | Path, tokenizer: Tokenizer, loaded: LoadedModel, source: str | Path
+) -> LoadedModel:
+    """The model with one row for each token of prepared text.
+
+    Rows behind the tokens, with which published tables reach a multiple of 64, are left out.
+
+    Args:
+        data, tokenizer: the folder of the text, and its tokenizer.
+        source: the folder of the model, as a person named it.
+
+    Raises:
+        DataError: the model has another tokenizer, or none.
+    """
+    require_tokenizer_of(data, tokenizer, loaded, source)
+    if loaded.config.encoder.vocab_size == (rows := tokenizer.vocab_size):
+        return loaded
+    config, other = (with_vocabulary(loaded.config, size) for size in (rows, rows + 1))
+    return rebuilt(loaded, config, other, lambda table: table[:rows])
 
 
 def known_tokenizer(loaded: LoadedModel) -> Tokenizer:

@@ -20,7 +20,7 @@ from litebert.data.passages import SentenceTask
 from litebert.data.shards import Shards, Split
 from litebert.errors import ConfigError, DataError, ModelError
 from litebert.interop import LoadedModel, read_folder
-from litebert.interop.loaded import require_tokenizer_of
+from litebert.interop.vocabulary import with_rows_of
 from litebert.model.objectives import Loss
 from litebert.model.pretrainer import Pretrainer
 from litebert.progress import tracked
@@ -194,13 +194,12 @@ def pretrained_on(
         DataError: the data cannot be used, or was prepared with another tokenizer.
     """
     loaded, shards = read_folder(model, tokenizer=tokenizer), Shards.open(data, verify=True)
-    network = loaded.model
-    if not isinstance(network, Pretrainer):
+    if not isinstance(loaded.model, Pretrainer):
         raise ModelError(
             f"{model} holds a fine-tuned model; pretraining objectives are asked for, so name the "
             "pretrained one"
         )
-    config, objectives = network.config, network.named_objectives
+    objectives = loaded.model.named_objectives
     if all({name, *one.needs} & set(loaded.untrained) for name, one in objectives.items()):
         absent = " and ".join(objectives[name].network_name for name in loaded.untrained)
         raise ModelError(
@@ -208,13 +207,9 @@ def pretrained_on(
             "the run it was written from, "
             "or name a pretrained model"
         )
-    require_tokenizer_of(data, shards.tokenizer, loaded, model)
-    if config.encoder.vocab_size != shards.tokenizer.vocab_size:
-        raise DataError(
-            f"{model} has {config.encoder.vocab_size} pieces and the tokenizer of {data} has "
-            f"{shards.tokenizer.vocab_size}; prepare the data with the model's tokenizer"
-        )
-    return loaded, network, shards
+    loaded = with_rows_of(data, shards.tokenizer, loaded, model)
+    assert isinstance(loaded.model, Pretrainer)
+    return loaded, loaded.model, shards
 
 
 @torch.no_grad()

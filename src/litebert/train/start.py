@@ -25,9 +25,8 @@ from litebert.data.packing import PACKING
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, ModelError, RunError
 from litebert.interop import read_folder
-from litebert.interop.loaded import require_tokenizer_of
 from litebert.interop.models import config_of
-from litebert.interop.vocabulary import with_tokenizer
+from litebert.interop.vocabulary import with_rows_of
 from litebert.json_reader import fault_of, read_json
 from litebert.model import compiled
 from litebert.model.distillation import Teacher
@@ -347,17 +346,13 @@ def start_from(source: str | Path, model: Pretrainer, shards: Shards) -> None:
     """Put the weights of a model folder into a new model: those of its encoder, and of each
     objective that fits.
 
-    Rows behind the tokenizer's pieces, with which some models fill their tables up, are left out.
     What stays untrained is logged.
 
     Raises:
         ModelError: the folder cannot be opened, or its encoder is of another shape.
         DataError: the data was prepared with another tokenizer, or the model has none.
     """
-    loaded = read_folder(source)
-    require_tokenizer_of(shards.path, shards.tokenizer, loaded, source)
-    if loaded.config.encoder.vocab_size > shards.tokenizer.vocab_size:
-        loaded = with_tokenizer(loaded, shards.tokenizer).model
+    loaded = with_rows_of(shards.path, shards.tokenizer, read_folder(source), source)
     ours, theirs = model.config.encoder, loaded.config.encoder
     if differ := _shape_differences(theirs, ours):
         raise ModelError(
