@@ -310,8 +310,8 @@ def test_a_teacher_without_a_tokenizer_is_refused_though_its_vocabulary_is_as_la
             from_model=tmp_path / "lacking",
         )
     assert not list(tmp_path.glob("run/[!.]*"))
-    for verb in ("evaluate", "analyze"):
-        status, _, err = run(verb, tmp_path / "lacking", "--data", tiny_data)
+    for verb, *page in (("evaluate",), ("analyze", "--out", tmp_path / "page.html")):
+        status, _, err = run(verb, tmp_path / "lacking", "--data", tiny_data, *page)
         assert status == 2
         names(err.splitlines()[-1], tmp_path / "lacking", tiny_data, "no tokenizer")
     # With its tokenizer back it teaches.
