@@ -176,15 +176,13 @@ def require_tokenizer_of(
     """
     if loaded.tokenizer is None:
         raise DataError(
-            f"{source} has no tokenizer, so nobody knows whether it has that of {data}; "
-            "put the tokenizer that it was "
-            "trained with there"
+            f"{source} has no tokenizer, so nobody knows whether it has that of {data}; put the "
+            "tokenizer that it was trained with there"
         )
     if loaded.tokenizer.fingerprint != tokenizer.fingerprint:
         raise DataError(
-            f"{data} was prepared with another tokenizer than that of {source}; prepare "
-            "the data with --tokenizer "
-            f"{loaded.path}"
+            f"{data} was prepared with another tokenizer than that of {source}; prepare the data "
+            f"with --tokenizer {loaded.path}"
         )
 
 
