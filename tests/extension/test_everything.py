@@ -48,6 +48,7 @@ from litebert.text.sources import Reading
 from litebert.tokenizer import Tokenizer
 from litebert.train import metrics
 from litebert.train.measure import synthetic_batch
+from toys.finetuning import write_ranges
 from toys.refusals import names
 
 Told = tuple[int, str, str]
@@ -535,20 +536,6 @@ def test_it_converts_to_litebert_alone(
     status, out, err = run("convert", work.runs[0], tmp_path / "hf", "--to", "hf")
     assert (status, out, (tmp_path / "hf").exists()) == (2, "", False)
     names(err, "encoder.positions=nearby")
-
-
-LIMITS = {"ba": (0.0, 0.5), "de": (0.8, 1.6), "lu": (2.0, 4.0)}
-"""The word that a text begins with, and the range of its number."""
-
-
-def write_ranges(path: Path, rows: int, seed: int) -> Path:
-    """Texts of some words, with the ranges that the first of them means."""
-    draw, lines = random.Random(seed), []
-    for word in draw.choices(list(LIMITS), k=rows):
-        text = " ".join([word, *draw.choices(["ga", "ke", "mi", "no"], k=draw.randint(1, 6))])
-        lines.append(json.dumps({"text": text, "low": LIMITS[word][0], "high": LIMITS[word][1]}))
-    path.write_text("\n".join(lines), encoding="utf-8")
-    return path
 
 
 def test_a_task_is_learned_and_both_engines_answer(

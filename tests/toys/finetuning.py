@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import json
 import random
 from pathlib import Path
 
@@ -65,4 +66,18 @@ def write_table(
                 for _ in range(draw.randint(2, 14))
             ]
             table.writerow([" ".join([signs[label], *words]), label])
+    return path
+
+
+LIMITS = {"ba": (0.0, 0.5), "de": (0.8, 1.6), "lu": (2.0, 4.0)}
+"""The word that a text begins with, and the range of its number."""
+
+
+def write_ranges(path: Path, rows: int, seed: int) -> Path:
+    """Texts of some words, with the ranges that the first of them means."""
+    draw, lines = random.Random(seed), []
+    for word in draw.choices(list(LIMITS), k=rows):
+        text = " ".join([word, *draw.choices(["ga", "ke", "mi", "no"], k=draw.randint(1, 6))])
+        lines.append(json.dumps({"text": text, "low": LIMITS[word][0], "high": LIMITS[word][1]}))
+    path.write_text("\n".join(lines), encoding="utf-8")
     return path
