@@ -51,7 +51,7 @@ from results import write as write_results
 
 import litebert
 from litebert.errors import ConfigError
-from litebert.text.sources import documents
+from litebert.text.sources import read_documents
 from litebert.tokenizer import Tokenizer, train_tokenizer
 from litebert.train import device as devices
 
@@ -145,7 +145,7 @@ def read(path: Path | None) -> tuple[list[str], list[str]]:
     """Texts, and their labels where there are any."""
     if path is None:
         sentences = (
-            line.strip() for one in documents(["python-docs"]) for line in one.text.split(". ")
+            line.strip() for one in read_documents(["python-docs"]) for line in one.text.split(". ")
         )
         return list(
             itertools.islice((one for one in sentences if 20 < len(one) < 250), max(ROWS.values()))
@@ -166,7 +166,7 @@ def numbers(folder: Path, labels: Sequence[str]) -> list[int]:
 
 def trained() -> Tokenizer:
     return train_tokenizer(
-        (one.text for one in documents(["python-docs"])), kind="wordpiece", vocab_size=8192
+        (one.text for one in read_documents(["python-docs"])), kind="wordpiece", vocab_size=8192
     )
 
 

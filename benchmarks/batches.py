@@ -23,7 +23,7 @@ from litebert import Shards, prepare, recipe, replace, train_tokenizer
 from litebert.config import Format, MaskingConfig, SequenceConfig
 from litebert.data.batches import Batches
 from litebert.data.passages import SentenceTask
-from litebert.text.sources import documents
+from litebert.text.sources import read_documents
 from litebert.train import device as devices
 from litebert.train.pretrain import TrainablePretrainer, build
 from litebert.train.start import resolve
@@ -57,7 +57,7 @@ def main() -> int:
 
 
 def _data(folder: Path) -> Path:
-    texts = (document.text for document in documents(["python-docs"]))
+    texts = (document.text for document in read_documents(["python-docs"]))
     train_tokenizer(texts, kind="unigram", vocab_size=8192).save(folder / "tokenizer")
     prepare(["python-docs"], folder / "data", tokenizer=folder / "tokenizer")
     return folder / "data"

@@ -30,7 +30,7 @@ from litebert.recipes.finetuning import finetune_recipe
 from litebert.registry import ENGINES
 from litebert.studies.packages import LABEL, TEXT, write_table
 from litebert.tasks.table import Table
-from litebert.text.sources import documents
+from litebert.text.sources import read_documents
 from litebert.train import device as devices
 
 STEPS = 60
@@ -64,7 +64,7 @@ def trained(folder: Path) -> tuple[Path, Path]:
     """A network that learned for a few steps which package a docstring is from, and its dev
     part."""
     train, dev = write_table(folder / "packages")
-    texts = (document.text for document in documents(["python-docs"]))
+    texts = (document.text for document in read_documents(["python-docs"]))
     train_tokenizer(texts, kind="unigram", vocab_size=8192).save(folder / "tokenizer")
     settings = replace(finetune_recipe("small", "table"), exits=True, steps=STEPS, length=64)
     task = Table(train, dev, text=TEXT, label=LABEL)

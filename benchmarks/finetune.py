@@ -41,7 +41,7 @@ from litebert.interop import LoadedModel, save_hf
 from litebert.model.pretrainer import Pretrainer
 from litebert.recipes.finetuning import finetune_recipe
 from litebert.tasks.glue import Glue
-from litebert.text.sources import documents
+from litebert.text.sources import read_documents
 from litebert.tokenizer import train_tokenizer
 
 EPOCHS, BATCH, LENGTH = 2, 32, 128
@@ -69,7 +69,7 @@ def made_up(folder: Path) -> Path:
     place.mkdir(parents=True)
     texts = (
         " ".join(line.split())
-        for one in documents(["python-docs"])
+        for one in read_documents(["python-docs"])
         for line in one.text.split(". ")
     )
     rows = [f"{text}\t{int('return' in text.lower())}\n" for text in texts if 20 < len(text) < 250]

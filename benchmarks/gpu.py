@@ -42,7 +42,7 @@ from litebert import cost, prepare, pretrain, recipe, replace, train_tokenizer
 from litebert.config import Config
 from litebert.data.batches import Batch
 from litebert.interop import LoadedModel, save_hf
-from litebert.text.sources import documents
+from litebert.text.sources import read_documents
 from litebert.train import device as devices
 from litebert.train.loop import Loop
 from litebert.train.measure import products_speed, synthetic_batch
@@ -377,7 +377,9 @@ def free(machine: devices.Device) -> None:
 
 def runs(folder: Path, machine: devices.Device, device: str, dry: bool) -> list[dict[str, Any]]:
     """Tokens a second of whole runs, batches and all, by how many processes make the batches."""
-    texts = [document.text for document in islice(documents(["python-docs"]), 200 if dry else None)]
+    texts = [
+        document.text for document in islice(read_documents(["python-docs"]), 200 if dry else None)
+    ]
     (folder / "text.jsonl").write_text(
         "\n".join(json.dumps({"text": text}) for text in texts), encoding="utf-8"
     )

@@ -69,23 +69,23 @@ def main() -> int:
 def _text(source: Path | None, folder: Path, files: int | None) -> Path:
     """Plain text files in `folder`, with what both sides shall read."""
     from litebert.text.files import expand
-    from litebert.text.sources import documents
+    from litebert.text.sources import read_documents
 
     folder.mkdir()
     for number, name in enumerate(expand([str(source or "python-docs")])[:files]):
         # One document a paragraph group, as both sides then find it: `datasets` splits at blank
         # lines too.
         with open(folder / f"{number:04d}.txt", "w", encoding="utf-8") as file:
-            for document in documents([name]):
+            for document in read_documents([name]):
                 file.write(document.text + "\n\n")
     return folder
 
 
 def _tokenizer(text: Path, folder: Path) -> Path:
     from litebert import train_tokenizer
-    from litebert.text.sources import documents
+    from litebert.text.sources import read_documents
 
-    texts = (document.text for document in documents([str(text)]))
+    texts = (document.text for document in read_documents([str(text)]))
     train_tokenizer(texts, kind="unigram", vocab_size=8192).save(folder)
     return folder
 

@@ -224,11 +224,11 @@ def whole(shape: str, steps: int, precision: Any) -> dict[str, float]:
     """Seconds of both programs, started as a person starts them."""
     from litebert import prepare, train_tokenizer
     from litebert.config.serialization import to_json
-    from litebert.text.sources import documents
+    from litebert.text.sources import read_documents
 
     with tempfile.TemporaryDirectory() as temporary:
         folder = Path(temporary)
-        texts = (document.text for document in documents(["python-docs"]))
+        texts = (document.text for document in read_documents(["python-docs"]))
         train_tokenizer(texts, kind="unigram", vocab_size=8192).save(folder / "tokenizer")
         prepare(["python-docs"], folder / "data", tokenizer=folder / "tokenizer", heldout=0.01)
         base = point(shape)

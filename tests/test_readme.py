@@ -144,7 +144,7 @@ def folder(tmp_path: Path, tiny_corpus: Path, monkeypatch: pytest.MonkeyPatch) -
 
     few = [
         (where, list(texts))
-        for i, (where, texts) in enumerate(python_docs._modules())
+        for i, (where, texts) in enumerate(python_docs._list_modules())
         if i % 40 == 0
     ]
     monkeypatch.setattr(

@@ -13,7 +13,7 @@ import litebert
 from litebert.config import Config, EncoderConfig, SequenceConfig
 from litebert.interop import LoadedModel, save_litebert
 from litebert.model.task_model import TaskModel
-from litebert.text.sources import documents
+from litebert.text.sources import read_documents
 from litebert.tokenizer import Tokenizer, train_tokenizer
 
 BERT = EncoderConfig(
@@ -50,7 +50,7 @@ def words_of(path: Path | None) -> Tokenizer:
     """A vocabulary such as BERT's vocab.txt, or one of some documents of the built-in corpus."""
     if path is not None:
         return Tokenizer.load(path)
-    texts = (one.text for one in itertools.islice(documents(["python-docs"]), 500))
+    texts = (one.text for one in itertools.islice(read_documents(["python-docs"]), 500))
     return train_tokenizer(texts, kind="wordpiece", vocab_size=4096)
 
 

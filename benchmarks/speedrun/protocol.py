@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 from litebert import evaluate, prepare, train_tokenizer
 from litebert.storage import write_json
-from litebert.text.sources import documents
+from litebert.text.sources import read_documents
 
 VOCABULARY = 8192
 HELDOUT = 0.02
@@ -75,7 +75,7 @@ class Result:
 def data(sources: Sequence[str], folder: Path, language: str) -> Path:
     """The shards of the text, with a tokenizer trained on it."""
     if not (folder / "tokenizer").exists():
-        texts = (document.text for document in documents(sources))
+        texts = (document.text for document in read_documents(sources))
         train_tokenizer(texts, kind="unigram", vocab_size=VOCABULARY, shrink=True).write(
             folder / "tokenizer"
         )

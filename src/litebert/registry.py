@@ -180,7 +180,7 @@ ENGINES = Registry(
 )
 SOURCES = Registry(
     "source of text",
-    **{"python-docs": "text.python_docs:python_docs", "hf:": "text.sources:read_dataset"},
+    **{"python-docs": "text.python_docs:read_python_docs", "hf:": "text.sources:read_dataset"},
 )
 FORMATS = Registry(
     "model format", hf="interop.hf_writing:save_hf", litebert="interop.models:save_litebert"

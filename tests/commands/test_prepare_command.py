@@ -330,7 +330,7 @@ def test_markup_is_stripped_where_asked_and_kept_otherwise(
     monkeypatch: pytest.MonkeyPatch,
     refused: Any,
 ) -> None:
-    from litebert.text.sources import Reading, documents
+    from litebert.text.sources import Reading, read_documents
 
     pytest.importorskip("selectolax")
     folder = tmp_path / "texts"
@@ -341,7 +341,8 @@ def test_markup_is_stripped_where_asked_and_kept_otherwise(
     stripped = prepared(folder, "--markup", "strip", out="stripped")["summary"]
     assert stripped["files"] == {".html": 1, ".md": 1}
     found = [
-        document.text for document in documents([str(page), str(notes)], Reading(markup="strip"))
+        document.text
+        for document in read_documents([str(page), str(notes)], Reading(markup="strip"))
     ]
     assert found == [
         "A head\nThis is café & more.",

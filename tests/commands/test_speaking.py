@@ -27,7 +27,7 @@ from litebert.cli import SPEECH, VERBS, main
 from litebert.commands.bars import Bars
 from litebert.errors import nearest
 from litebert.model.objectives import score_rows
-from litebert.text.tally import counted
+from litebert.text.tally import format_count
 from litebert.train import metrics
 from toys.finetuning import RECIPE, write_table
 from toys.refusals import names
@@ -367,7 +367,7 @@ def test_words_stand_above_the_bars_and_the_bars_leave(monkeypatch: pytest.Monke
 
 
 def test_counts_and_choices_read_well() -> None:
-    assert [counted(1, "answer"), counted(2, "answer"), counted(1200, "row")] == [
+    assert [format_count(1, "answer"), format_count(2, "answer"), format_count(1200, "row")] == [
         "1 answer",
         "2 answers",
         "1,200 rows",

@@ -23,7 +23,7 @@ from litebert.data.shards import Shards
 from litebert.errors import DataError
 from litebert.storage import locked
 from litebert.text.sentences import split_sentences
-from litebert.text.sources import Document, documents
+from litebert.text.sources import Document, read_documents
 from litebert.tokenizer import Tokenizer, train_tokenizer
 from toys.prepare import content, needs_proc, run, start, texts_of, tree, wait_for
 from toys.refusals import refused
@@ -35,7 +35,7 @@ def test_every_sentence_of_every_document_is_there(
     shards = Shards.open(whole, verify=True)
     tokenizer = Tokenizer.load(tiny_tokenizer)
     wanted = {}
-    for document in documents([str(tiny_corpus)]):
+    for document in read_documents([str(tiny_corpus)]):
         ids = tokenizer.encode(split_sentences(document.text))
         wanted[tuple(i for sentence in ids for i in sentence)] = np.cumsum(
             [0, *map(len, ids)]
@@ -182,7 +182,7 @@ def test_bytes_are_prepared_as_other_pieces_are(
     ]
     wanted = [
         s
-        for document in documents([str(tmp_path / "a.txt")])
+        for document in read_documents([str(tmp_path / "a.txt")])
         for s in split_sentences(document.text)
     ]
     assert sorted(found) == sorted(wanted), "byte for byte"
@@ -235,7 +235,7 @@ def test_a_worker_that_dies_is_reported_and_the_work_continues(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     def deadly(*arguments: Any, **options: Any) -> Iterator[Document]:
-        for number, document in enumerate(documents(*arguments, **options)):
+        for number, document in enumerate(read_documents(*arguments, **options)):
             if number == 150:
                 wait_for(multiprocessing.active_children)
                 for child in multiprocessing.active_children():

@@ -43,7 +43,7 @@ from litebert.model.objectives import Context, Curves, Loss, Objective, Score
 from litebert.model.positions import Positions
 from litebert.registry import ENGINES, OBJECTIVES, OUTPUTS, POSITIONS, SOURCES, TASKS
 from litebert.tasks.predictions import write_records
-from litebert.text.records import FileFormat, Notes, records
+from litebert.text.records import FileFormat, Notes, read_records
 from litebert.text.sources import Reading
 from litebert.tokenizer import Tokenizer
 from litebert.train import metrics
@@ -236,7 +236,7 @@ class Ranges(Task[Ranged]):
 
     def read(self, part: str) -> list[Ranged]:
         self._found = Notes()
-        rows = records(self.files[part], ("text", "low", "high"), self._found)
+        rows = read_records(self.files[part], ("text", "low", "high"), self._found)
         return [Ranged(text, (float(low), float(high))) for _, (text, low, high) in rows]
 
     def example(self, value: Any, name: str) -> Ranged:
@@ -253,7 +253,7 @@ class Ranges(Task[Ranged]):
         form: FileFormat | None = None,
     ) -> Iterator[Ranged]:
         self._found = Notes()
-        for _, (words,) in records(source, (text,), self._found, form=form):
+        for _, (words,) in read_records(source, (text,), self._found, form=form):
             yield Ranged(words)
 
     def encode(self, examples: Sequence[Ranged], tokenizer: Tokenizer, length: int) -> list[Item]:

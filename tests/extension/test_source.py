@@ -12,7 +12,7 @@ import pytest
 from litebert.cli import main
 from litebert.data.shards import Shards
 from litebert.registry import SOURCES
-from litebert.text.sources import Reading, documents
+from litebert.text.sources import Reading, read_documents
 from litebert.tokenizer import Tokenizer
 
 
@@ -38,12 +38,12 @@ def _registered() -> None:
 def test_a_suffix_a_scheme_and_a_name(tmp_path: Path) -> None:
     (tmp_path / "a.eml").write_text("To: me\n\nDear you.\n\nYours.")
     (tmp_path / "b.txt").write_text("Plain.")
-    assert [(one.text, one.source) for one in documents([str(tmp_path)])] == [
+    assert [(one.text, one.source) for one in read_documents([str(tmp_path)])] == [
         ("Dear you.", f"{tmp_path}/a.eml:paragraph 1"),
         ("Yours.", f"{tmp_path}/a.eml:paragraph 2"),
         ("Plain.", f"{tmp_path}/b.txt:1"),
     ]
-    assert [one.text for one in documents(["count:1", "seven"])][:2] == [
+    assert [one.text for one in read_documents(["count:1", "seven"])][:2] == [
         "Number 0 of 1.",
         "Number 0 of seven.",
     ]

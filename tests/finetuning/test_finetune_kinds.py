@@ -15,7 +15,7 @@ from litebert.errors import ConfigError
 from litebert.finetuning.baselines import read_scores
 from litebert.finetuning.run import Finetuned, finetune
 from litebert.tasks.registry import task_of
-from litebert.text.records import Notes, lines
+from litebert.text.records import Notes, read_lines
 from toys.finetuning import config, recipe_file
 from toys.refusals import refused
 
@@ -66,10 +66,10 @@ def test_tags(tiny_tokenizer: Path, tmp_path: Path) -> None:
     assert done.scores["test_f1"] > 0.7  # of a test part whose tags are known
     said = [
         line.split(" ")
-        for _, line in lines(tmp_path / "run" / "predictions" / "dev.conll", Notes())
+        for _, line in read_lines(tmp_path / "run" / "predictions" / "dev.conll", Notes())
         if line
     ]
-    there = [line.split(" ") for _, line in lines(data / "dev.conll", Notes()) if line]
+    there = [line.split(" ") for _, line in read_lines(data / "dev.conll", Notes()) if line]
     assert [row[:2] for row in said] == there
     assert sum(row[1] == row[2] for row in said) > 0.8 * len(said)
     asked = [
@@ -114,9 +114,9 @@ def test_choices(tiny_tokenizer: Path, tmp_path: Path) -> None:
     assert done.scores["accuracy"] > 0.8
     rows = [
         json.loads(line)
-        for _, line in lines(tmp_path / "run" / "predictions" / "dev.jsonl", Notes())
+        for _, line in read_lines(tmp_path / "run" / "predictions" / "dev.jsonl", Notes())
     ]
-    truth = [json.loads(line) for _, line in lines(tmp_path / "dev.jsonl", Notes())]
+    truth = [json.loads(line) for _, line in read_lines(tmp_path / "dev.jsonl", Notes())]
     right = sum(a["label"] == b["label"] for a, b in zip(rows, truth, strict=True))
     assert right / len(truth) == pytest.approx(done.scores["accuracy"])
     assert (
@@ -139,10 +139,10 @@ def test_the_order_of_choices_goes_with_the_model(tiny_tokenizer: Path, tmp_path
     )
     model = load(tmp_path / "run")
     assert model.task["order"] == "question"
-    asked = [json.loads(line) for _, line in lines(tmp_path / "dev.jsonl", Notes())]
+    asked = [json.loads(line) for _, line in read_lines(tmp_path / "dev.jsonl", Notes())]
     told = [
         json.loads(line)["label"]
-        for _, line in lines(tmp_path / "run" / "predictions" / "dev.jsonl", Notes())
+        for _, line in read_lines(tmp_path / "run" / "predictions" / "dev.jsonl", Notes())
     ]
     answers = model.predict([(row["context"], row["question"], row["choices"]) for row in asked])
     assert [answer["prediction"] for answer in answers] == told
@@ -257,7 +257,7 @@ def test_glue_with_classes(tiny_tokenizer: Path, tmp_path: Path) -> None:
     assert done.scores["accuracy"] > 0.8
     rows = [
         line.split("\t")
-        for _, line in lines(tmp_path / "run" / "predictions" / "SST-2.tsv", Notes())
+        for _, line in read_lines(tmp_path / "run" / "predictions" / "SST-2.tsv", Notes())
     ]
     assert rows[0] == ["index", "prediction"]
     assert [row[0] for row in rows[1:]] == [str(i) for i in range(10)]
@@ -279,7 +279,7 @@ def test_glue_with_numbers(tiny_tokenizer: Path, tmp_path: Path) -> None:
     assert done.scores["pearson"] > 0.8
     rows = [
         line.split("\t")
-        for _, line in lines(tmp_path / "run" / "predictions" / "STS-B.tsv", Notes())
+        for _, line in read_lines(tmp_path / "run" / "predictions" / "STS-B.tsv", Notes())
     ]
     assert len(rows) == 13
     assert all(0 <= float(row[1]) <= 5 for row in rows[1:])

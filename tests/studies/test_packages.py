@@ -15,7 +15,7 @@ from _pytest.monkeypatch import MonkeyPatch
 from litebert.config import replace
 from litebert.errors import DataError
 from litebert.studies import packages
-from litebert.text.python_docs import package_of
+from litebert.text.python_docs import find_package
 from toys.refusals import refused
 
 
@@ -45,11 +45,11 @@ def rows_of(file: Path) -> list[dict[str, str]]:
 
 
 def test_the_package_of_a_place() -> None:
-    assert package_of("/venv/lib/python3.12/site-packages/torch/nn/modules/linear.py") == "torch"
-    assert package_of("/usr/lib/python3/dist-packages/six.py") == "six"
+    assert find_package("/venv/lib/python3.12/site-packages/torch/nn/modules/linear.py") == "torch"
+    assert find_package("/usr/lib/python3/dist-packages/six.py") == "six"
     assert (
-        package_of("/usr/lib/python3.12/json/__init__.py")
-        == package_of("pydoc_data.topics['if']")
+        find_package("/usr/lib/python3.12/json/__init__.py")
+        == find_package("pydoc_data.topics['if']")
         == "python"
     )
 

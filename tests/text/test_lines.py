@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from litebert.errors import DataError
-from litebert.text.lines import cut, decoded, lines
+from litebert.text.lines import decode_blocks, split_blocks, split_text
 from toys.refusals import refused
 
 
@@ -18,14 +18,14 @@ from toys.refusals import refused
 def test_blocks_of_any_size_give_the_lines_of_the_text(text: str, size: int) -> None:
     data = text.encode()
     blocks = [data[i : i + size] for i in range(0, len(data), size)]
-    found = list(lines(decoded(blocks, "it", prose=True)))
+    found = list(split_blocks(decode_blocks(blocks, "it", prose=True)))
     wanted = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
     assert found == (wanted if wanted[-1] else wanted[:-1])
 
 
 @given(st.text(st.sampled_from("ab .\n。"), max_size=80), st.integers(2, 12))
 def test_cut_loses_nothing_and_keeps_the_limit(text: str, longest: int) -> None:
-    pieces = cut(text, longest)
+    pieces = split_text(text, longest)
     assert "".join(pieces) == text
     assert all(len(piece) <= longest for piece in pieces)
 
@@ -37,7 +37,7 @@ def test_a_bad_byte_is_placed_in_its_line_in_blocks_of_any_size(encoding: str, s
     data = good + line + {"utf-8": b"\xff", "gb18030": b"\xff"}.get(encoding, b"\x00")
     found: list[str] = []
     with refused(DataError, "it:3", f"{len(line)} others"):
-        for text in decoded(
+        for text in decode_blocks(
             [data[i : i + size] for i in range(0, len(data), size)], "it", encoding, prose=True
         ):
             found.append(text)

@@ -6,13 +6,13 @@ import itertools
 import re
 from collections import Counter
 
-from litebert.text.python_docs import prose, python_docs
+from litebert.text.python_docs import extract_prose, read_python_docs
 from litebert.text.sentences import split_sentences
-from litebert.text.sources import documents
+from litebert.text.sources import read_documents
 
 
 def test_python_docs_is_prose_with_few_duplicates() -> None:
-    found = [document.text for document in itertools.islice(documents(["python-docs"]), 300)]
+    found = [document.text for document in itertools.islice(read_documents(["python-docs"]), 300)]
     assert len(found) == 300
     assert len(set(found)) == 300
     sentences = [sentence for text in found for sentence in split_sentences(text)]
@@ -27,7 +27,7 @@ def test_python_docs_is_prose_with_few_duplicates() -> None:
     assert plain > 0.85 * len(words)
     assert Counter(words).most_common(1)[0][0] == "the"
     assert not any(line.lstrip().startswith(">>>") for text in found for line in text.split("\n"))
-    assert [text for text, _ in itertools.islice(python_docs(), 300)] == found, (
+    assert [text for text, _ in itertools.islice(read_python_docs(), 300)] == found, (
         "the same every time"
     )
 
@@ -48,7 +48,7 @@ def test_prose_leaves_the_sentences_of_a_docstring() -> None:
 
     | a | table | of many | words | is | no | prose | either | way |
     """
-    assert list(prose(docstring)) == [
+    assert list(extract_prose(docstring)) == [
         "Return the sum of all the numbers that are given.",
         "The numbers that shall be added up, in any order you like.",
     ]

@@ -17,7 +17,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from litebert.errors import DataError
-from litebert.text.sources import Reading, documents
+from litebert.text.sources import Reading, read_documents
 from toys.refusals import names
 
 SUFFIXES = (
@@ -97,7 +97,7 @@ def test_any_bytes(folder: Path, data: bytes, split: str, strip: bool, unwrap: b
             split=split, markup="strip" if strip else "keep", unwrap=unwrap and split != "line"
         )
         try:
-            found = list(documents([str(path)], reading))
+            found = list(read_documents([str(path)], reading))
         except DataError as error:
             names(str(error), path)
             continue
@@ -112,7 +112,7 @@ def test_any_bytes(folder: Path, data: bytes, split: str, strip: bool, unwrap: b
 def test_pages_nested_deeply(tmp_path: Path, markup: bytes) -> None:
     path = tmp_path / "a.html"
     path.write_bytes(markup + b"Deep.")
-    assert [document.text for document in documents([str(path)], Reading(markup="strip"))] == [
+    assert [document.text for document in read_documents([str(path)], Reading(markup="strip"))] == [
         "Deep."
     ]
 
@@ -123,7 +123,7 @@ def test_markdown_nested_deeply(tmp_path: Path, markup: bytes) -> None:
     for content in (markup + b"deep.", markup[:60] + b"deep."):
         path.write_bytes(content)
         try:
-            (document,) = documents([str(path)], Reading(markup="strip"))
+            (document,) = read_documents([str(path)], Reading(markup="strip"))
         except DataError as error:
             names(str(error), path)
         else:

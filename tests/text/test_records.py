@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from litebert.errors import DataError
-from litebert.text.records import Notes, file_format, lines, records
+from litebert.text.records import Notes, detect_format, read_lines, read_records
 from toys.refusals import refused
 
 ROWS: list[dict[str, Any]] = [
@@ -47,7 +47,7 @@ def written(path: Path, content: bytes | str) -> Path:
 
 
 def read(path: Path, *columns: str, **options: Any) -> list[tuple[Any, ...]]:
-    return [row.values for row in records(path, columns, Notes(), **options)]
+    return [row.values for row in read_records(path, columns, Notes(), **options)]
 
 
 WANTED = [(row["b"], row["a"]) for row in ROWS]
@@ -76,7 +76,7 @@ def test_parquet(tmp_path: Path) -> None:
         None,
         2,
     )
-    assert [row.line for row in records(tmp_path / "a.parquet", ["a"], Notes())] == [1, 2, 3]
+    assert [row.line for row in read_records(tmp_path / "a.parquet", ["a"], Notes())] == [1, 2, 3]
     with refused(DataError, tmp_path / "a.parquet", "'c'"):
         read(tmp_path / "a.parquet", "c")
 
@@ -92,15 +92,15 @@ def test_plain_text_and_standard_input_keep_blank_lines(
     with refused(DataError, tmp_path / "a.txt", "'pair'"):
         read(tmp_path / "a.txt", "text", "pair")
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"x\n\ny\n")))
-    assert [row.values for row in records("-", ["text"], Notes())] == [("x",), ("",), ("y",)]
+    assert [row.values for row in read_records("-", ["text"], Notes())] == [("x",), ("",), ("y",)]
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b'{"text": "x"}\n')))
-    assert [row.values for row in records("-", ["text"], Notes(), form="jsonl")] == [("x",)]
+    assert [row.values for row in read_records("-", ["text"], Notes(), form="jsonl")] == [("x",)]
 
 
 def test_csv_rows_over_several_lines_are_named_by_their_first(tmp_path: Path) -> None:
     path = written(tmp_path / "a.csv", 'a,b\n"two\nlines",x\n\nlast,y\n')
     found = Notes()
-    rows = list(records(path, ["a"], found))
+    rows = list(read_records(path, ["a"], found))
     assert [(row.line, *row.values) for row in rows] == [(2, "two\nlines"), (5, "last")]
     assert found.notes() == ["blank lines were passed over (1)"]
     with refused(DataError, f"{path}:3", "1 columns", 2):
@@ -150,7 +150,7 @@ def test_a_missing_file_and_a_folder(tmp_path: Path) -> None:
 
 def test_forms_by_suffix() -> None:
     assert [
-        file_format(name) for name in ("-", "a.CSV.gz", "b.v2.ndjson", Path("c.parquet"), "d.txt")
+        detect_format(name) for name in ("-", "a.CSV.gz", "b.v2.ndjson", Path("c.parquet"), "d.txt")
     ] == [
         "text",
         "csv",
@@ -171,10 +171,10 @@ def test_lines_are_those_of_the_text(
 ) -> None:
     path = tmp_path_factory.getbasetemp() / "lines.txt"
     path.write_bytes("".join(f"{line}\r\n" for line in wanted).encode())
-    assert list(lines(path, Notes())) == list(enumerate(wanted, 1))
+    assert list(read_lines(path, Notes())) == list(enumerate(wanted, 1))
 
 
 def test_a_line_across_blocks_is_whole(tmp_path: Path) -> None:
     long = "é" * (3 << 19)
     path = written(tmp_path / "a.txt", f"{long}\nend\n{long}")
-    assert [text for _, text in lines(path, Notes())] == [long, "end", long]
+    assert [text for _, text in read_lines(path, Notes())] == [long, "end", long]

@@ -23,7 +23,7 @@ from litebert.errors import DataError
 from litebert.text import sources as corpus
 from litebert.text.files import expand
 from litebert.text.lines import BLOCK, Meter
-from litebert.text.sources import MAX_DOCUMENT, Reading, documents
+from litebert.text.sources import MAX_DOCUMENT, Reading, read_documents
 from toys.refusals import refused
 
 TEXTS = [
@@ -37,14 +37,14 @@ PLAIN = "\n\n".join(TEXTS) + "\n"
 def read(*sources: Any, **options: Any) -> list[str]:
     return [
         document.text
-        for document in documents([str(source) for source in sources], Reading(**options))
+        for document in read_documents([str(source) for source in sources], Reading(**options))
     ]
 
 
 def places(source: Path, **options: Any) -> list[str]:
     return [
         document.source.removeprefix(f"{source}:")
-        for document in documents([str(source)], Reading(**options))
+        for document in read_documents([str(source)], Reading(**options))
     ]
 
 
@@ -147,7 +147,7 @@ def test_glob_is_sorted_and_a_file_named_like_a_pattern_is_itself(tmp_path: Path
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(PLAIN.encode())))
-    found = list(documents(["-"]))
+    found = list(read_documents(["-"]))
     assert [document.text for document in found] == TEXTS
     assert [document.source for document in found] == ["-:1", "-:4", "-:6"]
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"ab\xff")))

@@ -19,7 +19,7 @@ from litebert.finetuning.task import Task
 from litebert.storage import atomic_text, check_output, is_written_into
 from litebert.tasks.predictions import write_records
 from litebert.text import encodings
-from litebert.text.files import refuse_twice
+from litebert.text.files import refuse_duplicates
 from litebert.text.lines import BLOCK, COMPRESSIONS
 from litebert.text.records import FileFormat
 
@@ -125,7 +125,7 @@ def files_of_sources(
     """The files to read."""
     encodings.check(encoding, error=ConfigError)
     named = [sources] if isinstance(sources, (str, Path)) else sources
-    refuse_twice(named)
+    refuse_duplicates(named)
     files = expand(named, task)
     for file in files:
         if (

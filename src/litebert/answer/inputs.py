@@ -20,9 +20,9 @@ from typing import Any, NamedTuple
 
 from litebert.errors import ConfigError, DataError
 from litebert.finetuning.task import Task
-from litebert.text.files import files_of
-from litebert.text.lines import STANDARD_INPUT, Meter, blocks, plain_suffix
-from litebert.text.records import SUFFIXES, FileFormat, Input, shown
+from litebert.text.files import list_files
+from litebert.text.lines import STANDARD_INPUT, Meter, find_suffix, read_blocks
+from litebert.text.records import SUFFIXES, FileFormat, Input, format_value
 
 log = logging.getLogger("litebert")
 
@@ -61,7 +61,7 @@ def expand(sources: Iterable[str | Path], task: Task[Any]) -> list[str]:
     Raises:
         DataError: a folder or a pattern holds none that can be read, or a path does not exist.
     """
-    found = files_of(sources, lambda folder: _inside(folder, task))
+    found = list_files(sources, lambda folder: _inside(folder, task))
     for path in found:
         if path != STANDARD_INPUT and not Path(path).exists():
             raise DataError(
@@ -94,7 +94,7 @@ def _inside(folder: Path, task: Task[Any]) -> list[Path]:
     """The files of a folder, and of the folders in it, that can be read."""
     there = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name[0] != "."]
     suffixes = {*SUFFIXES, task.suffix}
-    known = [path for path in there if plain_suffix(path) in suffixes]
+    known = [path for path in there if find_suffix(path) in suffixes]
     if not known:
         raise DataError(
             f"{folder} is a folder without files ending in {', '.join(SUFFIXES)}; name the "
@@ -181,8 +181,8 @@ def _look(source: Input) -> bytes:
     """The beginning of a file; what can be read only once is kept in `content`."""
     path = Path(source)
     if source != STANDARD_INPUT and path.is_file():
-        return next(blocks(source, Meter()), b"")[:HEAD]
-    data = blocks(source, Meter())
+        return next(read_blocks(source, Meter()), b"")[:HEAD]
+    data = read_blocks(source, Meter())
     first = next(data, b"")
     source.content = itertools.chain([first], data)
     return first[:HEAD]
@@ -195,7 +195,7 @@ def _is_official(path: str, text: str, task: Task[Any]) -> bool:
     kind = type(task)
     if kind.official is Task.official or not text.lstrip().startswith("{"):
         return False
-    if plain_suffix(Path(path)) == task.suffix == ".json":
+    if find_suffix(Path(path)) == task.suffix == ".json":
         return True
     row = _object(text.lstrip().split("\n")[0])
     return (
@@ -207,7 +207,7 @@ def _is_official(path: str, text: str, task: Task[Any]) -> bool:
 
 def _form(path: str, head: bytes, text: str, wanted: Collection[str]) -> FileFormat:
     """The format of a file, logged where its suffix does not say it."""
-    form = SUFFIXES.get(plain_suffix(Path(path))) if path != STANDARD_INPUT else None
+    form = SUFFIXES.get(find_suffix(Path(path))) if path != STANDARD_INPUT else None
     if form is not None:
         return form
     label = "standard input" if path == STANDARD_INPUT else path
@@ -335,7 +335,7 @@ def carried(
     for name, value in row.items():
         if name in taken:
             raise DataError(
-                f"{place} has a column {shown(name)}, and the answers have one too; leave "
+                f"{place} has a column {format_value(name)}, and the answers have one too; leave "
                 "it out of --keep"
             )
         if isinstance(value, (str, int)) or value is None:

@@ -20,9 +20,9 @@ from litebert import progress
 from litebert.answer.predicting import not_finite
 from litebert.answer.predictor import Model, load
 from litebert.errors import ConfigError, DataError
-from litebert.text.files import files_of
-from litebert.text.lines import COMPRESSIONS, plain_suffix
-from litebert.text.records import SUFFIXES, Notes, records, require_text
+from litebert.text.files import list_files
+from litebert.text.lines import COMPRESSIONS, find_suffix
+from litebert.text.records import SUFFIXES, Notes, read_records, require_text
 from litebert.tokenizer import Tokenizer
 
 log = logging.getLogger("litebert")
@@ -156,9 +156,9 @@ def read_paradigms(source: str | Path, pairs: int | None = None) -> list[Paradig
     if pairs is not None and pairs < 1:
         raise ConfigError(f"pairs is {pairs}; it must be at least 1")
     found: dict[tuple[str, ...], Paradigm] = {}
-    for file in files_of([source], _inside):
+    for file in list_files([source], _inside):
         notes, stem = Notes(), _stem(Path(file))
-        for line, (good, bad, *about) in records(
+        for line, (good, bad, *about) in read_records(
             file, SENTENCES, notes, optional=("UID", "linguistics_term", "field")
         ):
             place = f"{file}:{line}"
@@ -180,7 +180,7 @@ def read_paradigms(source: str | Path, pairs: int | None = None) -> list[Paradig
 def _inside(folder: Path) -> list[Path]:
     """The JSON Lines of a folder and of the folders in it, but what is hidden."""
     there = [
-        path for path in sorted(folder.rglob("*")) if SUFFIXES.get(plain_suffix(path)) == "jsonl"
+        path for path in sorted(folder.rglob("*")) if SUFFIXES.get(find_suffix(path)) == "jsonl"
     ]
     shown = [
         path

@@ -21,7 +21,7 @@ from litebert.finetuning.items import Item
 from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.scoring import EVALUATION_TOKENS, Logits, logits_of
 from litebert.registry import ENGINES
-from litebert.text.tally import counted
+from litebert.text.tally import format_count
 
 if TYPE_CHECKING:
     from litebert.answer.engines import Engine
@@ -87,7 +87,7 @@ class Comparison:
         self._say(
             few,
             "row",
-            f"logits by at most {gap:.2g}, and {changed} of {counted(few, 'answer')} {verb}",
+            f"logits by at most {gap:.2g}, and {changed} of {format_count(few, 'answer')} {verb}",
         )
 
     def compare_vectors(
@@ -132,7 +132,7 @@ class Comparison:
     def _say(self, few: int, unit: str, differences: str) -> None:
         log.info(
             f"the engine {self._name} differs from float32 on the first "
-            f"{counted(few, unit)}: {differences}"
+            f"{format_count(few, unit)}: {differences}"
         )
 
 

@@ -22,7 +22,7 @@ from litebert.finetuning.items import Item
 from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.scoring import EVALUATION_TOKENS, Logits, are_finite, logits_of
 from litebert.finetuning.task import Task
-from litebert.text.records import shown
+from litebert.text.records import format_value
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.coverage import Coverage
 
@@ -93,7 +93,9 @@ class Predictor:
     def stream(self, inputs: Iterable[Any]) -> Iterator[dict[str, Any]]:
         """The same one by one, for inputs of any number."""
         if isinstance(inputs, (str, bytes, Mapping)) or not isinstance(inputs, Iterable):
-            raise DataError(f"the inputs are {shown(inputs)}; give a list, even for a single one")
+            raise DataError(
+                f"the inputs are {format_value(inputs)}; give a list, even for a single one"
+            )
         return self.answers(_examples(self.task, inputs))
 
     def answers(self, examples: Iterable[Any], *, ahead: bool = False) -> Iterator[dict[str, Any]]:
@@ -186,4 +188,4 @@ def _examples(task: Task[Any], inputs: Iterable[Any]) -> Iterator[Any]:
         try:
             yield task.example(value, str(number))
         except (TypeError, ValueError):
-            raise DataError(f"input {number + 1} is {shown(value)}; {task.inputs}") from None
+            raise DataError(f"input {number + 1} is {format_value(value)}; {task.inputs}") from None

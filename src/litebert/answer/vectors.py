@@ -27,7 +27,7 @@ from litebert.model.heads import Pooling
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.registry import ENGINES
-from litebert.text.records import shown
+from litebert.text.records import format_value
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.coverage import Coverage
 
@@ -47,12 +47,12 @@ def texts_of(texts: Iterable[str]) -> Iterator[str]:
         DataError: it is one text instead of a list, or something in it is no text.
     """
     if isinstance(texts, (str, bytes, Mapping)) or not isinstance(texts, Iterable):
-        raise DataError(f"the texts are {shown(texts)}; give a list, even for a single one")
+        raise DataError(f"the texts are {format_value(texts)}; give a list, even for a single one")
 
     def checked() -> Iterator[str]:
         for number, text in enumerate(texts, 1):
             if not isinstance(text, str):
-                raise DataError(f"text {number} is {shown(text)}; give a text")
+                raise DataError(f"text {number} is {format_value(text)}; give a text")
             yield text
 
     return checked()

@@ -81,7 +81,7 @@ def predict(words: list[str]) -> int:
     with console.loading():
         from litebert.answer.files import predict_file
         from litebert.answer.predictor import load
-        from litebert.text.tally import counted
+        from litebert.text.tally import format_count
 
     form = _form(arguments)
     engine = "exact" if arguments.exact else arguments.engine
@@ -99,7 +99,9 @@ def predict(words: list[str]) -> int:
         encoding=arguments.encoding,
     )
     console.ending(
-        None if arguments.output == "-" else f"{counted(count, 'answer')} to {arguments.output}"
+        None
+        if arguments.output == "-"
+        else f"{format_count(count, 'answer')} to {arguments.output}"
     )
     return 0
 
@@ -161,7 +163,7 @@ def embed(words: list[str]) -> int:
     with console.loading():
         from litebert.answer.predictor import load
         from litebert.answer.vector_files import SUFFIXES, embed_file, scale_file
-        from litebert.text.tally import counted
+        from litebert.text.tally import format_count
 
     output = Path(arguments.output)
     named = arguments.output != "-" and not is_written_into(
@@ -190,7 +192,7 @@ def embed(words: list[str]) -> int:
     console.ending(
         None
         if arguments.output == "-"
-        else f"{counted(count, 'vector')} to {arguments.output}{scale}"
+        else f"{format_count(count, 'vector')} to {arguments.output}{scale}"
     )
     return 0
 
@@ -257,8 +259,8 @@ def fill(words: list[str]) -> int:
 def _lines() -> Iterator[str]:
     """The lines of standard input that are not blank."""
     from litebert.text.lines import STANDARD_INPUT
-    from litebert.text.records import Notes, lines
+    from litebert.text.records import Notes, read_lines
 
     if sys.stdin is not None and sys.stdin.isatty():
         log.info("reading texts from standard input, one on each line")
-    return (line for _, line in lines(STANDARD_INPUT, Notes()) if line.strip())
+    return (line for _, line in read_lines(STANDARD_INPUT, Notes()) if line.strip())

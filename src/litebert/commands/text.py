@@ -51,11 +51,11 @@ class TextOptions:
         return words
 
     def reading(self) -> Reading:
-        from litebert.text.encodings import by_file
+        from litebert.text.encodings import parse_encodings
         from litebert.text.sources import Reading
 
         return Reading(
-            self.text_field, self.split, *by_file(self.encoding), self.unwrap, self.markup
+            self.text_field, self.split, *parse_encodings(self.encoding), self.unwrap, self.markup
         )
 
 
@@ -93,7 +93,7 @@ def prepare(words: list[str]) -> int:
     arguments = parse(PrepareArguments, words, "prepare")
     from litebert.data.prepare import prepare as run
     from litebert.data.summary import rows
-    from litebert.text.tally import counted
+    from litebert.text.tally import format_count
 
     reading = arguments.reading()
     options = {
@@ -118,7 +118,8 @@ def prepare(words: list[str]) -> int:
             (
                 what,
                 ", ".join(
-                    counted(count, part.removesuffix("s")) for part, count in counts[name].items()
+                    format_count(count, part.removesuffix("s"))
+                    for part, count in counts[name].items()
                 ),
             )
             for what, name in kinds

@@ -153,8 +153,8 @@ def tokenizer(words: list[str]) -> int:
 
 def _train(words: list[str]) -> int:
     arguments = parse(TrainTokenizerArguments, words, "tokenizer train")
-    from litebert.text.sources import documents
-    from litebert.text.tally import counted, listed
+    from litebert.text.sources import read_documents
+    from litebert.text.tally import format_count, format_counts
     from litebert.tokenizer import train_tokenizer
     from litebert.tokenizer.tokenizer import check_folder
     from litebert.tokenizer.training import MOST_PIECES
@@ -167,7 +167,7 @@ def _train(words: list[str]) -> int:
     _check_memory(arguments.memory)
     reading = arguments.reading()
     trained = train_tokenizer(
-        (document.text for document in documents(arguments.sources, reading)),
+        (document.text for document in read_documents(arguments.sources, reading)),
         kind=arguments.kind,
         vocab_size=arguments.vocab_size,
         lower_case=False if arguments.no_lower_case else None,
@@ -177,7 +177,8 @@ def _train(words: list[str]) -> int:
     )
     replaced = trained.write(arguments.out)
     log.info(
-        f"read {counted(reading.tally.documents, 'document')} from {listed(reading.tally.files)}"
+        f"read {format_count(reading.tally.documents, 'document')} "
+        f"from {format_counts(reading.tally.files)}"
     )
     ending(
         f"{arguments.out}: a {trained.kind} tokenizer of {trained.vocab_size:,} pieces"
@@ -207,7 +208,7 @@ def _inspect(words: list[str]) -> int:
     require(
         told, "--memory is of --extend and --transplant; give one of them, or leave --memory out"
     )
-    from litebert.text.sources import documents
+    from litebert.text.sources import read_documents
     from litebert.tokenizer import Tokenizer, inspect
 
     own = Tokenizer.load(arguments.tokenizer)
@@ -221,7 +222,7 @@ def _inspect(words: list[str]) -> int:
             new = Tokenizer.load(arguments.transplant)
         _report(own, new, lines, _config_of(Path(arguments.tokenizer)), added, arguments.json)
         return 0
-    texts = (document.text for document in documents(arguments.sources, arguments.reading()))
+    texts = (document.text for document in read_documents(arguments.sources, arguments.reading()))
     report = inspect(own, texts)
     if arguments.json:
         print_json(report.to_dict())
@@ -293,12 +294,12 @@ def _lines(options: TextOptions, sources: tuple[str, ...], memory: int, seed: in
     from litebert.errors import DataError
     from litebert.progress import tracked
     from litebert.text.sentences import split_lines
-    from litebert.text.sources import documents
+    from litebert.text.sources import read_documents
     from litebert.tokenizer.training import sample_lines
 
     def lines() -> Iterator[str]:
         with tracked(
-            documents(sources, options.reading()), "reading text", unit="documents"
+            read_documents(sources, options.reading()), "reading text", unit="documents"
         ) as read:
             for document in read:
                 yield from split_lines(document.text)

@@ -34,9 +34,9 @@ from litebert.errors import DataError
 from litebert.machine import count_cores
 from litebert.registry import SOURCES
 from litebert.text.files import expand
-from litebert.text.lines import STANDARD_INPUT, plain_suffix
+from litebert.text.lines import STANDARD_INPUT, find_suffix
 from litebert.text.sentences import check_language
-from litebert.text.sources import DocumentSplit, Markup, Reading, documents
+from litebert.text.sources import DocumentSplit, Markup, Reading, read_documents
 from litebert.tokenizer import Tokenizer
 
 log = logging.getLogger("litebert")
@@ -143,7 +143,7 @@ def prepare(
         reader = Dealer(
             heldout, shard_bytes, finished, folder, floor=bool(index["settings"].get(FLOOR))
         )
-        grown = any(True for _ in reader.chunks(documents(sources, reading)))
+        grown = any(True for _ in reader.chunks(read_documents(sources, reading)))
         if grown or reader.kept != index["documents"]["kept"]:
             raise other_text(folder)
     warn(index)
@@ -170,7 +170,7 @@ def _files_digest(names: Sequence[str]) -> str:
 
 def _reader(name: str) -> str:
     """The code that defines a source of one's own; nothing for ours."""
-    for key in (name.partition(":")[0] + ":", name, plain_suffix(Path(name))):
+    for key in (name.partition(":")[0] + ":", name, find_suffix(Path(name))):
         if key in SOURCES and not SOURCES[key].__module__.startswith("litebert."):
             try:
                 return inspect.getsource(SOURCES[key])
@@ -222,7 +222,7 @@ def _build(
     )
     held: dict[str, list[Encoded]] = {}
     chunks = encode_all(
-        reader.chunks(documents(sources, reading)), tokenizer, settings["language"], processes
+        reader.chunks(read_documents(sources, reading)), tokenizer, settings["language"], processes
     )
     with progress.task("encoding", unit="documents") as bar:
         for (split, file, text), encoded in chunks:

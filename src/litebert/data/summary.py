@@ -15,7 +15,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from litebert.data.shards import ShardInfo
-from litebert.text.tally import Tally, counted, listed
+from litebert.text.tally import Tally, format_count, format_counts
 from litebert.tokenizer.coverage import unfit
 
 log = logging.getLogger("litebert")
@@ -75,14 +75,14 @@ def rows(index: Mapping[str, Any]) -> list[tuple[str, str]]:
         return [("documents kept", f"{counts['kept']:,}"), *_dropped(counts)]
     held = known["heldout"]
     shown = [
-        ("files read", listed(known["files"])),
-        ("passed over", listed(known["skipped"]) or "nothing"),
-        ("encodings", listed(known["encodings"])),
+        ("files read", format_counts(known["files"])),
+        ("passed over", format_counts(known["skipped"]) or "nothing"),
+        ("encodings", format_counts(known["encodings"])),
         ("files with hard-wrapped lines", f"{known['hard_wrapped_files']:,}"),
         ("rows of tables", f"{known['rows']:,}"),
         ("rows without text", f"{known['empty_rows']:,}"),
         ("documents read", f"{known['documents']:,}"),
-        ("long documents cut", counted(known["cuts"], "time")),
+        ("long documents cut", format_count(known["cuts"], "time")),
         ("characters replaced", f"{known['replaced_characters']:,}"),
         *_dropped(counts),
         ("documents kept", f"{counts['kept'] - counts['empty']:,}"),
@@ -101,12 +101,12 @@ def rows(index: Mapping[str, Any]) -> list[tuple[str, str]]:
         (
             "error of masked-token accuracy",
             "masked_accuracy_error",
-            counted(round(MASKED * held["tokens"]), "masked token"),
+            format_count(round(MASKED * held["tokens"]), "masked token"),
         ),
         (
             "error of sentence-pair accuracy",
             "pair_accuracy_error",
-            counted(held["documents_of_pairs"], "document"),
+            format_count(held["documents_of_pairs"], "document"),
         ),
     ):
         error = held[key]

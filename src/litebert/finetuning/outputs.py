@@ -22,7 +22,7 @@ from litebert.data import IGNORED
 from litebert.errors import ConfigError, ModelError, nearest
 from litebert.finetuning.items import Item
 from litebert.registry import OUTPUTS
-from litebert.text.tally import counted
+from litebert.text.tally import format_count
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -289,7 +289,7 @@ class Output(ABC):
         told = [f"{self.labels[i]} {shares[i]:.1%}" for i in order[:10]]
         if len(shares) > 10:
             told.append(f"and {len(shares) - 10} rarer labels, down to {shares[order[-1]]:.2%}")
-        return f"{counted(len(targets), f'training {self.unit}')}: {', '.join(told)}"
+        return f"{format_count(len(targets), f'training {self.unit}')}: {', '.join(told)}"
 
 
 def saved_output(settings: Mapping[str, Any]) -> Output:

@@ -21,7 +21,7 @@ from litebert.recipes.finetuning import finetune_recipe
 from litebert.storage import atomic_write
 from litebert.tasks.parts import held_out
 from litebert.tasks.table import Table
-from litebert.text.python_docs import package_of, python_docs
+from litebert.text.python_docs import find_package, read_python_docs
 
 CLASSES, TRAIN, DEV = 8, 100, 50
 """Packages, and docstrings of each to learn from and to score on."""
@@ -89,8 +89,8 @@ def write_table(folder: Path) -> tuple[Path, Path]:
 def _parts() -> dict[str, tuple[list[str], list[str]]]:
     """Docstrings to learn from and to score on, of each package with enough of both."""
     modules: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for text, where in python_docs():
-        modules[package_of(where)][where].append(" ".join(text.split("\n")))
+    for text, where in read_python_docs():
+        modules[find_package(where)][where].append(" ".join(text.split("\n")))
     parts = {}
     for name, texts in sorted(modules.items()):
         apart = held_out(len(texts), _MODULES_APART) if len(texts) > 1 else [False]

@@ -37,7 +37,7 @@ from litebert.progress import task
 from litebert.recipes.files import recipe
 from litebert.studies import packages
 from litebert.text.sentences import check_language
-from litebert.text.sources import documents
+from litebert.text.sources import read_documents
 from litebert.tokenizer import Tokenizer, train_tokenizer
 from litebert.tokenizer.training import check_size
 from litebert.train import device as devices
@@ -195,7 +195,7 @@ def _check(
             "the quickstart reads its text twice, which standard input does not allow; "
             "give --text a file instead"
         )
-    next(documents(text))  # raises where a source is not there, or holds no text
+    next(read_documents(text))  # raises where a source is not there, or holds no text
     if vocab_size is not None:
         check_size(vocab_size)
     if folder.exists() and not folder.is_dir():
@@ -218,7 +218,7 @@ def _tokenizer(folder: Path, text: Sequence[str], vocab_size: int | None) -> Non
     """Train it unless it is there."""
     place = folder / "tokenizer"
     if not place.exists():
-        texts = (document.text for document in documents(text))
+        texts = (document.text for document in read_documents(text))
         size = VOCABULARY if vocab_size is None else vocab_size
         trained = train_tokenizer(texts, kind="unigram", vocab_size=size, shrink=vocab_size is None)
         trained.write(place)

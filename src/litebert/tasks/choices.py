@@ -33,7 +33,7 @@ from litebert.tasks.parts import (
     part_files,
 )
 from litebert.tasks.predictions import members, texts, write_records
-from litebert.text.records import FileFormat, Notes, records, require_text, shown
+from litebert.text.records import FileFormat, Notes, format_value, read_records, require_text
 from litebert.tokenizer import Tokenizer
 
 Order = Literal["context", "question"]
@@ -240,7 +240,7 @@ def _choices(
     encoding: str = "utf-8",
 ) -> Iterator[Choice]:
     wanted = ("context", "choices")
-    for line, row in records(
+    for line, row in read_records(
         source, wanted, found, optional=optional, form=form, encoding=encoding
     ):
         where = f"{source}:{line}"
@@ -256,7 +256,9 @@ def _choices(
 def choices_of(value: Any, field: str, where: str) -> tuple[str, ...]:
     """A field that must be a list of two or more texts, or a DataError."""
     if not isinstance(value, list) or len(value) < 2:
-        raise DataError(f"{where}: {field} is {shown(value)}; write a list of two or more texts")
+        raise DataError(
+            f"{where}: {field} is {format_value(value)}; write a list of two or more texts"
+        )
     return tuple(require_text(one, f"{field}[{i}]", where) for i, one in enumerate(value))
 
 
@@ -282,10 +284,10 @@ def _label_of(label: Any, choices: tuple[str, ...], where: str) -> int:
         return readings.pop()
     if readings:
         raise DataError(
-            f"{where}: label {shown(label)} could be several choices; write its position, "
+            f"{where}: label {format_value(label)} could be several choices; write its position, "
             "a number from 0"
         )
     raise DataError(
-        f"{where}: label is {shown(label)}; write the position of a choice from 0, its "
+        f"{where}: label is {format_value(label)}; write the position of a choice from 0, its "
         "letter or its text"
     )

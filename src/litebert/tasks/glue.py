@@ -23,8 +23,8 @@ from litebert.finetuning.text_outputs import Number, OneClass
 from litebert.storage import atomic_text
 from litebert.tasks.parts import Source
 from litebert.tasks.texts import Example, Label, TextTask
-from litebert.text.records import Notes, clean, lines, require_text, shown
-from litebert.text.sources import is_saved, open_dataset
+from litebert.text.records import Notes, clean, format_value, read_lines, require_text
+from litebert.text.sources import is_dataset_folder, open_dataset
 
 _BINARY = ("0", "1")
 _ENTAILS = ("entailment", "not_entailment")
@@ -342,7 +342,7 @@ def _places(spec: Spec, folder: Path, part: str) -> list[Path]:
 def _from_file(spec: Spec, path: Path, test: bool, found: Notes) -> Iterator[Example]:
     texts = spec.test_texts if test else spec.texts
     width = count = 0
-    for number, line in lines(path, found):
+    for number, line in read_lines(path, found):
         if not line:
             found["blank lines were passed over"] += 1
             continue
@@ -389,7 +389,8 @@ def _label(spec: Spec, said: str, place: str) -> Label:
         if said not in spec.labels:
             known = ", ".join(spec.labels)
             raise DataError(
-                f"{place} has the label {shown(said)}, which is not one of {known}; fix the row"
+                f"{place} has the label {format_value(said)}, which is not one of {known}; "
+                "fix the row"
             )
         return spec.labels.index(said)
     try:
@@ -398,7 +399,8 @@ def _label(spec: Spec, said: str, place: str) -> Label:
         number = math.nan
     if not 0 <= number <= 5:
         raise DataError(
-            f"{place} has the score {shown(said)}, which is not a number from 0 to 5; fix the row"
+            f"{place} has the score {format_value(said)}, which is not a number from 0 to 5; "
+            "fix the row"
         )
     return number
 
@@ -454,7 +456,7 @@ def _split(part: str) -> str:
 def _opened(name: str, task: str) -> Mapping[str, Any]:
     """The splits of a dataset by name."""
     repository, _, config = name.partition(":")
-    if repository.partition("/")[0] == "glue" and not is_saved(
+    if repository.partition("/")[0] == "glue" and not is_dataset_folder(
         name
     ):  # as people know it: glue, glue/sst2
         name = f"{HUB}:{config or repository.partition('/')[2] or task}"

@@ -28,7 +28,7 @@ from litebert.tasks.glue import Glue
 from litebert.tasks.parts import Layout, Source, given_files, layout_of, named
 from litebert.tasks.scores import scores
 from litebert.tasks.texts import Example, TextTask, columns
-from litebert.text.records import SUFFIXES, Notes, Record, records, shown
+from litebert.text.records import SUFFIXES, Notes, Record, format_value, read_records
 from litebert.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -275,7 +275,7 @@ class Pairs(TextTask):
             [*self._texts, *([] if self._label is None else [self._label])],
             self._layout,
         )
-        rows = records(
+        rows = read_records(
             path,
             names[:needed],
             found,
@@ -404,7 +404,7 @@ def _score(value: Any, place: str, column: str | None) -> float:
         number = math.nan
     if not math.isfinite(number):
         raise DataError(
-            f"{place}: '{column}' is {shown(value)}, not a finite number; correct it, or "
+            f"{place}: '{column}' is {format_value(value)}, not a finite number; correct it, or "
             "leave the row out"
         )
     return number

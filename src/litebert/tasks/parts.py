@@ -18,8 +18,8 @@ from litebert.errors import ConfigError, DataError
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.task import Task
 from litebert.text import encodings
-from litebert.text.files import files_of, refuse_twice
-from litebert.text.lines import plain_suffix
+from litebert.text.files import list_files, refuse_duplicates
+from litebert.text.lines import find_suffix
 from litebert.text.records import SUFFIXES, FileFormat, Notes
 
 E = TypeVar("E")
@@ -95,14 +95,14 @@ class FileTask(Task[E]):
             DataError: a folder or a pattern holds none, or a file is given twice.
         """
         sources = [source] if isinstance(source, (str, Path)) else source
-        refuse_twice(sources)
-        return tuple(map(Path, files_of(sources, cls.inside)))
+        refuse_duplicates(sources)
+        return tuple(map(Path, list_files(sources, cls.inside)))
 
     @classmethod
     def inside(cls, folder: Path) -> list[Path]:
         """The files of a folder, sorted."""
         files = visible(folder)
-        found = [path for path in files if not cls.suffixes or plain_suffix(path) in cls.suffixes]
+        found = [path for path in files if not cls.suffixes or find_suffix(path) in cls.suffixes]
         if not found:
             wanted = f" with a name ending in {', '.join(cls.suffixes)}" if cls.suffixes else ""
             raise DataError(
@@ -138,7 +138,7 @@ class FileTask(Task[E]):
         """
         paths = [path for paths in self._paths.values() for path in paths]
         forms = {
-            self._layout.form or SUFFIXES.get(plain_suffix(path))
+            self._layout.form or SUFFIXES.get(find_suffix(path))
             for path in paths
             if not path.is_dir()
         }

@@ -15,7 +15,7 @@ from typing import Any
 from litebert.errors import ConfigError, DataError
 from litebert.tasks.choices import Choice, ChoiceTask, Order, choices_of, letter_of
 from litebert.tasks.parts import Source
-from litebert.text.records import Notes, records, require_text, shown
+from litebert.text.records import Notes, format_value, read_records, require_text
 
 PARTS = ("train", "dev", "test")
 LEVELS = ("middle", "high")
@@ -95,7 +95,7 @@ class RaceTask(ChoiceTask):
 
     def _questions(self, file: Path, level: str) -> Iterator[Choice]:
         wanted = ("article", "questions", "options")
-        for line, row in records(
+        for line, row in read_records(
             file, wanted, self._found, optional=("answers", "id"), form="jsonl"
         ):
             where = f"{file}:{line}"
@@ -137,5 +137,5 @@ def _folders(folder: Path) -> dict[str, Path]:
 def _place(answer: object, choices: int, what: str) -> int:
     letters = [letter_of(i) for i in range(choices)]
     if answer not in letters:
-        raise DataError(f"{what} is {shown(answer)}; write one of {', '.join(letters)}")
+        raise DataError(f"{what} is {format_value(answer)}; write one of {', '.join(letters)}")
     return letters.index(str(answer))

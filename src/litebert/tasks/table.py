@@ -20,8 +20,8 @@ from litebert.finetuning.outputs import Output
 from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
 from litebert.tasks.parts import Layout, Source, given_files, layout_of, named, visible
 from litebert.tasks.texts import Example, Label, TextTask, columns
-from litebert.text.lines import plain_suffix
-from litebert.text.records import SUFFIXES, Notes, Record, lines, records, shown
+from litebert.text.lines import find_suffix
+from litebert.text.records import SUFFIXES, Notes, Record, format_value, read_lines, read_records
 
 Target = Literal["auto", "class", "labels", "number"]
 
@@ -184,7 +184,7 @@ class Table(TextTask):
             path for path in sorted(folder.iterdir()) if path.is_dir() and path.name[0] != "."
         ]
         classes = [path for path in (*classes, folder) if _texts_in(path)]
-        if any(plain_suffix(path) in cls.suffixes for path in visible(folder)) or not classes:
+        if any(find_suffix(path) in cls.suffixes for path in visible(folder)) or not classes:
             return super().inside(folder)
         return [path for path in classes if path != folder] or classes
 
@@ -259,7 +259,7 @@ class Table(TextTask):
         for path in paths:
             if not path.is_dir():
                 several, maybe = (wanted, [label]) if optional else ([*wanted, label], [])
-                reader = records(
+                reader = read_records(
                     path,
                     several,
                     found,
@@ -275,7 +275,9 @@ class Table(TextTask):
                     f"{path} is a folder of texts, which have no pair; leave out --pair {wanted[1]}"
                 )
             for file in _texts_in(path):
-                text = ["\n".join(line for _, line in lines(file, found, encoding))] * len(wanted)
+                text = ["\n".join(line for _, line in read_lines(file, found, encoding))] * len(
+                    wanted
+                )
                 yield Record(1, (*text, path.name)), file
 
     # --------------------------------------------------------------------------------------- labels
@@ -319,7 +321,7 @@ class Table(TextTask):
                 "another column"
             )
         if target == "class" and len(names) == 1:
-            only = shown(names.pop())
+            only = format_value(names.pop())
             raise DataError(
                 f"{source} has the same label, {only}, on every row; give rows with other "
                 "labels too"
@@ -340,7 +342,7 @@ class Table(TextTask):
             parts = self._parts(value)
             if parts is None:
                 raise DataError(
-                    f"{place}: '{self._label}' is {shown(value)}, not a list; write one, "
+                    f"{place}: '{self._label}' is {format_value(value)}, not a list; write one, "
                     "or name the separator"
                 )
             filled = [part for part in parts if not _blank(part)]
@@ -359,7 +361,7 @@ class Table(TextTask):
         number = _number(value)
         if number is None:
             raise DataError(
-                f"{place}: '{self._label}' is {shown(value)}, not a number; correct it, or "
+                f"{place}: '{self._label}' is {format_value(value)}, not a number; correct it, or "
                 "set another "
                 "target"
             )
@@ -383,7 +385,7 @@ class Table(TextTask):
         name = _name(value, place, self._label)
         if name not in self._numbers:
             raise DataError(
-                f"{place} has the label {shown(name)}, which the training files do not "
+                f"{place} has the label {format_value(name)}, which the training files do not "
                 "have; correct it, or add "
                 "training rows of it"
             )
@@ -396,7 +398,7 @@ class Table(TextTask):
 
 def _texts_in(folder: Path) -> list[Path]:
     """The text files of a folder."""
-    return [path for path in visible(folder) if plain_suffix(path) == ".txt"]
+    return [path for path in visible(folder) if find_suffix(path) == ".txt"]
 
 
 def _blank(value: Any) -> bool:

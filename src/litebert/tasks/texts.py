@@ -19,7 +19,7 @@ from litebert.storage import atomic_text
 from litebert.tasks.parts import FileTask, Source
 from litebert.tasks.predictions import texts, write_records
 from litebert.tasks.scores import class_scores, scores
-from litebert.text.records import FileFormat, Notes, records
+from litebert.text.records import FileFormat, Notes, read_records
 from litebert.tokenizer import Tokenizer
 
 Label: TypeAlias = "int | float | tuple[int, ...]"
@@ -115,7 +115,7 @@ class TextTask(FileTask[Example]):
         """The texts in one or two columns of a file; plain text has one on each line."""
         self._found = Notes()
         names = columns(text, pair)
-        for row in records(source, names, self._found, form=form):
+        for row in read_records(source, names, self._found, form=form):
             yield self._of_cells(row.values, names, f"{source}:{row.line}")
 
     def _of_cells(self, cells: Sequence[Any], names: Sequence[str], place: str) -> Example:

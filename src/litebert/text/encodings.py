@@ -22,7 +22,7 @@ _DECLARED = re.compile(rb"""<meta[^>]{0,200}charset\s*=\s*["']?([\w.:-]{1,40})""
 _NOT_OF_FILES = ("idna", "punycode", "undefined")
 
 
-def by_file(words: Iterable[str]) -> tuple[str, dict[str, str]]:
+def parse_encodings(words: Iterable[str]) -> tuple[str, dict[str, str]]:
     """The encoding of all files, and those of files that match a pattern, from words like `cp1252`
     and `*.old=cp1252`.
 
@@ -67,18 +67,18 @@ def check(*encodings: str, error: type[LitebertError] = DataError) -> None:
             raise error(message) from problem
 
 
-def matches(pattern: str, name: str) -> bool:
+def is_match(pattern: str, name: str) -> bool:
     """Whether a pattern of `--encoding` means the file `name`."""
     return pattern == name or Path(name).match(pattern)
 
 
-def encoding_of(name: str, head: bytes, every: str, some: Mapping[str, str], html: bool) -> str:
+def choose_encoding(name: str, head: bytes, every: str, some: Mapping[str, str], html: bool) -> str:
     """The encoding of the file `name` that begins with the bytes `head`.
 
     It is what the last matching pattern of `some` says, else `every`. UTF-8 gives way to a
     byte-order mark, and in a web page to the declaration at its top.
     """
-    named = [encoding for pattern, encoding in some.items() if matches(pattern, name)]
+    named = [encoding for pattern, encoding in some.items() if is_match(pattern, name)]
     if named:
         return named[-1]
     if codecs.lookup(every).name != "utf-8":

@@ -13,9 +13,9 @@ from pathlib import Path
 
 from litebert.errors import DataError
 from litebert.registry import SOURCES
-from litebert.text.lines import COMPRESSIONS, STANDARD_INPUT, plain_suffix
+from litebert.text.lines import COMPRESSIONS, STANDARD_INPUT, find_suffix
 from litebert.text.records import SUFFIXES, FileFormat
-from litebert.text.tally import HIDDEN, Tally, listed
+from litebert.text.tally import HIDDEN, Tally, format_counts
 
 PLAIN_SUFFIXES = (".txt", ".text", ".md", ".rst")
 """Taken from a folder as plain text; a file named directly, or by a pattern, is plain text whatever
@@ -56,19 +56,21 @@ def expand(sources: Sequence[str], *, html: bool = False, tally: Tally | None = 
             names.append(source)
             continue
         if not path.exists() and not glob.has_magic(source):
-            raise DataError(f"{source} does not exist; {_neighbour(path)}")
-        found = files_of(
-            [source], partial(_folder, html=html, tally=tally, optional=not path.is_dir())
+            raise DataError(f"{source} does not exist; {_suggest_path(path)}")
+        found = list_files(
+            [source], partial(_list_folder, html=html, tally=tally, optional=not path.is_dir())
         )
         there = [name for name in found if os.path.exists(name)]
         if len(there) < len(found):
             tally.skipped[_BROKEN] += len(found) - len(there)
-        tally.files.update(map(_kind, there))
+        tally.files.update(map(_describe_suffix, there))
         names += there
     return names
 
 
-def files_of(sources: Iterable[str | Path], inside: Callable[[Path], Sequence[Path]]) -> list[str]:
+def list_files(
+    sources: Iterable[str | Path], inside: Callable[[Path], Sequence[Path]]
+) -> list[str]:
     """The files that paths, folders and patterns stand for, each once; those of a folder or a
     pattern are sorted.
 
@@ -89,7 +91,7 @@ def files_of(sources: Iterable[str | Path], inside: Callable[[Path], Sequence[Pa
     return list(dict.fromkeys(found))
 
 
-def refuse_twice(sources: Iterable[str | Path]) -> None:
+def refuse_duplicates(sources: Iterable[str | Path]) -> None:
     """Refuse a file that is named twice: nobody knows whether its rows are wanted once or twice.
 
     A file that is named and that a folder or a pattern holds as well is meant once.
@@ -106,7 +108,7 @@ def refuse_twice(sources: Iterable[str | Path]) -> None:
         places.add(place)
 
 
-def _folder(folder: Path, html: bool, tally: Tally, optional: bool) -> list[Path]:
+def _list_folder(folder: Path, html: bool, tally: Tally, optional: bool) -> list[Path]:
     suffixes = (*PLAIN_SUFFIXES, *TABLES, *(key for key in SOURCES if key.startswith(".")))
     suffixes += HTML_SUFFIXES if html else ()
     skipped: Counter[str] = Counter()
@@ -116,12 +118,12 @@ def _folder(folder: Path, html: bool, tally: Tally, optional: bool) -> list[Path
             skipped[_BROKEN] += 1
         elif not path.is_file():
             skipped["pipes and devices"] += 1
-        elif plain_suffix(path) in suffixes:
+        elif find_suffix(path) in suffixes:
             found.append(path)
         else:
-            skipped[_kind(str(path))] += 1
+            skipped[_describe_suffix(str(path))] += 1
     if not found and not optional:
-        there = f"it holds {listed(skipped)}" if skipped else "it is empty"
+        there = f"it holds {format_counts(skipped)}" if skipped else "it is empty"
         raise DataError(
             f"{folder} holds no file with a name ending in {', '.join(suffixes)} (or .gz, "
             ".xz, .zst after it), but "
@@ -149,14 +151,14 @@ def _walk(folder: Path, skipped: Counter[str]) -> Iterator[Path]:
         yield from (Path(place, name) for name in files)
 
 
-def _kind(name: str) -> str:
+def _describe_suffix(name: str) -> str:
     """The suffix of a file, with that of its compression."""
     path = Path(name)
     packed = path.suffix.lower() if path.suffix.lower() in COMPRESSIONS else ""
-    return plain_suffix(path) + packed or "no suffix"
+    return find_suffix(path) + packed or "no suffix"
 
 
-def _neighbour(path: Path) -> str:
+def _suggest_path(path: Path) -> str:
     if not path.parent.is_dir():
         return f"neither does its folder {path.parent}"
     close = get_close_matches(path.name, [entry.name for entry in path.parent.iterdir()], n=1)

@@ -35,7 +35,7 @@ class Meter:
     read: int = 0
 
 
-def plain_suffix(path: Path) -> str:
+def find_suffix(path: Path) -> str:
     """The suffix in lower case, without that of a compression."""
     plain = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
     return plain.suffix.lower()
@@ -44,17 +44,17 @@ def plain_suffix(path: Path) -> str:
 # -------------------------------------------------------------------------------------------- bytes
 
 
-def blocks(source: str | Path, meter: Meter) -> Iterator[bytes]:
+def read_blocks(source: str | Path, meter: Meter) -> Iterator[bytes]:
     """The decompressed content of a file or of standard input (`-`); `meter` counts the bytes as
     they lie on disk.
     """
     if str(source) == STANDARD_INPUT:
-        yield from _standard_input(meter)
+        yield from _read_standard_input(meter)
         return
     path, before = Path(source), meter.read
     try:
         with open(path, "rb") as raw:
-            stream = _decompressed(raw, path.suffix.lower())
+            stream = _open_decompressor(raw, path.suffix.lower())
             seekable = raw.seekable()  # a pipe has no place
             while block := stream.read(BLOCK):
                 meter.read = before + raw.tell() if seekable else meter.read + len(block)
@@ -69,7 +69,7 @@ def blocks(source: str | Path, meter: Meter) -> Iterator[bytes]:
         ) from error
 
 
-def _standard_input(meter: Meter) -> Iterator[bytes]:
+def _read_standard_input(meter: Meter) -> Iterator[bytes]:
     try:
         if sys.stdin is None or sys.stdin.buffer is None:
             raise OSError("it is closed")
@@ -82,7 +82,7 @@ def _standard_input(meter: Meter) -> Iterator[bytes]:
         ) from error
 
 
-def _decompressed(raw: IO[bytes], suffix: str) -> Any:
+def _open_decompressor(raw: IO[bytes], suffix: str) -> Any:
     if suffix == ".gz":
         return gzip.GzipFile(fileobj=raw)
     if suffix == ".xz":
@@ -97,7 +97,7 @@ def _decompressed(raw: IO[bytes], suffix: str) -> Any:
 # --------------------------------------------------------------------------------------------- text
 
 
-def decoded(
+def decode_blocks(
     data: Iterable[bytes], name: str, encoding: str = "utf-8", *, prose: bool = False
 ) -> Iterator[str]:
     """Blocks of text, up to the first that is not text.
@@ -167,14 +167,14 @@ def decoded(
             raise DataError(f"{name}:{number} {message}")
 
 
-class Cuts(Protocol):
+class CutCounter(Protocol):
     """Counts how often text was cut."""
 
     cuts: int
 
 
-def lines(
-    texts: Iterable[str], longest: int | None = None, tally: Cuts | None = None
+def split_blocks(
+    texts: Iterable[str], longest: int | None = None, tally: CutCounter | None = None
 ) -> Iterator[str]:
     """The lines without their ends; with `longest` (characters), longer ones are cut at a sentence
     end or a space.
@@ -187,8 +187,8 @@ def lines(
         if longest is not None and (
             len(rest) > longest or any(len(line) > longest for line in whole)
         ):
-            pieces = [piece for line in whole for piece in cut(line, longest)]
-            *more, rest = cut(rest, longest)
+            pieces = [piece for line in whole for piece in split_text(line, longest)]
+            *more, rest = split_text(rest, longest)
             if tally is not None:
                 tally.cuts += len(pieces) - len(whole) + len(more)
             whole = pieces + more
@@ -197,7 +197,7 @@ def lines(
         yield rest
 
 
-def cut(text: str, longest: int) -> list[str]:
+def split_text(text: str, longest: int) -> list[str]:
     """Pieces of at most `longest` characters, cut at a line end, else a sentence end, a space, or
     anywhere.
     """

@@ -25,21 +25,21 @@ _LINE, _SECTION = "\x1e", "\x1d"
 """Marks that no page holds: separators of records and groups."""
 
 
-def stripped(text: str, suffix: str, name: str) -> Iterator[str]:
+def strip_markup(text: str, suffix: str, name: str) -> Iterator[str]:
     """The lines of text in a web page or, as the suffix says, in Markdown.
 
     Raises DataError, with the name of the file, where it is nested too deeply, MissingExtraError
     without the library.
     """
     try:
-        yield from (_markdown if suffix == ".md" else _html)(text)
+        yield from (_strip_markdown if suffix == ".md" else _strip_html)(text)
     except RecursionError:
         raise DataError(
             f"{name} is nested too deeply; leave it out, or read it with --markup keep"
         ) from None
 
 
-def _html(text: str) -> Iterator[str]:
+def _strip_html(text: str) -> Iterator[str]:
     try:
         from selectolax.lexbor import LexborHTMLParser
     except ImportError as error:
@@ -56,7 +56,7 @@ def _html(text: str) -> Iterator[str]:
         yield from filter(None, (" ".join(line.split()) for line in section.split(_LINE)))
 
 
-def _markdown(text: str) -> Iterator[str]:
+def _strip_markdown(text: str) -> Iterator[str]:
     try:
         from markdown_it import MarkdownIt
     except ImportError as error:
@@ -67,20 +67,21 @@ def _markdown(text: str) -> Iterator[str]:
             yield ""
         elif token.type == "inline":
             yield from filter(
-                None, (" ".join(line.split()) for line in _inline(token.children or ()).split("\n"))
+                None,
+                (" ".join(line.split()) for line in _join_inline(token.children or ()).split("\n")),
             )
         elif token.type == "html_block":
-            yield from _html(token.content)
+            yield from _strip_html(token.content)
 
 
-def _inline(tokens: Any) -> str:
+def _join_inline(tokens: Any) -> str:
     """The text of a paragraph; a soft line end is a space."""
     parts = []
     for token in tokens:
         if token.type in ("text", "code_inline"):
             parts.append(token.content)
         elif token.type == "image":
-            parts.append(_inline(token.children or ()))
+            parts.append(_join_inline(token.children or ()))
         elif token.type in ("softbreak", "hardbreak"):
             parts.append(" " if token.type == "softbreak" else "\n")
     return "".join(parts)

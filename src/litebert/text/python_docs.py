@@ -69,7 +69,9 @@ _LICENCE = re.compile(
 _NOT_PROSE = re.compile(r"[^\w\s.,;:'()!?-]|_")
 
 
-def python_docs(name: str = "python-docs", reading: object = None) -> Iterator[tuple[str, str]]:
+def read_python_docs(
+    name: str = "python-docs", reading: object = None
+) -> Iterator[tuple[str, str]]:
     """(text, origin) per document, as a source of text; the paragraphs of a text are its lines.
 
     A docstring of `_MIN_DOCUMENT` characters or more is a document, and the shorter ones of a
@@ -78,12 +80,12 @@ def python_docs(name: str = "python-docs", reading: object = None) -> Iterator[t
     """
     seen: set[int] = set()
     total = 0
-    for where, texts in _modules():
+    for where, texts in _list_modules():
         short: list[str] = []
         documents = []
         for text in texts:
             lines = []
-            for paragraph in prose(text):
+            for paragraph in extract_prose(text):
                 # Generated docstrings repeat whole paragraphs in hundreds of functions.
                 key = hash(paragraph)
                 if key not in seen:
@@ -102,7 +104,7 @@ def python_docs(name: str = "python-docs", reading: object = None) -> Iterator[t
                 return
 
 
-def package_of(where: str) -> str:
+def find_package(where: str) -> str:
     """The package a document comes from, by its origin: `python` for the standard library and its
     reference.
     """
@@ -113,7 +115,7 @@ def package_of(where: str) -> str:
     return "python"
 
 
-def prose(text: str) -> Iterator[str]:
+def extract_prose(text: str) -> Iterator[str]:
     """The paragraphs of a docstring that read as sentences, each on one line and without markup."""
     code_indent = -1  # what follows a paragraph ending in `::` and is indented deeper is code
     for block in re.split(r"\n[ \t]*\n", text.expandtabs()):
@@ -129,17 +131,17 @@ def prose(text: str) -> Iterator[str]:
         paragraph: list[str] = []
         for line in lines:
             if _DROPPED_LINE.match(line) or _TYPED_NAME.match(line):
-                yield from _sentences_only(paragraph)
+                yield from _filter_sentences(paragraph)
                 paragraph = []
             elif label := _LABEL.match(line):
-                yield from _sentences_only(paragraph)
+                yield from _filter_sentences(paragraph)
                 paragraph = [line[label.end() :]]
             else:
                 paragraph.append(line)
-        yield from _sentences_only(paragraph)
+        yield from _filter_sentences(paragraph)
 
 
-def _sentences_only(lines: list[str]) -> Iterator[str]:
+def _filter_sentences(lines: list[str]) -> Iterator[str]:
     text = " ".join(lines)
     if len(text) < 30:
         return
@@ -156,7 +158,7 @@ def _sentences_only(lines: list[str]) -> Iterator[str]:
         yield text
 
 
-def _modules() -> Iterator[tuple[str, Iterator[str]]]:
+def _list_modules() -> Iterator[tuple[str, Iterator[str]]]:
     topics: dict[str, str] = {}
     with suppress(ImportError):  # some distributions ship Python without it
         topics = import_module("pydoc_data.topics").topics
@@ -165,16 +167,16 @@ def _modules() -> Iterator[tuple[str, Iterator[str]]]:
     stdlib = Path(sysconfig.get_path("stdlib"))
     for path in sorted(stdlib.rglob("*.py")):
         if _SKIPPED_FOLDERS.isdisjoint(path.relative_to(stdlib).parts):
-            yield str(path), _literals(path)
-    for distribution in _requirements("litebert"):
+            yield str(path), _read_literals(path)
+    for distribution in _list_requirements("litebert"):
         paths = [path for path in distribution.files or () if path.suffix == ".py"]
         for entry in sorted(paths, key=str):
             if _SKIPPED_FOLDERS.isdisjoint(entry.parts):
                 located = Path(str(entry.locate()))
-                yield str(located), _literals(located)
+                yield str(located), _read_literals(located)
 
 
-def _literals(path: Path) -> Iterator[str]:
+def _read_literals(path: Path) -> Iterator[str]:
     try:
         source = path.read_text(encoding="utf-8")
     except (OSError, UnicodeDecodeError):  # deleted, or one of the few modules in another encoding
@@ -184,7 +186,7 @@ def _literals(path: Path) -> Iterator[str]:
             yield match[2]
 
 
-def _requirements(root: str) -> list[importlib.metadata.Distribution]:
+def _list_requirements(root: str) -> list[importlib.metadata.Distribution]:
     """The installed packages reachable from `root`'s own requirements (extras aside), by name."""
     found: dict[str, importlib.metadata.Distribution] = {}
     waiting = [root]

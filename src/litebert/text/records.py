@@ -18,8 +18,14 @@ from typing import Any, Literal, NamedTuple, get_args
 
 from litebert.errors import DataError, nearest
 from litebert.json_reader import fault_of, parse_json
-from litebert.text.lines import STANDARD_INPUT, Meter, blocks, decoded, plain_suffix
-from litebert.text.lines import lines as split_lines
+from litebert.text.lines import (
+    STANDARD_INPUT,
+    Meter,
+    decode_blocks,
+    find_suffix,
+    read_blocks,
+    split_blocks,
+)
 
 FileFormat = Literal["csv", "tsv", "jsonl", "parquet", "text", "conll"]
 """CSV with real quoting; TSV without; JSON objects, one a line; Parquet; plain text, a row a line;
@@ -93,11 +99,11 @@ class Input(str):
         self.kept = deque()
 
 
-def file_format(source: str | Path) -> FileFormat:
+def detect_format(source: str | Path) -> FileFormat:
     """The format that a file's name tells, or DataError; standard input is plain text."""
     if str(source) == STANDARD_INPUT:
         return "text"
-    form = SUFFIXES.get(plain_suffix(Path(source)))
+    form = SUFFIXES.get(find_suffix(Path(source)))
     if form is None:
         _check_file(Path(source))
         raise DataError(
@@ -106,7 +112,9 @@ def file_format(source: str | Path) -> FileFormat:
     return form
 
 
-def lines(source: str | Path, notes: Notes, encoding: str = "utf-8") -> Iterator[tuple[int, str]]:
+def read_lines(
+    source: str | Path, notes: Notes, encoding: str = "utf-8"
+) -> Iterator[tuple[int, str]]:
     """(number, text) of every line of a file or of standard input, in constant memory.
 
     Lines end in a line feed, after a carriage return or not. A byte-order mark before a line is
@@ -121,8 +129,8 @@ def lines(source: str | Path, notes: Notes, encoding: str = "utf-8") -> Iterator
         encoding, content = source.encoding, source.content
     if content is None and str(source) != STANDARD_INPUT:
         _check_file(Path(source))
-    data = blocks(source, Meter()) if content is None else content
-    for number, text in enumerate(split_lines(decoded(data, str(source), encoding)), 1):
+    data = read_blocks(source, Meter()) if content is None else content
+    for number, text in enumerate(split_blocks(decode_blocks(data, str(source), encoding)), 1):
         if text[:1] == MARK:
             text = text[1:]
             if number > 1:
@@ -144,13 +152,13 @@ def clean(value: Any, notes: Notes) -> Any:
     if "\0" in value:
         notes["NUL characters were read as spaces"] += value.count("\0")
         value = value.replace("\0", " ")
-    value, count = whole_characters(value)
+    value, count = replace_surrogates(value)
     if count:
         notes["halves of characters were read as the replacement character"] += count
     return value
 
 
-def whole_characters(text: str) -> tuple[str, int]:
+def replace_surrogates(text: str) -> tuple[str, int]:
     """The text with each half of a surrogate pair, which JSON can spell, as the replacement
     character; how many.
     """
@@ -161,13 +169,13 @@ def whole_characters(text: str) -> tuple[str, int]:
     return text, 0
 
 
-def shown(value: Any) -> str:
+def format_value(value: Any) -> str:
     """A value in a message: on one line, and not long."""
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
-def json_fault(error: ValueError | RecursionError) -> str:
+def describe_json_error(error: ValueError | RecursionError) -> str:
     """What is wrong with a text that is not JSON, with the place in its line."""
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg.removesuffix(' at').removesuffix(':')} at character {error.colno:,}"
@@ -177,7 +185,9 @@ def json_fault(error: ValueError | RecursionError) -> str:
 def require_text(value: Any, field: str, where: str) -> str:
     """A field that must be a text, or a DataError."""
     if not isinstance(value, str):
-        raise DataError(f"{where}: {field} is {shown(value)}, not a text; write it in quotes")
+        raise DataError(
+            f"{where}: {field} is {format_value(value)}, not a text; write it in quotes"
+        )
     return value
 
 
@@ -193,7 +203,7 @@ def _check_file(path: Path) -> None:
         raise DataError(f"{path} {fault}; give the path of a file")
 
 
-def records(
+def read_records(
     source: str | Path,
     columns: Sequence[str],
     notes: Notes,
@@ -222,7 +232,7 @@ def records(
         wanted = (*columns, *optional)
         columns, optional = (*columns, *source.keep), (*optional, *source.perhaps)
         order = [(*columns, *optional).index(name) for name in wanted]
-    form = form or file_format(source)
+    form = form or detect_format(source)
     if form not in get_args(FileFormat):
         raise DataError(
             f"the format of {source} is '{form}'; {nearest(form, get_args(FileFormat))}"
@@ -237,7 +247,7 @@ def records(
             "or Parquet"
         )
     row = None
-    numbered = lines(source, notes, encoding)
+    numbered = read_lines(source, notes, encoding)
     for row in read_rows(
         form, str(source), numbered, columns, notes, optional=optional, header=header
     ):
@@ -276,10 +286,10 @@ def read_rows(
         return (Record(number, (text, *blank)) for number, text in numbered)
     wanted = _Wanted(columns, optional, remedy)
     if form == "parquet":
-        return _parquet(Path(name), wanted, meter or Meter())
+        return _read_parquet(Path(name), wanted, meter or Meter())
     if form == "jsonl":
-        return _jsonl(name, numbered, wanted, notes)
-    return _table(name, numbered, wanted, notes, quoted=form == "csv", named=header)
+        return _read_jsonl(name, numbered, wanted, notes)
+    return _read_table(name, numbered, wanted, notes, quoted=form == "csv", named=header)
 
 
 class _Wanted(NamedTuple):
@@ -319,7 +329,7 @@ class _Wanted(NamedTuple):
         return tuple(row.get(name) for name in (*self.columns, *self.optional))
 
 
-def _table(
+def _read_table(
     name: str,
     numbered: Iterable[tuple[int, str]],
     wanted: _Wanted,
@@ -328,7 +338,7 @@ def _table(
     named: bool,
 ) -> Iterator[Record]:
     rows = (
-        _quoted(name, numbered)
+        _read_csv(name, numbered)
         if quoted
         else ((number, line.split("\t")) for number, line in numbered)
     )
@@ -350,7 +360,7 @@ def _table(
         yield Record(number, tuple(None if place is None else row[place] for place in places))
 
 
-def _quoted(name: str, numbered: Iterable[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:
+def _read_csv(name: str, numbered: Iterable[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:
     """(number of its first line, cells) of each row of CSV."""
     csv.field_size_limit(2**31 - 1)
     reader = csv.reader((line + "\n" for _, line in numbered), strict=True)
@@ -365,7 +375,7 @@ def _quoted(name: str, numbered: Iterable[tuple[int, str]]) -> Iterator[tuple[in
         ) from error
 
 
-def _jsonl(
+def _read_jsonl(
     name: str, numbered: Iterable[tuple[int, str]], wanted: _Wanted, notes: Notes
 ) -> Iterator[Record]:
     for number, line in numbered:
@@ -375,7 +385,7 @@ def _jsonl(
         try:
             row = parse_json(line, (*wanted.columns, *wanted.optional))
         except (ValueError, RecursionError) as error:
-            fault = json_fault(error)
+            fault = describe_json_error(error)
             raise DataError(
                 f"{name}:{number} is not JSON ({fault}); write one whole object per line"
             ) from error
@@ -388,7 +398,7 @@ def _jsonl(
         yield Record(number, wanted.of(row))
 
 
-def _parquet(path: Path, wanted: _Wanted, meter: Meter) -> Iterator[Record]:
+def _read_parquet(path: Path, wanted: _Wanted, meter: Meter) -> Iterator[Record]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -401,7 +411,7 @@ def _parquet(path: Path, wanted: _Wanted, meter: Meter) -> Iterator[Record]:
             places = wanted.places(names, str(path))
             present = [names[place] for place in dict.fromkeys(places) if place is not None]
             for batch in file.iter_batches(batch_size=1024, columns=present):
-                for row in _dicts(batch):
+                for row in _read_batch(batch):
                     number += 1
                     yield Record(number, wanted.of(row))
                 meter.read = before + size * number // file.metadata.num_rows
@@ -427,7 +437,7 @@ def _parquet(path: Path, wanted: _Wanted, meter: Meter) -> Iterator[Record]:
         ) from error
 
 
-def _dicts(batch: Any) -> Iterator[dict[str, Any]]:
+def _read_batch(batch: Any) -> Iterator[dict[str, Any]]:
     """The rows of a batch, up to one whose text is not UTF-8."""
     try:
         yield from batch.to_pylist()

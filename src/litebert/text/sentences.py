@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from difflib import get_close_matches
 
 from litebert.errors import DataError
-from litebert.text.lines import cut
+from litebert.text.lines import split_text
 
 MAX_SENTENCE = 10_000
 """Characters of one sentence: tokenizers slow down on text without an end."""
@@ -44,7 +44,9 @@ def split_sentences(text: str, language: str = "en") -> list[str]:
             sentence for line in text.split("\n") for sentence in sentencex.segment(language, line)
         ]
     if len(text) > MAX_SENTENCE:
-        sentences = [piece for sentence in sentences for piece in cut(sentence, MAX_SENTENCE)]
+        sentences = [
+            piece for sentence in sentences for piece in split_text(sentence, MAX_SENTENCE)
+        ]
     return [stripped for sentence in sentences if (stripped := sentence.strip())]
 
 

@@ -30,10 +30,18 @@ from litebert.errors import DataError, MissingExtraError, nearest
 from litebert.registry import SOURCES
 from litebert.text import encodings, markup
 from litebert.text.files import HTML_SUFFIXES, TABLES, expand
-from litebert.text.lines import STANDARD_INPUT, Meter, blocks, cut, decoded, lines, plain_suffix
-from litebert.text.records import read_rows, whole_characters
-from litebert.text.tally import Tally, listed, printable
-from litebert.text.wrapping import WrapDetector, unwrapped
+from litebert.text.lines import (
+    STANDARD_INPUT,
+    Meter,
+    decode_blocks,
+    find_suffix,
+    read_blocks,
+    split_blocks,
+    split_text,
+)
+from litebert.text.records import read_rows, replace_surrogates
+from litebert.text.tally import Tally, escape_name, format_counts
+from litebert.text.wrapping import WrapDetector, unwrap_lines
 
 log = logging.getLogger("litebert")
 
@@ -96,7 +104,7 @@ Texts: TypeAlias = Iterator[tuple[str, int | str]]
 """Texts, and where in its source each starts."""
 
 
-def documents(sources: Sequence[str], reading: Reading | None = None) -> Iterator[Document]:
+def read_documents(sources: Sequence[str], reading: Reading | None = None) -> Iterator[Document]:
     """The documents of `sources`, stripped and never empty.
 
     Raises DataError, naming the file and the byte, line or field, also when the corpus is empty;
@@ -108,7 +116,7 @@ def documents(sources: Sequence[str], reading: Reading | None = None) -> Iterato
     names = expand(sources, html=reading.markup == "strip", tally=tally)
     tally.report_skipped()
     for pattern, encoding in reading.encodings.items():
-        if not any(encodings.matches(pattern, name) for name in names):
+        if not any(encodings.is_match(pattern, name) for name in names):
             raise DataError(
                 f"no file that is read matches --encoding '{pattern}={encoding}'; check the pattern"
             )
@@ -119,11 +127,11 @@ def documents(sources: Sequence[str], reading: Reading | None = None) -> Iterato
     total = None if meter.total is None else meter.total / _MEGABYTE
     with progress.task("reading text", total, "MB") as bar:
         for name in names:
-            shown = printable(name)
-            for text, place in _texts(name, reading):
-                text, halves = whole_characters(text)
+            shown = escape_name(name)
+            for text, place in _read_source(name, reading):
+                text, halves = replace_surrogates(text)
                 tally.replaced_characters += halves
-                pieces = cut(text, MAX_DOCUMENT)
+                pieces = split_text(text, MAX_DOCUMENT)
                 tally.cuts += len(pieces) - 1
                 for piece in filter(None, map(str.strip, pieces)):
                     tally.documents += 1
@@ -131,12 +139,12 @@ def documents(sources: Sequence[str], reading: Reading | None = None) -> Iterato
                 bar.done, bar.text = meter.read / _MEGABYTE, f"{tally.documents:,} documents"
     if not tally.documents:
         named = (
-            "standard input" if source == STANDARD_INPUT else printable(source)
+            "standard input" if source == STANDARD_INPUT else escape_name(source)
             for source in sources
         )
         raise DataError(f"there is no text in {', '.join(named)}; give files that hold some")
     if len(tally.encodings) > 1:
-        log.info(f"encodings of the files: {listed(tally.encodings)}")
+        log.info(f"encodings of the files: {format_counts(tally.encodings)}")
 
 
 def _check_options(names: Sequence[str], reading: Reading) -> None:
@@ -145,7 +153,7 @@ def _check_options(names: Sequence[str], reading: Reading) -> None:
     Raises:
         DataError: an option means nothing for the sources.
     """
-    tables = [plain_suffix(Path(name)) in TABLES and Path(name).is_file() for name in names]
+    tables = [find_suffix(Path(name)) in TABLES and Path(name).is_file() for name in names]
     plain = [
         not table and (name == STANDARD_INPUT or Path(name).is_file())
         for name, table in zip(names, tables, strict=True)
@@ -160,50 +168,52 @@ def _check_options(names: Sequence[str], reading: Reading) -> None:
         (reading.split != "blank-line", f"--split {reading.split}"),
     ):
         if all(tables) and given:
-            first = printable(names[0])
+            first = escape_name(names[0])
             raise DataError(
                 f"{option} is of plain text, and every row of {first} is a document; leave it out"
             )
 
 
-def _texts(source: str, reading: Reading) -> Texts:
+def _read_source(source: str, reading: Reading) -> Texts:
     scheme, _, rest = source.partition(":")
-    suffix = plain_suffix(Path(source))
+    suffix = find_suffix(Path(source))
     for key, name in ((f"{scheme}:", rest), (source, source), (suffix, source)):
         if key in SOURCES:
-            of_file = encodings.encoding_of(
+            of_file = encodings.choose_encoding(
                 source, b"", reading.encoding, reading.encodings, html=False
             )
             texts: Texts = SOURCES[key](name, replace(reading, encoding=of_file))
             return texts
-    return _file(source, suffix, reading)
+    return _read_file(source, suffix, reading)
 
 
-def _file(name: str, suffix: str, reading: Reading) -> Texts:
+def _read_file(name: str, suffix: str, reading: Reading) -> Texts:
     form, html, tally = TABLES.get(suffix), suffix in HTML_SUFFIXES, reading.tally
     if form == "parquet":
-        yield from _rows(form, name, (), reading)
+        yield from _read_table(form, name, (), reading)
         return
-    data = blocks(name, reading.meter)
+    data = read_blocks(name, reading.meter)
     head = next(data, b"")
-    encoding = encodings.encoding_of(name, head, reading.encoding, reading.encodings, html)
+    encoding = encodings.choose_encoding(name, head, reading.encoding, reading.encodings, html)
     tally.encodings[encoding] += 1
-    shown = "standard input" if name == STANDARD_INPUT else printable(name)
-    texts = decoded(itertools.chain([head], data), shown, encoding, prose=True)
+    shown = "standard input" if name == STANDARD_INPUT else escape_name(name)
+    texts = decode_blocks(itertools.chain([head], data), shown, encoding, prose=True)
     if form is not None:
-        yield from _rows(form, shown, enumerate(lines(texts), 1), reading)
+        yield from _read_table(form, shown, enumerate(split_blocks(texts), 1), reading)
         return
     if html or suffix == ".md":
         if reading.markup == "strip":
-            sections = _plain(markup.stripped("".join(texts), suffix, shown), reading.split, tally)
+            sections = _split_documents(
+                markup.strip_markup("".join(texts), suffix, shown), reading.split, tally
+            )
             yield from ((text, f"section {number}") for number, (text, _) in enumerate(sections, 1))
             return
         if html:
             log.warning(f"{shown} was read with its tags; --markup strip removes them")
     wrapping = WrapDetector()
-    whole = lines(texts, MAX_DOCUMENT, tally if reading.split == "line" else None)
-    for text, number in _plain(wrapping.watch(whole), reading.split, tally):
-        yield unwrapped(text) if reading.unwrap else text, number
+    whole = split_blocks(texts, MAX_DOCUMENT, tally if reading.split == "line" else None)
+    for text, number in _split_documents(wrapping.watch(whole), reading.split, tally):
+        yield unwrap_lines(text) if reading.unwrap else text, number
     if wrapping.found and reading.split != "line":
         if not tally.hard_wrapped and not reading.unwrap:
             broken = (
@@ -213,13 +223,15 @@ def _file(name: str, suffix: str, reading: Reading) -> Texts:
         tally.hard_wrapped.append(shown)
 
 
-def _rows(form: Any, name: str, numbered: Iterable[tuple[int, str]], reading: Reading) -> Texts:
+def _read_table(
+    form: Any, name: str, numbered: Iterable[tuple[int, str]], reading: Reading
+) -> Texts:
     field, notes = reading.text_field, reading.tally.notes
     rows = read_rows(form, name, numbered, [field], notes, meter=reading.meter, remedy=_OTHER_FIELD)
-    yield from _checked(((row.values[0], row.line) for row in rows), name, reading)
+    yield from _require_texts(((row.values[0], row.line) for row in rows), name, reading)
 
 
-def _checked(values: Iterable[tuple[Any, int]], name: str, reading: Reading) -> Texts:
+def _require_texts(values: Iterable[tuple[Any, int]], name: str, reading: Reading) -> Texts:
     """The values of a field that are texts; DataError for anything else, but a row may have
     none."""
     for value, number in values:
@@ -236,7 +248,7 @@ def _checked(values: Iterable[tuple[Any, int]], name: str, reading: Reading) -> 
             )
 
 
-def _plain(lines: Iterable[str], split: str, tally: Tally) -> Iterator[tuple[str, int]]:
+def _split_documents(lines: Iterable[str], split: str, tally: Tally) -> Iterator[tuple[str, int]]:
     """Documents of plain text with the number of their first line."""
     if split == "line":
         for number, line in enumerate(lines, 1):
@@ -260,7 +272,7 @@ def _plain(lines: Iterable[str], split: str, tally: Tally) -> Iterator[tuple[str
 # --------------------------------------------------------------------------- the `datasets` library
 
 
-def is_saved(folder: str | Path) -> bool:
+def is_dataset_folder(folder: str | Path) -> bool:
     """Whether `datasets` saved this folder; any other folder may just be called as a set on the hub
     is.
     """
@@ -281,7 +293,7 @@ def open_dataset(name: str, config: str | None = None, *, streaming: bool = Fals
     except ImportError as error:
         raise MissingExtraError("datasets", "datasets") from error
     try:
-        if is_saved(name):
+        if is_dataset_folder(name):
             return datasets.load_from_disk(name)
         repository, _, named = name.partition(":")
         words = [word for word in (repository, named or config) if word]
@@ -313,6 +325,6 @@ def read_dataset(name: str, reading: Reading) -> Texts:
         for batch in data.select_columns([field]).iter(batch_size=1000)
         for value in batch[field]
     )
-    yield from _checked(
+    yield from _require_texts(
         ((value, number) for number, value in enumerate(values, 1)), f"hf:{name}", reading
     )

@@ -75,22 +75,22 @@ class Tally:
             if self.skipped[".html"] + self.skipped[".htm"]
             else ""
         )
-        read = f"files read: {listed(self.files) or 'none'}"
+        read = f"files read: {format_counts(self.files) or 'none'}"
         level = logging.WARNING if unexpected else logging.INFO
-        log.log(level, f"{read}; passed over: {listed(self.skipped)}{remedy}")
+        log.log(level, f"{read}; passed over: {format_counts(self.skipped)}{remedy}")
 
 
-def listed(counts: Counter[str] | dict[str, int]) -> str:
+def format_counts(counts: Counter[str] | dict[str, int]) -> str:
     """Counts in words, the largest first."""
     every = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
     return ", ".join(f"{what} ({count:,})" for what, count in every if count)
 
 
-def counted(number: int, what: str) -> str:
+def format_count(number: int, what: str) -> str:
     """1 document, 2 documents."""
     return f"{number:,} {what}{'s' * (number != 1)}"
 
 
-def printable(name: str) -> str:
+def escape_name(name: str) -> str:
     """The name of a file as text; bytes that are not UTF-8 as escapes."""
     return name.encode("utf-8", "backslashreplace").decode()

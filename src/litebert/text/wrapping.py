@@ -19,7 +19,7 @@ _WIDTHS = (20, 120)
 """Characters of the longest lines of hard-wrapped text."""
 
 # Lines that begin something of their own: an item of a list, a quotation, a row, a heading.
-_OWN = re.compile(r"\s*(?:[-*+•]\s|\d{1,3}[.)]\s|[>|]|#{1,6}\s|={3}|-{3}|```)")
+_PARAGRAPH_START = re.compile(r"\s*(?:[-*+•]\s|\d{1,3}[.)]\s|[>|]|#{1,6}\s|={3}|-{3}|```)")
 _HEADING = re.compile(r"\s*#{1,6}\s")
 _UNSPACED = (
     "\u0e00-\u0eff\u0f00-\u109f\u1780-\u17ff\u3000-\u30ff\u3400-\u9fff\uf900-\ufaff\uff00-\uffef"
@@ -48,10 +48,10 @@ class WrapDetector:
             if (
                 line_before
                 and before
-                and ((first := before[0]).isalpha() or not _OWN.match(before))
+                and ((first := before[0]).isalpha() or not _PARAGRAPH_START.match(before))
             ):  # a shortcut
                 self._lengths.append(len(line_before))
-                if _goes_on(line_before[-1], first):
+                if _is_continued(line_before[-1], first):
                     self._broken.append(len(line_before))
             yield line
         yield from rest
@@ -66,11 +66,11 @@ class WrapDetector:
         return _WIDTHS[0] <= width <= _WIDTHS[1] and long >= 0.6 * len(self._broken)
 
 
-def _goes_on(last: str, first: str) -> bool:
+def _is_continued(last: str, first: str) -> bool:
     return first.isalnum() and not first.isupper() and (last.isalnum() or last in ",、，")
 
 
-def unwrapped(text: str) -> str:
+def unwrap_lines(text: str) -> str:
     """The text with each paragraph on one line.
 
     Lines are joined with a space; without one after a hyphen inside a word, and between characters
@@ -80,7 +80,11 @@ def unwrapped(text: str) -> str:
     paragraphs: list[list[str]] = [[]]
     for line in text.split("\n"):
         bare = line.strip()
-        if not bare or _OWN.match(line) or (paragraphs[-1] and _HEADING.match(paragraphs[-1][0])):
+        if (
+            not bare
+            or _PARAGRAPH_START.match(line)
+            or (paragraphs[-1] and _HEADING.match(paragraphs[-1][0]))
+        ):
             paragraphs.append([])
         if bare:
             paragraphs[-1].append(bare)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 from litebert.errors import DataError
 from litebert.json_reader import parse_json
-from litebert.text.records import Notes, clean, json_fault, lines, shown
+from litebert.text.records import Notes, clean, describe_json_error, format_value, read_lines
 
 
 class Gold(NamedTuple):
@@ -75,7 +75,7 @@ def read_questions(path: Path, found: Notes, encoding: str = "utf-8") -> list[Qu
         if question.id in places:
             there = places[question.id]
             raise DataError(
-                f"{where} has the id {shown(question.id)} of {there}; give each question "
+                f"{where} has the id {format_value(question.id)} of {there}; give each question "
                 "an id of its own"
             )
         places[question.id] = where.removeprefix(f"{path}: ")
@@ -118,7 +118,8 @@ def _question(
         impossible = _field(entry, "is_impossible", bool, where)
     if impossible and answers:
         raise DataError(
-            f"{where} ({shown(name)}) has answers, though is_impossible is true; fix one of the two"
+            f"{where} ({format_value(name)}) has answers, though is_impossible is true; "
+            "fix one of the two"
         )
     return Question(name, text, context, tuple(answers), impossible, article)
 
@@ -147,7 +148,7 @@ def _field(entry: Any, key: str, kind: type, where: str) -> Any:
 
 
 def _text(path: Path, found: Notes, encoding: str) -> str:
-    return "\n".join(line for _, line in lines(path, found, encoding))
+    return "\n".join(line for _, line in read_lines(path, found, encoding))
 
 
 def _load(path: Path, found: Notes, encoding: str) -> Any:
@@ -160,9 +161,9 @@ def _load(path: Path, found: Notes, encoding: str) -> Any:
         cut = error.pos >= len(text.rstrip()) or error.msg.startswith("Unterminated string")
         remedy = "it is cut short, so fetch it again" if cut else "fix it, or fetch it again"
         raise DataError(
-            f"{path}:{error.lineno} is not JSON ({json_fault(error)}); {remedy}"
+            f"{path}:{error.lineno} is not JSON ({describe_json_error(error)}); {remedy}"
         ) from error
     except (ValueError, RecursionError) as error:
         raise DataError(
-            f"{path} is not JSON of a SQuAD file ({json_fault(error)}); fetch it again"
+            f"{path} is not JSON of a SQuAD file ({describe_json_error(error)}); fetch it again"
         ) from error

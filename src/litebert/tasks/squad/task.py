@@ -39,7 +39,7 @@ from litebert.tasks.squad.scores import (
     without_spaces,
 )
 from litebert.tasks.squad.spans import Answer, Candidate, Window, best_answer, tokens_of, windows
-from litebert.text.records import FileFormat, Notes, records, require_text, shown
+from litebert.text.records import FileFormat, Notes, format_value, read_records, require_text
 from litebert.tokenizer import Tokenizer
 
 QUESTION_TOKENS = 64
@@ -208,7 +208,7 @@ class Squad(FileTask[Question]):
                 name for name, count in Counter(one.id for one in questions).items() if count > 1
             )
             raise DataError(
-                f"the id {shown(twice)} occurs twice in {named(paths)}; give each question "
+                f"the id {format_value(twice)} occurs twice in {named(paths)}; give each question "
                 "an id of its own"
             )
         questions = self._own(part, questions, lambda i: questions[i].article, "articles")
@@ -268,7 +268,7 @@ class Squad(FileTask[Question]):
     ) -> Iterator[Question]:
         """The questions of a file with the columns `question` and `context`."""
         self._found = Notes()
-        for line, (asked, context) in records(
+        for line, (asked, context) in read_records(
             source, ("question", "context"), self._found, form=form
         ):
             where = f"{source}:{line}"

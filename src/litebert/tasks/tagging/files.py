@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from litebert.errors import DataError
 from litebert.tasks.tagging.scores import OUTSIDE, as_iob2
-from litebert.text.records import MARK, MARKS, Notes, lines, shown
+from litebert.text.records import MARK, MARKS, Notes, format_value, read_lines
 
 DOCUMENT = "-DOCSTART-"
 TAG = re.compile(r"O|[BI]-.+")
@@ -21,7 +21,7 @@ class Sentence(NamedTuple):
     words: tuple[str, ...]
     tags: tuple[str, ...] | None
     """One for each word, those of entities in IOB2; None where they are not known."""
-    lines: tuple[str, ...]
+    read_lines: tuple[str, ...]
     """As they stand in the file, with the blank lines and document marks that follow (for the first
     sentence also those before it)."""
     places: tuple[int, ...]
@@ -58,7 +58,7 @@ def read_sentences(
             tuple(cells[0] for cells in words.values()), tags, tuple(kept), tuple(words)
         )
 
-    for number, line in lines(path, found, encoding):
+    for number, line in read_lines(path, found, encoding):
         if MARK in line:
             found[MARKS] += line.count(MARK)
             line = line.replace(MARK, "")
@@ -114,6 +114,6 @@ def _check(
     if not cells[0]:
         raise DataError(f"{where} has a tag and no word; write the word before it")
     if columns > 1 and not plain and not TAG.fullmatch(cells[-1]):
-        raise DataError(f"{where} has the tag {shown(cells[-1])}; write O, B-TYPE or I-TYPE")
+        raise DataError(f"{where} has the tag {format_value(cells[-1])}; write O, B-TYPE or I-TYPE")
     if columns > 1 and not cells[-1]:
         raise DataError(f"{where} has an empty tag; write one after the word")

@@ -38,7 +38,7 @@ from litebert.tasks.tagging.files import (
     read_sentences,
 )
 from litebert.tasks.tagging.scores import OUTSIDE, as_iob2, entities, entity_scores
-from litebert.text.records import FileFormat, Notes, file_format, records, shown
+from litebert.text.records import FileFormat, Notes, detect_format, format_value, read_records
 from litebert.tokenizer import Tokenizer
 
 
@@ -156,12 +156,12 @@ class TaggingTask(FileTask[Sentence]):
         `text` is a list of words, or a text that is split at spaces.
         """
         self._found = Notes()
-        form = form or file_format(source)
+        form = form or detect_format(source)
         if form == "conll":
             for sentence in read_sentences(source, self._found, tagged=False):
                 yield _sentence(sentence.words)
             return
-        for row in records(source, (text,), self._found, form=form):
+        for row in read_records(source, (text,), self._found, form=form):
             words = row.values[0]
             if words is None or isinstance(words, str):
                 cells = cells_of(words or "")
@@ -173,7 +173,7 @@ class TaggingTask(FileTask[Sentence]):
                 words = (words or "").split()
             if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
                 raise DataError(
-                    f"{source}:{row.line}: '{text}' is {shown(words)}; give a text or a "
+                    f"{source}:{row.line}: '{text}' is {format_value(words)}; give a text or a "
                     "list of words"
                 )
             if not words:
