@@ -112,7 +112,9 @@ def test_8_bits_are_refused_where_they_cannot_be_had(
     tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
-    monkeypatch.setattr(packed, "_multiplies", lambda products, config: products is not torch.int8)
+    monkeypatch.setattr(
+        packed, "_can_multiply", lambda products, config: products is not torch.int8
+    )
     with refused(ConfigError, "torch-int8", "AVX-512 VNNI", "--engine torch"):
         litebert.load(folder, engine="torch-int8").predict(LINES)
     monkeypatch.setattr(packed, "library", lambda: None)

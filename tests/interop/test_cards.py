@@ -6,6 +6,8 @@ import contextlib
 import io
 import json
 import re
+import subprocess
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -185,13 +187,26 @@ def test_names_that_yaml_does_not_take(tmp_path: Path) -> None:
         "model": "/home/me/secret/base: x",
         "metric": "accuracy",
         "files": {"train": names},
+        "config": {"length": 32},
     }
     scores = {"accuracy": 0.00001, "matthews": float("nan")}
-    (tmp_path / "README.md").write_text(
-        finetuned_card("sequence", identity, {}, scores, ["dev"]), encoding="utf-8"
-    )
+    card = finetuned_card("sequence", identity, {"dev": (2, 9)}, scores, ["dev"])
+    (tmp_path / "README.md").write_text(card, encoding="utf-8")
     facts = front(tmp_path)
     assert facts["base_model"] == "base: x"
+    (result,) = facts["model-index"][0]["results"]
+    assert result["metrics"] == [{"type": "accuracy", "value": 0.0}], (
+        "rounded, and without what is no number"
+    )
     assert len(facts["datasets"]) == 2
     assert "😀.csv" in facts["datasets"][0]
     assert "secret" not in (tmp_path / "README.md").read_text(encoding="utf-8")
+
+
+def test_the_library_of_the_hub_is_loaded_only_when_a_card_is_written() -> None:
+    """It takes longer to import than a light verb to answer."""
+    program = "import litebert.finetuning.run, sys; print('huggingface_hub' in sys.modules)"
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=True, capture_output=True, text=True
+    )
+    assert done.stdout == "False\n"

@@ -6,20 +6,25 @@ and how to open it. All of it comes from what the run recorded. What is not know
 licence, is left out. Of a path only the last part is named, so that a card tells nothing about the
 machine it was written on. Conversion keeps the card of the source, and writes only its end anew,
 which is about the files of the folder.
+
+`huggingface_hub` writes the metadata. It is imported when a card is written, and nothing here
+connects to the Hub.
 """
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 from litebert import cost
+from litebert.errors import ModelError
 from litebert.interop.loaded import LoadedModel
+from litebert.json_reader import parse_json, read_json
 from litebert.model.task_model import TaskModel
 from litebert.recipes.files import names_recipe
 from litebert.storage import hash_fault, newest_whole
@@ -93,49 +98,48 @@ def finetuned_card(
         baseline: what scores.json holds of a baseline: its `name` and its `scores`, named as those
             of the model.
     """
-    task, source, metric = (str(identity.get(key, "")) for key in ("task", "model", "metric"))
-    base, files = _last(source), _files(identity)
-    data = [name for part, names in files.items() if part == "train" for name in names] or [task]
-    facts: dict[str, Any] = {"datasets": data, "metrics": [metric]}
-    if not names_recipe(source):
-        facts = {"base_model": base, **facts}
-    scored = {name: round(value, 4) for name, value in scores.items() if math.isfinite(value)}
+    from huggingface_hub import EvalResult
+
+    task, source, metric = (identity[key] for key in ("task", "model", "metric"))
+    files = {part: [Path(file).name for file in names] for part, names in identity["files"].items()}
+    base = _last(source)
     name = f"{base} fine-tuned on {task}"
-    results = {
-        "task": {"type": _pipeline(kind, True)},
-        "dataset": {
-            "name": ", ".join(files.get(dev[0], [])) or f"{task}, {dev[0]} part",
-            "type": task,
-        },
-        "metrics": [{"type": one, "value": value} for one, value in scored.items()],
-    }
-    facts["model-index"] = [{"name": name, "results": [results]}]
+    scored_on = ", ".join(files.get(dev[0], [])) or f"{task}, {dev[0]} part"
+    front = _front(
+        base_model=None if names_recipe(source) else base,
+        datasets=files.get("train") or [task],
+        metrics=[metric],
+        model_name=name,
+        eval_results=[
+            EvalResult(_pipeline(kind, True), task, scored_on, score, round(value, 4))
+            for score, value in scores.items()
+            if math.isfinite(value)
+        ],
+    )
     start = f"the untrained network of the recipe {base}" if names_recipe(source) else f"`{base}`"
     parts = [
         (part, ", ".join(files.get(part, [])), f"{examples:,}", f"{tokens:,}")
         for part, (examples, tokens) in sizes.items()
     ]
-    config = _flat(identity.get("config", {}))
+    config = _flat(identity["config"])
     fields = [(field, str(config[field])) for field in _FIELDS if field in config]
     again = (
         "The first run gave one answer to everything; this one learned at a third of the rate "
         "above.\n\n"
     )
-    examples = f"{sizes[dev[0]][0]:,}" if dev[0] in sizes else "the"
-    return _front(facts) + (
+    return front + (
         f"# {_clean(name)}\n\n"
         f"A model that {_KINDS[kind]}. It started from {_clean(start)} and was fine-tuned "
         "with litebert.\n\n"
         f"## Data\n\n{_table(('part', 'files', 'examples', 'tokens'), parts)}\n"
         f"## Training\n\n{_table(('setting', 'value'), fields)}\n{again if restarted else ''}"
         f"## Scores\n\n{_scored(scores, baseline)}\n"
-        f"`{metric}` on {examples} examples of the part `{dev[0]}` chose the weights, so a "
-        "new sample of "
+        f"`{metric}` on {sizes[dev[0]][0]:,} examples of the part `{dev[0]}` chose the "
+        "weights, so a new sample of "
         "the same kind will score a little lower. One run with one seed: differences of a "
         "point may be chance.\n\n"
         "## Limits\n\n"
-        f"- It reads {config.get('length', 'its maximum of')} tokens at most; what is "
-        "longer is truncated or read in "
+        f"- It reads {config['length']} tokens at most; what is longer is truncated or read in "
         "parts.\n"
         "- It was not tested on text of other kinds, other languages or another time than "
         "the data above.\n"
@@ -145,23 +149,16 @@ def finetuned_card(
 
 def _scored(scores: Mapping[str, float], baseline: Mapping[str, Any] | None) -> str:
     """The table of the scores, those of the baseline beside them."""
-    theirs = baseline.get("scores") if isinstance(baseline, Mapping) else None
-    if baseline is None or not isinstance(theirs, Mapping):
+    if baseline is None:
         return _table(
             ("score", "value"), [(name, f"{value:.4g}") for name, value in scores.items()]
         )
+    beside = baseline["scores"]
     rows = [
-        (
-            name,
-            f"{value:.4g}",
-            f"{theirs[name]:.4g}" if isinstance(theirs.get(name), (int, float)) else "-",
-        )
+        (name, f"{value:.4g}", f"{beside[name]:.4g}" if name in beside else "-")
         for name, value in scores.items()
     ]
-    note = (
-        "The baseline learned from the same rows: "
-        f"{_clean(str(baseline.get('name', 'counts of words')))}.\n"
-    )
+    note = f"The baseline learned from the same rows: {_clean(baseline['name'])}.\n"
     return f"{_table(('score', 'model', 'baseline'), rows)}\n{note}"
 
 
@@ -188,9 +185,8 @@ def _pretrained_card(loaded: LoadedModel) -> str:
         if isinstance(sources, list)
         else []
     )
-    facts: dict[str, Any] = {"datasets": named} if named else {}
-    if isinstance(index.get("language"), str):
-        facts["language"] = index["language"]
+    language = index.get("language")
+    front = _front(datasets=named or None, language=language if isinstance(language, str) else None)
     text = [f"# {_clean(config.name)}\n"]
     shape, count = config.encoder, sum(cost.encoder_parameters(config.encoder).values())
     text.append(
@@ -220,9 +216,7 @@ def _pretrained_card(loaded: LoadedModel) -> str:
                 f"training:\n\n{_table(('score', 'value'), scores)}"
             )
     else:
-        text.append(
-            f"Its folder, `{_last(str(folder))}`, does not record what it was trained on.\n"
-        )
+        text.append("Its folder does not record what it was trained on.\n")
     text.append(
         "## Limits\n\n"
         f"- It reads {shape.max_positions} tokens at most; in training it saw sequences of "
@@ -231,20 +225,17 @@ def _pretrained_card(loaded: LoadedModel) -> str:
         "- It was not tested on text of other kinds or languages than its data, whose bias "
         "it repeats.\n"
     )
-    return _front(facts) + "\n".join(text)
+    return front + "\n".join(text)
 
 
 def _heldout(file: Path) -> dict[str, float]:
     """The newest held-out scores of a run; none where its log cannot be read."""
-    found: dict[str, float] = {}
-    try:
-        lines = file.read_text("utf-8").splitlines()
-    except (OSError, ValueError):
-        return found
-    for line in lines:
-        if '"heldout"' in line and isinstance(row := _parsed(line), dict):
-            found = {name: value for name, value in row.items() if isinstance(value, float)}
-    return found
+    with suppress(OSError, ValueError):
+        for line in reversed(file.read_text("utf-8").splitlines()):
+            with suppress(ValueError):  # a line that a kill has cut short
+                if '"heldout"' in line and isinstance(row := parse_json(line), dict):
+                    return {name: value for name, value in row.items() if isinstance(value, float)}
+    return {}
 
 
 # ----------------------------------------------------------------------------- the card of a folder
@@ -279,65 +270,50 @@ def card_of(
         or kind
         or ("mlm" if any(one.foreign_part == "mlm" for one in _objectives(loaded)) else "backbone")
     )
-    library = "transformers" if architecture else "litebert"
     compares = kind == "backbone"
-    if architecture and compares:
-        library = "sentence-transformers"
-    about = _with(about, {"library_name": library, "pipeline_tag": _pipeline(task, compares)})
-    end = [
-        _OWN_END,
-        "## How to use",
-        "In litebert, with this folder as the working directory:",
-        _python(_ours(loaded, kind)),
-    ]
-    if architecture and compares:
-        end += ["In `sentence-transformers`:", _python(_SENTENCES)]
-    elif architecture:
-        end += ["In `transformers`:", _python(_theirs(loaded, architecture, task, opened))]
-    else:
+    end = ["In litebert, with this folder as the working directory:", _python(_ours(loaded, kind))]
+    if not architecture:
+        library = "litebert"
         end += [
             "`transformers` cannot open this folder. `litebert convert . "
             "../for-transformers --to hf` writes one "
             "that it can, if it has a class for this model."
         ]
+    elif compares:
+        library = "sentence-transformers"
+        end += [f"In `{library}`:", _python(_SENTENCES)]
+    else:
+        library = "transformers"
+        end += [f"In `{library}`:", _python(_theirs(loaded, architecture, task, opened))]
     if notes:
         end += [
             "What the conversion wrote differently:",
             "\n".join(f"- {_clean(note)}" for note in notes),
         ]
-    return about + "\n" + "\n\n".join(end) + "\n"
+    return _joined(about, library, _pipeline(task, compares), end)
 
 
 def exported_card(loaded: LoadedModel, head: str, architecture: str) -> str:
     """The card of an ONNX export; `architecture` is the class of optimum that opens it."""
-    about = _with(
-        _about(loaded)[1],
-        {"library_name": "onnx", "pipeline_tag": _PIPELINES.get(head, "fill-mask")},
-    )
-    opened = _python(_theirs(loaded, architecture, head, {}, "optimum.onnxruntime"))
-    end = [
-        _OWN_END,
-        "## How to use",
-        "With `optimum`, with this folder as the working directory:",
-        opened,
-    ]
-    return about + "\n" + "\n\n".join(end) + "\n"
+    code = _python(_theirs(loaded, architecture, head, {}, "optimum.onnxruntime"))
+    end = ["With `optimum`, with this folder as the working directory:", code]
+    return _joined(_about(loaded)[1], "onnx", _pipeline(head, False), end)
+
+
+def _joined(about: str, library: str, pipeline: str, end: Sequence[str]) -> str:
+    """What a card says of the model, with the metadata and the end that are about this folder."""
+    about = _set_metadata(about, {"library_name": library, "pipeline_tag": pipeline})
+    return "\n\n".join((about.rstrip("\n"), _OWN_END, "## How to use", *end)) + "\n"
 
 
 def _about(loaded: LoadedModel) -> tuple[str, str]:
     """The head of a fine-tuned model, and what its card says, without its end."""
     kind = loaded.head if isinstance(loaded.model, TaskModel) else ""
     about = loaded.card.partition(_OWN_END)[0].rstrip("\n") + "\n" if loaded.card else ""
-    if not about:
-        identity = _read(loaded.path.parent / "finetune.json")
-        dev = [next((part for part in _files(identity) if part not in ("train", "test")), "dev")]
-        scored = _read(loaded.path.parent / "scores.json")
-        scores = {name: value for name, value in scored.items() if isinstance(value, (int, float))}
-        known = {"task": loaded.task.get("task", kind), "model": loaded.config.name, **identity}
-        if not kind:
-            return kind, _pretrained_card(loaded)
-        about = finetuned_card(kind, known, {}, scores, dev, baseline=scored.get("baseline"))
-    return kind, about
+    if about or not kind:
+        return kind, about or _pretrained_card(loaded)
+    text = f"# {_clean(loaded.config.name)}\n\nA fine-tuned model that {_KINDS[kind]}. "
+    return kind, f"{_front()}{text}Its folder does not record what it was trained on.\n"
 
 
 def _objectives(loaded: LoadedModel) -> list[Any]:
@@ -355,13 +331,7 @@ def _ours(loaded: LoadedModel, kind: str) -> list[str]:
     if kind:
         pair = kind == "sequence" and loaded.task.get("pair")
         return [*lines, f"print(model.predict([{_PAIR if pair else _INPUTS[kind]}]))"]
-    return [
-        "import torch",
-        *lines,
-        "words = model.tokenizer",
-        'ids = [words.cls_id, *words.encode(["A text to read."])[0], words.sep_id]',
-        "print(model.model.encoder(torch.tensor([ids])).last.shape)  # texts, tokens, hidden size",
-    ]
+    return [*lines, 'print(model.encode(["A text to read."]).shape)  # texts, hidden size']
 
 
 _PAIR = '("A first text.", "A second text.")'
@@ -415,32 +385,22 @@ def _python(lines: Sequence[str]) -> str:
 # -------------------------------------------------------------------------------- Markdown and YAML
 
 
-def _front(facts: Mapping[str, Any]) -> str:
-    """The metadata; JSON is YAML too."""
-    lines = "".join(
-        f"{key}: {_yaml(value)}\n"
-        for key, value in {"tags": ["litebert"], **facts}.items()
-        if value
-    )
-    return f"---\n{lines}---\n\n"
+def _front(**facts: Any) -> str:
+    """The metadata of a card, from the fields of `ModelCardData`; None is left out."""
+    from huggingface_hub import ModelCardData
+
+    return f"---\n{ModelCardData(tags=['litebert'], **facts).to_yaml()}\n---\n\n"
 
 
-def _with(card: str, facts: Mapping[str, str]) -> str:
-    """A card with some of its metadata set, whoever wrote it."""
+def _set_metadata(card: str, facts: Mapping[str, str]) -> str:
+    """A card with some of its metadata set, whoever wrote it; the other lines stay as they
+    stand."""
     found = _FRONT.match(card)
     kept = found[1] if found else ""
     for key in facts:
         kept = re.sub(rf"^{key}:.*\n", "", kept, flags=re.MULTILINE)
     lines = "".join(f"{key}: {value}\n" for key, value in facts.items())
     return f"---\n{lines}{kept}---\n{card[found.end() :] if found else card}"
-
-
-def _yaml(value: Any) -> str:
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{_yaml(key)}: {_yaml(one)}" for key, one in value.items()) + "}"
-    if isinstance(value, (list, tuple)):
-        return "[" + ", ".join(map(_yaml, value)) + "]"
-    return json.dumps(_clean(value) if isinstance(value, str) else value, ensure_ascii=False)
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
@@ -452,25 +412,13 @@ def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 
 
 def _clean(text: str) -> str:
-    """Without characters that YAML forbids or that break a line."""
+    """Without characters that break a line or that no file can hold."""
     return "".join(char if char.isprintable() else "?" for char in text)
 
 
 def _last(name: str) -> str:
     """The last part of a path; nobody's card names folders of their machine."""
     return os.path.basename(os.path.abspath(name)) if name else ""
-
-
-def _files(identity: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The names of the files of each part, as newer runs record them."""
-    files = identity.get("files")
-    if not isinstance(files, Mapping):
-        return {}
-    return {
-        str(part): [Path(str(name)).name for name in names]
-        for part, names in files.items()
-        if isinstance(names, list)
-    }
 
 
 def _flat(fields: Any, path: str = "") -> dict[str, Any]:
@@ -486,14 +434,6 @@ def _flat(fields: Any, path: str = "") -> dict[str, Any]:
 def _read(path: Path) -> dict[str, Any]:
     """A JSON object; empty where there is none, since a card is no reason to fail."""
     try:
-        found = _parsed(path.read_text("utf-8"))
-    except (OSError, ValueError):
+        return read_json(path, ModelError)
+    except ModelError:
         return {}
-    return found if isinstance(found, dict) else {}
-
-
-def _parsed(text: str) -> Any:
-    try:
-        return json.loads(text)
-    except (ValueError, RecursionError):
-        return None
