@@ -1,7 +1,7 @@
 """Answering with early exits beside all layers: the speed from texts to answers, and the score, for
 each threshold.
 
-    python benchmarks/exits.py [RUN DATA] [--rounds 5] [--engine onnx] [--json FILE]
+    python benchmarks/exits.py [RUN DATA] [--rounds 5] [--engine torch-int8] [--json FILE]
 
 RUN was made by `litebert finetune --exits`; DATA is a labelled file of its task. Without them, a
 small network learns for a minute first, and its scores mean nothing. Thresholds take turns in every
@@ -46,7 +46,9 @@ def main() -> int:
     parser.add_argument("data", type=Path, nargs="?")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
-        "--engine", choices=[name for name in ENGINES if name != "auto"], default="torch"
+        "--engine",
+        choices=[name for name, engine in ENGINES.items() if hasattr(engine, "walk")],
+        default="torch",
     )
     parser.add_argument("--clock", choices=("wall", "processor"), default="wall")
     parser.add_argument("--json", type=Path, help="write the results to a file too")

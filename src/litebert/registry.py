@@ -171,7 +171,6 @@ ENGINES = Registry(
     exact="answer.engines:ExactEngine",
     onnx="answer.onnx_engine:OnnxEngine",
     openvino="answer.openvino_engine:OpenVinoEngine",
-    auto="answer.auto_engine:AutoEngine",
     **{
         "torch-bfloat16": "answer.engines:Bfloat16Engine",
         "torch-int8": "answer.engines:Int8Engine",

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import csv
 import io
-import logging
 import os
 import subprocess
 import sys
@@ -22,8 +21,8 @@ from numpy.typing import NDArray
 
 import litebert
 from answer.test_predict import made, texts
-from litebert.answer import auto_engine, predicting
-from litebert.answer.auto_engine import AutoEngine
+from litebert.answer import predicting
+from litebert.answer.engine_speed import measure_engines
 from litebert.answer.files import predict_file
 from litebert.answer.graphs import KEPT
 from litebert.answer.predicting import FIRST, WINDOW
@@ -31,7 +30,6 @@ from litebert.cli import main
 from litebert.errors import ConfigError, DataError, MissingExtraError, ModelError
 from litebert.finetuning.rows import PaddedRows
 from litebert.model import compiled, packed
-from litebert.registry import ENGINES
 from toys.refusals import refused
 
 LINES = texts(9, most=9)
@@ -122,7 +120,7 @@ def test_8_bits_are_refused_where_they_cannot_be_had(
         litebert.load(folder, engine="torch-int8").predict(LINES)
 
 
-@pytest.mark.parametrize("engine", [None, "openvino", "auto"])
+@pytest.mark.parametrize("engine", [None, "openvino"])
 def test_an_exported_folder_answers_without_weights(
     engine: str | None, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
@@ -156,8 +154,7 @@ def test_the_command_takes_an_engine(
     for words in (
         ["--exact"],
         ["--engine", "onnx"],
-        ["--engine", "auto"],
-        ["--engine", "auto", "--exact"],
+        ["--engine", "onnx", "--exact"],
     ):
         out = tmp_path / "out.csv"
         assert (
@@ -176,7 +173,7 @@ def test_the_command_takes_an_engine(
         )
         written[" ".join(words)] = list(csv.reader(out.read_text().splitlines()))
     first = written["--exact"]
-    assert written["--engine auto --exact"] == first
+    assert written["--engine onnx --exact"] == first
     for rows in written.values():
         assert [row[0] for row in rows] == [row[0] for row in first]
     assert (
@@ -184,96 +181,6 @@ def test_the_command_takes_an_engine(
         == 2
     )
     assert "'onnx'" in capsys.readouterr().err
-
-
-# --------------------------------------------------------------------------------------------- auto
-
-
-class Clock:
-    """A clock that an engine moves on."""
-
-    now = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-CLOCK = Clock()
-
-
-def slowed(name: str, seconds: float, wrong: float = 0.0) -> type:
-    """An engine that takes so long for a row, by `CLOCK`."""
-
-    class Slowed:
-        def __init__(self, loaded: Any, device: str) -> None:
-            self.inner = ENGINES["exact"](loaded, device)
-
-        def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
-            CLOCK.now += seconds * len(rows.ids)
-            found: NDArray[np.float32] = self.inner.logits(rows) + wrong
-            return found
-
-    Slowed.__name__ = name
-    return Slowed
-
-
-@pytest.fixture
-def engines(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Three engines to choose from: one as it is, one slower, and one twice as fast."""
-    for name, seconds in (("first", 2e-3), ("slow", 4e-3), ("fast", 1e-3)):
-        monkeypatch.setitem(ENGINES._parts, name, slowed(name, seconds))
-    monkeypatch.setattr(auto_engine, "CANDIDATES", ("first", "slow", "fast", "absent"))
-    monkeypatch.setattr(predicting, "FIRST", 8)
-
-
-def test_the_fastest_is_chosen_and_remembered(
-    engines: None, tiny_tokenizer: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
-    caplog.set_level(logging.INFO, "litebert")
-    loaded = litebert.load(model_folder(tmp_path / "m", tiny_tokenizer, "classes"))
-    asked = texts(300)
-    expected = loaded.predict(asked)
-    own = AutoEngine(loaded, "cpu", clock=CLOCK, later=50)
-    answers = predicting.Predictor(loaded.tokenizer, loaded.predictor.task, own, 64, 64)  # type: ignore[arg-type]
-    same(answers.predict(asked[:20]), expected[:20])
-    assert own.name is None, "a small input is not worth measuring"
-    while own.name is None:
-        same(answers.predict(asked), expected)
-    assert own.name == "fast"
-    assert all(name in caplog.text for name in ("first", "slow", "fast", "rows/s"))
-    again = AutoEngine(litebert.load(loaded.path), "cpu", clock=CLOCK)
-    assert again.name == "fast"
-    model = loaded.path / "model.safetensors"
-    model.write_bytes(model.read_bytes() + b" ")
-    assert AutoEngine(loaded, "cpu", clock=CLOCK).name is None, "other weights are measured anew"
-
-
-@pytest.mark.parametrize("fails", ["making", "answering", "later"])
-def test_an_engine_that_fails_is_left_out(
-    fails: str, engines: None, tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    class Failing(ENGINES["fast"]):  # type: ignore[misc]
-        calls = 0
-
-        def __init__(self, loaded: Any, device: str) -> None:
-            super().__init__(loaded, device)
-            if fails == "making":
-                raise ValueError("a message of more than 2 GB")
-
-        def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
-            self.calls += 1
-            if fails == "answering" or self.calls == 3:
-                raise RuntimeError
-            found: NDArray[np.float32] = super().logits(rows)
-            return found
-
-    monkeypatch.setitem(ENGINES._parts, "fast", Failing)
-    loaded = litebert.load(model_folder(tmp_path / "m", tiny_tokenizer, "classes"))
-    own, asked = AutoEngine(loaded, "cpu", clock=CLOCK, later=50), texts(300)
-    answers = predicting.Predictor(loaded.tokenizer, loaded.predictor.task, own, 64, 64)  # type: ignore[arg-type]
-    while own.name is None:
-        same(answers.predict(asked), loaded.predict(asked))
-    assert own.name == "first"
 
 
 def test_an_exported_folder_without_its_packages_names_the_extras(
@@ -284,7 +191,7 @@ def test_an_exported_folder_without_its_packages_names_the_extras(
     for package in PACKAGES.values():
         monkeypatch.setitem(__import__("sys").modules, package, None)
     with refused(ModelError, folder, "litebert[onnx]", "litebert[openvino]"):
-        litebert.load(folder, engine="auto").predict(LINES)
+        measure_engines(litebert.load(folder))
     with refused(ModelError, folder, "onnx", "openvino"):
         litebert.load(folder, engine="torch").encode(LINES)
     with refused(ModelError, folder, "ONNX", "--head backbone"):

@@ -20,7 +20,6 @@ from numpy.typing import NDArray
 
 import litebert
 from answer.test_engines import needs
-from litebert.answer.auto_engine import AutoEngine
 from litebert.answer.exits import EarlyExit
 from litebert.answer.graphs import KEPT
 from litebert.answer.predictor import load
@@ -38,7 +37,7 @@ from litebert.tasks.table import Table
 from litebert.tasks.texts import Example
 from litebert.train.loop import Loop
 from toys.finetuning import config, recipe_file, write_table
-from toys.refusals import refused
+from toys.refusals import names, refused
 
 Run = Callable[..., tuple[int, str, str]]
 DEEP = "sharing = '{}'\n"
@@ -99,12 +98,9 @@ def rows_of(run: Path) -> PaddedRows:
     )
 
 
-def early(run: Path, rule: ExitRule, engine: str = "torch") -> EarlyExit:
+def early(run: Path, rule: ExitRule) -> EarlyExit:
     model = load(run)
-    kind: Any = ENGINES[engine]
-    return EarlyExit(
-        getattr(kind, "by_layers", kind)(model, "cpu"), rule, model.predictor.task.output, 4
-    )
+    return EarlyExit(ENGINES["torch"](model, "cpu"), rule, model.predictor.task.output, 4)
 
 
 def test_a_run_records_what_its_rule_saves_and_costs(trained: Path) -> None:
@@ -138,13 +134,6 @@ def test_answers_leave_as_they_were_calibrated(trained: Path, run: Run, tmp_path
         assert [int(row["layers"]) for row in csv.DictReader(file)] == [
             answer["layers"] for answer in answers
         ]
-
-
-def test_auto_keeps_early_exits(trained: Path) -> None:
-    answers = load(trained, engine="auto").predict(asked(trained))
-    assert answers == load(trained).predict(asked(trained))
-    assert "layers" in answers[0]
-    assert isinstance(load(trained, engine="auto", exit="off").predictor.engine, AutoEngine)
 
 
 def test_off_is_the_ordinary_model_bit_for_bit(trained: Path, run: Run, tmp_path: Path) -> None:
@@ -213,97 +202,20 @@ def test_packing_does_not_change_an_answer(
 
 # ---------------------------------------------------------------------- the engines that run graphs
 
-GRAPHS = pytest.mark.parametrize("engine", ["onnx", "openvino"])
 
-
-@GRAPHS
-@pytest.mark.parametrize("exit_", ["auto", 0.0, 0.7])
-def test_graphs_leave_as_the_network_does(engine: str, exit_: Any, trained: Path) -> None:
+@pytest.mark.parametrize("engine", ["onnx", "openvino"])
+def test_an_engine_of_graphs_computes_all_layers_or_nothing(engine: str, trained: Path) -> None:
+    for chosen in ("auto", 0.7):
+        with refused(ConfigError, "exit", chosen, engine, "--exit off", "torch"):
+            _ = load(trained, engine=engine, exit=chosen).predictor  # type: ignore[arg-type]
+    assert not (trained / "model" / KEPT).exists(), "no graph is made for what is refused"
     needs(engine)
-    ours, theirs = (
-        load(trained, engine=one, exit=exit_).predict(asked(trained)) for one in ("torch", engine)
-    )
-    assert [(one["prediction"], one["layers"]) for one in ours] == [
-        (one["prediction"], one["layers"]) for one in theirs
-    ]
-    for one, other in zip(ours, theirs, strict=True):
-        assert other["probabilities"] == pytest.approx(one["probabilities"], abs=1e-5)
-
-
-def random_rows() -> PaddedRows:
-    """48 rows of 3 to 59 tokens."""
-    draw = np.random.default_rng(5)
-    return pad_rows(
-        [
-            EncodedRow(draw.integers(5, 400, n).astype(np.int32), np.zeros(n, np.int32))
-            for n in draw.integers(3, 60, 48)
-        ],
-        0,
-        64,
-    )
-
-
-@GRAPHS
-def test_graphs_of_rows_that_leave_in_turns(engine: str, trained: Path) -> None:
-    needs(engine)
-    rows = random_rows()
-    by_layers, network = (
-        early(trained, ExitRule(1, NEVER), engine),
-        early(trained, ExitRule(1, NEVER)),
-    )
-    full = by_layers.logits(rows)
-    assert np.allclose(full, network.logits(rows), atol=1e-5)
-    middle = float(np.median([certainties(np.append(row, 0)).max() for row in full]))
-    for rule in (ExitRule(1, middle), ExitRule(2, 0.0), ExitRule(2, 0.6)):
-        by_layers.rule = network.rule = rule
-        found, expected = by_layers.logits_and_layers(rows), network.logits_and_layers(rows)
-        assert np.array_equal(found[:, -1], expected[:, -1])
-        assert np.allclose(found, expected, atol=1e-5)
-    assert by_layers.share == network.share < 1
-
-
-@GRAPHS
-def test_graphs_compute_no_row_that_left_and_no_padding_of_it(engine: str, trained: Path) -> None:
-    needs(engine)
-    rows, parts = random_rows(), early(trained, ExitRule(1, NEVER), engine).engine
-    shapes = list[tuple[int, ...]]()
-    walk: Any = parts.walk(rows)
-    network = early(trained, ExitRule(1, NEVER)).engine.walk(rows)
-    short = np.flatnonzero(rows.mask.sum(1) <= 16)
-    for kept, length in ((None, 0), (short, 16), (np.array([2, 0, 1]), 16)):
-        if kept is not None:
-            walk.keep(kept, length)
-            network.keep(np.sort(kept), length)
-        order = slice(None) if kept is None else np.argsort(kept)
-        assert np.allclose(walk.step()[order], network.step(), atol=1e-5)
-        shapes.append(walk._states_RSH.shape[:2])
-    assert shapes == [(48, rows.mask.sum(1).max()), (len(short), 16), (3, 16)]
-
-
-@GRAPHS
-def test_graphs_of_all_layers_stay_the_ordinary_ones(
-    engine: str, trained: Path, tmp_path: Path
-) -> None:
-    needs(engine)
-    ordinary = tmp_path / "ordinary"
-    convert(trained, ordinary, to="litebert")
-    record = json.loads((ordinary / "task.json").read_text())
-    rows = rows_of(trained)
-    parts = load(ordinary, engine=engine)
-    early_answers = parts.predict(asked(trained))
-    (kept,) = (ordinary / KEPT).glob("*-layers")
-    passes = 1 if trained.parent.name.startswith("all") else 4
-    names = {"embedding", "head", *(f"pass-{i}" for i in range(passes))}
-    assert {file.stem for file in kept.iterdir()} == names, "a shared block is stored once"
-    before = {file: file.stat().st_mtime_ns for file in kept.iterdir()}
-    assert load(ordinary, engine=engine).predict(asked(trained)) == early_answers
-    assert {file: file.stat().st_mtime_ns for file in kept.iterdir()} == before
-    off = load(ordinary, engine=engine, exit="off")
-    logits = off.predictor.engine.logits(rows)
-    assert "layers" not in off.predict(["ba"])[0]
-    del record["exits"]
-    (ordinary / "task.json").write_text(json.dumps(record))
-    assert np.array_equal(load(ordinary, engine=engine).predictor.engine.logits(rows), logits)
+    full = load(trained, exit="off").predict(asked(trained))
+    graph = load(trained, engine=engine, exit="off").predict(asked(trained))
+    for answer, other in zip(full, graph, strict=True):
+        assert answer.keys() == other.keys()
+        assert other["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-5)
+    shutil.rmtree(trained / "model" / KEPT)
 
 
 def test_an_exported_model_computes_all_layers(trained: Path, run: Run, tmp_path: Path) -> None:
@@ -317,20 +229,16 @@ def test_an_exported_model_computes_all_layers(trained: Path, run: Run, tmp_path
         _ = load(tmp_path / "out", exit=0.9).predictor
 
 
-def test_the_commands_leave_early_by_a_graph(trained: Path, run: Run) -> None:
+def test_the_commands_name_the_option_that_computes_all_layers(trained: Path, run: Run) -> None:
     needs("onnx")
-    told = []
-    for engine in ("torch", "onnx"):
-        status, out, _ = run(
-            "score", trained, "--data", trained.parent / "dev.csv", "--engine", engine, "--json"
-        )
-        assert status == 0
-        told.append(json.loads(out))
-    assert told[0]["share"] == told[1]["share"] < 1
-    assert told[0]["scores"] == told[1]["scores"]
-    words = ("--data", trained.parent / "dev.csv", "--engine", "onnx", "--device", "cuda")
-    status, _, error = run("score", trained, *words)
+    words = ("score", trained, "--data", trained.parent / "dev.csv", "--engine", "onnx")
+    status, _, error = run(*words)
+    assert status == 2
+    names(error, "onnx", "--exit off")
+    assert run(*words, "--exit", "off")[0] == 0
+    status, _, error = run(*words, "--exit", "off", "--device", "cuda")
     assert (status, "cuda" in error, "onnx" in error) == (2, True, True)
+    shutil.rmtree(trained / "model" / KEPT)
 
 
 def certainties(row: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -23,7 +23,7 @@ from litebert.errors import ModelError
 from toys.refusals import names, refused
 
 
-def test_a_graph_is_writtenonce_for_the_same_weights(tiny_tokenizer: Path, tmp_path: Path) -> None:
+def test_a_graph_is_written_once_for_the_same_weights(tiny_tokenizer: Path, tmp_path: Path) -> None:
     needs("onnx")
     folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
     litebert.load(folder, engine="onnx").predict(LINES)
@@ -40,25 +40,23 @@ def test_a_graph_is_writtenonce_for_the_same_weights(tiny_tokenizer: Path, tmp_p
     assert kept.exists()
 
 
-def test_what_two_make_at_once_is_writtenonce(tiny_tokenizer: Path, tmp_path: Path) -> None:
-    model, written = (
-        litebert.load(model_folder(tmp_path / "m", tiny_tokenizer, "classes")),
-        list[Path](),
-    )
+def test_what_two_make_at_once_is_written_once(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    model = litebert.load(model_folder(tmp_path / "m", tiny_tokenizer, "classes"))
+    written = list[Path]()
 
-    def write(folder: Path) -> None:
-        written.append(folder)
-        folder.mkdir()
-        for name in "abc":
-            (folder / name).write_text(name)
-            time.sleep(0.02)  # the other one finds the folder unfinished
-        assert len(list(folder.iterdir())) == 3
+    def write(file: Path) -> None:
+        written.append(file)
+        with open(file, "w") as part:
+            for letter in "abc":
+                part.write(letter)
+                part.flush()
+                time.sleep(0.02)  # the other one finds the file unfinished
 
     with ThreadPoolExecutor(2) as both:
-        places = list(both.map(lambda _: graphs.kept(model, "-parts", write), range(2)))
+        files = list(both.map(lambda _: graphs.make_once(model, ".part", write), range(2)))
     assert len(written) == 1
-    assert places[0] == places[1]
-    assert {one.name for one in places[0].iterdir()} == set("abc")
+    assert files[0] == files[1]
+    assert files[0].read_text() == "abc"
 
 
 @pytest.mark.parametrize("damage", ["byte", "cut", "record"])

@@ -13,6 +13,14 @@ from pathlib import Path
 import pytest
 import torch
 
+from answer.test_engines import model_folder
+from litebert.answer import engine_speed
+from litebert.answer.export import export
+from litebert.finetuning.rows import PaddedRows
+from litebert.registry import ENGINES
+from toys.folders import save_litebert, small_tokenizer, tiny
+from toys.refusals import names
+
 Output = tuple[int, str, str]
 
 
@@ -82,3 +90,57 @@ def test_a_broken_torch_is_what_it_reports(tmp_path: Path) -> None:
     found = json.loads(done.stdout)
     assert "libcudart.so.13" in found["broken"]["torch"]
     assert found["threads"] is None
+
+
+@pytest.mark.parametrize("kind", ["tuned", "pretrained", "exported"])
+def test_engines_are_measured_with_a_model(
+    kind: str,
+    run: Callable[..., Output],
+    tiny_tokenizer: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(engine_speed, "SECONDS", 0.01)
+    monkeypatch.setitem(ENGINES._parts, "broken", Broken)
+    folder = tmp_path / "model"
+    if kind == "pretrained":
+        save_litebert(tiny(("mlm",)), small_tokenizer(), folder)
+    else:
+        model_folder(folder, tiny_tokenizer, "classes")
+    if kind == "exported":
+        export(folder, tmp_path / "exported")
+        folder = tmp_path / "exported"
+    status, out, _ = run("doctor", "--engines", folder, "--json")
+    speeds = {speed["engine"]: speed for speed in json.loads(out)["engines"]}
+    assert status == 0
+    assert list(speeds) == list(ENGINES)
+    able = {name for name, speed in speeds.items() if not speed["fault"]}
+    float32 = {"onnx", "openvino"} | (set() if kind == "exported" else {"torch", "exact"})
+    assert float32 <= able
+    for name in able:
+        assert speeds[name]["texts_per_second"] > 0
+        assert speeds[name]["difference"] < (1e-4 if name in float32 else 1)
+    for name in set(speeds) - able:
+        assert speeds[name]["texts_per_second"] is speeds[name]["difference"] is None
+    assert speeds["broken"]["fault"] == "it has no wheels"
+    status, out, _ = run("doctor", "--engines", folder)
+    assert status == 0
+    assert all(name in out for name in speeds)
+
+
+class Broken:
+    """An engine of a user's that fails when it computes."""
+
+    def __init__(self, loaded: object, device: str) -> None: ...
+
+    def logits(self, rows: PaddedRows) -> None:
+        raise RuntimeError("it has no wheels\nand no road")
+
+
+def test_a_model_without_a_tokenizer_is_not_measured(
+    run: Callable[..., Output], tmp_path: Path
+) -> None:
+    save_litebert(tiny(("mlm",)), None, tmp_path / "model")
+    status, _, error = run("doctor", "--engines", tmp_path / "model")
+    assert status == 2
+    names(error, tmp_path / "model", "tokenizer")

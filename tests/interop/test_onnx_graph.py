@@ -19,7 +19,6 @@ from litebert.config import EncoderConfig, replace
 from litebert.errors import ModelError
 from litebert.interop.onnx_graph import onnx_model
 from litebert.interop.onnx_int8 import LARGEST, Int8Graph
-from litebert.interop.onnx_layers import layer_models, passes_of
 from litebert.interop.onnx_operators import WORDS
 from litebert.model.blocks import AttentionPositions
 from litebert.model.positions import Positions
@@ -318,90 +317,3 @@ def test_the_size_of_a_file_is_that_of_its_parameters() -> None:
     assert onnx_model(opened).ByteSize() < 1.01 * bytes_of_parameters
     assert onnx_model(opened, "backbone").ByteSize() <= 45_500_000
     assert onnx_model(opened, graph=Int8Graph(multiplies_words=False)).ByteSize() <= 12_500_000
-
-
-# -------------------------------------------------------------- a network in parts, for early exits
-
-
-def assert_the_same_layers(model: TaskModel) -> dict[str, onnx.ModelProto]:
-    """Both give the same logits after each layer, whatever the batch and the length; the parts."""
-    randomise(model.eval())
-    parts = dict(layer_models(loaded(model, task={"kind": "sequence"})))
-    sessions = {}
-    for name, part in parts.items():
-        onnx.checker.check_model(part, full_check=True)
-        sessions[name] = onnxruntime.InferenceSession(
-            part.SerializeToString(), providers=["CPUExecutionProvider"]
-        )
-
-    def compute(name: str, values: dict[str, Any]) -> Any:
-        wanted = [one.name for one in sessions[name].get_inputs()]
-        return sessions[name].run(None, {one: values[one] for one in wanted})[0]
-
-    config = model.encoder.config
-    for batch, length in ((3, 12), (1, 5), (2, 24)):
-        given = rows(batch, length, config.segment_types)
-        ids, mask, types = (
-            torch.from_numpy(given[name]) if name in given else None
-            for name in ("input_ids", "attention_mask", "token_type_ids")
-        )
-        assert ids is not None
-        with torch.no_grad():
-            expected = model(ids, types, mask, every=True).numpy()
-        state = compute("embedding", given)
-        for depth, (number, logits) in enumerate(zip(passes_of(config), expected, strict=True)):
-            state = compute(
-                f"pass-{number}", given | {"states": state, "normed": np.array(depth > 0)}
-            )
-            found = compute("head", given | {"states": state})
-            assert found.shape == logits.shape
-            assert np.abs(found - logits).max() < ALLOWED
-    return parts
-
-
-PASSES = {
-    "unshared": [0, 1, 2, 3],
-    "attention shared": [0, 1, 2, 3],
-    "groups": [0, 0, 1, 1],
-    "windows": [0, 1, 0, 1],
-    "a cycle between own ends": [0, 1, 2, 1, 3],
-    "own vectors": [0, 1, 2, 3],
-}
-"""What each layer applies, where that is not one pass for all."""
-
-
-@pytest.mark.parametrize("point", POINTS)
-def test_every_point_of_the_space_in_parts(point: str) -> None:
-    changes = POINTS[point]
-    dense: Any = None if changes.get("prediction") else "tanh"
-    model = TaskModel(shape(**{**changes, "pooler": False}), True, 3, dense)
-    assert passes_of(model.encoder.config) == PASSES.get(point, [0] * 4)
-    parts = assert_the_same_layers(model)
-    if point in ("windows", "own vectors", "attention shared"):
-        return  # whose passes have weights in common
-    stored = sum(
-        int(np.prod(one.dims))
-        for part in parts.values()
-        for one in part.graph.initializer
-        if one.data_type == onnx.TensorProto.FLOAT
-    )
-    tables = {"a bias of the scores": 4 * 24 * 24, "pre-norm, gated, rotary": 2 * 24 * 4}.get(
-        point, 0
-    )
-    own = sum(one.numel() for one in model.parameters())
-    assert own <= stored <= own + tables + 8 * len(parts), "a weight is stored twice"
-
-
-@pytest.mark.parametrize("name", [name for name in HEADS if name.startswith("sequence")])
-def test_every_head_after_every_layer(name: str) -> None:
-    reads_cls, classes, head, changes = HEADS[name]
-    assert_the_same_layers(TaskModel(shape(**changes), reads_cls, classes, **head))
-
-
-def test_parts_that_cannot_be_exported_are_refused() -> None:
-    with refused(ModelError, "turned", "tables", "rotary"):
-        list(
-            layer_models(
-                loaded(TaskModel(shape(positions="turned"), True, 2), task={"kind": "sequence"})
-            )
-        )

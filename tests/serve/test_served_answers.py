@@ -15,7 +15,6 @@ import pytest
 
 import litebert
 from answer.test_predict import made, texts
-from litebert.answer import auto_engine
 from litebert.errors import ConfigError
 from litebert.model.task_model import TaskModel
 from litebert.serve.refusals import Refusal
@@ -182,34 +181,13 @@ def test_exits_and_the_engine_are_options_of_the_service(
 ) -> None:
     folder = made(tmp_path / "m", tiny_tokenizer, "sequence", 3, ("a", "b", "c"), EXITS)
     with (
-        serving(tmp_path, folder, "--engine", "auto", "--exit", 0.4) as service,
+        serving(tmp_path, folder, "--engine", "exact", "--exit", 0.4) as service,
         service.client() as client,
     ):
         (info,) = client.get("/info").json()["models"]
-        assert (info["engine"], info["exits"]) == ("torch", True)  # as for every model with exits
+        assert (info["engine"], info["exits"]) == ("exact", True)
         found = client.post("/predict", json={"inputs": LINES}).json()["predictions"]
         assert close(answers(found), litebert.load(folder, exit=0.4).predict(LINES))
-
-
-@pytest.mark.parametrize("folder", ["colours", "x-colours", "base", "x-base", "x-masks"])
-def test_auto_chooses_before_anybody_waits(
-    folder: str, models: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(auto_engine, "CANDIDATES", ("torch", "onnx"))
-    place = tmp_path / folder
-    shutil.copytree(models / folder, place)
-    served = Served(place, {**OPENING, "engine": "auto"})
-    served.warmed()
-    assert served.info()["engine"] in (("onnx",) if folder.startswith("x-") else ("torch", "onnx"))
-    # It remembers the choice for answers, and that for vectors.
-    assert len([*place.rglob("engine-*.json")]) == {"colours": 2, "x-colours": 1, "base": 1}.get(
-        folder, 0
-    )
-    for name in ("predict", "embed", "fill-mask"):
-        if name in served.info()["routes"]:
-            assert rows(served, name, [f"{LINES[0]} [MASK]"])[0].payload
-    gives_vectors = folder in ("colours", "base", "x-base")
-    assert ("embed" in served.info()["routes"]) == gives_vectors, "an export has one head alone"
 
 
 EXTENSION = """

@@ -35,9 +35,9 @@ class Engine(Protocol):
     model without classes, whose logits are the last states.
 
     An engine may have more: `tokens`, most tokens of a pass, and `padding`, most tokens that a row
-    is padded with; `walk` or `by_layers`, for early exits (answer/exits.py); `vectors(rows,
-    pooling)`, vectors (R, H) instead of the states; and `reference`, the name of the engine in
-    float32 that it is compared with (answer/precision.py).
+    is padded with; `walk`, for early exits (answer/exits.py); `vectors(rows, pooling)`, vectors (R,
+    H) instead of the states; and `reference`, the name of the engine in float32 that it is compared
+    with (answer/precision.py).
     """
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:

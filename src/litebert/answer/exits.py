@@ -1,18 +1,17 @@
 """Answering with early exits: a row leaves the network as soon as its answer is steady, and the
 rest go on packed.
 
-An engine that can leave early has the method `walk`, which gives a batch layer by layer; one that
-computes whole networks alone may make another engine for that in its class method `by_layers`. The
-rule comes from `litebert finetune --exits` (finetuning/exits.py).
+An engine that can leave early has the method `walk`, which gives a batch layer by layer. Engines
+that run a graph compute all layers. The rule comes from `litebert finetune --exits`
+(finetuning/exits.py).
 
 Shapes: R rows, S tokens, C numbers of the head.
 """
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import Any, Literal, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,11 +21,6 @@ from litebert.finetuning.exits import ExitRule
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.scoring import EVALUATION_TOKENS
-
-if TYPE_CHECKING:
-    from litebert.answer.engines import Engine
-
-log = logging.getLogger("litebert")
 
 Exit = Literal["auto", "off"] | float
 """When rows leave: as calibrated where the model was trained for it, never, or at a threshold of
@@ -113,35 +107,33 @@ def check_exit(chosen: Exit) -> None:
         raise ConfigError(f"exit is {chosen}; a threshold is 0 or more")
 
 
-def with_exits(
-    engine: Engine, chosen: Exit, record: Mapping[str, Any], output: Output, layers: int
-) -> Engine:
-    """The engine that leaves early as chosen, or the same one.
+def rule_for(
+    chosen: Exit, record: Mapping[str, Any], engine: str, *, walks: bool, has_weights: bool
+) -> ExitRule | None:
+    """The rule by which rows leave early; None where all layers are computed.
 
     Args:
+        chosen: as `load` takes it.
         record: what the model's task.json holds.
+        engine: its registered name.
+        walks: whether it can leave early.
+        has_weights: whether the folder has them; an exported one has a graph of all layers.
 
     Raises:
-        ConfigError: a threshold for a model or an engine that cannot leave early.
+        ConfigError: the model or the engine cannot leave early.
     """
     calibrated = record.get("exits")
-    if chosen == "off" or (chosen == "auto" and calibrated is None):
-        return engine
+    if chosen == "off" or (chosen == "auto" and (calibrated is None or not has_weights)):
+        return None
     if calibrated is None:
         raise ConfigError(
-            f"exit is {chosen}, and the model was not trained to leave early; leave exit "
-            "out, or run "
-            "litebert finetune with --exits"
+            f"exit is {chosen}, and the model was not trained to leave early; leave exit out, or "
+            "run litebert finetune with --exits"
         )
-    if not hasattr(engine, "walk"):
-        if chosen != "auto":
-            raise ConfigError(
-                f"exit is {chosen}, and this engine computes all layers; leave exit out, "
-                "or take the "
-                "engine torch, onnx or openvino with the folder that was fine-tuned"
-            )
-        log.info("this engine computes all layers, so no text leaves early")
-        return engine
+    if not walks:
+        raise ConfigError(
+            f"exit is {chosen}, and the engine {engine} computes all layers; give exit off "
+            "(--exit off), or take the engine torch with the folder that was fine-tuned"
+        )
     threshold = calibrated["threshold"] if chosen == "auto" else float(chosen)
-    rule = ExitRule(calibrated["patience"], threshold)
-    return EarlyExit(engine, rule, output, layers)  # type: ignore[arg-type]
+    return ExitRule(calibrated["patience"], threshold)

@@ -3,8 +3,7 @@ when first needed.
 
 A graph that is made is kept beside the model in `.answering/`, under a name made from the model's
 weights and config, so it is made once; where that folder cannot be written, in the user's cache
-folder. So are the graphs of its parts, which texts that leave early go through
-(answer/graph_walk.py).
+folder.
 """
 
 from __future__ import annotations
@@ -40,13 +39,6 @@ KEPT = ".answering"
 """The folder beside a model for what its answers were computed with."""
 
 
-def weights_key(folder: Path) -> str:
-    """What tells the weights of a folder from others."""
-    from litebert.interop import files
-
-    return sha256_of(exported_graph(folder) or files.weights_file(folder))[:20]
-
-
 def graph_of(loaded: LoadedModel) -> Path:
     """The file of a model's graph, exported if need be.
 
@@ -63,18 +55,20 @@ def graph_of(loaded: LoadedModel) -> Path:
         file.write_bytes(onnx_graph.onnx_model(loaded).SerializeToString())
         _check(loaded, file)
 
-    return kept(loaded, ".onnx", write)
+    return make_once(loaded, ".onnx", write)
 
 
-def kept(loaded: LoadedModel, ending: str, write: Callable[[Path], None]) -> Path:
-    """A file or folder that is made from a model once, and how. A process waits for another that
-    makes the same.
+def make_once(loaded: LoadedModel, ending: str, write: Callable[[Path], None]) -> Path:
+    """Write a file that is made from a model, or find it. A process waits for another that makes
+    the same.
 
     Raises:
         ModelError: nothing can be written.
     """
-    name = f"{weights_key(loaded.path)}-{_maker_key(loaded)}{ending}"
-    places = kept_places(loaded.path)
+    from litebert.interop import files
+
+    name = f"{sha256_of(files.weights_file(loaded.path))[:20]}-{_maker_key(loaded)}{ending}"
+    places = _places(loaded.path)
     if found := next((place / name for place in places if _is_whole(place / name)), None):
         return found
     with progress.task("exporting the model for its engine"):
@@ -100,15 +94,12 @@ def kept(loaded: LoadedModel, ending: str, write: Callable[[Path], None]) -> Pat
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a kept file or folder is there as it was written; what is damaged is removed, to be
-    made again.
-    """
+    """Whether a kept file is there as it was written; what is damaged is removed, to be made
+    again."""
     if not path.exists():
         return False
     record = _record(path)
-    if (
-        record.is_file()
-    ):  # an older version wrote none, nor does a process that is killed before it comes to it
+    if record.is_file():  # a process that is killed before it comes to it writes none
         if record.read_text("utf-8", "replace") == _digest(path):
             return True
         log.warning(f"{path} is damaged; it is made again")
@@ -118,13 +109,12 @@ def _is_whole(path: Path) -> bool:
 
 
 def _record(path: Path) -> Path:
-    """Where the digest of a kept file or folder stands."""
+    """Where the digest of a kept file stands."""
     return path.with_name(f"{path.name}.sha256")
 
 
 def _digest(path: Path) -> str:
-    files = sorted(path.iterdir()) if path.is_dir() else [path]
-    return "".join(f"{sha256_of(file)}  {file.name}\n" for file in files)
+    return f"{sha256_of(path)}  {path.name}\n"
 
 
 def require_numbers(outputs: Sequence[NDArray[Any]], file: Path) -> None:
@@ -168,8 +158,8 @@ def _check(loaded: LoadedModel, file: Path) -> None:
         )
 
 
-def kept_places(folder: Path) -> list[Path]:
-    """Where something about a model may be kept, the best place first."""
+def _places(folder: Path) -> list[Path]:
+    """Where the graph of a model may be kept, the best place first."""
     beside = [folder / KEPT] if os.access(folder, os.W_OK) else []
     return [*beside, _shared()]
 

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.answer.graph_walk import GraphLayers, layers_of
 from litebert.answer.graphs import (
     check_device,
     graph_of,
@@ -54,22 +53,9 @@ class OnnxEngine:
         engine._read(file, threads)
         return engine
 
-    @classmethod
-    def of_part(cls, file: Path) -> OnnxEngine:
-        """Over one of the graphs of a network in parts."""
-        engine = cls.__new__(cls)
-        engine._read(file, alone=False)
-        return engine
-
-    @classmethod
-    def by_layers(cls, loaded: LoadedModel, device: str) -> GraphLayers:
-        """The engine in its place where texts leave early."""
-        check_device("onnx", device)
-        return GraphLayers(loaded.config.encoder, layers_of(loaded), cls.of_part)
-
-    def _read(self, file: Path, threads: int | None = None, alone: bool = True) -> None:
+    def _read(self, file: Path, threads: int | None = None) -> None:
         try:
-            self._session = session(file, threads, alone)
+            self._session = session(file, threads)
         except LitebertError:
             raise
         except Exception as error:  # the library's own kinds share no base
@@ -83,11 +69,9 @@ class OnnxEngine:
 
     def run(self, rows: PaddedRows) -> Sequence[NDArray[np.float32]]:
         """All outputs of the graph, in the order of `outputs`."""
-        return self.compute(inputs_of(rows, self.ranks))
-
-    def compute(self, given: Mapping[str, NDArray[Any]]) -> Sequence[NDArray[np.float32]]:
-        """The same of inputs by name."""
-        outputs: Sequence[NDArray[np.float32]] = self._session.run(None, given)
+        outputs: Sequence[NDArray[np.float32]] = self._session.run(
+            None, inputs_of(rows, self.ranks)
+        )
         require_numbers(outputs, self._file)
         return outputs
 

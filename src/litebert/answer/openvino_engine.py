@@ -5,7 +5,6 @@ bfloat16.
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,6 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from litebert.answer.graph_walk import GraphLayers, layers_of
 from litebert.answer.graphs import (
     check_device,
     graph_of,
@@ -70,25 +68,12 @@ class OpenVinoEngine:
         self._read(graph_of(loaded))
 
     @classmethod
-    def by_layers(cls, loaded: LoadedModel, device: str) -> GraphLayers:
-        """The engine in its place where texts leave early."""
-        cls._require(device)
-        return GraphLayers(loaded.config.encoder, layers_of(loaded), cls.of_part)
-
-    @classmethod
     def _require(cls, device: str) -> None:
         try:
             _openvino()
         except ImportError:
             raise MissingExtraError("openvino", "openvino") from None
         check_device("openvino", device)
-
-    @classmethod
-    def of_part(cls, file: Path) -> OpenVinoEngine:
-        """Over one of the graphs of a network in parts."""
-        engine = cls.__new__(cls)
-        engine._read(file)
-        return engine
 
     def _read(self, file: Path) -> None:
         settings = {
@@ -104,14 +89,10 @@ class OpenVinoEngine:
         self.ranks = {one.any_name: len(one.partial_shape) for one in self._graph.inputs}
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
-        return logits_from(self.compute(inputs_of(rows, self.ranks)))
-
-    def compute(self, given: Mapping[str, NDArray[Any]]) -> Sequence[NDArray[np.float32]]:
-        """All outputs of the graph, of inputs by name."""
-        result = self._graph(given)
+        result = self._graph(inputs_of(rows, self.ranks))
         outputs = [result[i].copy() for i in range(len(result))]
         require_numbers(outputs, self._file)
-        return outputs
+        return logits_from(outputs)
 
 
 class OpenVinoBfloat16Engine(OpenVinoEngine):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
@@ -13,7 +12,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from litebert.answer.exits import Exit, check_exit, with_exits
+from litebert.answer.exits import EarlyExit, Exit, check_exit, rule_for
 from litebert.answer.mask_texts import Guess
 from litebert.answer.masks import MaskReader, Score
 from litebert.answer.precision import comparison_of
@@ -27,8 +26,6 @@ from litebert.model.heads import Pooling
 from litebert.registry import ENGINES
 from litebert.tasks.registry import saved_task
 from litebert.train import device as devices
-
-log = logging.getLogger("litebert")
 
 
 @dataclass(frozen=True)
@@ -48,8 +45,7 @@ class Model(LoadedModel):
 
         Raises:
             ModelError: the model is not fine-tuned, or has no tokenizer.
-            ConfigError: `exit` is no choice, or a threshold, and the model or the engine cannot
-                leave early.
+            ConfigError: `exit` is no choice, or the model or the engine cannot leave early.
         """
         check_exit(self.exit)
         record = self.task_record
@@ -65,17 +61,12 @@ class Model(LoadedModel):
             raise ModelError(f"the task of {self.path} cannot be restored: {error}") from None
         length = int(record.get("length", self.config.sequences.length))
         positions = self.config.encoder.max_positions
-        make = ENGINES[self.engine]
-        if self.exit != "off" and record.get("exits") and exported_graph(self.path) is None:
-            if self.engine == "auto":
-                log.info(
-                    "using the engine torch, because texts leave early; give exit off to "
-                    "measure the engines"
-                )
-                make = ENGINES["torch"]
-            make = getattr(make, "by_layers", make)
+        make, has_weights = ENGINES[self.engine], exported_graph(self.path) is None
+        walks = hasattr(make, "walk")
+        rule = rule_for(self.exit, record, self.engine, walks=walks, has_weights=has_weights)
         engine = make(self, self.device)
-        engine = with_exits(engine, self.exit, record, task.output, self.config.encoder.layers)
+        if rule is not None:
+            engine = EarlyExit(engine, rule, task.output, self.config.encoder.layers)
         comparison = comparison_of(self, self.engine, self.device)
         return Predictor(
             self.tokenizer, task, engine, length, positions, str(self.path), comparison
@@ -179,12 +170,13 @@ def load(
             name the class.
         engine: what computes its answers and its sentence vectors: torch, exact (the same without
             compiled passes), onnx, openvino, torch-bfloat16 and openvino-bfloat16 where the
-            processor has bfloat16, auto (the fastest of these by measurement), torch-int8 where it
-            multiplies bytes, or an engine of your own. By default torch, and onnx for an exported
-            folder. With another than torch, the weights of a fine-tuned litebert folder are read
-            only when `Model.model` is asked for, and need not be there.
+            processor has bfloat16, torch-int8 where it multiplies bytes, or an engine of your own.
+            By default torch, and onnx for an exported folder. With another than torch, the weights
+            of a fine-tuned litebert folder are read only when `Model.model` is asked for, and need
+            not be there.
         exit: of a model that was fine-tuned with `exits`, when texts leave the network early:
-            `auto`, as calibrated; `off`, never; or a threshold of your own.
+            `auto`, as calibrated; `off`, never; or a threshold of your own. The engines onnx and
+            openvino compute all layers.
         tokenizer: for a folder that has no tokenizer or one that cannot be read: a folder, *.model,
             vocab.txt or tokenizer.json.
 

@@ -45,9 +45,9 @@ class Reading:
     """Encoding of the input."""
     engine: str | None = None
     """What computes: torch; onnx or openvino (extras litebert[onnx], litebert[openvino]);
-    torch-bfloat16 or openvino-bfloat16, on processors that have it; auto, which measures those at
-    hand and takes the fastest; or torch-int8, products in 8 bits, on processors that have them. By
-    default torch, and onnx for an exported folder."""
+    torch-bfloat16 or openvino-bfloat16, on processors that have it; or torch-int8, products in 8
+    bits, on processors that have them. By default torch, and onnx for an exported folder. litebert
+    doctor --engines MODEL measures them."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
 

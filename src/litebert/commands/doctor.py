@@ -15,10 +15,12 @@ import sys
 from collections import defaultdict
 from dataclasses import dataclass
 from importlib import metadata
-from typing import Any
+from typing import Annotated, Any
+
+import tyro
 
 from litebert import cost, machine
-from litebert.commands.console import Json, parse, print_json, table
+from litebert.commands.console import Json, loading, parse, print_json, table
 from litebert.errors import ConfigError
 from litebert.registry import list_extensions, load_extension
 
@@ -52,6 +54,10 @@ class DoctorArguments:
     extensions.
     """
 
+    engines: Annotated[str | None, tyro.conf.arg(metavar="MODEL")] = None
+    """Also measure how fast each engine computes this model on this machine."""
+    device: str = "auto"
+    """Where --engines computes: auto, cpu, cuda, cuda:N, or mps on a Mac."""
     json: Json = False
 
 
@@ -59,6 +65,8 @@ def doctor(words: list[str]) -> int:
     """litebert doctor"""
     arguments = parse(DoctorArguments, words, "doctor")
     found = examine()
+    if arguments.engines is not None:
+        found["engines"] = _engines(arguments.engines, arguments.device)
     if arguments.json:
         print_json(found)
         return 0
@@ -81,6 +89,8 @@ def doctor(words: list[str]) -> int:
     ]
     rows += [(f"extension {file}", fault or "works") for file, fault in found["extensions"].items()]
     table(("", "found"), rows)
+    if arguments.engines is not None:
+        table(("engine", "texts/s", "differs by at most", ""), _engine_rows(found["engines"]))
     return 0
 
 
@@ -106,6 +116,31 @@ def examine() -> dict[str, Any]:
         "extras": _extras(),
         "extensions": _extensions(),
     }
+
+
+def _engines(folder: str, device: str) -> list[dict[str, Any]]:
+    """The speed of each engine with a model."""
+    with loading():
+        from litebert.answer.engine_speed import measure_engines
+        from litebert.answer.predictor import load
+
+    return [vars(speed) for speed in measure_engines(load(folder), device)]
+
+
+def _engine_rows(speeds: list[dict[str, Any]]) -> list[tuple[str, ...]]:
+    """A table of them, the fastest first."""
+    ordered = sorted(speeds, key=lambda speed: -(speed["texts_per_second"] or 0))
+    return [
+        (speed["engine"], "", "", speed["fault"])
+        if speed["fault"]
+        else (
+            speed["engine"],
+            f"{speed['texts_per_second']:,.1f}",
+            f"{speed['difference']:.1g}",
+            "",
+        )
+        for speed in ordered
+    ]
 
 
 def _version(distribution: str) -> str | None:

@@ -42,18 +42,12 @@ _LOWEST = float(np.finfo(np.float32).min)
 
 
 class Pass:
-    """The encoder over one batch, or a part of it: what its layers share, made when the first of
-    them needs it.
-    """
+    """The encoder over one batch: what its layers share, made when the first of them needs it."""
 
-    def __init__(
-        self, graph: Graph, encoder: Encoder, inputs: dict[str, str], sized: str = "input_ids"
-    ) -> None:
-        """`inputs` are values by the names in `INPUTS`; `sized` is the one that the length is taken
-        from.
-        """
+    def __init__(self, graph: Graph, encoder: Encoder, inputs: dict[str, str]) -> None:
+        """`inputs` are values by the names in `INPUTS`."""
         self.graph, self.encoder, self.config, self.inputs = graph, encoder, encoder.config, inputs
-        self.length = graph("Shape", inputs[sized], start=1, end=2)
+        self.length = graph("Shape", inputs["input_ids"], start=1, end=2)
         self._masks: dict[bool, str] = {}
         self._tables: dict[str, str] = {}
         self._own: tuple[str, OwnVectors] | None = None
@@ -66,9 +60,8 @@ class Pass:
             x = self.layer(i, x)
         return self.graph.norm("encoder.norm", x, self.encoder.norm)
 
-    def layer(self, i: int, x: str, normed: str = "") -> str:
-        """The state after layer i, (B, S, H), of the one before it. `normed` is a value that says
-        while the graph runs whether a pre-norm block of attention normalises its input."""
+    def layer(self, i: int, x: str) -> str:
+        """The state after layer i, (B, S, H), of the one before it."""
         config = self.config
         a, f, within = config.attention_of()[i], config.feedforward_of()[i], config.windowed()[i]
         attention, feedforward = self.encoder.attention[a], self.encoder.feedforward[f]
@@ -77,7 +70,7 @@ class Pass:
         own: Any = (None, None) if self.encoder.own is None else self.encoder.own[i]
         name = f"encoder.attention.{a}"
         self._own = own[0] and (f"encoder.own.{i}.0", own[0])
-        norms = normed or i > 0 or config.first_norm
+        norms = i > 0 or config.first_norm
         x = self._block(
             name, attention, x, lambda h: self._attend(name, attention, h, within), norms
         )
@@ -150,11 +143,9 @@ class Pass:
 
     # --------------------------------------------------------------------------------------- blocks
 
-    def _block(self, name: str, block: Any, x: str, inner: Any, norms: bool | str = True) -> str:
+    def _block(self, name: str, block: Any, x: str, inner: Any, norms: bool = True) -> str:
         graph = self.graph
         given = graph.norm(f"{name}.norm", x, block.norm) if block.pre_norm and norms else x
-        if isinstance(norms, str):
-            given = graph("Where", norms, given, x)
         added = graph("Add", self._linear(name, "output", inner(given), block.output), x)
         return added if block.pre_norm else graph.norm(f"{name}.norm", added, block.norm)
 
@@ -332,26 +323,22 @@ def onnx_model(
         read = {name: graph("Reshape", name, rows) for name in names}
     one_pass = Pass(graph, encoder, read)
     outputs = _outputs(graph, loaded, one_pass, head)
-    return model_of(graph, dict.fromkeys(names, axes), outputs)
+    return _model_of(graph, dict.fromkeys(names, axes), outputs)
 
 
-def model_of(
+def _model_of(
     graph: Graph, inputs: Mapping[str, Sequence[Any]], outputs: Mapping[str, Sequence[Any]]
 ) -> onnx.ModelProto:
-    """A model of all operators and weights of a graph, with the shapes of its inputs and outputs by
-    name. The input `states` and all outputs are float32, `normed` is bool, and other inputs are
-    int64."""
+    """A model of all operators and weights of a graph, with the shapes of its inputs, int64, and
+    its outputs, float32.
+    """
     import onnx
 
     ints, floats = onnx.TensorProto.INT64, onnx.TensorProto.FLOAT
-    kinds = {"states": floats, "normed": onnx.TensorProto.BOOL}
     made = onnx.helper.make_graph(
         graph.nodes,
         "litebert",
-        [
-            onnx.helper.make_tensor_value_info(name, kinds.get(name, ints), shape)
-            for name, shape in inputs.items()
-        ],
+        [onnx.helper.make_tensor_value_info(name, ints, shape) for name, shape in inputs.items()],
         [
             onnx.helper.make_tensor_value_info(name, floats, shape)
             for name, shape in outputs.items()
@@ -404,8 +391,8 @@ def _outputs(
         assert isinstance(network, VocabularyHead)
         graph("Identity", _vocabulary(graph, network, last, one.encoder), name="logits")
         return {"logits": (batch, tokens, one.config.vocab_size)}
-    read = text_state(graph, model, one, last) if model.reads_cls else last
-    logits = classifier(graph, model.head, read)
+    read = _text_state(graph, model, one, last) if model.reads_cls else last
+    logits = _classifier(graph, model.head, read)
     if head == "span":
         starts, ends = graph("Split", logits, outputs=2, axis=-1, num_outputs=2)
         for name, value in (("start_logits", starts), ("end_logits", ends)):
@@ -418,7 +405,7 @@ def _outputs(
     return {"logits": (batch, *[tokens] * (not model.reads_cls), model.classes)}
 
 
-def text_state(graph: Graph, model: TaskModel, one: Pass, last: str) -> str:
+def _text_state(graph: Graph, model: TaskModel, one: Pass, last: str) -> str:
     """What a classifier of whole texts reads, (B, H)."""
     if model.pooling == "mean":
         real = graph(
@@ -431,7 +418,7 @@ def text_state(graph: Graph, model: TaskModel, one: Pass, last: str) -> str:
     return str(graph("Gather", last, graph.weight("first", np.array(0, np.int64)), axis=1))
 
 
-def classifier(graph: Graph, head: ClassifierHead, x: str) -> str:
+def _classifier(graph: Graph, head: ClassifierHead, x: str) -> str:
     if head.dense is not None:
         x = graph.activation(
             head.activation, graph.linear("head.dense", x, head.dense.weight, head.dense.bias)

@@ -9,17 +9,13 @@ from typing import Any
 from litebert.errors import MissingExtraError
 
 
-def session(file: Path, threads: int | None = None, alone: bool = True) -> Any:
+def session(file: Path, threads: int | None = None) -> Any:
     """An ONNX Runtime session on the CPU, with as many threads as torch would take where that is
     not given.
 
     A process that is given its threads is a service, which shares the cores with others. Threads
     without work then sleep: by default they wait in a loop, which took 23 instead of 14 ms of the
     processor for a text (MiniLM's shape, AVX2, two threads, other programs beside).
-
-    Args:
-        alone: whether no other session computes next; else its threads must not wait for work by
-            spinning.
 
     Raises:
         MissingExtraError: onnxruntime is not installed.
@@ -40,6 +36,4 @@ def session(file: Path, threads: int | None = None, alone: bool = True) -> Any:
     else:
         options.add_session_config_entry("session.intra_op.allow_spinning", "0")
     options.intra_op_num_threads = threads
-    if not alone:
-        options.add_session_config_entry("session.force_spinning_stop", "1")
     return onnxruntime.InferenceSession(str(file), options, providers=["CPUExecutionProvider"])

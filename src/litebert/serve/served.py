@@ -10,14 +10,14 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
-from functools import cached_property, partial
-from importlib.util import find_spec
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from litebert.answer.exits import EarlyExit
 from litebert.answer.exported import Exported, is_exported
 from litebert.answer.graphs import check_device
 from litebert.answer.mask_texts import mask_pattern, masked_row
@@ -27,7 +27,6 @@ from litebert.finetuning.examples import read_examples
 from litebert.finetuning.items import Item, build_row
 from litebert.finetuning.similarity import unit
 from litebert.interop.sentence_modules import vector_width
-from litebert.json_reader import read_json
 from litebert.serve.details import detailed
 from litebert.serve.long_texts import LongTexts
 from litebert.serve.payloads import Longest, as_json, texts_of, too_many, unknown_token, without_nul
@@ -40,8 +39,6 @@ EXAMPLE = (
     "goes down again"
 )
 """What the speed of a model is first measured on."""
-FULL = 64
-"""Inputs of a batch under load, about, on which engines are compared."""
 VARIANTS = 16
 """Forms of the example on which an engine of fewer bits is compared with float32."""
 
@@ -58,12 +55,7 @@ class Served:
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
         self.engine = settings.get("engine")
         self.most_tokens = int(settings["tokens"])
-        self.exported = is_exported(folder) and (
-            self.engine in (None, "onnx")
-            or (
-                self.engine == "auto" and not (find_spec("torch") and _has_task(folder))
-            )  # nothing to compare
-        )
+        self.exported = is_exported(folder) and self.engine in (None, "onnx")
         if self.exported:
             check_device("onnx", settings["device"])
             if settings["exit"] not in ("auto", "off"):
@@ -103,7 +95,7 @@ class Served:
         if record and not self.compares:
             self.predictor = replace(self.model.predictor, around=self.steps.passes)
         self._read = LongTexts(tokenizer, self.steps.end)
-        self.exits = bool(record.get("exits")) and not self.exported and settings["exit"] != "off"
+        self.exits = self.predictor is not None and isinstance(self.predictor.engine, EarlyExit)
         self.examples = read_examples(folder)
         scores = self._pairs_to_number
         self._does: dict[str, Callable[..., list[Row]]] = {"tokenize": self.tokenize}
@@ -175,9 +167,8 @@ class Served:
         """How many short inputs took how many seconds, each the best of three; the characters of
         one; and the seconds of the longest step of a request that fills a row.
 
-        The engine `auto` chooses before that, so that no client waits for its measurements. So are
-        engines made that need more than the weights, and what has fewer bits is compared with
-        float32.
+        Engines that need more than the weights are made before that, and one of fewer bits is
+        compared with float32, so that no client waits for it.
         """
         value, operation = self._example()
         if self.engine != "torch" and not self.exported:
@@ -215,26 +206,14 @@ class Served:
         return best
 
     def _prepare_engines(self) -> None:
-        """Make the engine of answers and that of vectors, and let `auto` choose."""
-        chosen = []
+        """Make the engine of answers and that of vectors."""
         for operation in ("predict", "embed"):
-            if operation not in self._does:
-                continue
-            values = [
-                self._example(turn)[0] if operation == "predict" else _turned(turn)
-                for turn in range(VARIANTS)
-            ]
-            self.answer(Group(operation, (), values))
-            engine = (
-                self.predictor.engine
-                if operation == "predict" and self.predictor
-                else self._encoder.engine
-            )
-            if settle := getattr(engine, "settle", None):
-                settle(partial(self.answer, Group(operation, (), values[:1] * FULL)))
-            chosen.append(getattr(engine, "name", "torch"))  # torch for a model with exits
-        if self.engine == "auto":
-            self.engine = chosen[0] if chosen else "torch"
+            if operation in self._does:
+                values = [
+                    self._example(turn)[0] if operation == "predict" else _turned(turn)
+                    for turn in range(VARIANTS)
+                ]
+                self.answer(Group(operation, (), values))
 
     def _example(self, turn: int = 0) -> tuple[Any, str]:
         """An input and the operation that answers it."""
@@ -560,12 +539,6 @@ def _turned(turn: int) -> str:
     """The example, which begins with another of its words."""
     words = EXAMPLE.split()
     return " ".join(words[turn % len(words) :] + words[: turn % len(words)])
-
-
-def _has_task(folder: Path) -> bool:
-    """Whether an export has the head of a task, which engines are compared on."""
-    record = read_json(file, ModelError) if (file := folder / "task.json").is_file() else {}
-    return bool(record.get("kind", "backbone") != "backbone")
 
 
 def _fills(model: Any) -> bool:
