@@ -147,8 +147,8 @@ def all_opened(
     for file in files:
         one = opened(file, str(model.path), task, model.task, form, columns, alone=len(files) == 1)
         if first is None:
-            first = one.source.perhaps
-        one.source.perhaps = first
+            first = one.source.optional
+        one.source.optional = first
         yield one
 
 

@@ -171,7 +171,7 @@ def opened(
     if task.pair is False and second is not None:
         raise ConfigError(f"{model} does not take pairs of texts; leave out --pair {second}")
     if columns.keep == (ALL,):
-        source.perhaps = tuple(names)
+        source.optional = tuple(names)
     else:
         source.keep = columns.keep
     return Opened(source, first, second, False)
@@ -368,4 +368,4 @@ def examples_of(
             )
             continue
         for example in task.stream(one.source, text=one.text, pair=one.pair, form=one.source.form):
-            yield example, one.source.kept.popleft() if one.source.kept else {}, before
+            yield example, one.source.extras.popleft() if one.source.extras else {}, before

@@ -1,6 +1,4 @@
-"""Which encoding a file is read in: the one that the user named, else the one that its first bytes
-declare.
-"""
+"""The encoding of a file: named by the user, else declared by its first bytes."""
 
 from __future__ import annotations
 
@@ -23,28 +21,30 @@ _NOT_OF_FILES = ("idna", "punycode", "undefined")
 
 
 def parse_encodings(words: Iterable[str]) -> tuple[str, dict[str, str]]:
-    """The encoding of all files, and those of files that match a pattern, from words like `cp1252`
-    and `*.old=cp1252`.
+    """Parse the words of `--encoding`, like `cp1252` and `*.old=cp1252`.
 
-    Raises DataError for an encoding that does not exist, or two for all files.
+    Returns the encoding of all files, and the encodings of those that match a pattern, by pattern.
+
+    Raises:
+        DataError: an encoding does not exist, or two are named for all files.
     """
-    every: str | None = None
-    some: dict[str, str] = {}
+    default: str | None = None
+    by_pattern: dict[str, str] = {}
     for word in words:
         pattern, equals, encoding = word.rpartition("=")
         if equals and not (pattern and encoding):
-            lacks = "encoding" if pattern else "files"
-            raise DataError(f"--encoding {word} names no {lacks}; write it as PATTERN=ENCODING")
+            missing = "encoding" if pattern else "files"
+            raise DataError(f"--encoding {word} names no {missing}; write it as PATTERN=ENCODING")
         if equals:
-            some[pattern] = encoding
-        elif every is not None:
+            by_pattern[pattern] = encoding
+        elif default is not None:
             raise DataError(
-                f"--encoding names both {every} and {word}; for some files write PATTERN=ENCODING"
+                f"--encoding names both {default} and {word}; for some files write PATTERN=ENCODING"
             )
         else:
-            every = encoding
-    check(*some.values(), *([every] if every is not None else []))
-    return every or "utf-8", some
+            default = encoding
+    check(*by_pattern.values(), *([default] if default is not None else []))
+    return default or "utf-8", by_pattern
 
 
 def check(*encodings: str, error: type[LitebertError] = DataError) -> None:
@@ -59,38 +59,40 @@ def check(*encodings: str, error: type[LitebertError] = DataError) -> None:
                 raise LookupError
             "".encode(encoding)  # refuses codecs that do not turn text into bytes
             codecs.getincrementaldecoder(encoding)
-        except (LookupError, ValueError) as problem:
+        except (LookupError, ValueError) as cause:
             message = (
                 f"there is no encoding '{encoding}' of text; use one like utf-8, latin-1, "
                 "cp1252, utf-16"
             )
-            raise error(message) from problem
+            raise error(message) from cause
 
 
 def is_match(pattern: str, name: str) -> bool:
-    """Whether a pattern of `--encoding` means the file `name`."""
+    """Return whether `pattern`, from `--encoding`, matches the file `name`."""
     return pattern == name or Path(name).match(pattern)
 
 
-def choose_encoding(name: str, head: bytes, every: str, some: Mapping[str, str], html: bool) -> str:
-    """The encoding of the file `name` that begins with the bytes `head`.
+def choose_encoding(
+    name: str, head: bytes, default: str, by_pattern: Mapping[str, str], html: bool
+) -> str:
+    """Choose the encoding of the file `name`, whose first bytes are `head`.
 
-    It is what the last matching pattern of `some` says, else `every`. UTF-8 gives way to a
+    The last matching pattern of `by_pattern` decides, else `default`. UTF-8 gives way to a
     byte-order mark, and in a web page to the declaration at its top.
     """
-    named = [encoding for pattern, encoding in some.items() if is_match(pattern, name)]
-    if named:
-        return named[-1]
-    if codecs.lookup(every).name != "utf-8":
-        return every
-    marked = next((encoding for mark, encoding in _MARKS if head.startswith(mark)), None)
-    if marked:
-        return marked
+    matching = [encoding for pattern, encoding in by_pattern.items() if is_match(pattern, name)]
+    if matching:
+        return matching[-1]
+    if codecs.lookup(default).name != "utf-8":
+        return default
+    from_mark = next((encoding for mark, encoding in _MARKS if head.startswith(mark)), None)
+    if from_mark:
+        return from_mark
     declared = _DECLARED.search(head[:2048]) if html else None
     if declared:
         try:
             check(declared[1].decode())
             return codecs.lookup(declared[1].decode()).name
-        except DataError:
+        except DataError:  # pages declare encodings that do not exist
             pass
-    return every
+    return default

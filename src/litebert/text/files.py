@@ -1,5 +1,4 @@
-"""The files that folders and patterns stand for, with a count of what a folder holds beside
-them."""
+"""The files that folders and patterns stand for, and counts of the other files in a folder."""
 
 from __future__ import annotations
 
@@ -18,28 +17,29 @@ from litebert.text.records import SUFFIXES, FileFormat
 from litebert.text.tally import HIDDEN, Tally, format_counts
 
 PLAIN_SUFFIXES = (".txt", ".text", ".md", ".rst")
-"""Taken from a folder as plain text; a file named directly, or by a pattern, is plain text whatever
-its suffix.
+"""Suffixes of plain text in a folder. A file that the user names, or matches, is plain text with
+any other suffix too.
 """
 HTML_SUFFIXES = (".html", ".htm", ".xhtml")
-"""Taken from a folder where markup is stripped."""
+"""Suffixes of web pages. They are taken from a folder only where markup is stripped."""
 TABLES: dict[str, FileFormat] = {
     suffix: form for suffix, form in SUFFIXES.items() if form in ("csv", "tsv", "jsonl", "parquet")
 }
 
-_BROKEN = "links that lead nowhere"
+_BROKEN_LINKS = "links that lead nowhere"
 
 
 def expand(sources: Sequence[str], *, html: bool = False, tally: Tally | None = None) -> list[str]:
-    """The files that folders and patterns stand for, sorted within each source; other sources as
-    they are.
+    """List the files that folders and patterns stand for, sorted within each source.
+
+    Other sources, such as standard input, are returned unchanged.
 
     Args:
         html: take web pages from folders too.
-        tally: counts the files, and what was skipped.
+        tally: counts the files that are read and those that are skipped.
 
-    Raises DataError for a source that does not exist, and for a folder in which nothing can be
-    read.
+    Raises:
+        DataError: a source does not exist, or nothing in a folder can be read.
     """
     if not sources:
         raise DataError(
@@ -57,108 +57,119 @@ def expand(sources: Sequence[str], *, html: bool = False, tally: Tally | None = 
             continue
         if not path.exists() and not glob.has_magic(source):
             raise DataError(f"{source} does not exist; {_suggest_path(path)}")
-        found = list_files(
-            [source], partial(_list_folder, html=html, tally=tally, optional=not path.is_dir())
-        )
-        there = [name for name in found if os.path.exists(name)]
-        if len(there) < len(found):
-            tally.skipped[_BROKEN] += len(found) - len(there)
-        tally.files.update(map(_describe_suffix, there))
-        names += there
+        list_inside = partial(_list_folder, html=html, tally=tally, optional=not path.is_dir())
+        files = list_files([source], list_inside)
+        # A pattern also matches links whose target is missing.
+        existing = [file for file in files if os.path.exists(file)]
+        if len(existing) < len(files):
+            tally.skipped[_BROKEN_LINKS] += len(files) - len(existing)
+        tally.files.update(map(_describe_suffix, existing))
+        names += existing
     return names
 
 
 def list_files(
     sources: Iterable[str | Path], inside: Callable[[Path], Sequence[Path]]
 ) -> list[str]:
-    """The files that paths, folders and patterns stand for, each once; those of a folder or a
-    pattern are sorted.
+    """List the files that paths, folders and patterns stand for, each once.
+
+    The files of a folder or a pattern are sorted. A path that does not exist is left to its reader.
 
     Args:
-        inside: the files to read in a folder.
+        inside: lists the files to read in a folder.
 
     Raises:
-        DataError: a pattern matches nothing. A path that does not exist is left to its reader.
+        DataError: a pattern matches nothing.
     """
-    found: list[str] = []
-    for one in map(str, sources):
-        pattern = not Path(one).exists() and glob.has_magic(one)
-        matches = sorted(glob.glob(one, recursive=True)) if pattern else [one]
+    files: list[str] = []
+    for source in map(str, sources):
+        # A file whose name looks like a pattern is that file.
+        is_pattern = glob.has_magic(source) and not Path(source).exists()
+        matches = sorted(glob.glob(source, recursive=True)) if is_pattern else [source]
         if not matches:
-            raise DataError(f"no file matches {one}; check the pattern and its quotes")
+            raise DataError(f"no file matches {source}; check the pattern and its quotes")
         for match in matches:
-            found += map(str, inside(Path(match))) if Path(match).is_dir() else [match]
-    return list(dict.fromkeys(found))
+            files += map(str, inside(Path(match))) if Path(match).is_dir() else [match]
+    return list(dict.fromkeys(files))
 
 
 def refuse_duplicates(sources: Iterable[str | Path]) -> None:
-    """Refuse a file that is named twice: nobody knows whether its rows are wanted once or twice.
+    """Refuse a file that is named twice, for its rows may be meant once or twice.
 
-    A file that is named and that a folder or a pattern holds as well is meant once.
+    A file that is named, and that a folder or a pattern holds as well, is read once.
 
     Raises:
-        DataError: two sources are one.
+        DataError: two sources are the same file.
     """
-    places: set[str] = set()
+    locations: set[str] = set()
     for source in map(str, sources):
-        place = source if source == STANDARD_INPUT else os.path.abspath(source)
-        if place in places:
+        location = source if source == STANDARD_INPUT else os.path.abspath(source)
+        if location in locations:
             label = "standard input" if source == STANDARD_INPUT else source
             raise DataError(f"{label} is given twice; give each input once")
-        places.add(place)
+        locations.add(location)
 
 
 def _list_folder(folder: Path, html: bool, tally: Tally, optional: bool) -> list[Path]:
+    """List the files of a folder that can be read, and count the others in `tally`.
+
+    Args:
+        optional: return nothing, where else a folder without such files is an error.
+
+    Raises:
+        DataError: no file in the folder can be read.
+    """
     suffixes = (*PLAIN_SUFFIXES, *TABLES, *(key for key in SOURCES if key.startswith(".")))
     suffixes += HTML_SUFFIXES if html else ()
     skipped: Counter[str] = Counter()
-    found: list[Path] = []
+    files: list[Path] = []
     for path in _walk(folder, skipped):
         if not path.exists():
-            skipped[_BROKEN] += 1
+            skipped[_BROKEN_LINKS] += 1
         elif not path.is_file():
             skipped["pipes and devices"] += 1
         elif find_suffix(path) in suffixes:
-            found.append(path)
+            files.append(path)
         else:
             skipped[_describe_suffix(str(path))] += 1
-    if not found and not optional:
-        there = f"it holds {format_counts(skipped)}" if skipped else "it is empty"
+    if not files and not optional:
+        content = f"it holds {format_counts(skipped)}" if skipped else "it is empty"
         raise DataError(
-            f"{folder} holds no file with a name ending in {', '.join(suffixes)} (or .gz, "
-            ".xz, .zst after it), but "
-            f"{there}; name other kinds of text files with a pattern, e.g. '{folder}/*'"
+            f"{folder} holds no file with a name ending in {', '.join(suffixes)} "
+            f"(or .gz, .xz, .zst after it): {content}; "
+            f"name other kinds of text files with a pattern, e.g. '{folder}/*'"
         )
     tally.skipped.update(skipped)
-    return sorted(found)
+    return sorted(files)
 
 
 def _walk(folder: Path, skipped: Counter[str]) -> Iterator[Path]:
-    """All that is no folder below `folder`, but what is hidden."""
+    """Yield every file below `folder` that is not hidden."""
 
-    def unreadable(error: OSError) -> None:
+    def count_unreadable(error: OSError) -> None:
         skipped["folders that cannot be read"] += 1
 
-    for place, folders, files in os.walk(folder, onerror=unreadable):
+    for parent, folders, files in os.walk(folder, onerror=count_unreadable):
         for names in (folders, files):
             hidden = [name for name in names if name.startswith(".")]
             if hidden:
                 skipped[HIDDEN] += len(hidden)
                 names[:] = [name for name in names if not name.startswith(".")]
-        links = sum(os.path.islink(os.path.join(place, name)) for name in folders)
+        links = sum(os.path.islink(os.path.join(parent, name)) for name in folders)
         if links:
             skipped["links to folders"] += links
-        yield from (Path(place, name) for name in files)
+        yield from (Path(parent, name) for name in files)
 
 
 def _describe_suffix(name: str) -> str:
-    """The suffix of a file, with that of its compression."""
+    """Return the suffix of a file, with that of its compression."""
     path = Path(name)
-    packed = path.suffix.lower() if path.suffix.lower() in COMPRESSIONS else ""
-    return find_suffix(path) + packed or "no suffix"
+    compression = path.suffix.lower() if path.suffix.lower() in COMPRESSIONS else ""
+    return find_suffix(path) + compression or "no suffix"
 
 
 def _suggest_path(path: Path) -> str:
+    """Say which existing path may be meant where `path` does not exist."""
     if not path.parent.is_dir():
         return f"neither does its folder {path.parent}"
     close = get_close_matches(path.name, [entry.name for entry in path.parent.iterdir()], n=1)

@@ -1,7 +1,7 @@
-"""From the bytes of a file, compressed or plain, or of standard input, to lines of text.
+"""The bytes of a file, compressed or plain, or of standard input, decoded to lines of text.
 
 Everything streams in blocks of a megabyte. Text that cannot be read is an error that names the file
-and the line; it is never skipped silently.
+and the line. It is never skipped silently.
 """
 
 from __future__ import annotations
@@ -21,14 +21,16 @@ from typing import IO, Any, Protocol
 from litebert.errors import DataError
 
 BLOCK = 1 << 20
+"""Bytes that are read at once."""
 COMPRESSIONS = (".gz", ".xz", ".zst")
 STANDARD_INPUT = "-"
 
 
 @dataclass
 class Meter:
-    """Bytes of the source files read so far, for a progress bar; `total` is None where it cannot be
-    known.
+    """Counts the bytes of the source files read so far, for a progress bar.
+
+    `total` is None where the size is unknown.
     """
 
     total: int | None = None
@@ -36,7 +38,7 @@ class Meter:
 
 
 def find_suffix(path: Path) -> str:
-    """The suffix in lower case, without that of a compression."""
+    """Return the suffix in lower case, without that of a compression."""
     plain = path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path
     return plain.suffix.lower()
 
@@ -45,8 +47,12 @@ def find_suffix(path: Path) -> str:
 
 
 def read_blocks(source: str | Path, meter: Meter) -> Iterator[bytes]:
-    """The decompressed content of a file or of standard input (`-`); `meter` counts the bytes as
-    they lie on disk.
+    """Yield the decompressed content of a file, or of standard input (`-`).
+
+    `meter` counts the bytes as they lie on disk.
+
+    Raises:
+        DataError: the file cannot be read, or is damaged.
     """
     if str(source) == STANDARD_INPUT:
         yield from _read_standard_input(meter)
@@ -55,14 +61,13 @@ def read_blocks(source: str | Path, meter: Meter) -> Iterator[bytes]:
     try:
         with open(path, "rb") as raw:
             stream = _open_decompressor(raw, path.suffix.lower())
-            seekable = raw.seekable()  # a pipe has no place
+            seekable = raw.seekable()  # a pipe has no position
             while block := stream.read(BLOCK):
                 meter.read = before + raw.tell() if seekable else meter.read + len(block)
                 yield block
     except (EOFError, zlib.error, lzma.LZMAError, OSError) as error:
-        if (
-            isinstance(error, OSError) and error.errno
-        ):  # the system's, where those of the decompressors have no number
+        # Errors of the system have a number, those of the decompressors do not.
+        if isinstance(error, OSError) and error.errno:
             raise DataError(f"{path} cannot be read: {error.strerror}") from error
         raise DataError(
             f"{path} is cut short or damaged ({error}); make or fetch the file again"
@@ -100,71 +105,81 @@ def _open_decompressor(raw: IO[bytes], suffix: str) -> Any:
 def decode_blocks(
     data: Iterable[bytes], name: str, encoding: str = "utf-8", *, prose: bool = False
 ) -> Iterator[str]:
-    """Blocks of text, up to the first that is not text.
+    """Decode blocks of bytes to blocks of text, up to the first that is not text.
 
     Args:
-        prose: for a corpus, of any origin: every line end becomes "\\n", byte-order marks vanish, a
-            zero byte is the sign that a file is no text. Without it, for the rows of a task: all
-            characters stay.
+        prose: for a corpus, of any origin. Every line end becomes "\\n", byte-order marks vanish,
+            and a zero byte is the sign that a file is no text. Without it, for the rows of a task,
+            all characters stay.
 
-    Raises DataError where the bytes are not of the encoding, or no text; the message names the
-    line.
+    Raises:
+        DataError: the bytes are not of the encoding, or no text. The message names the line.
     """
-    named = f"'{Path(name).name}=latin-1'" if name != "standard input" else "latin-1"
-    remedy = (
-        f"name its encoding, e.g. --encoding {named}" if prose else "save the whole file as UTF-8"
-    )
+    remedy = _suggest_encoding(name) if prose else "save the whole file as UTF-8"
+    label = encoding.upper() if encoding == "utf-8" else encoding
     decoder = codecs.getincrementaldecoder(encoding)()
     ends = io.IncrementalNewlineDecoder(None, translate=True)
-    shown = encoding.upper() if encoding == "utf-8" else encoding
-    narrow = not codecs.lookup(encoding).name.startswith(
-        ("utf-16", "utf-32")
-    )  # those have zero bytes
-    number, before = 1, 0  # where the next block starts: line, and bytes of that line
+    # Text in UTF-16 and UTF-32 is full of zero bytes.
+    may_have_zeros = codecs.lookup(encoding).name.startswith(("utf-16", "utf-32"))
+    # Where the next block starts: its line, and the bytes of that line in earlier blocks.
+    number, before = 1, 0
     head, mark = b"", len("".encode(encoding))
     for block in itertools.chain(data, [b""]):
-        if narrow and number == 1 and not head:
+        if not may_have_zeros and number == 1 and not head:
             head = block[:64]
-            if len(head) > 3 and not (any(head[::2]) and any(head[1::2])):
+            if _is_utf16(head):
                 raise DataError(
-                    f"{name}:1 is not {shown} (every second byte is zero, as in UTF-16); {remedy}"
+                    f"{name}:1 is not {label} (every second byte is zero, as in UTF-16); {remedy}"
                 )
-        state, bad = decoder.getstate(), None
-        zero = block.find(b"\0") if narrow and prose else -1
+        zero = block.find(b"\0") if prose and not may_have_zeros else -1
         try:
-            text = decoder.decode(block[:zero] if zero >= 0 else block, final=not block)
-        except UnicodeDecodeError as error:
-            bad = error
-            again = codecs.getincrementaldecoder(encoding)("ignore")
-            again.setstate(state)
-            text = again.decode(block[: max(0, error.start - len(state[0]))])
-        except (
-            UnicodeError
-        ) as error:  # UTF-16 or UTF-32 without the byte-order mark that says which of two it is
-            raise DataError(f"{name}:1 is not {shown} ({error}); {remedy}") from error
+            text, fault = _decode_valid(
+                decoder, block[:zero] if zero >= 0 else block, encoding, final=not block
+            )
+        except UnicodeError as error:  # UTF-16 or UTF-32 without the mark that tells the byte order
+            raise DataError(f"{name}:1 is not {label} ({error}); {remedy}") from error
         if prose:
             text = ends.decode(text, final=not block)
         number += text.count("\n")
         line = text[text.rfind("\n") + 1 :]
-        before = (
-            (before if len(line) == len(text) else 0) + len(line.encode(encoding, "replace")) - mark
-        )
+        if len(line) < len(text):
+            before = 0
+        before += len(line.encode(encoding, "replace")) - mark
+        # The text before a fault is yielded first, so that its own errors are reported first.
         yield text.replace("\ufeff", "") if prose else text
-        if bad is not None and zero >= 0:
-            raise DataError(
-                f"{name}:{number} is not text (it has zero bytes); leave the file out, or {remedy}"
-            )
-        if bad is not None:
-            message = (
-                f"is not {shown} (byte 0x{bad.object[bad.start]:02x} after {before:,} "
-                f"others); {remedy}"
-            )
-            raise DataError(f"{name}:{number} {message}") from bad
+        if fault is not None and zero < 0:
+            byte = f"byte 0x{fault.object[fault.start]:02x} after {before:,} others"
+            raise DataError(f"{name}:{number} is not {label} ({byte}); {remedy}") from fault
         if zero >= 0:
-            message = (
-                f"is not text (byte 0x00 after {before:,} others); leave the file out, or {remedy}"
+            reason = f"byte 0x00 after {before:,} others" if fault is None else "it has zero bytes"
+            raise DataError(
+                f"{name}:{number} is not text ({reason}); leave the file out, or {remedy}"
             )
-            raise DataError(f"{name}:{number} {message}")
+
+
+def _suggest_encoding(name: str) -> str:
+    """Say how to name the encoding of the file `name`."""
+    value = "latin-1" if name == "standard input" else f"'{Path(name).name}=latin-1'"
+    return f"name its encoding, e.g. --encoding {value}"
+
+
+def _is_utf16(head: bytes) -> bool:
+    """Return whether every second byte is zero, as in Latin text in UTF-16."""
+    return len(head) > 3 and not (any(head[::2]) and any(head[1::2]))
+
+
+def _decode_valid(
+    decoder: codecs.IncrementalDecoder, block: bytes, encoding: str, final: bool
+) -> tuple[str, UnicodeDecodeError | None]:
+    """Decode a block up to the first byte that is not of the encoding, and return that error."""
+    state = decoder.getstate()
+    try:
+        return decoder.decode(block, final=final), None
+    except UnicodeDecodeError as error:
+        lenient = codecs.getincrementaldecoder(encoding)("ignore")
+        lenient.setstate(state)
+        # The error counts from the bytes that the decoder still held from the block before.
+        return lenient.decode(block[: max(0, error.start - len(state[0]))]), error
 
 
 class CutCounter(Protocol):
@@ -176,32 +191,33 @@ class CutCounter(Protocol):
 def split_blocks(
     texts: Iterable[str], longest: int | None = None, tally: CutCounter | None = None
 ) -> Iterator[str]:
-    """The lines without their ends; with `longest` (characters), longer ones are cut at a sentence
-    end or a space.
+    """Split blocks of text into lines without their ends.
 
-    `tally` counts the cuts.
+    With `longest` (characters), longer lines are cut at a sentence end or a space, and `tally`
+    counts the cuts.
     """
     rest = ""
     for text in texts:
-        *whole, rest = (rest + text).split("\n")
+        *complete, rest = (rest + text).split("\n")
         if longest is not None and (
-            len(rest) > longest or any(len(line) > longest for line in whole)
+            len(rest) > longest or any(len(line) > longest for line in complete)
         ):
-            pieces = [piece for line in whole for piece in split_text(line, longest)]
+            parts = [part for line in complete for part in split_text(line, longest)]
             *more, rest = split_text(rest, longest)
             if tally is not None:
-                tally.cuts += len(pieces) - len(whole) + len(more)
-            whole = pieces + more
-        yield from whole
+                tally.cuts += len(parts) - len(complete) + len(more)
+            complete = parts + more
+        yield from complete
     if rest:
         yield rest
 
 
 def split_text(text: str, longest: int) -> list[str]:
-    """Pieces of at most `longest` characters, cut at a line end, else a sentence end, a space, or
-    anywhere.
+    """Split a text into parts of at most `longest` characters.
+
+    The cut is at a line end, else at a sentence end, at a space, or anywhere.
     """
-    pieces = []
+    parts = []
     start = 0
     while len(text) - start > longest:
         for mark in ("\n", ". ", "。", " "):
@@ -211,6 +227,6 @@ def split_text(text: str, longest: int) -> list[str]:
                 break
         else:
             end = start + longest
-        pieces.append(text[start:end])
+        parts.append(text[start:end])
         start = end
-    return [*pieces, text[start:]]
+    return [*parts, text[start:]]

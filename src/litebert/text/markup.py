@@ -1,8 +1,8 @@
 """The text of web pages and of Markdown, without their markup.
 
-One line is a paragraph, a heading, an item of a list or a cell of a table. A blank line stands
-before a heading, so that a section becomes a document. Scripts, styles and code blocks are left
-out. Whole files are held in memory.
+A line is a paragraph, a heading, an item of a list or a cell of a table. A blank line stands before
+a heading, so that a section becomes a document. Scripts, styles and code blocks are left out. Whole
+files are held in memory.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ _BLOCKS = (
     "table, tbody, td, tfoot, th, thead, tr, ul"
 )
 _LINE, _SECTION = "\x1e", "\x1d"
-"""Marks that no page holds: separators of records and groups."""
+"""Marks that no page holds: the ASCII separators of records and of groups."""
 
 
 def strip_markup(text: str, suffix: str, name: str) -> Iterator[str]:
-    """The lines of text in a web page or, as the suffix says, in Markdown.
+    """Yield the lines of text in a web page or, where the suffix says so, in Markdown.
 
-    Raises DataError, with the name of the file, where it is nested too deeply, MissingExtraError
-    without the library.
+    Raises:
+        DataError: the page is nested too deeply. The message names the file.
+        MissingExtraError: the library that reads the markup is not installed.
     """
     try:
         yield from (_strip_markdown if suffix == ".md" else _strip_html)(text)
@@ -61,21 +62,20 @@ def _strip_markdown(text: str) -> Iterator[str]:
         from markdown_it import MarkdownIt
     except ImportError as error:
         raise MissingExtraError("markdown-it-py", "markup") from error
-    # Its own limit of nesting would leave deeper text out in silence.
-    for token in MarkdownIt("commonmark", {"maxNesting": 1_000_000}).enable("table").parse(text):
+    # The default limit of nesting would drop deeper text silently.
+    parser = MarkdownIt("commonmark", {"maxNesting": 1_000_000}).enable("table")
+    for token in parser.parse(text):
         if token.type == "heading_open":
             yield ""
         elif token.type == "inline":
-            yield from filter(
-                None,
-                (" ".join(line.split()) for line in _join_inline(token.children or ()).split("\n")),
-            )
+            lines = _join_inline(token.children or ()).split("\n")
+            yield from filter(None, (" ".join(line.split()) for line in lines))
         elif token.type == "html_block":
             yield from _strip_html(token.content)
 
 
 def _join_inline(tokens: Any) -> str:
-    """The text of a paragraph; a soft line end is a space."""
+    """Return the text of a paragraph. A soft line end becomes a space."""
     parts = []
     for token in tokens:
         if token.type in ("text", "code_inline"):

@@ -1,12 +1,14 @@
 """The built-in corpus `python-docs`: documentation that every Python installation with litebert
-already carries.
+has.
 
-The language reference of `pydoc_data`, then the docstrings of the standard library, then those of
-the packages litebert needs, in a fixed order; one document per topic or docstring, the short ones
-of a module together. What is not prose (doctests, tables, formulas, parameter headings, code,
-licences) and repeated text is left out. Docstrings are found as triple-quoted literals: seven times
-faster than parsing, it also sees what packages attach to their compiled functions, and code picked
-up by mistake falls to the same filter. No module is imported.
+It holds, in a fixed order, the language reference of `pydoc_data`, the docstrings of the standard
+library, and those of the packages that litebert needs. A topic or a docstring is a document. The
+short docstrings of a module are one document together. Repeated text is left out, and so is what is
+not prose: doctests, tables, formulas, parameter headings, code and licenses.
+
+A docstring is any triple-quoted literal. Finding those is seven times as fast as parsing, and it
+includes what packages attach to their compiled functions. Code that is caught by mistake is no
+prose, so it is left out as well. No module is imported.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ from importlib import import_module
 from pathlib import Path
 
 MAX_CHARACTERS = 40_000_000
-"""The corpus ends here, so that it takes about the same time on every machine."""
+"""Characters of the corpus, so that it takes about the same time on every machine."""
 
 _SKIPPED_FOLDERS = {
     "test",
@@ -34,7 +36,7 @@ _SKIPPED_FOLDERS = {
 }
 _MIN_DOCUMENT = 200
 _MAX_LITERAL = 100_000
-"""A longer literal is data."""
+"""Characters of the longest docstring. A longer literal is data."""
 
 _LITERAL = re.compile(r"""("{3}|'{3})(.*?)(?<!\\)\1""", re.DOTALL)
 _DROPPED_LINE = re.compile(
@@ -45,9 +47,9 @@ _DROPPED_LINE = re.compile(
 _CODE_LINE = re.compile(
     r"\s*(?:>>>|\.\.\. |\$ |% |In \[|import |from \w+ import|def |class |return |#|//)"
 )
-# "name : type" of numpydoc says nothing a sentence says; its indented description stays.
+# "name : type" of numpydoc is no sentence. Its indented description stays.
 _TYPED_NAME = re.compile(r"\s*[*\w, .]+ : .*$")
-# The same of Google and Sphinx style, and list marks: what follows on the line is the text.
+# The same in Google and Sphinx style, and list marks: the rest of the line is the text.
 _LABEL = re.compile(
     r"""\s*(?: :\w+[^:\n]*:\s+ | \*{0,2}\w+\s*\([^)]*\):\s+ | \*{0,2}[a-z_]\w*:\s+
     | [-*+•]\s+ | \(?\d{1,2}[.)]\s+ )
@@ -72,15 +74,14 @@ _NOT_PROSE = re.compile(r"[^\w\s.,;:'()!?-]|_")
 def read_python_docs(
     name: str = "python-docs", reading: object = None
 ) -> Iterator[tuple[str, str]]:
-    """(text, origin) per document, as a source of text; the paragraphs of a text are its lines.
+    """Yield (text, origin) of each document. The paragraphs of a text are its lines.
 
-    A docstring of `_MIN_DOCUMENT` characters or more is a document, and the shorter ones of a
-    module are one together: the sentences of a docstring follow from one another, those of a
-    module's many docstrings hardly do.
+    A docstring of `_MIN_DOCUMENT` characters or more is a document. The shorter ones of a module
+    are one together, for their sentences hardly follow from one another.
     """
     seen: set[int] = set()
     total = 0
-    for where, texts in _list_modules():
+    for origin, texts in _list_modules():
         short: list[str] = []
         documents = []
         for text in texts:
@@ -98,17 +99,17 @@ def read_python_docs(
         if sum(map(len, short)) >= _MIN_DOCUMENT:
             documents.append("\n".join(short))
         for document in documents:
-            yield document, where
+            yield document, origin
             total += len(document)
             if total >= MAX_CHARACTERS:
                 return
 
 
-def find_package(where: str) -> str:
-    """The package a document comes from, by its origin: `python` for the standard library and its
+def find_package(origin: str) -> str:
+    """Return the package of a document by its origin; `python` for the standard library and its
     reference.
     """
-    parts = Path(where).parts
+    parts = Path(origin).parts
     for folder in ("site-packages", "dist-packages"):
         if folder in parts:
             return parts[parts.index(folder) + 1].removesuffix(".py")
@@ -116,8 +117,11 @@ def find_package(where: str) -> str:
 
 
 def extract_prose(text: str) -> Iterator[str]:
-    """The paragraphs of a docstring that read as sentences, each on one line and without markup."""
-    code_indent = -1  # what follows a paragraph ending in `::` and is indented deeper is code
+    """Yield the paragraphs of a docstring that read as sentences, each on one line and without
+    markup.
+    """
+    # Code follows a paragraph that ends in `::`, and is indented deeper.
+    code_indent = -1
     for block in re.split(r"\n[ \t]*\n", text.expandtabs()):
         lines = [line for line in block.split("\n") if line.strip()]
         if not lines:
@@ -169,11 +173,11 @@ def _list_modules() -> Iterator[tuple[str, Iterator[str]]]:
         if _SKIPPED_FOLDERS.isdisjoint(path.relative_to(stdlib).parts):
             yield str(path), _read_literals(path)
     for distribution in _list_requirements("litebert"):
-        paths = [path for path in distribution.files or () if path.suffix == ".py"]
-        for entry in sorted(paths, key=str):
+        files = [path for path in distribution.files or () if path.suffix == ".py"]
+        for entry in sorted(files, key=str):
             if _SKIPPED_FOLDERS.isdisjoint(entry.parts):
-                located = Path(str(entry.locate()))
-                yield str(located), _read_literals(located)
+                path = Path(str(entry.locate()))
+                yield str(path), _read_literals(path)
 
 
 def _read_literals(path: Path) -> Iterator[str]:
@@ -187,21 +191,21 @@ def _read_literals(path: Path) -> Iterator[str]:
 
 
 def _list_requirements(root: str) -> list[importlib.metadata.Distribution]:
-    """The installed packages reachable from `root`'s own requirements (extras aside), by name."""
-    found: dict[str, importlib.metadata.Distribution] = {}
+    """List the installed packages that `root` requires, directly or not, by name. Extras are left
+    out.
+    """
+    distributions: dict[str, importlib.metadata.Distribution] = {}
     waiting = [root]
     while waiting:
         name = re.sub(r"[-_.]+", "-", waiting.pop()).lower()
-        if name in found:
+        if name in distributions:
             continue
         try:
-            found[name] = importlib.metadata.distribution(name)
-        except (
-            importlib.metadata.PackageNotFoundError
-        ):  # a requirement for another platform or Python
-            continue
-        for requirement in found[name].requires or ():
+            distributions[name] = importlib.metadata.distribution(name)
+        except importlib.metadata.PackageNotFoundError:
+            continue  # required on another platform or Python only
+        for requirement in distributions[name].requires or ():
             match = re.match(r"[\w.-]+", requirement)
             if match and not re.search(r"\bextra\s*==", requirement):
                 waiting.append(match[0])
-    return [found[name] for name in sorted(found) if name != root]
+    return [distributions[name] for name in sorted(distributions) if name != root]

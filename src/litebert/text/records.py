@@ -1,9 +1,9 @@
-"""Rows of a file, streaming: lines of text, and the wanted columns of CSV, TSV, JSONL, Parquet and
+"""Rows of a file, streamed: lines of text, and the wanted columns of CSV, TSV, JSONL, Parquet and
 plain text.
 
-Each row comes with its line number, so that errors can name the place. What is changed or passed
-over is counted in `Notes`. The rows of a task (`records`) are UTF-8: a guessed encoding trains on
-wrong letters. Those of a corpus (sources.py) come through the same readers (`read_rows`).
+Each row has its line number, so that an error can name its location. `Notes` count what is changed
+or skipped. The rows of a task (`read_records`) are UTF-8, for a guessed encoding trains on wrong
+letters. The rows of a corpus (sources.py) come through the same readers (`read_rows`).
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ from litebert.text.lines import (
 )
 
 FileFormat = Literal["csv", "tsv", "jsonl", "parquet", "text", "conll"]
-"""CSV with real quoting; TSV without; JSON objects, one a line; Parquet; plain text, a row a line;
-a word a line, which only a task that tags words reads."""
+"""CSV with real quoting, TSV without quoting, JSON objects one a line, Parquet, and plain text with
+a row a line. `conll` is a word a line, which only a task that tags words reads.
+"""
 
 SUFFIXES: dict[str, FileFormat] = {
     ".csv": "csv",
@@ -40,25 +41,25 @@ SUFFIXES: dict[str, FileFormat] = {
     ".txt": "text",
     ".conll": "conll",
 }
-"""By suffix."""
+"""Formats by suffix."""
 
-MARK = "\ufeff"
-MARKS = "byte-order marks inside the text were left out"
-_HALVES = re.compile("[\ud800-\udfff]")
+BYTE_ORDER_MARK = "\ufeff"
+MARK_NOTE = "byte-order marks inside the text were left out"
+_SURROGATES = re.compile("[\ud800-\udfff]")
 COUNT = "{count}"
-"""Where a note has its count."""
+"""Stands for the count in a note."""
 
 
 class Notes(Counter[str]):
-    """How often something worth saying was met while reading."""
+    """Counts of events that the user should know of, by sentence."""
 
     def notes(self) -> list[str]:
-        """One sentence each: the count stands where the sentence has `COUNT`, else in parentheses
-        after it.
-        """
+        """Return the sentences. The count replaces `COUNT`, else follows in parentheses."""
         return [
-            what.replace(COUNT, f"{count:,}") if COUNT in what else f"{what} ({count:,})"
-            for what, count in self.items()
+            sentence.replace(COUNT, f"{count:,}")
+            if COUNT in sentence
+            else f"{sentence} ({count:,})"
+            for sentence, count in self.items()
         ]
 
     def add_cut(self, cut: int, texts: int, length: int) -> None:
@@ -71,36 +72,42 @@ class Record(NamedTuple):
     """The wanted cells of a row."""
 
     line: int
-    """Where the row starts, from 1; in Parquet the row's number."""
+    """Number of the line where the row starts, from 1; in Parquet the number of the row."""
     values: tuple[Any, ...]
-    """As many as columns were asked for: text in CSV, TSV and plain text; None where the file has
-    no such column.
+    """One value for each wanted column: text in CSV, TSV and plain text. None where the file lacks
+    the column.
     """
 
 
 class Input(str):
-    """The path of a file, or `-`, that knows how it is read, so that it can stand for the path in
-    every reader of rows.
+    """The path of a file, or `-`, with how to read it. It stands for the path in every reader of
+    rows.
 
-    `records` puts the cells of the columns `keep` (which the file must have) and `perhaps` (which a
-    row may lack) of each row into `kept`, in order, beside the row itself.
+    The columns `keep`, which the file must have, and `optional`, which a row may lack, pass through
+    to the answers. `read_records` appends their cells in each row to `extras`.
     """
 
     form: FileFormat
     header: bool = True
     encoding: str = "utf-8"
     keep: tuple[str, ...] = ()
-    perhaps: tuple[str, ...] = ()
+    optional: tuple[str, ...] = ()
     content: Iterable[bytes] | None = None
-    """Where it can be read only once: all of it, what was read to look at it included."""
-    kept: deque[dict[str, Any]]
+    """All bytes of an input that can be read only once, with those that were read to detect its
+    format.
+    """
+    extras: deque[dict[str, Any]]
 
     def __init__(self, path: str | Path) -> None:
-        self.kept = deque()
+        self.extras = deque()
 
 
 def detect_format(source: str | Path) -> FileFormat:
-    """The format that a file's name tells, or DataError; standard input is plain text."""
+    """Return the format that a file's suffix names. Standard input is plain text.
+
+    Raises:
+        DataError: the suffix names no format, or there is no such file.
+    """
     if str(source) == STANDARD_INPUT:
         return "text"
     form = SUFFIXES.get(find_suffix(Path(source)))
@@ -115,14 +122,14 @@ def detect_format(source: str | Path) -> FileFormat:
 def read_lines(
     source: str | Path, notes: Notes, encoding: str = "utf-8"
 ) -> Iterator[tuple[int, str]]:
-    """(number, text) of every line of a file or of standard input, in constant memory.
+    """Yield (number, text) of every line of a file or of standard input, in constant memory.
 
     Lines end in a line feed, after a carriage return or not. A byte-order mark before a line is
-    left out (and counted, but at the start of the file, where many programs put it), a NUL
+    left out. It is counted, except at the start of the file, where many programs write it. A NUL
     character becomes a space.
 
-    Raises DataError where there is no such file, or it is not in the encoding; the message names
-    the line.
+    Raises:
+        DataError: there is no such file, or it is not in the encoding. The message names the line.
     """
     content = None
     if isinstance(source, Input):
@@ -131,22 +138,22 @@ def read_lines(
         _check_file(Path(source))
     data = read_blocks(source, Meter()) if content is None else content
     for number, text in enumerate(split_blocks(decode_blocks(data, str(source), encoding)), 1):
-        if text[:1] == MARK:
+        if text[:1] == BYTE_ORDER_MARK:
             text = text[1:]
             if number > 1:
-                notes[MARKS] += 1
+                notes[MARK_NOTE] += 1
         yield number, clean(text.removesuffix("\r"), notes)
 
 
 def clean(value: Any, notes: Notes) -> Any:
-    """A value whose texts hold only what a tokenizer takes and a file holds, each as long as
+    """Return a value whose texts hold only what a tokenizer takes and a file can hold, as long as
     before.
 
-    A NUL character becomes a space, half of a character (which JSON can spell) the replacement
-    character.
+    A NUL character becomes a space. An unpaired surrogate, which JSON can spell, becomes the
+    replacement character.
     """
     if isinstance(value, (list, tuple)):
-        return type(value)(clean(one, notes) for one in value)
+        return type(value)(clean(element, notes) for element in value)
     if not isinstance(value, str):
         return value
     if "\0" in value:
@@ -159,34 +166,39 @@ def clean(value: Any, notes: Notes) -> Any:
 
 
 def replace_surrogates(text: str) -> tuple[str, int]:
-    """The text with each half of a surrogate pair, which JSON can spell, as the replacement
-    character; how many.
+    """Replace unpaired surrogates, which JSON can spell, by the replacement character.
+
+    Returns the text and the number of replacements.
     """
     try:
         text.encode()  # many times as fast as a search
     except UnicodeEncodeError:
-        return _HALVES.subn("\ufffd", text)
+        return _SURROGATES.subn("\ufffd", text)
     return text, 0
 
 
 def format_value(value: Any) -> str:
-    """A value in a message: on one line, and not long."""
+    """Return a value for a message: on one line, and not long."""
     text = repr(value)
     return text if len(text) <= 40 else f"{text[:37]}..."
 
 
 def describe_json_error(error: ValueError | RecursionError) -> str:
-    """What is wrong with a text that is not JSON, with the place in its line."""
+    """Say what is wrong with a text that is not JSON, and at which character."""
     if isinstance(error, json.JSONDecodeError):
         return f"{error.msg.removesuffix(' at').removesuffix(':')} at character {error.colno:,}"
     return "nested too deeply" if isinstance(error, RecursionError) else str(error)
 
 
-def require_text(value: Any, field: str, where: str) -> str:
-    """A field that must be a text, or a DataError."""
+def require_text(value: Any, field: str, location: str) -> str:
+    """Return the value of a field if it is a text.
+
+    Raises:
+        DataError: it is something else.
+    """
     if not isinstance(value, str):
         raise DataError(
-            f"{where}: {field} is {format_value(value)}, not a text; write it in quotes"
+            f"{location}: {field} is {format_value(value)}, not a text; write it in quotes"
         )
     return value
 
@@ -213,24 +225,25 @@ def read_records(
     header: bool = True,
     encoding: str = "utf-8",
 ) -> Iterator[Record]:
-    """The cells of `columns`, then of `optional`, of each row; blank lines are rows in plain text
-    alone.
+    """Yield the cells of `columns`, then of `optional`, of each row. A blank line is a row only in
+    plain text.
 
     Args:
-        columns: in CSV and TSV also their numbers, counted from 0, where no column has that name.
+        columns: names of columns; in CSV and TSV also their numbers, from 0, where no column has
+            that name.
         optional: columns that the file, or a JSON object, may lack.
-        form: what the file is; by its suffix where None.
-        header: whether the first line of CSV or TSV names the columns; without it they are
-            numbered.
+        form: the format of the file; its suffix decides where None.
+        header: the first line of CSV or TSV names the columns; without it they are numbered.
 
-    Raises DataError for a file that is missing, empty or malformed, or lacks a column; the message
-    names the line.
+    Raises:
+        DataError: the file is missing, empty or malformed, or lacks a column. The message names
+            the line.
     """
     keep: tuple[str, ...] = ()
     if isinstance(source, Input):
-        form, header, keep = source.form, source.header, (*source.keep, *source.perhaps)
+        form, header, keep = source.form, source.header, (*source.keep, *source.optional)
         wanted = (*columns, *optional)
-        columns, optional = (*columns, *source.keep), (*optional, *source.perhaps)
+        columns, optional = (*columns, *source.keep), (*optional, *source.optional)
         order = [(*columns, *optional).index(name) for name in wanted]
     form = form or detect_format(source)
     if form not in get_args(FileFormat):
@@ -247,16 +260,16 @@ def read_records(
             "or Parquet"
         )
     row = None
-    numbered = read_lines(source, notes, encoding)
+    numbered_lines = read_lines(source, notes, encoding)
     for row in read_rows(
-        form, str(source), numbered, columns, notes, optional=optional, header=header
+        form, str(source), numbered_lines, columns, notes, optional=optional, header=header
     ):
         if form in ("jsonl", "parquet"):  # the lines of the other formats are clean already
             row = Record(row.line, clean(row.values, notes))
         if isinstance(source, Input):
             cells = dict(zip((*columns, *optional), row.values, strict=True))
-            source.kept.append({name: cells[name] for name in keep})
-            row = Record(row.line, tuple(row.values[place] for place in order))
+            source.extras.append({name: cells[name] for name in keep})
+            row = Record(row.line, tuple(row.values[index] for index in order))
         yield row
     if row is None:
         label = "standard input" if str(source) == STANDARD_INPUT else source
@@ -266,7 +279,7 @@ def read_records(
 def read_rows(
     form: FileFormat,
     name: str,
-    numbered: Iterable[tuple[int, str]],
+    numbered_lines: Iterable[tuple[int, str]],
     columns: Sequence[str],
     notes: Notes,
     *,
@@ -275,95 +288,109 @@ def read_rows(
     remedy: str = "",
     header: bool = True,
 ) -> Iterator[Record]:
-    """The cells of `columns`, then of `optional`, of each row; DataError, naming the line, for what
-    is malformed.
+    """Yield the cells of `columns`, then of `optional`, of each row.
 
-    `numbered` are the lines of the file `name`; Parquet has none, and `meter` counts its bytes.
-    `remedy` is added to the message about a missing column.
+    Args:
+        numbered_lines: the lines of the file `name` with their numbers; unused for Parquet.
+        meter: counts the bytes of Parquet.
+        remedy: added to the message about a missing column.
+
+    Raises:
+        DataError: a row is malformed. The message names the line.
     """
     if form == "text":
         blank = (None,) * len(optional)
-        return (Record(number, (text, *blank)) for number, text in numbered)
-    wanted = _Wanted(columns, optional, remedy)
+        return (Record(number, (text, *blank)) for number, text in numbered_lines)
+    wanted = _Columns(columns, optional, remedy)
     if form == "parquet":
         return _read_parquet(Path(name), wanted, meter or Meter())
     if form == "jsonl":
-        return _read_jsonl(name, numbered, wanted, notes)
-    return _read_table(name, numbered, wanted, notes, quoted=form == "csv", named=header)
+        return _read_jsonl(name, numbered_lines, wanted, notes)
+    return _read_table(
+        name, numbered_lines, wanted, notes, has_quotes=form == "csv", has_header=header
+    )
 
 
-class _Wanted(NamedTuple):
-    """The columns that a reader asks for."""
+class _Columns(NamedTuple):
+    """The columns that a reader wants."""
 
     columns: Sequence[str]
     optional: Sequence[str]
     remedy: str
 
-    def places(self, names: Sequence[str], where: str) -> list[int | None]:
-        """Where the columns stand among `names`, None for one that may be absent and is."""
-        every = (*self.columns, *self.optional)
+    def find_indices(self, names: Sequence[str], location: str) -> list[int | None]:
+        """Return the index of each column in `names`; None for an optional column that is absent.
+
+        Raises:
+            DataError: a column is absent, or a name occurs twice.
+        """
+        wanted = (*self.columns, *self.optional)
         for name in self.columns:
             if name not in names:
-                there = [" ".join(other.split())[:40] for other in names]
-                hint = nearest(name, there) if there else "write it"
-                raise DataError(f"{where} has no column '{name}'; {hint}{self.remedy}")
-        for name in every:
+                others = [" ".join(other.split())[:40] for other in names]
+                hint = nearest(name, others) if others else "write it"
+                raise DataError(f"{location} has no column '{name}'; {hint}{self.remedy}")
+        for name in wanted:
             if names.count(name) > 1:
                 raise DataError(
-                    f"{where} has more than one column '{name}'; give the others another name"
+                    f"{location} has more than one column '{name}'; give the others another name"
                 )
-        return [names.index(name) if name in names else None for name in every]
+        return [names.index(name) if name in names else None for name in wanted]
 
-    def numbered(self, names: Sequence[str]) -> _Wanted:
-        """With columns by name where they are asked for by number."""
+    def resolve_numbers(self, names: Sequence[str]) -> _Columns:
+        """Replace numbers of columns by the names of those columns."""
 
-        def name_of(column: str) -> str:
-            by_number = column not in names and column.isdecimal() and int(column) < len(names)
-            return names[int(column)] if by_number else column
+        def resolve(column: str) -> str:
+            is_number = column not in names and column.isdecimal() and int(column) < len(names)
+            return names[int(column)] if is_number else column
 
         return self._replace(
-            columns=[*map(name_of, self.columns)], optional=[*map(name_of, self.optional)]
+            columns=[*map(resolve, self.columns)], optional=[*map(resolve, self.optional)]
         )
 
-    def of(self, row: dict[str, Any]) -> tuple[Any, ...]:
+    def select(self, row: dict[str, Any]) -> tuple[Any, ...]:
+        """Return the cells of a row, None where it lacks one."""
         return tuple(row.get(name) for name in (*self.columns, *self.optional))
 
 
 def _read_table(
     name: str,
-    numbered: Iterable[tuple[int, str]],
-    wanted: _Wanted,
+    numbered_lines: Iterable[tuple[int, str]],
+    wanted: _Columns,
     notes: Notes,
-    quoted: bool,
-    named: bool,
+    has_quotes: bool,
+    has_header: bool,
 ) -> Iterator[Record]:
+    """Yield the wanted cells of each row of CSV or TSV."""
     rows = (
-        _read_csv(name, numbered)
-        if quoted
-        else ((number, line.split("\t")) for number, line in numbered)
+        _read_csv(name, numbered_lines)
+        if has_quotes
+        else ((number, line.split("\t")) for number, line in numbered_lines)
     )
     header: list[str] = []
     for number, row in rows:
-        if not row or (row == [""] and not quoted):  # quotes around nothing are a cell
+        if not row or (row == [""] and not has_quotes):  # quotes around nothing are a cell
             notes["blank lines were passed over"] += 1
             continue
         if not header:
-            header = [cell.strip() for cell in row] if named else [str(i) for i in range(len(row))]
-            places = wanted.numbered(header).places(header, f"the first line of {name}")
-            if named:
+            header = [cell.strip() for cell in row] if has_header else [*map(str, range(len(row)))]
+            columns = wanted.resolve_numbers(header)
+            indices = columns.find_indices(header, f"the first line of {name}")
+            if has_header:
                 continue
         if len(row) != len(header):
             counts = f"{len(row)} columns where the first line has {len(header)}"
-            raise DataError(
-                f"{name}:{number} has {counts}; fix the row{', or its quotes' if quoted else ''}"
-            )
-        yield Record(number, tuple(None if place is None else row[place] for place in places))
+            remedy = "fix the row, or its quotes" if has_quotes else "fix the row"
+            raise DataError(f"{name}:{number} has {counts}; {remedy}")
+        yield Record(number, tuple(None if index is None else row[index] for index in indices))
 
 
-def _read_csv(name: str, numbered: Iterable[tuple[int, str]]) -> Iterator[tuple[int, list[str]]]:
-    """(number of its first line, cells) of each row of CSV."""
+def _read_csv(
+    name: str, numbered_lines: Iterable[tuple[int, str]]
+) -> Iterator[tuple[int, list[str]]]:
+    """Yield (number of its first line, cells) of each row of CSV."""
     csv.field_size_limit(2**31 - 1)
-    reader = csv.reader((line + "\n" for _, line in numbered), strict=True)
+    reader = csv.reader((line + "\n" for _, line in numbered_lines), strict=True)
     start = 1
     try:
         for row in reader:
@@ -376,9 +403,10 @@ def _read_csv(name: str, numbered: Iterable[tuple[int, str]]) -> Iterator[tuple[
 
 
 def _read_jsonl(
-    name: str, numbered: Iterable[tuple[int, str]], wanted: _Wanted, notes: Notes
+    name: str, numbered_lines: Iterable[tuple[int, str]], wanted: _Columns, notes: Notes
 ) -> Iterator[Record]:
-    for number, line in numbered:
+    """Yield the wanted fields of each JSON object."""
+    for number, line in numbered_lines:
         if not line or line.isspace():
             notes["blank lines were passed over"] += 1
             continue
@@ -394,26 +422,27 @@ def _read_jsonl(
                 f"{name}:{number} is not a JSON object; write lines like "
                 f'{{"{wanted.columns[0]}": ...}}'
             )
-        wanted.places(list(row), f"{name}:{number}")
-        yield Record(number, wanted.of(row))
+        wanted.find_indices(list(row), f"{name}:{number}")
+        yield Record(number, wanted.select(row))
 
 
-def _read_parquet(path: Path, wanted: _Wanted, meter: Meter) -> Iterator[Record]:
+def _read_parquet(path: Path, wanted: _Columns, meter: Meter) -> Iterator[Record]:
+    """Yield the wanted cells of each row of a Parquet file."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     _check_file(path)
     number, before, size = 0, meter.read, path.stat().st_size
     try:
-        # Opened here, for Arrow refuses names that are not UTF-8.
+        # Arrow refuses names of files that are not UTF-8, so Python opens the file.
         with open(path, "rb") as raw, pq.ParquetFile(raw, pre_buffer=False) as file:
             names = file.schema_arrow.names
-            places = wanted.places(names, str(path))
-            present = [names[place] for place in dict.fromkeys(places) if place is not None]
+            indices = wanted.find_indices(names, str(path))
+            present = [names[index] for index in dict.fromkeys(indices) if index is not None]
             for batch in file.iter_batches(batch_size=1024, columns=present):
                 for row in _read_batch(batch):
                     number += 1
-                    yield Record(number, wanted.of(row))
+                    yield Record(number, wanted.select(row))
                 meter.read = before + size * number // file.metadata.num_rows
     except (pa.ArrowException, OSError) as error:
         reason = str(error).split("\n")[0]
@@ -425,12 +454,8 @@ def _read_parquet(path: Path, wanted: _Wanted, meter: Meter) -> Iterator[Record]
         raise DataError(
             f"{path}:{number + 1} is not UTF-8 ({byte}); write it again from UTF-8"
         ) from error
-    except (
-        ValueError,
-        OverflowError,
-        KeyError,
-        MemoryError,
-    ) as error:  # values that Python has no form for
+    except (ValueError, OverflowError, KeyError, MemoryError) as error:
+        # Arrow holds values that Python cannot represent, such as the year 300,000.
         reason = fault_of(error) or "memory ran out"
         raise DataError(
             f"{path}:{number + 1} cannot be read ({reason}); make or fetch the file again"
@@ -438,9 +463,9 @@ def _read_parquet(path: Path, wanted: _Wanted, meter: Meter) -> Iterator[Record]
 
 
 def _read_batch(batch: Any) -> Iterator[dict[str, Any]]:
-    """The rows of a batch, up to one whose text is not UTF-8."""
+    """Yield the rows of a batch, up to the first whose text is not UTF-8."""
     try:
         yield from batch.to_pylist()
     except UnicodeDecodeError:
-        for place in range(batch.num_rows):
-            yield from batch.slice(place, 1).to_pylist()
+        for row in range(batch.num_rows):
+            yield from batch.slice(row, 1).to_pylist()

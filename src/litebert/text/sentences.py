@@ -1,4 +1,4 @@
-"""Texts to sentences, and to lines of a bounded length."""
+"""Texts split into sentences, and into lines of a bounded length."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from litebert.errors import DataError
 from litebert.text.lines import split_text
 
 MAX_SENTENCE = 10_000
-"""Characters of one sentence: tokenizers slow down on text without an end."""
+"""Characters of the longest sentence. Tokenizers slow down on text without an end."""
 
 LINE_CHARACTERS = 4000
-"""Of a line that a tokenizer learns from."""
+"""Characters of the longest line that a tokenizer learns from."""
 
-# ISO 639-1. sentencex takes any code, and English rules for one that it does not know.
+# ISO 639-1. sentencex accepts any code, and applies English rules to one that it does not support.
 _LANGUAGES = frozenset(
     """
     aa ab ae af ak am an ar as av ay az ba be bg bh bi bm bn bo br bs ca ce ch co cr cs cu cv cy da
@@ -29,30 +29,34 @@ _LANGUAGES = frozenset(
 
 
 def split_sentences(text: str, language: str = "en") -> list[str]:
-    """The sentences of a text, stripped; a line end always ends one.
+    """Return the sentences of a text, stripped. A line end always ends a sentence.
 
-    `language` is an ISO 639 code (en, de, ja, ...), or "line" where the text has one sentence per
-    line already; DataError for anything else.
+    `language` is an ISO 639 code (en, de, ja, ...), or "line" where each line is one sentence
+    already.
+
+    Raises:
+        DataError: the language is neither.
     """
     if language == "line":
         sentences = text.split("\n")
     else:
-        import sentencex  # whoever only answers does without it
+        import sentencex  # late: a program that only answers does not need it
 
         check_language(language)
         sentences = [
             sentence for line in text.split("\n") for sentence in sentencex.segment(language, line)
         ]
     if len(text) > MAX_SENTENCE:
-        sentences = [
-            piece for sentence in sentences for piece in split_text(sentence, MAX_SENTENCE)
-        ]
+        sentences = [part for sentence in sentences for part in split_text(sentence, MAX_SENTENCE)]
     return [stripped for sentence in sentences if (stripped := sentence.strip())]
 
 
 def check_language(language: str) -> None:
-    """Raise DataError unless `language` is "line" or an ISO 639 code (with a region or variant, or
-    without).
+    """Refuse a language that is neither "line" nor an ISO 639 code, with or without a region or
+    variant.
+
+    Raises:
+        DataError: the language is neither.
     """
     code = re.fullmatch(r"([a-z]{2,3})(-[A-Za-z0-9]+)*", language)
     if language != "line" and (code is None or (len(code[1]) == 2 and code[1] not in _LANGUAGES)):
@@ -63,8 +67,9 @@ def check_language(language: str) -> None:
 
 
 def split_lines(text: str, size: int = LINE_CHARACTERS) -> Iterator[str]:
-    """The lines of a text that are not blank, cut at a space where longer than `size`
-    characters."""
+    """Yield the lines of a text that are not blank, cut at a space where longer than `size`
+    characters.
+    """
     for line in text.splitlines():
         start = 0
         while len(line) - start > size:

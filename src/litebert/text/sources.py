@@ -1,19 +1,24 @@
-"""Sources to documents, streaming, in the order of the sources (folders and patterns sorted).
+"""Sources of text read as documents, streamed in the order of the sources.
 
-A source is a file (.txt and other plain text, .jsonl, .csv, .tsv, each also .gz, .xz or .zst, and
-.parquet), a folder or a pattern of them, `-` for standard input, or what `SOURCES` has a reader
-for: `python-docs`, the built-in corpus, `hf:NAME` for the `datasets` library, and those you add:
+A source is one of these:
+
+- a file: .txt and other plain text, .jsonl, .csv, .tsv, each also .gz, .xz or .zst, and .parquet,
+- a folder of files, or a pattern that matches some, which are read in sorted order,
+- `-` for standard input,
+- a name that `SOURCES` has a reader for: `python-docs`, the built-in corpus, `hf:NAME` for the
+  `datasets` library, and those that you add:
 
     SOURCES.add("poems", read)      the source `poems`
     SOURCES.add("wiki:", read)      every source `wiki:NAME`; the reader gets NAME
     SOURCES.add(".eml", read)       files, and folders of files, with this suffix; the reader gets
                                     the path
 
-where `read(name: str, reading: Reading)` yields (text, place), a document each; messages name it by
-its place, such as a line number. A document of more than `MAX_DOCUMENT` characters is cut at line
-ends into several, so that memory stays constant even where a gigabyte has no blank line; the price
-is that the pieces count as documents of their own. What was read, changed and passed over is
-counted (tally.py).
+There `read(name: str, reading: Reading)` yields (text, position) of each document. Messages name a
+document by its position, such as a line number.
+
+A document of more than `MAX_DOCUMENT` characters is cut at line ends into several. So memory stays
+constant even where a gigabyte has no blank line, but the parts count as documents. The tally
+(tally.py) counts what was read, changed and skipped.
 """
 
 from __future__ import annotations
@@ -49,7 +54,7 @@ DocumentSplit = Literal["blank-line", "file", "line"]
 Markup = Literal["keep", "strip"]
 
 MAX_DOCUMENT = 1 << 20
-"""Characters of one document."""
+"""Characters of the longest document."""
 
 _OTHER_FIELD = " (or name another with --text-field)"
 _MEGABYTE = 1e6
@@ -57,7 +62,7 @@ _MEGABYTE = 1e6
 
 @dataclass(frozen=True)
 class Document:
-    """A text and where it starts, `file:line`, for messages."""
+    """A text, and where it starts, `file:line`, for messages."""
 
     text: str
     source: str
@@ -65,33 +70,38 @@ class Document:
 
 @dataclass(frozen=True)
 class Reading:
-    """How sources are read; DataError where there is no such split, markup or encoding."""
+    """How sources are read.
+
+    Raises:
+        DataError: there is no such split, markup or encoding.
+    """
 
     text_field: str = "text"
-    """The field or column that holds the text; each row of a table is a document."""
+    """Field or column that holds the text. Each row of a table is a document."""
     split: DocumentSplit = "blank-line"
-    """What ends a document of plain text: a blank line, the file, or the line."""
+    """End of a document of plain text: a blank line, the end of the file, or the end of the line.
+    """
     encoding: str = "utf-8"
-    """Of text files. Where it is UTF-8, files with a byte-order mark of UTF-16 or UTF-32 are read
+    """Encoding of text files. With UTF-8, files with a byte-order mark of UTF-16 or UTF-32 are read
     as that.
     """
     encodings: Mapping[str, str] = field(default_factory=dict)
-    """Of the files that match a pattern, by pattern."""
+    """Encodings of the files that match a pattern, by pattern."""
     unwrap: bool = False
     """Join the lines of a paragraph of plain text."""
     markup: Markup = "keep"
-    """`keep` reads Markdown and web pages as plain text; `strip` takes the text out of them."""
+    """`keep` reads Markdown and web pages as plain text. `strip` removes the markup."""
     meter: Meter = field(default_factory=Meter)
     """Counts the bytes read."""
     tally: Tally = field(default_factory=Tally)
-    """Counts what was read, changed and passed over."""
+    """Counts what was read, changed and skipped."""
 
     def __post_init__(self) -> None:
-        for name, kind in (("split", DocumentSplit), ("markup", Markup)):
-            if getattr(self, name) not in get_args(kind):
+        for name, choices in (("split", DocumentSplit), ("markup", Markup)):
+            if getattr(self, name) not in get_args(choices):
                 raise DataError(
                     f"{name} is '{getattr(self, name)}'; "
-                    f"{nearest(getattr(self, name), get_args(kind))}"
+                    f"{nearest(getattr(self, name), get_args(choices))}"
                 )
         if self.unwrap and self.split == "line":
             raise DataError(
@@ -105,16 +115,18 @@ Texts: TypeAlias = Iterator[tuple[str, int | str]]
 
 
 def read_documents(sources: Sequence[str], reading: Reading | None = None) -> Iterator[Document]:
-    """The documents of `sources`, stripped and never empty.
+    """Yield the documents of `sources`, stripped and never empty.
 
-    Raises DataError, naming the file and the byte, line or field, also when the corpus is empty;
-    MissingExtraError for `hf:` without the `datasets` library, and for web pages without the
-    library that reads them.
+    Raises:
+        DataError: a source cannot be read, or no source has text. The message names the file and
+            the byte, line or field.
+        MissingExtraError: `hf:` needs the `datasets` library, or web pages the library that
+            reads them.
     """
     reading = reading or Reading()
     meter, tally = reading.meter, reading.tally
     names = expand(sources, html=reading.markup == "strip", tally=tally)
-    tally.report_skipped()
+    tally.log_skips()
     for pattern, encoding in reading.encodings.items():
         if not any(encodings.is_match(pattern, name) for name in names):
             raise DataError(
@@ -127,31 +139,32 @@ def read_documents(sources: Sequence[str], reading: Reading | None = None) -> It
     total = None if meter.total is None else meter.total / _MEGABYTE
     with progress.task("reading text", total, "MB") as bar:
         for name in names:
-            shown = escape_name(name)
-            for text, place in _read_source(name, reading):
-                text, halves = replace_surrogates(text)
-                tally.replaced_characters += halves
-                pieces = split_text(text, MAX_DOCUMENT)
-                tally.cuts += len(pieces) - 1
-                for piece in filter(None, map(str.strip, pieces)):
+            label = escape_name(name)
+            for text, position in _read_source(name, reading):
+                text, replaced = replace_surrogates(text)
+                tally.replaced_characters += replaced
+                parts = split_text(text, MAX_DOCUMENT)
+                tally.cuts += len(parts) - 1
+                for part in filter(None, map(str.strip, parts)):
                     tally.documents += 1
-                    yield Document(piece, f"{shown}:{place}")
+                    yield Document(part, f"{label}:{position}")
                 bar.done, bar.text = meter.read / _MEGABYTE, f"{tally.documents:,} documents"
     if not tally.documents:
-        named = (
+        labels = (
             "standard input" if source == STANDARD_INPUT else escape_name(source)
             for source in sources
         )
-        raise DataError(f"there is no text in {', '.join(named)}; give files that hold some")
+        raise DataError(f"there is no text in {', '.join(labels)}; give files that hold some")
     if len(tally.encodings) > 1:
         log.info(f"encodings of the files: {format_counts(tally.encodings)}")
 
 
 def _check_options(names: Sequence[str], reading: Reading) -> None:
-    """Refuse options of tables where there is none, and of plain text where there are only tables.
+    """Refuse options of tables where no source is one, and those of plain text where all sources
+    are tables.
 
     Raises:
-        DataError: an option means nothing for the sources.
+        DataError: an option has no meaning for the sources.
     """
     tables = [find_suffix(Path(name)) in TABLES and Path(name).is_file() for name in names]
     plain = [
@@ -163,11 +176,11 @@ def _check_options(names: Sequence[str], reading: Reading) -> None:
             f"--text-field {reading.text_field} names a column, and no source is a table; "
             "leave it out"
         )
-    for given, option in (
+    for is_set, option in (
         (reading.unwrap, "--unwrap"),
         (reading.split != "blank-line", f"--split {reading.split}"),
     ):
-        if all(tables) and given:
+        if all(tables) and is_set:
             first = escape_name(names[0])
             raise DataError(
                 f"{option} is of plain text, and every row of {first} is a document; leave it out"
@@ -175,19 +188,21 @@ def _check_options(names: Sequence[str], reading: Reading) -> None:
 
 
 def _read_source(source: str, reading: Reading) -> Texts:
+    """Yield the texts of a source, with the reader that `SOURCES` has for it or as a file."""
     scheme, _, rest = source.partition(":")
     suffix = find_suffix(Path(source))
     for key, name in ((f"{scheme}:", rest), (source, source), (suffix, source)):
         if key in SOURCES:
-            of_file = encodings.choose_encoding(
+            encoding = encodings.choose_encoding(
                 source, b"", reading.encoding, reading.encodings, html=False
             )
-            texts: Texts = SOURCES[key](name, replace(reading, encoding=of_file))
+            texts: Texts = SOURCES[key](name, replace(reading, encoding=encoding))
             return texts
     return _read_file(source, suffix, reading)
 
 
 def _read_file(name: str, suffix: str, reading: Reading) -> Texts:
+    """Yield the texts of a file."""
     form, html, tally = TABLES.get(suffix), suffix in HTML_SUFFIXES, reading.tally
     if form == "parquet":
         yield from _read_table(form, name, (), reading)
@@ -196,44 +211,50 @@ def _read_file(name: str, suffix: str, reading: Reading) -> Texts:
     head = next(data, b"")
     encoding = encodings.choose_encoding(name, head, reading.encoding, reading.encodings, html)
     tally.encodings[encoding] += 1
-    shown = "standard input" if name == STANDARD_INPUT else escape_name(name)
-    texts = decode_blocks(itertools.chain([head], data), shown, encoding, prose=True)
+    label = "standard input" if name == STANDARD_INPUT else escape_name(name)
+    texts = decode_blocks(itertools.chain([head], data), label, encoding, prose=True)
     if form is not None:
-        yield from _read_table(form, shown, enumerate(split_blocks(texts), 1), reading)
+        yield from _read_table(form, label, enumerate(split_blocks(texts), 1), reading)
         return
     if html or suffix == ".md":
         if reading.markup == "strip":
             sections = _split_documents(
-                markup.strip_markup("".join(texts), suffix, shown), reading.split, tally
+                markup.strip_markup("".join(texts), suffix, label), reading.split, tally
             )
             yield from ((text, f"section {number}") for number, (text, _) in enumerate(sections, 1))
             return
         if html:
-            log.warning(f"{shown} was read with its tags; --markup strip removes them")
-    wrapping = WrapDetector()
-    whole = split_blocks(texts, MAX_DOCUMENT, tally if reading.split == "line" else None)
-    for text, number in _split_documents(wrapping.watch(whole), reading.split, tally):
+            log.warning(f"{label} was read with its tags; --markup strip removes them")
+    detector = WrapDetector()
+    text_lines = split_blocks(texts, MAX_DOCUMENT, tally if reading.split == "line" else None)
+    for text, number in _split_documents(detector.watch(text_lines), reading.split, tally):
         yield unwrap_lines(text) if reading.unwrap else text, number
-    if wrapping.found and reading.split != "line":
+    if detector.is_wrapped and reading.split != "line":
         if not tally.hard_wrapped and not reading.unwrap:
             broken = (
                 "has lines that end in the middle of sentences, and every line end ends a sentence"
             )
-            log.warning(f"{shown} {broken}; --unwrap joins the lines of each paragraph")
-        tally.hard_wrapped.append(shown)
+            log.warning(f"{label} {broken}; --unwrap joins the lines of each paragraph")
+        tally.hard_wrapped.append(label)
 
 
 def _read_table(
-    form: Any, name: str, numbered: Iterable[tuple[int, str]], reading: Reading
+    form: Any, name: str, numbered_lines: Iterable[tuple[int, str]], reading: Reading
 ) -> Texts:
+    """Yield the texts in the text field of a table."""
     field, notes = reading.text_field, reading.tally.notes
-    rows = read_rows(form, name, numbered, [field], notes, meter=reading.meter, remedy=_OTHER_FIELD)
+    rows = read_rows(
+        form, name, numbered_lines, [field], notes, meter=reading.meter, remedy=_OTHER_FIELD
+    )
     yield from _require_texts(((row.values[0], row.line) for row in rows), name, reading)
 
 
 def _require_texts(values: Iterable[tuple[Any, int]], name: str, reading: Reading) -> Texts:
-    """The values of a field that are texts; DataError for anything else, but a row may have
-    none."""
+    """Yield the values that are texts. A row may have none.
+
+    Raises:
+        DataError: a value is neither a text nor missing.
+    """
     for value, number in values:
         reading.tally.rows += 1
         if value is None or value == "" or (isinstance(value, str) and value.isspace()):
@@ -249,32 +270,32 @@ def _require_texts(values: Iterable[tuple[Any, int]], name: str, reading: Readin
 
 
 def _split_documents(lines: Iterable[str], split: str, tally: Tally) -> Iterator[tuple[str, int]]:
-    """Documents of plain text with the number of their first line."""
+    """Yield the documents of plain text, with the number of their first line."""
     if split == "line":
         for number, line in enumerate(lines, 1):
             yield line, number
         return
-    held: list[str] = []
+    document: list[str] = []
     size, start, blank_ends = 0, 1, split == "blank-line"
     for number, line in enumerate(lines, 1):
-        ends = blank_ends and (not line or line.isspace())
-        if ends or size + len(line) > MAX_DOCUMENT:
-            if held:
-                tally.cuts += not ends
-                yield "\n".join(held), start
-            held, size, start = [], 0, number + ends
-        if not ends:
-            held.append(line)
+        is_end = blank_ends and (not line or line.isspace())
+        if is_end or size + len(line) > MAX_DOCUMENT:
+            if document:
+                tally.cuts += not is_end
+                yield "\n".join(document), start
+            document, size, start = [], 0, number + is_end
+        if not is_end:
+            document.append(line)
             size += len(line) + 1
-    yield "\n".join(held), start
+    yield "\n".join(document), start
 
 
 # --------------------------------------------------------------------------- the `datasets` library
 
 
 def is_dataset_folder(folder: str | Path) -> bool:
-    """Whether `datasets` saved this folder; any other folder may just be called as a set on the hub
-    is.
+    """Return whether `datasets` saved this folder. Another folder may just have the name of a
+    dataset.
     """
     return any(
         (Path(folder) / file).is_file() for file in ("dataset_dict.json", "dataset_info.json")
@@ -282,11 +303,13 @@ def is_dataset_folder(folder: str | Path) -> bool:
 
 
 def open_dataset(name: str, config: str | None = None, *, streaming: bool = False) -> Any:
-    """The splits by name, or the one split, of a saved folder or of `NAME[:CONFIG]`; `config` where
-    NAME has none.
+    """Open a saved folder, or `NAME[:CONFIG]` on the hub, as splits by name or as its only split.
 
-    Raises DataError where the library cannot open it, MissingExtraError where there is no such
-    library.
+    `config` is used where NAME has none.
+
+    Raises:
+        DataError: the library cannot open it.
+        MissingExtraError: the library is not installed.
     """
     try:
         import datasets
@@ -295,10 +318,10 @@ def open_dataset(name: str, config: str | None = None, *, streaming: bool = Fals
     try:
         if is_dataset_folder(name):
             return datasets.load_from_disk(name)
-        repository, _, named = name.partition(":")
-        words = [word for word in (repository, named or config) if word]
-        return datasets.load_dataset(*words, **({"streaming": True} if streaming else {}))
-    except Exception as error:  # the library raises many kinds, its own and those of the network
+        repository, _, chosen = name.partition(":")
+        arguments = [argument for argument in (repository, chosen or config) if argument]
+        return datasets.load_dataset(*arguments, **({"streaming": True} if streaming else {}))
+    except Exception as error:  # the library raises its own errors and those of the network
         reason = str(error).split("\n")[0]
         raise DataError(
             f"hf:{name} cannot be opened ({reason}); a folder works too: hf:FOLDER"
@@ -306,7 +329,7 @@ def open_dataset(name: str, config: str | None = None, *, streaming: bool = Fals
 
 
 def read_dataset(name: str, reading: Reading) -> Texts:
-    """The texts of the split "train", or of the only one, each with the number of its row."""
+    """Yield the texts of the split "train", or of the only one, with the numbers of their rows."""
     data = open_dataset(name, streaming=True)
     if isinstance(data, dict):
         if "train" not in data and len(data) > 1:

@@ -1,5 +1,4 @@
-"""What happened while reading the sources of a corpus: counts of what was read, changed and
-skipped.
+"""Counts of what was read, changed and skipped in the sources of a corpus.
 
 The same files give the same counts, so `litebert prepare` keeps them in the index of the folder it
 writes.
@@ -17,7 +16,7 @@ from litebert.text.records import Notes
 log = logging.getLogger("litebert")
 
 HIDDEN = "hidden files and folders"
-"""The one kind that nobody expects to be read."""
+"""The only entry of `Tally.skipped` that nobody expects to be read."""
 
 
 @dataclass
@@ -27,15 +26,13 @@ class Tally:
     files: Counter[str] = field(default_factory=Counter)
     """Files read, by suffix; other sources by name."""
     skipped: Counter[str] = field(default_factory=Counter)
-    """What folders hold beside them: files of other kinds by suffix, the rest by the reason why it
-    was passed over.
-    """
+    """Other files in the folders: by suffix, or by the reason why they were skipped."""
     encodings: Counter[str] = field(default_factory=Counter)
-    """Files of text, by encoding."""
+    """Text files, by encoding."""
     notes: Notes = field(default_factory=Notes)
-    """What the readers of rows met."""
+    """Notes of the readers of rows."""
     rows: int = 0
-    """Of tables."""
+    """Rows of tables."""
     empty_rows: int = 0
     """Rows without text."""
     documents: int = 0
@@ -43,12 +40,12 @@ class Tally:
     cuts: int = 0
     """Documents that begin where a longer one was cut."""
     replaced_characters: int = 0
-    """Halves of surrogate pairs, read as the replacement character."""
+    """Unpaired surrogates, read as the replacement character."""
     hard_wrapped: list[str] = field(default_factory=list)
     """Files whose lines end in the middle of sentences."""
 
     def to_dict(self) -> dict[str, Any]:
-        """As JSON."""
+        """Return the counts as a JSON object."""
         counters = {
             name: dict(sorted(getattr(self, name).items()))
             for name in ("files", "skipped", "encodings")
@@ -61,14 +58,16 @@ class Tally:
             "notes": self.notes.notes(),
         }
 
-    def report_skipped(self) -> None:
-        """Log what the folders hold that is not read."""
+    def log_skips(self) -> None:
+        """Log the files of the folders that are not read."""
         if not self.skipped:
             return
         unexpected = sum(self.skipped.values()) - self.skipped[HIDDEN]
-        kinds = any(what == "no suffix" or what.startswith(".") for what in self.skipped)
+        has_suffixes = any(entry == "no suffix" or entry.startswith(".") for entry in self.skipped)
         remedy = (
-            "; a pattern such as 'folder/*.log' reads text files of other kinds" if kinds else ""
+            "; a pattern such as 'folder/*.log' reads text files of other kinds"
+            if has_suffixes
+            else ""
         )
         remedy += (
             ", and --markup strip reads web pages"
@@ -81,16 +80,16 @@ class Tally:
 
 
 def format_counts(counts: Counter[str] | dict[str, int]) -> str:
-    """Counts in words, the largest first."""
-    every = sorted(counts.items(), key=lambda item: (-item[1], item[0]))
-    return ", ".join(f"{what} ({count:,})" for what, count in every if count)
+    """Format counts in words, the largest first."""
+    ordered = sorted(counts.items(), key=lambda entry: (-entry[1], entry[0]))
+    return ", ".join(f"{name} ({count:,})" for name, count in ordered if count)
 
 
-def format_count(number: int, what: str) -> str:
-    """1 document, 2 documents."""
-    return f"{number:,} {what}{'s' * (number != 1)}"
+def format_count(number: int, noun: str) -> str:
+    """Format a number with its noun: 1 document, 2 documents."""
+    return f"{number:,} {noun}{'s' * (number != 1)}"
 
 
 def escape_name(name: str) -> str:
-    """The name of a file as text; bytes that are not UTF-8 as escapes."""
+    """Return the name of a file as text, with escapes for bytes that are not UTF-8."""
     return name.encode("utf-8", "backslashreplace").decode()

@@ -1,8 +1,8 @@
-"""Text whose lines were broken to a width, as in e-mail, Markdown and old books: how it is
-recognised and joined again.
+"""Hard-wrapped text, as in e-mail, Markdown and old books: how it is detected and unwrapped.
 
-A line end always ends a sentence here. Where a file is hard-wrapped, that leaves "sentences" that
-begin and end anywhere, and objectives about the order of sentences learn from those.
+Elsewhere in litebert a line end always ends a sentence. In a hard-wrapped file that leaves
+"sentences" that begin and end anywhere, and objectives about the order of sentences learn from
+them.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 
 _SAMPLE = 2000
-"""Lines of a file that are looked at."""
+"""Lines of a file that are examined."""
 _LEAST = 10
-"""Line ends inside paragraphs; with fewer there is no warning."""
+"""Line ends inside paragraphs. With fewer there is no warning."""
 _WIDTHS = (20, 120)
-"""Characters of the longest lines of hard-wrapped text."""
+"""Least and largest width, in characters, of hard-wrapped text."""
 
-# Lines that begin something of their own: an item of a list, a quotation, a row, a heading.
+# Lines that start a new paragraph: an item of a list, a quotation, a row of a table, a heading.
 _PARAGRAPH_START = re.compile(r"\s*(?:[-*+•]\s|\d{1,3}[.)]\s|[>|]|#{1,6}\s|={3}|-{3}|```)")
 _HEADING = re.compile(r"\s*#{1,6}\s")
 _UNSPACED = (
@@ -29,11 +29,11 @@ _JOINED = re.compile(rf"(?<=[{_UNSPACED}])\n(?=[{_UNSPACED}])|(?<=\w-)\n(?=\w)")
 
 
 class WrapDetector:
-    """Watches the lines of a file go by; `found` says afterwards whether they are hard-wrapped.
+    """Detects whether the lines of a file are hard-wrapped.
 
-    They are where a good part of the lines inside paragraphs end in the middle of a sentence (with
-    a letter, a digit or a comma, before a line that begins with no capital), and most of those
-    nearly reach the width.
+    Lines are hard-wrapped where many of those inside paragraphs end in the middle of a sentence,
+    and most of those nearly reach the width. A line ends in the middle of a sentence if it ends
+    with a letter, a digit or a comma, and the next one begins with no capital.
     """
 
     def __init__(self) -> None:
@@ -41,23 +41,25 @@ class WrapDetector:
         self._broken: list[int] = []
 
     def watch(self, lines: Iterable[str]) -> Iterator[str]:
-        """Pass lines on."""
+        """Pass lines on, and record the lengths of those that a paragraph continues after."""
         before, rest = "", iter(lines)
         for line in islice(rest, _SAMPLE):
             line_before, before = before, line.strip()
+            # A letter begins most lines and no paragraph mark. The test saves a regular expression.
             if (
                 line_before
                 and before
                 and ((first := before[0]).isalpha() or not _PARAGRAPH_START.match(before))
-            ):  # a shortcut
+            ):
                 self._lengths.append(len(line_before))
-                if _is_continued(line_before[-1], first):
+                if _is_mid_sentence(line_before[-1], first):
                     self._broken.append(len(line_before))
             yield line
         yield from rest
 
     @property
-    def found(self) -> bool:
+    def is_wrapped(self) -> bool:
+        """True if the lines that were passed on are hard-wrapped."""
         lengths = sorted(self._lengths)
         if len(lengths) < _LEAST or len(self._broken) < 0.25 * len(lengths):
             return False
@@ -66,25 +68,22 @@ class WrapDetector:
         return _WIDTHS[0] <= width <= _WIDTHS[1] and long >= 0.6 * len(self._broken)
 
 
-def _is_continued(last: str, first: str) -> bool:
+def _is_mid_sentence(last: str, first: str) -> bool:
     return first.isalnum() and not first.isupper() and (last.isalnum() or last in ",、，")
 
 
 def unwrap_lines(text: str) -> str:
-    """The text with each paragraph on one line.
+    """Return the text with each paragraph on one line.
 
-    Lines are joined with a space; without one after a hyphen inside a word, and between characters
-    of scripts that are written without spaces. Blank lines end a paragraph; headings, items of
-    lists, quotations and rows of tables start one of their own.
+    Lines are joined with a space. No space stands after a hyphen inside a word, or between
+    characters of scripts that are written without spaces. A blank line ends a paragraph. A heading,
+    an item of a list, a quotation and a row of a table start one.
     """
     paragraphs: list[list[str]] = [[]]
     for line in text.split("\n"):
         bare = line.strip()
-        if (
-            not bare
-            or _PARAGRAPH_START.match(line)
-            or (paragraphs[-1] and _HEADING.match(paragraphs[-1][0]))
-        ):
+        follows_heading = paragraphs[-1] and _HEADING.match(paragraphs[-1][0])
+        if not bare or _PARAGRAPH_START.match(line) or follows_heading:
             paragraphs.append([])
         if bare:
             paragraphs[-1].append(bare)

@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from litebert.errors import DataError
 from litebert.tasks.tagging.scores import OUTSIDE, as_iob2
-from litebert.text.records import MARK, MARKS, Notes, format_value, read_lines
+from litebert.text.records import BYTE_ORDER_MARK, MARK_NOTE, Notes, format_value, read_lines
 
 DOCUMENT = "-DOCSTART-"
 TAG = re.compile(r"O|[BI]-.+")
@@ -21,7 +21,7 @@ class Sentence(NamedTuple):
     words: tuple[str, ...]
     tags: tuple[str, ...] | None
     """One for each word, those of entities in IOB2; None where they are not known."""
-    read_lines: tuple[str, ...]
+    lines: tuple[str, ...]
     """As they stand in the file, with the blank lines and document marks that follow (for the first
     sentence also those before it)."""
     places: tuple[int, ...]
@@ -59,9 +59,9 @@ def read_sentences(
         )
 
     for number, line in read_lines(path, found, encoding):
-        if MARK in line:
-            found[MARKS] += line.count(MARK)
-            line = line.replace(MARK, "")
+        if BYTE_ORDER_MARK in line:
+            found[MARK_NOTE] += line.count(BYTE_ORDER_MARK)
+            line = line.replace(BYTE_ORDER_MARK, "")
         cells = cells_of(line)
         if not cells or cells[0] == DOCUMENT:
             kept.append(line)
