@@ -8,19 +8,16 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.answer.engines import Engine
+from litebert.answer.predicting import Predictor
 from litebert.answer.predictor import Model
-from litebert.answer.vectors import SentenceEncoder
 from litebert.errors import ModelError
-from litebert.finetuning.items import EncodedRow
-from litebert.finetuning.rows import by_length, pad_rows
-from litebert.finetuning.scoring import EVALUATION_TOKENS
+from litebert.finetuning.items import EncodedRow, Item
 from litebert.registry import ENGINES
 
 ROWS = 64
@@ -48,7 +45,7 @@ class EngineSpeed:
     """Why it cannot compute the model."""
 
 
-def measure_engines(model: Model, device: str = "auto") -> list[EngineSpeed]:
+def measure_engines(model: Model) -> list[EngineSpeed]:
     """Measure every registered engine that can compute a model, and say why the others cannot.
 
     A fine-tuned model computes logits, through all layers. Any other model computes vectors.
@@ -58,19 +55,19 @@ def measure_engines(model: Model, device: str = "auto") -> list[EngineSpeed]:
     """
     if model.tokenizer is None:
         raise ModelError(f"{model.path} has no tokenizer; put the one it was trained with there")
-    positions, rows = model.config.encoder.max_positions, _draw_rows(model)
+    rows = _draw_rows(model)
+    gives_vectors = model.task_record.get("kind", "backbone") == "backbone"
     computations: dict[str, Compute] = {}
     outputs: dict[str, Outputs] = {}
     faults: dict[str, str] = {}
     for name in ENGINES:
         try:
+            answering = replace(model, engine=name, exit="off")
             compute: Compute
-            if model.task_record.get("kind", "backbone") == "backbone":
-                encoder = SentenceEncoder.of(model, name, device, "mean", False)
-                compute = partial(encoder.of_rows, rows)
+            if gives_vectors:
+                compute = partial(answering.vectors_by("mean", False).of_rows, rows)
             else:
-                engine = ENGINES[name](model, device)
-                compute = partial(_compute_logits, engine, rows, model.tokenizer.pad_id, positions)
+                compute = partial(_compute_logits, answering.predictor, rows)
             outputs[name] = compute()  # the first pass does what is done once
             computations[name] = compute
         except Exception as error:  # the errors of libraries share no base
@@ -100,17 +97,8 @@ def _draw_rows(model: Model) -> list[EncodedRow]:
     ]
 
 
-def _compute_logits(
-    engine: Engine, rows: Sequence[EncodedRow], pad_id: int, positions: int
-) -> list[NDArray[np.float32]]:
-    """The logits of each row, in batches as the engine wants them."""
-    most, padding = getattr(engine, "tokens", EVALUATION_TOKENS), getattr(engine, "padding", None)
-    logits: dict[int, NDArray[np.float32]] = {}
-    for places in by_length([len(row.ids) for row in rows], most, padding=padding):
-        batch = engine.logits(pad_rows([rows[place] for place in places], pad_id, positions))
-        for place, values in zip(places, batch, strict=True):
-            logits[place] = values if values.ndim == 1 else values[: len(rows[place].ids)]
-    return [logits[place] for place in range(len(rows))]
+def _compute_logits(predictor: Predictor, rows: Sequence[EncodedRow]) -> Outputs:
+    return predictor.logits([Item(number, (row,), None) for number, row in enumerate(rows)])[0]
 
 
 def _measure_rates(computations: dict[str, Compute]) -> dict[str, float]:

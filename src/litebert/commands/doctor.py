@@ -124,7 +124,7 @@ def _engines(folder: str, device: str) -> list[dict[str, Any]]:
         from litebert.answer.engine_speed import measure_engines
         from litebert.answer.predictor import load
 
-    return [vars(speed) for speed in measure_engines(load(folder), device)]
+    return [vars(speed) for speed in measure_engines(load(folder, device=device))]
 
 
 def _engine_rows(speeds: list[dict[str, Any]]) -> list[tuple[str, ...]]:
