@@ -368,10 +368,10 @@ def test_from_text_to_a_converted_model(
         "tokenizer", "inspect", tiny_corpus, "--tokenizer", tokenizer, "--json"
     )
     assert status == 0
-    assert json.loads(printed)["unknown_pieces"] == 0
+    assert json.loads(printed)["unknown_tokens"] == 0
     status, printed, _ = run("tokenizer", "inspect", tiny_corpus, "--tokenizer", tokenizer)
     assert status == 0
-    assert "pieces per word" in printed
+    assert "tokens per word" in printed
 
     prepare = ("prepare", tiny_corpus, "--tokenizer", tokenizer, "--out", data, "--heldout", 0.1)
     status, printed, err = run(*prepare, "--processes", 1)

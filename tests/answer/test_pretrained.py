@@ -106,7 +106,7 @@ def test_a_score_masks_each_token_in_turn(model: Model, theirs: Any) -> None:
             expected.append(float(logits.log_softmax(-1)[ids[place]]))
         assert found.token_log_likelihoods == pytest.approx(expected, abs=1e-4)
         assert found.log_likelihood == pytest.approx(sum(expected), abs=1e-3)
-        assert found.tokens == tuple(model.tokenizer.piece(token) for token in ids[1:-1])
+        assert found.tokens == tuple(model.tokenizer.get_token(token) for token in ids[1:-1])
         if expected:
             assert found.perplexity == pytest.approx(np.exp(-np.mean(expected)), rel=1e-4)
 
@@ -151,7 +151,7 @@ def test_a_mask_takes_the_place_of_a_word(kind: Any, tiny_corpus: Path, tmp_path
     )
     ids = words.encode([f"so {word}."])[0]
     masked = [words.cls_id, *ids[:-2], words.mask_id, ids[-1], words.sep_id]
-    for mask in ("[MASK]", "<mask>", "___", words.piece(words.mask_id)):
+    for mask in ("[MASK]", "<mask>", "___", words.get_token(words.mask_id)):
         assert reader.row(f"so {mask}.") == masked
     assert reader.row("[MASK] [MASK]").count(words.mask_id) == 2
     assert reader.row("[MASK][MASK]").count(words.mask_id) == 2

@@ -172,8 +172,8 @@ def test_the_table_and_the_lines_after_it(
         "files read",
         ".txt (1)",
         "documents read",
-        "unknown pieces",
-        "pieces per word",
+        "unknown tokens",
+        "tokens per word",
         "±",
         "held out",
     ):

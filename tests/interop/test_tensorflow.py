@@ -207,9 +207,10 @@ def test_the_vocabulary_beside_it_is_its_tokenizer(kind: str, tmp_path: Path) ->
     tokenizer = load(place).tokenizer
     assert tokenizer is not None
     expected = ["a", "model", "##s"] if kind == "vocab.txt" else None
-    pieces = [tokenizer.piece(i) for i in tokenizer.encode(["A models"])[0]]
+    pieces = [tokenizer.get_token(i) for i in tokenizer.encode(["A models"])[0]]
     assert pieces == (
-        expected or [small_tokenizer().piece(i) for i in small_tokenizer().encode(["a models"])[0]]
+        expected
+        or [small_tokenizer().get_token(i) for i in small_tokenizer().encode(["a models"])[0]]
     )
 
 

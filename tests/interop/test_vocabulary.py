@@ -91,18 +91,18 @@ def test_new_rows_are_the_means_of_the_old_pieces(
     whole = [
         i
         for i in range(old.vocab_size, new.vocab_size)
-        if new.piece(i).startswith(begins)
-        and not new.piece(i).startswith("##")
-        and new.piece(i).isascii() | (kind != "wordpiece")
+        if new.get_token(i).startswith(begins)
+        and not new.get_token(i).startswith("##")
+        and new.get_token(i).isascii() | (kind != "wordpiece")
     ]
     assert whole
     for i in whole:
-        parts = old.encode([new.piece(i).removeprefix(begins)])[0]
+        parts = old.encode([new.get_token(i).removeprefix(begins)])[0]
         assert len(parts) > 1
         for name, table in moved.items():
             assert torch.allclose(table[i], was[name][parts].mean(0), atol=1e-6), (
                 name,
-                new.piece(i),
+                new.get_token(i),
             )
     for name, table in after.model.state_dict().items():
         assert torch.equal(
@@ -113,8 +113,8 @@ def test_new_rows_are_the_means_of_the_old_pieces(
     assert [found[one]["parameters"] for one in ("before", "after")] == [
         sum(p.numel() for p in one.model.parameters()) for one in (before, after)
     ]
-    assert [one["piece"] for one in found["added"]] == [
-        new.piece(i) for i in range(old.vocab_size, new.vocab_size)
+    assert [one["token"] for one in found["added"]] == [
+        new.get_token(i) for i in range(old.vocab_size, new.vocab_size)
     ]
 
 
@@ -279,11 +279,11 @@ def test_pieces_whose_text_changes_are_not_counted_as_kept(tmp_path: Path) -> No
     lower, cased = train("wordpiece"), train("wordpiece", lower_case=False)
     save_litebert(model_of(lower), lower, tmp_path / "model")
     moved = with_tokenizer(read_folder(tmp_path / "model"), cased)
-    theirs = {lower.piece(i) for i in range(lower.vocab_size)}
+    theirs = {lower.get_token(i) for i in range(lower.vocab_size)}
     only_lower = {
         piece
         for i in range(cased.vocab_size)
-        if (piece := cased.piece(i)) not in theirs and piece.lower() in theirs
+        if (piece := cased.get_token(i)) not in theirs and piece.lower() in theirs
     }
     assert only_lower
     assert moved.same <= cased.vocab_size - len(only_lower)

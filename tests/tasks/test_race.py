@@ -70,7 +70,7 @@ def jsonl(path: Path, *rows: Any) -> dict[str, Path]:
 
 def words_of(item: Item, tokenizer: Tokenizer, choice: int = 0) -> tuple[list[str], list[int]]:
     row = item.rows[choice]
-    return [tokenizer.piece(int(i)) for i in row.ids], row.types.tolist()
+    return [tokenizer.get_token(int(i)) for i in row.ids], row.types.tolist()
 
 
 def spelt(item: Item, tokenizer: Tokenizer, choice: int = 0) -> str:

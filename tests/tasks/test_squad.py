@@ -167,7 +167,7 @@ def test_a_row(letters: Tokenizer) -> None:
     question = Question("q", "  who ran ", "the fox", (Gold("fox", 4),), False)
     (item,) = Squad().encode([question], letters, 64)
     row = item.rows[0]
-    pieces = " ".join(letters.piece(int(i)) for i in row.ids)
+    pieces = " ".join(letters.get_token(int(i)) for i in row.ids)
     assert pieces == "[CLS] w ##h ##o r ##a ##n [SEP] t ##h ##e f ##o ##x [SEP]"
     assert row.types.tolist() == [0] * 8 + [1] * 7
     assert item.target == (11, 13)
@@ -249,7 +249,7 @@ def test_targets(letters: Tokenizer) -> None:
     assert 0 < len(hits) < len(targets[0])
     for item in hits:
         ids = item.rows[0].ids[item.target[0] : item.target[1] + 1]
-        assert " ".join(letters.piece(int(i)) for i in ids) == "d ##o ##g s ##a ##t"
+        assert " ".join(letters.get_token(int(i)) for i in ids) == "d ##o ##g s ##a ##t"
     assert set(targets[1]) == {(0, 0)}
     assert {*targets[2], *targets[3], *targets[4]} == {None}
     too_long, unread = task.notes

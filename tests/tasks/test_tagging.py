@@ -332,7 +332,7 @@ class TestRows:
     ) -> None:
         task = task_of(tmp_path)
         items = task.encode(task.read("train"), letters, 64)
-        assert [letters.piece(int(i)) for i in items[0].rows[0].ids] == [
+        assert [letters.get_token(int(i)) for i in items[0].rows[0].ids] == [
             "[CLS]",
             "a",
             "##n",
@@ -379,7 +379,7 @@ class TestRows:
             item = task.encode(task.read("dev"), tokenizer, 512)[0]
             judged = item.rows[0].ids[item.target != -100]
             assert len(judged) == 40
-            assert all(tokenizer.piece(int(i)).startswith("Ġ") for i in judged)
+            assert all(tokenizer.get_token(int(i)).startswith("Ġ") for i in judged)
 
     @pytest.mark.parametrize("words", [1, 5, 6, 7, 8, 9, 10, 13, 50])
     def test_every_word_is_judged_once_where_it_has_most_context(
@@ -396,7 +396,7 @@ class TestRows:
         for item in items:
             for word, place in item.detail.tolist():
                 assert word not in seen
-                assert letters.piece(int(item.rows[0].ids[place])) == LETTERS[word % 26]
+                assert letters.get_token(int(item.rows[0].ids[place])) == LETTERS[word % 26]
                 begin = word - (place - 1)
                 seen[word] = min(word - begin, min(begin + 6, words) - 1 - word)
         assert sorted(seen) == list(range(words))

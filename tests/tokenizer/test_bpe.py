@@ -40,7 +40,7 @@ def test_the_first_word_is_cut_as_elsewhere(bpe: Tokenizer) -> None:
 def test_nothing_is_dropped_or_changed(bpe: Tokenizer) -> None:
     report = inspect(bpe, ["The ﬁne É ☃\u200b\u0301 \x07 ▁"])
     assert (
-        report.unknown_pieces,
+        report.unknown_tokens,
         report.changed,
         report.unknown,
         report.lower_cased_characters,
@@ -62,7 +62,7 @@ def test_the_command(
     status, _, err = run(*words, "--strip-accents")
     assert (status, "byte for byte" in err) == (2, True)
     status, text, _ = run("tokenizer", "inspect", tiny_corpus, "--tokenizer", out, "--json")
-    assert (status, json.loads(text)["unknown_pieces"]) == (0, 0)
+    assert (status, json.loads(text)["unknown_tokens"]) == (0, 0)
 
 
 # ------------------------------------------------------------------------------------------ imports
@@ -70,7 +70,7 @@ def test_the_command(
 
 def old_folder(folder: Path, tokenizer: Tokenizer, config: dict[str, Any] | None = None) -> Path:
     folder.mkdir(exist_ok=True)
-    for name, content in tokenizer.engine.files().items():
+    for name, content in tokenizer.engine.make_files().items():
         (folder / name).write_bytes(content)
     if config is not None:
         (folder / "tokenizer_config.json").write_text(json.dumps(config))

@@ -12,7 +12,7 @@ import pytest
 from litebert.errors import DataError
 from litebert.tokenizer import Tokenizer, train_tokenizer
 from litebert.tokenizer.extension import extend
-from litebert.tokenizer.spelling import sources
+from litebert.tokenizer.spelling import find_sources
 from toys.refusals import refused
 from toys.tokenizing import TRICKY, train
 
@@ -38,11 +38,11 @@ def test_new_pieces_save_tokens_and_leave_the_old_ones_alone(kind: str) -> None:
     found = extend(old, KOREAN, 25)
     new = found.tokenizer
     assert new.vocab_size == old.vocab_size + len(found.added) == old.vocab_size + 25
-    assert [new.piece(i) for i in range(old.vocab_size)] == [
-        old.piece(i) for i in range(old.vocab_size)
+    assert [new.get_token(i) for i in range(old.vocab_size)] == [
+        old.get_token(i) for i in range(old.vocab_size)
     ]
-    assert [one.piece for one in found.added] == [
-        new.piece(i) for i in range(old.vocab_size, new.vocab_size)
+    assert [one.token for one in found.added] == [
+        new.get_token(i) for i in range(old.vocab_size, new.vocab_size)
     ]
     assert new.special_ids == old.special_ids
     assert new.pair_separators == old.pair_separators
@@ -75,7 +75,7 @@ def test_the_piece_that_saves_most_is_added_first() -> None:
     # abcdef: 3 x 5 tokens saved; fg, which stands in nothing else: 9 x 1; abc: 2 x 2, but 0 beside
     # abcdef.
     found = extend(wordpiece, ["abcdef abcdef abcdef fg fg fg fg fg fg fg fg fg abc abc"], 3)
-    assert [(one.piece, one.saved) for one in found.added] == [
+    assert [(one.token, one.saved) for one in found.added] == [
         ("abcdef", 15),
         ("fg", 9),
         ("abc", 4),
@@ -86,7 +86,7 @@ def test_the_piece_that_saves_most_is_added_first() -> None:
 def test_letters_are_not_joined_with_digits_or_signs() -> None:
     found = extend(train(), ["x=1.25 foo_bar() foo_bar() x=1.25"] * 20, 40)
     for one in found.added:
-        text = one.piece.removeprefix("▁")
+        text = one.token.removeprefix("▁")
         assert text.isalpha() or text.isdigit() or not any(map(str.isalnum, text)), one
 
 
@@ -122,7 +122,7 @@ def test_what_cannot_be_extended_is_refused() -> None:
 @pytest.mark.parametrize("new_kind", KINDS)
 def test_pieces_are_found_by_what_they_spell(old_kind: str, new_kind: str) -> None:
     old, new = train(old_kind), train(new_kind, 650)
-    found = [one.ids for one in sources(old, new)]
+    found = [one.ids for one in find_sources(old, new)]
     for role in ("pad", "unk", "cls", "sep", "mask"):
         assert found[getattr(new, f"{role}_id")] == [getattr(old, f"{role}_id")]
     cased = (
@@ -140,7 +140,9 @@ def test_pieces_are_found_by_what_they_spell(old_kind: str, new_kind: str) -> No
     inside = {"unigram": "ing", "wordpiece": "##ing", "bpe": "ing"}
     place = {
         tokenizer: next(
-            i for i in range(tokenizer.vocab_size) if tokenizer.piece(i) == inside[tokenizer.kind]
+            i
+            for i in range(tokenizer.vocab_size)
+            if tokenizer.get_token(i) == inside[tokenizer.kind]
         )
         for tokenizer in (old, new)
     }

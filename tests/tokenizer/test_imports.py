@@ -146,7 +146,7 @@ def newer_model(unigram_bytes: bytes) -> bytes:
 
 
 def test_unusable_files_are_refused_by_name(tmp_path: Path, unigram: Tokenizer) -> None:
-    good = unigram.engine.files()["spiece.model"]
+    good = unigram.engine.make_files()["spiece.model"]
     specials = "[PAD]\n[UNK]\n[CLS]\n[SEP]\n[MASK]\n"
     gaps = {"<pad>": 0, "[UNK]": 1, "[CLS]": 2, "[SEP]": 3, "[MASK]": 9}
     cases: dict[str, tuple[bytes | None, list[str]]] = {
@@ -184,7 +184,7 @@ def test_unusable_folders_are_refused(tmp_path: Path, unigram: Tokenizer) -> Non
     with refused(DataError, tmp_path / "tokenizer_config.json"):
         Tokenizer.load(tmp_path)
     (tmp_path / "tokenizer_config.json").unlink()
-    model = unigram.engine.files()["spiece.model"]
+    model = unigram.engine.make_files()["spiece.model"]
     (tmp_path / "one.model").write_bytes(model)
     (tmp_path / "two.model").write_bytes(model)
     with refused(DataError, tmp_path, "2 *.model"):
@@ -226,9 +226,9 @@ def test_inspect_counts_what_happens(unigram: Tokenizer) -> None:
     texts = ["The cat sat.\nOn the mat", "ﬁne ﬁne ☃ \x07", "É"]
     report = inspect(unigram, iter(texts))
     ids = [i for text in texts for line in text.split("\n") for i in unigram.encode([line])[0]]
-    assert (report.texts, report.words, report.pieces) == (3, 11, len(ids))
-    assert report.unknown_pieces == ids.count(unigram.unk_id) == 1
-    assert report.pieces_per_word == len(ids) / 11
+    assert (report.texts, report.words, report.tokens) == (3, 11, len(ids))
+    assert report.unknown_tokens == ids.count(unigram.unk_id) == 1
+    assert report.tokens_per_word == len(ids) / 11
     assert report.unknown_rate == 1 / len(ids)
     assert report.lower_cased_characters == 3
     assert [(c.char, c.becomes, c.count) for c in report.changed] == [
@@ -252,7 +252,7 @@ def test_inspect_shows_lost_accents_most_frequent_first() -> None:
 def test_inspect_reports_as_rows_and_as_json(wordpiece: Tokenizer) -> None:
     report = inspect(wordpiece, ["The cat ☃\u200b\u0301"])
     decoded = json.loads(json.dumps(report.to_dict()))
-    assert decoded["pieces_per_word"] == report.pieces_per_word
+    assert decoded["tokens_per_word"] == report.tokens_per_word
     assert decoded["unknown"][0]["char"] == "☃"
     rows = dict(report.rows())
     assert rows["texts"] == "1"
@@ -262,7 +262,7 @@ def test_inspect_reports_as_rows_and_as_json(wordpiece: Tokenizer) -> None:
 
 def test_inspect_of_nothing(unigram: Tokenizer) -> None:
     report = inspect(unigram, [])
-    assert (report.texts, report.pieces, report.pieces_per_word, report.unknown_rate) == (
+    assert (report.texts, report.tokens, report.tokens_per_word, report.unknown_rate) == (
         0,
         0,
         0.0,

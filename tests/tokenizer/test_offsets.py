@@ -34,7 +34,7 @@ def spans(tokenizer: Tokenizer, text: str) -> list[tuple[str, str]]:
     """(piece, what it stands for) of each token."""
     ids, offsets = tokenizer.encode_offsets([text])[0]
     return [
-        (tokenizer.piece(int(i)), text[a:b])
+        (tokenizer.get_token(int(i)), text[a:b])
         for i, (a, b) in zip(ids, offsets.tolist(), strict=True)
     ]
 
@@ -106,7 +106,7 @@ def test_any_text(kind: str, text: str) -> None:
             i + 1 == len(ids) or offsets[i + 1, 0] >= end
         )
         if alone and begin < end and ids[i] != tokenizer.unk_id:
-            piece = tokenizer.piece(int(ids[i])).removeprefix("##").replace("▁", " ").strip()
+            piece = tokenizer.get_token(int(ids[i])).removeprefix("##").replace("▁", " ").strip()
             assert tokenizer.normalize(text[begin:end]) == piece, f"{text!a} at {begin}"
 
 

@@ -43,7 +43,7 @@ def test_unigram_has_the_layout_of_albert(unigram: Tokenizer) -> None:
         "£",
         "€",
     ]
-    assert [unigram.piece(i) for i in range(13)] == expected
+    assert [unigram.get_token(i) for i in range(13)] == expected
     assert unigram.vocab_size == 600
     assert unigram.special_ids == (0, 1, 2, 3, 4)
     assert (unigram.pad_id, unigram.unk_id, unigram.cls_id, unigram.sep_id, unigram.mask_id) == (
@@ -56,19 +56,26 @@ def test_unigram_has_the_layout_of_albert(unigram: Tokenizer) -> None:
 
 
 def test_wordpiece_has_the_order_of_bert(wordpiece: Tokenizer) -> None:
-    assert [wordpiece.piece(i) for i in range(5)] == ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
+    assert [wordpiece.get_token(i) for i in range(5)] == [
+        "[PAD]",
+        "[UNK]",
+        "[CLS]",
+        "[SEP]",
+        "[MASK]",
+    ]
     assert wordpiece.vocab_size == 600
     assert wordpiece.special_ids == (0, 1, 2, 3, 4)
 
 
 def test_bpe_has_the_layout_of_roberta(bpe: Tokenizer) -> None:
-    assert [bpe.piece(i) for i in range(4)] == ["<s>", "<pad>", "</s>", "<unk>"]
+    assert [bpe.get_token(i) for i in range(4)] == ["<s>", "<pad>", "</s>", "<unk>"]
     assert bpe.vocab_size == 600
-    assert bpe.piece(599) == "<mask>"
+    assert bpe.get_token(599) == "<mask>"
     assert bpe.special_ids == (0, 1, 2, 3, 599)
     assert (bpe.cls_id, bpe.pad_id, bpe.sep_id, bpe.unk_id, bpe.mask_id) == (0, 1, 2, 3, 599)
     assert (
-        len({bpe.piece(i) for i in range(4, 260)} & {chr(code) for code in range(256 + 68)}) == 256
+        len({bpe.get_token(i) for i in range(4, 260)} & {chr(code) for code in range(256 + 68)})
+        == 256
     )
 
 
@@ -92,7 +99,9 @@ def test_digits_and_commas_have_no_rule_of_their_own(tmp_path: Path) -> None:
     # The original code would cut the comma off every piece that ends in digit and comma; this is
     # the model's cut.
     assert "".join(pieces(tokenizer, "1999,")) == "▁1999,"
-    raw = sentencepiece.SentencePieceProcessor(model_proto=tokenizer.engine.files()["spiece.model"])
+    raw = sentencepiece.SentencePieceProcessor(
+        model_proto=tokenizer.engine.make_files()["spiece.model"]
+    )
     assert tokenizer.encode(["in 1999, x1999,"])[0] == raw.encode("in 1999, x1999,")
 
 
@@ -186,7 +195,7 @@ def test_transformers_reads_a_mask_in_text_where_we_do_not(
 ) -> None:
     tokenizer, _ = saved
     before, after = tokenizer.encode(["a cat", "dog"])
-    text = f"a cat {tokenizer.piece(tokenizer.mask_id)} dog"
+    text = f"a cat {tokenizer.get_token(tokenizer.mask_id)} dog"
     assert theirs(text, add_special_tokens=False)["input_ids"] == [
         *before,
         tokenizer.mask_id,
@@ -227,7 +236,7 @@ def test_flat_is_the_batch_end_to_end(saved: tuple[Tokenizer, Path], texts: list
 def test_wordpiece_encodes_as_the_reference_class(wordpiece: Tokenizer) -> None:
     from transformers import BertTokenizer
 
-    vocabulary = {wordpiece.piece(i): i for i in range(wordpiece.vocab_size)}
+    vocabulary = {wordpiece.get_token(i): i for i in range(wordpiece.vocab_size)}
     reference = BertTokenizer(vocab=vocabulary, do_lower_case=True, strip_accents=False)
     for text in TRICKY + EXTRA:
         assert reference(text, add_special_tokens=False)["input_ids"] == wordpiece.encode([text])[0]
@@ -286,7 +295,7 @@ def test_fingerprint_changes_with_what_decides_ids(kind: str) -> None:
 
 
 def test_fingerprint_ignores_the_training_record(unigram: Tokenizer, tmp_path: Path) -> None:
-    model = model_pb2.ModelProto.FromString(unigram.engine.files()["spiece.model"])
+    model = model_pb2.ModelProto.FromString(unigram.engine.make_files()["spiece.model"])
     model.trainer_spec.input.append("/somewhere/else.txt")
     (tmp_path / "spiece.model").write_bytes(model.SerializeToString())
     assert Tokenizer.load(tmp_path).fingerprint == unigram.fingerprint

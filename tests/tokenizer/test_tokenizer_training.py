@@ -17,7 +17,7 @@ import sentencepiece
 
 from litebert.errors import DataError
 from litebert.tokenizer import Tokenizer, train_tokenizer, training
-from litebert.tokenizer.training import character_rules, sample_lines
+from litebert.tokenizer.training import build_character_rules, sample_lines
 from toys.refusals import refused
 from toys.tokenizing import PROSE, train
 
@@ -90,7 +90,7 @@ def test_bpe_merges_the_most_frequent_pairs_first() -> None:
     tokenizer = train_tokenizer(["aa aab ab"] * 3, kind="bpe", vocab_size=264)
     # The first word of a line gets its space: " a" nine times, then " aa" six times, then of a tie
     # the earlier letters.
-    assert [tokenizer.piece(i) for i in range(260, 263)] == ["Ġa", "Ġaa", "Ġab"]
+    assert [tokenizer.get_token(i) for i in range(260, 263)] == ["Ġa", "Ġaa", "Ġab"]
 
 
 @pytest.mark.parametrize("options", [{"lower_case": True}, {"strip_accents": True}])
@@ -187,14 +187,16 @@ def test_accents_and_case(kind: str) -> None:
 
 
 def test_stripping_accents_leaves_other_letters_whole() -> None:
-    rules = character_rules(lower_case=True, strip_accents=True)
+    rules = build_character_rules(lower_case=True, strip_accents=True)
     assert rules["\u0301"] == ""
     assert rules["É"] == "e"
     assert "한" not in rules  # composed again, not left in its parts
-    assert character_rules(lower_case=False, strip_accents=False)["ﬁ"] == "fi"
+    assert build_character_rules(lower_case=False, strip_accents=False)["ﬁ"] == "fi"
 
 
 def test_raw_sentencepiece_reads_our_model_alike(unigram: Tokenizer) -> None:
-    raw = sentencepiece.SentencePieceProcessor(model_proto=unigram.engine.files()["spiece.model"])
+    raw = sentencepiece.SentencePieceProcessor(
+        model_proto=unigram.engine.make_files()["spiece.model"]
+    )
     for text in ["École e\u0301cole", "The CAT  sat.\tﬁne", "吾輩は猫", "soft\u00adhyphen"]:
         assert raw.encode(text) == unigram.encode([text])[0]

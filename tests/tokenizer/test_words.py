@@ -8,7 +8,7 @@ import pytest
 from tokenizers import pre_tokenizers
 
 from litebert.tokenizer import Tokenizer
-from litebert.tokenizer.words import byte_word_starts, continues_word, marked_word_starts
+from litebert.tokenizer.words import find_starts_by_bytes, find_starts_by_mark, is_continuation
 from toys.tokenizing import raw_model, train
 
 # -------------------------------------------------------------------------------------- whole words
@@ -17,7 +17,7 @@ from toys.tokenizing import raw_model, train
 def word_start(tokenizer: Tokenizer, text: str) -> list[tuple[str, bool]]:
     starts = tokenizer.word_starts
     assert starts is not None
-    return [(tokenizer.piece(i), bool(starts[i])) for i in tokenizer.encode([text])[0]]
+    return [(tokenizer.get_token(i), bool(starts[i])) for i in tokenizer.encode([text])[0]]
 
 
 def test_word_starts_by_mark_and_script() -> None:
@@ -48,10 +48,10 @@ def test_word_starts_by_mark_and_script() -> None:
         "ру": False,
         "ﾊ": True,
     }
-    starts = marked_word_starts(list(table))
+    starts = find_starts_by_mark(list(table))
     assert starts is not None
     assert dict(zip(table, starts.tolist(), strict=True)) == table
-    assert marked_word_starts(["a", "b"]) is None
+    assert find_starts_by_mark(["a", "b"]) is None
 
 
 @pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
@@ -119,8 +119,8 @@ def test_a_model_without_a_mark_before_the_first_word(tmp_path: Path) -> None:
 
 
 def test_a_bare_prefix_continues_nothing() -> None:
-    assert marked_word_starts(["▁a", ""]) is not None
-    assert not continues_word("")
+    assert find_starts_by_mark(["▁a", ""]) is not None
+    assert not is_continuation("")
 
 
 def test_bytes_of_a_character_are_one_word(tmp_path: Path) -> None:
@@ -186,7 +186,7 @@ def test_word_starts_of_bytes() -> None:
         "日本 added": True,
         "": True,
     }
-    assert dict(zip(table, byte_word_starts(list(table)).tolist(), strict=True)) == table
+    assert dict(zip(table, find_starts_by_bytes(list(table)).tolist(), strict=True)) == table
 
 
 def test_a_character_cut_into_bytes_is_one_word(bpe: Tokenizer) -> None:

@@ -48,7 +48,7 @@ def train(kind: str = "unigram", vocab_size: int = 600, **options: Any) -> Token
 
 
 def pieces(tokenizer: Tokenizer, text: str) -> list[str]:
-    return [tokenizer.piece(i) for i in tokenizer.encode([text])[0]]
+    return [tokenizer.get_token(i) for i in tokenizer.encode([text])[0]]
 
 
 def raw_model(**options: Any) -> bytes:

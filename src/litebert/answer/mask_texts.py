@@ -44,7 +44,7 @@ def masked_row(tokenizer: Tokenizer, text: str, length: int) -> list[int]:
     Raises:
         DataError: it is longer than `length` tokens.
     """
-    before, *after = mask_pattern(tokenizer.piece(tokenizer.mask_id)).split(text)
+    before, *after = mask_pattern(tokenizer.get_token(tokenizer.mask_id)).split(text)
     inner = _around(tokenizer, before, after) if after else tokenizer.encode([text])[0]
     if len(inner) + 2 > length:
         raise DataError(
@@ -111,4 +111,4 @@ def guesses(tokenizer: Tokenizer, logits: NDArray[np.float32], top: int) -> list
 
 def word_of(tokenizer: Tokenizer, piece: int) -> str:
     """What a piece says, without the mark of a word."""
-    return tokenizer.word(piece)
+    return tokenizer.get_word(piece)

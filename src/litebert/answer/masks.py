@@ -24,7 +24,7 @@ from litebert.interop import LoadedModel
 from litebert.model.objectives.mlm import MaskedLanguageModeling
 from litebert.model.pretrainer import Pretrainer
 from litebert.tokenizer import Tokenizer
-from litebert.tokenizer.words import word_ends
+from litebert.tokenizer.words import find_word_ends
 
 MASKS = 16
 """Masks of a text whose logits are computed at a time."""
@@ -208,7 +208,7 @@ class MaskReader:
             part = ids[begin : begin + self.length - 2]
             row = np.array(self._with_specials(part), np.int64)
             for place, (piece, end) in enumerate(
-                zip(part, word_ends(part, starts), strict=True), 1
+                zip(part, find_word_ends(part, starts), strict=True), 1
             ):
                 masked = row.copy()
                 masked[place] = self.tokenizer.mask_id
@@ -290,7 +290,7 @@ def examples(reader: MaskReader, split: Split) -> list[Example]:
         words = [
             i
             for i in np.flatnonzero(alone)
-            if any(c.isalpha() for c in tokenizer.piece(int(ids[i])))
+            if any(c.isalpha() for c in tokenizer.get_token(int(ids[i])))
         ]
         if not words:
             continue

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("litebert")
 
 _SHOWN = 20
-"""New pieces in a table."""
+"""New tokens in a table."""
 _TASK_OF = {"tokens": "tagging", "span": "squad", "choice": "choices"}
 """The task to train a model on by its head; `table` for texts as a whole."""
 
@@ -50,7 +50,7 @@ class TrainTokenizerArguments(Text):
     layout.
     """
     vocab_size: int = 8192
-    """Number of pieces in the vocabulary."""
+    """Number of tokens in the vocabulary."""
     no_lower_case: bool = False
     """Keep upper case, which unigram and wordpiece convert to lower case by default; bpe always
     keeps it.
@@ -65,7 +65,7 @@ class TrainTokenizerArguments(Text):
 
 @dataclass
 class InspectTokenizerArguments(Text):
-    """Show what a tokenizer does to text: pieces per word, unknown pieces, and what its normalizer
+    """Show what a tokenizer does to text: tokens per word, unknown tokens, and what its normalizer
     drops.
 
     With --extend or --transplant, show what another vocabulary would gain on this text and what it
@@ -77,7 +77,7 @@ class InspectTokenizerArguments(Text):
     cost.
     """
     extend: int | None = None
-    """Compare with this tokenizer extended by so many pieces chosen on this text."""
+    """Compare with this tokenizer extended by so many tokens chosen on this text."""
     transplant: Path | None = None
     """Compare with another tokenizer."""
     memory: int | None = None
@@ -89,8 +89,8 @@ class InspectTokenizerArguments(Text):
 class ExtendTokenizerArguments(TextOptions):
     """Add the words of a domain to the vocabulary of a model, so that its text takes fewer tokens.
 
-    Chosen are the pieces that save the most tokens on --text. Each starts from the mean of the
-    pieces that spelled it before; all others keep their ids and weights. Train the new model on
+    Chosen are the tokens that save the most tokens on --text. Each starts from the mean of the
+    tokens that spelled it before; all others keep their ids and weights. Train the new model on
     text of the domain before you use it: litebert pretrain --from.
     """
 
@@ -100,7 +100,7 @@ class ExtendTokenizerArguments(TextOptions):
     out: Path
     """Model folder to write, with its tokenizer."""
     size: int = 2000
-    """Number of pieces to add."""
+    """Number of tokens to add."""
     memory: int = 64
     """MiB of text to sample."""
     seed: int = 0
@@ -112,8 +112,8 @@ class ExtendTokenizerArguments(TextOptions):
 class TransplantTokenizerArguments:
     """Move a model to another tokenizer, of any kind.
 
-    A piece that the old tokenizer has too keeps its weights, any other starts from the mean of the
-    pieces that spelled its text before. Train the new model before you use it: litebert pretrain
+    A token that the old tokenizer has too keeps its weights, any other starts from the mean of the
+    tokens that spelled its text before. Train the new model before you use it: litebert pretrain
     --from.
     """
 
@@ -157,12 +157,12 @@ def _train(words: list[str]) -> int:
     from litebert.text.tally import format_count, format_counts
     from litebert.tokenizer import train_tokenizer
     from litebert.tokenizer.tokenizer import check_folder
-    from litebert.tokenizer.training import MOST_PIECES
+    from litebert.tokenizer.training import MAX_VOCABULARY
 
     check_folder(arguments.out)
-    if not 1 <= arguments.vocab_size <= MOST_PIECES:
+    if not 1 <= arguments.vocab_size <= MAX_VOCABULARY:
         raise ConfigError(
-            f"--vocab-size is {arguments.vocab_size}; give a number from 1 to {MOST_PIECES}"
+            f"--vocab-size is {arguments.vocab_size}; give a number from 1 to {MAX_VOCABULARY}"
         )
     _check_memory(arguments.memory)
     reading = arguments.reading()
@@ -181,7 +181,7 @@ def _train(words: list[str]) -> int:
         f"from {format_counts(reading.tally.files)}"
     )
     ending(
-        f"{arguments.out}: a {trained.kind} tokenizer of {trained.vocab_size:,} pieces"
+        f"{arguments.out}: a {trained.kind} tokenizer of {trained.vocab_size:,} tokens"
         + (", replacing the one that was there" if replaced else ""),
         (
             "prepare",
@@ -239,7 +239,7 @@ def _extend(words: list[str]) -> int:
     _check_memory(arguments.memory)
     if arguments.size < 1:
         raise ConfigError(
-            f"--size is {arguments.size}; give the number of pieces to add, at least 1"
+            f"--size is {arguments.size}; give the number of tokens to add, at least 1"
         )
     with loading():
         from litebert.interop import read_folder, save_litebert
@@ -285,7 +285,7 @@ def _extended(own: Tokenizer, lines: list[str], size: int) -> tuple[Tokenizer, t
 
     found = extend(own, lines, size)
     if len(found.added) < size:
-        say(f"only {len(found.added):,} of {size:,} new pieces would save tokens on this text")
+        say(f"only {len(found.added):,} of {size:,} new tokens would save tokens on this text")
     return found.tokenizer, found.added
 
 
@@ -355,15 +355,15 @@ def _report(
     table(("on this text", "before", "after"), rows)
     if added:
         table(
-            ("new piece", "tokens saved"), [(one.piece, f"{one.saved:,}") for one in added[:_SHOWN]]
+            ("new token", "tokens saved"), [(one.token, f"{one.saved:,}") for one in added[:_SHOWN]]
         )
 
 
 def _rates(found: Inspection) -> dict[str, float]:
     return {
-        "tokens": found.pieces,
-        "tokens_per_character": 1 / found.characters_per_piece if found.pieces else 0.0,
-        "tokens_per_word": found.pieces_per_word,
+        "tokens": found.tokens,
+        "tokens_per_character": 1 / found.characters_per_token if found.tokens else 0.0,
+        "tokens_per_word": found.tokens_per_word,
         "unknown_rate": found.unknown_rate,
     }
 
@@ -391,8 +391,8 @@ def _parameters(config: Config | None, tokenizer: Tokenizer) -> int | None:
 
 def _say_rows(moved: Moved) -> None:
     known = (
-        f"{moved.same:,} pieces keep their weights, {moved.averaged:,} start from the mean of "
-        "their old pieces"
+        f"{moved.same:,} tokens keep their weights, {moved.averaged:,} start from the mean of "
+        "their old tokens"
     )
     say(
         known

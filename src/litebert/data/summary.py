@@ -16,7 +16,7 @@ from typing import Any
 
 from litebert.data.shards import ShardInfo
 from litebert.text.tally import Tally, format_count, format_counts
-from litebert.tokenizer.coverage import unfit
+from litebert.tokenizer.coverage import describe_poor_coverage
 
 log = logging.getLogger("litebert")
 
@@ -64,7 +64,7 @@ def warn(index: Mapping[str, Any]) -> None:
             "nothing is held out, because only one document has text, and training needs "
             f"it; {remedy}"
         )
-    if fault := unfit(known.get("unknown_share", 0)):
+    if fault := describe_poor_coverage(known.get("unknown_share", 0)):
         log.warning(f"{fault}; train one on it with litebert tokenizer train")
 
 
@@ -86,8 +86,8 @@ def rows(index: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("characters replaced", f"{known['replaced_characters']:,}"),
         *_dropped(counts),
         ("documents kept", f"{counts['kept'] - counts['empty']:,}"),
-        ("pieces per word", f"{known['pieces_per_word']:.2f}"),
-        ("unknown pieces", f"{known['unknown_pieces']:,} ({known['unknown_share']:.2%})"),
+        ("tokens per word", f"{known['pieces_per_word']:.2f}"),
+        ("unknown tokens", f"{known['unknown_pieces']:,} ({known['unknown_share']:.2%})"),
     ]
     optional = {"encodings", "files with hard-wrapped lines", "rows of tables", "rows without text"}
     optional |= {"long documents cut", "characters replaced"}

@@ -21,7 +21,7 @@ from litebert.config import Config
 from litebert.errors import ModelError
 from litebert.interop.loaded import LoadedModel, rebuilt, require_tokenizer_of
 from litebert.tokenizer import Tokenizer
-from litebert.tokenizer.spelling import sources
+from litebert.tokenizer.spelling import find_sources
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ def with_tokenizer(loaded: LoadedModel, tokenizer: Tokenizer) -> Moved:
         ModelError: the folder of the model has no tokenizer, so nobody knows what its rows stand
             for.
     """
-    found = sources(known_tokenizer(loaded), tokenizer)
+    found = find_sources(known_tokenizer(loaded), tokenizer)
     config, other = (with_vocabulary(loaded.config, tokenizer.vocab_size + more) for more in (0, 1))
     ids = [one.ids for one in found]
     model = rebuilt(loaded, config, other, lambda table: _rows(table, ids), tokenizer=tokenizer)

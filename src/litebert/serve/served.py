@@ -143,7 +143,7 @@ class Served:
             "width": self.width if "embed" in self._does else None,
             "layers": self.layers,
             "exits": self.exits,
-            "mask": self.tokenizer.piece(self.tokenizer.mask_id)
+            "mask": self.tokenizer.get_token(self.tokenizer.mask_id)
             if "fill-mask" in self._does
             else None,
             "engine": self.engine,
@@ -183,7 +183,7 @@ class Served:
             trials.append((rows, best))
         if "fill-mask" in self._does:
             for token in range(self.tokenizer.vocab_size):
-                self.tokenizer.word(token)  # a table, so that no answer decodes
+                self.tokenizer.get_word(token)  # a table, so that no answer decodes
         return trials[1:], float(len(EXAMPLE)), self._longest_step(value, operation)
 
     def _longest_step(self, value: Any, operation: str) -> float:
@@ -356,7 +356,7 @@ class Served:
         return rows
 
     def _filled(self, text: str, top: int) -> Row:
-        masks = len(mask_pattern(self.tokenizer.piece(self.tokenizer.mask_id)).findall(text))
+        masks = len(mask_pattern(self.tokenizer.get_token(self.tokenizer.mask_id)).findall(text))
         if masks == 0:
             return Row(
                 b"", 0, " has no mask; write [MASK] where a word should be predicted", "validation"
@@ -473,7 +473,7 @@ class Served:
         tokens = []
         for token, (start, stop) in zip(ids.tolist(), spans.tolist(), strict=True):
             start, stop = (start, stop) if stop else (space, space)
-            name = self.tokenizer.piece(token)
+            name = self.tokenizer.get_token(token)
             tokens.append(
                 {
                     "id": token,
@@ -488,7 +488,7 @@ class Served:
     def _special(self, piece: int) -> dict[str, Any]:
         return {
             "id": piece,
-            "text": self.tokenizer.piece(piece),
+            "text": self.tokenizer.get_token(piece),
             "special": True,
             "start": None,
             "stop": None,

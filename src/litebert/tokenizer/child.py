@@ -1,8 +1,8 @@
 """The program in which a tokenizer learns, started by `training.py` as a process of its own.
 
-The libraries learn in C++ and Rust, where Python does not notice Ctrl-C; a process can be ended at
+The libraries learn in C++ and Rust, where Python does not notice Ctrl-C. A process can be ended at
 once. This file imports nothing of litebert, so it starts in a tenth of a second. It reads a pickled
-task from standard input and writes the pickled result to standard output: (True, what was learned)
+task from standard input. It writes the pickled result to standard output: (True, what was learned)
 or (False, what the library reports).
 """
 
@@ -18,19 +18,19 @@ from collections.abc import Callable
 from typing import Any
 
 
-def unigram(lines: list[str], options: dict[str, Any]) -> bytes:
-    """A SentencePiece model."""
+def train_unigram(lines: list[str], options: dict[str, Any]) -> bytes:
+    """Return a SentencePiece model."""
     import sentencepiece
 
-    written = io.BytesIO()
+    model = io.BytesIO()
     sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter(lines), model_writer=written, **options
+        sentence_iterator=iter(lines), model_writer=model, **options
     )
-    return written.getvalue()
+    return model.getvalue()
 
 
-def portable(lines: list[str], options: dict[str, Any], untrained: str, trainer: str) -> str:
-    """The content of a `tokenizer.json`, from that of one without a vocabulary."""
+def train_portable(lines: list[str], options: dict[str, Any], untrained: str, trainer: str) -> str:
+    """Return the content of a `tokenizer.json`, from that of one without a vocabulary."""
     import tokenizers
 
     learner = tokenizers.Tokenizer.from_str(untrained)
@@ -40,21 +40,20 @@ def portable(lines: list[str], options: dict[str, Any], untrained: str, trainer:
     return learner.to_str()
 
 
-LEARN: dict[str, Callable[..., Any]] = {"unigram": unigram, "portable": portable}
+LEARN: dict[str, Callable[..., Any]] = {"unigram": train_unigram, "portable": train_portable}
 
 
 def main() -> None:
     """Read a task, learn, and write the result."""
-    here = os.path.dirname(os.path.abspath(__file__))
-    sys.path[:] = [
-        entry for entry in sys.path if entry != here
-    ]  # names of this folder are not for the libraries
+    folder = os.path.dirname(os.path.abspath(__file__))
+    # The libraries must not import the modules of this folder, which have names like `words`.
+    sys.path[:] = [entry for entry in sys.path if entry != folder]
     os.environ["TOKENIZERS_PARALLELISM"] = "false"
-    signal.signal(
-        signal.SIGINT, signal.SIG_IGN
-    )  # Ctrl-C reaches the whole group; the parent decides
+    # Ctrl-C reaches the whole group of processes, and the parent decides what happens.
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    # Libraries print to standard output too, so their output goes to standard error.
     result = os.fdopen(os.dup(1), "wb")
-    os.dup2(2, 1)  # what a library prints is no result
+    os.dup2(2, 1)
     name, task = pickle.load(sys.stdin.buffer)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     try:

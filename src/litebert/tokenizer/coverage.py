@@ -1,4 +1,4 @@
-"""How much of a text a tokenizer knows, and when a person must hear of it."""
+"""The share of a text that a tokenizer knows, and the warning where it is too small."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("litebert")
 
 MANY_UNKNOWN = 0.03
-"""Share of unknown tokens above which a tokenizer does not fit a text; its own text gives a
-ten-thousandth.
+"""Share of unknown tokens above which a tokenizer does not fit a text. On text that it was trained
+on, the share is a ten-thousandth.
 """
 
 
-def unfit(unknown_share: float) -> str | None:
-    """What is wrong with a tokenizer that does not know this share of the tokens of a text, or
-    None.
+def describe_poor_coverage(unknown_share: float) -> str | None:
+    """Say that a tokenizer does not cover a text with this share of unknown tokens; None if it
+    does.
     """
     if unknown_share <= MANY_UNKNOWN:
         return None
@@ -38,7 +38,7 @@ class Coverage:
         self._added = [tokenizer.cls_id, tokenizer.sep_id, tokenizer.pad_id, tokenizer.mask_id]
 
     def add(self, rows: Iterable[Sequence[int] | NDArray[Any]]) -> None:
-        """Count the ids of rows; the special ones that litebert adds are no tokens of the text."""
+        """Count the token ids of rows. The special tokens that litebert adds are not counted."""
         ids = [np.asarray(row) for row in rows]
         if not ids:
             return
@@ -47,8 +47,8 @@ class Coverage:
         self.tokens += len(flat) - int(np.isin(flat, self._added).sum())
 
     def warn(self) -> None:
-        """Log the share, where it is above `MANY_UNKNOWN`."""
-        if fault := unfit(self.unknown / max(self.tokens, 1)):
+        """Log the share of unknown tokens if it is above `MANY_UNKNOWN`."""
+        if fault := describe_poor_coverage(self.unknown / max(self.tokens, 1)):
             log.warning(
                 f"{fault}, so the model reads only a part of it; take a model whose "
                 "tokenizer was trained on text "

@@ -1,15 +1,15 @@
-"""The two libraries that cut text into pieces, behind one small interface, `Engine`.
+"""The two libraries that split text into tokens, behind one small interface, `Engine`.
 
-`SentencePieceEngine` runs a unigram model in the `sentencepiece` library: one C++ call for a batch,
-several times as fast on one thread as the same model in `tokenizers`. `TokenizersEngine` runs
-whatever a `tokenizer.json` describes: WordPiece, byte-level BPE, and unigram models whose
-normaliser SentencePiece cannot express. Both encode on the calling thread only, because preparing
-text runs several processes, add no special pieces and never find one in raw text.
+`SentencePieceEngine` runs a unigram model in the `sentencepiece` library. That is one C++ call for
+a batch, several times as fast on one thread as the same model in `tokenizers`. `TokenizersEngine`
+runs whatever a `tokenizer.json` describes: WordPiece, byte-level BPE, and unigram models whose
+normalizer SentencePiece cannot express. Both encode on the calling thread only, because preparing
+text runs several processes. Both add no special tokens and never find one in raw text.
 
-SentencePiece applies a model's character table by longest match, `tokenizers` by grapheme, and the
-two disagree on marks that do not compose. So the models trained here read NFKC text, on both sides
-(plain ASCII skips the step), and their table maps single characters only in ways that the
-normalisers of `tokenizers` can repeat.
+SentencePiece applies a model's character table by longest match, `tokenizers` by grapheme. The two
+disagree on marks that do not compose. So the models trained here read NFKC text, on both sides
+(plain ASCII skips the step). Their table maps single characters only in ways that the normalizers
+of `tokenizers` can repeat.
 """
 
 from __future__ import annotations
@@ -32,19 +32,20 @@ from litebert.errors import DataError
 from litebert.json_reader import parse_json
 from litebert.tokenizer.words import (
     WORD_MARK,
-    byte_word_starts,
-    marked_word_starts,
-    prefixed_word_starts,
+    find_starts_by_bytes,
+    find_starts_by_mark,
+    find_starts_by_prefix,
 )
 
 model_pb2: Any = sentencepiece_model_pb2  # classes made at run time, unknown to type checkers
 STEPS_PREFIX = "litebert:"
-"""A model's normaliser name `litebert:a,b` says which of `STEPS` run on a text before SentencePiece
-sees it; after a bar, `litebert:a|c,d`, which of them the model's own table of single characters
-does."""
+"""Prefix of the normalizer names in our models. A name `litebert:a,b` names the `STEPS` that run on
+a text before SentencePiece. In `litebert:a|c,d` the model's own character table does those after
+the bar.
+"""
 
-# What our models' character table does to controls (SentencePiece's nmt rules, and soft hyphens
-# dropped).
+# Controls that the character table of our models drops or reads as spaces: SentencePiece's nmt
+# rules, and soft hyphens dropped.
 DROPPED_CHARACTERS = (*range(0x1, 0x9), 0xB, *range(0xE, 0x20), 0x7F, 0x8F, 0x9F, 0xAD)
 SPACE_CHARACTERS = (
     0x9,
@@ -70,21 +71,24 @@ SPECIAL_NAMES = {
     "sep": ("[SEP]", "</s>"),
     "mask": ("[MASK]", "<mask>"),
 }
-"""Role -> the names it goes by; the first that the vocabulary holds is taken."""
+"""Names of each role. The first that the vocabulary holds is used."""
 
 
-def find_roles(pieces: Sequence[str], name: str) -> dict[str, int]:
-    """Role -> the id of its piece, in the order of `SPECIAL_NAMES`."""
-    id_of = {piece: i for i, piece in enumerate(pieces)}
+def find_roles(tokens: Sequence[str], name: str) -> dict[str, int]:
+    """Return the id of the token of each role, in the order of `SPECIAL_NAMES`.
+
+    Raises:
+        DataError: the vocabulary lacks a role.
+    """
+    id_of = {token: i for i, token in enumerate(tokens)}
     roles: dict[str, int] = {}
     for role, names in SPECIAL_NAMES.items():
-        found = [id_of[n] for n in names if n in id_of]
-        if not found:
+        ids = [id_of[candidate] for candidate in names if candidate in id_of]
+        if not ids:
             raise DataError(
-                f"{name} has no piece {' or '.join(names)}; add it, or train a tokenizer "
-                "of your own"
+                f"{name} has no token {' or '.join(names)}; add it, or train another tokenizer"
             )
-        roles[role] = found[0]
+        roles[role] = ids[0]
     return roles
 
 
@@ -92,11 +96,11 @@ def find_roles(pieces: Sequence[str], name: str) -> dict[str, int]:
 
 
 def strip_marks(text: str) -> str:
-    """The text without its non-spacing marks, composed again where letters decompose (Hangul)."""
-    kept = "".join(
-        c for c in unicodedata.normalize("NFKD", text) if unicodedata.category(c) != "Mn"
+    """Return the text without non-spacing marks. Decomposed letters (Hangul) are composed again."""
+    stripped = "".join(
+        char for char in unicodedata.normalize("NFKD", text) if unicodedata.category(char) != "Mn"
     )
-    return unicodedata.normalize("NFC", kept)
+    return unicodedata.normalize("NFC", stripped)
 
 
 STEPS: dict[str, tuple[Callable[[str], str], list[Any]]] = {
@@ -111,43 +115,45 @@ _ASCII_UNCHANGED = ("nfkc", "strip")
 
 
 class SentencePieceEngine:
-    """A SentencePiece unigram model; `proto` is the content of a `spiece.model` file, `name`
-    appears in errors.
+    """A SentencePiece unigram model.
+
+    `proto` is the content of a `spiece.model` file, and `name` appears in errors.
     """
 
     kind = "unigram"
     pair_separators = 1
 
     def __init__(self, proto: bytes, name: str) -> None:
-        mend = "give a unigram SentencePiece model"
+        remedy = "give a unigram SentencePiece model"
         try:
             model = model_pb2.ModelProto.FromString(proto)
             if not model.pieces:
-                raise DataError(f"{name} holds no SentencePiece pieces; {mend}")
+                raise DataError(f"{name} holds no SentencePiece tokens; {remedy}")
             if model.trainer_spec.model_type != model_pb2.TrainerSpec.UNIGRAM:
                 raise DataError(
-                    f"{name} is not a unigram model but another type of SentencePiece model; {mend}"
+                    f"{name} is a SentencePiece model of another type than unigram; {remedy}"
                 )
             self._processor = sentencepiece.SentencePieceProcessor(model_proto=proto)
         except (DecodeError, RuntimeError) as error:
-            raise DataError(f"{name} is not a SentencePiece model or is damaged; {mend}") from error
+            raise DataError(
+                f"{name} is not a SentencePiece model or is damaged; {remedy}"
+            ) from error
         self._proto = proto
-        self.pieces = [piece.piece for piece in model.pieces]
-        self.roles = find_roles(self.pieces, name)
+        self.tokens = [piece.piece for piece in model.pieces]
+        self.roles = find_roles(self.tokens, name)
         reserved = (
             i for i, p in enumerate(model.pieces) if p.type in (p.CONTROL, p.UNKNOWN, p.UNUSED)
         )
-        self.special_ids = tuple(
-            sorted({*self.roles.values(), *reserved})
-        )  # never drawn, never masked
-        named = model.normalizer_spec.name
-        before, bar, inside = named.removeprefix(STEPS_PREFIX).partition("|")
-        ours = named.startswith(STEPS_PREFIX)
-        self.steps = before.split(",") if ours else []
-        self._table = [step for step in inside.split(",") if step] if ours and bar else None
+        # Special tokens are never drawn and never masked.
+        self.special_ids = tuple(sorted({*self.roles.values(), *reserved}))
+        normalizer = model.normalizer_spec.name
+        before, bar, inside = normalizer.removeprefix(STEPS_PREFIX).partition("|")
+        has_steps = normalizer.startswith(STEPS_PREFIX)
+        self.steps = before.split(",") if has_steps else []
+        self._table = [step for step in inside.split(",") if step] if has_steps and bar else None
         if unknown := sorted({*self.steps, *(self._table or ())} - set(STEPS)):
             raise DataError(
-                f"{name} asks for the normaliser {unknown[0]!r}, written by a newer "
+                f"{name} asks for the normalizer {unknown[0]!r}, written by a newer "
                 "litebert; update it"
             )
 
@@ -168,37 +174,36 @@ class SentencePieceEngine:
     def normalize(self, text: str) -> str:
         return str(self._processor.normalize(self._prepare(text))).replace(WORD_MARK, " ").strip()
 
-    def _model(self) -> Any:
+    def _parse_model(self) -> Any:
         return model_pb2.ModelProto.FromString(self._proto)
 
-    def word_starts(self) -> np.ndarray | None:
-        model = self._model()
+    def find_word_starts(self) -> np.ndarray | None:
+        model = self._parse_model()
         if model.trainer_spec.treat_whitespace_as_suffix:
             return None
-        starts = marked_word_starts(self.pieces)
+        starts = find_starts_by_mark(self.tokens)
         if starts is not None:
             for i, piece in enumerate(model.pieces):
-                if (
-                    piece.type == piece.BYTE
-                ):  # of the bytes of a character, all but the first continue
+                # The bytes of a character, except the first, continue it.
+                if piece.type == piece.BYTE:
                     starts[i] = not 0x80 <= int(piece.piece[1:-1], 16) < 0xC0
         return starts
 
-    def digest(self) -> str:
-        # Of the training record only what encoding reads: not paths, seeds or thread counts.
-        model = self._model()
+    def compute_digest(self) -> str:
+        # The training record also has paths, seeds and thread counts, which do not decide ids.
+        model = self._parse_model()
         decisive = model_pb2.ModelProto(pieces=model.pieces, normalizer_spec=model.normalizer_spec)
         for field in ("model_type", "treat_whitespace_as_suffix", "byte_fallback"):
             setattr(decisive.trainer_spec, field, getattr(model.trainer_spec, field))
         return hashlib.sha256(decisive.SerializeToString(deterministic=True)).hexdigest()
 
-    def files(self) -> dict[str, bytes]:
+    def make_files(self) -> dict[str, bytes]:
         return {"spiece.model": self._proto}
 
-    def settings(self) -> dict[str, Any]:
+    def make_settings(self) -> dict[str, Any]:
         return {}
 
-    def portable(self) -> dict[str, Any]:
+    def to_portable(self) -> dict[str, Any]:
         """The same model for `tokenizers`.
 
         Where the two can still differ: SentencePiece adds scores in float32, so that of two cuts
@@ -206,7 +211,7 @@ class SentencePieceEngine:
         know compatibility characters younger than its tables; a foreign model's character table is
         applied by longest match there and by grapheme here.
         """
-        model = self._model()
+        model = self._parse_model()
         spec, rules = model.normalizer_spec, []
         for step in self.steps:
             rules += STEPS[step][1]
@@ -235,7 +240,7 @@ class SentencePieceEngine:
             ]
             if not spec.add_dummy_prefix:
                 rules.append(normalizers.Replace(Regex(r"\A +"), ""))
-        # User-defined pieces have no score of their own: SentencePiece gives them length * best -
+        # User-defined tokens have no score of their own: SentencePiece gives them length * best -
         # 0.1.
         best = max((p.score for p in model.pieces if p.type == p.NORMAL), default=0.0)
         scores = [
@@ -250,7 +255,7 @@ class SentencePieceEngine:
         portable.pre_tokenizer = pre_tokenizers.Metaspace(prepend_scheme=scheme, split=False)
         portable.decoder = decoders.Metaspace(prepend_scheme=scheme, split=False)
         portable.add_special_tokens(
-            [AddedToken(self.pieces[i], normalized=False) for i in self.special_ids]
+            [AddedToken(self.tokens[i], normalized=False) for i in self.special_ids]
         )
         written: dict[str, Any] = json.loads(portable.to_str())
         return written
@@ -260,8 +265,9 @@ class SentencePieceEngine:
 
 
 class TokenizersEngine:
-    """A WordPiece, byte-level BPE or unigram model of `tokenizers`; `text` is the content of a
-    `tokenizer.json`.
+    """A WordPiece, byte-level BPE or unigram model of `tokenizers`.
+
+    `text` is the content of a `tokenizer.json`, and `name` appears in errors.
     """
 
     def __init__(self, text: str, name: str) -> None:
@@ -269,16 +275,18 @@ class TokenizersEngine:
             self._spec: dict[str, Any] = parse_json(text)
             self._tokenizer = tokenizers.Tokenizer.from_str(text)
             model = self._spec["model"]
-            # Files written before the type was recorded are told apart by their fields.
+            # Old files have no type, so their fields tell it.
             kind = model.get("type") or next(
                 k for k, field in _TYPE_FIELDS.items() if field in model
             )
-            separators = _pair_separators(self._spec.get("post_processor"))
+            separators = _count_pair_separators(self._spec.get("post_processor"))
         except Exception as error:  # the library raises plain Exception
             raise DataError(
                 f"{name} is not a tokenizer.json file or is damaged ({error}); save it again"
             ) from error
-        self._bytes = _part(self._spec.get("pre_tokenizer"), "ByteLevel") if kind == "BPE" else None
+        self._bytes = (
+            _find_part(self._spec.get("pre_tokenizer"), "ByteLevel") if kind == "BPE" else None
+        )
         if kind not in (*_TYPE_FIELDS, "WordLevel") or (kind == "BPE" and self._bytes is None):
             raise DataError(
                 f"{name} holds a {kind} tokenizer; use a WordPiece, Unigram, byte-level "
@@ -289,7 +297,7 @@ class TokenizersEngine:
             and (unknown := model.get("unk_token")) not in model["vocab"]
         ):
             raise DataError(
-                f"{name} has no piece {unknown!r}, which its unk_token names; add it to its vocab"
+                f"{name} has no token {unknown!r}, which its unk_token names; add it to its vocab"
             )
         self.kind = kind.lower()
         self.pair_separators = separators or (2 if self.kind == "bpe" else 1)
@@ -297,33 +305,34 @@ class TokenizersEngine:
         self._tokenizer.no_padding()
         self._tokenizer.encode_special_tokens = True  # "[MASK]" in a text is text
         vocabulary = self._tokenizer.get_vocab(with_added_tokens=True)
-        self.pieces = sorted(vocabulary, key=vocabulary.__getitem__)
-        if [vocabulary[piece] for piece in self.pieces] != list(range(len(self.pieces))):
+        self.tokens = sorted(vocabulary, key=vocabulary.__getitem__)
+        if [vocabulary[token] for token in self.tokens] != list(range(len(self.tokens))):
             raise DataError(
                 f"the ids of {name} have gaps or repeat; renumber them from 0 without gaps"
             )
-        self.roles = find_roles(self.pieces, name)
+        self.roles = find_roles(self.tokens, name)
         added = {token["id"]: token for token in self._spec.get("added_tokens", [])}
-        for i in self.roles.values():  # a file may leave out that they are special
+        for i in self.roles.values():  # a file may not say that they are special
             added[i] = {
                 **_PLAIN_TOKEN,
                 "id": i,
-                "content": self.pieces[i],
+                "content": self.tokens[i],
                 **added.get(i, {}),
                 "special": True,
             }
         self._spec["added_tokens"] = [added[i] for i in sorted(added)]
         self.special_ids = tuple(i for i in sorted(added) if added[i].get("special"))
-        self._cutter = self._tokenizer if self.kind != "unigram" else self._without_special()
+        self._splitter = self._tokenizer if self.kind != "unigram" else self._hide_special_tokens()
 
-    def _without_special(self) -> tokenizers.Tokenizer:
-        """A unigram model finds any of its pieces in a text, so this copy spells the special ones
-        as no text does.
+    def _hide_special_tokens(self) -> tokenizers.Tokenizer:
+        """Return a copy that spells the special tokens as no text does.
+
+        A unigram model finds any of its tokens in a text.
         """
         vocabulary = list(self._spec["model"]["vocab"])
         for i in self.special_ids:
             if i < len(vocabulary):
-                vocabulary[i] = (f"\0 {self.pieces[i]}", vocabulary[i][1])
+                vocabulary[i] = (f"\0 {self.tokens[i]}", vocabulary[i][1])
         others = [token for token in self._spec["added_tokens"] if not token.get("special")]
         spec = {
             **self._spec,
@@ -334,17 +343,19 @@ class TokenizersEngine:
         return tokenizers.Tokenizer.from_str(json.dumps(spec))
 
     def __reduce__(self) -> tuple[type[TokenizersEngine], tuple[str, str]]:
-        # The library's own pickling forgets that special pieces are not to be found in text.
+        # The library's pickling loses `encode_special_tokens`.
         return TokenizersEngine, (json.dumps(self._spec), "the tokenizer")
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
         # One call a text: a batch call would start the library's thread pool.
-        encode = self._cutter.encode
+        encode = self._splitter.encode
         return [encode(text, add_special_tokens=False).ids for text in texts]
 
     def encode_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
-        """Ids, and from which character of `text` to which, as the library counts them."""
-        encoding = self._cutter.encode(text, add_special_tokens=False)
+        """Return the ids, and the first and last character of each token as the library counts
+        them.
+        """
+        encoding = self._splitter.encode(text, add_special_tokens=False)
         return encoding.ids, encoding.offsets
 
     def decode(self, ids: Sequence[int]) -> str:
@@ -356,47 +367,47 @@ class TokenizersEngine:
         text = normalizer.normalize_str(text) if normalizer else text
         return " ".join((text.replace(WORD_MARK, " ") if self.kind == "unigram" else text).split())
 
-    def word_starts(self) -> np.ndarray | None:
+    def find_word_starts(self) -> np.ndarray | None:
         if self.kind == "bpe":
-            return byte_word_starts(self.pieces)
+            return find_starts_by_bytes(self.tokens)
         if self.kind == "unigram":
-            return marked_word_starts(self.pieces)
+            return find_starts_by_mark(self.tokens)
         if self.kind == "wordlevel":
-            return np.ones(len(self.pieces), bool)
+            return np.ones(len(self.tokens), bool)
         prefix = self._spec["model"].get("continuing_subword_prefix")
-        return prefixed_word_starts(self.pieces, prefix) if prefix else None
+        return find_starts_by_prefix(self.tokens, prefix) if prefix else None
 
-    def digest(self) -> str:
-        # From the file's own words, not re-written by whichever version of the library reads it.
+    def compute_digest(self) -> str:
+        # The content of the file, for versions of the library write it differently.
         parts = {
             key: self._spec.get(key)
             for key in ("model", "normalizer", "pre_tokenizer", "added_tokens")
         }
         return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
-    def files(self) -> dict[str, bytes]:
+    def make_files(self) -> dict[str, bytes]:
         """The vocabulary as older programs read it."""
         if self.kind in ("unigram", "wordlevel"):
             return {}
         if self.kind == "wordpiece":
-            return {"vocab.txt": "".join(f"{piece}\n" for piece in self.pieces).encode()}
+            return {"vocab.txt": "".join(f"{token}\n" for token in self.tokens).encode()}
         merges = (
             pair if isinstance(pair, str) else " ".join(pair)
             for pair in self._spec["model"]["merges"]
         )
-        vocabulary = {piece: i for i, piece in enumerate(self.pieces)}
+        vocabulary = {token: i for i, token in enumerate(self.tokens)}
         return {
             "vocab.json": json.dumps(vocabulary, ensure_ascii=False).encode(),
             "merges.txt": "".join(f"{line}\n" for line in ("#version: 0.2", *merges)).encode(),
         }
 
-    def settings(self) -> dict[str, Any]:
-        """The settings that a class of `transformers` needs if it builds its own normaliser or
+    def make_settings(self) -> dict[str, Any]:
+        """The settings that a class of `transformers` needs if it builds its own normalizer or
         splitter.
         """
         if self._bytes:
             return {"add_prefix_space": self._bytes["add_prefix_space"]}
-        normalizer = _part(self._spec.get("normalizer"), "BertNormalizer")
+        normalizer = _find_part(self._spec.get("normalizer"), "BertNormalizer")
         if normalizer is None:
             return {}
         return {
@@ -405,7 +416,7 @@ class TokenizersEngine:
             "tokenize_chinese_chars": normalizer["handle_chinese_chars"],
         }
 
-    def portable(self) -> dict[str, Any]:
+    def to_portable(self) -> dict[str, Any]:
         return dict(self._spec)
 
 
@@ -413,10 +424,8 @@ _TYPE_FIELDS = {"BPE": "merges", "WordPiece": "continuing_subword_prefix", "Unig
 _PLAIN_TOKEN = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": False}
 
 
-def _part(spec: dict[str, Any] | None, kind: str) -> dict[str, Any] | None:
-    """The part of this type, itself or in a sequence, of a `tokenizer.json`'s normaliser, splitter
-    or processor.
-    """
+def _find_part(spec: dict[str, Any] | None, kind: str) -> dict[str, Any] | None:
+    """Find the part of this type in a normalizer, splitter or processor of a `tokenizer.json`."""
     if spec is None:
         return None
     steps = next(
@@ -425,62 +434,69 @@ def _part(spec: dict[str, Any] | None, kind: str) -> dict[str, Any] | None:
     return next((step for step in steps if step["type"] == kind), None)
 
 
-def _pair_separators(processor: dict[str, Any] | None) -> int | None:
-    """How many separators a `tokenizer.json` puts between two segments; None where it does
-    not say."""
+def _count_pair_separators(processor: dict[str, Any] | None) -> int | None:
+    """Count the separators that a `tokenizer.json` puts between two segments; None where it does
+    not say.
+    """
     for kind, count in (("RobertaProcessing", 2), ("BertProcessing", 1)):
-        if _part(processor, kind):
+        if _find_part(processor, kind):
             return count
-    template = _part(processor, "TemplateProcessing")
+    template = _find_part(processor, "TemplateProcessing")
     if template is None:
         return None
-    names = [part["id"] for item in template["pair"] for part in item.values()]
+    names = [part["id"] for entry in template["pair"] for part in entry.values()]
     return max(
         1, sum(name in SPECIAL_NAMES["sep"] for name in names[names.index("A") : names.index("B")])
     )
 
 
-def wordpiece_engine(vocabulary: dict[str, int], normalizer: Any, name: str) -> TokenizersEngine:
-    """WordPiece with greedy longest match over `vocabulary`, split at whitespace and
-    punctuation."""
-    unk = next((n for n in SPECIAL_NAMES["unk"] if n in vocabulary), None)
+def build_wordpiece_engine(
+    vocabulary: dict[str, int], normalizer: Any, name: str
+) -> TokenizersEngine:
+    """Build WordPiece with greedy longest match over `vocabulary`, split at whitespace and
+    punctuation.
+    """
+    unk = next((candidate for candidate in SPECIAL_NAMES["unk"] if candidate in vocabulary), None)
     if unk is None:
         raise DataError(
-            f"{name} has no piece {' or '.join(SPECIAL_NAMES['unk'])}; add it, or give another file"
+            f"{name} has no token {' or '.join(SPECIAL_NAMES['unk'])}; add it, or give another file"
         )
     portable = tokenizers.Tokenizer(WordPiece(vocabulary, unk_token=unk))
     portable.normalizer = normalizer
     portable.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     portable.decoder = decoders.WordPiece()
-    return _engine(portable, vocabulary, name)
+    return _build_engine(portable, vocabulary, name)
 
 
-def byte_engine(
+def build_byte_engine(
     vocabulary: dict[str, int], merges: Iterable[tuple[str, str]], prefix: bool, name: str
 ) -> TokenizersEngine:
-    """Byte-level BPE, split as GPT-2 splits; with `prefix`, a text's first word is cut as elsewhere
-    in it.
+    """Build byte-level BPE, split as GPT-2 splits.
+
+    With `prefix`, the first word of a text is split as elsewhere in it.
     """
-    unk = next((n for n in SPECIAL_NAMES["unk"] if n in vocabulary), None)
+    unk = next((candidate for candidate in SPECIAL_NAMES["unk"] if candidate in vocabulary), None)
     portable = tokenizers.Tokenizer(BPE(vocabulary, list(merges), unk_token=unk))
     portable.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
     portable.decoder = decoders.ByteLevel()
-    return _engine(portable, vocabulary, name, lstrip=SPECIAL_NAMES["mask"])
+    return _build_engine(portable, vocabulary, name, lstrip=SPECIAL_NAMES["mask"])
 
 
-def _engine(
+def _build_engine(
     portable: tokenizers.Tokenizer,
     vocabulary: dict[str, int],
     name: str,
     lstrip: Sequence[str] = (),
 ) -> TokenizersEngine:
-    """`lstrip`: special pieces that, where `transformers` finds them in a text, take the space
-    before them along.
+    """Add the special tokens to a tokenizer, and build its engine.
+
+    `lstrip` holds the special tokens that take the space before them, where `transformers` finds
+    them in a text.
     """
-    special = [n for names in SPECIAL_NAMES.values() for n in names if n in vocabulary]
+    special = [token for names in SPECIAL_NAMES.values() for token in names if token in vocabulary]
     ordered = sorted(special, key=vocabulary.__getitem__)
     portable.add_special_tokens(
-        [AddedToken(n, normalized=False, lstrip=n in lstrip) for n in ordered]
+        [AddedToken(token, normalized=False, lstrip=token in lstrip) for token in ordered]
     )
     return TokenizersEngine(portable.to_str(), name)
 

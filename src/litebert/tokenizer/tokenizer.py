@@ -1,10 +1,10 @@
 """Text to ids and back: one `Tokenizer` over unigram (SentencePiece), WordPiece and byte-level BPE
 models.
 
-Each kind is trained here or imported. "[MASK]" in a document is text, never the special piece:
-batches place the special ids themselves. A saved folder also opens with
-`transformers.AutoTokenizer` and gives the same ids, but `transformers` does read "[MASK]" and its
-like in a text as special pieces. There is no rule for digits and commas: "1,999" is cut as the
+Each kind is trained here or imported. "[MASK]" in a document is text, never the special token,
+because batches insert the special ids themselves. A saved folder also opens with
+`transformers.AutoTokenizer` and gives the same ids. But `transformers` does read "[MASK]" and other
+special tokens in a text as such. There is no rule for digits and commas: "1,999" is split as the
 model decides, as in `transformers` 5.
 """
 
@@ -33,27 +33,27 @@ from litebert.tokenizer.engines import (
     Engine,
     SentencePieceEngine,
     TokenizersEngine,
-    byte_engine,
+    build_byte_engine,
+    build_wordpiece_engine,
     model_pb2,
     strip_marks,
-    wordpiece_engine,
 )
 from litebert.tokenizer.offsets import encode_offsets
 
 
 class Tokenizer:
-    """Pieces, their ids and what each is for.
+    """Tokens, their ids and their roles.
 
     Attributes: `kind` (unigram, wordpiece, bpe or wordlevel), `vocab_size`, the ids `pad_id`,
     `unk_id`, `cls_id`, `sep_id`, `mask_id`, `special_ids` (ascending; all that is no text), and
-    `pair_separators` between two segments: 2 in the layout `<s> A </s></s> B </s>`, else 1. Can be
-    pickled to worker processes.
+    `pair_separators` between two segments: 2 in the layout `<s> A </s></s> B </s>`, else 1. A
+    tokenizer can be pickled to worker processes.
     """
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
         self.kind = engine.kind
-        self.vocab_size = len(engine.pieces)
+        self.vocab_size = len(engine.tokens)
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = engine.roles.values()
         self.special_ids = engine.special_ids
         self.pair_separators = engine.pair_separators
@@ -61,136 +61,142 @@ class Tokenizer:
 
     @cached_property
     def fingerprint(self) -> str:
-        """sha256 (hex) over what decides ids: pieces, scores and normaliser, not file paths or
+        """The sha256 (hex) of what decides ids: tokens, scores and normalizer, not file paths or
         dates.
         """
-        return self.engine.digest()
+        return self.engine.compute_digest()
 
     @cached_property
     def word_starts(self) -> np.ndarray | None:
-        """bool (vocab_size,): the piece begins a word; None where the tokenizer cannot tell.
+        """True for each token that begins a word, bool (vocab_size,); None where the tokenizer
+        cannot tell.
 
-        A piece goes on with the word before it only if it carries no word mark (or, in WordPiece,
-        carries `##`) and begins with a letter, digit or combining mark of a script written with
-        spaces. So punctuation is its own word, and in Chinese, Japanese, Thai and their like every
-        piece is one. In byte-level BPE the mark is the space itself; an imported one that puts no
-        space before a text cannot mark the text's first word.
+        A token continues the word before it only if it has no word mark (or, in WordPiece, has
+        `##`) and begins with a letter, digit or combining mark of a script that is written with
+        spaces. So punctuation is a word, and in Chinese, Japanese and Thai every token is one. In
+        byte-level BPE the mark is the space. An imported BPE that puts no space before a text
+        cannot mark the text's first word.
         """
-        starts = self.engine.word_starts()
+        starts = self.engine.find_word_starts()
         if starts is not None:
             starts[list(self.special_ids)] = True
         return starts
 
-    def piece(self, id: int) -> str:  # noqa: A002
-        """The piece as the vocabulary writes it, mark included."""
-        return self.engine.pieces[id]
+    def get_token(self, id: int) -> str:  # noqa: A002
+        """Return the token as the vocabulary writes it, mark included."""
+        return self.engine.tokens[id]
 
-    def word(self, id: int) -> str:  # noqa: A002
-        """What a piece says, without the mark of a word. Each is decoded once."""
+    def get_word(self, id: int) -> str:  # noqa: A002
+        """Return the text of a token, without the mark of a word. Each token is decoded once."""
         word = self._words.get(id)
         if word is None:
-            word = self._words[id] = self.decode([id]).strip() or self.piece(id)
+            word = self._words[id] = self.decode([id]).strip() or self.get_token(id)
         return word
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        """Ids of each text, on the calling thread, without special pieces. An empty text gives no
-        ids.
+        """Return the ids of each text, on the calling thread, without special tokens.
+
+        An empty text has no ids.
         """
-        with _whole_characters(texts):
+        with _explain_surrogates(texts):
             return self.engine.encode(texts)
 
     def encode_offsets(
         self, texts: Sequence[str]
     ) -> list[tuple[NDArray[np.int32], NDArray[np.int32]]]:
-        """For each text, the ids (n,) and the character range that each token covers, (n, 2).
+        """Return, for each text, the ids (n,) and the character range that each token covers, (n,
+        2).
 
-        Both columns ascend. Together the spans cover the text but for its spaces and what is
-        dropped between words; none begins or ends with a space. Pieces of one character share its
-        span; a piece that is only a space or the mark of a word has an empty one. The ids are those
-        of `encode` but where `SentencePieceEngine.portable` says.
+        Both columns ascend. Together the spans cover the text, except for its spaces and for what
+        is dropped between words. No span begins or ends with a space. Tokens of one character share
+        its span. A token that is only a space or the mark of a word has an empty span. The ids are
+        those of `encode`, apart from the differences that `SentencePieceEngine.to_portable` lists.
         """
-        with _whole_characters(texts):
-            return [encode_offsets(self._following, text) for text in texts]
+        with _explain_surrogates(texts):
+            return [encode_offsets(self._offsets_engine, text) for text in texts]
 
     @cached_property
-    def _following(self) -> TokenizersEngine:
+    def _offsets_engine(self) -> TokenizersEngine:
         """The engine itself, or the same model in the library that follows characters."""
         if isinstance(self.engine, TokenizersEngine):
             return self.engine
-        return TokenizersEngine(json.dumps(self.engine.portable()), "the tokenizer")
+        return TokenizersEngine(json.dumps(self.engine.to_portable()), "the tokenizer")
 
     def encode_flat(self, texts: Sequence[str]) -> tuple[np.ndarray, np.ndarray]:
-        """The ids of all texts end to end, int32 (n,), and how many each text has, int64
-        (texts,)."""
+        """Return the ids of all texts end to end, int32 (n,), and their number in each text, int64
+        (texts,).
+        """
         encoded = self.encode(texts)
         lengths = np.fromiter(map(len, encoded), np.int64, len(encoded))
         return np.fromiter(chain.from_iterable(encoded), np.int32, int(lengths.sum())), lengths
 
     def decode(self, ids: Iterable[int]) -> str:
-        """The text of the ids, without special pieces (but unknown ones) and the space put before
-        the first word.
+        """Return the text of the ids, without the space before its first word.
+
+        Special tokens are left out, except unknown ones.
         """
-        silent = {*self.special_ids} - {self.unk_id}
-        return self.engine.decode([int(i) for i in ids if i not in silent])
+        skipped = {*self.special_ids} - {self.unk_id}
+        return self.engine.decode([int(i) for i in ids if i not in skipped])
 
     def normalize(self, text: str) -> str:
-        """The text as the model sees it, whitespace collapsed."""
+        """Return the text as the model sees it, whitespace collapsed."""
         return self.engine.normalize(text)
 
     def save(self, folder: str | Path, *, token_types: bool | None = None) -> None:
         """Write a folder that `Tokenizer.load` and `transformers.AutoTokenizer.from_pretrained`
         both open.
 
-        `token_types`: whether `transformers` shall give a second segment the token type 1, and
-        token types to the model at all. None says yes, except with two separators between segments:
-        such models have one type.
+        Args:
+            token_types: `transformers` gives token types to the model, and type 1 to a second
+                segment. The default is True, except with two separators between segments, for such
+                models have one type.
         """
         folder = Path(folder)
         folder.mkdir(parents=True, exist_ok=True)
-        names = {role: self.piece(getattr(self, f"{role}_id")) for role in SPECIAL_NAMES}
-        typed = self.pair_separators == 1 if token_types is None else token_types
-        portable = self.engine.portable()
+        names = {role: self.get_token(getattr(self, f"{role}_id")) for role in SPECIAL_NAMES}
+        has_types = self.pair_separators == 1 if token_types is None else token_types
+        portable = self.engine.to_portable()
         portable["truncation"] = portable["padding"] = None
-        portable["post_processor"] = self._post_processor(int(typed))
+        portable["post_processor"] = self._make_post_processor(int(has_types))
         config = {
-            # the class that takes tokenizer.json as it stands
+            # This class uses tokenizer.json unchanged.
             "tokenizer_class": "PreTrainedTokenizerFast",
             **{f"{role}_token": name for role, name in names.items()},
-            "model_input_names": ["input_ids", *["token_type_ids"] * typed, "attention_mask"],
+            "model_input_names": ["input_ids", *["token_type_ids"] * has_types, "attention_mask"],
             "clean_up_tokenization_spaces": False,
-            **self.engine.settings(),
+            **self.engine.make_settings(),
             _ENGINE_KEY: type(self.engine).__name__,
         }
-        for file, content in self.engine.files().items():
-            (folder / file).write_bytes(content)
-        written = json.dumps(portable, indent=2, ensure_ascii=False)
-        (folder / "tokenizer.json").write_text(written, encoding="utf-8")
+        for file, data in self.engine.make_files().items():
+            (folder / file).write_bytes(data)
+        content = json.dumps(portable, indent=2, ensure_ascii=False)
+        (folder / "tokenizer.json").write_text(content, encoding="utf-8")
         (folder / "tokenizer_config.json").write_text(
             json.dumps(config, indent=2) + "\n", encoding="utf-8"
         )
 
     def write(self, folder: str | Path) -> bool:
-        """Save as a folder of its own, whole or not at all, and replace a tokenizer there; whether
-        one was replaced.
+        """Save as a folder of its own, completely or not at all, and return True if it replaced a
+        tokenizer.
 
         Raises:
-            DataError: `check_folder` refuses it.
+            DataError: `check_folder` refuses the folder.
         """
         check_folder(folder)
-        place = Path(os.path.realpath(folder))  # resolve() gives up at a loop of links
-        old, replaced = place.with_name(f"{UNFINISHED}old-{place.name}"), False
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with written_whole(place) as aside:
-            self.save(aside)
-            if replaced := place.exists() and any(place.iterdir()):
+        target = Path(os.path.realpath(folder))  # resolve() gives up at a loop of links
+        old, replaced = target.with_name(f"{UNFINISHED}old-{target.name}"), False
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with written_whole(target) as unfinished:
+            self.save(unfinished)
+            if replaced := target.exists() and any(target.iterdir()):
                 remove(old)
-                place.rename(old)
+                target.rename(old)
         remove(old)
         return replaced
 
-    def _post_processor(self, second_type: int) -> dict[str, Any]:
-        """Where special pieces stand around one text and two, as a `tokenizer.json` says it."""
-        cls, sep = self.piece(self.cls_id), self.piece(self.sep_id)
+    def _make_post_processor(self, second_type: int) -> dict[str, Any]:
+        """Return the rule of a `tokenizer.json` that adds special tokens to one text and to two."""
+        cls, sep = self.get_token(self.cls_id), self.get_token(self.sep_id)
 
         def special(name: str, type_id: int = 0) -> dict[str, Any]:
             return {"SpecialToken": {"id": name, "type_id": type_id}}
@@ -206,7 +212,7 @@ class Tokenizer:
         }
         if self.kind != "bpe":
             return template
-        # Offsets into the text leave out the space that a piece begins with.
+        # Offsets then exclude the space that a token begins with.
         trim = {
             "type": "ByteLevel",
             "add_prefix_space": True,
@@ -220,12 +226,15 @@ class Tokenizer:
         """Open a folder saved here or by `transformers`, or a bare `*.model`, `vocab.txt` or
         `tokenizer.json` file.
 
-        A run and a litebert model folder hold theirs in a folder `tokenizer`, which is opened.
+        In the folder of a run or of a litebert model, the folder `tokenizer` is opened.
 
-        An old folder with `vocab.json` and `merges.txt` is byte-level BPE; it puts a space before a
+        An old folder with `vocab.json` and `merges.txt` is byte-level BPE. It puts a space before a
         text only where its `tokenizer_config.json` says `add_prefix_space`. A bare `*.model` or
-        `vocab.txt` does not say whether text was lower-cased or stripped of accents before it. The
-        pieces tell: what none can spell is done here.
+        `vocab.txt` does not say whether text was lower-cased or stripped of accents before it. So
+        the text is lower-cased and stripped where no token has upper case or accents.
+
+        Raises:
+            DataError: there is no tokenizer, or it is damaged.
         """
         path = Path(path)
         if path.is_dir():
@@ -242,8 +251,8 @@ class Tokenizer:
 
 
 @contextmanager
-def _whole_characters(texts: Sequence[str]) -> Iterator[None]:
-    """Say what is wrong where a library refuses a text: a surrogate, left by a wrong decoding."""
+def _explain_surrogates(texts: Sequence[str]) -> Iterator[None]:
+    """Name the fault where a library refuses a text: a surrogate, left by a wrong decoding."""
     try:
         yield
     except (TypeError, UnicodeEncodeError):
@@ -265,7 +274,7 @@ _VOCABULARIES = {
     "wordpiece": ("vocab.txt",),
     "bpe": ("vocab.json", "merges.txt"),
 }
-"""The files beside tokenizer.json that hold a tokenizer of each kind."""
+"""Files beside tokenizer.json that hold a tokenizer of each kind."""
 _SAVED = {
     "tokenizer.json",
     "tokenizer_config.json",
@@ -276,21 +285,24 @@ _SAVED = {
 
 
 def check_folder(folder: str | Path) -> None:
-    """Refuse a folder to write a tokenizer to that holds anything but a tokenizer.
+    """Refuse to write a tokenizer into a folder that holds anything else.
 
     Raises:
-        DataError: it does, or it is a file, or the folder that it lies in may not be written to.
+        DataError: the folder holds other files, is a file, or cannot be made.
     """
     folder = Path(folder)
-    above = next(parent for parent in Path(os.path.realpath(folder)).parents if parent.exists())
-    if above.is_dir() and not os.access(above, os.W_OK):
+    parent_folder = next(
+        parent for parent in Path(os.path.realpath(folder)).parents if parent.exists()
+    )
+    if parent_folder.is_dir() and not os.access(parent_folder, os.W_OK):
         raise DataError(
-            f"{folder} cannot be made, because {above} may not be written to; choose another folder"
+            f"{folder} cannot be made, because {parent_folder} may not be written to; "
+            "choose another folder"
         )
     if not folder.exists():
-        if not above.is_dir():
+        if not parent_folder.is_dir():
             raise DataError(
-                f"{folder} cannot be made, because {above} is a file; choose another folder"
+                f"{folder} cannot be made, because {parent_folder} is a file; choose another folder"
             )
         return
     if not folder.is_dir():
@@ -305,13 +317,14 @@ def check_folder(folder: str | Path) -> None:
 
 def _load_folder(folder: Path) -> Engine:
     engine, config = _open_folder(folder)
-    _check_one(folder, engine, config)
+    _refuse_mixture(folder, engine, config)
     return engine
 
 
-def _check_one(folder: Path, engine: Engine, config: dict[str, Any]) -> None:
-    """Refuse a folder that holds files of two tokenizers; where another program wrote it, only two
-    kinds.
+def _refuse_mixture(folder: Path, engine: Engine, config: dict[str, Any]) -> None:
+    """Refuse a folder that holds files of two tokenizers.
+
+    In a folder of another program, only files of two kinds are refused.
     """
     other = [
         names[-1]
@@ -321,18 +334,18 @@ def _check_one(folder: Path, engine: Engine, config: dict[str, Any]) -> None:
     if _ENGINE_KEY in config and isinstance(engine, TokenizersEngine):
         files = {
             name: content.decode()
-            for name, content in engine.files().items()
+            for name, content in engine.make_files().items()
             if (folder / name).is_file()
         }
         other += [
             name
             for name, text in files.items()
-            if _content(folder / name) != _content(folder / name, text)
+            if _parse_vocabulary(folder / name) != _parse_vocabulary(folder / name, text)
         ]
     elif _ENGINE_KEY in config and (portable := folder / "tokenizer.json").is_file():
         model = read_json(portable, DataError, "save the tokenizer again").get("model")
         vocabulary = model.get("vocab") if isinstance(model, dict) else None
-        if [piece for piece, *_ in vocabulary or ()] != engine.pieces:
+        if [token for token, *_ in vocabulary or ()] != engine.tokens:
             other.append(portable.name)
     if other:
         raise DataError(
@@ -342,8 +355,11 @@ def _check_one(folder: Path, engine: Engine, config: dict[str, Any]) -> None:
         )
 
 
-def _content(path: Path, text: str | None = None) -> Any:
-    """What a file of a vocabulary says, however it is laid out; `text` stands for its own."""
+def _parse_vocabulary(path: Path, text: str | None = None) -> Any:
+    """Return the content of a vocabulary file, independent of its layout.
+
+    `text` replaces the content of the file.
+    """
     text = _read_text(path) if text is None else text
     try:
         return parse_json(text) if path.suffix == ".json" else text.split()
@@ -359,10 +375,10 @@ def _open_folder(folder: Path) -> tuple[Engine, dict[str, Any]]:
         else {}
     )
     models = sorted(folder.glob("*.model"))
-    ours = config.get(_ENGINE_KEY) == SentencePieceEngine.__name__
-    # Another program's tokenizer.json may say more than its model file (lower case, accents), so it
-    # goes first.
-    if portable.is_file() and not (ours and models):
+    is_litebert = config.get(_ENGINE_KEY) == SentencePieceEngine.__name__
+    # Another program's tokenizer.json may hold more than its model file, such as lower-casing, so
+    # it is preferred.
+    if portable.is_file() and not (is_litebert and models):
         return _load_json(portable, config), config
     if models:
         if len(models) > 1 and folder / "spiece.model" not in models:
@@ -391,12 +407,12 @@ def _load_sentencepiece(path: Path, config: dict[str, Any]) -> Engine:
     engine = SentencePieceEngine(proto, str(path))
     if engine.steps:
         return engine
-    text = [piece for i, piece in enumerate(engine.pieces) if i not in engine.special_ids]
+    text = [token for i, token in enumerate(engine.tokens) if i not in engine.special_ids]
     lower = config.get("do_lower_case", not _has_upper(text))
     strip = not config.get(
-        "keep_accents", not lower or any(strip_marks(piece) != piece for piece in text)
+        "keep_accents", not lower or any(strip_marks(token) != token for token in text)
     )
-    # What the model's own normaliser does already needs no step.
+    # The model's own normalizer may do these steps already.
     steps = ["strip"] * (strip and engine.normalize("é") != "e") + ["lower"] * (
         lower and engine.normalize("A") != "a"
     )
@@ -410,28 +426,29 @@ def _load_sentencepiece(path: Path, config: dict[str, Any]) -> Engine:
 def _load_vocabulary(path: Path, config: dict[str, Any]) -> Engine:
     lines = _read_text(path).replace("\r\n", "\n").removesuffix("\n").split("\n")
     vocabulary: dict[str, int] = {}
-    for i, piece in enumerate(lines):
-        if piece in vocabulary:
-            twice = f"the piece {piece!r} stands on line {vocabulary[piece] + 1} too"
-            raise DataError(f"{path}:{i + 1}: {twice}; remove one")
-        vocabulary[piece] = i
+    for i, token in enumerate(lines):
+        if token in vocabulary:
+            fault = f"the token {token!r} stands on line {vocabulary[token] + 1} too"
+            raise DataError(f"{path}:{i + 1}: {fault}; remove one")
+        vocabulary[token] = i
     lower = config.get(
-        "do_lower_case", not _has_upper(p for p in vocabulary if not p.startswith("["))
+        "do_lower_case", not _has_upper(token for token in vocabulary if not token.startswith("["))
     )
     normalizer = normalizers.BertNormalizer(
         lowercase=lower,
-        strip_accents=config.get(
-            "strip_accents"
-        ),  # None: together with lower-casing, as in the original
+        # None strips accents together with lower-casing, as in the original.
+        strip_accents=config.get("strip_accents"),
         handle_chinese_chars=config.get("tokenize_chinese_chars", True),
     )
-    return wordpiece_engine(vocabulary, normalizer, str(path))
+    return build_wordpiece_engine(vocabulary, normalizer, str(path))
 
 
 def _load_merges(folder: Path, config: dict[str, Any]) -> Engine:
     try:
         vocabulary, merges = BPE.read_file(str(folder / "vocab.json"), str(folder / "merges.txt"))
-        return byte_engine(vocabulary, merges, config.get("add_prefix_space", False), str(folder))
+        return build_byte_engine(
+            vocabulary, merges, config.get("add_prefix_space", False), str(folder)
+        )
     except DataError:
         raise
     except Exception as error:  # the library raises plain Exception
@@ -448,8 +465,8 @@ _LOADERS: dict[str, Callable[[Path, dict[str, Any]], Engine]] = {
 }
 
 
-def _has_upper(pieces: Iterable[str]) -> bool:
-    return any(piece != piece.lower() for piece in pieces)
+def _has_upper(tokens: Iterable[str]) -> bool:
+    return any(token != token.lower() for token in tokens)
 
 
 def _read_bytes(path: Path) -> bytes:

@@ -1,8 +1,8 @@
-"""Which pieces begin a word: read from the pieces alone, so that whole words can be masked in text
+"""The tokens that begin a word, read from the tokens alone. So whole words can be masked in text
 that is only ids.
 
-The price of a table over the vocabulary: a piece without a mark cannot know what stands before it,
-so letters right after punctuation ("(objects") count as part of its word.
+A table over the vocabulary has a price. A token without a mark cannot know what precedes it, so
+letters right after punctuation ("(objects") count as part of its word.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import numpy as np
 
 WORD_MARK = "▁"
 
-# Names of letters in scripts that put no space between words: there a piece counts as a word.
+# Names of letters in scripts that put no space between words. Each of their tokens is a word.
 _UNSPACED = (
     *(
         "CJK ",
@@ -43,8 +43,8 @@ _UNSPACED = (
 )
 
 
-def continues_word(text: str) -> bool:
-    """Whether a piece with this text, without a mark of its own, goes on with the word before it.
+def is_continuation(text: str) -> bool:
+    """Return whether a token with this text, without a mark, continues the word before it.
 
     It does if its first character is a letter, digit or combining mark of a script that is written
     with spaces.
@@ -56,31 +56,35 @@ def continues_word(text: str) -> bool:
     ).startswith(_UNSPACED)
 
 
-def marked_word_starts(pieces: Sequence[str]) -> np.ndarray | None:
-    """bool (pieces,): which pieces begin a word, by the mark in front; None where no piece carries
-    the mark.
+def find_starts_by_mark(tokens: Sequence[str]) -> np.ndarray | None:
+    """Return which tokens begin a word by the mark before them, bool (tokens,); None without any
+    mark.
     """
-    if not any(piece.startswith(WORD_MARK) for piece in pieces):
+    if not any(token.startswith(WORD_MARK) for token in tokens):
         return None
-    return np.array([piece.startswith(WORD_MARK) or not continues_word(piece) for piece in pieces])
+    return np.array([token.startswith(WORD_MARK) or not is_continuation(token) for token in tokens])
 
 
-def prefixed_word_starts(pieces: Sequence[str], prefix: str) -> np.ndarray:
-    """bool (pieces,): which pieces begin a word, where those inside a word carry `prefix`."""
+def find_starts_by_prefix(tokens: Sequence[str], prefix: str) -> np.ndarray:
+    """Return which tokens begin a word, bool (tokens,), where those inside a word have `prefix`."""
     return np.array(
-        [not (p.startswith(prefix) and continues_word(p[len(prefix) :])) for p in pieces]
+        [
+            not (token.startswith(prefix) and is_continuation(token[len(prefix) :]))
+            for token in tokens
+        ]
     )
 
 
-def word_ends(ids: Sequence[int], starts: np.ndarray | None) -> list[int]:
-    """How many tokens of a text stand before the end of the word of each; each is a word where
-    `starts` is None.
+def find_word_ends(ids: Sequence[int], starts: np.ndarray | None) -> list[int]:
+    """Return, for each token of a text, the number of tokens up to the end of its word.
+
+    Each token is a word where `starts` is None.
     """
     ends = list(range(1, len(ids) + 1))
     if starts is not None:
-        for place in range(len(ids) - 2, -1, -1):
-            if not starts[ids[place + 1]]:
-                ends[place] = ends[place + 1]
+        for position in range(len(ids) - 2, -1, -1):
+            if not starts[ids[position + 1]]:
+                ends[position] = ends[position + 1]
     return ends
 
 
@@ -92,26 +96,27 @@ _OTHERS = (byte for byte in range(256) if byte not in _PRINTABLE)
 BYTES = {chr(byte): byte for byte in _PRINTABLE} | {
     chr(256 + i): byte for i, byte in enumerate(_OTHERS)
 }
-"""The printable character that stands for each byte in a byte-level vocabulary (GPT-2's table), and
-the byte.
+"""The byte for each printable character that stands for one in a byte-level vocabulary (GPT-2's
+table).
 """
-_SAMPLE = 64  # of the characters that a few bytes can begin
+_SAMPLE = 64
+"""Characters that are examined where a token holds only the first bytes of one."""
 
 
-def byte_word_starts(pieces: Sequence[str]) -> np.ndarray:
-    """bool (pieces,): which pieces of a byte-level vocabulary begin a word.
+def find_starts_by_bytes(tokens: Sequence[str]) -> np.ndarray:
+    """Return which tokens of a byte-level vocabulary begin a word, bool (tokens,).
 
-    A space begins one, and so does what `continues_word` does not know as one going on. The later
-    bytes of a character continue. Where a piece holds only its first bytes, most of the characters
-    that these can begin decide.
+    A space begins a word, and so does what `is_continuation` refuses. The later bytes of a
+    character continue. Where a token holds only the first bytes of a character, the majority of the
+    characters that those can begin decides.
     """
-    return np.array([_bytes_begin_word(piece) for piece in pieces])
+    return np.array([_is_word_start(token) for token in tokens])
 
 
-def _bytes_begin_word(piece: str) -> bool:
-    data = [BYTES[char] for char in piece if char in BYTES]
-    if len(data) < len(piece) or not data:  # an added piece, written as it reads
-        return not continues_word(piece)
+def _is_word_start(token: str) -> bool:
+    data = [BYTES[char] for char in token if char in BYTES]
+    if len(data) < len(token) or not data:  # an added token is written as plain text
+        return not is_continuation(token)
     first = data[0]
     if 0x80 <= first < 0xC0:
         return False
@@ -121,8 +126,8 @@ def _bytes_begin_word(piece: str) -> bool:
         code = code << 6 | byte & 0x3F
     span = 1 << 6 * max(0, length - len(data))
     codes = range(code * span, min((code + 1) * span, sys.maxunicode + 1), max(1, span // _SAMPLE))
-    # A sample holds unassigned and private characters too, which say nothing.
-    known = [
+    # The bytes can also begin unassigned and private characters, which have no category.
+    assigned = [
         char for char in map(chr, codes) if unicodedata.category(char) not in ("Cn", "Co", "Cs")
     ]
-    return 2 * sum(map(continues_word, known)) <= len(known)
+    return 2 * sum(map(is_continuation, assigned)) <= len(assigned)
