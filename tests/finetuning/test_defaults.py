@@ -122,6 +122,31 @@ def test_what_is_given_is_not_chosen(
     assert settings["train"]["optimizer"]["learning_rate"] == 7e-4
 
 
+@pytest.mark.parametrize(
+    ("option", "choice"),
+    [
+        (("--epochs", 1), "epochs"),
+        (("--steps=9",), "epochs"),
+        (("--train.optimizer.learning_rate", 1e-3), "rate"),
+        (("--no-fit-head",), "head"),
+    ],
+)
+def test_an_option_and_the_choice_of_it_are_two_wishes(
+    table: Table,
+    tiny_tokenizer: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    option: tuple[object, ...],
+    choice: str,
+) -> None:
+    words = ("--task", "table", "--data", tmp_path / "train.csv", "--tokenizer", tiny_tokenizer)
+    more = ("--out", tmp_path / "run", *option, "--choose", "length", choice)
+    assert main([str(word) for word in ("finetune", recipe_file(tmp_path), *words, *more)]) == 2
+    given = str(option[0]).partition("=")[0].replace("_", "-")
+    names(capsys.readouterr().err, given, f"--choose {choice}")
+    assert not (tmp_path / "run" / "finetune.json").exists()
+
+
 def test_long_texts_are_read_as_long_as_the_positions_allow(
     tiny_tokenizer: Path, tmp_path: Path, logged: list[str]
 ) -> None:

@@ -273,6 +273,12 @@ def test_numbers_that_are_none(tmp_path: Path, said: Any) -> None:
         Table(path, path, target="number").read("train")
 
 
+def test_numbers_too_large_to_learn(tmp_path: Path) -> None:
+    path = labelled(tmp_path / "a.jsonl", 1.5, -1e300)
+    with refused(DataError, f"{path}:2", "'label'", "-1e+300", "unit"):
+        Table(path, path, target="number").read("train")
+
+
 def test_several_labels_that_are_no_list(tmp_path: Path) -> None:
     path = labelled(tmp_path / "a.jsonl", ["a"], "a")
     with refused(DataError, f"{path}:2", "'label'", "'a'"):

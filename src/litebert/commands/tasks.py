@@ -172,6 +172,7 @@ def finetune(words: list[str]) -> int:
             config = console.parse(
                 FinetuneConfig, rest, f"finetune {arguments.model}", default=config, config=()
             )
+            _refuse_given_choices(config, rest)
             dropped = "--exit-drop" in {word.partition("=")[0].replace("_", "-") for word in rest}
             require(
                 config.exits or not dropped,
@@ -343,6 +344,21 @@ def _left_to_choose(config: FinetuneConfig, words: list[str]) -> FinetuneConfig:
     """The config without the choices that a person has made."""
     given = {_GIVES.get(word.partition("=")[0].replace("_", "-")) for word in words}
     return replace(config, choose=tuple(choice for choice in config.choose if choice not in given))
+
+
+def _refuse_given_choices(config: FinetuneConfig, words: list[str]) -> None:
+    """Refuse --choose of what another option gives.
+
+    Raises:
+        ConfigError: an option gives what is to be chosen.
+    """
+    for word in words:
+        option = word.partition("=")[0].replace("_", "-")
+        choice = _GIVES.get(option)
+        require(
+            choice not in config.choose,
+            f"{option} gives what --choose {choice} chooses; leave one of them out",
+        )
 
 
 @dataclass(kw_only=True)

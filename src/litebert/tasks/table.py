@@ -28,6 +28,8 @@ Target = Literal["auto", "class", "labels", "number"]
 _OUTPUTS: dict[str, type[Output]] = {"class": OneClass, "labels": SeveralLabels, "number": Number}
 _MANY = 20
 """Whole numbers with more different values than this may have been meant as amounts."""
+LARGEST = 1e30
+"""Numbers of a larger amount are refused, because sums of them would overflow in float32."""
 _UNKNOWN = -1
 """The class of a test row whose label the model does not know."""
 
@@ -362,8 +364,12 @@ class Table(TextTask):
         if number is None:
             raise DataError(
                 f"{place}: '{self._label}' is {format_value(value)}, not a number; correct it, or "
-                "set another "
-                "target"
+                "set another target"
+            )
+        if abs(number) > LARGEST:
+            raise DataError(
+                f"{place}: '{self._label}' is {format_value(value)}, and numbers are learned up to "
+                f"{LARGEST:g}; give them in a larger unit"
             )
         return number
 
