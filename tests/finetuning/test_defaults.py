@@ -17,7 +17,8 @@ from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import RunError
 from litebert.finetuning.batches import TaskBatch
-from litebert.finetuning.probe import best_rate
+from litebert.finetuning.items import Item
+from litebert.finetuning.probe import best_rate, held_apart
 from litebert.finetuning.run import finetune, finetune_seeds
 from litebert.recipes.finetuning import finetune_recipe
 from litebert.tasks.table import Table
@@ -267,6 +268,19 @@ def test_a_run_of_few_steps_tries_nothing(
     run(table, tmp_path / "run", tiny_tokenizer, config(epochs=1, rate=2e-3, choose=("rate",)))
     assert recorded(tmp_path / "run")["config"]["train"]["optimizer"]["learning_rate"] == 2e-3
     names(next(line for line in logged if "too few" in line), "2e-03", 4)
+
+
+@pytest.mark.parametrize("windows", [1, 3])
+def test_windows_of_one_question_stand_on_one_side(windows: int) -> None:
+    """They overlap, so a rate would be judged by text that its short run has seen."""
+    items = [Item(example, (), None) for example in range(100) for _ in range(windows)]
+    learned, held = held_apart(items, 0)
+    assert not {item.example for item in learned} & {item.example for item in held}
+    assert sorted(map(id, [*learned, *held])) == sorted(map(id, items))
+    assert len(held) == 20 * windows
+    assert {item.example for item in held} != {*range(20)}
+    alone, none = held_apart([Item(0, (), None)] * 30, 0)
+    assert (len(alone), none) == (30, [])
 
 
 def test_where_nothing_is_learned_the_network_that_moved_least_does_not_win() -> None:

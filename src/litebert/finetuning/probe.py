@@ -10,6 +10,7 @@ separate runs in place of one that rises, so that no rate inherits what another 
 from __future__ import annotations
 
 import logging
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -79,12 +80,20 @@ class Probe:
 
 
 def held_apart(items: Sequence[Item], seed: int) -> tuple[list[Item], list[Item]]:
-    """Training items to learn from and to score on, drawn by the seed."""
-    count = min(int(_HELD * len(items)), _MOST_HELD)
-    order = permute(
-        np.arange(len(items), dtype=np.int64), len(items), derive(seed, _ORDER, 0)
-    ).tolist()
-    return [items[i] for i in sorted(order[count:])], [items[i] for i in sorted(order[:count])]
+    """Training items to learn from and to score on, drawn by the seed.
+
+    All items of an example, such as the overlapping windows of a question, stand on one side.
+    """
+    most = min(int(_HELD * len(items)), _MOST_HELD)
+    sizes = Counter(item.example for item in items)
+    examples, held, count = list(sizes), set(), 0
+    for place in permute(np.arange(len(examples)), len(examples), derive(seed, _ORDER, 0)).tolist():
+        example = examples[place]
+        if count + sizes[example] <= most:
+            held.add(example)
+            count += sizes[example]
+    learned = [item for item in items if item.example not in held]
+    return learned, [item for item in items if item.example in held]
 
 
 def probe_rate(prepared: PreparedTask, folder: Path, machine: devices.Device) -> Probe | None:
