@@ -168,6 +168,21 @@ def test_of_too_much_text_it_reads_a_part(table: Table, monkeypatch: pytest.Monk
     assert fitted.scores(table.dev)["accuracy"] > 0.6
 
 
+def test_a_text_longer_than_all_that_is_read_is_left_out(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Wherever it stands among the rows that are drawn."""
+    rows = [(f"{'good' if i % 2 else 'bad'} {WORDS[i]}", i % 2) for i in range(60)]
+    monkeypatch.setattr(models, "CHARACTERS", 2000)
+    for place in range(0, 60, 10):
+        longer = [*rows[:place], ("good " * 500, 1), *rows[place:]]
+        train = write_rows(tmp_path / "train.csv", ("text", "label"), longer)
+        task = Table(train, write_rows(tmp_path / "dev.csv", ("text", "label"), rows))
+        fitted = fit_baseline(task)
+        assert (fitted.model.read, fitted.training_rows) == (60, 61)
+        assert fitted.scores(task.dev)["accuracy"] == 1
+
+
 def test_real_tasks_reach_what_scikit_learn_reaches(shared_data: Path) -> None:
     """The references: 72.3 % for SST-2 with 1,000 labels (one standard error 1.5), 76.6 for words
     in STS-B.

@@ -97,13 +97,16 @@ def _affordable(costs: Sequence[int], most: float) -> list[int]:
     """The places of rows whose costs sum to `most` at most: all of them, or some of them at random,
     in their order.
     """
-    total = sum(costs)
-    if total <= most:
+    if sum(costs) <= most:
         return list(range(len(costs)))
+    chosen, total = [], 0
     # A file may be sorted by class, so its first rows would not do.
-    order = np.random.default_rng(0).permutation(len(costs))
-    within = np.cumsum(np.array(costs, np.int64)[order]) <= most
-    return sorted(order[within].tolist())
+    for place in np.random.default_rng(0).permutation(len(costs)).tolist():
+        # One row may cost more than all others together, and then they are read without it.
+        if total + costs[place] <= most:
+            chosen.append(place)
+            total += costs[place]
+    return sorted(chosen)
 
 
 def _folds(count: int, most: int = TRIED) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
