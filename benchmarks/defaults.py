@@ -1,10 +1,9 @@
 """What the defaults of fine-tuning cost against the best of a small grid of rates, on five tasks
 and from three starts.
 
-    python benchmarks/defaults.py --data ../shared/data --start small=RUN --start
-    scratch=albert-next-tiny \
-        --start vectors=FOLDER --tokenizer RUN/tokenizer [--tasks sst2-1000 rte] [--out DIR]
-        [--json]
+    python benchmarks/defaults.py --data ../shared/data --start small=RUN \
+        --start scratch=albert-next-tiny --start vectors=FOLDER --tokenizer RUN/tokenizer \
+        [--tasks sst2-1000 rte] [--out DIR] [--json]
 
 Each cell is one run: a task, a start, and either the defaults or the defaults with one rate of the
 grid given. A cell is a process of its own, writes one line of DIR/cells.jsonl when it ends, and is
