@@ -4,6 +4,7 @@ damaged them.
 
 from __future__ import annotations
 
+import json
 import os
 import time
 from concurrent.futures import ThreadPoolExecutor
@@ -102,6 +103,21 @@ def test_a_graph_whose_answers_are_no_numbers_is_refused(
         needs(engine)
         with refused(ModelError, tmp_path / "out/model.onnx"):
             litebert.load(tmp_path / "out", engine=engine).predict(LINES)
+
+
+def test_a_backup_beside_a_graph_is_no_part_of_it(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    needs("onnx")
+    folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
+    export(folder, tmp_path / "out")
+    expected = litebert.load(tmp_path / "out").predict(LINES)
+    (tmp_path / "out/model.onnx.bak").write_bytes(b"of another model")
+    same(litebert.load(tmp_path / "out").predict(LINES), expected)
+    digests = tmp_path / "out/digests.json"
+    record = json.loads(digests.read_text())
+    record["files"]["model.onnx_data"] = record["files"]["model.onnx"]
+    digests.write_text(json.dumps(record))
+    with refused(ModelError, tmp_path / "out", "model.onnx_data"):  # it was there, and is lost
+        litebert.load(tmp_path / "out").predict(LINES)
 
 
 def test_a_folder_that_cannot_be_written_answers_too(

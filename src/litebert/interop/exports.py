@@ -7,6 +7,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from litebert.errors import ModelError
+from litebert.json_reader import read_json
 from litebert.storage import file_record, hash_fault, index_text
 
 GRAPHS = ("model.onnx", "model_quantized.onnx")
@@ -26,7 +27,9 @@ def exported_graph(folder: Path) -> Path | None:
 
 def write_digests(graph: Path) -> None:
     """Write what `require_whole` compares with, beside the graph of an export."""
-    records = {file.name: file_record(file) for file in _files(graph)}
+    # The graph, and its weights where they are in a file of their own.
+    files = sorted(graph.parent.glob(f"{graph.name}*"))
+    records = {file.name: file_record(file) for file in files}
     (graph.parent / DIGESTS).write_text(index_text(records), encoding="utf-8")
 
 
@@ -37,17 +40,16 @@ def require_whole(graph: Path) -> None:
     Raises:
         ModelError: a file of it differs.
     """
-    if not (graph.parent / DIGESTS).is_file():
+    digests = graph.parent / DIGESTS
+    if not digests.is_file():
         return
-    for file in _files(graph):
-        if fault := hash_fault(graph.parent, file.name, DIGESTS):
+    # What litebert wrote: a backup that a person put beside the graph is no part of it.
+    recorded = read_json(digests, ModelError, "export the model again").get("files")
+    recorded = recorded if isinstance(recorded, dict) else {}
+    names = {Path(name).name for name in recorded if name.startswith(graph.name)}
+    for name in sorted({graph.name, *names}):
+        if fault := hash_fault(graph.parent, name, DIGESTS):
             raise ModelError(
-                f"{graph.parent} {fault}; export the model again, or delete {DIGESTS} if "
-                "the graph was "
-                "changed on purpose"
+                f"{graph.parent} {fault}; export the model again, or delete {DIGESTS} if the "
+                "graph was changed on purpose"
             )
-
-
-def _files(graph: Path) -> list[Path]:
-    """The graph, and its weights where they are in a file of their own."""
-    return sorted(graph.parent.glob(f"{graph.name}*"))
