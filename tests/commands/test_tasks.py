@@ -131,6 +131,9 @@ def test_several_seeds(folder: Path, tiny_tokenizer: Path, run: Run, tmp_path: P
     one_sentence(
         run("predict", tmp_path / "out"), "holds several seeds; name one of them, such as", "seed-0"
     )
+    status, _, err = run("compare", tmp_path / "out")
+    assert status == 0
+    assert f"litebert predict {tmp_path / 'out' / 'seed-0'} " in err
 
 
 def test_options_may_come_before_the_model(

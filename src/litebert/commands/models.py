@@ -344,7 +344,9 @@ def compare(words: list[str]) -> int:
         )
         console.say(f"wrote {arguments.page}")
     if finetuned:
-        console.ending(None, ("predict", arguments.runs[0], "--input", "FILE"))
+        first = Path(arguments.runs[0])
+        seeds = sorted(first.glob("seed-*/finetune.json"))  # of which one answers
+        console.ending(None, ("predict", seeds[0].parent if seeds else first, "--input", "FILE"))
     else:
         console.ending(
             None,
