@@ -63,10 +63,11 @@ LIGHT = (
     "recipes.finetuning",
     "cost",
     "cli",
-    "model.objectives.mlm",
-    "model.objectives.sentence_order",
-    "model.objectives.rtd",
-    "model.objectives.sbo",
+    "model.positions",
+    *(
+        f"model.objectives.{path.stem}"
+        for path in sorted((SOURCE / "model" / "objectives").glob("[!_]*.py"))
+    ),
 )
 HEAVY = ("torch", "numpy", "pyarrow", "sklearn", "scipy", "transformers", "rich", "tyro")
 MODEL_NAMES = ("spanbert", "roberta", "electra", "albert", "bert")

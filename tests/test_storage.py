@@ -21,6 +21,7 @@ from safetensors.numpy import save_file
 from litebert.errors import ConfigError, DataError, RunError
 from litebert.json_reader import read_json
 from litebert.storage import atomic_write, check_output, locked, write_json, written_whole
+from toys.killed import leave_unfinished
 from toys.refusals import refused
 
 needs_fork = pytest.mark.skipif(sys.platform == "win32", reason="kills and forks are POSIX's")
@@ -45,6 +46,7 @@ def interrupted(path: Path, write: Callable[[Path, str], None]) -> None:
         raise RuntimeError
 
 
+@needs_fork
 @pytest.mark.parametrize("write", [write_file, write_folder])
 def test_a_path_appears_whole_or_not_at_all(
     write: Callable[[Path, str], None], tmp_path: Path
@@ -53,7 +55,7 @@ def test_a_path_appears_whole_or_not_at_all(
     with pytest.raises(RuntimeError):
         interrupted(path, write)
     assert list(tmp_path.iterdir()) == []
-    write(tmp_path / ".tmp-path", "left by a kill")
+    leave_unfinished(path)
     with written_whole(path) as aside:
         write(aside, "all of it")
         assert not path.exists()

@@ -42,14 +42,6 @@ def feedforward_parameters(config: EncoderConfig) -> int:
     return linear(hidden, branches * inner, bias) + linear(inner, hidden, bias) + norm(hidden, bias)
 
 
-def own_vector_parameters(config: EncoderConfig) -> int:
-    """All that layers add to four shared matrices: a vector of each one's rows and one of its
-    columns, L times.
-    """
-    branches = 2 if config.feedforward == "gated" else 1
-    return config.layers * (8 * config.hidden_size + (branches + 1) * config.intermediate_size)
-
-
 def encoder_parameters(config: EncoderConfig) -> dict[str, int]:
     """Parameters of an encoder by part; their sum is the exact count."""
     embedding, hidden, bias = config.embedding_size, config.hidden_size, config.bias
@@ -66,7 +58,6 @@ def encoder_parameters(config: EncoderConfig) -> dict[str, int]:
         "attention": blocks * attention_parameters(config) - without * norm(hidden, bias),
         "feedforward": len(set(config.feedforward_of())) * feedforward_parameters(config),
         "final norm": norm(hidden, bias) if config.norm == "pre" else 0,
-        "own vectors": own_vector_parameters(config) if config.own_vectors else 0,
         "pooler": linear(hidden, hidden) if config.pooler else 0,
     }
 
@@ -176,8 +167,8 @@ class Memory:
 
 
 def memory(config: Config, micro_batch: int | None = None) -> Memory:
-    """Bytes for float32 weights, with their averages, and gradients, the optimizer's moments, and
-    the activations kept for one backward pass.
+    """Bytes for float32 weights and gradients, the optimizer's moments, and the activations kept
+    for one backward pass.
 
     Activations are not shared, however few the weights: every layer keeps its own. Counted per
     token and layer: the inputs of both norms and of the four linear maps, q k v (again after a
@@ -211,12 +202,7 @@ def memory(config: Config, micro_batch: int | None = None) -> Memory:
     activations = int(
         sequences * config.sequences.length * per_token
     ) + sequences * attention_weights(config)
-    for shape in (
-        shape for shape in _encoders(config) if shape.own_vectors
-    ):  # every layer keeps matrices of its own
-        block = attention_parameters(shape) + feedforward_parameters(shape)
-        activations += (1 if config.train.recompute else shape.layers) * block * width
-    held = (4 if width == 4 else 6) + (4 if config.train.average else 0)
+    held = 4 if width == 4 else 6
     return Memory(held * weights, 4 * weights, 4 * moments, activations)
 
 

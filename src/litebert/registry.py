@@ -123,7 +123,6 @@ OBJECTIVES = Registry(
     "objective",
     "loss",
     mlm="model.objectives.mlm:MaskedLanguageModeling",
-    clm="model.objectives.clm:CausalLanguageModeling",
     sop="model.objectives.sentence_order:SentenceOrder",
     nsp="model.objectives.sentence_order:NextSentence",
     rtd="model.objectives.rtd:ReplacedTokenDetection",

@@ -85,8 +85,6 @@ def _machine() -> str:
 
 def _sweep(place: Path) -> None:
     """Delete what killed processes left of writing to `place`."""
-    with suppress(OSError):  # the name may be too long, or the folder not there
-        remove(place.with_name(f"{UNFINISHED}{place.name}"))  # of an earlier version of litebert
     own = _aside(place)
     stem = own.name.removesuffix(str(os.getpid()))
     with suppress(OSError):

@@ -24,8 +24,10 @@ def folder(
             "task": task,
             "model": model,
             "metric": metric,
-            "dev_fingerprint": data,
+            "files": {},
+            "config": {},
         }
+        about |= {"model_fingerprint": "m", "data_fingerprint": "d", "dev_fingerprint": data}
         (place / "finetune.json").write_text(json.dumps(about))
         (place / "scores.json").write_text(json.dumps({"other": 0.125, metric: score}))
     if len(scores) > 1:
@@ -43,9 +45,11 @@ def test_a_row_for_each_task_and_a_column_for_each_model(tmp_path: Path) -> None
         folder(tmp_path / "d", "squad1", "runs/large", 40.0, 42.0, 41.5, metric="f1"),
     ]
     rows = compare_tasks(paths)
-    assert rows[0] == TaskRow(
-        str(paths[0]), "rte", "runs/small", "accuracy", (50.0, 52.0, 54.0), "d"
+    settings = {"seeds": "3", "model fingerprint": "m", "data fingerprint": "d"}
+    first = TaskRow(
+        str(paths[0]), "rte", "runs/small", "accuracy", (50.0, 52.0, 54.0), "d", settings=settings
     )
+    assert rows[0] == first
     shown = task_table(rows)
     assert shown.columns == ("task", "score", "small", "albert-tiny, untrained", "large")
     assert shown.rows == (

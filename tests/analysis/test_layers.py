@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -16,7 +15,6 @@ from hypothesis import strategies as st
 from litebert.analysis.layers import analyze, similarity
 from litebert.errors import ConfigError, DataError
 from litebert.interop import read_folder
-from litebert.model.encoder import Encoder
 from litebert.train.pretrain import pretrain
 from toys.families import FAMILIES, LENGTH, VOCABULARY, theirs
 from toys.pretraining import config
@@ -111,32 +109,3 @@ def test_what_cannot_be_analysed_is_refused(trained: Path, tiny_data: Path, tmp_
     theirs("Bert", "backbone").save_pretrained(tmp_path / "other")
     with refused(DataError, tmp_path / "other", tiny_data, "no tokenizer"):
         analyze([tmp_path / "other"], tiny_data)
-
-
-def test_what_a_layer_adds_of_its_own_counts() -> None:
-    shape = config(encoder={"own_vectors": True, "norm": "pre", "positions": "rotary"}).encoder
-    torch.manual_seed(0)
-    encoder = Encoder(shape).eval()
-    ids = torch.randint(5, 400, (2, 9))
-    with torch.no_grad():
-        for parameter in encoder.parameters():
-            parameter.add_(0.1 * torch.randn_like(parameter))
-        states = list(encoder.states(ids))
-        for layer in range(shape.layers):
-            weights = encoder.attention_weights(layer, states[layer])
-            block, own = encoder.attention[0], encoder.own[layer][0]  # type: ignore[index]
-            folded = copy.deepcopy(block)
-            folded.load_state_dict({**block.state_dict(), **own.weights(block)})
-            value = (
-                folded.qkv(folded.norm(states[layer]))
-                .view(2, 9, 3, shape.heads, -1)[:, :, 2]
-                .transpose(1, 2)
-            )
-            read = (weights @ value).transpose(1, 2).reshape(states[layer].shape)
-            feedforward = copy.deepcopy(encoder.feedforward[0])
-            feedforward.load_state_dict(
-                {**feedforward.state_dict(), **encoder.own[layer][1].weights(feedforward)}
-            )
-            torch.testing.assert_close(
-                feedforward(states[layer] + folded.output(read)), states[layer + 1]
-            )

@@ -218,6 +218,7 @@ def test_a_report_begins_with_scores_and_curves(tmp_path: Path) -> None:
     }
     rows = [*ROWS[:-2], {**ROWS[-2], **scores}, ROWS[-1]]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "speed.jsonl").touch()
     html = write_run(tmp_path).read_text(encoding="utf-8")
     first, *_, table, events = (
         Reader(part).texts for part in re.findall("<section>(.*?)</section>", html, re.DOTALL)
@@ -240,6 +241,7 @@ def test_a_fine_tuning_report_gives_the_error_of_a_share_of_rows(tmp_path: Path)
     (tmp_path / "predictions" / "dev.csv").write_text(answers)
     rows = [{"kind": "heldout", "step": 2, "accuracy": 0.75, "macro_f1": 0.71}]
     (tmp_path / "metrics.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (tmp_path / "speed.jsonl").touch()
     read = Reader(write_run(tmp_path).read_text(encoding="utf-8"))
     assert read.texts["dt"] == ["accuracy", "macro F1"], "the metric first"
     assert read.texts["b"][0] == "0.750"

@@ -98,7 +98,7 @@ def test_a_graph_whose_answers_are_no_numbers_is_refused(
         litebert.load(tmp_path / "out").predict(LINES)
     with refused(ModelError, tmp_path / "out", "model.onnx"):
         Exported.open(tmp_path / "out")
-    (tmp_path / "out/digests.json").unlink()  # as in folders of older versions
+    (tmp_path / "out/digests.json").unlink()  # as where the graph was changed on purpose
     for engine in PACKAGES:
         needs(engine)
         with refused(ModelError, tmp_path / "out/model.onnx"):

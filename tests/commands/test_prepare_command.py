@@ -429,28 +429,6 @@ def test_sources_spelled_another_way_are_the_same(
         assert prepared(spelled) == first
 
 
-def test_a_folder_of_an_older_version_is_whole(
-    tmp_path: Path, run: Run, tiny_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from litebert.data import dealing
-
-    corpus = written(tmp_path / "a.txt", "\n\n".join(sentences(5, i) for i in range(100)))
-    out = tmp_path / "out"
-    words = ("prepare", corpus, "--tokenizer", tiny_tokenizer, "--out", out, "--processes", 1)
-    with monkeypatch.context() as patch:
-        patch.setattr(dealing, "FLOOR_BYTES", 0)
-        assert run(*words)[0] == 0
-    index = json.loads((out / "index.json").read_text())
-    del index["summary"], index["settings"]["heldout_floor"]
-    (out / "index.json").write_text(json.dumps(index))
-    assert run(*words)[0] == 0
-    os.utime(corpus, (0, 0))  # so that the text is read again, and dealt as it was
-    status, output, error = run(*words)
-    assert status == 0, error
-    assert "exact duplicates dropped" in output
-    assert json.loads(run(*words, "--json")[1])["summary"] is None
-
-
 def test_a_reader_of_ones_own_counts_by_its_code(
     tmp_path: Path, run: Run, tiny_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

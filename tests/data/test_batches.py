@@ -13,7 +13,7 @@ from litebert.config import PAIR_FORMATS, Format, MaskingConfig, SequenceConfig
 from litebert.data.batches import Batch, Batches
 from toys.shards import CLS, PAD, SEP, SPECIAL, ToySplit, prose, toy_tokenizer
 
-FIELDS = tuple(field.name for field in fields(Batch) if field.name not in ("added", "causal"))
+FIELDS = tuple(field.name for field in fields(Batch) if field.name != "added")
 
 
 def batches(
@@ -39,6 +39,7 @@ def batches(
         task,
         batch,
         seed,
+        boundaries=True,
     )
 
 

@@ -58,9 +58,10 @@ def test_masks_of_any_batch(
 ) -> None:
     ids = np.array(rows)
     before = ids.copy()
-    corrupted, positions, boundaries = masker(
-        unit=unit, span=span, replace_per=replace_per, rate=rate
-    )(ids, derive(seed, np.arange(len(ids))))
+    found = masker(unit=unit, span=span, replace_per=replace_per, rate=rate)(
+        ids, derive(seed, np.arange(len(ids)))
+    )
+    corrupted, positions = found.ids, found.positions
     assert (ids == before).all()
     assert (np.diff(positions) > 0).all()
     masked = np.zeros(ids.size, bool)
@@ -85,7 +86,7 @@ def test_masks_of_any_batch(
         assert mask.sum() <= max(1, np.floor(rate * content) + 1) + longest - 1
         for places in spans_of(mask) if replace_per == "span" else []:
             assert (new[places] == MASK).all() or not (new[places] == MASK).any()
-    assert boundaries.tolist() == around(~np.isin(ids, SPECIAL), masked)
+    assert found.boundaries().tolist() == around(~np.isin(ids, SPECIAL), masked)
 
 
 def around(content: np.ndarray, masked: np.ndarray) -> list[list[int]]:
@@ -145,8 +146,8 @@ def test_a_sequence_is_masked_alike_in_any_batch(
     here = together.positions // width == 1
     assert (alone.ids[0, :width] == together.ids[1]).all()
     assert alone.positions.tolist() == (together.positions[here] - width).tolist()
-    shifted = np.where(together.boundaries < 0, -1, together.boundaries - width)
-    assert alone.boundaries.tolist() == shifted[here].tolist()
+    shifted = np.where(together.boundaries() < 0, -1, together.boundaries() - width)
+    assert alone.boundaries().tolist() == shifted[here].tolist()
 
 
 def test_a_lone_word_is_masked_although_it_exceeds_the_budget() -> None:

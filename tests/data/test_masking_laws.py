@@ -223,7 +223,7 @@ def test_no_special_token_is_predicted_and_no_span_crosses_one(config: dict[str,
     found = masker(np.ones(VOCABULARY, bool), **config)(ids, derive(9, np.arange(3000)))
     assert not np.isin(ids.ravel()[found.positions], SPECIAL).any()
     assert (found.ids == ids)[np.isin(ids, SPECIAL)].all()
-    neighbours = found.boundaries[found.boundaries >= 0]
+    neighbours = found.boundaries()[found.boundaries() >= 0]
     assert not np.isin(ids.ravel()[neighbours], SPECIAL).any()
     # Documents are masked independently: both sides of a separator as often as chance has it.
     masked = np.zeros(ids.size, bool)

@@ -13,9 +13,7 @@ import numpy as np
 import pytest
 
 from litebert.cli import main
-from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
-from litebert.errors import RunError
 from litebert.finetuning.batches import TaskBatch
 from litebert.finetuning.items import Item
 from litebert.finetuning.probe import best_rate, held_apart
@@ -25,7 +23,7 @@ from litebert.tasks.table import Table
 from litebert.tokenizer import Tokenizer
 from litebert.train.loop import Loop
 from toys.finetuning import config, recipe_file, write_table
-from toys.refusals import names, refused
+from toys.refusals import names
 
 
 @pytest.fixture
@@ -228,23 +226,6 @@ def test_a_killed_run_keeps_its_choices_and_ends_with_the_same_bytes(
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes(), (
             name
         )
-
-
-def test_a_run_of_a_version_that_chose_nothing_goes_on(
-    table: Table, tiny_tokenizer: Path, tmp_path: Path
-) -> None:
-    """Its record has neither choices nor sentences about them, and the same command knows other
-    defaults now.
-    """
-    former = replace(finetune_recipe("small", "table"), epochs=2)
-    done = run(table, tmp_path / "run", tiny_tokenizer, former)
-    file = tmp_path / "run" / "finetune.json"
-    there = recorded(tmp_path / "run")
-    del there["chosen"], there["config"]["choose"]
-    file.write_text(json.dumps(there))
-    assert run(table, tmp_path / "run", tiny_tokenizer).scores == done.scores
-    with refused(RunError, tmp_path / "run", "config"):
-        run(table, tmp_path / "run", tiny_tokenizer, replace(former, choose=("rate",), length=40))
 
 
 def test_seeds_share_one_choice(

@@ -289,7 +289,6 @@ def test_vectors_of_texts_alone_are_whitened(
 def test_a_run_goes_on_as_it_was_whitened(
     whiten: bool, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
-    """Or not; a record without the field is of a version that did not whiten."""
     (tmp_path / "texts.txt").write_text("\n".join(WORDS))
     dev, settings = (
         write_pairs(tmp_path / "dev.csv", 30, 1),
@@ -302,10 +301,6 @@ def test_a_run_goes_on_as_it_was_whitened(
     learned(task(whiten), tmp_path / "run", tiny_tokenizer, settings)
     with refused(RunError, tmp_path / "run", "whiten"):
         learned(task(not whiten), tmp_path / "run", tiny_tokenizer, settings)
-    if not whiten:
-        record = json.loads((tmp_path / "run" / "finetune.json").read_text())
-        del record["whiten"]
-        (tmp_path / "run" / "finetune.json").write_text(json.dumps(record))
     learned(task(whiten), tmp_path / "run", tiny_tokenizer, settings)
 
 

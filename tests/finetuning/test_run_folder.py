@@ -4,7 +4,6 @@ said of labels.
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 from collections.abc import Sequence
@@ -30,6 +29,7 @@ from litebert.tasks.table import Table
 from litebert.train.loop import Loop
 from litebert.train.metrics import read
 from toys.finetuning import config, recipe_file, write_table
+from toys.killed import leave_unfinished
 from toys.refusals import names, refused
 
 
@@ -61,9 +61,9 @@ def test_what_a_kill_leaves_at_the_very_start_is_no_foreign_file(
     tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
     (tmp_path / "run").mkdir()
-    (tmp_path / "run" / ".tmp-finetune.json").write_text('{"form')
+    left = leave_unfinished(tmp_path / "run" / "finetune.json")
     assert run(files(tmp_path), tmp_path / "run", tiny_tokenizer).outcome.finished
-    assert not (tmp_path / "run" / ".tmp-finetune.json").exists()
+    assert not left.exists()
 
 
 def test_a_folder_of_other_things_is_refused_before_anything_is_read(
@@ -242,30 +242,6 @@ def test_a_warm_up_longer_than_the_run_is_refused(tiny_tokenizer: Path, tmp_path
             tiny_tokenizer,
             replace(settings, train=replace(settings.train, schedule=schedule)),
         )
-
-
-def test_a_run_of_a_version_whose_config_had_fields_of_pretraining_is_found_whole(
-    tiny_tokenizer: Path, tmp_path: Path
-) -> None:
-    done = run(files(tmp_path), tmp_path / "run", tiny_tokenizer, config(epochs=1))
-    file = tmp_path / "run" / "finetune.json"
-    there = json.loads(file.read_text())
-    assert not {"budget", "compile"} & set(there["config"]["train"])
-    there["config"]["train"] |= {
-        "budget": "1000 steps",
-        "compile": False,
-        "evaluate_sequences": 512,
-        "depth_schedule": [],
-    }
-    file.write_text(json.dumps(there))
-    assert (
-        run(files(tmp_path), tmp_path / "run", tiny_tokenizer, config(epochs=1)).scores
-        == done.scores
-    )
-    there["config"]["train"]["compile"] = True
-    file.write_text(json.dumps(there))
-    with refused(RunError, tmp_path / "run", "config"):
-        run(files(tmp_path), tmp_path / "run", tiny_tokenizer, config(epochs=1))
 
 
 # ----------------------------------------------------------------------------- collapse and balance

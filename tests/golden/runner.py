@@ -108,7 +108,7 @@ def every_recipe() -> dict[str, dict[str, Any]]:
             del encoder["layers"]
         elif config.train.depth_schedule:
             grown["depth_schedule"] = []
-        if getattr(config.train, "length_schedule", ()):  # an older version has none
+        if config.train.length_schedule:
             grown["length_schedule"] = []
         found[f"recipe {name}"] = {
             "base": name,

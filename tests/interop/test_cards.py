@@ -149,9 +149,8 @@ def test_a_pretraining_run_tells_its_data_and_scores(tmp_path: Path) -> None:
     run, data = tmp_path / "run", tmp_path / "my-shards"
     folder = checkpoint(run, 5, tiny())
     data.mkdir()
-    (data / "index.json").write_text(
-        json.dumps({"sources": [str(tmp_path / "novels"), "hf:some/set"], "language": "sw"})
-    )
+    settings = {"sources": [str(tmp_path / "novels"), "hf:some/set"], "language": "sw"}
+    (data / "index.json").write_text(json.dumps({"settings": settings}))
     (run / "run.json").write_text(json.dumps({"steps": 5, "data": str(data)}))
     (run / "metrics.jsonl").write_text('{"step": 5, "kind": "heldout", "mlm_accuracy": 0.25}\n{"st')
     (folder / "state.json").write_text("{}")

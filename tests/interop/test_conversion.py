@@ -17,6 +17,7 @@ from safetensors.torch import load_file
 from litebert.model.task_model import TaskModel
 from toys.families import FAMILIES, complaints, theirs
 from toys.folders import save_hf, save_litebert, tiny
+from toys.killed import leave_unfinished
 from toys.refusals import names
 
 Output = tuple[int, str, str]
@@ -130,9 +131,8 @@ def test_destinations(run: Callable[..., Output], tmp_path: Path) -> None:
             assert (status, out) == (2, "")
             names(err, destination)
     assert sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*")) == before
-    (tmp_path / ".tmp-new").mkdir()  # of a conversion that was killed
-    (tmp_path / ".tmp-new" / "half").write_text("x")
+    left = leave_unfinished(tmp_path / "new")
     assert run("convert", source, tmp_path / "new", "--to", "hf")[0] == 0
-    assert not (tmp_path / ".tmp-new").exists()
+    assert not left.exists()
     shutil.rmtree(tmp_path / "new")
     assert run("convert", source, tmp_path / "a" / "b" / "new", "--to", "hf")[0] == 0

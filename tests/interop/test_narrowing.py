@@ -175,13 +175,11 @@ def test_what_is_kept_are_the_features_and_heads_that_matter_most(shape: dict[st
 @pytest.mark.parametrize(
     "shape",
     [
-        {"layers": 4, "own_ends": 1},
-        {"layers": 4, "sharing": "cycle", "groups": 2},
         {"layers": 4, "sharing": "groups", "groups": 2, "embedding_size": 8},
         {**SHARED, "untied": True},
         {**SHARED, "bias": True, "activation": "gelu"},
     ],
-    ids=["ends", "cycle", "groups", "untied", "biases"],
+    ids=["groups", "untied", "biases"],
 )
 def test_any_point_of_the_space_becomes_narrower(shape: dict[str, Any]) -> None:
     """With equal importance everywhere the first parts stay, so what is left must stand where it

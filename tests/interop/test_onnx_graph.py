@@ -57,10 +57,8 @@ POINTS: dict[str, dict[str, Any]] = {
     "offset positions, one type": {"position_offset": 2, "segment_types": 1, "activation": "gelu"},
     "predicting": {"prediction": "hidden", "embedding_norm": "after", "pooler": False},
     "relu": {"activation": "relu"},
-    "a cycle between own ends": {"sharing": "cycle", "groups": 2, "own_ends": 1, "layers": 5},
-    "own vectors": {"own_vectors": True, "norm": "pre"},
+    "three groups": {"sharing": "groups", "groups": 3, "layers": 5},
     "a first layer without a norm": {"norm": "pre", "first_norm": False},
-    "relu squared": {"activation": "relu2"},
     "a head with tables of its own": {
         "untied": True,
         "prediction": "hidden",

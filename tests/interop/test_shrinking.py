@@ -191,8 +191,6 @@ def test_what_cannot_be_made_smaller_is_refused(tmp_path: Path) -> None:
         shrink(loaded(tiny()), Shrinking(embedding_size=2))  # a norm stands before its map
     with refused(ModelError, "generator"):
         shrink(loaded(large(objectives=("mlm", "rtd"))), Shrinking(share="all"))
-    with refused(ModelError, "own_vectors"):
-        shrink(loaded(tiny(own_vectors=True)), Shrinking(layers=1))
 
 
 def test_sizes_that_change_nothing_are_refused() -> None:

@@ -86,7 +86,6 @@ ACTIVATION = {
     ),
     "relu": lambda x: x.clamp(min=0),
     "silu": lambda x: x / (1 + torch.exp(-x)),
-    "relu2": lambda x: x.clamp(min=0) ** 2,
 }
 
 

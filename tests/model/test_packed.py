@@ -53,10 +53,7 @@ SHAPE: dict[str, Any] = {
 NETWORKS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "shared": ({}, {}),
     "unshared, erf": ({"sharing": "none", "activation": "gelu", "embedding_size": 48}, {}),
-    "a cycle between own ends, relu squared": (
-        {"sharing": "cycle", "groups": 2, "own_ends": 1, "layers": 5, "activation": "relu2"},
-        {},
-    ),
+    "groups, relu": ({"sharing": "groups", "groups": 3, "layers": 5, "activation": "relu"}, {}),
     "every token": ({"pooler": False}, {"reads_cls": False}),
     "a dense map, offset, one type": (
         {"pooler": False, "position_offset": 2, "segment_types": 1, "activation": "relu"},
@@ -390,7 +387,7 @@ def test_nothing_is_written_behind_working_memory(
 def test_what_stays_when_rows_leave_again_and_again_has_the_logits_it_has_alone(
     products: torch.dtype | None,
 ) -> None:
-    model, given = network("a cycle between own ends, relu squared"), rows([5, 17, 30, 4, 30])
+    model, given = network("groups, relu"), rows([5, 17, 30, 4, 30])
 
     def each_step(chosen: list[int], leaving: list[list[int]]) -> list[np.ndarray]:
         answering = PackedNetwork.of(model, products)

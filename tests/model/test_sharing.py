@@ -4,7 +4,6 @@ gradients add.
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,12 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from litebert.config import EncoderConfig
-from litebert.cost import model_parameters
 from litebert.model.encoder import Encoder
-from litebert.model.pretrainer import Pretrainer
-from litebert.train.pretrain import pretrain
 from toys.points import randomise, shape
-from toys.pretraining import config, result
 
 MAPS: list[tuple[dict[str, Any], list[int], list[int]]] = [
     ({"sharing": "none"}, [0, 1, 2, 3], [0, 1, 2, 3]),
@@ -28,10 +23,6 @@ MAPS: list[tuple[dict[str, Any], list[int], list[int]]] = [
     ({"sharing": "groups", "groups": 2}, [0, 0, 1, 1], [0, 0, 1, 1]),
     ({"sharing": "groups", "groups": 3}, [0, 0, 1, 2], [0, 0, 1, 2]),
     ({"sharing": "groups", "groups": 4}, [0, 1, 2, 3], [0, 1, 2, 3]),
-    ({"sharing": "cycle", "groups": 1}, [0, 0, 0, 0], [0, 0, 0, 0]),
-    ({"sharing": "cycle", "groups": 3}, [0, 1, 2, 0], [0, 1, 2, 0]),
-    ({"sharing": "all", "own_ends": 1}, [0, 2, 2, 1], [0, 2, 2, 1]),
-    ({"sharing": "cycle", "groups": 2, "own_ends": 1}, [0, 2, 3, 1], [0, 2, 3, 1]),
 ]
 
 
@@ -94,95 +85,3 @@ def test_groups_stretch_over_another_depth() -> None:
     config = shape(sharing="groups", groups=2)
     assert config.attention_of(2) == (0, 1)
     assert config.attention_of(6) == (0, 0, 0, 1, 1, 1)
-
-
-@given(
-    blocks=st.integers(1, 9), ends=st.integers(0, 4), layers=st.integers(1, 40), cycle=st.booleans()
-)
-def test_the_blocks_of_both_ends_are_the_same_at_every_depth(
-    blocks: int, ends: int, layers: int, cycle: bool
-) -> None:
-    least = blocks + 2 * ends
-    layers = max(layers, least)
-    config = EncoderConfig(
-        layers=layers, sharing="cycle" if cycle else "groups", groups=blocks, own_ends=ends
-    )
-    assert config.least_layers == least
-    for depth in range(least, layers + 1):
-        found = config.attention_of(depth)
-        assert len(found) == depth
-        assert {*found} == {*range(least)}
-        assert found[:ends] + found[depth - ends :] == tuple(range(2 * ends))
-        middle = found[ends : depth - ends]
-        assert all(middle[i] == middle[i - blocks] for i in range(blocks, len(middle))) or not cycle
-        assert list(middle) == sorted(middle) or cycle
-
-
-# ------------------------------------------------------------- what a layer adds to shared matrices
-
-
-@pytest.mark.parametrize(
-    "changes", [{"sharing": "all", "own_ends": 1}, {"norm": "pre", "feedforward": "gated"}], ids=str
-)
-@pytest.mark.parametrize("recompute", [False, True])
-def test_vectors_of_its_own_make_a_layer_another_and_add_nothing_at_first(
-    changes: dict[str, Any], recompute: bool
-) -> None:
-    ids = torch.arange(5, 21).view(2, 8)
-    torch.manual_seed(1)
-    plain = Encoder(shape(pooler=False, **changes))
-    torch.manual_seed(1)
-    own = Encoder(shape(pooler=False, own_vectors=True, **changes))
-    own.recompute = recompute
-    assert torch.equal(plain(ids).last, own(ids).last)
-    assert own.config.layers == len(own.own)
-    randomise(own)
-    apart = Encoder(shape(pooler=False, **{**changes, "sharing": "none", "own_ends": 0}))
-    state = {
-        name: one
-        for name, one in own.state_dict().items()
-        if name.split(".")[0] in ("embedding", "norm")
-    }
-    maps = {"attention": own.config.attention_of(), "feedforward": own.config.feedforward_of()}
-    for kind, (name, blocks) in enumerate(maps.items()):
-        for layer, block in enumerate(blocks):
-            for leaf, tensor in own.get_submodule(f"{name}.{block}").state_dict().items():
-                matrix = leaf.removesuffix(".weight")
-                pair = own.own[layer][kind]
-                added = torch.outer(pair.u[matrix], pair.v[matrix]) if matrix in pair.u else 0.0
-                state[f"{name}.{layer}.{leaf}"] = tensor + added
-    apart.load_state_dict(state)
-    for one, other in zip(own.states(ids), apart.states(ids), strict=True):
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-5)
-    own(ids).last.square().sum().backward()
-    apart(ids).last.square().sum().backward()
-    for kind, (name, blocks) in enumerate(maps.items()):
-        for layer in range(len(blocks)):
-            pair = own.own[layer][kind]
-            for matrix, u in pair.u.items():
-                grad = apart.get_submodule(f"{name}.{layer}.{matrix}").weight.grad
-                torch.testing.assert_close(u.grad, grad @ pair.v[matrix], rtol=1e-3, atol=1e-3)
-    depths = own.depths()
-    assert depths[own.own[2][1].u["input"]] == 3
-
-
-def test_a_run_with_vectors_of_its_own_grows_and_continues_bit_for_bit(
-    tiny_data: Path, tmp_path: Path
-) -> None:
-    point = config(
-        encoder={"layers": 3, "own_vectors": True},
-        train={"budget": "5 steps", "save_every": "1 steps", "depth_schedule": ((0.4, 1),)},
-    )
-    whole = pretrain(point, tiny_data, tmp_path / "whole")
-    assert sum(p.numel() for p in Pretrainer(whole.config).parameters()) == sum(
-        model_parameters(whole.config).values()
-    )
-
-    def stop(loop: Any) -> None:
-        if loop.step == 3:
-            raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        pretrain(point, tiny_data, tmp_path / "cut", on_step=stop)
-    pretrain(point, tiny_data, tmp_path / "cut")
-    assert result(tmp_path / "cut") == result(tmp_path / "whole")

@@ -1,4 +1,4 @@
-"""A rate of masks and a length of sequences that change with the steps of a run."""
+"""A length of sequences that changes with the steps of a run."""
 
 from __future__ import annotations
 
@@ -6,11 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
-from litebert import cost
-from litebert.config import MaskingConfig, replace
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError
 from litebert.model.pretrainer import Pretrainer
@@ -22,91 +18,10 @@ from litebert.train.supply import PretrainingBatches, made_by_processes
 from toys.pretraining import config, result
 from toys.refusals import refused
 
-FALLING = MaskingConfig(rate=0.6, final_rate=0.2, unit="token", span="single")
-
 
 class Killed(Exception):
     """Stands for the instant a run is killed."""
 
-
-@given(st.floats(0.01, 0.99), st.floats(0.01, 0.99), st.integers(1, 200))
-def test_the_rate_goes_evenly_from_the_first_to_the_last(
-    first: float, last: float, steps: int
-) -> None:
-    masking = MaskingConfig(rate=first, final_rate=last)
-    rates = [masking.rate_at(step, steps) for step in range(steps)]
-    assert rates[0] == first
-    assert steps == 1 or rates[-1] == pytest.approx(last)
-    assert masking.rate_at(steps + 5, steps) == pytest.approx(last), "an extension stays there"
-    assert steps == 1 or sum(rates) / steps == pytest.approx(masking.mean_rate)
-    kept = MaskingConfig(rate=first)
-    assert {kept.rate_at(step, steps) for step in range(steps)} == {first}
-    assert kept.mean_rate == kept.last_rate == first
-
-
-def test_a_run_masks_less_and_less_and_continues_bit_for_bit(
-    tiny_data: Path, tmp_path: Path
-) -> None:
-    point = config(
-        train={"save_every": "1 steps", "budget": "6 steps"},
-        masking=FALLING,
-        objectives=("mlm", "rtd"),
-    )
-    rates: list[float] = []
-
-    def seen(loop: Any) -> None:
-        made = loop.trainable.batch(loop.step - 1, slice(0, 8))
-        rates.append(len(made.masked_positions) / made.tokens)
-
-    whole = pretrain(point, tiny_data, tmp_path / "whole", on_step=seen)
-    assert rates == sorted(rates, reverse=True)
-    assert rates[0] > 2 * rates[-1]
-
-    def killed(loop: Any) -> None:
-        if loop.step == 4:
-            raise Killed
-
-    with pytest.raises(Killed):
-        pretrain(point, tiny_data, tmp_path / "cut", on_step=killed)
-    pretrain(point, tiny_data, tmp_path / "cut")
-    assert result(tmp_path / "cut") == result(tmp_path / "whole")
-
-    batches = PretrainingBatches(whole.config, Shards.open(tiny_data), steps=6)
-    with made_by_processes(
-        whole.config, tiny_data, [slice(0, 8)], range(3, 5), 1, run_steps=6
-    ) as make:
-        assert make is not None
-        for step in (3, 4):
-            assert (
-                make(step)[0].masked_positions.tolist()
-                == batches(step, slice(0, 8)).masked_positions.tolist()
-            )
-
-
-def test_held_out_text_is_masked_as_ever(tiny_data: Path, tmp_path: Path) -> None:
-    """With a learning rate of nearly nothing, the same network is scored whatever the masks of its
-    run.
-    """
-    train: dict[str, Any] = {"budget": "1 steps"}
-    scores = []
-    for masking in (MaskingConfig(), FALLING):
-        point = config(train=train, masking=masking, objectives=("mlm",))
-        optimizer = replace(point.train.optimizer, learning_rate=1e-30)
-        point = replace(point, train=replace(point.train, optimizer=optimizer))
-        scores.append(pretrain(point, tiny_data, tmp_path / str(masking.final_rate)).outcome.scores)
-    assert scores[0] == scores[1]
-
-
-def test_the_cost_of_a_run_is_that_of_its_mean_rate_and_its_memory_that_of_the_highest() -> None:
-    falling, mean, highest = (
-        config(masking=masking)
-        for masking in (FALLING, MaskingConfig(rate=0.4), MaskingConfig(rate=0.6))
-    )
-    assert cost.forward_flops(falling) == pytest.approx(cost.forward_flops(mean))
-    assert cost.memory(falling) == cost.memory(highest)
-
-
-# ------------------------------------------------------------------------------------------ lengths
 
 GROWING = {"length_schedule": ((0.25, 8), (0.5, 16))}
 

@@ -13,7 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from litebert.config import MaskingConfig, OptimizerConfig, ScheduleConfig
+from litebert.config import OptimizerConfig, ScheduleConfig
 from litebert.data.batches import Batch
 from litebert.data.prepare import prepare
 from litebert.errors import DataError
@@ -100,18 +100,16 @@ def test_a_run_goes_on_as_it_was_without_its_recipe(
 
 def test_what_belongs_to_a_beginning_is_not_done_again(tiny_data: Path, tmp_path: Path) -> None:
     grows = config(
-        masking=MaskingConfig(rate=0.4, final_rate=0.2),
         train={
             "depth_schedule": ((0.5, 1),),
             "length_schedule": ((0.5, 16),),
-            "schedule": ScheduleConfig(name="trapezoid", warmup=3000, final=0.1),
+            "schedule": ScheduleConfig(name="trapezoid", warmup=3000),
         },
     )
     folder = pretrain(grows, tiny_data, tmp_path / "run").folder
     found = recipe_of(folder)
-    assert (found.masking.rate, found.masking.final_rate) == (0.2, 0.0)
     assert (found.train.depth_schedule, found.train.length_schedule) == ((), ())
-    assert found.train.schedule == ScheduleConfig(name="trapezoid", warmup=0.05, final=0.1)
+    assert found.train.schedule == ScheduleConfig(name="trapezoid", warmup=0.05)
     assert (found.encoder.hidden_size, found.train.batch) == (
         grows.encoder.hidden_size,
         grows.train.batch,

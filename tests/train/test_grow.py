@@ -374,14 +374,12 @@ def test_a_fine_tuning_is_started_anew_and_another_is_refused_by_its_fields(
 def test_weights_of_another_depth_are_taken_where_all_layers_use_the_same(
     tiny_data: Path, tmp_path: Path
 ) -> None:
-    for own in (False, True):
-        given = {"own_vectors": own, "sharing": "all"}
-        source = pretrain(config(encoder=given), tiny_data, tmp_path / f"source-{own}").folder
-        deeper = config(encoder={**given, "layers": 3})
-        if own:
-            with refused(ModelError, source, "encoder.layers", 2, 3):
-                pretrain(deeper, tiny_data, tmp_path / "run", from_model=source)
-        else:
-            assert pretrain(
-                deeper, tiny_data, tmp_path / "deeper", from_model=source
-            ).outcome.finished
+    source = pretrain(config(encoder={"sharing": "all"}), tiny_data, tmp_path / "all").folder
+    deeper = config(encoder={"sharing": "all", "layers": 3})
+    assert pretrain(deeper, tiny_data, tmp_path / "deeper", from_model=source).outcome.finished
+    groups = {"sharing": "groups", "groups": 2}
+    source = pretrain(config(encoder=groups), tiny_data, tmp_path / "groups").folder
+    with refused(ModelError, source, "encoder.layers", 2, 3):
+        pretrain(
+            config(encoder={**groups, "layers": 3}), tiny_data, tmp_path / "run", from_model=source
+        )

@@ -1,5 +1,4 @@
-"""A run that is killed at any instant and started again ends as one that never was (DESIGN section
-4, promise 2).
+"""A run that is killed at any instant and started again ends as one that was not killed.
 
 The runs are `litebert pretrain` as a person types it, each in a process of its own, on a recipe
 file with dropout, a growing depth, accumulation, and a checkpoint every third step.

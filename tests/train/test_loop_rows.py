@@ -65,20 +65,6 @@ def test_sums_are_those_of_python_to_the_last_digit() -> None:
     assert isinstance(state["count"]["a"], int)
 
 
-def test_a_window_of_an_older_checkpoint_has_no_further_sums() -> None:
-    old = {
-        "steps": 1,
-        "gradient_norm": 1.0,
-        "total": {"a": 6.0},
-        "count": {"a": 3},
-        "correct": {"a": 1},
-    }
-    window = Window.restored(old, torch.device("cpu"))
-    assert window.row({"a": 1.0}).keys() == {"loss", "a_loss", "a_accuracy", "gradient_norm"}
-    window.add("a", sums(2.0, 1, 1))
-    assert window.row({"a": 1.0})["a_loss"] == 2.0
-
-
 @pytest.mark.parametrize(
     ("every", "steps"),
     [

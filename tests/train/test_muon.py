@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from litebert.config import OptimizerConfig
 from litebert.train.device import choose
-from litebert.train.muon import Muon, in_float32, normalised, orthogonalised
+from litebert.train.muon import Muon, in_float32, orthogonalised
 from litebert.train.pretrain import pretrain
 from toys.pretraining import config
 from toys.refusals import names
@@ -72,44 +72,6 @@ def test_steps_are_those_of_torch_to_the_precision_of_bfloat16(decay: float) -> 
             optimizers[0].state[own]["momentum_buffer"],
             optimizers[1].state[other]["momentum_buffer"],
         )
-
-
-@pytest.mark.parametrize("shape", SHAPES)
-def test_normalised_rows_have_equal_lengths_at_first_and_the_update_its_norm(
-    shape: tuple[int, int],
-) -> None:
-    generator = torch.Generator().manual_seed(0)
-    scales = torch.logspace(-1, 1, shape[0])[:, None]
-    squares = torch.zeros(shape[0], 1)
-    for step in range(3):
-        update = scales * torch.randn(shape, generator=generator)
-        rows = normalised(update, squares, 0.9)
-        torch.testing.assert_close(rows.norm(), update.norm())
-        if step == 0:
-            torch.testing.assert_close(rows.norm(dim=1), rows.norm(dim=1).mean().expand(shape[0]))
-    torch.testing.assert_close(rows / rows.norm(), (u := update / squares.sqrt()) / u.norm())
-    assert torch.equal(
-        normalised(torch.zeros(shape), torch.zeros(shape[0], 1), 0.9), torch.zeros(shape)
-    )
-
-
-@pytest.mark.parametrize("rows", [0.0, 0.9])
-def test_cautious_decay_is_that_of_weights_which_the_update_shrinks_too(rows: float) -> None:
-    generator = torch.Generator().manual_seed(0)
-    weight, grad = (torch.randn(24, 8, generator=generator) for _ in range(2))
-    after = {}
-    for name, decay in (
-        ("none", {"weight_decay": 0.0}),
-        ("cautious", {"weight_decay": 0.5, "cautious": True}),
-    ):
-        own = nn.Parameter(weight.clone())
-        own.grad = grad
-        Muon([own], lr=0.02, rows=rows, **decay).step()
-        after[name] = own.detach()
-    shrinks = weight * (weight - after["none"]) > 0
-    assert shrinks.any()
-    assert not shrinks.all()
-    torch.testing.assert_close(after["cautious"], after["none"] - 0.01 * weight * shrinks)
 
 
 def test_a_run_in_float32_on_a_cpu_takes_it_and_is_told_where_it_began_otherwise(

@@ -28,7 +28,6 @@ KINDS = [
     OptimizerConfig(name="lamb"),
     pytest.param(OptimizerConfig(name="muon"), marks=needs_muon),
     pytest.param(OptimizerConfig(name="muon", bias_correction=False), marks=needs_muon),
-    OptimizerConfig(name="muon", muon_rows=True, muon_cautious_decay=True),
 ]
 
 

@@ -16,16 +16,9 @@ from typing import Any
 import pytest
 import torch
 
-from litebert.config import (
-    Config,
-    MaskingConfig,
-    OptimizerConfig,
-    ScheduleConfig,
-    SequenceConfig,
-    replace,
-)
+from litebert.config import Config, MaskingConfig, OptimizerConfig, ScheduleConfig, replace
 from litebert.config.serialization import from_dict
-from litebert.data.batches import Batch, Batches
+from litebert.data.batches import Batch
 from litebert.data.prepare import prepare
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, DataError, RunError
@@ -200,76 +193,6 @@ def test_data_that_holds_nothing_out_is_refused_at_once(
     with refused(DataError, tmp_path / "all", "--heldout"):
         pretrain(config(), tmp_path / "all", tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-def test_a_run_keeps_the_version_of_full_sentences_that_it_began_with(tmp_path: Path) -> None:
-    """Runs that began before there were versions have none in run.json, and continue with the
-    batches of version 1.
-    """
-    draw, words = random.Random(0), [a + b + c for a in "bdfgk" for b in "aeiou" for c in "lmnr"]
-    (tmp_path / "vocab.txt").write_text(
-        "\n".join(["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", *words]) + "\n"
-    )
-    layouts = ([5], [1, 4])  # both with their separator a little shorter than a sequence of seven
-    documents = [
-        "\n".join(" ".join(draw.choices(words, k=size)) for size in draw.choice(layouts))
-        for _ in range(400)
-    ]
-    (tmp_path / "text.txt").write_text("\n\n".join(documents))
-    prepare(
-        [str(tmp_path / "text.txt")],
-        tmp_path / "data",
-        tokenizer=tmp_path / "vocab.txt",
-        language="line",
-        processes=1,
-    )
-    point = config(
-        objectives=("mlm",),
-        sequences=SequenceConfig(format="full-sentences", length=9),
-        masking=MaskingConfig(unit="token", span="single"),
-    )
-    shards = Shards.open(tmp_path / "data")
-    wanted = {
-        packing: Batches(
-            shards.train, shards.tokenizer, point.sequences, point.masking, None, 8, 0, packing
-        )
-        for packing in (1, 2)
-    }
-    steps = range(3, 12)
-
-    def stop(loop: Loop[Batch]) -> None:
-        if loop.step == 3:
-            os.kill(os.getpid(), signal.SIGTERM)
-
-    pretrain(point, tmp_path / "data", tmp_path / "new", on_step=stop)
-    facts = json.loads((tmp_path / "new" / "run.json").read_text())
-    assert facts.pop("packing") == 2
-    shutil.copytree(tmp_path / "new", tmp_path / "old")
-    (tmp_path / "old" / "run.json").write_text(json.dumps(facts))
-    seen: list[torch.Tensor] = []
-
-    def look(loop: Loop[Batch]) -> None:
-        seen.append(loop.trainable.batch(loop.step - 1, slice(None)).input_ids)
-
-    for name, packing in (("new", 2), ("old", 1)):
-        seen.clear()
-        pretrain(point, tmp_path / "data", tmp_path / name, on_step=look)
-        assert all(
-            torch.equal(ids, wanted[packing](step).input_ids)
-            for step, ids in zip(steps, seen, strict=True)
-        )
-    assert any(
-        not torch.equal(*(wanted[packing](step).input_ids for packing in (1, 2))) for step in steps
-    )
-    assert result(tmp_path / "new") != result(tmp_path / "old")
-
-
-def test_a_run_of_a_later_version_of_sequences_is_refused(tiny_data: Path, tmp_path: Path) -> None:
-    pretrain(config(), tiny_data, tmp_path)
-    facts = json.loads((tmp_path / "run.json").read_text())
-    (tmp_path / "run.json").write_text(json.dumps({**facts, "packing": 3}))
-    with refused(RunError, tmp_path / "run.json", "packing", 3):
-        pretrain(config(), tiny_data, tmp_path)
 
 
 @pytest.mark.parametrize("file", ["run.json", "recipe.json", "metrics.jsonl"])

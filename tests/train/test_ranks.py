@@ -94,18 +94,11 @@ def newest(run: Path) -> int:
 
 
 @pytest.mark.parametrize("steps", [16, pytest.param(50, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("optimizer", ["adamw", "lamb", "muon --train.optimizer.muon-rows"])
+@pytest.mark.parametrize("optimizer", ["adamw", "lamb", "muon"])
 def test_two_ranks_train_as_one_does(
     optimizer: str, steps: int, groups: Groups, tiny_data: Path, tmp_path: Path
 ) -> None:
-    chosen = (
-        "--budget",
-        f"{steps} steps",
-        "--train.average",
-        0.2,
-        "--train.optimizer.name",
-        *optimizer.split(),
-    )
+    chosen = ("--budget", f"{steps} steps", "--train.optimizer.name", optimizer)
     for out, size, more in (
         ("one", 1, ()),
         ("ddp", 2, ()),
@@ -189,7 +182,7 @@ def test_a_run_goes_on_with_other_numbers_of_ranks(
     """One rank, two, two that are split, and one again; each of the first three is asked to leave
     by a signal.
     """
-    budget = ("--budget", "60 steps", "--train.optimizer.name", "muon", "--train.average", 0.2)
+    budget = ("--budget", "60 steps", "--train.optimizer.name", "muon")
     whole = groups.run(1, *words_of(tmp_path, tiny_data, "whole", *budget))
     assert whole.statuses == [0], whole.output
     run, whole_run, before = tmp_path / "run", tmp_path / "whole", 0

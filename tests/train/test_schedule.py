@@ -47,15 +47,15 @@ def test_linear_rises_to_the_peak_and_falls_straight_to_the_end() -> None:
         0.5,
         0.25,
     ]
-    ends_at_a_tenth = ScheduleConfig(name="linear", warmup=0, final=0.1)
-    assert [factor(ends_at_a_tenth, step, 3) for step in range(3)] == pytest.approx([1, 0.7, 0.4])
+    at_once = ScheduleConfig(name="linear", warmup=0)
+    assert [factor(at_once, step, 4) for step in range(4)] == [1, 0.75, 0.5, 0.25]
 
 
 def test_cosine_is_half_way_in_the_middle_of_the_decay() -> None:
-    config = ScheduleConfig(name="cosine", warmup=0.2, final=0.2)
+    config = ScheduleConfig(name="cosine", warmup=0.2)
     assert factor(config, 20, 100) == 1
-    assert factor(config, 60, 100) == pytest.approx(0.6)
-    assert factor(config, 40, 100) == pytest.approx(0.2 + 0.8 * (1 + 2**-0.5) / 2)
+    assert factor(config, 60, 100) == pytest.approx(0.5)
+    assert factor(config, 40, 100) == pytest.approx((1 + 2**-0.5) / 2)
 
 
 def test_trapezoid_is_flat_then_falls_over_the_cooldown() -> None:
@@ -83,13 +83,12 @@ def test_a_share_and_a_number_of_steps_of_warmup_are_the_same() -> None:
     name=st.sampled_from(NAMES),
     warmup=st.one_of(st.floats(0, 0.99), st.integers(1, 400).map(float)),
     cooldown=st.floats(0, 1),
-    final=st.floats(0, 1),
     steps=st.integers(1, 300),
 )
 def test_every_schedule_stays_between_0_and_1_and_wastes_no_step(
-    name: str, warmup: float, cooldown: float, final: float, steps: int
+    name: str, warmup: float, cooldown: float, steps: int
 ) -> None:
-    config = ScheduleConfig(name=name, warmup=warmup, cooldown=cooldown, final=final)  # type: ignore[arg-type]
+    config = ScheduleConfig(name=name, warmup=warmup, cooldown=cooldown)  # type: ignore[arg-type]
     factors = [factor(config, step, steps) for step in range(steps)]
     assert all(0 <= value <= 1 for value in factors)
     assert all(

@@ -71,6 +71,17 @@ def test_processes_make_the_batches_that_this_one_would_and_are_no_more_than_ste
     assert children() == before
 
 
+@pytest.mark.parametrize(("objectives", "read"), [(("mlm", "sop"), False), (("mlm", "sbo"), True)])
+def test_tokens_around_spans_are_found_where_an_objective_reads_them(
+    objectives: tuple[str, ...], read: bool, tiny_data: Path
+) -> None:
+    batches = PretrainingBatches(config(objectives=objectives), Shards.open(tiny_data))
+    made = batches(0, slice(0, 3))
+    assert (made.masked_boundaries is not None) == read
+    if made.masked_boundaries is not None:
+        assert made.masked_boundaries.shape == (len(made.masked_positions), 2)
+
+
 def test_a_run_is_the_same_whoever_makes_its_batches_and_may_change_that_when_it_continues(
     tiny_data: Path, tmp_path: Path
 ) -> None:

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from litebert import cost
-from litebert.config import CausalConfig, Config, DistillConfig, replace
+from litebert.config import Config, DistillConfig, replace
 from litebert.data.batches import Batch
 from litebert.data.prepare import prepare
 from litebert.data.shards import Shards
@@ -191,15 +191,19 @@ def test_guesses_of_another_precision_are_not_taken(
     assert result(alone.folder) == result(tmp_path / "run")
 
 
-def test_a_fingerprint_is_that_of_earlier_versions(tmp_path: Path) -> None:
-    """Runs in their folders name their teacher by it."""
+def test_a_fingerprint_depends_on_weights_and_config_alone(tmp_path: Path) -> None:
     point = points.config(("mlm",))
     model = Pretrainer(point)
+    first = fingerprint_of(LoadedModel(model, point, None, tmp_path))
+    assert (
+        fingerprint_of(LoadedModel(model, replace(point, name="renamed"), None, tmp_path / "moved"))
+        == first
+    )
+    masked = replace(point, masking=replace(point.masking, rate=0.3))
+    assert fingerprint_of(LoadedModel(model, masked, None, tmp_path)) != first
     with torch.no_grad():
-        for parameter in model.parameters():
-            parameter.fill_(0.5)
-    known = "bcd0c0fc5bf805222ac50dfd25657c0d1c1486ed080e327b9c6923a60f24a29d"  # of November 2026
-    assert fingerprint_of(LoadedModel(model, point, None, tmp_path)) == known
+        next(model.parameters()).add_(1.0)
+    assert fingerprint_of(LoadedModel(model, point, None, tmp_path)) != first
 
 
 def test_a_damaged_file_of_guesses_is_written_again(
@@ -401,16 +405,8 @@ def test_a_model_made_smaller_learns_from_the_one_it_was_made_of(
 
 
 def test_what_belongs_to_a_run_stays_with_it(place: Path, tiny_data: Path, tmp_path: Path) -> None:
-    """Causal steps learn nothing of states that read both ways; the student goes on without its
-    teacher or steps.
-    """
-    point = student(train={"budget": "6 steps", "evaluate_every": "100%"})
-    point = replace(point, objectives=("mlm", "clm"), clm=CausalConfig(share=0.5))
-    run = taught(place, tiny_data, tmp_path / "run", point)
-    rows = [row for row in read(run.folder / "metrics.jsonl") if row["kind"] == "train"]
-    learned = [{key.removesuffix("_loss") for key in row if key.endswith("_loss")} for row in rows]
-    assert learned == [{"clm"}] * 3 + [{"mlm", "soft", "states", "relations"}] * 3
-
+    """The student goes on without its teacher."""
+    run = taught(place, tiny_data, tmp_path / "run", student(train={"budget": "3 steps"}))
     further = recipe_of(run.folder)
     assert further.objectives == ("mlm",)
     assert further.distill == DistillConfig()
@@ -425,4 +421,3 @@ def test_what_belongs_to_a_run_stays_with_it(place: Path, tiny_data: Path, tmp_p
     assert again.objectives == ("mlm", "soft", "relations")
     convert(run.folder, tmp_path / "small", shrinking=Shrinking(layers=1))
     convert(run.folder, tmp_path / "long", window=16, global_every=2)
-    assert "clm" not in read_folder(tmp_path / "long").config.objectives

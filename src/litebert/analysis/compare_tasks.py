@@ -304,7 +304,7 @@ def _row(folder: Path) -> TaskRow:
             if counted is None or metric not in counted.scores
             else scale * counted.scores[metric],
         )
-    except (KeyError, TypeError, ValueError, OverflowError) as error:
+    except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise RunError(
             f"finetune.json or scores.json in {folder} was changed ({fault_of(error)}); restore it"
         ) from None
@@ -313,18 +313,15 @@ def _row(folder: Path) -> TaskRow:
 def _one_answer(folder: Path) -> bool:
     """Whether a finished run gives one answer to everything, as its newest checkpoint knows."""
     newest, _ = newest_whole(folder / "checkpoints", lambda path: hash_fault(path, "state.json"))
-    memory = read_json(newest / "state.json", RunError).get("memory") if newest else None
-    return isinstance(memory, dict) and memory.get("one_answer") is True
+    found = read_json(newest / "state.json", RunError).get("diagnostic_state") if newest else None
+    return isinstance(found, dict) and found.get("one_answer") is True
 
 
 def _files(about: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The names of the files of each part; runs of older versions recorded none."""
-    files = about.get("files")
-    parts = files.items() if isinstance(files, dict) else ()
+    """The names of the files of each part."""
     return {
         part: [os.path.basename(str(name)) for name in names]
-        for part, names in parts
-        if isinstance(names, list)
+        for part, names in about["files"].items()
     }
 
 
@@ -339,14 +336,13 @@ def _settings(about: Mapping[str, Any], seeds: int) -> dict[str, str]:
     """What made a run, beside its model and what it was scored on."""
     found = {
         name: value
-        for name, value in flat({"config": about.get("config")}).items()
+        for name, value in flat({"config": about["config"]}).items()
         if name not in _FREE
     }
-    if found and seeds > 1:
+    if seeds > 1:
         found["seeds"] = str(seeds)
     if train := _files(about).get("train"):
         found["training files"] = ", ".join(train)
     for key in ("model_fingerprint", "data_fingerprint"):
-        if key in about:
-            found[key.replace("_", " ")] = str(about[key])[:8]
+        found[key.replace("_", " ")] = str(about[key])[:8]
     return found

@@ -412,7 +412,7 @@ def _measured_series(
     by_step = {row["step"]: row for row in rows}
     known = [by_step[step].get(f"{name}_{score.error}") for step in line.xs]
     errors = tuple(scale * float(error) for error in known if error is not None)
-    if not errors or len(errors) < len(known):  # training rows, and runs of earlier versions
+    if len(errors) < len(known) or not errors:  # training rows have no errors
         return line
     return replace(line, errors=errors, size=score.measured_on(by_step[line.xs[-1]], name))
 

@@ -44,10 +44,7 @@ def write_run(folder: Path) -> Path:
 
 def recorded(folder: Path) -> list[dict[str, Any]]:
     """The rows of metrics.jsonl and speed.jsonl."""
-    rows, speed = metrics.read(folder / "metrics.jsonl"), folder / "speed.jsonl"
-    return rows + (
-        metrics.read(speed) if speed.is_file() else []
-    )  # runs of earlier versions have none
+    return metrics.read(folder / "metrics.jsonl") + metrics.read(folder / "speed.jsonl")
 
 
 def _pretraining(folder: Path, rows: list[dict[str, Any]]) -> tuple[str, list[Section]]:

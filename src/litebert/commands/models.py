@@ -402,7 +402,7 @@ class ConvertArguments:
     """Make the model smaller (docs/distillation.md): what its layers shall share, as in
     encoder.sharing. Blocks that become one are merged."""
     groups: int = 1
-    """With --share groups or cycle, the number of blocks."""
+    """With --share groups, the number of blocks."""
     layers: int | None = None
     """Make the model smaller: the number of its layers."""
     embedding_size: int | None = None

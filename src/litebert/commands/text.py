@@ -109,7 +109,7 @@ def prepare(words: list[str]) -> int:
         known = {
             "read": read,
             "unigram_entropy": shards.unigram_entropy,
-            "summary": shards.index.get("summary"),
+            "summary": shards.index["summary"],
         }
         print_json({**counts, **known})
     else:

@@ -13,7 +13,6 @@ from litebert.config.encoder import Activation as Activation
 from litebert.config.encoder import EncoderConfig as EncoderConfig
 from litebert.config.encoder import Sharing as Sharing
 from litebert.config.finetuning import FinetuneConfig as FinetuneConfig
-from litebert.config.objectives import CausalConfig as CausalConfig
 from litebert.config.objectives import ReplacedTokenConfig as ReplacedTokenConfig
 from litebert.config.objectives import SpanBoundaryConfig as SpanBoundaryConfig
 from litebert.config.pretraining import PAIR_FORMATS as PAIR_FORMATS

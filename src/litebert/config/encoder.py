@@ -12,8 +12,8 @@ from typing import Literal
 from litebert.errors import nearest, require
 from litebert.registry import POSITIONS
 
-Sharing = Literal["none", "all", "attention", "feedforward", "groups", "cycle"]
-Activation = Literal["gelu", "gelu_tanh", "relu", "silu", "relu2"]
+Sharing = Literal["none", "all", "attention", "feedforward", "groups"]
+Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
 
 LARGEST_SIZES = {
     "vocab_size": 100_000_000,
@@ -28,7 +28,6 @@ LARGEST_SIZES = {
     "window": 10_000_000,
     "global_every": 10_000,
     "global_tokens": 10_000,
-    "own_ends": 10_000,
 }
 """Sizes that nobody means, refused before anything is counted or built. Whether a network fits in
 memory is asked then (`cost.require_room`)."""
@@ -53,18 +52,9 @@ class EncoderConfig:
     intermediate_size: int = 3072
     """I: width of the feed-forward block (of each of its two branches when gated)."""
     sharing: Sharing = "all"
-    """What the layers share: none, all, attention, feedforward, groups of adjacent layers, or a
-    cycle of blocks, where layer i uses block i mod `groups`."""
+    """What the layers share: none, all, attention, feedforward, or groups of adjacent layers."""
     groups: int = 1
-    """Number of groups, or of blocks in the cycle; used only with these."""
-    own_ends: int = 0
-    """Number of layers at each end that have blocks of their own. The layers between share as
-    `sharing` says: all, groups or cycle (Takase and Kiyono 2021, "Lessons on Parameter Sharing
-    across Layers in Transformers", has the cycle)."""
-    own_vectors: bool = False
-    """To each matrix that layers share, a layer adds a product u v^T of two vectors of its own,
-    zero at first (rank-1 adapters: Hu et al. 2022, "LoRA"; between shared layers, Bae et al. 2025,
-    "Relaxed Recursive Transformers")."""
+    """Number of groups; used only with sharing=groups."""
     max_positions: int = 512
     """Longest sequence, in tokens."""
     position_offset: int = 0
@@ -110,8 +100,7 @@ class EncoderConfig:
     feedforward: Literal["plain", "gated"] = "plain"
     """plain: act(xW)V. gated: (act(xW) * xU)V."""
     activation: Activation = "gelu_tanh"
-    """gelu is the erf form, gelu_tanh the tanh form that the official ALBERT code uses. relu2 is
-    the square of relu (So et al. 2021, "Primer")."""
+    """gelu is the erf form, gelu_tanh the tanh form that the official ALBERT code uses."""
     bias: bool = True
     """Biases in the encoder's linear maps and norms. Heads have theirs whatever this says, except
     the dense map and the norm of prediction=hidden."""
@@ -136,9 +125,6 @@ class EncoderConfig:
     do."""
     init_std: float = 0.02
     """Standard deviation of the initial weights."""
-    zero_outputs: bool = False
-    """The last map of every attention and feed-forward block is zero at first, so that an untrained
-    encoder gives its embeddings (Zhang et al. 2019, "Fixup Initialization", section 3.2)."""
 
     def __post_init__(self) -> None:
         for name in (
@@ -183,31 +169,12 @@ class EncoderConfig:
         kind = POSITIONS[self.positions](self)
         kind.check()
         require(
-            self.sharing in ("groups", "cycle") or self.groups == 1,
-            f"encoder.groups is {self.groups}, which only encoder.sharing=groups and cycle read",
+            self.sharing == "groups" or self.groups == 1,
+            f"encoder.groups is {self.groups}, which only encoder.sharing=groups reads",
         )
         require(
             self.groups <= self.layers,
             f"encoder.groups {self.groups} exceeds encoder.layers {self.layers}",
-        )
-        require(self.own_ends >= 0, f"encoder.own_ends is {self.own_ends}; it cannot be negative")
-        require(
-            self.own_ends == 0 or self.sharing in ("all", "groups", "cycle"),
-            f"encoder.own_ends is {self.own_ends}, and with encoder.sharing={self.sharing} "
-            "no layers between the ends "
-            "share whole blocks; set encoder.sharing to all, groups or cycle",
-        )
-        require(
-            not self.own_vectors or self.sharing in ("all", "groups", "cycle"),
-            "encoder.own_vectors adds to the blocks that layers share, and with encoder.sharing="
-            f"{self.sharing} they share no whole blocks; set encoder.sharing to all, "
-            "groups or cycle",
-        )
-        require(
-            self.least_layers <= self.layers,
-            f"encoder.own_ends {self.own_ends} at each end and encoder.groups "
-            f"{self.groups} between them are "
-            f"{self.least_layers} blocks; set encoder.layers, {self.layers}, to so many or more",
         )
         for name in ("hidden_dropout", "attention_dropout"):
             require(
@@ -279,18 +246,9 @@ class EncoderConfig:
 
     def _map(self, layers: int | None, shared: bool) -> tuple[int, ...]:
         depth = self.layers if layers is None else layers
-        if not shared and self.sharing in ("none", "attention", "feedforward"):
+        if not shared and self.sharing != "groups":
             return tuple(range(depth))
-        ends, middle = self.own_ends, depth - 2 * self.own_ends
-        cycle = self.sharing == "cycle"
-        between = (i % self.groups if cycle else i * self.groups // middle for i in range(middle))
-        # The blocks of both ends come first, so that these are the same blocks at every depth.
-        return *range(ends), *(2 * ends + block for block in between), *range(ends, 2 * ends)
-
-    @property
-    def least_layers(self) -> int:
-        """Layers that it takes to use every block, where layers share whole blocks."""
-        return self.groups + 2 * self.own_ends
+        return tuple(i * self.groups // depth for i in range(depth))
 
     def windowed(self, layers: int | None = None) -> tuple[bool, ...]:
         """Whether each layer attends within the window."""

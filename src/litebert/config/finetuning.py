@@ -7,13 +7,11 @@ mean there. How long it lasts is given in epochs, or in steps as the ALBERT pape
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Literal
 
 from litebert.config.distillation import TaskDistillConfig
 from litebert.config.run import LoopConfig, OptimizerConfig, ScheduleConfig
-from litebert.config.serialization import to_dict
 from litebert.errors import require
 
 HeadName = Literal[
@@ -108,37 +106,3 @@ class FinetuneConfig:
             ("exit_drop", self.exit_drop, 0 <= self.exit_drop < math.inf, "0 or more points"),
         ):
             require(right, f"{name} is {value}; it must be {what}")
-
-
-_FORMERLY = {
-    "budget": "1000 steps",
-    "compile": False,
-    "evaluate_sequences": 512,
-    "depth_schedule": [],
-}
-"""Fields of pretraining that `train` had at first, though fine-tuning refused any other value."""
-
-
-_LATER: dict[str, Any] = {
-    "exits": False,
-    "exit_drop": 0.5,
-    "deletion": 0.0,
-    "choose": [],
-    "head_reads": "paper",
-    "fit_head": False,
-    "examples": True,
-}
-_LATER_IN_TRAIN = {"recompute": False}
-"""Fields that the config, and its `train`, did not have at first, with what runs did without
-them."""
-
-
-def current_fields(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A fine-tuning config from a JSON file of any version, with the fields that it has today."""
-    train = {
-        key: value
-        for key, value in config.get("train", {}).items()
-        if value != _FORMERLY.get(key, ...)
-    }
-    distill = {**to_dict(TaskDistillConfig()), **config.get("distill", {})}
-    return {**_LATER, **config, "distill": distill, "train": {**_LATER_IN_TRAIN, **train}}

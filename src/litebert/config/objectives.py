@@ -36,21 +36,6 @@ class ReplacedTokenConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class CausalConfig:
-    """Causal language modeling before masked language modeling (Gisserot-Boukhlef et al. 2025): the
-    first steps of a run predict each token from those before it.
-
-    Used only with objective clm.
-    """
-
-    share: float = 0.3
-    """Share of the steps, from the first. In an extension of the run there are none."""
-
-    def __post_init__(self) -> None:
-        require(0 < self.share < 1, f"clm.share is {self.share}; it must be between 0 and 1")
-
-
-@dataclass(frozen=True, kw_only=True)
 class SpanBoundaryConfig:
     """The span boundary objective (SpanBERT section 3.2): predict the tokens of a masked span from
     the two around it.

@@ -9,8 +9,7 @@ are refused at construction.
                                       encoder.py
     ├── sequences   SequenceConfig    how sentences become sequences
     ├── masking     MaskingConfig     unit x length law x replacement x copies
-    ├── objectives  names             what is learned: mlm, clm, sop, nsp, rtd, sbo
-    ├── clm         CausalConfig      how long the next token is predicted first: objectives.py
+    ├── objectives  names             what is learned: mlm, sop, nsp, rtd, sbo
     ├── rtd         ReplacedTokenConfig   the generator of replaced token detection: objectives.py
     ├── sbo         SpanBoundaryConfig    the span boundary objective: objectives.py
     ├── distill     DistillConfig         what is learned from a teacher: distillation.py
@@ -30,7 +29,7 @@ from typing import Any, Literal
 from litebert.config.amounts import parse_amount
 from litebert.config.distillation import DistillConfig
 from litebert.config.encoder import EncoderConfig
-from litebert.config.objectives import CausalConfig, ReplacedTokenConfig, SpanBoundaryConfig
+from litebert.config.objectives import ReplacedTokenConfig, SpanBoundaryConfig
 from litebert.config.run import TrainConfig
 from litebert.errors import nearest, require
 from litebert.registry import OBJECTIVES
@@ -74,13 +73,8 @@ class MaskingConfig:
 
     rate: float = 0.15
     """Share of the tokens, special tokens aside, that are predicted; exact on average at every
-    length.
-    """
-    final_rate: float = 0.0
-    """The rate of the last step, which the rate approaches evenly from step to step, as from 0.4 to
-    0.15 (Ankner et al. 2023, "Dynamic Masking Rate Schedules for MLM Pretraining"); 0 keeps it. An
-    extension of the run stays there. Held-out text is always masked at 15 %, except for objectives
-    that are scored on the run's own masks, which use this rate."""
+    length. Held-out text is masked at 15 %, except for objectives that are scored on the run's own
+    masks, which use this rate."""
     unit: Literal["token", "word"] = "word"
     """What a span is made of; words come from the tokenizer."""
     span: Literal["single", "ngram", "geometric"] = "ngram"
@@ -105,17 +99,6 @@ class MaskingConfig:
 
     def __post_init__(self) -> None:
         require(0 < self.rate < 1, f"masking.rate is {self.rate}; it must be between 0 and 1")
-        require(
-            0 <= self.final_rate < 1,
-            f"masking.final_rate is {self.final_rate}; it must be 0 to keep masking.rate, "
-            "or between 0 and 1",
-        )
-        require(
-            self.final_rate == 0 or self.copies == 0,
-            f"masking.final_rate is {self.final_rate}, which changes masks with every "
-            "step, and masking.copies="
-            f"{self.copies} keeps them; set one of them to 0",
-        )
         require(self.max_span >= 1, f"masking.max_span is {self.max_span}; it must be at least 1")
         require(
             0 < self.geometric_p < 1,
@@ -135,21 +118,6 @@ class MaskingConfig:
             "masking.replace_mask and masking.replace_random are both 0, which hides "
             "nothing; set one above 0",
         )
-
-    def rate_at(self, step: int, steps: int) -> float:
-        """The rate of a step of a run of `steps`."""
-        done = min(1.0, step / max(1, steps - 1))
-        return self.rate + done * (self.last_rate - self.rate)
-
-    @property
-    def last_rate(self) -> float:
-        """The rate at the end of a run."""
-        return self.final_rate or self.rate
-
-    @property
-    def mean_rate(self) -> float:
-        """The mean of all steps."""
-        return (self.rate + self.last_rate) / 2
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -192,9 +160,9 @@ class Config:
     sequences: SequenceConfig = field(default_factory=SequenceConfig)
     masking: MaskingConfig = field(default_factory=MaskingConfig)
     objectives: tuple[str, ...] = ("mlm", "sop")
-    """What is learned: mlm, clm, sop, nsp, rtd, sbo; soft, states and relations of a teacher; or
-    objectives of your own."""
-    clm: CausalConfig = field(default_factory=CausalConfig)
+    """What is learned: mlm, sop, nsp, rtd, sbo; soft, states and relations of a teacher; or
+    objectives of your own.
+    """
     rtd: ReplacedTokenConfig = field(default_factory=ReplacedTokenConfig)
     sbo: SpanBoundaryConfig = field(default_factory=SpanBoundaryConfig)
     distill: DistillConfig = field(default_factory=DistillConfig)
@@ -227,29 +195,22 @@ class Config:
             "sequences.length "
             f"({self.sequences.length}); give others, or none: --train.length-schedule",
         )
-        require(
-            not self.encoder.own_vectors
-            or (self.train.parallel != "fsdp" and not self.train.compile),
-            "encoder.own_vectors changes shared weights from layer to layer, which "
-            "train.compile and "
-            "train.parallel=fsdp cannot follow; leave these out",
-        )
         depths = [depth for _, depth in self.train.depth_schedule]
         if depths:
             require(
-                self.encoder.sharing in ("all", "groups", "cycle"),
+                self.encoder.sharing in ("all", "groups"),
                 "train.depth_schedule grows shared layers, and "
                 f"encoder.sharing={self.encoder.sharing} has layers "
                 "of their own; use sharing=all or drop the schedule",
             )
             require(
-                self.encoder.least_layers <= min(depths)
+                self.encoder.groups <= min(depths)
                 and depths == sorted(depths)
                 and depths[-1] <= self.encoder.layers,
-                f"train.depth_schedule depths {depths} must rise from the number of blocks "
-                f"({self.encoder.least_layers}: encoder.groups, and encoder.own_ends "
-                "twice) to encoder.layers "
-                f"({self.encoder.layers}); give other depths, or none: --train.depth-schedule",
+                f"train.depth_schedule depths {depths} must rise from encoder.groups "
+                f"({self.encoder.groups}) to "
+                f"encoder.layers ({self.encoder.layers}); give other depths, or none: "
+                "--train.depth-schedule",
             )
 
     def named_objectives(self) -> dict[str, Any]:
@@ -270,25 +231,10 @@ class Config:
             None,
         )
 
-    @property
-    def causal_share(self) -> float:
-        """Share of the steps, from the first, in which a token may read only those before it."""
-        return max(float(one.causal_share) for one in self.named_objectives().values())
-
-    @property
-    def predicted_share(self) -> float:
-        """Share of the tokens that are predicted, on average over the steps of a run."""
-        return self.causal_share + (1 - self.causal_share) * self.masking.mean_rate
-
     def without_its_run(self) -> Config:
-        """The config that another run or another shape begins from: without a teacher, without next
-        tokens first, without a start of its token table, and at full depth and length from the
-        first step."""
-        kept = tuple(
-            name
-            for name, one in self.named_objectives().items()
-            if not one.taught and not one.causal_share
-        )
+        """The config that another run or another shape begins from: without a teacher, without a
+        start of its token table, and at full depth and length from the first step."""
+        kept = tuple(name for name, one in self.named_objectives().items() if not one.taught)
         train = replace(self.train, depth_schedule=(), length_schedule=())
         return replace(
             self,

@@ -35,14 +35,6 @@ class OptimizerConfig:
     """Peak rate of Muon on the matrices of the attention and feed-forward blocks."""
     muon_momentum: float = 0.95
     """Momentum of Muon; used only with name=muon."""
-    muon_rows: bool = False
-    """Divide each row of Muon's update by the root of its mean square over the steps, the update's
-    norm kept: NorMuon (Li et al. 2025, "NorMuon: Making Muon more efficient and scalable")."""
-    muon_rows_beta: float = 0.95
-    """Decay of that mean square; used only with muon_rows."""
-    muon_cautious_decay: bool = False
-    """Muon decays only those weights that its update also brings nearer to zero (Chen et al. 2025,
-    "Cautious Weight Decay")."""
 
     def __post_init__(self) -> None:
         for name in ("learning_rate", "muon_learning_rate", "eps"):
@@ -50,16 +42,9 @@ class OptimizerConfig:
                 getattr(self, name) > 0,
                 f"train.optimizer.{name} is {getattr(self, name)}; it must be positive",
             )
-        for name in ("beta1", "beta2", "muon_momentum", "muon_rows_beta"):
+        for name in ("beta1", "beta2", "muon_momentum"):
             value = getattr(self, name)
             require(0 <= value < 1, f"train.optimizer.{name} is {value}; it must be in [0, 1)")
-        for name in ("muon_rows", "muon_cautious_decay"):
-            require(
-                self.name == "muon" or not getattr(self, name),
-                f"train.optimizer.{name} changes a step of Muon, and train.optimizer.name "
-                f"is {self.name}; set it to "
-                "muon, or leave that out",
-            )
         require(
             self.weight_decay >= 0,
             f"train.optimizer.weight_decay is {self.weight_decay}; it cannot be negative",
@@ -73,15 +58,13 @@ class ScheduleConfig:
     name: Literal["linear", "tf_linear", "product_linear", "cosine", "constant", "trapezoid"] = (
         "linear"
     )
-    """linear: 0 to 1 at W, then straight to the end at T (fairseq). tf_linear: 1 - t/T, with t/W
-    before W, hence a jump at W (BERT, ALBERT). product_linear: (1 - t/T) min(1, t/W) (ELECTRA).
-    trapezoid: flat, then a linear cool-down over the last `cooldown` of the run."""
+    """linear: 0 to 1 at W, then straight to 0 at T (fairseq). tf_linear: 1 - t/T, with t/W before
+    W, hence a jump at W (BERT, ALBERT). product_linear: (1 - t/T) min(1, t/W) (ELECTRA). trapezoid:
+    flat, then a linear cool-down over the last `cooldown` of the run."""
     warmup: float = 0.025
     """A share of the run if below 1, otherwise a number of steps."""
     cooldown: float = 0.2
     """Share of the run; used only by trapezoid."""
-    final: float = 0.0
-    """Factor at the end of linear, cosine and trapezoid."""
 
     def __post_init__(self) -> None:
         require(self.warmup >= 0, f"train.schedule.warmup is {self.warmup}; it cannot be negative")
@@ -89,7 +72,6 @@ class ScheduleConfig:
             0 <= self.cooldown <= 1,
             f"train.schedule.cooldown is {self.cooldown}; it must be in [0, 1]",
         )
-        require(0 <= self.final <= 1, f"train.schedule.final is {self.final}; it must be in [0, 1]")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -168,11 +150,6 @@ class TrainConfig(LoopConfig):
     """Growing depth for shared layers: pairs (up to this share of the run, this many layers), then
     all layers.
     """
-    average: float = 0.0
-    """Share of the run over which its weights are averaged, each counting less the older it is: an
-    exponential moving average (Polyak and Juditsky 1992) whose decay is 1 - 1 / that number of
-    steps. The average is what is evaluated and what a checkpoint gives to others; training goes on
-    from the weights themselves. 0: none."""
     length_schedule: tuple[tuple[float, int], ...] = ()
     """Growing sequences: pairs (up to this share of the run, sequences of this many tokens), then
     `sequences.length`. A batch keeps its number of sequences, so it grows in tokens (Press et al.
@@ -197,10 +174,6 @@ class TrainConfig(LoopConfig):
             processes == "auto" or processes >= 0,
             f"train.batch_processes is {processes}; it must be auto, or a number that is "
             "not negative",
-        )
-        require(
-            0 <= self.average < 1,
-            f"train.average is {self.average}; it must be 0 for none, or a share below 1",
         )
         for name in ("depth_schedule", "length_schedule"):
             shares = [share for share, _ in getattr(self, name)]

@@ -19,11 +19,10 @@ from torch import Tensor
 
 from litebert.config import MaskingConfig, SequenceConfig
 from litebert.data import IGNORED
-from litebert.data.masking import Masker, unmasked
-from litebert.data.packing import PACKING
+from litebert.data.masking import Masker
 from litebert.data.passages import Segments, SentenceTask
 from litebert.data.random_keys import Keys, derive, permute
-from litebert.data.segments import sequence_format
+from litebert.data.segments import SEQUENCE_FORMATS
 
 if TYPE_CHECKING:
     from litebert.data.shards import Split
@@ -51,15 +50,13 @@ class Batch:
     """int64 (K,), the original ids."""
     sentence_labels: Tensor
     """int64 (B,): 0 in order or next, 1 swapped or random, -100 not labelled."""
-    masked_boundaries: Tensor
+    masked_boundaries: Tensor | None = None
     """int64 (K, 2), flattened positions of the tokens just outside the run of masked tokens that
-    each lies in; -1 where there is none, or a special token or padding."""
+    each lies in; -1 where there is none, or a special token or padding. None where no objective
+    reads them."""
     row_keys: Tensor | None = None
     """int64 (B,), for what an objective draws at random: of the step and the row in its whole
     batch, whichever process or micro-batch has it. None in a made-up batch."""
-    causal: bool = False
-    """Whether a token may read only those before it; then nothing is corrupted, masked or
-    labelled."""
     added: Mapping[str, Tensor] = field(default_factory=dict)
     """What objectives put there before the forward pass, for losses to read; each under a name of
     its own.
@@ -114,35 +111,32 @@ class Batches:
         sentence: SentenceTask | None,
         batch_sequences: int,
         seed: int,
-        packing: int = PACKING,
+        boundaries: bool = False,
     ) -> None:
-        """Raises DataError where the split or the tokenizer cannot serve what is asked; `packing`:
-        a run's version.
+        """Raises DataError where the split or the tokenizer cannot serve what is asked.
+
+        Args:
+            boundaries: whether batches have `masked_boundaries`.
         """
         self._tokenizer = tokenizer
         self._length = sequences.length
-        layout = sequence_format(sequences.format, packing)
+        layout = SEQUENCE_FORMATS[sequences.format]
         self._segments = layout(split, sequences, sentence, tokenizer.pair_separators)
         self._masker = Masker(masking, tokenizer)
         self._copies = masking.copies
         self._batch = batch_sequences
         self._seed = seed
+        self._boundaries = boundaries
         self.examples = self._segments.examples  # sequences per epoch
 
-    def __call__(
-        self, step: int, rows: slice = slice(None), rate: float | None = None, causal: bool = False
-    ) -> Batch:
+    def __call__(self, step: int, rows: slice = slice(None)) -> Batch:
         """Some rows, all by default, of the step's global batch: a micro batch, or the share of a
         rank.
-
-        Args:
-            rate: of masks, where it is not that of the config.
-            causal: whether the batch is to be read from left to right, as it stands.
         """
         place = step * self._batch + np.arange(self._batch, dtype=np.int64)[rows]
         segments, keys = self._segments_at(place)
         ids, types, lengths = self._lay_out(segments)
-        masked = unmasked(ids) if causal else self._masker(ids, keys, rate)
+        masked = self._masker(ids, keys)
         padded = bool((lengths < ids.shape[1]).any())
         return Batch(
             torch.from_numpy(masked.ids),
@@ -150,10 +144,9 @@ class Batches:
             torch.from_numpy(np.arange(ids.shape[1]) < lengths[:, None]) if padded else None,
             torch.from_numpy(masked.positions),
             torch.from_numpy(ids.ravel()[masked.positions]),
-            torch.tensor([IGNORED if causal else item.label for item in segments]),
-            torch.from_numpy(masked.boundaries),
+            torch.tensor([item.label for item in segments]),
+            torch.from_numpy(masked.boundaries()) if self._boundaries else None,
             torch.from_numpy(derive(self._seed, _ROW, place).view(np.int64)),
-            causal,
         )
 
     def unlabelled_share(self, sequences: int) -> float:

@@ -102,21 +102,12 @@ class _ShardCutter:
 
 
 class Dealer:
-    """Documents to chunks: drops duplicates, deals the splits, cuts the shards.
-
-    `floor` says whether a small corpus holds out more than its share (`FLOOR_BYTES`); older
-    versions did not.
-    """
+    """Documents to chunks: drops duplicates, deals the splits, cuts the shards."""
 
     def __init__(
-        self,
-        heldout: float,
-        shard_bytes: int,
-        finished: dict[str, ShardInfo],
-        folder: Path,
-        floor: bool = True,
+        self, heldout: float, shard_bytes: int, finished: dict[str, ShardInfo], folder: Path
     ) -> None:
-        self._heldout, self._floor = int(heldout * 2**64), floor
+        self._heldout = int(heldout * 2**64)
         self._seen = DocumentHashes()
         self.kept = self.duplicates = 0  # documents
         self._words = 0
@@ -156,7 +147,7 @@ class Dealer:
             splits[digests.index(min(digests))] = "heldout"
         elif set(splits) == {"heldout"}:
             splits[digests.index(max(digests))] = "train"
-        if self._floor and self._heldout and ahead_bytes < LOOKAHEAD_BYTES:
+        if self._heldout and ahead_bytes < LOOKAHEAD_BYTES:
             self._hold_out_more(splits, ahead)
         for split, document in zip(splits, ahead, strict=True):
             yield split, *document

@@ -18,11 +18,6 @@ from litebert.data.shards import ShardInfo
 from litebert.errors import DataError
 from litebert.storage import LOCK, sha256_of
 
-FLOOR = "heldout_floor"
-"""The setting that says that a small corpus held out more than its share (dealing.py), which older
-versions lack.
-"""
-
 
 class Journal:
     """Begins or continues the journal of `folder`, whose lock the caller holds; DataError for other
@@ -44,8 +39,6 @@ class Journal:
             check_same(folder, lines[0], header)
         else:
             self._write(header)
-        self.begun: dict[str, Any] = lines[0]["settings"] if begun else header["settings"]
-        """The settings that it began with, perhaps by an older version."""
         self.finished: dict[str, ShardInfo] = {}
         """Shards that are on the disk as they were written, by file name."""
         infos = [ShardInfo.from_json(line) for line in lines[1:]] if begun else []
@@ -100,7 +93,7 @@ def check_same(folder: Path, found: dict[str, Any], wanted: dict[str, Any]) -> N
     """Raise DataError naming what differs between the settings of `folder` and those asked for now.
 
     Not the times of files, nor how their names are spelled: only their text counts, and the
-    checksums of the shards' text judge that. A setting that is absent has its default.
+    checksums of the shards' text judge that.
     """
     remedy = "give --out another folder, or delete this one"
     if found.get("tokenizer") != wanted["tokenizer"]:
@@ -110,7 +103,7 @@ def check_same(folder: Path, found: dict[str, Any], wanted: dict[str, Any]) -> N
         before, now = old.get(key), new.get(key)
         if key == "sources" and _places(before) == _places(now):
             continue
-        if key not in ("files", FLOOR) and before != now:
+        if key != "files" and before != now:
             made, asked = (
                 f"{key}={value!r}" if value is not None else f"no {key}" for value in (before, now)
             )

@@ -36,13 +36,12 @@ class Masked(NamedTuple):
     """(B, S), corrupted."""
     positions: NDArray[np.int64]
     """(K,), the predicted positions in the flattened ids, ascending."""
-    boundaries: NDArray[np.int64]
-    """(K, 2), as `span_boundaries` gives them."""
+    content: NDArray[np.bool_]
+    """(B, S), True on tokens that are neither special nor padding."""
 
-
-def unmasked(ids: NDArray[np.int64]) -> Masked:
-    """The same ids (B, S), nothing of which is to be predicted."""
-    return Masked(ids, np.empty(0, np.int64), np.empty((0, 2), np.int64))
+    def boundaries(self) -> NDArray[np.int64]:
+        """(K, 2), as `span_boundaries` gives them."""
+        return span_boundaries(self.content, self.positions)
 
 
 class Masker:
@@ -66,25 +65,23 @@ class Masker:
             raise DataError(f"{need}; set masking.unit=token")
         self._starts = starts
 
-    def __call__(self, ids: NDArray[np.int64], keys: Keys, rate: float | None = None) -> Masked:
-        """Mask the sequences `ids` (B, S), which stay as they are, by their `keys` (B,); `rate`
-        overrides the config's.
+    def __call__(self, ids: NDArray[np.int64], keys: Keys) -> Masked:
+        """Mask the sequences `ids` (B, S), which stay as they are, by their `keys` (B,).
 
         The share of predicted tokens is the rate in the mean, special tokens aside; more where a
         sequence has fewer than 1 / rate tokens or one word only, for each has something to predict.
         """
         content = ~self._special[ids]
         coins = uniforms(keys, 2, _BUDGET)
-        rate = self._config.rate if rate is None else rate
-        budgets = np.maximum(1, np.floor(rate * content.sum(1) + coins[:, 0])).astype(np.int64)
+        budgets = np.maximum(1, np.floor(self._config.rate * content.sum(1) + coins[:, 0])).astype(
+            np.int64
+        )
         if self._config.unit == "token" and self._config.span == "single":
             ranks = np.where(content, uniforms(keys, ids.shape[1], _ORDER), 1.0)
             positions = _lowest(ranks, np.minimum(budgets, content.sum(1)))
         else:
             positions = self._spans(ids, content, budgets, coins[:, 1], keys)
-        return Masked(
-            self._replace(ids, positions, keys), positions, span_boundaries(content, positions)
-        )
+        return Masked(self._replace(ids, positions, keys), positions, content)
 
     def _spans(
         self,

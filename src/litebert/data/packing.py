@@ -37,10 +37,6 @@ from litebert.data.passages import (
 if TYPE_CHECKING:
     from litebert.data.shards import Documents, Split
 
-PACKING = 2
-"""The version of these formats; a run keeps the one that it began with
-(`FullSentencesOfVersion1`)."""
-
 
 class DocumentSentences(SequenceFormat):
     """Whole sentences of one document, so sequences at its end are short (RoBERTa section 4.2;
@@ -71,9 +67,6 @@ class FullSentences(SequenceFormat):
     """
 
     two_segments = False
-    # tokens beyond the budget to look at: a passage may start behind the separator that its place
-    # is on
-    _reach = 1
 
     @property
     def examples(self) -> int:
@@ -96,7 +89,8 @@ class FullSentences(SequenceFormat):
         # from each other.
         low = np.maximum(places - 3 * self._budget // 2, 0)
         low -= self._index.locate(low)[1]
-        high = np.minimum(places + self._budget + self._reach, self._size)
+        # One more, for a passage may start behind the separator that its place is on.
+        high = np.minimum(places + self._budget + 1, self._size)
         text = _Stream(self._split, self._index, self._size, low, high)
         starts, ends = _passages(text, places, self._budget // 2, self._targets(u), forwards)
         # A passage has a part of each of its documents.
@@ -114,16 +108,6 @@ class FullSentences(SequenceFormat):
             if len(part):
                 found[row].append(part)
         return [Segments(tuple(parts), IGNORED, paired=False) for parts in found]
-
-
-class FullSentencesOfVersion1(FullSentences):
-    """Full sentences of runs that began before version 2.
-
-    A passage that starts behind a separator passes over a sentence of one token that would fill its
-    budget and begins a document.
-    """
-
-    _reach = 0
 
 
 def _passages(

@@ -26,7 +26,7 @@ from litebert import progress, storage
 from litebert.data import shards as disk
 from litebert.data.dealing import Dealer, other_text
 from litebert.data.encoding import Encoded
-from litebert.data.journal import FLOOR, Journal, check_folder, check_same
+from litebert.data.journal import Journal, check_folder, check_same
 from litebert.data.shards import ShardInfo, Shards
 from litebert.data.summary import summary, warn
 from litebert.data.workers import encode_all
@@ -91,11 +91,6 @@ def prepare(
     check_language(language)
     folder = Path(out)
     pieces = Tokenizer.load(tokenizer)
-    changed = {
-        "encodings": dict(encodings or {}),
-        "unwrap": unwrap,
-        "markup": markup if markup != "keep" else "",
-    }
     settings = {
         "sources": list(sources),
         "files": _files_digest(expand(sources, html=markup == "strip")),
@@ -103,12 +98,11 @@ def prepare(
         "split": split,
         "language": language,
         "encoding": encoding,
+        "encodings": dict(encodings or {}),
+        "unwrap": unwrap,
+        "markup": markup,
         "heldout": heldout,
         "shard_bytes": shard_bytes,
-        **{
-            name: value for name, value in changed.items() if value
-        },  # older versions had none of these
-        FLOOR: True,
     }
     kind = {"kind": pieces.kind, "vocab_size": pieces.vocab_size, "fingerprint": pieces.fingerprint}
     header = {"settings": settings, "tokenizer": kind}
@@ -118,7 +112,6 @@ def prepare(
             check_folder(folder)
             with storage.locked(folder, DataError):
                 journal = Journal(folder, header)
-                settings[FLOOR] = bool(journal.begun.get(FLOOR))
                 _save_tokenizer(pieces, folder)
                 _build(folder, journal, header, sources, reading, processes)
         for leftover in (
@@ -140,9 +133,7 @@ def prepare(
         index["settings"].get("files") != settings["files"]
     ):  # copied, touched, others, or spelled another way
         finished = {info.file: info for info in shards}
-        reader = Dealer(
-            heldout, shard_bytes, finished, folder, floor=bool(index["settings"].get(FLOOR))
-        )
+        reader = Dealer(heldout, shard_bytes, finished, folder)
         grown = any(True for _ in reader.chunks(read_documents(sources, reading)))
         if grown or reader.kept != index["documents"]["kept"]:
             raise other_text(folder)
@@ -217,9 +208,7 @@ def _build(
                     if info.split == "heldout"
                     else 0
                 )
-    reader = Dealer(
-        settings["heldout"], settings["shard_bytes"], finished, folder, floor=settings[FLOOR]
-    )
+    reader = Dealer(settings["heldout"], settings["shard_bytes"], finished, folder)
     held: dict[str, list[Encoded]] = {}
     chunks = encode_all(
         reader.chunks(read_documents(sources, reading)), tokenizer, settings["language"], processes

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from litebert.config import Format
 from litebert.data import IGNORED
-from litebert.data.packing import PACKING, DocumentSentences, FullSentences, FullSentencesOfVersion1
+from litebert.data.packing import DocumentSentences, FullSentences
 from litebert.data.passages import (
     Chosen,
     Draws,
@@ -185,13 +185,6 @@ SEQUENCE_FORMATS: dict[Format, type[SequenceFormat]] = {
     "full-sentences": FullSentences,
     "doc-sentences": DocumentSentences,
 }
-
-
-def sequence_format(name: Format, packing: int = PACKING) -> type[SequenceFormat]:
-    """The format of a name, as the version `packing` had it."""
-    if packing == 1 and name == "full-sentences":
-        return FullSentencesOfVersion1
-    return SEQUENCE_FORMATS[name]
 
 
 class _Runs(NamedTuple):

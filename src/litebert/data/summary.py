@@ -57,22 +57,20 @@ def _error(count: int) -> float | None:
 
 def warn(index: Mapping[str, Any]) -> None:
     """Log what a person should know before training on the set."""
-    known = index.get("summary", {})
-    if known and index["settings"]["heldout"] and not known["heldout"]["tokens"]:
+    known = index["summary"]
+    if index["settings"]["heldout"] and not known["heldout"]["tokens"]:
         remedy = "give more documents, or shorter ones (--split sets where one ends)"
         log.warning(
             "nothing is held out, because only one document has text, and training needs "
             f"it; {remedy}"
         )
-    if fault := describe_poor_coverage(known.get("unknown_share", 0)):
+    if fault := describe_poor_coverage(known["unknown_share"]):
         log.warning(f"{fault}; train one on it with litebert tokenizer train")
 
 
 def rows(index: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """(what, how much) for a table; fewer of a folder that an older version wrote."""
-    counts, known = index["documents"], index.get("summary")
-    if known is None:
-        return [("documents kept", f"{counts['kept']:,}"), *_dropped(counts)]
+    """(what, how much) for a table."""
+    counts, known = index["documents"], index["summary"]
     held = known["heldout"]
     shown = [
         ("files read", format_counts(known["files"])),
@@ -84,7 +82,8 @@ def rows(index: Mapping[str, Any]) -> list[tuple[str, str]]:
         ("documents read", f"{known['documents']:,}"),
         ("long documents cut", format_count(known["cuts"], "time")),
         ("characters replaced", f"{known['replaced_characters']:,}"),
-        *_dropped(counts),
+        ("exact duplicates dropped", f"{counts['duplicates']:,}"),
+        ("documents without a piece", f"{counts['empty']:,}"),
         ("documents kept", f"{counts['kept'] - counts['empty']:,}"),
         ("tokens per word", f"{known['pieces_per_word']:.2f}"),
         ("unknown tokens", f"{known['unknown_pieces']:,} ({known['unknown_share']:.2%})"),
@@ -119,10 +118,3 @@ def rows(index: Mapping[str, Any]) -> list[tuple[str, str]]:
             )
         )
     return shown
-
-
-def _dropped(counts: Mapping[str, int]) -> list[tuple[str, str]]:
-    return [
-        ("exact duplicates dropped", f"{counts['duplicates']:,}"),
-        ("documents without a piece", f"{counts['empty']:,}"),
-    ]

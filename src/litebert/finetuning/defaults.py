@@ -2,7 +2,7 @@
 training rows decide it, and the run records it.
 
 A choice is made once. The record of a run holds the chosen values and nothing left to choose, and a
-run that continues takes them from there, those of an earlier version too.
+run that continues takes them from there.
 """
 
 from __future__ import annotations
@@ -15,7 +15,6 @@ from typing import Any, Literal
 import numpy as np
 
 from litebert.config import FinetuneConfig
-from litebert.config.finetuning import current_fields
 from litebert.config.serialization import from_dict
 from litebert.finetuning.task import Task
 from litebert.tokenizer import Tokenizer
@@ -35,7 +34,7 @@ _SAMPLE = 10_000
 
 def recorded_choices(config: FinetuneConfig, record: Mapping[str, Any]) -> FinetuneConfig:
     """The config with what is left to choose as the config of a run's finetune.json has it."""
-    run = from_dict(FinetuneConfig, current_fields(record))
+    run = from_dict(FinetuneConfig, record)
     chosen, train = set(config.choose), config.train
     optimizer, schedule = train.optimizer, train.schedule
     if "length" in chosen:

@@ -36,7 +36,7 @@ from typing import Any
 
 from litebert import launch
 from litebert.config import Config, SequenceConfig, replace
-from litebert.config.finetuning import FinetuneConfig, current_fields
+from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, RunError
 from litebert.finetuning.baselines import (
     BaselineScores,
@@ -401,9 +401,7 @@ def _run(
         prepared.teacher.layers.to(machine.device)  # before anyone asks how much memory is free
     if config.train.micro_batch == "auto":
         there = ranks.decide(lambda: [] if overwrite else place.identities())
-        recorded = [
-            current_fields(one.get("config", {}))["train"].get("micro_batch", 1) for one in there
-        ]
+        recorded = [one.get("config", {}).get("train", {}).get("micro_batch", 1) for one in there]
         fits = (prepared.as_pretraining(), machine, rows, prepared.computing_teacher)
         micro = recorded[0] if recorded else ranks.agree(fitting_micro_batch(*fits))
         config = replace(config, train=replace(config.train, micro_batch=micro))

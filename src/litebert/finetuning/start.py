@@ -27,7 +27,7 @@ from litebert.config import (
 )
 from litebert.config.amounts import parse_amount
 from litebert.config.distillation import DistillConfig, LayersConfig
-from litebert.config.finetuning import FinetuneConfig, current_fields
+from litebert.config.finetuning import FinetuneConfig
 from litebert.config.serialization import to_dict
 from litebert.errors import ConfigError, DataError, ModelError, RunError
 from litebert.finetuning.baselines import RunBaseline
@@ -418,21 +418,10 @@ def claim(folder: RunFolder, prepared: PreparedTask, steps: int, train: Sequence
         RunError: the folder holds another run.
     """
     run = _identity(prepared, steps, train)
-    tests = [item for part in prepared.tests for item in part.items]
-    unlabelled = _digest(
-        _tokens([replace(item, target=None) for item in tests], ())
-    )  # as tables once were
     for there in folder.identities():
         refuse_other_teacher(folder.path, there, run["teacher"], run["teacher_fingerprint"])
-        later = {name: value for name, value in _LATER.items() if name in run}
-        compared = {
-            **later,
-            **there,
-            "config": current_fields(there.get("config", {})),
-            "files": run["files"],
-        }
-        folder.refuse_other(compared, run, _FREE)
-        if there.get("test_fingerprint") not in (run["test_fingerprint"], unlabelled):
+        folder.refuse_other({**there, "files": run["files"]}, run, _FREE)
+        if there.get("test_fingerprint") != run["test_fingerprint"]:
             raise RunError(
                 f"{folder.path} holds a run with another test part; give its own, or "
                 "answer this one with "
@@ -457,7 +446,6 @@ def _identity(prepared: PreparedTask, steps: int, train: Sequence[Item]) -> dict
         "steps": steps,
         "chosen": list(prepared.chosen),  # for people, never compared
         "config": to_dict(prepared.config),
-        "threshold": None,  # every finetune.json of this format has one
         **task.identity(),
         **(
             record_of(None, None)
@@ -484,46 +472,8 @@ def _digest(pieces: Iterable[bytes]) -> str:
     return digest.hexdigest()
 
 
-_LATER = {"whiten": False}
-"""What a task says of a run, where its record is older than that."""
-_FIRST = frozenset(
-    (
-        "vocab_size",
-        "embedding_size",
-        "hidden_size",
-        "layers",
-        "heads",
-        "intermediate_size",
-        "sharing",
-        "groups",
-        "max_positions",
-        "position_offset",
-        "segment_types",
-        "positions",
-        "norm",
-        "norm_eps",
-        "feedforward",
-        "activation",
-        "bias",
-        "always_project",
-        "pooler",
-        "hidden_dropout",
-        "attention_dropout",
-        "init",
-        "init_std",
-    )
-)
-"""Fields of the encoder in the first fingerprints. Those that came later count where they differ
-from their defaults only, so that a run of an earlier version continues."""
-
-
 def _weights(start: InitialModel) -> Iterator[bytes]:
-    shape = {
-        name: value
-        for name, value in to_dict(start.encoder).items()
-        if name in _FIRST or value != getattr(EncoderConfig, name)
-    }
-    yield json.dumps(shape).encode()
+    yield json.dumps(to_dict(start.encoder)).encode()
     if start.pooling != "cls":
         yield start.pooling.encode()
     for name, tensor in (*(start.state or {}).items(), *start.head.items()):

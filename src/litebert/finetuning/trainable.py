@@ -93,6 +93,7 @@ class TrainableTaskModel:
         return {} if self.prepared.teacher is None else self.prepared.config.distill.compared
 
     def losses(self, batch: TaskBatch, layers: int) -> dict[str, Loss]:
+        assert layers == self.layers  # a task is learned at full depth
         inputs = (batch.input_ids, batch.token_type_ids, batch.attention_mask)
         config = self.prepared.config
         compares = bool(self._compared)

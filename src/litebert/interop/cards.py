@@ -179,13 +179,13 @@ def _pretrained_card(loaded: LoadedModel) -> str:
     newest, _ = newest_whole(folder / "checkpoints", lambda path: hash_fault(path, "state.json"))
     state = _read(newest / "state.json") if newest else {}
     index = _read(Path(str(run["data"])) / "index.json") if "data" in run else {}
-    sources = index.get("sources")
+    settings = index["settings"] if isinstance(index.get("settings"), dict) else {}
+    sources, language = settings.get("sources"), settings.get("language")
     named = (
         [one if ":" in str(one) else _last(str(one)) for one in sources]
         if isinstance(sources, list)
         else []
     )
-    language = index.get("language")
     front = _front(datasets=named or None, language=language if isinstance(language, str) else None)
     text = [f"# {_clean(config.name)}\n"]
     shape, count = config.encoder, sum(cost.encoder_parameters(config.encoder).values())

@@ -120,7 +120,7 @@ def opened(
     if config != unshared:
         how = ", ".join(
             f"encoder.{name}={getattr(config, name)}"
-            for name in ("sharing", "groups", "own_ends")
+            for name in ("sharing", "groups")
             if getattr(config, name) != getattr(unshared, name)
         )
         notes.append(

@@ -58,15 +58,7 @@ def save_hf(
             loaded.config.generator or config,
             _own_and_borrowed(state, f"objectives.{proposing.name}."),
         )
-    adds = config.own_vectors
-    if adds:
-        config = _fold_vectors(state, config)
     layout, notes = layout_for(config, has, dense)
-    if adds:
-        notes.append(
-            f"the shared blocks are written {config.layers} times, each with what its "
-            "layer adds to them"
-        )
     proposes, asked = proposing.foreign_part if proposing else "", head
     head = _head_to_write(layout, loaded, has, proposes, asked)
     name, parts = layout.class_of(head), list(layout.heads[head])
@@ -292,31 +284,6 @@ def _pooler_as_dense(
             {f"head.dense.{leaf}": state[f"encoder.pooler.{leaf}"] for leaf in ("weight", "bias")}
         )
         has.remove("pooler")
-
-
-def _fold_vectors(state: dict[str, Tensor], config: EncoderConfig) -> EncoderConfig:
-    """Give every layer blocks of its own, with what it adds to the shared ones; the config of what
-    is then there.
-    """
-    blocks = {
-        name: state.pop(name)
-        for name in list(state)
-        if name.startswith(("encoder.attention.", "encoder.feedforward.", "encoder.own."))
-    }
-    for kind, (part, used) in enumerate(
-        (("attention", config.attention_of()), ("feedforward", config.feedforward_of()))
-    ):
-        for layer, block in enumerate(used):
-            shared = _without_prefix(blocks, f"encoder.{part}.{block}.")
-            own = _without_prefix(blocks, f"encoder.own.{layer}.{kind}.")
-            for name, tensor in shared.items():
-                matrix = name.removesuffix(".weight")
-                added = f"u.{matrix}" in own
-                whole = (
-                    torch.addr(tensor, own[f"u.{matrix}"], own[f"v.{matrix}"]) if added else tensor
-                )
-                state[f"encoder.{part}.{layer}.{name}"] = whole
-    return replace(config, own_vectors=False, sharing="none", groups=1, own_ends=0)
 
 
 def _fold_map(state: dict[str, Tensor], config: EncoderConfig) -> EncoderConfig:

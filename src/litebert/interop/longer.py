@@ -69,13 +69,7 @@ def lengthened(
             "stretched; leave "
             "--positions out"
         )
-    before = loaded.config
-    if changes.get(
-        "window"
-    ):  # next tokens first cannot be trained on it any more, and has no weights
-        kept = (name for name, one in before.named_objectives().items() if not one.causal_share)
-        before = replace(before, objectives=tuple(kept))
-    config = replace(before, encoder=replace(was, **changes))
+    config = replace(loaded.config, encoder=replace(was, **changes))
     other = replace(config, encoder=replace(config.encoder, max_positions=positions + 1))
     return rebuilt(
         loaded, config, other, lambda table: _repeated(table, was.position_offset, positions)

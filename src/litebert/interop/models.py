@@ -338,7 +338,7 @@ def _own_tokenizer(folder: Path, weights: Path, substitute: str | Path | None) -
             folder
         )  # the latter of an export
 
-    def recorded() -> object:  # None in folders of older versions
+    def recorded() -> object:  # None where the model was written without a tokenizer
         record = files.read_metadata(weights) if run is None else read_json(run, ModelError)
         return record.get(_FINGERPRINT)
 

@@ -21,7 +21,7 @@ from litebert.config.finetuning import HeadName
 from litebert.errors import ModelError
 from litebert.interop.loaded import LoadedModel
 from litebert.interop.onnx_operators import WORDS, Graph
-from litebert.model.blocks import Attention, AttentionPositions, FeedForward, OwnVectors
+from litebert.model.blocks import Attention, AttentionPositions, FeedForward
 from litebert.model.encoder import Encoder
 from litebert.model.heads import ClassifierHead, VocabularyHead
 from litebert.model.objectives.mlm import MaskedLanguageModeling
@@ -50,8 +50,6 @@ class Pass:
         self.length = graph("Shape", inputs["input_ids"], start=1, end=2)
         self._masks: dict[bool, str] = {}
         self._tables: dict[str, str] = {}
-        self._own: tuple[str, OwnVectors] | None = None
-        """What the layer adds to the matrices of the block that it is in, with its name."""
 
     def last(self) -> str:
         """The last state, (B, S, H), after the final norm."""
@@ -67,15 +65,12 @@ class Pass:
         attention, feedforward = self.encoder.attention[a], self.encoder.feedforward[f]
         assert isinstance(attention, Attention)
         assert isinstance(feedforward, FeedForward)
-        own: Any = (None, None) if self.encoder.own is None else self.encoder.own[i]
         name = f"encoder.attention.{a}"
-        self._own = own[0] and (f"encoder.own.{i}.0", own[0])
         norms = i > 0 or config.first_norm
         x = self._block(
             name, attention, x, lambda h: self._attend(name, attention, h, within), norms
         )
         inner = f"encoder.feedforward.{f}"
-        self._own = own[1] and (f"encoder.own.{i}.1", own[1])
         return self._block(inner, feedforward, x, lambda h: self._transform(inner, feedforward, h))
 
     def pooled(self, last: str) -> str:
@@ -152,9 +147,7 @@ class Pass:
     def _linear(
         self, name: str, key: str, x: str, linear: nn.Linear, scale: Tensor | None = None
     ) -> str:
-        """A product of a block and what the layer adds to it: x W + (x v) u + b, of W, u and b
-        times a `scale`.
-        """
+        """A product of a block, x W + b, of W and b times a `scale`."""
         weight, bias = (
             (linear.weight, linear.bias)
             if scale is None
@@ -163,15 +156,7 @@ class Pass:
                 None if linear.bias is None else linear.bias * scale,
             )
         )
-        y = self.graph.linear(f"{name}.{key}", x, weight, bias)
-        if self._own is None:
-            return y
-        layer, own = self._own
-        u = own.u[key] if scale is None else own.u[key] * scale
-        one = self.graph("MatMul", x, self.graph.weight(f"{layer}.v.{key}", own.v[key][:, None]))
-        return str(
-            self.graph("Add", y, self.graph("Mul", one, self.graph.weight(f"{layer}.u.{key}", u)))
-        )
+        return self.graph.linear(f"{name}.{key}", x, weight, bias)
 
     def _transform(self, name: str, block: FeedForward, x: str) -> str:
         graph = self.graph

@@ -107,9 +107,6 @@ class Graph:
             return str(self("Tanh", x))
         if name == "relu":
             return str(self("Relu", x))
-        if name == "relu2":
-            positive = self("Relu", x)
-            return str(self("Mul", positive, positive))
         if name == "silu":
             return str(self("Mul", x, self("Sigmoid", x)))
         half = self.scalar(0.5)

@@ -26,7 +26,6 @@ _ACTIVATIONS: Mapping[str, Activation] = {
     "gelu_new": "gelu_tanh",
     "relu": "relu",
     "silu": "silu",
-    "relu2": "relu2",
     # Other spellings of the same functions, read and never written.
     "gelu_python": "gelu",
     "gelu_pytorch_tanh": "gelu_tanh",
@@ -191,8 +190,6 @@ def _differences(layout: Layout, config: EncoderConfig) -> list[str]:
             f"the shared {config.sharing} block is {copied} cannot share it while every "
             f"layer has its own {other} block"
         )
-    elif config.sharing == "cycle" or config.own_ends > 0:
-        notes.append(f"the blocks that layers share are {copied} shares adjacent layers alone")
     elif config.sharing == "groups" and not groups_agree(config.layers, config.groups):
         notes.append(
             f"the {config.groups} groups are written as {config.layers} layers with copied "

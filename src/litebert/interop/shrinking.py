@@ -34,7 +34,7 @@ class Shrinking:
 
     share: Sharing | None = None
     groups: int = 1
-    """Number of blocks with share=groups and cycle."""
+    """Number of blocks with share=groups."""
     layers: int | None = None
     embedding_size: int | None = None
     merge: Merge = "average"
@@ -129,10 +129,6 @@ def shrink(loaded: LoadedModel, how: Shrinking) -> Shrunk:
             "with it; convert "
             "it to a model without one first"
         )
-    if theirs.own_vectors:
-        raise ModelError(
-            f"{path} has encoder.own_vectors, which belong to its layers and cannot be merged"
-        )
     if depth > theirs.layers:
         raise ConfigError(
             f"--layers {depth} is more than the {theirs.layers} of {path}; give at most so many"
@@ -153,7 +149,6 @@ def shrink(loaded: LoadedModel, how: Shrinking) -> Shrunk:
         layers=depth,
         sharing=how.share or theirs.sharing,
         groups=how.groups if how.share else theirs.groups,
-        own_ends=0 if how.share else theirs.own_ends,
     )
     energy = None
     if how.embedding_size not in (None, theirs.embedding_size):
@@ -161,12 +156,7 @@ def shrink(loaded: LoadedModel, how: Shrinking) -> Shrunk:
         energy = _factorise(state, shape.embedding_size)
     merged: dict[str, Tensor] = {}
     distances: dict[str, float] = {}
-    if (shape.sharing, shape.groups, shape.own_ends, depth) != (
-        theirs.sharing,
-        theirs.groups,
-        theirs.own_ends,
-        theirs.layers,
-    ):
+    if (shape.sharing, shape.groups, depth) != (theirs.sharing, theirs.groups, theirs.layers):
         for part, blocks in (
             ("attention", EncoderConfig.attention_of),
             ("feedforward", EncoderConfig.feedforward_of),

@@ -44,8 +44,7 @@ def slots(layout: Layout, config: EncoderConfig) -> list[tuple[int, int]]:
 
 def as_groups(config: EncoderConfig) -> bool:
     """Whether the groups of transformers say what these layers share."""
-    adjacent = config.sharing in ("all", "groups") and config.own_ends == 0
-    return adjacent and groups_agree(config.layers, config.groups)
+    return config.sharing in ("all", "groups") and groups_agree(config.layers, config.groups)
 
 
 def groups_agree(layers: int, groups: int) -> bool:
@@ -143,13 +142,10 @@ def shared_again(
 
 def _sharings(config: EncoderConfig, attention: int, feedforward: int) -> Iterator[EncoderConfig]:
     """Every way to share so many blocks of either kind between the layers, the simplest first."""
-    if attention == feedforward < config.layers:
-        for ends in range((attention + 1) // 2):
-            middle = attention - 2 * ends
-            if middle == 1:
-                yield replace(config, sharing="all", own_ends=ends)
-            yield replace(config, sharing="groups", groups=middle, own_ends=ends)
-            yield replace(config, sharing="cycle", groups=middle, own_ends=ends)
+    if attention == feedforward == 1:
+        yield replace(config, sharing="all")
+    elif attention == feedforward < config.layers:
+        yield replace(config, sharing="groups", groups=attention)
     if attention == 1:
         yield replace(config, sharing="attention")
     if feedforward == 1:

@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.func import functional_call
 
 from litebert.config import EncoderConfig
 from litebert.model.kernels import (
@@ -132,39 +131,6 @@ class Rotary(AttentionPositions):
         the first.
         """
         return self.cos, self.sin
-
-
-class OwnVectors(nn.Module):
-    """What a layer adds to the matrices W of a block that it shares: u v^T, with v zero at
-    first."""
-
-    def __init__(self, block: Block, std: float) -> None:
-        super().__init__()
-        sizes = {
-            name: one.weight.shape
-            for name, one in block.named_children()
-            if isinstance(one, nn.Linear)
-        }
-        self.u = nn.ParameterDict(
-            {name: nn.Parameter(std * torch.randn(rows)) for name, (rows, _) in sizes.items()}
-        )
-        self.v = nn.ParameterDict(
-            {name: nn.Parameter(torch.zeros(width)) for name, (_, width) in sizes.items()}
-        )
-
-    def weights(self, block: Block) -> dict[str, Tensor]:
-        """W + u v^T of each matrix of the block, by the name of its parameter."""
-        return {
-            f"{name}.weight": torch.addr(getattr(block, name).weight, u, self.v[name])
-            for name, u in self.u.items()
-        }
-
-    def forward(self, block: Block, x_BSH: Tensor, *inputs: Any, norm: bool = True) -> Tensor:
-        """What the block gives with these weights."""
-        state: Tensor = functional_call(
-            block, self.weights(block), (x_BSH, *inputs), {"norm": norm}
-        )
-        return state
 
 
 class Attention(Block):

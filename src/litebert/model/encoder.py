@@ -16,17 +16,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Generator
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from litebert import cost
 from litebert.config import EncoderConfig
-from litebert.model.blocks import Attention, FeedForward, OwnVectors
+from litebert.model.blocks import Attention, FeedForward
 from litebert.model.embedding import Borrows, Embedding
 from litebert.model.kernels import additive, computing_dtype, layer_norm
 from litebert.model.windows import Blocks, blocked, masked
@@ -86,17 +84,7 @@ class Encoder(nn.Module):
             else nn.Identity()
         )
         self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if config.pooler else None
-        self.own: nn.ModuleList | None = None
-        """For each layer what it adds to its attention and its feed-forward block."""
         self.apply(initialiser(config))
-        if config.own_vectors:
-            used = zip(config.attention_of(), config.feedforward_of(), strict=True)
-            pairs: Any = ((self.attention[a], self.feedforward[f]) for a, f in used)
-            self.own = nn.ModuleList(
-                nn.ModuleList(OwnVectors(one, config.init_std) for one in pair) for pair in pairs
-            )
-        for block in (*self.attention, *self.feedforward) if config.zero_outputs else ():
-            nn.init.zeros_(block.output.weight)
         if config.embedding_norm == "after" and self.embedding.map is not None:
             # A table times this map has the spread of one V x H table; with `init_std` twice,
             # learning is slow.
@@ -109,7 +97,6 @@ class Encoder(nn.Module):
         attention_mask: Tensor | None = None,
         layers: int | None = None,
         lender: Embedding | None = None,
-        causal: bool = False,
     ) -> Generator[Tensor, Kept | None, None]:
         """The embedding of a batch, then the state after each layer, (B, S, H) each, computed when
         it is asked for.
@@ -121,7 +108,6 @@ class Encoder(nn.Module):
             attention_mask: (B, S), nonzero on real tokens; None where nothing is padded
             layers: apply so many layers instead of the configured depth
             lender: the embedding that a generator borrows from
-            causal: whether a token reads only itself and those before it; not with a window
 
         Raises:
             DataError: a sequence is longer than `max_positions`.
@@ -145,17 +131,15 @@ class Encoder(nn.Module):
                 x_BSH = x_BSH[:, :length].index_select(0, rows_K)
                 real_BS = None if real_BS is None else real_BS[:, :length].index_select(0, rows_K)
             if kept is not None or not reads:
-                reads = {one: self._reads(one, x_BSH, real_BS, causal) for one in set(windowed)}
-            given = (a, f, x_BSH, reads[within], i > 0 or self.config.first_norm, i)
+                reads = {one: self._reads(one, x_BSH, real_BS) for one in set(windowed)}
+            given = (a, f, x_BSH, reads[within], i > 0 or self.config.first_norm)
             if self.recompute and torch.is_grad_enabled():  # with the same dropout
                 x_BSH = checkpoint(self._layer, *given, use_reentrant=False)
             else:
                 x_BSH = self._layer(*given)
             kept = yield x_BSH
 
-    def _reads(
-        self, within: bool, x_BSH: Tensor, real_BS: Tensor | None, causal: bool = False
-    ) -> Reads:
+    def _reads(self, within: bool, x_BSH: Tensor, real_BS: Tensor | None) -> Reads:
         """What attention of the layers within the window, or of the others, is given besides a
         state.
         """
@@ -172,10 +156,6 @@ class Encoder(nn.Module):
         )
         blocks = None
         mask = None if real_BS is None else real_BS[:, None, None, :]
-        if causal:
-            assert not within
-            before = torch.ones(length, length, dtype=torch.bool, device=device).tril()[None, None]
-            mask = before if mask is None else mask & before
         if within:
             traced = torch.compiler.is_compiling() or torch._C._get_tracing_state()
             block = 0 if bias is not None or traced else cost.window_block(self.config, length)
@@ -198,13 +178,8 @@ class Encoder(nn.Module):
             mask = bias if mask is None else bias + additive(mask, torch.bfloat16)
         return mask, positions, blocks
 
-    def _layer(self, a: int, f: int, x_BSH: Tensor, reads: Reads, norm: bool, layer: int) -> Tensor:
-        attention: Callable[..., Tensor] = self.attention[a]
-        feedforward: Callable[..., Tensor] = self.feedforward[f]
-        if self.own is not None:
-            own: Any = self.own[layer]
-            attention, feedforward = partial(own[0], attention), partial(own[1], feedforward)
-        state: Tensor = feedforward(attention(x_BSH, *reads, norm=norm))
+    def _layer(self, a: int, f: int, x_BSH: Tensor, reads: Reads, norm: bool) -> Tensor:
+        state: Tensor = self.feedforward[f](self.attention[a](x_BSH, *reads, norm=norm))
         return state
 
     def attention_weights(
@@ -238,9 +213,7 @@ class Encoder(nn.Module):
         assert isinstance(block, Attention)
         normed = block.pre_norm and (layer > 0 or self.config.first_norm)
         x_BSH = layer_norm(state_BSH, block.norm) if normed else state_BSH
-        own: Any = None if self.own is None else self.own[layer]
-        weight = block.qkv.weight if own is None else own[0].weights(block)["qkv.weight"]
-        qkv = F.linear(x_BSH, weight, block.qkv.bias).view(*x_BSH.shape[:2], 3, block.heads, -1)
+        qkv = block.qkv(x_BSH).view(*x_BSH.shape[:2], 3, block.heads, -1)
         q_BASD, k_BASD, v_BASD = qkv.permute(2, 0, 3, 1, 4).unbind(0)
         positions = self._positions_of(layer)
         return positions.rotate(q_BASD), positions.rotate(k_BASD), v_BASD
@@ -268,10 +241,9 @@ class Encoder(nn.Module):
         attention_mask: Tensor | None = None,
         layers: int | None = None,
         lender: Embedding | None = None,
-        causal: bool = False,
     ) -> EncoderOutput:
         """Encode a batch, given as to `states`, to the last layer."""
-        states = self.states(input_ids, token_type_ids, attention_mask, layers, lender, causal)
+        states = self.states(input_ids, token_type_ids, attention_mask, layers, lender)
         return self.read_out(deque(states, maxlen=1).pop())
 
     def depths(self) -> dict[nn.Parameter, int]:
@@ -285,11 +257,7 @@ class Encoder(nn.Module):
         for layer, (a, f) in enumerate(
             zip(self.config.attention_of(), self.config.feedforward_of(), strict=True)
         ):
-            for block in (
-                self.attention[a],
-                self.feedforward[f],
-                *(self.own[layer : layer + 1] if self.own else ()),
-            ):
+            for block in (self.attention[a], self.feedforward[f]):
                 depths.update(dict.fromkeys(block.parameters(), layer + 1))
         return depths
 

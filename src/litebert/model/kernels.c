@@ -112,12 +112,6 @@ static inline float relu(float x, float *slope) {
     return x < 0.0f ? 0.0f : x;
 }
 
-static inline float relu2(float x, float *slope) {
-    float positive = x < 0.0f ? 0.0f : x;
-    *slope = 2.0f * positive;
-    return positive * positive;
-}
-
 /* ---- sums over rows -------------------------------------------------------------------------------------------- */
 
 #define BLOCK 64 /* rows to a block; compiled.py knows it */
@@ -164,10 +158,9 @@ ACTIVATION(gelu)
 ACTIVATION(gelu_tanh)
 ACTIVATION(silu)
 ACTIVATION(relu)
-ACTIVATION(relu2)
 
 typedef void (*activation_row)(const float *, const float *, float *, float *, long, int);
-static const activation_row ROWS[] = {gelu_row, gelu_tanh_row, silu_row, relu_row, relu2_row};
+static const activation_row ROWS[] = {gelu_row, gelu_tanh_row, silu_row, relu_row};
 
 /* x (rows, width or 2 width), overwritten by slopes; y (rows, width) */
 void activate(void *x, const float *bias, void *y, long rows, long width, int kind, int gated, int type, int threads) {
@@ -489,10 +482,9 @@ PASS(gelu)
 PASS(gelu_tanh)
 PASS(silu)
 PASS(relu)
-PASS(relu2)
 
 typedef void (*activation_only)(const float *, const float *, float *, long, int);
-static const activation_only ONLY[] = {gelu_only, gelu_tanh_only, silu_only, relu_only, relu2_only};
+static const activation_only ONLY[] = {gelu_only, gelu_tanh_only, silu_only, relu_only};
 
 /* y (rows, width) = act(x + bias), or gated act of the first half times the second of x (rows, 2 width); y may be x
    where it is not gated */

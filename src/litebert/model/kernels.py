@@ -34,7 +34,6 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_tanh": partial(F.gelu, approximate="tanh"),
     "relu": F.relu,
     "silu": F.silu,
-    "relu2": lambda x: F.relu(x).square(),
 }
 """Those of a config, and tanh, which only a head has."""
 

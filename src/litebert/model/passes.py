@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 
 from litebert.model.compiled import BLOCK, STRETCH, WIDEST, library
 
-ACTIVATIONS = ("gelu", "gelu_tanh", "silu", "relu", "relu2")
+ACTIVATIONS = ("gelu", "gelu_tanh", "silu", "relu")
 """In the order of kernels.c."""
 _TYPES = {torch.float32: 0, torch.bfloat16: 1}
 _SERIAL = 16384

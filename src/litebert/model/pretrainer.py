@@ -54,8 +54,8 @@ class Pretrainer(nn.Module):
             batch = objective.corrupt(batch, context)
         inputs = (batch.input_ids, batch.token_type_ids, batch.attention_mask, layers)
         if self._reads_states:
-            states = tuple(self.encoder.states(*inputs, causal=batch.causal))
+            states = tuple(self.encoder.states(*inputs))
             output = replace(self.encoder.read_out(states[-1]), states=states)
         else:
-            output = self.encoder(*inputs, causal=batch.causal)
+            output = self.encoder(*inputs)
         return {name: objective.loss(output, batch, context) for name, objective, context in named}

@@ -162,9 +162,7 @@ def quickstart(
 
 def _unshared(config: Config) -> Config:
     """The twin with a block for each layer, and tables as wide as its states."""
-    encoder = replace(
-        config.encoder, sharing="none", own_ends=0, embedding_size=config.encoder.hidden_size
-    )
+    encoder = replace(config.encoder, sharing="none", embedding_size=config.encoder.hidden_size)
     train = replace(config.train, depth_schedule=())
     return replace(config, name="the same, nothing shared", encoder=encoder, train=train)
 

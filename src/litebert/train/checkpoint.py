@@ -86,9 +86,6 @@ def save(
                     {name: tensor.detach().contiguous() for name, tensor in tensors.items()},
                     aside / file,
                 )
-                (aside / file).chmod(
-                    aside.stat().st_mode & 0o666
-                )  # safetensors writes for the owner alone
             (aside / _STATE).write_text(json_text({**state, "step": step}), "utf-8")
             (aside / _INDEX).write_text(
                 index_text({name: file_record(aside / name) for name in _HASHED}), "utf-8"

@@ -68,6 +68,7 @@ def evaluate_split(
         token type throughout.
     """
     scores: dict[str, float] = {}
+    boundaries = any(one.reads_boundaries for one in model.named_objectives.values())
     was_training = model.training
     model.eval()
     try:
@@ -75,7 +76,9 @@ def evaluate_split(
             model, length, transfer, untrained
         ).items():
             try:
-                batches = Batches(split, tokenizer, layout, masking, task, EVALUATION_BATCH, SEED)
+                batches = Batches(
+                    split, tokenizer, layout, masking, task, EVALUATION_BATCH, SEED, boundaries
+                )
             except DataError:
                 if task is None:
                     raise
@@ -116,10 +119,7 @@ def _questions(
     """The prefix of the scores and the objective that answers, by question."""
     common = SequenceConfig(length=length, short_probability=0.0), MASKING
     layout = replace(model.config.sequences, length=length, short_probability=0.0)
-    own = (
-        layout,
-        replace(masking := model.config.masking, rate=masking.last_rate, final_rate=0.0, copies=1),
-    )
+    own = layout, replace(model.config.masking, copies=1)
     trained = [
         one
         for one in model.named_objectives.values()

@@ -29,7 +29,6 @@ from litebert.errors import NonFiniteError, RunError
 from litebert.json_reader import fault_of, numbers
 from litebert.progress import Task, task
 from litebert.train import checkpoint, device, schedule
-from litebert.train.averages import Averages
 from litebert.train.metrics import MetricsLog, in_words
 from litebert.train.muon import in_float32
 from litebert.train.optim import Optimizers
@@ -70,8 +69,6 @@ class Loop(Generic[B]):
     device: device.Device
     folder: Path
     depth_schedule: tuple[tuple[float, int], ...] = ()
-    """As `TrainConfig` has it."""
-    average: float = 0.0
     """As `TrainConfig` has it."""
     earlier_ends: tuple[int, ...] = ()
     """The steps at which the run ended before each time it was extended."""
@@ -137,7 +134,6 @@ class Loop(Generic[B]):
         """The first steps whose loss and whose gradient were not finite, counted from 1; 0 while
         there is none.
         """
-        self.averages = Averages(module, round(self.average * length)) if self.average else None
         self._resume()
 
     # ---------------------------------------------------------------------------------- checkpoints
@@ -159,8 +155,6 @@ class Loop(Generic[B]):
             return
         model, optimizer = (found.model(), found.optimizer()) if found else (None, None)
         load_state(self.trainable.module, model, self.ranks)
-        if self.averages is not None:
-            optimizer = self.averages.load(optimizer, self.ranks)
         self.optimizers.load(optimizer)
         self.step = state["step"]
         try:
@@ -171,7 +165,7 @@ class Loop(Generic[B]):
             )
             if self.ranks.main:  # whose window holds the sums of all
                 self.window = Window.restored(state["window"], self.device.device)
-            self.trainable.diagnostic_state.update(state["memory"])
+            self.trainable.diagnostic_state.update(state["diagnostic_state"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             file = path / "state.json"
             raise RunError(
@@ -192,25 +186,15 @@ class Loop(Generic[B]):
             "seconds": self.seconds,
             "window": self.window.state(self.ranks),
             "scores": self.scores,
-            "memory": self.trainable.diagnostic_state,
+            "diagnostic_state": self.trainable.diagnostic_state,
         }
-        own = {} if self.averages is None else self.averages.own_weights(self.ranks)
-        with self._averaged():
-            tensors = (
-                whole_state(self.trainable.module, self.ranks),
-                {**self.optimizers.state(), **own},
-            )
-            if metrics is not None:
-                metrics.sync()
-                checkpoint.save(self.checkpoints, self.step, *tensors, state)
+        tensors = whole_state(self.trainable.module, self.ranks), self.optimizers.state()
         if metrics is not None:
+            metrics.sync()
+            checkpoint.save(self.checkpoints, self.step, *tensors, state)
             checkpoint.prune(self.checkpoints, self.config.keep_checkpoints)
             log.info(f"checkpoint at step {self.step:,} of {self.steps:,}")
         self._saved = time.monotonic()
-
-    def _averaged(self) -> AbstractContextManager[None]:
-        """While it lasts, the module has the averaged weights, where there are any."""
-        return nullcontext() if self.averages is None else self.averages.in_place()
 
     # ------------------------------------------------------------------------------------- the loop
 
@@ -334,8 +318,6 @@ class Loop(Generic[B]):
         self.optimizers.zero_grad()
         self.tokens += tokens
         self.step += 1
-        if self.averages is not None:
-            self.averages.update(self.step)
 
     def _scheduled(self, step: int) -> tuple[int, float]:
         """The depth of a step, and its learning rate as a share of the peak."""
@@ -413,9 +395,8 @@ class Loop(Generic[B]):
             self._evaluate(metrics)
 
     def _evaluate(self, metrics: MetricsLog | None) -> None:
-        with self._averaged():
-            self.scores = self.ranks.agree(self.trainable.evaluate())
-            watched = self.ranks.agree({} if self.watch is None else self.watch())
+        self.scores = self.ranks.agree(self.trainable.evaluate())
+        watched = self.ranks.agree({} if self.watch is None else self.watch())
         if metrics is not None:
             metrics.write("heldout", self.step, **self.scores)
             log.info(f"step {self.step:,} of {self.steps:,}: held-out {in_words(self.scores)}")

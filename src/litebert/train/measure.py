@@ -89,7 +89,7 @@ def synthetic_batch(config: Config, sequences: int, padded: bool = False) -> Bat
     """
     length = config.sequences.length
     generator = torch.Generator().manual_seed(0)
-    count = max(1, round(config.predicted_share * sequences * length))
+    count = max(1, round(config.masking.rate * sequences * length))
     positions = torch.randperm(sequences * length, generator=generator)[:count].sort().values
     vocab = config.encoder.vocab_size
     mask = torch.ones(sequences, length, dtype=torch.bool)

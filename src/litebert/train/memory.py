@@ -219,16 +219,10 @@ def _probe_sizes(planned: int) -> tuple[int, int]:
 
 
 def _shallow(config: Config) -> Config:
-    """The same with few layers, whose peak stands in the same proportion to what is planned, and
-    with most masks.
-    """
-    layers = min(config.encoder.layers, max(4, config.encoder.least_layers))
+    """The same with few layers, whose peak stands in the same proportion to what is planned."""
+    layers = min(config.encoder.layers, max(4, config.encoder.groups))
     train = replace(config.train, depth_schedule=())
-    most = 0.999 if config.causal_share else max(config.masking.rate, config.masking.last_rate)
-    masking = replace(config.masking, rate=most, final_rate=0.0)
-    return replace(
-        config, encoder=replace(config.encoder, layers=layers), masking=masking, train=train
-    )
+    return replace(config, encoder=replace(config.encoder, layers=layers), train=train)
 
 
 def free_memory(device: Device) -> int:

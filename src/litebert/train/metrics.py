@@ -136,13 +136,14 @@ def _opened(path: Path, resume: int | None) -> tuple[FileIO, list[dict[str, Any]
 
 
 def read(path: str | Path) -> list[dict[str, Any]]:
-    """The rows of a `metrics.jsonl`, without a last one that was cut short by a kill.
+    """The rows of a `metrics.jsonl` or a `speed.jsonl`, without a last one that was cut short by a
+    kill.
 
     Raises:
         RunError: the file is missing, or holds a line that no run wrote.
     """
     if not Path(path).exists():
-        raise RunError(f"{path} does not exist; name the metrics.jsonl of a run")
+        raise RunError(f"{path} does not exist; give the folder of a run, which has one")
     return [row for _, row in _rows(Path(path))]
 
 

@@ -22,7 +22,7 @@ from litebert.config import OptimizerConfig
 from litebert.errors import ConfigError, RunError
 from litebert.model import passes
 from litebert.model.blocks import Block
-from litebert.train.muon import Muon, zero_state
+from litebert.train.muon import Muon
 from litebert.train.parallel import cut, gathered, is_split, local, received, whole
 from litebert.train.ranks import Ranks
 
@@ -105,9 +105,6 @@ class Lamb(UncorrectedAdamW):
     gradient summed over its uses. A group with `adapt` False takes the step of `UncorrectedAdamW`.
     """
 
-    split_over: Ranks | None = None
-    """The processes that hold the rows of each matrix between them."""
-
     def adapts(self, group: Mapping[str, Any]) -> bool:
         return bool(group.get("adapt", True))
 
@@ -156,8 +153,7 @@ def build_optimizers(
         (config.beta1, config.beta2),
     )
     if config.name == "muon":
-        plain = not muon_in_float32 and not config.muon_rows and not config.muon_cautious_decay
-        if plain and not hasattr(torch.optim, "Muon"):
+        if not muon_in_float32 and not hasattr(torch.optim, "Muon"):
             raise ConfigError(
                 "train.optimizer.name=muon needs torch 2.9 or later, except in float32 on "
                 "a CPU, and this is "
@@ -174,27 +170,8 @@ def build_optimizers(
             rates,
             config.muon_learning_rate,
         )
-        if plain:
-            optimizers.append(
-                torch.optim.Muon(own, momentum=config.muon_momentum, weight_decay=decay)
-            )
-        else:
-            rows, cautious = (
-                config.muon_rows_beta if config.muon_rows else 0.0,
-                config.muon_cautious_decay,
-            )
-            dtype = torch.float32 if muon_in_float32 else torch.bfloat16
-            optimizers.append(
-                Muon(
-                    own,
-                    config.muon_learning_rate,
-                    decay,
-                    config.muon_momentum,
-                    rows,
-                    cautious,
-                    dtype,
-                )
-            )
+        kind: Any = Muon if muon_in_float32 else torch.optim.Muon
+        optimizers.append(kind(own, momentum=config.muon_momentum, weight_decay=decay))
         named = [(name, param) for name, param in named if param not in owned]
     groups = [
         *_groups(
@@ -303,10 +280,7 @@ class Optimizers:
                     [self._held(param) for param in group["params"]],
                 )
                 for param, held in zip(params, group["params"], strict=True):
-                    own = isinstance(optimizer, Muon)
-                    state = (
-                        zero_state(held, group, len(param)) if own else _zero_state(optimizer, held)
-                    )
+                    state = _zero_state(optimizer, held)
                     optimizer.state[held] = state
                     named = {f"{names[param]}.{key}": value for key, value in state.items()}
                     self._state |= named
@@ -370,7 +344,7 @@ class Optimizers:
                 full.grad = whole(held.grad, like)
                 kind: Any = type(muon)
                 one = kind([{**group, "params": [full]}])
-                one.state[full].update({**muon.state[held], "momentum_buffer": momentum})
+                one.state[full]["momentum_buffer"] = momentum
                 one.step()
                 held.copy_(cut(full, like))
                 rows.copy_(cut(momentum, like))

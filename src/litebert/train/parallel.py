@@ -188,15 +188,6 @@ def gathered(
     return found
 
 
-def gathered_anew(module: nn.Module) -> None:
-    """Let the next pass gather split weights again, for the rows of some have changed: FSDP keeps
-    those of the root from a forward pass to its backward pass, which an evaluation does not have.
-    """
-    for one in module.modules():
-        if reshard := getattr(one, "reshard", None):
-            reshard()
-
-
 def load_state(module: nn.Module, saved: Mapping[str, Tensor] | None, ranks: Ranks) -> None:
     """Put a state dict, which the main process has, into the module of every process.
 

@@ -29,7 +29,6 @@ from litebert.config import Config, replace
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
 from litebert.cost import training_flops
 from litebert.data.batches import Batch
-from litebert.data.packing import PACKING
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, DataError, RunError
 from litebert.model.blocks import compile_blocks
@@ -103,16 +102,15 @@ class TrainablePretrainer:
         model: Pretrainer,
         shards: Shards,
         device: devices.Device,
-        packing: int = PACKING,
         network: nn.Module | None = None,
         ranks: Ranks | None = None,
         steps: int = 0,
     ) -> None:
-        """`packing` and `steps` are what `PretrainingBatches` takes."""
+        """`steps` is what `PretrainingBatches` takes."""
         self.config, self.module, self.shards, self.device = config, model, shards, device
         self.network, self.ranks = network or model, ranks or Ranks()
         self.layers = config.encoder.layers
-        self.batch = PretrainingBatches(config, shards, packing, steps)
+        self.batch = PretrainingBatches(config, shards, steps)
         self.diagnostic_state: dict[str, Any] = {}
 
     def counts(self, batch: Batch) -> dict[str, int]:
@@ -391,12 +389,9 @@ def _pretrain(
         network = spread(
             model, machine.device, ranks, config.train.parallel, config.batch_sequences
         )
-        packing = run.get("packing", 1)
         ends = earlier_ends(run)
         steps = (*ends, run["steps"])[0]
-        trainable = TrainablePretrainer(
-            config, model, shards, machine, packing, network, ranks, steps
-        )
+        trainable = TrainablePretrainer(config, model, shards, machine, network, ranks, steps)
         if fresh and ranks.main:
             report_unlabelled_pairs(trainable.batch.unlabelled_shares())
         loop = Loop(
@@ -407,7 +402,6 @@ def _pretrain(
             device=machine,
             folder=folder.path,
             depth_schedule=config.train.depth_schedule,
-            average=config.train.average,
             earlier_ends=ends,
             tensorboard=tensorboard,
             on_step=on_step,
@@ -430,9 +424,7 @@ def _pretrain(
                 f"this extension is finished; to extend the run once more, give --extend {again}"
             )
         left, processes = range(loop.step, loop.steps), processes_for(config, machine)
-        with made_by_processes(
-            config, shards.path, loop.rows, left, processes, packing, steps
-        ) as make:
+        with made_by_processes(config, shards.path, loop.rows, left, processes, steps) as make:
             outcome = loop.run(make)
         if answers is not None:
             log.info(

@@ -197,11 +197,8 @@ class RunFolder:
 def _differences(
     there: Mapping[str, Any], here: Mapping[str, Any], path: str = ""
 ) -> Iterator[tuple[str, str]]:
-    """The fields that differ by their dotted names, each with a clause that says how.
-
-    At the top, what only `there` has was written by another version and says nothing of the run.
-    """
-    for key in {**here, **there} if path else here:
+    """The fields that differ by their dotted names, each with a clause that says how."""
+    for key in {**here, **there}:
         was, now, name = there.get(key), here.get(key), f"{path}{key}"
         if isinstance(now, Mapping) and isinstance(was, Mapping):
             yield from _differences(was, now, f"{name}.")

@@ -57,11 +57,11 @@ def factor(config: ScheduleConfig, step: int, steps: int) -> float:
     if config.name == "trapezoid":
         start = steps - round(config.cooldown * steps)
         # The run may be so short that both slopes meet.
-        return min(rise, 1 - (1 - config.final) * _progress(step, start, steps))
+        return min(rise, 1 - _progress(step, start, steps))
     done = _progress(step, warmup, steps)
     if config.name == "cosine":
         done = (1 - math.cos(math.pi * done)) / 2
-    return min(rise, 1 - (1 - config.final) * done)
+    return min(rise, 1 - done)
 
 
 def _progress(step: int, start: int, end: int) -> float:

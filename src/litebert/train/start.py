@@ -21,7 +21,6 @@ import torch
 from litebert.config import Config, EncoderConfig, replace
 from litebert.config.serialization import from_dict, to_dict, to_json
 from litebert.data.cooccurrence import count_neighbors, token_vectors
-from litebert.data.packing import PACKING
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, ModelError, RunError
 from litebert.interop import read_folder
@@ -64,15 +63,7 @@ _FREE = (
     "train.recompute",
 )
 """Fields that may change between calls, for they change no weight."""
-_NO_WEIGHTS = (
-    "hidden_dropout",
-    "attention_dropout",
-    "init",
-    "init_std",
-    "zero_outputs",
-    "untied",
-    "pooler",
-)
+_NO_WEIGHTS = ("hidden_dropout", "attention_dropout", "init", "init_std", "untied", "pooler")
 """Fields of an encoder in which one may differ from the weights it starts from."""
 
 
@@ -105,7 +96,6 @@ def new_run(
     run = {
         "format": 1,
         "steps": steps,
-        "packing": PACKING,
         "data": str(shards.path),
         "data_fingerprint": shards.fingerprint,
         "tokenizer_fingerprint": shards.tokenizer.fingerprint,
@@ -215,13 +205,6 @@ def same_run(
         raise RunError(
             f"{folder.identity_file} was changed (steps {steps}); restore it or start another --out"
         )
-    if (packing := run.get("packing", 1)) not in range(
-        1, PACKING + 1
-    ):  # the first version wrote none
-        known = f"has packing {packing}, and this version of litebert knows 1 to {PACKING}"
-        raise RunError(
-            f"{folder.identity_file} {known}; continue the run with the version that started it"
-        )
     if fingerprint != shards.fingerprint:
         same = _resolved(str(data)) == _resolved(shards.path)
         how = (
@@ -311,9 +294,8 @@ def earlier_ends(run: Mapping[str, Any]) -> tuple[int, ...]:
 
 
 def recipe_of(source: str | Path) -> Config:
-    """The recipe to train a model further with: its own without teacher and next tokens first, at
-    full depth and length from the first step, with the masks that it ended with, and a learning
-    rate that rises again over the first twentieth of the run.
+    """The recipe to train a model further with: its own without teacher, at full depth and length
+    from the first step, with a learning rate that rises again over the first twentieth of the run.
 
     Of a folder that does not say how it was trained (Hugging Face), the shape and the objectives
     that its heads are for, and the defaults of everything else.
@@ -322,9 +304,8 @@ def recipe_of(source: str | Path) -> Config:
         ModelError: the folder cannot be opened.
     """
     config = config_of(source).without_its_run()
-    masking = replace(config.masking, rate=config.masking.last_rate, final_rate=0.0)
     calm = replace(config.train.schedule, warmup=schedule.REWARM)
-    return replace(config, masking=masking, train=replace(config.train, schedule=calm))
+    return replace(config, train=replace(config.train, schedule=calm))
 
 
 def optimizer_of(source: str | Path, config: Config) -> dict[str, torch.Tensor] | None:
@@ -424,9 +405,7 @@ def _shape_differences(theirs: EncoderConfig, ours: EncoderConfig) -> list[str]:
     """The fields in which two encoders differ so that the weights of one are no weights of the
     other.
     """
-    by_depth = (
-        theirs.sharing != ours.sharing or ours.sharing not in ("all", "cycle") or ours.own_vectors
-    )
+    by_depth = theirs.sharing != ours.sharing or ours.sharing != "all"
     free = {
         *_NO_WEIGHTS,
         *([] if by_depth else ["layers"]),

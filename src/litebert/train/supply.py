@@ -39,7 +39,6 @@ from litebert import cost
 from litebert.config import Config, replace
 from litebert.config.serialization import from_dict, to_dict
 from litebert.data.batches import Batch, Batches
-from litebert.data.packing import PACKING
 from litebert.data.shards import Shards
 from litebert.errors import LitebertError, RunError
 from litebert.machine import count_cores
@@ -61,21 +60,15 @@ will need.
 class PretrainingBatches:
     """The batches of a pretraining run by step, with what its objectives prepare."""
 
-    def __init__(
-        self, config: Config, shards: Shards, packing: int = PACKING, steps: int = 0
-    ) -> None:
+    def __init__(self, config: Config, shards: Shards, steps: int = 0) -> None:
         """Raises DataError where the data cannot serve what is asked.
 
         Args:
-            steps: of the run, over which sequences grow and the rate of masks changes.
+            steps: of the run, over which sequences grow.
         """
-        self._masking, self._steps, self._causal = (
-            config.masking,
-            steps,
-            round(config.causal_share * steps),
-        )
         self._objectives = list(config.named_objectives().values())
         sentence = next((one.sentence for one in self._objectives if one.sentence), None)
+        boundaries = any(one.reads_boundaries for one in self._objectives)
         lengths = config.train.length_schedule
         starts = (0, *(round(share * steps) for share, _ in lengths))
         self._phases = [
@@ -89,7 +82,7 @@ class PretrainingBatches:
                     sentence,
                     config.batch_sequences,
                     config.train.seed,
-                    packing,
+                    boundaries,
                 ),
             )
             for start, length in zip(
@@ -116,9 +109,7 @@ class PretrainingBatches:
     def __call__(self, step: int, rows: slice) -> Batch:
         """Some rows of the batch of a step."""
         start, batches = next(phase for phase in reversed(self._phases) if phase[0] <= step)
-        batch = batches(
-            step - start, rows, self._masking.rate_at(step, self._steps), step < self._causal
-        )
+        batch = batches(step - start, rows)
         for objective in self._objectives:
             batch = objective.prepare(batch)
         return batch
@@ -180,15 +171,14 @@ def made_by_processes(
     rows: Sequence[slice],
     steps: range,
     count: int,
-    packing: int = PACKING,
     run_steps: int = 0,
 ) -> Iterator[Callable[[int], list[Batch]] | None]:
     """A function that gives the micro-batches `rows` of each step, made by `count` processes; ask
     for steps in order.
 
     It is None if `count` is 0, and if the processes cannot make the batches: a program that
-    registers its own parts without `LITEBERT_EXTENSIONS` is alone in knowing them. `packing` and
-    `run_steps` are those of `PretrainingBatches`.
+    registers its own parts without `LITEBERT_EXTENSIONS` is alone in knowing them. `run_steps` are
+    the `steps` of `PretrainingBatches`.
 
     Raises:
         RunError: from the function, where a process was killed.
@@ -201,7 +191,7 @@ def made_by_processes(
         "config": to_dict(config),
         "data": str(data),
         "rows": [(one.start, one.stop) for one in rows],
-        "made": (packing, run_steps),
+        "run_steps": run_steps,
     }
     makers: list[subprocess.Popen[bytes]] = []
     try:
@@ -310,7 +300,7 @@ def _main() -> None:
         try:
             load_extensions()
             config, shards = from_dict(Config, question["config"]), Shards.open(question["data"])
-            make = PretrainingBatches(config, shards, *question["made"])
+            make = PretrainingBatches(config, shards, question["run_steps"])
             send(stream, "ready")
             for step in range(*question["steps"]):
                 send(stream, [make(step, slice(*rows)) for rows in question["rows"]])

@@ -5,16 +5,15 @@ it stays.
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 import shlex
 from collections.abc import Mapping
-from dataclasses import asdict
 from pathlib import Path
 from typing import Any, TypeVar
 
-from litebert.config import Config, EncoderConfig, TableConfig, replace
+from litebert.config import Config, EncoderConfig, replace
 from litebert.config.distillation import LayersConfig
+from litebert.config.serialization import to_json
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, ModelError, RunError
 from litebert.interop import LoadedModel, read_folder
@@ -29,17 +28,7 @@ PATH, FINGERPRINT = "teacher", "teacher_fingerprint"
 
 def fingerprint_of(loaded: LoadedModel) -> str:
     """sha256 (hex) of a model's weights and config."""
-    config = asdict(replace(loaded.config, name=""))
-    first = {
-        name: config["distill"][name] for name in ("soft", "temperature")
-    }  # the order of runs of before
-    config["distill"] = first | config["distill"]
-    for part, name in (("distill", "top_k"), ("encoder", "global_tokens")):  # nor had they these
-        if not config[part][name]:
-            del config[part][name]
-    if loaded.config.table == TableConfig():  # nor that
-        del config["table"]
-    digest = hashlib.sha256((json.dumps(config, indent=2) + "\n").encode())
+    digest = hashlib.sha256(to_json(replace(loaded.config, name="")).encode())
     for name, tensor in sorted(loaded.model.state_dict().items()):
         digest.update(name.encode() + tensor.contiguous().cpu().numpy().tobytes())
     return digest.hexdigest()

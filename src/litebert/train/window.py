@@ -29,12 +29,13 @@ class Window:
 
     @classmethod
     def restored(cls, state: Mapping[str, Any], device: torch.device) -> Window:
-        """The window that `state` gave; one of an older checkpoint may lack extras."""
+        """The window that `state` gave."""
         window = cls()
         window._steps, window._gradient_norm = state["steps"], state["gradient_norm"]
         for name in state["total"]:
-            sums = {key: state[key][name] for key in _KEYS if name in state[key]}
-            sums |= state.get("extras", {}).get(name, {})
+            sums = {key: state[key][name] for key in _KEYS if name in state[key]} | state["extras"][
+                name
+            ]
             window._sums[name] = {
                 key: torch.tensor(value, dtype=_dtype(device), device=device)
                 for key, value in sums.items()
@@ -94,7 +95,7 @@ class Window:
             )
         }
         for name, count in sums["count"].items():
-            if not count:  # such as of masks in causal steps
+            if not count:  # such as of pairs without a label
                 continue
             right = {"accuracy": sums["correct"][name]} if name in sums["correct"] else {}
             own = {"loss": sums["total"][name], **right, **sums["extras"][name]}

@@ -109,8 +109,7 @@ def read_scores(file: Path) -> dict[str, float]:
 
 
 def read_baseline(file: Path) -> BaselineScores | None:
-    """The baseline's scores in a scores.json; None where the run has none, as runs of earlier
-    versions.
+    """The baseline's scores in a scores.json; None where the run has none (--no-baseline).
 
     Raises:
         RunError: the file cannot be read, or was changed.

@@ -83,8 +83,7 @@ class SoftLabels(Distillation):
 
     def kept_bytes(self, width: int) -> float:
         """As the loss of the masked tokens itself: the logits of both, normalised."""
-        masking = self.config.masking
-        return max(masking.rate, masking.last_rate) * 16 * self.config.encoder.vocab_size
+        return self.config.masking.rate * 16 * self.config.encoder.vocab_size
 
     def loss(self, output: EncoderOutput, batch: Batch, context: Context) -> Loss:
         import torch
@@ -168,7 +167,7 @@ class _Layers(Distillation):
         )
 
     def count(self, batch: Batch) -> int:
-        return 0 if batch.causal else batch.tokens
+        return batch.tokens
 
 
 class States(_Layers):
@@ -212,7 +211,7 @@ class States(_Layers):
         from litebert.model.distillation import state_distance
 
         lesson = context.teacher
-        if lesson is None or batch.causal:  # the teacher reads both ways
+        if lesson is None:
             return self.nothing(output, context)
         head = context.network.head
         return self.summed(
@@ -260,7 +259,7 @@ class Relations(_Layers):
         from litebert.model.distillation import relation_distance
 
         lesson, heads = context.teacher, self.config.distill.relation_heads
-        if lesson is None or batch.causal:  # the teacher reads both ways
+        if lesson is None:
             return self.nothing(output, context)
 
         def distance(own: int, its: int) -> Tensor:

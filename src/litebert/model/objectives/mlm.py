@@ -106,7 +106,7 @@ class MaskedLanguageModeling(TokenPrediction):
             + (hidden * hidden if shape.prediction == "hidden" else 0)
             + embedding * shape.vocab_size
         )
-        return (1 - self.config.causal_share) * self.config.masking.mean_rate * 2 * head
+        return self.config.masking.rate * 2 * head
 
     def head(self) -> nn.Module:
         from litebert.model.heads import VocabularyHead

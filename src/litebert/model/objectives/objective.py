@@ -202,6 +202,8 @@ class Objective(ABC):
     """Whether it learns from a teacher."""
     reads_states: ClassVar[bool] = False
     """Whether its loss reads the state after each layer (`EncoderOutput.states`)."""
+    reads_boundaries: ClassVar[bool] = False
+    """Whether it reads the tokens around masked spans (`Batch.masked_boundaries`)."""
     counted: ClassVar[str] = "predictions"
     """Key of its scores for how many predictions they are about."""
     scored_on_training_masks: ClassVar[bool] = False
@@ -276,11 +278,6 @@ class Objective(ABC):
     def weight(self) -> float:
         """Of its mean loss in the sum of all."""
         return 1.0
-
-    @property
-    def causal_share(self) -> float:
-        """Share of the steps, from the first, that it takes for causal attention; 0 for most."""
-        return 0.0
 
     @property
     def generator(self) -> EncoderConfig | None:
@@ -408,10 +405,7 @@ class TokenPrediction(Classification):
 
     def kept_bytes(self, width: int) -> float:
         """The logits of the masked share, as computed, in float32, and normalised."""
-        masking = self.config.masking
-        return (
-            max(masking.rate, masking.last_rate) * (4 + 4 + width) * self.config.encoder.vocab_size
-        )
+        return self.config.masking.rate * (4 + 4 + width) * self.config.encoder.vocab_size
 
     def scores(self, losses: Sequence[Loss]) -> dict[str, float]:
         scores = super().scores(losses)

@@ -34,6 +34,7 @@ class SpanBoundary(TokenPrediction):
     Shapes: K predicted positions, V vocabulary.
     """
 
+    reads_boundaries = True
     scored_on_training_masks = True
     curves = (Curves("Accuracy on tokens predicted from around their span"),)
     foreign_file = "sbo.safetensors"
@@ -67,7 +68,7 @@ class SpanBoundary(TokenPrediction):
         shape = self.config.encoder
         hidden, embedding = shape.hidden_size, shape.embedding_size
         boundary = (2 * hidden + self.config.sbo.position_size) * hidden + hidden * embedding
-        return self.config.masking.mean_rate * 2 * (boundary + embedding * shape.vocab_size)
+        return self.config.masking.rate * 2 * (boundary + embedding * shape.vocab_size)
 
     def head(self) -> nn.Module:
         from litebert.model.heads import SpanBoundaryHead
@@ -78,8 +79,9 @@ class SpanBoundary(TokenPrediction):
         self, output: EncoderOutput, batch: Batch, context: Context
     ) -> tuple[Tensor, Tensor]:
         """(N, V) and (N,) of the N predicted tokens that have both neighbours."""
-        chosen_N = self.prepared(batch, CHOSEN)
-        left_N, right_N = batch.masked_boundaries[chosen_N].unbind(1)
+        chosen_N, boundaries_K2 = self.prepared(batch, CHOSEN), batch.masked_boundaries
+        assert boundaries_K2 is not None
+        left_N, right_N = boundaries_K2[chosen_N].unbind(1)
         place_N = batch.masked_positions[chosen_N] - left_N - 1
         states, table = output.last.flatten(0, 1), context.encoder.embedding.word.weight
         logits = context.network.head(states[left_N], states[right_N], place_N, table)
@@ -87,6 +89,7 @@ class SpanBoundary(TokenPrediction):
 
     def prepare(self, batch: Batch) -> Batch:
         """Which of the K predicted tokens have an SBO loss: (N,) places among them."""
+        assert batch.masked_boundaries is not None
         left_K, right_K = batch.masked_boundaries.unbind(1)
         reached_K = batch.masked_positions - left_K <= self.config.sbo.positions
         chosen_K = (left_K >= 0) & (right_K >= 0) & reached_K

@@ -1,0 +1,23 @@
+"""What a process that was killed leaves of a path that it was writing."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from litebert.storage import written_whole
+
+
+def leave_unfinished(path: Path) -> Path:
+    """Let a process die while it writes a folder that is to become `path`; the folder that it
+    leaves.
+    """
+    before = set(path.parent.iterdir())
+    if not (child := os.fork()):
+        with written_whole(path) as aside:
+            aside.mkdir()
+            (aside / "half").write_text("left by a kill")
+            os._exit(0)
+    os.waitpid(child, 0)
+    (left,) = set(path.parent.iterdir()) - before
+    return left
