@@ -212,7 +212,7 @@ def test_a_run_that_is_ended_leaves_no_process(
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """How many processes a GPU of 400 TFLOP/s gets in a machine of 16 cores."""
     monkeypatch.setattr(supply, "products_speed", lambda device: 400e12)
-    monkeypatch.setattr(supply, "cores", lambda: 16)
+    monkeypatch.setattr(supply, "count_cores", lambda: 16)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "Some GPU")
