@@ -80,7 +80,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     found = json.loads((arguments.run / "exits.json").read_text(encoding="utf-8"))
     thresholds: list[Exit] = ["off", "auto", *(one["threshold"] for one in found["curve"][1::3])]
     models = {one: load(arguments.run, engine=arguments.engine, exit=one) for one in thresholds}
-    examples = models["off"].predictor.task.labelled(arguments.data)
+    examples = models["off"].predictor.task.read_labeled(arguments.data)
     seconds: dict[Exit, list[float]] = {one: [] for one in thresholds}
     for _ in range(arguments.rounds + 1):  # the first finds its memory
         for one, model in models.items():

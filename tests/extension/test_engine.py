@@ -23,7 +23,7 @@ from litebert.json_reader import read_json
 from litebert.model.encoder import Encoder
 from litebert.model.task_model import TaskModel
 from litebert.registry import ENGINES
-from litebert.tasks.registry import saved_task
+from litebert.tasks.registry import restore_task
 from litebert.tokenizer import Tokenizer
 from toys.refusals import refused
 
@@ -113,7 +113,7 @@ def test_a_file_answers_where_there_is_no_network(
     monkeypatch.setattr(TaskModel, "__init__", forbidden)
     record = read_json(folder / "task.json", ModelError)
     predictor = Predictor(
-        words, saved_task(record, folder), FromFile(folder / "exported.npy"), record["length"]
+        words, restore_task(record, folder), FromFile(folder / "exported.npy"), record["length"]
     )
     for ids, answer in zip(words.encode(LINES), predictor.predict(LINES), strict=True):
         expected = softmax(table_VC[ids].sum(0))

@@ -25,7 +25,7 @@ from litebert.tasks.glue import Glue
 from litebert.tasks.pairs import Pairs, StsbVectors
 from litebert.tasks.registry import task_of
 from litebert.tasks.table import Table
-from litebert.tasks.tagging.scores import entity_scores
+from litebert.tasks.tagging.scores import score_entities
 from litebert.tasks.tagging.task import TaggingTask
 from litebert.train.loop import Loop
 from toys.finetuning import config, recipe_file, write_table
@@ -134,7 +134,7 @@ def test_tags_are_the_commonest_of_each_word(tmp_path: Path) -> None:
     ]
     assert (
         fit_baseline(task).scores(task.dev)["f1"]
-        == entity_scores([one.tags for one in dev], guess)[0].f1
+        == score_entities([one.tags for one in dev], guess)[0].f1
     )
 
 

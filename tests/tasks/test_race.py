@@ -101,13 +101,13 @@ class TestReadingRace:
         ]
         assert task.dev == ("dev",)
         assert task.notes == []
-        assert found[0].filled()[1] == "who ran fox"
-        assert found[1].filled()[2] == "the fox ran and ran"
+        assert found[0].fill_in()[1] == "who ran fox"
+        assert found[1].fill_in()[2] == "the fox ran and ran"
 
     def test_labelled_files_are_the_folder_its_part_or_a_passage(self, tmp_path: Path) -> None:
         folder = race_folder(tmp_path, middle_1=passage())
         sources = (folder, folder / "dev", folder / "dev" / "middle" / "1.txt")
-        of_each = [[one.question for one in RaceTask().labelled(source)] for source in sources]
+        of_each = [[one.question for one in RaceTask().read_labeled(source)] for source in sources]
         assert of_each == [["who ran", "the fox _ and _"]] * 3
 
     def test_joined_file_gives_the_same(self, tmp_path: Path) -> None:
@@ -264,17 +264,17 @@ class TestJsonLines:
         found = task.read("dev")
         assert [one.label for one in found] == [2, 2, 2, 2, None, None]
         assert [one.name for one in found] == ["1", "2", "3", "4", "5", "6"]
-        assert found[0].filled() == ["red", "blue", "green"]
+        assert found[0].fill_in() == ["red", "blue", "green"]
         for question, filled in (
             ("it is ____.", "it is fox."),
             ("_ ran", "fox ran"),
             ("it was_.", "it wasfox."),
             ("what does get_name say", "what does get_name say fox"),
         ):
-            assert Choice("", question, (r"fox", r"\1"), 0, "").filled()[0] == filled
-        assert Choice("", "_", (r"\1",), 0, "").filled() == [r"\1"], "a choice is no pattern"
+            assert Choice("", question, (r"fox", r"\1"), 0, "").fill_in()[0] == filled
+        assert Choice("", "_", (r"\1",), 0, "").fill_in() == [r"\1"], "a choice is no pattern"
         assert (
-            Choice("", "that_ran__", ("x", "y"), 0, "").filled(RaceTask.blank)[1] == "thatyranyy"
+            Choice("", "that_ran__", ("x", "y"), 0, "").fill_in(RaceTask.blank)[1] == "thatyranyy"
         ), "as officially"
         (note,) = task.notes
         names(note, 2)

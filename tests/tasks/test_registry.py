@@ -21,7 +21,7 @@ from litebert.registry import TASKS
 from litebert.tasks.choices import ChoiceTask
 from litebert.tasks.glue import Glue
 from litebert.tasks.race import RaceTask
-from litebert.tasks.registry import saved_task, task_of
+from litebert.tasks.registry import restore_task, task_of
 from litebert.tasks.squad.task import Squad
 from litebert.tasks.table import Table
 from litebert.tasks.tagging.task import TaggingTask
@@ -179,7 +179,7 @@ def test_the_command_line_refuses_them_too(
 
 def test_a_task_restores_itself_from_its_settings() -> None:
     squad = Squad(version=2, threshold=1.5, stride=64, answer_tokens=7)
-    again = saved_task(
+    again = restore_task(
         {"task": "squad", "kind": "span", "problem": "span", **squad.settings(), "classes": 2}, NONE
     )
     assert (again.settings(), again.output, again.full_name) == (
@@ -187,14 +187,14 @@ def test_a_task_restores_itself_from_its_settings() -> None:
         OneSpan(longest=7),
         "squad2",
     )
-    before = saved_task(
+    before = restore_task(
         {"task": "squad", "kind": "span", "version": 1, "stride": 128, "classes": 2}, NONE
     )
     usual = {"answer_tokens": 30, "question_tokens": 64, "answer_unit": "words"}
     assert before.settings() == {"version": 1, "stride": 128, **usual}
     for settings in ({"pair": True}, {"pair": False}, {}):
         head = {"kind": "sequence", "problem": "labels", "classes": 2, "labels": ["a", "b"]}
-        table = saved_task({"task": "table", **head, **settings}, NONE)
+        table = restore_task({"task": "table", **head, **settings}, NONE)
         assert table.output == SeveralLabels(("a", "b"))
         assert table.settings().get("pair") == settings.get("pair")
 
@@ -244,7 +244,7 @@ def test_every_setting_goes_with_the_model(kind: str, tmp_path: Path) -> None:
         "classes": task.output.width,
         "labels": list(task.output.labels),
     }
-    again = saved_task(
+    again = restore_task(
         json.loads(
             json.dumps({"task": task.name, "problem": task.output.name, **head, **task.settings()})
         ),
@@ -260,20 +260,20 @@ def test_every_setting_goes_with_the_model(kind: str, tmp_path: Path) -> None:
 
 
 def test_a_model_without_a_known_task_has_the_usual_one_of_its_output() -> None:
-    mine = saved_task({"task": "mine", "kind": "choice", "order": "question", "classes": 1}, NONE)
+    mine = restore_task({"task": "mine", "kind": "choice", "order": "question", "classes": 1}, NONE)
     assert (mine.name, mine.settings(), type(mine)) == (
         "choices",
         {"order": "question"},
         ChoiceTask,
     )
     outputs = [
-        saved_task({"kind": "sequence", "classes": classes}, NONE).output for classes in (2, 1)
+        restore_task({"kind": "sequence", "classes": classes}, NONE).output for classes in (2, 1)
     ]
     assert outputs == [OneClass(("LABEL_0", "LABEL_1")), Number()]
     with refused(ModelError, "'mine'"):
-        saved_task({"kind": "tokens", "problem": "mine", "classes": 2}, NONE)
+        restore_task({"kind": "tokens", "problem": "mine", "classes": 2}, NONE)
     with refused(ModelError, "'span'", 2, 3):
-        saved_task({"kind": "span", "classes": 3}, NONE)
+        restore_task({"kind": "span", "classes": 3}, NONE)
 
 
 # --------------------------------------------------------------------------------- hyper-parameters

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from scipy import stats
 from sklearn import metrics
 
-from litebert.tasks.scores import SCORES, Values, scores
+from litebert.tasks.scores import SCORES, Values, compute_scores
 
 Pair = tuple[Values, Values]
 
@@ -30,7 +30,7 @@ def drawn(seed: int, classes: int) -> Pair:
 @pytest.mark.parametrize("classes", [2, 3, 7])
 def test_classes_as_scikit_learn_counts_them(seed: int, classes: int) -> None:
     truth, guess = drawn(seed, classes)
-    found = scores(("accuracy", "macro_f1", "matthews"), truth, guess)
+    found = compute_scores(("accuracy", "macro_f1", "matthews"), truth, guess)
     assert found["accuracy"] == pytest.approx(metrics.accuracy_score(truth, guess))
     assert found["macro_f1"] == pytest.approx(
         metrics.f1_score(truth, guess, average="macro", zero_division=0)
@@ -42,7 +42,7 @@ def test_a_table_of_four_counted_by_hand() -> None:
     """6 true positives, 2 false positives, 3 false negatives, 9 true negatives."""
     truth = np.array([1] * 6 + [0] * 2 + [1] * 3 + [0] * 9)
     guess = np.array([1] * 8 + [0] * 12)
-    assert scores(("accuracy", "f1", "macro_f1", "matthews"), truth, guess) == {
+    assert compute_scores(("accuracy", "f1", "macro_f1", "matthews"), truth, guess) == {
         "accuracy": pytest.approx(15 / 20),
         "f1": pytest.approx(12 / 17),
         "macro_f1": pytest.approx((12 / 17 + 18 / 23) / 2),
@@ -55,7 +55,7 @@ def test_a_table_of_four_counted_by_hand() -> None:
 def test_several_labels_as_scikit_learn_counts_them(seed: int, labels: int) -> None:
     draw = np.random.default_rng(seed)
     truth, guess = draw.integers(0, 2, (2, 40, labels))
-    found = scores(("micro_f1", "macro_f1", "exact"), truth, guess)
+    found = compute_scores(("micro_f1", "macro_f1", "exact"), truth, guess)
     # scikit-learn takes one column for a binary problem; a second column without positives changes
     # no count
     padded = [np.concatenate([values, np.zeros((40, 1), int)], 1) for values in (truth, guess)]
@@ -70,7 +70,7 @@ def test_numbers_as_scipy_and_scikit_learn_count_them(seed: int) -> None:
     draw = np.random.default_rng(seed)
     truth = draw.integers(0, 26, 50) / 5.0  # with ties
     guess = truth + draw.normal(size=50).round(1)
-    found = scores(("pearson", "spearman", "r2", "rmse"), truth, guess)
+    found = compute_scores(("pearson", "spearman", "r2", "rmse"), truth, guess)
     assert found["pearson"] == pytest.approx(np.corrcoef(truth, guess)[0, 1])
     ranks = [stats.rankdata(values) for values in (truth, guess)]
     assert found["spearman"] == pytest.approx(np.corrcoef(*ranks)[0, 1])
@@ -109,7 +109,7 @@ MIXED = np.array([0, 1, 0, 1, 1])
 def test_where_the_formula_has_no_value(
     name: str, truth: Values, guess: Values, value: float
 ) -> None:
-    assert scores((name,), truth, guess) == {name: pytest.approx(value)}
+    assert compute_scores((name,), truth, guess) == {name: pytest.approx(value)}
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=8))
@@ -144,7 +144,9 @@ ANY = st.floats(allow_nan=False, allow_infinity=False)
 def test_a_constant_answer_has_no_correlation_and_explains_nothing(
     truth: list[float], answer: float
 ) -> None:
-    found = scores(("pearson", "spearman", "r2"), np.array(truth), np.full(len(truth), answer))
+    found = compute_scores(
+        ("pearson", "spearman", "r2"), np.array(truth), np.full(len(truth), answer)
+    )
     assert found["pearson"] == found["spearman"] == 0
     assert found["r2"] <= 1e-6
 
@@ -157,14 +159,14 @@ def test_answers_that_are_not_finite_have_the_worst_scores(
     guess[data.draw(st.integers(0, len(truth) - 1))] = data.draw(
         st.sampled_from([math.nan, math.inf, -math.inf])
     )
-    found = scores(("pearson", "spearman", "r2", "rmse"), np.array(truth), guess)
+    found = compute_scores(("pearson", "spearman", "r2", "rmse"), np.array(truth), guess)
     assert found == {"pearson": 0, "spearman": 0, "r2": -math.inf, "rmse": math.inf}
 
 
 @given(st.lists(st.tuples(ANY, ANY), min_size=1, max_size=8))
 def test_numbers_of_any_size_have_scores(rows: list[tuple[float, float]]) -> None:
     truth, guess = np.array(rows).T
-    found = scores(("pearson", "spearman", "r2", "rmse"), truth, guess)
+    found = compute_scores(("pearson", "spearman", "r2", "rmse"), truth, guess)
     assert not any(map(math.isnan, found.values()))
     assert max(found["pearson"], found["spearman"], found["r2"]) <= 1 + 1e-9
 
@@ -172,7 +174,7 @@ def test_numbers_of_any_size_have_scores(rows: list[tuple[float, float]]) -> Non
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=8), st.integers(0, 3))
 def test_a_constant_class_scores_its_share_at_most(truth: list[int], answer: int) -> None:
     right, guess = np.array(truth), np.full(len(truth), answer)
-    found = scores(("accuracy", "macro_f1", "matthews"), right, guess)
+    found = compute_scores(("accuracy", "macro_f1", "matthews"), right, guess)
     share = float((right == guess).mean())
     assert found["accuracy"] == pytest.approx(share)
     assert found["matthews"] == 0

@@ -17,7 +17,7 @@ from litebert.errors import ConfigError, DataError
 from litebert.finetuning.items import Item
 from litebert.finetuning.token_outputs import OneSpan
 from litebert.tasks.squad.files import Gold, Question
-from litebert.tasks.squad.spans import windows
+from litebert.tasks.squad.spans import split_windows
 from litebert.tasks.squad.task import Squad
 from litebert.tokenizer import Tokenizer, train_tokenizer
 from toys.refusals import names, refused
@@ -202,7 +202,7 @@ def test_long_questions_are_cut(letters: Tokenizer, length: int, kept: int) -> N
 @settings(max_examples=200)
 @given(n=st.integers(0, 90), size=st.integers(1, 40), stride=st.integers(1, 40))
 def test_every_token_is_in_a_window_and_belongs_to_one(n: int, size: int, stride: int) -> None:
-    cut = list(windows(n, size, stride))
+    cut = list(split_windows(n, size, stride))
     assert cut[0][0] == 0
     assert cut[-1][1] == n
     for (begin, end, owned), (later, _, _) in pairwise(cut):
@@ -224,7 +224,7 @@ def test_every_token_is_in_a_window_and_belongs_to_one(n: int, size: int, stride
 
 
 def test_the_papers_windows() -> None:
-    assert [(begin, end) for begin, end, _ in windows(500, 350, 128)] == [
+    assert [(begin, end) for begin, end, _ in split_windows(500, 350, 128)] == [
         (0, 350),
         (128, 478),
         (256, 500),
@@ -348,8 +348,8 @@ def test_n_best_and_no_answer(letters: Tokenizer) -> None:
     assert texts[0] == answer.value
     null = min(float(found[0, 0]) + float(found[0, 1]) for found in logits)
     assert answer.odds == pytest.approx(null - scores[0])
-    assert task.texts([answer], answer.odds) == [answer.value]
-    assert task.texts([answer], answer.odds - 1e-6) == [""]
+    assert task.choose_texts([answer], answer.odds) == [answer.value]
+    assert task.choose_texts([answer], answer.odds - 1e-6) == [""]
     assert Squad(version=1).texts([answer], -99.0) == [answer.value]
 
 

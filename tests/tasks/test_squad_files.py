@@ -53,7 +53,7 @@ def test_version_1(tmp_path: Path) -> None:
     first, second = task.read("train")
     assert (first.id, first.text, first.context) == ("q1", "who sold", CONTEXT)
     assert [gold.text for gold in first.answers] == ["café", "São Paulo"]
-    assert second.placed == ("1999", CONTEXT.index("1999"))
+    assert second.placed_answer == ("1999", CONTEXT.index("1999"))
     assert (task.version, task.dev, task.notes) == (1, ("dev",), [])
     assert (task.output, task.metric) == (OneSpan(), "f1")
 
@@ -86,7 +86,7 @@ def test_questions_without_an_answer(tmp_path: Path) -> None:
     task = Squad(test=squad_file(tmp_path / "a.json", content))
     read = task.read("test")
     assert [question.impossible for question in read] == [True, False, False, True]
-    assert [question.known for question in read] == [True, True, False, True]
+    assert [question.is_labeled for question in read] == [True, True, False, True]
 
 
 def test_answers_that_stand_elsewhere_are_counted_and_not_learnt(tmp_path: Path) -> None:
@@ -108,7 +108,7 @@ def test_answers_that_stand_elsewhere_are_counted_and_not_learnt(tmp_path: Path)
     assert len(task.read("dev")) == 6, "scored by their text all the same"
     (misplaced,) = task.notes
     names(misplaced, "answer_start", 5)
-    assert task.read("train")[0].placed == at("1999")
+    assert task.read("train")[0].placed_answer == at("1999")
 
 
 def test_byte_order_mark_and_windows_line_ends(tmp_path: Path) -> None:

@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from litebert.tasks.squad.scores import (
     Judged,
-    best_threshold,
     exact_match,
-    halves,
+    find_best_threshold,
+    halve,
     judge,
-    scores_1,
-    scores_2,
+    score_1,
+    score_2,
     simplify,
     tune,
     unit_f1,
@@ -48,7 +48,7 @@ def all_judged() -> list[Judged]:
 def test_the_numbers_of_the_official_script_1() -> None:
     golds, answers, _ = made_up()
     answerable = [name for name, texts in golds.items() if texts]
-    found = scores_1([answers[name] for name in answerable], [golds[name] for name in answerable])
+    found = score_1([answers[name] for name in answerable], [golds[name] for name in answerable])
     assert found == {"exact_match": 60.416666666666664, "f1": 67.6388888888889}
 
 
@@ -81,12 +81,12 @@ OFFICIAL_2 = {
 
 @pytest.mark.parametrize("threshold", OFFICIAL_2)
 def test_the_numbers_of_the_official_script_2(threshold: float) -> None:
-    assert scores_2(all_judged(), threshold) == OFFICIAL_2[threshold]
+    assert score_2(all_judged(), threshold) == OFFICIAL_2[threshold]
 
 
 def test_the_best_thresholds_of_the_official_script() -> None:
-    assert best_threshold(all_judged(), "exact") == (53.333333333333336, 2.5)
-    assert best_threshold(all_judged(), "f1") == (64.11111111111111, 2.75)
+    assert find_best_threshold(all_judged(), "exact") == (53.333333333333336, 2.5)
+    assert find_best_threshold(all_judged(), "f1") == (64.11111111111111, 2.75)
 
 
 # -------------------------------------------------------------------------------------------- rules
@@ -122,11 +122,11 @@ def test_texts_without_a_word(answer: str, gold: str, first: float, second: floa
 
 
 def test_the_best_gold_counts_for_each_score() -> None:
-    assert scores_1(["old red door"], [["door", "Old red!", "the old red door"]]) == {
+    assert score_1(["old red door"], [["door", "Old red!", "the old red door"]]) == {
         "exact_match": 100.0,
         "f1": 100.0,
     }
-    assert scores_1(["red door"], [["door", "red cat hat"]])["f1"] == pytest.approx(100 * 2 / 3)
+    assert score_1(["red door"], [["door", "red cat hat"]])["f1"] == pytest.approx(100 * 2 / 3)
 
 
 WORDS = st.lists(st.sampled_from(["a", "the", "red", "Red", "dog.", "!", "cat"]), max_size=5).map(
@@ -163,29 +163,29 @@ QUESTION = st.builds(
 @given(judged=st.lists(QUESTION, min_size=1, max_size=12))
 def test_no_threshold_is_better_than_the_tuned_one(judged: list[Judged]) -> None:
     best = max(
-        scores_2(judged, threshold)["f1"]
+        score_2(judged, threshold)["f1"]
         for threshold in [-10.0, *(question.odds for question in judged)]
     )
-    assert scores_2(judged, tune(judged))["f1"] == pytest.approx(best)
-    assert best_threshold(judged, "f1")[0] >= best - 1e-9  # the official one may promise more
+    assert score_2(judged, tune(judged))["f1"] == pytest.approx(best)
+    assert find_best_threshold(judged, "f1")[0] >= best - 1e-9  # the official one may promise more
 
 
 def test_where_no_answer_is_best_the_threshold_says_so() -> None:
     judged = [judge("a", "wrong", -5.0, []), judge("b", "wrong", -7.0, [])]
-    assert best_threshold(judged, "f1") == (100.0, 0.0), (
+    assert find_best_threshold(judged, "f1") == (100.0, 0.0), (
         "the official script promises what threshold 0 does not give"
     )
-    assert scores_2(judged, 0.0)["f1"] == 0
-    assert scores_2(judged, tune(judged))["f1"] == 100
+    assert score_2(judged, 0.0)["f1"] == 0
+    assert score_2(judged, tune(judged))["f1"] == 100
     assert tune([]) == 0
 
 
 def test_the_halves_are_fixed_by_the_ids() -> None:
     judged = all_judged()
-    first, second = halves(judged)
+    first, second = halve(judged)
     assert len(first) == len(second) == 30
     assert sorted(first + second) == sorted(judged)
-    again, _ = halves(judged[::-1])
+    again, _ = halve(judged[::-1])
     assert {question.id for question in again} == {question.id for question in first}
     assert abs(sum(q.has_answer for q in first) - sum(q.has_answer for q in second)) < 10
-    assert [len(half) for half in halves(judged[:3])] == [1, 2]
+    assert [len(half) for half in halve(judged[:3])] == [1, 2]

@@ -11,7 +11,7 @@ import pytest
 
 from litebert.errors import DataError
 from litebert.tasks.squad.files import Gold, Question
-from litebert.tasks.squad.scores import halves, judge
+from litebert.tasks.squad.scores import halve, judge
 from litebert.tasks.squad.spans import Answer, Candidate
 from litebert.tasks.squad.task import Squad
 from toys.refusals import names, refused
@@ -61,7 +61,7 @@ def test_the_threshold_is_tuned_on_one_half_and_reported_on_the_other() -> None:
 
 
 def reported(questions: list[Question], answers: list[Answer]) -> list[Question]:
-    kept = halves(
+    kept = halve(
         [judge(q.id, a.value, a.odds, ["x"]) for q, a in zip(questions, answers, strict=True)]
     )[1]
     return [question for question in questions if question.id in {one.id for one in kept}]

@@ -18,7 +18,13 @@ from litebert.errors import ConfigError, DataError
 from litebert.finetuning.items import Item
 from litebert.finetuning.outputs import Answer
 from litebert.tasks.tagging.files import Sentence
-from litebert.tasks.tagging.scores import Entity, EntityScores, as_iob2, entities, entity_scores
+from litebert.tasks.tagging.scores import (
+    Entity,
+    EntityScores,
+    as_iob2,
+    find_entities,
+    score_entities,
+)
 from litebert.tasks.tagging.task import TaggingTask
 from litebert.tokenizer import Tokenizer, train_tokenizer
 from toys.refusals import names, refused
@@ -136,12 +142,12 @@ class TestScores:
         ],
     )
     def test_entities(self, tags: str, expected: list[tuple[str, int, int]]) -> None:
-        assert entities(tags.split()) == {Entity(*one) for one in expected}
+        assert find_entities(tags.split()) == {Entity(*one) for one in expected}
 
     def test_per_type_by_hand(self) -> None:
         truth = [["B-per", "I-per", "O", "B-loc"], ["B-loc", "O", "O", "B-org"]]
         guess = [["B-per", "I-per", "O", "B-per"], ["I-loc", "O", "B-loc", "I-loc"]]
-        overall, of_type = entity_scores(truth, guess)
+        overall, of_type = score_entities(truth, guess)
         # 4 true, 4 guessed, 2 right: ann's name, and the loc that began with I-
         assert overall == pytest.approx((0.5, 0.5, 0.5))
         assert list(of_type) == ["loc", "org", "per"]
@@ -152,14 +158,14 @@ class TestScores:
     def test_the_same_words_with_another_end_or_type_are_wrong(self) -> None:
         truth = [["B-a", "I-a", "I-a"]]
         for guess in ("B-a I-a O", "B-b I-b I-b", "B-a B-a I-a", "O I-a I-a"):
-            assert entity_scores(truth, [guess.split()])[0].f1 == 0, guess
+            assert score_entities(truth, [guess.split()])[0].f1 == 0, guess
 
     def test_nothing_there_scores_0(self) -> None:
-        assert entity_scores([["O"]], [["O"]]) == (EntityScores(0, 0, 0), {})
-        assert entity_scores([], []) == (EntityScores(0, 0, 0), {})
+        assert score_entities([["O"]], [["O"]]) == (EntityScores(0, 0, 0), {})
+        assert score_entities([], []) == (EntityScores(0, 0, 0), {})
 
     def test_sentences_do_not_run_on(self) -> None:
-        assert entity_scores([["B-a"], ["I-a"]], [["B-a"], ["O"]])[0] == pytest.approx(
+        assert score_entities([["B-a"], ["I-a"]], [["B-a"], ["O"]])[0] == pytest.approx(
             (1, 1 / 2, 2 / 3)
         )
 
@@ -168,7 +174,7 @@ class TestScores:
         truth = [[pair[0] for pair in sentence] for sentence in sentences]
         guess = [[pair[1] for pair in sentence] for sentence in sentences]
         correct, true, guessed = conlleval(truth, guess)
-        overall, of_type = entity_scores(truth, guess)
+        overall, of_type = score_entities(truth, guess)
         for found, c, t, g in (
             (overall, sum(correct.values()), sum(true.values()), sum(guessed.values())),
             *((found, correct[name], true[name], guessed[name]) for name, found in of_type.items()),
@@ -181,7 +187,7 @@ class TestScores:
     @given(st.lists(TAGS))
     def test_iob2_keeps_the_entities(self, tags: list[str]) -> None:
         mended = as_iob2(tags)
-        assert entities(mended) == entities(tags)
+        assert find_entities(mended) == find_entities(tags)
         assert as_iob2(mended) == mended
         for before, tag in zip(("O", *mended), mended, strict=False):
             assert tag[0] != "I" or before[2:] == tag[2:]
@@ -489,7 +495,7 @@ def test_the_real_data(shared_data: Path, tmp_path: Path) -> None:
     ):
         examples = task.read(part)
         assert (len(examples), sum(len(one.words) for one in examples)) == (sentences, words)
-        assert sum(len(entities(one.tags or ())) for one in examples) == found
+        assert sum(len(find_entities(one.tags or ())) for one in examples) == found
         assert len(task.notes) == (2 if part == "dev" else 0), (
             task.notes
         )  # a byte-order mark, an I- without B-

@@ -15,7 +15,7 @@ from litebert.answer.scoring import score_predictor
 from litebert.config.finetuning import HeadName
 from litebert.errors import ConfigError, ModelError
 from litebert.interop.onnx_folder import Written, save_onnx
-from litebert.tasks.parts import Source
+from litebert.tasks.splits import Source
 
 MAX_DROP = 0.5
 """Points that 8-bit weights may cost by default."""

@@ -25,7 +25,7 @@ from litebert.finetuning.similarity import pooled, unit
 from litebert.interop.exports import exported_graph, require_whole
 from litebert.interop.sentence_modules import VectorSettings, settings_of
 from litebert.json_reader import read_json
-from litebert.tasks.registry import saved_task
+from litebert.tasks.registry import restore_task
 from litebert.tokenizer import Tokenizer
 
 
@@ -100,7 +100,7 @@ class Exported:
                 f"{self.path} was not exported with the head of a task, so it cannot answer"
             )
         try:
-            task = saved_task(self.record, self.path)
+            task = restore_task(self.record, self.path)
         except (LitebertError, KeyError) as error:
             raise ModelError(f"the task of {self.path} cannot be restored: {error}") from None
         positions = self.config.encoder.max_positions

@@ -24,7 +24,7 @@ from litebert.interop import LoadedModel, read_folder
 from litebert.interop.exports import exported_graph
 from litebert.model.heads import Pooling
 from litebert.registry import ENGINES
-from litebert.tasks.registry import saved_task
+from litebert.tasks.registry import restore_task
 from litebert.train import device as devices
 
 
@@ -56,7 +56,7 @@ class Model(LoadedModel):
         if self.tokenizer is None:
             raise ModelError(f"{self.path} has no tokenizer; put the one it was trained with there")
         try:
-            task = saved_task(record, self.path)
+            task = restore_task(record, self.path)
         except LitebertError as error:
             raise ModelError(f"the task of {self.path} cannot be restored: {error}") from None
         length = int(record.get("length", self.config.sequences.length))

@@ -12,7 +12,7 @@ from litebert.answer.exits import EarlyExit
 from litebert.answer.predicting import Predictor
 from litebert.answer.predictor import Model
 from litebert.errors import DataError
-from litebert.tasks.parts import Source
+from litebert.tasks.splits import Source
 from litebert.tokenizer.coverage import Coverage
 
 log = logging.getLogger("litebert")
@@ -59,7 +59,7 @@ def score_predictor(predictor: Predictor, source: Source, **options: Any) -> Sco
     several = [source] if isinstance(source, (str, Path)) else source
     where = str(several[0]) if len(several) == 1 else f"{len(several)} files"
     with progress.task("reading and tokenizing"):
-        examples = task.labelled(source, **options)
+        examples = task.read_labeled(source, **options)
         items = task.encode(examples, predictor.tokenizer, predictor.length)
     for note in task.notes:
         log.info(f"{where}: {note}")

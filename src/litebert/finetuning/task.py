@@ -56,7 +56,7 @@ class Task(ABC, Generic[E]):
         self.output = output
         self.metric = metric or output.scores[0]
         """The score that chooses a checkpoint; higher is better."""
-        self._found = Notes()
+        self._notes = Notes()
 
     @classmethod
     def from_data(cls, name: str, data: str | Path, **options: Any) -> Task[E]:
@@ -102,8 +102,8 @@ class Task(ABC, Generic[E]):
     def write_beside(self, folder: Path) -> None:
         """Write the files of a model that are neither weights nor settings."""
 
-    def opened(self, folder: Path) -> Task[E]:
-        """The task with what `write_beside` wrote into the folder of a model.
+    def read_beside(self, folder: Path) -> Task[E]:
+        """Return the task with what `write_beside` wrote into the folder of a model.
 
         Raises:
             ModelError: a file is missing or damaged.
@@ -128,13 +128,13 @@ class Task(ABC, Generic[E]):
     @property
     def notes(self) -> list[str]:
         """What reading and encoding since the last `read` found: rows skipped, texts truncated."""
-        return self._found.notes()
+        return self._notes.notes()
 
     # ------------------------------------------------------------------------------------- examples
 
     @abstractmethod
-    def read(self, part: str) -> list[E]:
-        """The examples of a part: train, one of `dev`, or test.
+    def read(self, split: str) -> list[E]:
+        """Read the examples of a split: train, one of `dev`, or test.
 
         Raises:
             DataError: as for `from_data`.
@@ -201,7 +201,7 @@ class Task(ABC, Generic[E]):
         """
         return []
 
-    def labelled(self, source: Any, **options: Any) -> list[E]:
+    def read_labeled(self, source: Any, **options: Any) -> list[E]:
         """The examples of a file with answers, to be scored; `options` say how to read it, as in
         `task_of`.
 
@@ -210,7 +210,7 @@ class Task(ABC, Generic[E]):
             DataError: as for `from_data`.
         """
         raise ConfigError(
-            f"the task {self.name} does not read labelled files; override its method `labelled`"
+            f"the task {self.name} does not read labeled files; override its method `read_labeled`"
         )
 
     # -------------------------------------------------------------------------------------- answers
@@ -241,26 +241,25 @@ class Task(ABC, Generic[E]):
             DataError: none is known.
         """
 
-    def _known(
-        self, examples: Sequence[E], answers: Sequence[Any], is_known: Callable[[E], bool]
+    def _select_labeled(
+        self, examples: Sequence[E], answers: Sequence[Any], has_label: Callable[[E], bool]
     ) -> tuple[Sequence[E], Sequence[Any]]:
-        """Those that `score` reads."""
-        pairs = [pair for pair in zip(examples, answers, strict=True) if is_known(pair[0])]
+        """Select the examples that have a label, and their answers, for `score`."""
+        pairs = [pair for pair in zip(examples, answers, strict=True) if has_label(pair[0])]
         if not pairs:
             files = ", ".join(
                 dict.fromkeys(name for names in self.file_names.values() for name in names)
             )
             raise DataError(
                 f"no example of {files or f'the {self.name} task'} has an answer to score "
-                "against; give a "
-                "labelled file"
+                "against; give a labeled file"
             )
-        labelled, found = zip(*pairs, strict=True)
-        return labelled, found
+        labeled, their_answers = zip(*pairs, strict=True)
+        return labeled, their_answers
 
-    def file_name(self, part: str) -> str:
-        """What the predictions file of a part is called."""
-        return part + self.suffix
+    def file_name(self, split: str) -> str:
+        """Name the predictions file of a split."""
+        return split + self.suffix
 
     @abstractmethod
     def write(self, examples: Sequence[E], answers: Sequence[Any], path: Path) -> None:

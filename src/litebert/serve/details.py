@@ -8,7 +8,7 @@ from typing import Any
 
 from litebert.answer.predicting import Answered
 from litebert.finetuning.task import Task
-from litebert.tasks.tagging.scores import entities
+from litebert.tasks.tagging.scores import find_entities
 
 
 def detailed(task: Task[Any], value: Any, found: Answered) -> dict[str, Any]:
@@ -40,7 +40,7 @@ def _tagged(text: str, record: dict[str, Any], plain: bool) -> dict[str, Any]:
     if plain:
         return {"offsets": places}
     listed = []
-    for one in sorted(entities(record["prediction"]), key=lambda one: one.start):
+    for one in sorted(find_entities(record["prediction"]), key=lambda one: one.start):
         start, end = places[one.start][0], places[one.end - 1][1]
         likely = min(record["probabilities"][one.start : one.end])
         listed.append(

@@ -19,7 +19,7 @@ from litebert.errors import DataError
 from litebert.finetuning.run import Finetuned, finetune
 from litebert.recipes.finetuning import finetune_recipe
 from litebert.storage import atomic_write
-from litebert.tasks.parts import held_out
+from litebert.tasks.splits import choose_held_out
 from litebert.tasks.table import Table
 from litebert.text.python_docs import find_package, read_python_docs
 
@@ -93,7 +93,7 @@ def _parts() -> dict[str, tuple[list[str], list[str]]]:
         modules[find_package(where)][where].append(" ".join(text.split("\n")))
     parts = {}
     for name, texts in sorted(modules.items()):
-        apart = held_out(len(texts), _MODULES_APART) if len(texts) > 1 else [False]
+        apart = choose_held_out(len(texts), _MODULES_APART) if len(texts) > 1 else [False]
         part: tuple[list[str], list[str]] = [], []
         for of_module, held in zip(texts.values(), apart, strict=True):
             part[bool(held)].extend(of_module)

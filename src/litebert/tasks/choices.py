@@ -1,9 +1,8 @@
 """Multiple choice: a context, perhaps a question, and two or more choices of which one is right.
 
-Each choice becomes a row of its own, the head gives each row a number, and the highest wins. Any
-JSON Lines file will do that has `context` and `choices`, and optionally `question`, `label` and
-`id`. Rows repeat the context for every choice; that is the price of letting it attend to the
-choice.
+Each choice becomes a sequence, the head gives each sequence a number, and the highest wins. A JSON
+Lines file needs `context` and `choices`; `question`, `label` and `id` are optional. Every sequence
+repeats the context, so that the context can attend to the choice.
 """
 
 from __future__ import annotations
@@ -22,51 +21,53 @@ from litebert.finetuning.items import Item, build_row
 from litebert.finetuning.outputs import Answer
 from litebert.finetuning.text_outputs import OneChoice
 from litebert.storage import atomic_text
-from litebert.tasks.parts import (
+from litebert.tasks.predictions import list_members, list_texts, write_records
+from litebert.tasks.splits import (
     Data,
     FileTask,
     Layout,
     Source,
-    given_files,
-    layout_of,
-    named,
-    part_files,
+    find_split_files,
+    format_files,
+    take_files,
+    take_layout,
 )
-from litebert.tasks.predictions import members, texts, write_records
 from litebert.text.records import FileFormat, Notes, format_value, read_records, require_text
 from litebert.tokenizer import Tokenizer
 
 Order = Literal["context", "question"]
-"""Which comes first in a row. `context`: then the question with its option, of which the LAST 128
-tokens are kept (official ALBERT code). `question`: the question with its option, of which the FIRST
-128 tokens are kept, then the context (RoBERTa's; its code counts the leading special token among
-the 128). The context is cut to fit."""
+"""The first segment of a sequence.
+
+`context`: the context, then the last 128 tokens of the question with its choice (official ALBERT
+code). `question`: the first 128 tokens of the question with its choice, then the context (RoBERTa,
+whose code counts the leading special token among the 128). The context is cut to fit.
+"""
 
 QUESTION_TOKENS = 128
-"""Most tokens of a question with its option; less where that would leave the context under half of
-the row.
+"""Most tokens of a question with its choice. It is less in a short sequence, half of which stays
+for the context.
 """
 
 BLANK = re.compile(r"(?<!\w)_+|_+(?!\w)")
-"""The blank of a question, which a choice fills: a run of "_" that does not join two words."""
+"""The blank that a choice fills in a question: a run of "_" that does not join two words."""
 
 
 class Choice(NamedTuple):
-    """A question to be answered by one of its choices."""
+    """A question with the choices that may answer it."""
 
     context: str
     question: str
     """May be empty."""
     choices: tuple[str, ...]
     label: int | None
-    """Which choice is right, from 0; None where that is not known."""
+    """The index of the right choice, from 0; None if it is not known."""
     name: str
     """Its name in the predictions file."""
     group: str = ""
-    """Groups are also scored one by one."""
+    """Each group also has a score of its own."""
 
-    def filled(self, blank: re.Pattern[str] = BLANK) -> list[str]:
-        """The question with each of its choices: in place of every blank, else after it."""
+    def fill_in(self, blank: re.Pattern[str] = BLANK) -> list[str]:
+        """Return the question with each choice: in place of every blank, or else after it."""
         if blank.search(self.question):
             return [
                 blank.sub(choice.replace("\\", r"\\"), self.question) for choice in self.choices
@@ -77,8 +78,8 @@ class Choice(NamedTuple):
 class ChoiceTask(FileTask[Choice]):
     """Multiple choice read from JSON Lines (or Parquet) files; a subclass may read other ones.
 
-    `label` is the place of the right choice from 0, its letter, or its text. Without a dev part, a
-    share `heldout` of the contexts of the training part takes its place, each with all of its
+    `label` is the index of the right choice from 0, its letter, or its text. Without a dev split, a
+    share `heldout` of the contexts of the training split replaces it. Each context keeps all of its
     questions.
     """
 
@@ -97,7 +98,7 @@ class ChoiceTask(FileTask[Choice]):
     suffixes = (".jsonl", ".ndjson", ".parquet")
     blank = BLANK
     contexts = "contexts"
-    """What shares a text, in words."""
+    """The plural for contexts in notes."""
 
     def __init__(
         self,
@@ -107,32 +108,32 @@ class ChoiceTask(FileTask[Choice]):
         heldout: float = 0.1,
         layout: Layout | None = None,
     ) -> None:
-        super().__init__(OneChoice(), files=part_files(data), heldout=heldout, layout=layout)
+        super().__init__(OneChoice(), files=find_split_files(data), heldout=heldout, layout=layout)
         if order not in get_args(Order):
             raise ConfigError(f"order is '{order}'; {nearest(order, get_args(Order))}")
         self.order = order
 
     @classmethod
     def from_data(cls, name: str, data: Source, **options: Any) -> ChoiceTask:
-        """Of a folder's files, or of training files with `dev` and `test` beside them."""
-        return cls(given_files(data, options), layout=layout_of(options), **options)
+        """Return the task of a folder, or of training files with `dev` and `test` as options."""
+        return cls(take_files(data, options), layout=take_layout(options), **options)
 
     def example(self, value: Any, name: str) -> Choice:
-        """Of a context, a question and a list of choices."""
-        *asked, options = members(value)
-        context, question = texts(asked, 2)
-        choices = texts(options)
+        """Return the example of a context, a question and a list of choices."""
+        *context_and_question, choices = list_members(value)
+        context, question = list_texts(context_and_question, 2)
+        choices = list_texts(choices)
         if len(choices) < 2:
             raise TypeError
         return Choice(context, question, choices, None, name)
 
     def show_example(self, example: Choice) -> ModelExample:
-        """The context, the question and the choices, with the right one."""
+        """Show the context, the question and the choices, with the right choice."""
         label = None if example.label is None else example.choices[example.label]
-        question = {"question": example.question} if example.question else {}
-        return ModelExample(
-            {"context": example.context, **question, "choices": list(example.choices)}, label
-        )
+        fields: dict[str, Any] = {"context": example.context}
+        if example.question:
+            fields["question"] = example.question
+        return ModelExample({**fields, "choices": list(example.choices)}, label)
 
     def stream(
         self,
@@ -142,152 +143,165 @@ class ChoiceTask(FileTask[Choice]):
         pair: str | None = None,
         form: FileFormat | None = None,
     ) -> Iterator[Choice]:
-        """The questions of a file with context, choices and perhaps a question."""
-        self._found = Notes()
-        return _choices(source, self._found, ("question",), form)
+        """Read rows with context, choices and perhaps a question, without answers."""
+        self._notes = Notes()
+        return _read_choices(source, self._notes, ("question",), form)
 
-    def read(self, part: str) -> list[Choice]:
-        """The questions of a part, in the order of its files; only those of `test` may all be
-        without an answer.
+    def read(self, split: str) -> list[Choice]:
+        """Read the questions of a split, in the order of its files.
+
+        Only the questions of `test` may all be without an answer.
         """
-        paths = self._of(part)
-        self._found = Notes()
-        examples = [example for path in paths for example in self._examples(path)]
-        examples = self._own(part, examples, lambda i: examples[i].context, self.contexts)
-        unknown = sum(example.label is None for example in examples)
-        if unknown == len(examples) and part != "test":
-            what = "learn from" if part == "train" else "score"
+        paths = self._find_files(split)
+        self._notes = Notes()
+        examples = [example for path in paths for example in self._read_examples(path)]
+        examples = self._select_split(split, examples, lambda i: examples[i].context, self.contexts)
+        unlabeled = sum(example.label is None for example in examples)
+        if unlabeled == len(examples) and split != "test":
+            purpose = "learn from" if split == "train" else "score"
             raise DataError(
-                f"no question in {named(paths)} has an answer to {what}; give a labelled file"
+                f"no question in {format_files(paths)} has an answer to {purpose}; "
+                "give a labeled file"
             )
-        if unknown:
-            self._found["questions have no answer and are not scored"] += unknown
+        if unlabeled:
+            self._notes["questions have no answer and are not scored"] += unlabeled
         return examples
 
     def encode(self, examples: Sequence[Choice], tokenizer: Tokenizer, length: int) -> list[Item]:
-        """One row for each choice, of at most `length` tokens; what is truncated is counted and
-        noted.
-        """
-        room = length - 2 - tokenizer.pair_separators
-        most = min(QUESTION_TOKENS, room // 2)
-        contexts = list(
-            dict.fromkeys(example.context for example in examples)
-        )  # one article has many questions
+        """Encode each choice as a sequence of at most `length` tokens, and note what is cut."""
+        max_tokens = length - 2 - tokenizer.pair_separators
+        max_question = min(QUESTION_TOKENS, max_tokens // 2)
+        # A context with many questions is encoded once.
+        contexts = list(dict.fromkeys(example.context for example in examples))
         context_ids = dict(zip(contexts, tokenizer.encode(contexts), strict=True))
         items = []
         for i, example in enumerate(examples):
             context = context_ids[example.context]
             rows = []
-            for asked in tokenizer.encode(example.filled(self.blank)):
-                if len(asked) > most:
-                    self._found[f"questions with their option were truncated to {most} tokens"] += 1
-                    asked = asked[-most:] if self.order == "context" else asked[:most]
-                if len(context) > room - len(asked):
-                    self._found[f"rows lost the end of their context at {length} tokens"] += 1
-                kept = context[: room - len(asked)]
-                first, second = (kept, asked) if self.order == "context" else (asked, kept)
+            for question in tokenizer.encode(example.fill_in(self.blank)):
+                question = self._cut_question(question, max_question)
+                context_size = max_tokens - len(question)
+                if len(context) > context_size:
+                    self._notes[f"rows lost the end of their context at {length} tokens"] += 1
+                segments = (context[:context_size], question)
+                first, second = segments if self.order == "context" else segments[::-1]
                 rows.append(build_row(tokenizer, first, second))
             items.append(Item(i, tuple(rows), example.label))
         return items
 
+    def _cut_question(self, question: Sequence[int], size: int) -> Sequence[int]:
+        """Return at most `size` tokens of a question with its choice, as `Order` says."""
+        if len(question) <= size:
+            return question
+        self._notes[f"questions with their option were truncated to {size} tokens"] += 1
+        return question[-size:] if self.order == "context" else question[:size]
+
     def record(self, example: Choice, answer: Answer) -> dict[str, Any]:
-        """The choice as the data writes it, and the probabilities of all."""
-        return super().record(example, answer) | {"prediction": self._written(answer.value)}
+        """Return the choice as the data writes it, and the probabilities of all choices."""
+        return super().record(example, answer) | {"prediction": self._format_choice(answer.value)}
 
     def score(self, examples: Sequence[Choice], answers: Sequence[Answer]) -> dict[str, float]:
-        """`accuracy` over all, and `accuracy_GROUP` over each group. A choice that ties with
-        another one is wrong.
+        """Return `accuracy` over all examples, and `accuracy_GROUP` over each group.
+
+        A choice that ties with another choice is wrong.
         """
-        right: dict[str, list[bool]] = {}
-        known = self._known(examples, answers, lambda example: example.label is not None)
-        for example, answer in zip(*known, strict=True):
-            right.setdefault(example.group, []).append(
-                example.label == answer.value and _is_alone(answer)
-            )
-        scores = {"accuracy": float(np.mean([one for group in right.values() for one in group]))}
-        return scores | {
-            f"accuracy_{group}": float(np.mean(found)) for group, found in right.items() if group
-        }
+        right_by_group: dict[str, list[bool]] = {}
+        labeled = self._select_labeled(examples, answers, lambda example: example.label is not None)
+        for example, answer in zip(*labeled, strict=True):
+            is_right = example.label == answer.value and _is_unique_best(answer)
+            right_by_group.setdefault(example.group, []).append(is_right)
+        all_right = [is_right for group in right_by_group.values() for is_right in group]
+        scores = {"accuracy": float(np.mean(all_right))}
+        for group, right in right_by_group.items():
+            if group:
+                scores[f"accuracy_{group}"] = float(np.mean(right))
+        return scores
 
     def write(self, examples: Sequence[Choice], answers: Sequence[Answer], path: Path) -> None:
-        """JSON Lines in the order of the questions: `id`, `label` as the data writes it, and
-        `choice`, its text.
+        """Write JSON Lines in the order of the questions.
+
+        Each has `id`, `label` as the data writes it, and `choice`, the text of the choice.
         """
         rows = (
             {
-                "id": one.name,
-                "label": self._written(answer.value),
-                "choice": one.choices[answer.value],
+                "id": example.name,
+                "label": self._format_choice(answer.value),
+                "choice": example.choices[answer.value],
             }
-            for one, answer in zip(examples, answers, strict=True)
+            for example, answer in zip(examples, answers, strict=True)
         )
         with atomic_text(path) as file:
             write_records(rows, file, "jsonl")
 
-    def _examples(self, path: Path) -> Iterator[Choice]:
+    def _read_examples(self, path: Path) -> Iterator[Choice]:
         form, _, encoding = self._layout
-        return _choices(path, self._found, ("question", "label", "id"), form, encoding)
+        return _read_choices(path, self._notes, ("question", "label", "id"), form, encoding)
 
-    def _written(self, choice: int) -> int | str:
+    def _format_choice(self, choice: int) -> int | str:
+        """Return a choice as the benchmark writes it; a subclass may use letters."""
         return choice
 
 
-def _choices(
+def _read_choices(
     source: str | Path,
-    found: Notes,
+    notes: Notes,
     optional: Sequence[str],
     form: FileFormat | None = None,
     encoding: str = "utf-8",
 ) -> Iterator[Choice]:
     wanted = ("context", "choices")
-    for line, row in read_records(
-        source, wanted, found, optional=optional, form=form, encoding=encoding
-    ):
-        where = f"{source}:{line}"
-        context, choices, question, *known = row
-        label, name = known or (None, None)
-        question = require_text("" if question is None else question, "question", where)
-        choices = choices_of(choices, "choices", where)
-        context = require_text(context, "context", where)
-        right = None if label is None else _label_of(label, choices, where)
-        yield Choice(context, question, choices, right, str(line if name is None else name))
+    rows = read_records(source, wanted, notes, optional=optional, form=form, encoding=encoding)
+    for line, row in rows:
+        location = f"{source}:{line}"
+        context, choices, question, *label_and_name = row
+        label, name = label_and_name or (None, None)
+        question = require_text("" if question is None else question, "question", location)
+        choices = require_choices(choices, "choices", location)
+        context = require_text(context, "context", location)
+        index = None if label is None else _parse_label(label, choices, location)
+        yield Choice(context, question, choices, index, str(line if name is None else name))
 
 
-def choices_of(value: Any, field: str, where: str) -> tuple[str, ...]:
-    """A field that must be a list of two or more texts, or a DataError."""
+def require_choices(value: Any, field: str, location: str) -> tuple[str, ...]:
+    """Return the texts of a field that must be a list of two texts or more.
+
+    Raises:
+        DataError: it is something else.
+    """
     if not isinstance(value, list) or len(value) < 2:
         raise DataError(
-            f"{where}: {field} is {format_value(value)}; write a list of two or more texts"
+            f"{location}: {field} is {format_value(value)}; write a list of two or more texts"
         )
-    return tuple(require_text(one, f"{field}[{i}]", where) for i, one in enumerate(value))
+    return tuple(require_text(text, f"{field}[{i}]", location) for i, text in enumerate(value))
 
 
-def _is_alone(answer: Answer) -> bool:
-    """Whether no other choice is as probable as the answer; not so where a probability is not a
-    number.
-    """
+def _is_unique_best(answer: Answer) -> bool:
+    """Return True if no other choice is as probable as the answer, whose probability is no NaN."""
     return bool((answer.probabilities >= answer.probabilities[answer.value]).sum() == 1)
 
 
-def letter_of(choice: int) -> str:
-    """A, B, C ... by place."""
+def format_letter(choice: int) -> str:
+    """Return the letter of a choice: A for 0, B for 1, and so on."""
     return chr(ord("A") + choice)
 
 
-def _label_of(label: Any, choices: tuple[str, ...], where: str) -> int:
+def _parse_label(label: Any, choices: tuple[str, ...], location: str) -> int:
+    """Return the index of the choice that a label names: its index, its letter or its text."""
     if isinstance(label, int) and not isinstance(label, bool):
         if 0 <= label < len(choices):
             return label
-        raise DataError(f"{where}: label is {label} of {len(choices)} choices; count them from 0")
-    readings = {i for i, text in enumerate(choices) if label in (text, letter_of(i), str(i))}
+        raise DataError(
+            f"{location}: label is {label} of {len(choices)} choices; count them from 0"
+        )
+    readings = {i for i, text in enumerate(choices) if label in (text, format_letter(i), str(i))}
     if len(readings) == 1:
         return readings.pop()
     if readings:
         raise DataError(
-            f"{where}: label {format_value(label)} could be several choices; write its position, "
+            f"{location}: label {format_value(label)} could be several choices; write its index, "
             "a number from 0"
         )
     raise DataError(
-        f"{where}: label is {format_value(label)}; write the position of a choice from 0, its "
+        f"{location}: label is {format_value(label)}; write the index of a choice from 0, its "
         "letter or its text"
     )

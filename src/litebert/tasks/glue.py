@@ -1,11 +1,10 @@
-"""GLUE (Wang et al. 2019, arXiv:1804.07461): ten tasks as rows of one table, their official files
-and submissions.
+"""GLUE (Wang et al. 2019, arXiv:1804.07461): ten tasks, their official files and submissions.
 
 Columns, label orders and the deciding score are those of the official ALBERT code
 (classifier_utils.py). The files are tab-separated without quoting: a quote is an ordinary
-character. Where the official code accepts whatever a column holds, here a row of a wrong width or
-an unknown label stops the reading; only QQP, whose files are known for broken rows, passes over
-them, and counts them.
+character. The official code accepts whatever a column holds. This module refuses a row of a wrong
+width and an unknown label. Only QQP has broken rows in its official files, so they are skipped and
+counted.
 """
 
 from __future__ import annotations
@@ -21,7 +20,7 @@ from litebert.errors import ConfigError, DataError, nearest
 from litebert.finetuning.outputs import Answer
 from litebert.finetuning.text_outputs import Number, OneClass
 from litebert.storage import atomic_text
-from litebert.tasks.parts import Source
+from litebert.tasks.splits import Source
 from litebert.tasks.texts import Example, Label, TextTask
 from litebert.text.records import Notes, clean, format_value, read_lines, require_text
 from litebert.text.sources import is_dataset_folder, open_dataset
@@ -31,38 +30,38 @@ _ENTAILS = ("entailment", "not_entailment")
 _THREE_WAY = ("contradiction", "entailment", "neutral")
 _ACCURACY = ("accuracy",)
 _INDEX = 0
-"""Column of the index in every test file."""
+"""The column of the index in every test file."""
 HUB = "nyu-mll/glue"
-"""GLUE on the Hugging Face hub."""
+"""The name of GLUE on the Hugging Face hub."""
 
 
 @dataclass(frozen=True)
 class Spec:
-    """One task. Columns count from 0, negative ones from the end."""
+    """The facts about a task of GLUE. Columns count from 0, negative ones from the end."""
 
     folder: str
-    """Of its files in the official archive; also its name in a submission."""
+    """The folder of its files in the official archive; also its name in a submission."""
     texts: tuple[int, ...]
     """Columns of the one or two texts in train and dev files."""
     label: int
     labels: tuple[str, ...]
-    """In the order of the logits; empty for numbers from 0 to 5."""
+    """Its labels in the order of the logits; empty for numbers from 0 to 5."""
     scores: tuple[str, ...]
-    """The first chooses checkpoints."""
+    """Its scores; the first chooses checkpoints."""
     columns: tuple[str, ...]
     """Names of the texts in the `datasets` version."""
     test_texts: tuple[int, ...] = (1, 2)
     names: tuple[str, ...] = ()
-    """What the `datasets` version calls `labels`, in our order; () where it calls them the same."""
+    """The names of `labels` in the `datasets` version, in the same order; () for `labels`."""
     header: bool = True
-    """Whether train and dev files have one; test files always do."""
+    """True if train and dev files have a header line; test files always do."""
     skips: bool = False
-    """Whether rows of a wrong width are passed over in train and dev."""
+    """True if rows of a wrong width are skipped in train and dev."""
     dev: tuple[str, ...] = ("dev",)
     files: Mapping[str, str] = field(default_factory=lambda: {"test": "test.tsv"})
-    """Test part -> its file."""
+    """The file of each test split."""
     submissions: tuple[str, ...] = ()
-    """Names of the submissions by test part; () for FOLDER.tsv."""
+    """Names of the submissions by test split; () for FOLDER.tsv."""
 
 
 GLUE: Mapping[str, Spec] = MappingProxyType(
@@ -98,7 +97,7 @@ GLUE: Mapping[str, Spec] = MappingProxyType(
             (3, 4),
             names=("not_equivalent", "equivalent"),
         ),
-        # From the end, as ELECTRA's code reads it.
+        # Columns count from the end, as in ELECTRA's code.
         "stsb": Spec(
             "STS-B", (-3, -2), -1, (), ("pearson", "spearman"), ("sentence1", "sentence2"), (-2, -1)
         ),
@@ -148,9 +147,7 @@ GLUE: Mapping[str, Spec] = MappingProxyType(
         ),
     }
 )
-"""Name -> task. `ax` has a test part only: `mnli` answers it as one more of its own, where the file
-is there.
-"""
+"""Name -> task. `ax` has a test split only, which `mnli` answers too if the file exists."""
 _AX = "ax"
 
 
@@ -159,16 +156,15 @@ class Glue(TextTask):
 
     Args:
         name: a key of `specs`.
-        source: the task's folder or the one above it; `hf:glue` for the hub, `hf:NAME[:CONFIG]` for
-            a copy of it there, `hf:FOLDER` for what `datasets` saved. None where nothing is to be
+        source: the task's folder or the folder above it; `hf:glue` for the hub, `hf:NAME[:CONFIG]`
+            for a copy there, `hf:FOLDER` for a dataset that `datasets` saved. None if no file is
             read: an `Answer` needs no file.
 
-    A task with files of the same form is a subclass with `specs` of its own.
+    A task with files of the same form is a subclass with other `specs`.
 
-    Attributes: as `Task`. Of the official parts, `tests` and all but the first of `dev` leave out
-    those whose file is not in the folder: test files, and MNLI's second dev file, are often left
-    out of copies. MNLI has one more test part, `ax`, where the folder `diagnostic` with
-    diagnostic.tsv lies beside its own.
+    The attributes are those of `Task`. `tests`, and all but the first of `dev`, hold only splits
+    whose file is in the folder: copies often lack test files and MNLI's second dev file. MNLI has
+    the test split `ax` too, if a folder `diagnostic` with diagnostic.tsv lies beside its folder.
 
     Raises:
         ConfigError: there is no such task.
@@ -179,32 +175,32 @@ class Glue(TextTask):
 
     def __init__(self, name: str, source: str | Path | None = None) -> None:
         if name not in self.specs:
-            raise ConfigError(f"there is no task '{name}' here; {nearest(name, self.specs)}")
+            raise ConfigError(f"there is no GLUE task '{name}'; {nearest(name, self.specs)}")
         self.name, self.spec = name, self.specs[name]
         super().__init__(
             OneClass(self.spec.labels) if self.spec.labels else Number(), self.spec.scores
         )
         self.pair = len(self.spec.columns) == 2
         self._source = source
-        self._hub = _opened(str(source)[3:], name) if str(source).startswith("hf:") else None
+        self._hub = _open_hub(str(source)[3:], name) if str(source).startswith("hf:") else None
         if source is not None and self._hub is None and not Path(source).is_dir():
             raise DataError(
-                f"{source} is not a folder; give the one of {self.spec.folder}, or the one above it"
+                f"{source} is not a folder; give the folder {self.spec.folder}, "
+                "or the folder above it"
             )
-        self.dev = tuple(
-            part for part in self.spec.dev if part == self.spec.dev[0] or self._has(part)
-        )
-        self.tests = tuple(part for part in self.spec.files if self._has(part))
+        first_dev = self.spec.dev[:1]
+        self.dev = first_dev + tuple(split for split in self.spec.dev[1:] if self._has(split))
+        self.tests = tuple(split for split in self.spec.files if self._has(split))
         if name == "mnli" and source is not None and self._hub is None:
-            inside = Path(source).resolve()
-            self._ax = Glue(
-                _AX, inside.parent if _plain(inside.name) == _plain(self.spec.folder) else source
-            )
-            self.tests += (_AX,) * len(self._ax.tests)
+            folder = Path(source).resolve()
+            is_task_folder = _normalize(folder.name) == _normalize(self.spec.folder)
+            self._ax = Glue(_AX, folder.parent if is_task_folder else source)
+            if self._ax.tests:
+                self.tests += (_AX,)
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> TextTask:
-        """The task that the settings name, with the labels as the model has them."""
+        """Return the task that the settings name, with the labels of the model."""
         task = super().from_settings(settings)
         name = str(settings.get("task"))
         if isinstance(task, Glue) and name in cls.specs:
@@ -218,25 +214,29 @@ class Glue(TextTask):
         name = str(self._source) if self._hub is not None else Path(self._source or "").name
         return {"train": [name]} if name else {}
 
-    def labelled(self, source: Source, **options: Any) -> list[Example]:
-        """The first dev part of a folder, or the rows of an official training or dev file."""
-        (one,) = (
-            [source] if isinstance(source, (str, Path)) else source if len(source) == 1 else [None]
-        )
-        if one is None or options:
+    def read_labeled(self, source: Source, **options: Any) -> list[Example]:
+        """Read the first dev split of a folder, or the rows of an official train or dev file."""
+        sources = [source] if isinstance(source, (str, Path)) else source
+        if len(sources) != 1 or options:
             raise ConfigError(
                 f"{self.name} is scored on one folder or file, without options; give --data alone"
             )
-        if not Path(one).is_file():
-            task = type(self)(self.name, one)
-            examples, self._found = task.read(task.dev[0]), task._found
+        path = Path(sources[0])
+        if not path.is_file():
+            task = type(self)(self.name, sources[0])
+            examples = task.read(task.dev[0])
+            self._notes = task._notes
             return examples
-        self._found = Notes()
-        return list(_from_file(self.spec, Path(one), False, self._found))
+        self._notes = Notes()
+        return list(_read_file(self.spec, path, False, self._notes))
 
     @classmethod
     def from_data(cls, name: str, data: Source, **options: Any) -> Glue:
-        """A task that has a training part."""
+        """Return a task that has a training split.
+
+        Raises:
+            ConfigError: the task has none, or there are several sources.
+        """
         if not isinstance(data, (str, Path)):
             if len(data) != 1:
                 raise ConfigError(
@@ -246,160 +246,179 @@ class Glue(TextTask):
         task = cls(name, data)
         if not task.spec.dev:
             raise ConfigError(
-                f"{name} has no training part; fine-tune mnli, with the folder diagnostic "
+                f"{name} has no training split; fine-tune mnli, with the folder diagnostic "
                 "beside MNLI"
             )
         return task
 
-    def _has(self, part: str) -> bool:
-        """Whether an official part can be read; without a source all count."""
+    def _has(self, split: str) -> bool:
+        """Return True if an official split can be read; always without a source."""
         if self._hub is not None:
-            return _split(part) in self._hub
-        return self._source is None or bool(_places(self.spec, Path(self._source), part))
+            return _name_hub_split(split) in self._hub
+        return self._source is None or bool(_find_files(self.spec, Path(self._source), split))
 
-    def read(self, part: str) -> list[Example]:
-        """The examples of train, or of an official dev or test part; `test` is the first of these.
+    def read(self, split: str) -> list[Example]:
+        """Read train, or an official dev or test split; `test` is the first test split.
 
         Raises:
-            DataError: a part that the task has not, or a file that is missing or malformed.
+            DataError: the task has no such split, or a file is missing or malformed.
             MissingExtraError: `hf:` without the `datasets` library.
         """
-        spec, part = self.spec, self._official(part)
-        parts = (*["train"] * bool(spec.dev), *spec.dev, *spec.files, *[_AX] * (_AX in self.tests))
-        if part not in parts:
-            raise DataError(f"{self.name} has no part '{part}'; {nearest(part, parts)}")
+        spec, split = self.spec, self._name_official(split)
+        splits = [*spec.dev, *spec.files]
+        if spec.dev:
+            splits.insert(0, "train")
+        if _AX in self.tests:
+            splits.append(_AX)
+        if split not in splits:
+            raise DataError(f"{self.name} has no split '{split}'; {nearest(split, splits)}")
         if self._source is None:
             raise DataError(
                 f"{self.name} was made without data to read; give the folder of {spec.folder}"
             )
-        self._found = Notes()
+        self._notes = Notes()
         if self._hub is not None:
-            return list(_from_datasets(spec, self._hub, str(self._source), part, self._found))
-        if part == _AX:
-            examples, self._found = self._ax.read("test"), self._ax._found
+            return list(_read_dataset(spec, self._hub, str(self._source), split, self._notes))
+        if split == _AX:
+            examples = self._ax.read("test")
+            self._notes = self._ax._notes
             return examples
-        paths = _places(spec, Path(self._source), part)
+        paths = _find_files(spec, Path(self._source), split)
         if not paths:
             raise DataError(
-                f"{self._source} holds no {_file_of(spec, part)}; give the folder of "
-                f"{spec.folder} with its official "
-                "files, or the one above it"
+                f"{self._source} holds no {_name_file(spec, split)}; give the folder "
+                f"{spec.folder} with its official files, or the folder above it"
             )
-        examples = list(_from_file(spec, paths[0], part in spec.files, self._found))
+        examples = list(_read_file(spec, paths[0], split in spec.files, self._notes))
         if not examples:
             raise DataError(f"{paths[0]} holds no examples; fetch the file again")
         return examples
 
-    def file_name(self, part: str) -> str:
-        """What the GLUE site wants the predictions of a test part to be called; PART.tsv for any
-        other part.
+    def file_name(self, split: str) -> str:
+        """Name the predictions file of a split.
+
+        A test split has the name that the GLUE site asks for; any other split is SPLIT.tsv.
         """
-        part = self._official(part)
-        if part == _AX:
+        split = self._name_official(split)
+        if split == _AX:
             return GLUE[_AX].submissions[0]
-        if part not in self.spec.files:
-            return f"{part}.tsv"
+        if split not in self.spec.files:
+            return f"{split}.tsv"
         names = self.spec.submissions or (f"{self.spec.folder}.tsv",)
-        return names[list(self.spec.files).index(part)]
+        return names[list(self.spec.files).index(split)]
 
     def write(self, examples: Sequence[Example], answers: Sequence[Answer], path: Path) -> None:
-        """A submission: `index` and `prediction`, tab-separated; numbers from 0 to 5 with three
-        decimals.
+        """Write a submission: `index` and `prediction`, tab-separated.
+
+        Numbers are between 0 and 5, with three decimals.
         """
         with atomic_text(path) as file:
             file.write("index\tprediction\n")
             for example, answer in zip(examples, answers, strict=True):
-                value = answer.value
-                said = f"{min(max(value, 0.0), 5.0):.3f}" if isinstance(value, float) else value
-                file.write(f"{example.name}\t{said}\n")
+                prediction = answer.value
+                if isinstance(prediction, float):
+                    prediction = f"{min(max(prediction, 0.0), 5.0):.3f}"
+                file.write(f"{example.name}\t{prediction}\n")
 
-    def _official(self, part: str) -> str:
-        return next(iter(self.spec.files)) if part == "test" else part
+    def _name_official(self, split: str) -> str:
+        """Return the official name of a split; `test` means the first test split."""
+        return next(iter(self.spec.files)) if split == "test" else split
 
 
 # ----------------------------------------------------------------------------------- official files
 
 
-def _plain(name: str) -> str:
+def _normalize(name: str) -> str:
     return name.lower().replace("-", "").replace("_", "")
 
 
-def _file_of(spec: Spec, part: str) -> str:
-    return spec.files.get(part, f"{part}.tsv")
+def _name_file(spec: Spec, split: str) -> str:
+    return spec.files.get(split, f"{split}.tsv")
 
 
-def _places(spec: Spec, folder: Path, part: str) -> list[Path]:
-    """Where a part's file is: in the task's folder below, else in the folder itself."""
+def _find_files(spec: Spec, folder: Path, split: str) -> list[Path]:
+    """Return the files of a split: those in the task's folder below, then in the folder itself."""
     below = sorted(
         child
         for child in folder.iterdir()
-        if child.is_dir() and _plain(child.name) == _plain(spec.folder)
+        if child.is_dir() and _normalize(child.name) == _normalize(spec.folder)
     )
-    paths = [place / _file_of(spec, part) for place in (*below, folder)]
+    paths = [parent / _name_file(spec, split) for parent in (*below, folder)]
     return [path for path in paths if path.is_file()]
 
 
-def _from_file(spec: Spec, path: Path, test: bool, found: Notes) -> Iterator[Example]:
+def _read_file(spec: Spec, path: Path, test: bool, notes: Notes) -> Iterator[Example]:
+    """Read an official file, whose first line may be a header.
+
+    Args:
+        test: True if the file has the columns of a test split, without labels.
+    """
     texts = spec.test_texts if test else spec.texts
     width = count = 0
-    for number, line in read_lines(path, found):
+    for number, line in read_lines(path, notes):
         if not line:
-            found["blank lines were passed over"] += 1
+            notes["blank lines were passed over"] += 1
             continue
         row = line.split("\t")
         if width == 0:
             width = len(row)
-            places = (*texts, *(() if test else (spec.label,)))
-            if width < max(place + 1 if place >= 0 else -place for place in places):
-                raise DataError(
-                    f"{path}:{number} has {width} columns, too few for {spec.folder}; put "
-                    "tabs between them"
-                )
+            _check_width(spec, width, test, f"{path}:{number}")
             if test or spec.header:
                 if not _is_example(spec, row, test):
                     continue
-                found["the header is missing, so the first line was read as an example"] += 1
+                notes["the header is missing, so the first line was read as an example"] += 1
         if len(row) != width:
             if spec.skips and not test:
-                found["rows with a wrong number of columns were passed over"] += 1
+                notes["rows with a wrong number of columns were passed over"] += 1
                 continue
             raise DataError(
                 f"{path}:{number} has {len(row)} columns where the first line has {width}; "
                 "fix the row"
             )
         pair = row[texts[1]] if len(texts) > 1 else None
-        label = None if test else _label(spec, row[spec.label], f"{path}:{number}")
+        label = None if test else _parse_label(spec, row[spec.label], f"{path}:{number}")
         yield Example(row[texts[0]], pair, label, row[_INDEX] if test else str(count))
         count += 1
 
 
+def _check_width(spec: Spec, width: int, test: bool, location: str) -> None:
+    """Refuse a line that is too short for the columns of its task."""
+    columns = spec.test_texts if test else (*spec.texts, spec.label)
+    needed = max(column + 1 if column >= 0 else -column for column in columns)
+    if width < needed:
+        raise DataError(
+            f"{location} has {width} columns, too few for {spec.folder}; put tabs between them"
+        )
+
+
 def _is_example(spec: Spec, row: Sequence[str], test: bool) -> bool:
-    """Whether a first line is an example: it has an index, or a label."""
+    """Return True if a first line is an example, with an index or a label, and no header."""
     if test:
         return row[_INDEX].isdigit()
     try:
-        _label(spec, row[spec.label], "")
+        _parse_label(spec, row[spec.label], "")
     except DataError:
         return False
     return True
 
 
-def _label(spec: Spec, said: str, place: str) -> Label:
+def _parse_label(spec: Spec, cell: str, location: str) -> Label:
+    """Return the class that a cell names, or the number it spells."""
     if spec.labels:
-        if said not in spec.labels:
-            known = ", ".join(spec.labels)
+        if cell not in spec.labels:
+            labels = ", ".join(spec.labels)
             raise DataError(
-                f"{place} has the label {format_value(said)}, which is not one of {known}; "
+                f"{location} has the label {format_value(cell)}, which is not one of {labels}; "
                 "fix the row"
             )
-        return spec.labels.index(said)
+        return spec.labels.index(cell)
     try:
-        number = float(said)
+        number = float(cell)
     except ValueError:
         number = math.nan
     if not 0 <= number <= 5:
         raise DataError(
-            f"{place} has the score {format_value(said)}, which is not a number from 0 to 5; "
+            f"{location} has the score {format_value(cell)}, which is not a number from 0 to 5; "
             "fix the row"
         )
     return number
@@ -408,16 +427,18 @@ def _label(spec: Spec, said: str, place: str) -> Label:
 # --------------------------------------------------------------------------- the `datasets` library
 
 
-def _from_datasets(
-    spec: Spec, hub: Mapping[str, Any], name: str, part: str, found: Notes
+def _read_dataset(
+    spec: Spec, hub: Mapping[str, Any], name: str, split: str, notes: Notes
 ) -> Iterator[Example]:
-    if _split(part) not in hub:
+    """Read a split of a dataset from the `datasets` library, whose splits are `hub`."""
+    hub_split = _name_hub_split(split)
+    if hub_split not in hub:
         raise DataError(
-            f"{name} has no split '{_split(part)}' among {', '.join(hub)}; give a copy of {HUB}"
+            f"{name} has no split '{hub_split}' among {', '.join(hub)}; give a copy of {HUB}"
         )
-    data = hub[_split(part)]
+    data = hub[hub_split]
     names = getattr(data.features.get("label"), "names", None)
-    test = part in spec.files
+    test = split in spec.files
     wanted = spec.columns if test else (*spec.columns, "label")
     for column in wanted:
         if column not in data.column_names:
@@ -429,36 +450,41 @@ def _from_datasets(
         row for batch in batches for row in zip(*(batch[column] for column in wanted), strict=True)
     )
     for index, row in enumerate(rows):
-        place = f"{name} {part} row {index + 1}"
+        location = f"{name} {split} row {index + 1}"
         texts = [
-            clean(require_text(row[i], column, place), found)
+            clean(require_text(row[i], column, location), notes)
             for i, column in enumerate(spec.columns)
         ]
-        label = None if test else _hub_label(spec, row[-1], names, place)
+        label = None if test else _parse_hub_label(spec, row[-1], names, location)
         yield Example(texts[0], texts[1] if len(texts) > 1 else None, label, str(index))
 
 
-def _hub_label(spec: Spec, said: Any, names: Sequence[str] | None, place: str) -> Label:
-    """By name, never by number: the hub's order of MNLI is not the official one."""
-    if names is None or not isinstance(said, int):
-        return _label(spec, str(said), place)
-    if not 0 <= said < len(names):
-        raise DataError(f"{place} has the label {said}, which has no name; give a part with labels")
-    ours = dict(zip(spec.names or spec.labels, spec.labels, strict=True))
-    return _label(spec, ours.get(names[said], names[said]), place)
+def _parse_hub_label(spec: Spec, value: Any, names: Sequence[str] | None, location: str) -> Label:
+    """Return the label that the hub's name of a value means.
+
+    The hub's numbers are not used, because its order of MNLI's labels is not the official order.
+    """
+    if names is None or not isinstance(value, int):
+        return _parse_label(spec, str(value), location)
+    if not 0 <= value < len(names):
+        raise DataError(
+            f"{location} has the label {value}, which has no name; give a split with labels"
+        )
+    label_of_name = dict(zip(spec.names or spec.labels, spec.labels, strict=True))
+    name = names[value]
+    return _parse_label(spec, label_of_name.get(name, name), location)
 
 
-def _split(part: str) -> str:
-    """What the hub calls a part."""
-    return part.replace("dev", "validation")
+def _name_hub_split(split: str) -> str:
+    """Return the name of a split on the hub."""
+    return split.replace("dev", "validation")
 
 
-def _opened(name: str, task: str) -> Mapping[str, Any]:
-    """The splits of a dataset by name."""
+def _open_hub(name: str, task: str) -> Mapping[str, Any]:
+    """Open a dataset, and return its splits by name."""
     repository, _, config = name.partition(":")
-    if repository.partition("/")[0] == "glue" and not is_dataset_folder(
-        name
-    ):  # as people know it: glue, glue/sst2
+    # People write glue and glue/sst2, which are no repositories on the hub today.
+    if repository.partition("/")[0] == "glue" and not is_dataset_folder(name):
         name = f"{HUB}:{config or repository.partition('/')[2] or task}"
     data = open_dataset(name, task)
     if not isinstance(data, dict):

@@ -1,5 +1,4 @@
-"""The Python values that `predict` reads, and what it writes: answers as rows of CSV or JSON
-Lines."""
+"""Check the Python values that `predict` reads, and write its answers as CSV or JSON Lines."""
 
 from __future__ import annotations
 
@@ -10,27 +9,30 @@ from typing import Any, Literal, TextIO
 from litebert.storage import json_text
 
 
-def members(value: Any) -> tuple[Any, ...]:
-    """What a list holds.
+def list_members(value: Any) -> tuple[Any, ...]:
+    """Return the members of a list as a tuple.
 
     Raises:
-        TypeError: it is none; a text, a set or a dictionary has no order that could be meant.
+        TypeError: the value is no list. A text is one value, and a set or a dictionary has no
+            order that a caller could mean.
     """
     if isinstance(value, (str, bytes, Mapping, Set)):
         raise TypeError
     return tuple(value)
 
 
-def texts(value: Any, *counts: int) -> tuple[str, ...]:
-    """The texts that a list holds, as many as one of `counts` where these are given.
+def list_texts(value: Any, *counts: int) -> tuple[str, ...]:
+    """Return the texts of a list, whose number must be among `counts` if there are any.
 
     Raises:
-        TypeError: it holds something else.
+        TypeError: the list holds something else, or another number of texts.
     """
-    found = members(value)
-    if not all(isinstance(text, str) for text in found) or (counts and len(found) not in counts):
+    members = list_members(value)
+    if not all(isinstance(member, str) for member in members):
         raise TypeError
-    return found
+    if counts and len(members) not in counts:
+        raise TypeError
+    return members
 
 
 def write_records(
@@ -39,10 +41,10 @@ def write_records(
     form: Literal["csv", "jsonl"],
     separator: str = ";",
 ) -> int:
-    """Write records of answers as they come, in order; return how many there were.
+    """Write records of answers in order, each as it comes, and return their number.
 
-    In CSV, after a line of names, probabilities by label have a column `p_LABEL` each, and the
-    members of any other list stand in one cell with `separator` between them.
+    CSV begins with a line of names. Each label's probability has a column `p_LABEL`. The members
+    of any other list share a cell, with `separator` between them.
     """
     rows = csv.writer(file, lineterminator="\n")
     count = 0
@@ -50,7 +52,7 @@ def write_records(
         if form == "jsonl":
             file.write(json_text(record, indent=None))
         else:
-            cells = _cells(record, separator)
+            cells = _flatten(record, separator)
             if count == 0:
                 rows.writerow(cells)
             rows.writerow(cells.values())
@@ -58,11 +60,14 @@ def write_records(
     return count
 
 
-def _cells(record: Mapping[str, Any], separator: str) -> dict[str, Any]:
+def _flatten(record: Mapping[str, Any], separator: str) -> dict[str, Any]:
+    """Return the cells of a record by column."""
     cells: dict[str, Any] = {}
     for key, value in record.items():
         if isinstance(value, dict):
-            cells.update({f"p_{name}": p for name, p in value.items()})
+            cells |= {f"p_{name}": probability for name, probability in value.items()}
+        elif isinstance(value, list):
+            cells[key] = separator.join(map(str, value))
         else:
-            cells[key] = separator.join(map(str, value)) if isinstance(value, list) else value
+            cells[key] = value
     return cells

@@ -1,6 +1,4 @@
-"""A task from what a person names: a benchmark and its folder, or a table and its columns; or from
-a saved model.
-"""
+"""Make a task from its name and its files, or restore the task of a saved model."""
 
 from __future__ import annotations
 
@@ -12,34 +10,47 @@ from litebert.errors import ConfigError, ModelError
 from litebert.finetuning.outputs import saved_output
 from litebert.finetuning.task import Task
 from litebert.registry import TASKS
-from litebert.tasks.parts import Source
+from litebert.tasks.splits import Source
 
 
 def task_of(name: str, data: Source, **options: Any) -> Task[Any]:
-    """The task of a name. An option that is None is as the task has it by default.
+    """Return the task of a name on its files. An option that is None keeps the task's default.
 
     Args:
-        name: a GLUE task (sst2, SST-2, ...), squad, race, choices, tagging, or table; or one of
-            yours.
-        data: the folder of the benchmark; or the training part, with `dev` and `test` beside it. A
-            part is a file, several files, a folder of them or a pattern.
-        options: dev and test, of table, squad, choices and tagging; text, pair, label, target,
-            separator and metric, as `Table` takes them; order of choices and race, as `ChoiceTask`
-            takes it; threshold, stride, answer_tokens, question_tokens and answer_unit of squad, as
-            `Squad` takes them; heldout, the share of the training part that takes the place of a
-            dev part; encoding, input_format and header (False: there is none) of files.
+        name: a GLUE task (sst2, SST-2, ...), squad, race, choices, tagging, or table; or a
+            registered task of yours.
+        data: the folder of the benchmark; or the training split, with `dev` and `test` as options.
+            A split is a file, several files, a folder of them or a pattern.
+        options: those in the task's `takes`:
+            - dev, test: files of table, squad, choices and tagging.
+            - text, pair, label, target, separator, metric: as `Table` takes them.
+            - order: as `ChoiceTask` takes it, for choices and race.
+            - threshold, stride, answer_tokens, question_tokens, answer_unit: as `Squad` takes them.
+            - heldout: the share of the training split that replaces a missing dev split.
+            - encoding, input_format, header: how files are written; header is False for none.
 
     Raises:
-        ConfigError: there is no such task, or it does not take an option that is given.
+        ConfigError: there is no such task, or it does not take an option.
         DataError: a file is missing or malformed.
     """
-    given = {option: value for option, value in options.items() if value is not None}
-    plain = name.lower().replace("-", "").replace("_", "")
-    if name not in TASKS and plain in TASKS:
-        name = plain
-    kind = TASKS[name]
-    for option in given:
-        if option in kind.takes:
+    set_options = {option: value for option, value in options.items() if value is not None}
+    plain_name = name.lower().replace("-", "").replace("_", "")
+    if name not in TASKS and plain_name in TASKS:
+        name = plain_name
+    task_class = TASKS[name]
+    _check_options(name, task_class, set_options)
+    task: Task[Any] = task_class.from_data(name, data, **set_options)
+    return task
+
+
+def _check_options(name: str, task_class: type[Task[Any]], options: Mapping[str, Any]) -> None:
+    """Refuse options that a task does not take, or that contradict each other.
+
+    Raises:
+        ConfigError: the first such option.
+    """
+    for option in options:
+        if option in task_class.takes:
             continue
         if option in ("dev", "test"):
             raise ConfigError(
@@ -50,66 +61,73 @@ def task_of(name: str, data: Source, **options: Any) -> Task[Any]:
         raise ConfigError(
             f"{option} is an option of {takers}, which {name} does not take; leave it out"
         )
-    if {"dev", "heldout"} <= given.keys():
+    if {"dev", "heldout"} <= options.keys():
         raise ConfigError(
-            "heldout is a share of the training part to use as dev, which is given too; "
-            "leave one out"
+            "heldout is a share of the training split to use as dev, which is given too; "
+            "leave out heldout or dev"
         )
-    task: Task[Any] = kind.from_data(name, data, **given)
-    return task
 
 
-def saved_task(settings: Mapping[str, Any], folder: Path) -> Task[Any]:
-    """The task a model was fine-tuned for, without its files: the one its folder names, or the
-    usual one of its output.
+def restore_task(settings: Mapping[str, Any], folder: Path) -> Task[Any]:
+    """Return the task that a model was fine-tuned for, without its files.
+
+    It is the task that the model's folder names, or else the usual task of its output.
 
     Args:
-        settings: what a task.json holds: the `kind` of the head and the number of its `classes` at
-            least.
-        folder: of the model.
+        settings: the content of task.json; at least the `kind` of the head and the number of its
+            `classes`.
+        folder: the folder of the model.
 
     Raises:
-        ModelError: no task has such a head, a setting is of another kind, or a file is missing or
+        ModelError: no task has such a head, a setting has a wrong type, or a file is missing or
             damaged.
     """
     name = str(settings.get("task"))
-    kind = TASKS[name if name in TASKS else saved_output(settings).task]
+    task_class = TASKS[name if name in TASKS else saved_output(settings).task]
     for key, value in settings.items():
-        if wanted := _wanted(key, value, kind.usual):
+        if wanted := _describe_wanted(key, value, task_class.usual):
             raise ModelError(f"{folder / 'task.json'} has {key} {value!r}; it must be {wanted}")
-    restored: Task[Any] = kind.from_settings(settings)
-    return restored.opened(folder)
+    task: Task[Any] = task_class.from_settings(settings)
+    return task.read_beside(folder)
 
 
-def _wanted(key: str, value: Any, usual: Mapping[str, Any]) -> str:
-    """What a setting of a task must be instead; empty where it is right, or no task reads it.
+def _describe_wanted(key: str, value: Any, usual: Mapping[str, Any]) -> str:
+    """Say in words which value a wrong setting must have.
+
+    The text is empty if the value is right, or if no task reads the setting.
 
     Args:
-        usual: the defaults of settings that the task of the model has alone.
+        usual: the defaults of the settings that only the model's task has.
     """
     if key == "columns":
-        names = list(value.values()) if isinstance(value, Mapping) else [value]
-        right = value is None or (
-            isinstance(value, Mapping) and all(isinstance(name, str | None) for name in names)
-        )
-        return "" if right else "a name for each of text, pair and label"
+        return "" if _are_columns(value) else "a name for each of text, pair and label"
     if key == "vectors":
         return "" if isinstance(value, Mapping) else "an object with pooling and normalized"
     if key in _SWITCHES:
         return "" if isinstance(value, bool) or value is None else "true or false"
     if key in _NAMES:
         return "" if isinstance(value, str) or value is None else "a text"
-    default = usual.get(key)
-    if default is None or key not in usual:  # None: a number that may be absent
-        right = (
-            key not in usual
-            or value is None
-            or (isinstance(value, (int, float)) and not isinstance(value, bool))
-        )
-        return "" if right else "a number or null"
-    kinds = (int, float) if isinstance(default, float) else (type(default),)
-    right = isinstance(value, kinds) and isinstance(value, bool) == isinstance(default, bool)
-    return "" if right else f"of the kind of {default!r}"
+    if key not in usual:
+        return ""
+    default = usual[key]
+    if default is None:  # a number that may be absent
+        return "" if value is None or _is_number(value) else "a number or null"
+    types = (int, float) if isinstance(default, float) else (type(default),)
+    # A bool is an int in Python, but true is no number in a file.
+    both_bool = isinstance(value, bool) == isinstance(default, bool)
+    return "" if isinstance(value, types) and both_bool else f"of the type of {default!r}"
+
+
+def _are_columns(value: Any) -> bool:
+    if value is None:
+        return True
+    return isinstance(value, Mapping) and all(
+        isinstance(name, str | None) for name in value.values()
+    )
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
 _SWITCHES = ("pair", "header")

@@ -1,13 +1,12 @@
-"""Scores of answers: each is a function of the truth and the answers, and is defined even where its
-formula is not.
+"""Scores of predictions: functions of labels and predictions that always return a number.
 
-A score that is undefined (a correlation with a constant, an F1 without positives, an R^2 of
-constant truth) is 0: the model showed nothing there, and a NaN would hide that in a mean. Answers
-that are not finite numbers have no merit at all: their correlations are 0, their R^2 is minus
+Some scores have no formula: a correlation with a constant, an F1 without positives, an R^2 of
+constant labels. Such a score is 0, because the model showed nothing and a NaN would hide that in a
+mean. Predictions that are not finite have no merit: their correlations are 0, their R^2 is minus
 infinity and their error is infinite. All scores are fractions, not percentages.
 
-Shapes: n examples, C classes. `truth` and `guess` are int64 (n,) class numbers; 0/1 (n, C) for
-several labels; float64 (n,) for numbers.
+Shapes: n examples, C classes. `labels` and `predictions` are int64 (n,) class numbers; 0/1 (n, C)
+for several labels; float64 (n,) for numbers.
 """
 
 from __future__ import annotations
@@ -23,87 +22,90 @@ from numpy.typing import NDArray
 Values = NDArray[Any]
 
 
-def accuracy(truth: Values, guess: Values) -> float:
-    """Share of examples answered right; with several labels, of those where every label is."""
-    same = truth == guess
+def accuracy(labels: Values, predictions: Values) -> float:
+    """Share of right predictions. With several labels, all labels of an example must be right."""
+    same = labels == predictions
     return float(same.reshape(len(same), -1).all(1).mean())
 
 
-def f1(truth: Values, guess: Values) -> float:
-    """F1 of class 1, as GLUE counts it for MRPC and QQP; over several labels, all decisions
-    together (micro).
+def f1(labels: Values, predictions: Values) -> float:
+    """F1 of class 1, as GLUE counts it for MRPC and QQP.
+
+    With several labels it is the micro F1, over the decisions for all labels.
     """
     from sklearn.metrics import f1_score  # takes half a second to load
 
-    return float(f1_score(truth.ravel() == 1, guess.ravel() == 1, zero_division=0))
+    return float(f1_score(labels.ravel() == 1, predictions.ravel() == 1, zero_division=0))
 
 
-def macro_f1(truth: Values, guess: Values) -> float:
-    """Mean of the F1 of each class that occurs in truth or guess, or of each label: a rare class
-    counts as much.
-    """
-    if truth.ndim == 2:
-        return float(
-            np.mean([f1(truth[:, label], guess[:, label]) for label in range(truth.shape[1])])
-        )
-    classes = np.union1d(truth, guess)
-    return float(np.mean([f1(truth == label, guess == label) for label in classes]))
+def macro_f1(labels: Values, predictions: Values) -> float:
+    """Mean of the F1 of each class that occurs, or of each label. A rare class counts as much."""
+    if labels.ndim == 2:
+        columns = range(labels.shape[1])
+        return float(np.mean([f1(labels[:, column], predictions[:, column]) for column in columns]))
+    classes = np.union1d(labels, predictions)
+    return float(np.mean([f1(labels == number, predictions == number) for number in classes]))
 
 
-def matthews(truth: Values, guess: Values) -> float:
+def matthews(labels: Values, predictions: Values) -> float:
     """Matthews' correlation; for more than two classes Gorodkin's R_K, as GLUE counts AX."""
     from sklearn.metrics import matthews_corrcoef
 
-    return 0.0 if _constant(truth) or _constant(guess) else float(matthews_corrcoef(truth, guess))
+    if _is_constant(labels) or _is_constant(predictions):
+        return 0.0
+    return float(matthews_corrcoef(labels, predictions))
 
 
-def pearson(truth: Values, guess: Values) -> float:
+def pearson(labels: Values, predictions: Values) -> float:
     """Pearson's correlation."""
     from scipy.stats import pearsonr
 
-    return _correlation(pearsonr, truth, guess)
+    return _correlation(pearsonr, labels, predictions)
 
 
-def spearman(truth: Values, guess: Values) -> float:
+def spearman(labels: Values, predictions: Values) -> float:
     """Spearman's rank correlation; equal values share their mean rank."""
     from scipy.stats import spearmanr
 
-    return _correlation(spearmanr, truth, guess)
+    return _correlation(spearmanr, labels, predictions)
 
 
-def r2(truth: Values, guess: Values) -> float:
-    """Share of the variance of the truth that the guess explains; below 0 where the mean of the
-    truth is better.
+def r2(labels: Values, predictions: Values) -> float:
+    """Share of the labels' variance that the predictions explain.
+
+    It is below 0 if the mean of the labels is a better prediction.
     """
     from sklearn.metrics import r2_score
 
-    if not np.isfinite(guess).all():
+    if not np.isfinite(predictions).all():
         return -math.inf
-    if _constant(truth):
+    if _is_constant(labels):
         return 0.0
     with np.errstate(over="ignore", invalid="ignore"):
-        value = float(r2_score(truth, guess))
+        value = float(r2_score(labels, predictions))
     return value if math.isfinite(value) else -math.inf
 
 
-def rmse(truth: Values, guess: Values) -> float:
-    """Root of the mean squared error, in the unit of the numbers; lower is better."""
+def rmse(labels: Values, predictions: Values) -> float:
+    """Root of the mean squared error, in the unit of the labels; lower is better."""
     with np.errstate(over="ignore", invalid="ignore"):
-        value = float(np.sqrt(np.mean((truth - guess) ** 2)))
+        value = float(np.sqrt(np.mean((labels - predictions) ** 2)))
     return value if math.isfinite(value) else math.inf
 
 
-def _correlation(compute: Callable[[Values, Values], Any], truth: Values, guess: Values) -> float:
-    """The statistic of a function of scipy; 0 where it has no value."""
-    if not np.isfinite(guess).all() or _constant(truth) or _constant(guess):
+def _correlation(
+    compute: Callable[[Values, Values], Any], labels: Values, predictions: Values
+) -> float:
+    """Compute a correlation with a function of scipy; 0 if it has no value."""
+    if not np.isfinite(predictions).all() or _is_constant(labels) or _is_constant(predictions):
         return 0.0
     with np.errstate(over="ignore", invalid="ignore"):
-        value = float(compute(truth, guess).statistic)
+        value = float(compute(labels, predictions).statistic)
     return value if math.isfinite(value) else 0.0
 
 
-def _constant(values: Values) -> bool:
-    """Whether all values are equal, or differ by less than the sums of a formula can resolve."""
+def _is_constant(values: Values) -> bool:
+    """Return True if all values are equal, or differ by less than sums of floats can resolve."""
     if values.dtype.kind != "f":
         return bool((values == values[0]).all())
     with np.errstate(over="ignore"):
@@ -117,7 +119,7 @@ SCORES: MappingProxyType[str, Callable[[Values, Values], float]] = MappingProxyT
 """Name -> score. All but `rmse` are better when higher."""
 
 
-_WORDS = {
+_TITLES = {
     "f1": "F1",
     "macro_f1": "macro F1",
     "micro_f1": "micro F1",
@@ -129,7 +131,7 @@ _WORDS = {
     "rmse": "root mean squared error",
     "total": "questions",
 }
-_OF_QUESTIONS = (
+_QUESTION_GROUPS = (
     ("HasAns_", "with an answer"),
     ("NoAns_", "without an answer"),
     ("best_", "at the best threshold"),
@@ -137,31 +139,35 @@ _OF_QUESTIONS = (
 
 
 def score_title(name: str) -> str:
-    """What a report calls a score of any task: macro F1 for macro_f1."""
+    """Return the title of a score of any task in reports: macro F1 for macro_f1."""
     if name.endswith("_thresh"):
-        return (
-            f"best threshold for {score_title(name.removeprefix('best_').removesuffix('_thresh'))}"
-        )
-    for prefix, group in _OF_QUESTIONS:
+        score = name.removeprefix("best_").removesuffix("_thresh")
+        return f"best threshold for {score_title(score)}"
+    for prefix, group in _QUESTION_GROUPS:
         if name.startswith(prefix):
             return f"{score_title(name.removeprefix(prefix))}, {group}"
-    return _WORDS.get(name, name.replace("_", " "))
+    return _TITLES.get(name, name.replace("_", " "))
 
 
-def scores(names: Sequence[str], truth: Values, guess: Values) -> dict[str, float]:
-    """The named scores of at least one example."""
-    assert len(truth) == len(guess) > 0
-    return {name: SCORES[name](truth, guess) for name in names}
+def compute_scores(names: Sequence[str], labels: Values, predictions: Values) -> dict[str, float]:
+    """Compute the scores of these names, over at least one example."""
+    assert len(labels) == len(predictions) > 0
+    return {name: SCORES[name](labels, predictions) for name in names}
 
 
-def class_scores(names: Sequence[str], truth: Values, guess: Values) -> dict[str, dict[str, float]]:
-    """`precision`, `recall` and `f1` of each class or label by its name, and the `count` of its
-    true examples.
+def compute_class_scores(
+    names: Sequence[str], labels: Values, predictions: Values
+) -> dict[str, dict[str, float]]:
+    """Compute `precision`, `recall` and `f1` of each class by its name, and its `count` of labels.
+
+    With several labels, each label is a class.
     """
     from sklearn.metrics import precision_recall_fscore_support
 
-    found = precision_recall_fscore_support(truth, guess, labels=range(len(names)), zero_division=0)
-    rows = zip(*(column.tolist() for column in found), strict=True)
+    columns = precision_recall_fscore_support(
+        labels, predictions, labels=range(len(names)), zero_division=0
+    )
+    rows = zip(*(column.tolist() for column in columns), strict=True)
     return {
         name: dict(zip(CLASS_SCORES, row, strict=True))
         for name, row in zip(names, rows, strict=True)

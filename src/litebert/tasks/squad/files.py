@@ -1,7 +1,8 @@
-"""Reading SQuAD files: questions over paragraphs, with gold answers and their positions.
+"""Read SQuAD files: questions over paragraphs, with gold answers and their positions.
 
-The official JSON, 1.1 and 2.0. A file is one JSON value, often one line, so places in it are named
-as `data[3].paragraphs[0].qas[2]`. It is read whole: the largest holds 130,000 questions in 42 MB.
+The format is the official JSON, 1.1 and 2.0. A file is a single JSON value, often on a single line.
+So a location in it is a path such as `data[3].paragraphs[0].qas[2]`. A file is read whole: the
+largest holds 130,000 questions in 42 MB.
 """
 
 from __future__ import annotations
@@ -18,11 +19,11 @@ from litebert.text.records import Notes, clean, describe_json_error, format_valu
 
 
 class Gold(NamedTuple):
-    """An answer as people gave it."""
+    """An answer that a person gave."""
 
     text: str
     start: int
-    """Its first character in the context, as the file says."""
+    """The position of its first character in the context, as the file says."""
 
 
 class Question(NamedTuple):
@@ -33,52 +34,54 @@ class Question(NamedTuple):
     context: str
     answers: tuple[Gold, ...]
     impossible: bool
-    """The context holds no answer. With neither answers nor this, what is right is not known."""
+    """True if the context holds no answer. Without this and without answers, it is not known."""
     article: int = 0
-    """Which article of its file the context is from."""
+    """The number of the article in its file that holds the context."""
 
     @property
-    def known(self) -> bool:
-        """Whether it can be scored."""
+    def is_labeled(self) -> bool:
+        """True if predictions can be scored against an answer, or against no answer."""
         return bool(self.answers) or self.impossible
 
     @property
-    def placed(self) -> Gold | None:
-        """The first answer that is where the file says."""
-        return next((gold for gold in self.answers if stands(gold, self.context)), None)
+    def placed_answer(self) -> Gold | None:
+        """The first answer that is where the file says; None if there is none."""
+        return next((gold for gold in self.answers if is_placed(gold, self.context)), None)
 
 
-def stands(gold: Gold, context: str) -> bool:
-    """Whether the text of an answer is found at its start."""
+def is_placed(gold: Gold, context: str) -> bool:
+    """Return True if the text of an answer begins at its start in the context."""
     return bool(gold.text) and gold.start >= 0 and context.startswith(gold.text, gold.start)
 
 
-def read_questions(path: Path, found: Notes, encoding: str = "utf-8") -> list[Question]:
-    """The questions of a file, in order; answers that are not where the file says are counted in
-    `found`.
+def read_questions(path: Path, notes: Notes, encoding: str = "utf-8") -> list[Question]:
+    """Read the questions of a file, in order.
 
-    In version 2 an empty list of answers means that there is no answer; but in a file where no
-    question has an answer or `is_impossible`, it means that the answers were left out.
+    In version 2 an empty list of answers means that there is no answer. But if no question of the
+    file has an answer or `is_impossible`, it means that the answers were left out.
 
     Raises:
         DataError: the file is missing, empty, not in the encoding, not JSON, of another form, or
-            has an id twice; the message names the line, or the place.
+            has an id twice; the message names the line or the field.
     """
-    whole = _load(path, found, encoding)
-    version = whole.get("version") if isinstance(whole, dict) else None
-    second = isinstance(version, str) and version.lower().removeprefix("v").startswith("2")
-    second = second and any(_is_labelled(entry) for *_, entry in _entries(whole, str(path)))
-    places: dict[str, str] = {}
+    content = _load(path, notes, encoding)
+    version = content.get("version") if isinstance(content, dict) else None
+    is_v2 = isinstance(version, str) and version.lower().removeprefix("v").startswith("2")
+    empty_is_impossible = is_v2 and any(
+        _is_labeled(entry) for *_, entry in _iterate_entries(content, str(path))
+    )
+    location_of: dict[str, str] = {}
     questions = []
-    for where, article, context, entry in _entries(whole, str(path)):
-        question = _question(entry, clean(context, found), article, second, where, found)
-        if question.id in places:
-            there = places[question.id]
+    for location, article, context, entry in _iterate_entries(content, str(path)):
+        context = clean(context, notes)
+        question = _parse_question(entry, context, article, empty_is_impossible, location, notes)
+        if question.id in location_of:
+            first = location_of[question.id]
             raise DataError(
-                f"{where} has the id {format_value(question.id)} of {there}; give each question "
-                "an id of its own"
+                f"{location} has the id {format_value(question.id)} of {first}; give each question "
+                "a different id"
             )
-        places[question.id] = where.removeprefix(f"{path}: ")
+        location_of[question.id] = location.removeprefix(f"{path}: ")
         questions.append(question)
     if not questions:
         raise DataError(f"{path} holds no questions; give a file with some")
@@ -86,73 +89,83 @@ def read_questions(path: Path, found: Notes, encoding: str = "utf-8") -> list[Qu
 
 
 def may_be_unanswerable(path: Path, encoding: str = "utf-8") -> bool:
-    """Whether a file is SQuAD 2.0: it names that version, or marks whether questions can be
-    answered.
+    """Return True if a file is SQuAD 2.0.
+
+    Such a file names that version, or marks whether questions can be answered.
     """
-    return (
-        re.search(r'"is_impossible"\s*:|"version"\s*:\s*"v?2', _text(path, Notes(), encoding))
-        is not None
-    )
+    text = _read_text(path, Notes(), encoding)
+    return re.search(r'"is_impossible"\s*:|"version"\s*:\s*"v?2', text) is not None
 
 
-def _is_labelled(entry: Any) -> bool:
+def _is_labeled(entry: Any) -> bool:
     return isinstance(entry, dict) and bool(
         entry.get("answers") or entry.get("is_impossible") is not None
     )
 
 
-def _question(
-    entry: Any, context: str, article: int, second: bool, where: str, found: Notes
+def _parse_question(
+    entry: Any, context: str, article: int, empty_is_impossible: bool, location: str, notes: Notes
 ) -> Question:
-    name = clean(_field(entry, "id", str, where), found)
-    text = clean(_field(entry, "question", str, where), found)
+    """Check an entry of a file, and return it as a question.
+
+    Args:
+        empty_is_impossible: True if an empty list of answers means that there is no answer.
+    """
+    name = clean(_read_field(entry, "id", str, location), notes)
+    text = clean(_read_field(entry, "question", str, location), notes)
     answers = []
     if entry.get("answers") is not None:
-        for i, answer in enumerate(_field(entry, "answers", list, where)):
-            place = f"{where}.answers[{i}]"
-            words = clean(_field(answer, "text", str, place), found)
-            answers.append(Gold(words, _field(answer, "answer_start", int, place)))
+        for i, answer in enumerate(_read_field(entry, "answers", list, location)):
+            answer_location = f"{location}.answers[{i}]"
+            answer_text = clean(_read_field(answer, "text", str, answer_location), notes)
+            start = _read_field(answer, "answer_start", int, answer_location)
+            answers.append(Gold(answer_text, start))
     if entry.get("is_impossible") is None:
-        impossible = second and entry.get("answers") == []
+        impossible = empty_is_impossible and entry.get("answers") == []
     else:
-        impossible = _field(entry, "is_impossible", bool, where)
+        impossible = _read_field(entry, "is_impossible", bool, location)
     if impossible and answers:
         raise DataError(
-            f"{where} ({format_value(name)}) has answers, though is_impossible is true; "
-            "fix one of the two"
+            f"{location} ({format_value(name)}) has answers, though is_impossible is true; correct "
+            "answers or is_impossible"
         )
     return Question(name, text, context, tuple(answers), impossible, article)
 
 
-def _entries(whole: Any, name: str) -> Iterator[tuple[str, int, str, Any]]:
-    """(place, article, context, question as the file has it)."""
-    for i, article in enumerate(_field(whole, "data", list, f"{name}: the file")):
-        article_place = f"{name}: data[{i}]"
-        for j, paragraph in enumerate(_field(article, "paragraphs", list, article_place)):
-            place = f"{article_place}.paragraphs[{j}]"
-            context = _field(paragraph, "context", str, place)
-            for k, entry in enumerate(_field(paragraph, "qas", list, place)):
-                yield f"{place}.qas[{k}]", i, context, entry
+def _iterate_entries(content: Any, name: str) -> Iterator[tuple[str, int, str, Any]]:
+    """Yield (location, number of the article, context, question as the file has it)."""
+    for i, article in enumerate(_read_field(content, "data", list, f"{name}: the file")):
+        article_location = f"{name}: data[{i}]"
+        paragraphs = _read_field(article, "paragraphs", list, article_location)
+        for j, paragraph in enumerate(paragraphs):
+            location = f"{article_location}.paragraphs[{j}]"
+            context = _read_field(paragraph, "context", str, location)
+            for k, entry in enumerate(_read_field(paragraph, "qas", list, location)):
+                yield f"{location}.qas[{k}]", i, context, entry
 
 
-_KINDS = {str: "a text", list: "a list", int: "a whole number", bool: "true or false"}
+_TYPE_NAMES = {str: "a text", list: "a list", int: "a whole number", bool: "true or false"}
 
 
-def _field(entry: Any, key: str, kind: type, where: str) -> Any:
+def _read_field(entry: Any, key: str, type_: type, location: str) -> Any:
+    """Return a field of a JSON object that must have a type."""
     if not isinstance(entry, dict) or key not in entry:
-        raise DataError(f"{where} has no '{key}'; give a file in the form of SQuAD")
+        raise DataError(f"{location} has no '{key}'; give a file in the form of SQuAD")
     value = entry[key]
-    if type(value) is not kind:
-        raise DataError(f"{where}: {key} is {str(value)[:40]!r}, not {_KINDS[kind]}; fix it")
+    if type(value) is not type_:
+        raise DataError(
+            f"{location}: {key} is {str(value)[:40]!r}, not {_TYPE_NAMES[type_]}; fix it"
+        )
     return value
 
 
-def _text(path: Path, found: Notes, encoding: str) -> str:
-    return "\n".join(line for _, line in read_lines(path, found, encoding))
+def _read_text(path: Path, notes: Notes, encoding: str) -> str:
+    return "\n".join(line for _, line in read_lines(path, notes, encoding))
 
 
-def _load(path: Path, found: Notes, encoding: str) -> Any:
-    text = _text(path, found, encoding)
+def _load(path: Path, notes: Notes, encoding: str) -> Any:
+    """Parse a file as JSON, or raise a DataError that names the line."""
+    text = _read_text(path, notes, encoding)
     if not text.strip():
         raise DataError(f"{path} is empty; give a file with questions")
     try:

@@ -1,10 +1,10 @@
-"""Exact match and F1 of extracted answers, and the threshold under which no answer is given.
+"""Exact match and F1 of extracted answers, and the threshold above which there is no answer.
 
-The rules of the official scripts `evaluate-v1.1.py` and `evaluate-v2.0.py`
-(rajpurkar.github.io/SQuAD-explorer), with the same sums in the same order, so that the scores agree
-to the last digit. All are percentages. The rules are English: articles are dropped, words are what
-lies between spaces, and only ASCII punctuation is removed. For languages without spaces F1 may be
-counted over characters instead, as in the evaluation of CMRC 2018 (Cui et al. 2019).
+The rules are those of the official scripts `evaluate-v1.1.py` and `evaluate-v2.0.py`
+(rajpurkar.github.io/SQuAD-explorer). The same sums in the same order make scores agree to the last
+digit. All scores are percentages. The rules are English: articles are dropped, spaces separate
+words, and only ASCII punctuation is removed. For languages without spaces, F1 may be counted over
+characters instead, as in the evaluation of CMRC 2018 (Cui et al. 2019).
 """
 
 from __future__ import annotations
@@ -27,51 +27,54 @@ _NO_PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def simplify(text: str) -> str:
-    """Lower-cased, without ASCII punctuation, then without articles, single spaces between
-    words."""
+    """Lowercase a text, remove ASCII punctuation and then articles, and put single spaces."""
     return " ".join(_ARTICLES.sub(" ", text.lower().translate(_NO_PUNCTUATION)).split())
 
 
 def exact_match(answer: str, gold: str) -> float:
-    """1 where both are the same after `simplify`, else 0."""
+    """Return 1 if both texts are the same after `simplify`, else 0."""
     return float(simplify(answer) == simplify(gold))
 
 
 AnswerUnit = Literal["words", "characters"]
-"""What F1 is counted over."""
+"""The units over which F1 is counted."""
 
 
-def units_of(text: str, unit: AnswerUnit) -> list[str]:
-    """The words of a text after `simplify`, or its characters, less spaces and all punctuation."""
+def split_units(text: str, unit: AnswerUnit) -> list[str]:
+    """Return the words of a text after `simplify`, or its characters.
+
+    Spaces and all punctuation are no characters here.
+    """
+    simple = simplify(text)
     if unit == "words":
-        return simplify(text).split()
-    return [
-        one for one in simplify(text) if not one.isspace() and unicodedata.category(one)[0] != "P"
-    ]
+        return simple.split()
+    return [char for char in simple if not char.isspace() and unicodedata.category(char)[0] != "P"]
 
 
-def without_spaces(text: str) -> bool:
-    """Whether a text is mostly in a script that puts no spaces between words."""
+def has_no_spaces(text: str) -> bool:
+    """Return True if a text is mostly in a script that puts no spaces between words."""
     return 2 * len(_UNSPACED.findall(text)) > len("".join(text.split()))
 
 
 def unit_f1(answer: str, gold: str, empty_match: bool, unit: AnswerUnit = "words") -> float:
-    """F1 of the two bags of units; of two texts without any it is 1 with `empty_match` (2.0), else
-    0 (1.1).
+    """Compute F1 of the two bags of units.
+
+    Two texts without any unit have an F1 of 1 with `empty_match` (2.0), and of 0 without (1.1).
     """
-    ours, theirs = units_of(answer, unit), units_of(gold, unit)
-    shared = sum((Counter(ours) & Counter(theirs)).values())
+    answer_units, gold_units = split_units(answer, unit), split_units(gold, unit)
+    shared = sum((Counter(answer_units) & Counter(gold_units)).values())
     if shared == 0:
-        return float(empty_match and not ours and not theirs)
-    precision, recall = shared / len(ours), shared / len(theirs)
+        return float(empty_match and not answer_units and not gold_units)
+    precision, recall = shared / len(answer_units), shared / len(gold_units)
     return (2 * precision * recall) / (precision + recall)
 
 
-def scores_1(
+def score_1(
     answers: Sequence[str], golds: Sequence[Sequence[str]], unit: AnswerUnit = "words"
 ) -> dict[str, float]:
-    """`exact_match` and `f1` where every question has gold answers; the best of them counts (SQuAD
-    1.1).
+    """Compute `exact_match` and `f1` of SQuAD 1.1, where every question has gold answers.
+
+    The gold answer with the best score counts.
     """
     exact = f1 = 0.0
     for answer, texts in zip(answers, golds, strict=True):
@@ -81,19 +84,19 @@ def scores_1(
 
 
 class Judged(NamedTuple):
-    """One question of SQuAD 2.0 with the answer that was found, before any threshold."""
+    """A question of SQuAD 2.0 with the scores of its predicted text, before any threshold."""
 
     id: str
     answered: bool
-    """Whether a text was found at all."""
+    """True if the model predicted a text at all."""
     odds: float
-    """How much likelier no answer is than the text that was found."""
+    """The score of no answer minus the score of the predicted text."""
     has_answer: bool
     exact: float
     f1: float
 
-    def scores(self, threshold: float) -> tuple[float, float]:
-        """Exact match and F1 where odds above the threshold mean no answer."""
+    def score(self, threshold: float) -> tuple[float, float]:
+        """Return exact match and F1, where odds above the threshold mean no answer."""
         if self.odds > threshold:
             return (float(not self.has_answer),) * 2
         return self.exact, self.f1
@@ -106,10 +109,13 @@ def judge(
     golds: Sequence[str],
     unit: AnswerUnit = "words",
 ) -> Judged:
-    """`golds`: the gold texts, none where the question has no answer.
+    """Score the predicted text of a question against its gold texts.
 
-    As in the official script, a question with gold answers that hold no word is scored as one
-    without, and still counted among those with.
+    If no gold text holds a word, the question is scored as if it had no answer. But it still counts
+    as a question with an answer, as in the official script.
+
+    Args:
+        golds: the gold texts; empty if the question has no answer.
     """
     texts = [text for text in golds if simplify(text)] or [""]
     exact = max(exact_match(answer, text) for text in texts)
@@ -117,13 +123,14 @@ def judge(
     return Judged(id, bool(answer), odds, bool(golds), exact, f1)
 
 
-def scores_2(judged: Sequence[Judged], threshold: float) -> dict[str, float]:
-    """`exact`, `f1`, `total` over all questions and, with HasAns_ and NoAns_, over those with and
-    without an answer.
+def score_2(judged: Sequence[Judged], threshold: float) -> dict[str, float]:
+    """Compute `exact`, `f1` and `total` of SQuAD 2.0.
+
+    They have the prefix HasAns_ over questions with an answer, and NoAns_ over those without.
     """
     scores = {}
     for prefix, group in (("", (True, False)), ("HasAns_", (True,)), ("NoAns_", (False,))):
-        pairs = [question.scores(threshold) for question in judged if question.has_answer in group]
+        pairs = [question.score(threshold) for question in judged if question.has_answer in group]
         if pairs:
             scores[f"{prefix}exact"] = 100.0 * sum(exact for exact, _ in pairs) / len(pairs)
             scores[f"{prefix}f1"] = 100.0 * sum(f1 for _, f1 in pairs) / len(pairs)
@@ -131,12 +138,12 @@ def scores_2(judged: Sequence[Judged], threshold: float) -> dict[str, float]:
     return scores
 
 
-def best_threshold(judged: Sequence[Judged], score: str) -> tuple[float, float]:
-    """`best_exact` or `best_f1` of the official script, and the threshold it prints.
+def find_best_threshold(judged: Sequence[Judged], score: str) -> tuple[float, float]:
+    """Compute `best_exact` or `best_f1` of the official script, and the threshold it prints.
 
-    It lets questions answer one by one in the order of their odds, from no answer anywhere, which
-    it calls threshold
-    0. So its best may be a score that its threshold does not give; `tune` gives one that holds.
+    The script starts without any answer, which it calls threshold 0. Then it adds the answers in
+    the order of their odds. So its threshold may not give its best score; the threshold of `tune`
+    gives its best F1.
     """
     current = best = float(sum(not question.has_answer for question in judged))
     threshold = 0.0
@@ -151,8 +158,9 @@ def best_threshold(judged: Sequence[Judged], score: str) -> tuple[float, float]:
 
 
 def tune(judged: Sequence[Judged]) -> float:
-    """The lowest threshold that gives these questions their best F1; below all odds where no answer
-    is best for all.
+    """Return the lowest threshold that gives these questions their best F1.
+
+    It is below all odds if no answer is best for all questions.
     """
     ordered = sorted(judged, key=lambda question: question.odds)
     if not ordered:
@@ -166,9 +174,10 @@ def tune(judged: Sequence[Judged]) -> float:
     return threshold
 
 
-def halves(judged: Sequence[Judged]) -> tuple[list[Judged], list[Judged]]:
-    """The questions to tune on, and the others to report on: cut in two by the sha256 of
-    their ids."""
+def halve(judged: Sequence[Judged]) -> tuple[list[Judged], list[Judged]]:
+    """Halve questions by the sha256 of their ids: those to tune on, and those to report on."""
     ordered = sorted(judged, key=lambda question: hashlib.sha256(question.id.encode()).digest())
-    first = {question.id for question in ordered[: len(ordered) // 2]}
-    return [q for q in judged if q.id in first], [q for q in judged if q.id not in first]
+    first_half = {question.id for question in ordered[: len(ordered) // 2]}
+    to_tune = [question for question in judged if question.id in first_half]
+    to_report = [question for question in judged if question.id not in first_half]
+    return to_tune, to_report

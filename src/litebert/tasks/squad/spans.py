@@ -1,8 +1,8 @@
-"""What a question's rows hold of its context, and the spans in them that answer it best.
+"""Windows over a context, and the best of the spans in them that may answer a question.
 
-Answers are cut from the raw text by the offsets of tokens and never put together from pieces.
+Answers are cut from the raw text by the offsets of tokens, and never joined from tokens.
 
-Shapes: n tokens of a context or of the part of it in a window, L longest answer in tokens.
+Shapes: n tokens of a context, or of the window over it.
 """
 
 from __future__ import annotations
@@ -18,14 +18,15 @@ from litebert.tasks.squad.files import Gold
 
 
 class Window(NamedTuple):
-    """Which part of a context a row holds."""
+    """The part of a context in a sequence."""
 
     first: int
-    """Where in the row it begins."""
+    """The position in the sequence where it begins."""
     spans: NDArray[np.int32]
-    """(n, 2): the characters of the context that each token reaches over."""
+    """(n, 2): the first character of each token in the context, and the end after its last."""
     owned: NDArray[np.bool_]
-    """(n,): no other window holds the token with more context; only there may an answer start."""
+    """(n,): True if no other window gives the token more context. An answer may only start there.
+    """
 
 
 class Candidate(NamedTuple):
@@ -41,28 +42,32 @@ class Candidate(NamedTuple):
 
     @property
     def score(self) -> float:
-        """What it is ranked by."""
+        """The sum of both logits, which ranks candidates."""
         return self.start + self.end
 
 
 class Answer(NamedTuple):
-    """What the model says about one question."""
+    """The prediction for a question."""
 
     value: str
-    """The best text, whatever no answer is worth; empty only where the context has no text."""
+    """The best text, even if no answer is likelier; empty only if the context has no text."""
     odds: float
-    """Score of no answer (the lowest among the windows) minus that of the best text."""
+    """The score of no answer (the lowest of all windows) minus the score of the best text."""
     null: tuple[float, float]
-    """Start and end logit of no answer."""
+    """The start and end logits of no answer."""
     candidates: tuple[Candidate, ...]
-    """Best first, each text once."""
+    """The best candidates, each text once, the best first."""
 
 
-def windows(n: int, size: int, stride: int) -> Iterator[tuple[int, int, NDArray[np.bool_]]]:
-    """(begin, end, owned) of the windows of at most `size` tokens over n; one even where n is 0.
+def split_windows(n: int, size: int, stride: int) -> Iterator[tuple[int, int, NDArray[np.bool_]]]:
+    """Split n tokens into windows of at most `size`; there is a window even if n is 0.
 
-    A token belongs to the window where the smaller of its left and right context is largest, plus a
-    hundredth of the window's tokens; to the first of equal ones (BERT's rule of maximum context).
+    A window owns the tokens to which it gives the most context (BERT's rule of maximum context).
+    That is the smaller of the left and right context, plus a hundredth of the window's tokens. The
+    first of equal windows owns the token.
+
+    Yields:
+        (begin, end, owned) of each window.
     """
     step = min(stride, (size + 1) // 2)
     count = 1 + max(0, -(-(n - size) // step))
@@ -70,27 +75,30 @@ def windows(n: int, size: int, stride: int) -> Iterator[tuple[int, int, NDArray[
     best = np.full(n, -1.0)
     owner = np.zeros(n, np.int32)
     for i, (begin, end) in enumerate(bounds):
-        place = np.arange(end - begin)
-        worth = np.minimum(place, place[::-1]) + 0.01 * (end - begin)
-        better = worth > best[begin:end]
-        best[begin:end][better] = worth[better]
+        position = np.arange(end - begin)
+        context = np.minimum(position, position[::-1]) + 0.01 * (end - begin)
+        better = context > best[begin:end]
+        best[begin:end][better] = context[better]
         owner[begin:end][better] = i
     for i, (begin, end) in enumerate(bounds):
         yield begin, end, owner[begin:end] == i
 
 
-def tokens_of(gold: Gold, spans: NDArray[np.int32]) -> tuple[int, int] | None:
-    """The first and last token that reach into an answer."""
+def find_tokens(gold: Gold, spans: NDArray[np.int32]) -> tuple[int, int] | None:
+    """Return the first and last token that reach into an answer; None if no token does."""
     first = int(np.searchsorted(spans[:, 1], gold.start, "right"))
     last = int(np.searchsorted(spans[:, 0], gold.start + len(gold.text), "left")) - 1
     return (first, last) if first <= last else None
 
 
-def best_answer(
+def find_answer(
     context: str, windows: Sequence[tuple[Window, NDArray[np.float64]]], output: OneSpan
 ) -> Answer:
-    """The best of all spans in the windows of one context that begin in a token their window
-    owns."""
+    """Find the best span in the windows of a context, among spans whose window owns their start.
+
+    Args:
+        windows: each with its logits, float64 (n, 2).
+    """
     null = min(((float(logits[0, 0]), float(logits[0, 1])) for _, logits in windows), key=sum)
     candidates = []
     for window, logits in windows:
@@ -99,15 +107,16 @@ def best_answer(
         for first, last in output.answers([allowed])[0]:
             begin = int(window.spans[first, 0])
             raw = context[begin : window.spans[last, 1]]
-            if text := raw.strip():  # a token may be nothing but a space
-                begin += len(raw) - len(raw.lstrip())
-                candidates.append(
-                    Candidate(text, float(inside[first, 0]), float(inside[last, 1]), begin)
-                )
-    once: dict[str, Candidate] = {}
+            text = raw.strip()
+            if not text:  # a token may be nothing but a space
+                continue
+            begin += len(raw) - len(raw.lstrip())
+            start, end = float(inside[first, 0]), float(inside[last, 1])
+            candidates.append(Candidate(text, start, end, begin))
+    best_of_text: dict[str, Candidate] = {}
     for candidate in sorted(candidates, key=lambda candidate: -candidate.score):
-        once.setdefault(candidate.text, candidate)
-    if not once:
+        best_of_text.setdefault(candidate.text, candidate)
+    if not best_of_text:
         return Answer("", 0.0, null, ())
-    best = next(iter(once.values()))
-    return Answer(best.text, sum(null) - best.score, null, tuple(once.values())[:BEST])
+    ranked = tuple(best_of_text.values())
+    return Answer(ranked[0].text, sum(null) - ranked[0].score, null, ranked[:BEST])

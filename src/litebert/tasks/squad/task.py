@@ -1,8 +1,7 @@
-"""SQuAD 1.1 and 2.0: the answer to a question is a span of a text, or, in 2.0, perhaps there is
-none.
+"""SQuAD 1.1 and 2.0: the answer to a question is a span of a text; in 2.0 there may be no answer.
 
-A text longer than a row is read in windows that overlap (spans.py). The score of "no answer" is
-that of [CLS] as start and end, as in BERT's code; the heads of ALBERT's code for 2.0 are a
+A text longer than a sequence is read in windows that overlap (spans.py). The score of no answer is
+the score of [CLS] as start and end, as in BERT's code. The heads of ALBERT's code for 2.0 are a
 different model.
 """
 
@@ -25,46 +24,54 @@ from litebert.finetuning.items import Item, build_row
 from litebert.finetuning.outputs import softmax
 from litebert.finetuning.token_outputs import OneSpan
 from litebert.storage import write_json
-from litebert.tasks.parts import FileTask, Layout, Source, given_files, layout_of, named
-from litebert.tasks.predictions import texts
-from litebert.tasks.squad.files import Question, may_be_unanswerable, read_questions, stands
+from litebert.tasks.predictions import list_texts
+from litebert.tasks.splits import FileTask, Layout, Source, format_files, take_files, take_layout
+from litebert.tasks.squad.files import Question, is_placed, may_be_unanswerable, read_questions
 from litebert.tasks.squad.scores import (
     AnswerUnit,
-    best_threshold,
-    halves,
+    find_best_threshold,
+    halve,
+    has_no_spaces,
     judge,
-    scores_1,
-    scores_2,
+    score_1,
+    score_2,
     tune,
-    without_spaces,
 )
-from litebert.tasks.squad.spans import Answer, Candidate, Window, best_answer, tokens_of, windows
+from litebert.tasks.squad.spans import (
+    Answer,
+    Candidate,
+    Window,
+    find_answer,
+    find_tokens,
+    split_windows,
+)
 from litebert.text.records import FileFormat, Notes, format_value, read_records, require_text
 from litebert.tokenizer import Tokenizer
 
 QUESTION_TOKENS = 64
-"""Most tokens of a question by default; less if that would be more than half of a row."""
+"""Most tokens of a question by default; less if that is more than half of a sequence."""
 STRIDE = 128
-"""Tokens from the start of a window to the next; less where that would be more than half of a
-window.
-"""
+"""Tokens from the start of a window to the next; less if that is more than half of a window."""
 ANSWER_TOKENS = 30
-"""Most tokens of an answer that is found, by default; training has no limit."""
+"""Most tokens of a predicted answer, by default; training has no limit."""
 Threshold = Literal["half", "dev"] | float
-"""How much likelier no answer must be than an answer, in logits, to be given. `half`: the threshold
-that is best for one half of the scored questions, and the scores of the other half. `dev`: the
-papers' way, the best for the very questions that are scored, which flatters. Or a number. What is
-tuned is tuned on the dev part, and cuts the test part too, whose own answers are never looked at
-for it."""
+"""The odds of no answer, in logits, above which the prediction is no answer.
+
+`half`: the best threshold for one half of the dev questions, with the scores of the other half.
+`dev`: the best threshold for the questions that are scored. The papers do so, and it flatters. Or a
+number. A threshold that is tuned on the dev split serves the test split too, whose labels never
+tune it.
+"""
 
 
 class Squad(FileTask[Question]):
-    """SQuAD from the files of its parts.
+    """SQuAD from the files of its splits.
 
-    Without `dev`, a share `heldout` of the articles of `train` takes its place: whole articles, for
-    questions about one text help to answer one another. `version` is 1 or 2; None looks into the
-    files: 2 where one says so, or says of questions whether they can be answered. The scores are
-    those of the official script of the version, as percentages; for your own files in a language
+    Without `dev`, a share `heldout` of the articles of `train` replaces it. Articles stay whole,
+    because questions about a text help to answer one another. `version` is 1 or 2. None looks into
+    the files: it is 2 if a file names that version, or marks whether questions can be answered.
+
+    The scores are percentages, by the official script of the version. For files in a language
     without spaces, F1 may be counted over `characters` instead (`answer_unit`).
     """
 
@@ -137,125 +144,138 @@ class Squad(FileTask[Question]):
         self.question_tokens, self.answer_unit = question_tokens, answer_unit
         self.threshold, self.stride, self.answer_tokens = threshold, stride, answer_tokens
         self._version = version
-        self._deciding: frozenset[Question] = frozenset()
-        self._tuned: float | None = None
+        self._dev_questions: frozenset[Question] = frozenset()
+        self._tuned_threshold: float | None = None
 
     @classmethod
     def from_data(cls, name: str, data: Source, **options: Any) -> Squad:
-        """Of a folder's files, or of training files with `dev` and `test` beside them."""
-        options |= given_files(data, options)
-        task = cls(layout=layout_of(options), **options)
+        """Return the task of a folder, or of training files with `dev` and `test` as options."""
+        options |= take_files(data, options)
+        task = cls(layout=take_layout(options), **options)
         if "threshold" in options and task.version == 1:
-            files = named(next(iter(task._paths.values())))
+            files = format_files(next(iter(task._paths.values())))
             raise ConfigError(
                 f"threshold is {options['threshold']}, an option of SQuAD 2.0, and {files} "
-                "is of version "
-                "1.1; leave it out"
+                "is of version 1.1; leave it out"
             )
         return task
 
     def settings(self) -> dict[str, Any]:
-        """All that answers and their scores depend on; in version 2 also the threshold, as it was
-        tuned last.
+        """Return the settings that answers and scores depend on.
+
+        Version 2 has the threshold too, as it was tuned last.
         """
         names = [name for name in self.usual if name != "threshold"]
-        threshold = {"threshold": self._kept()} if self.version == 2 else {}
-        return {name: getattr(self, name) for name in names} | threshold
+        settings = {name: getattr(self, name) for name in names}
+        if self.version == 2:
+            settings["threshold"] = self._current_threshold()
+        return settings
 
     def identity(self) -> dict[str, Any]:
-        """How the threshold is chosen, and, where they are not the usual ones, the settings that
-        change scores only.
+        """Return the way to choose the threshold, and the settings that change scores only.
+
+        Such a setting is None if it has its default.
         """
-        changed = {name: getattr(self, name) for name in ("answer_tokens", "answer_unit")}
-        changed = {
-            name: None if value == self.usual[name] else value for name, value in changed.items()
-        }
-        return {"threshold": self.threshold, **changed}
+        identity: dict[str, Any] = {"threshold": self.threshold}
+        for name in ("answer_tokens", "answer_unit"):
+            value = getattr(self, name)
+            identity[name] = None if value == self.usual[name] else value
+        return identity
 
     @property
     def full_name(self) -> str:
-        """squad1 or squad2."""
+        """The name with the version: squad1 or squad2."""
         return f"{self.name}{self.version}"
 
     @cached_property
     def version(self) -> int:
-        """1 or 2."""
-        return self._version or 1 + any(
-            may_be_unanswerable(path, self._layout.encoding)
-            for paths in self._paths.values()
-            for path in paths
-        )
+        """The version that was set, or that the files tell: 1 or 2."""
+        if self._version:
+            return self._version
+        paths = [path for paths in self._paths.values() for path in paths]
+        encoding = self._layout.encoding
+        return 2 if any(may_be_unanswerable(path, encoding) for path in paths) else 1
 
     # -------------------------------------------------------------------------------------- reading
 
-    def read(self, part: str) -> list[Question]:
-        """The questions of a part, in order. Of `train`, those without an answer that can be learnt
-        are left out.
+    def read(self, split: str) -> list[Question]:
+        """Read the questions of a split, in order.
+
+        Questions of `train` without an answer to learn are left out.
         """
-        paths = self._of(part)
-        self._found = Notes()
+        paths = self._find_files(split)
+        self._notes = Notes()
+        questions = self._read_files(paths)
+        questions = self._select_split(split, questions, lambda i: questions[i].article, "articles")
+        misplaced = sum(
+            not is_placed(gold, question.context)
+            for question in questions
+            for gold in question.answers
+        )
+        if misplaced:
+            self._notes["answers do not stand at their answer_start"] += misplaced
+        if split == "train":
+            questions = self._select_usable(questions)
+        if split != "test" and not any(question.is_labeled for question in questions):
+            purpose = "learn from" if split == "train" else "score"
+            raise DataError(
+                f"no question in {format_files(paths)} has an answer to {purpose}; "
+                "give a labeled file"
+            )
+        if split != "train":
+            self._note_unit([gold.text for question in questions for gold in question.answers])
+        if split == "dev":
+            self._dev_questions, self._tuned_threshold = frozenset(questions), None
+        return questions
+
+    def _read_files(self, paths: Sequence[Path]) -> list[Question]:
+        """Read the questions of several files, whose articles are numbered on."""
         questions: list[Question] = []
         for path in paths:
             first = questions[-1].article + 1 if questions else 0
-            own = read_questions(path, self._found, self._layout.encoding)
-            questions += (
-                [question._replace(article=first + question.article) for question in own]
-                if first
-                else own
-            )
-        if len(paths) > 1 and len({question.id for question in questions}) < len(questions):
-            twice = next(
-                name for name, count in Counter(one.id for one in questions).items() if count > 1
-            )
+            for question in read_questions(path, self._notes, self._layout.encoding):
+                questions.append(question._replace(article=first + question.article))
+        counts = Counter(question.id for question in questions)
+        if len(counts) < len(questions):
+            twice = next(name for name, count in counts.items() if count > 1)
             raise DataError(
-                f"the id {format_value(twice)} occurs twice in {named(paths)}; give each question "
-                "an id of its own"
+                f"the id {format_value(twice)} occurs twice in {format_files(paths)}; give each "
+                "question a different id"
             )
-        questions = self._own(part, questions, lambda i: questions[i].article, "articles")
-        wrong = sum(not stands(gold, one.context) for one in questions for gold in one.answers)
-        if wrong:
-            self._found["answers do not stand at their answer_start"] += wrong
-        if part == "train":
-            usable = [question for question in questions if question.impossible or question.placed]
-            if len(usable) < len(questions):
-                self._found["questions have no answer to learn and were left out"] += len(
-                    questions
-                ) - len(usable)
-            questions = usable
-        if part != "test" and not any(question.known for question in questions):
-            what = "learn from" if part == "train" else "score"
-            raise DataError(
-                f"no question in {named(paths)} has an answer to {what}; give a labelled file"
-            )
-        golds = [
-            gold.text for question in questions for gold in question.answers if part != "train"
-        ]
-        if self.answer_unit == "words" and 2 * sum(map(without_spaces, golds)) > len(golds):
-            self._found[
-                "answers have no spaces between words, and F1 counts words; --answer-unit "
-                "characters counts "
-                "characters"
-            ] += len(golds)
-        elif self.answer_unit == "characters" and golds:
-            self._found["answers are scored with F1 over characters"] += len(golds)
-        if part == "dev":
-            self._deciding, self._tuned = frozenset(questions), None
         return questions
 
+    def _select_usable(self, questions: list[Question]) -> list[Question]:
+        """Select the questions with an answer to learn, and note how many have none."""
+        usable = [
+            question for question in questions if question.impossible or question.placed_answer
+        ]
+        if len(usable) < len(questions):
+            left_out = len(questions) - len(usable)
+            self._notes["questions have no answer to learn and were left out"] += left_out
+        return usable
+
+    def _note_unit(self, golds: Sequence[str]) -> None:
+        """Note if F1 counts words in a language without spaces, or characters."""
+        if self.answer_unit == "words" and 2 * sum(map(has_no_spaces, golds)) > len(golds):
+            self._notes[
+                "answers have no spaces between words, and F1 counts words; --answer-unit "
+                "characters counts characters"
+            ] += len(golds)
+        elif self.answer_unit == "characters" and golds:
+            self._notes["answers are scored with F1 over characters"] += len(golds)
+
     def example(self, value: Any, name: str) -> Question:
-        """Of a question and a context."""
-        question, context = texts(value, 2)
+        """Return the example of a question and a context."""
+        question, context = list_texts(value, 2)
         return Question(name, question, context, (), False)
 
     def show_example(self, example: Question) -> ModelExample:
-        """The question and its context, with the first of the right answers."""
-        label = (
-            example.answers[0].text
-            if example.answers
-            else "no answer"
-            if example.impossible
-            else None
-        )
+        """Show the question and its context, with the first of the right answers."""
+        label = None
+        if example.answers:
+            label = example.answers[0].text
+        elif example.impossible:
+            label = "no answer"
         return ModelExample({"question": example.text, "context": example.context}, label)
 
     def stream(
@@ -266,76 +286,78 @@ class Squad(FileTask[Question]):
         pair: str | None = None,
         form: FileFormat | None = None,
     ) -> Iterator[Question]:
-        """The questions of a file with the columns `question` and `context`."""
-        self._found = Notes()
-        for line, (asked, context) in read_records(
-            source, ("question", "context"), self._found, form=form
-        ):
-            where = f"{source}:{line}"
-            asked, context = (
-                require_text(asked, "question", where),
-                require_text(context, "context", where),
-            )
-            yield Question(str(line), asked, context, (), False)
+        """Read the questions of a file with the columns `question` and `context`."""
+        self._notes = Notes()
+        rows = read_records(source, ("question", "context"), self._notes, form=form)
+        for line, (question, context) in rows:
+            location = f"{source}:{line}"
+            question = require_text(question, "question", location)
+            context = require_text(context, "context", location)
+            yield Question(str(line), question, context, (), False)
 
     def official(self, source: Any) -> list[tuple[str, Question]]:
-        """The questions of a file in the form of SQuAD, by their ids."""
-        self._found = Notes()
-        return [(question.id, question) for question in read_questions(source, self._found)]
+        """Return the questions of a file in the form of SQuAD with their ids."""
+        self._notes = Notes()
+        return [(question.id, question) for question in read_questions(source, self._notes)]
 
     # ------------------------------------------------------------------------------------- encoding
 
     def encode(self, examples: Sequence[Question], tokenizer: Tokenizer, length: int) -> list[Item]:
-        """[CLS] question [SEP] part of the context [SEP], one row for each window, of at most
-        `length` tokens.
+        """Encode [CLS] question [SEP] window of the context [SEP], a sequence for each window.
 
-        The target is the first and last token of the first answer that stands where the file says;
-        (0, 0), that is [CLS], in windows without the whole of it and where there is no answer
-        (official BERT and ALBERT code); None where the answer is not known or not in any window.
+        The target of a window is the first and last token of the first answer that is where the
+        file says. It is (0, 0), that is [CLS], if the window does not hold all of the answer, or if
+        there is no answer (official BERT and ALBERT code). All targets of a question are None if
+        its answer is not known, or if no window holds it.
 
         Raises:
-            ConfigError: the row has no room.
+            ConfigError: `length` leaves no tokens for a question and a text.
         """
-        room = length - 2 - tokenizer.pair_separators
-        if room < 2:
+        max_tokens = length - 2 - tokenizer.pair_separators
+        if max_tokens < 2:
             raise ConfigError(
                 f"length is {length} tokens, too few for a question and a text; give a "
                 "length of 384"
             )
-        contexts = list(
-            dict.fromkeys(example.context for example in examples)
-        )  # one text has many questions
+        # A context with many questions is encoded once.
+        contexts = list(dict.fromkeys(example.context for example in examples))
         encoded = dict(zip(contexts, tokenizer.encode_offsets(contexts), strict=True))
-        asked = tokenizer.encode([example.text.strip() for example in examples])
-        most = min(self.question_tokens, room // 2)
+        questions = tokenizer.encode([example.text.strip() for example in examples])
+        max_question = min(self.question_tokens, max_tokens // 2)
         items = []
-        for i, (example, question) in enumerate(zip(examples, asked, strict=True)):
-            if len(question) > most:
-                self._found[f"questions were truncated to {most} tokens"] += 1
-            question = question[:most]
+        for i, (example, question) in enumerate(zip(examples, questions, strict=True)):
+            if len(question) > max_question:
+                self._notes[f"questions were truncated to {max_question} tokens"] += 1
+            question = question[:max_question]
             ids, spans = encoded[example.context]
-            gold = example.placed
-            answer = None if gold is None else tokens_of(gold, spans)
-            if gold is not None and answer is None:
-                self._found["answers hold nothing that the tokenizer reads"] += 1
+            answer = self._find_answer_tokens(example, spans)
             first = 1 + len(question) + tokenizer.pair_separators
+            size = max_tokens - len(question)
             rows = []
-            for begin, end, owned in windows(len(ids), room - len(question), self.stride):
+            for begin, end, owned in split_windows(len(ids), size, self.stride):
                 row = build_row(tokenizer, question, ids[begin:end].tolist())
-                inside = answer is not None and begin <= answer[0] and answer[1] < end
-                target = (
-                    (first + answer[0] - begin, first + answer[1] - begin)
-                    if inside and answer
-                    else (0, 0)
-                )
+                target = (0, 0)
+                if answer is not None and begin <= answer[0] and answer[1] < end:
+                    target = (first + answer[0] - begin, first + answer[1] - begin)
                 rows.append((row, target, Window(first, spans[begin:end], owned)))
-            known = example.impossible or any(target != (0, 0) for _, target, _ in rows)
-            if answer is not None and not known:
-                self._found[f"answers are too long for any window at {length} tokens"] += 1
-            items += [
-                Item(i, (row,), target if known else None, window) for row, target, window in rows
-            ]
+            has_target = example.impossible or any(target != (0, 0) for _, target, _ in rows)
+            if answer is not None and not has_target:
+                self._notes[f"answers are too long for any window at {length} tokens"] += 1
+            for row, target, window in rows:
+                items.append(Item(i, (row,), target if has_target else None, window))
         return items
+
+    def _find_answer_tokens(
+        self, example: Question, spans: NDArray[np.int32]
+    ) -> tuple[int, int] | None:
+        """Return the first and last token of the answer in its context; None if there is none."""
+        gold = example.placed_answer
+        if gold is None:
+            return None
+        answer = find_tokens(gold, spans)
+        if answer is None:
+            self._notes["answers hold nothing that the tokenizer reads"] += 1
+        return answer
 
     # -------------------------------------------------------------------------------------- answers
 
@@ -345,30 +367,29 @@ class Squad(FileTask[Question]):
         items: Sequence[Item],
         logits: Sequence[NDArray[np.float32]],
     ) -> list[Answer]:
-        """One per question, in order: the best of all spans of at most `answer_tokens` tokens in
-        all windows.
+        """Return the answer to each question, in order.
+
+        It is the best span of at most `answer_tokens` tokens in all windows.
         """
-        seen: list[list[tuple[Window, NDArray[np.float64]]]] = [[] for _ in examples]
-        for item, found in zip(items, logits, strict=True):
-            seen[item.example].append((item.detail, found.astype(np.float64)))
+        windows: list[list[tuple[Window, NDArray[np.float64]]]] = [[] for _ in examples]
+        for item, item_logits in zip(items, logits, strict=True):
+            windows[item.example].append((item.detail, item_logits.astype(np.float64)))
         return [
-            best_answer(example.context, here, self.output)
-            for example, here in zip(examples, seen, strict=True)
+            find_answer(example.context, example_windows, self.output)
+            for example, example_windows in zip(examples, windows, strict=True)
         ]
 
     def record(self, example: Question, answer: Answer) -> dict[str, Any]:
-        """The text, its score, and how much likelier no answer is."""
+        """Return the text, its score, and the odds of no answer."""
         score = answer.candidates[0].score if answer.candidates else None
         return {
-            "prediction": self.texts([answer], self._kept())[0],
+            "prediction": self.choose_texts([answer], self._current_threshold())[0],
             "score": score,
             "no_answer_odds": answer.odds,
         }
 
-    def texts(self, answers: Sequence[Answer], threshold: float = 0.0) -> list[str]:
-        """The text of each answer; in version 2 empty where the odds of no answer are above the
-        threshold.
-        """
+    def choose_texts(self, answers: Sequence[Answer], threshold: float = 0.0) -> list[str]:
+        """Return the text of each answer; in version 2 it is empty for odds above the threshold."""
         return [
             "" if self.version == 2 and answer.odds > threshold else answer.value
             for answer in answers
@@ -377,80 +398,91 @@ class Squad(FileTask[Question]):
     # --------------------------------------------------------------------------------------- scores
 
     def score(self, examples: Sequence[Question], answers: Sequence[Answer]) -> dict[str, float]:
-        """Those of the official script, and in version 2 the `threshold` they hold for.
+        """Compute the scores of the official script, and in version 2 the `threshold` they need.
 
-        With the threshold `half` they are those of the half it was not tuned on; with `dev`,
-        `best_exact` and `best_f1` come with thresholds of their own. Once a dev part was read, the
-        threshold is tuned on its questions alone: all others are scored whole, by the threshold
-        that the last score of dev tuned.
+        With the threshold `half`, the scores are those of the half that did not tune it. With
+        `dev`, `best_exact` and `best_f1` have their own thresholds. Once a dev split was read, only
+        its questions tune the threshold. All other questions are scored by the threshold that the
+        last score of dev tuned.
         """
-        decides = not self._deciding or all(question in self._deciding for question in examples)
-        examples, answers = self._known(examples, answers, lambda question: question.known)
+        tunes = not self._dev_questions or all(
+            question in self._dev_questions for question in examples
+        )
+        examples, answers = self._select_labeled(
+            examples, answers, lambda question: question.is_labeled
+        )
         golds = [[gold.text for gold in question.answers] for question in examples]
         if self.version == 1:
-            return scores_1(
-                [answer.value for answer in answers],
-                [texts or [""] for texts in golds],
-                self.answer_unit,
-            )
+            texts = [answer.value for answer in answers]
+            return score_1(texts, [gold_texts or [""] for gold_texts in golds], self.answer_unit)
         judged = [
-            judge(question.id, answer.value, answer.odds, texts, self.answer_unit)
-            for question, answer, texts in zip(examples, answers, golds, strict=True)
+            judge(question.id, answer.value, answer.odds, gold_texts, self.answer_unit)
+            for question, answer, gold_texts in zip(examples, answers, golds, strict=True)
         ]
-        tuned, reported = (
-            halves(judged) if decides and self.threshold == "half" else (judged, judged)
-        )
-        if decides and isinstance(self.threshold, str):
-            self._tuned = tune(tuned)
-        threshold = self._kept()
-        scores = scores_2(reported, threshold) | {"threshold": threshold}
-        if self.threshold == "dev" and decides:
+        to_tune, to_report = judged, judged
+        if tunes and self.threshold == "half":
+            to_tune, to_report = halve(judged)
+        if tunes and isinstance(self.threshold, str):
+            self._tuned_threshold = tune(to_tune)
+        threshold = self._current_threshold()
+        scores = score_2(to_report, threshold) | {"threshold": threshold}
+        if self.threshold == "dev" and tunes:
             for name in ("exact", "f1"):
-                scores[f"best_{name}"], scores[f"best_{name}_thresh"] = best_threshold(judged, name)
+                best, best_threshold = find_best_threshold(judged, name)
+                scores[f"best_{name}"], scores[f"best_{name}_thresh"] = best, best_threshold
         return scores
 
-    def _kept(self) -> float:
-        """The threshold that is given, or was tuned last."""
+    def _current_threshold(self) -> float:
+        """Return the threshold that the user set, or that was tuned last."""
         if not isinstance(self.threshold, str):
             return float(self.threshold)
-        if self._tuned is None:
-            self._found[
-                "no dev part was scored to tune the threshold on, so it is 0; give a number"
+        if self._tuned_threshold is None:
+            self._notes[
+                "no dev split was scored to tune the threshold on, so it is 0; give a number"
             ] += 1
-        return self._tuned or 0.0
+        return self._tuned_threshold or 0.0
 
     # -------------------------------------------------------------------------------------- writing
 
     def write(self, examples: Sequence[Question], answers: Sequence[Answer], path: Path) -> None:
-        """`path` as the official script reads it, {id: text}, and beside it `nbest_NAME`; in
-        version 2 also `null_odds_NAME`, for its --na-prob-file.
+        """Write {id: text} to `path`, as the official script reads it, and `nbest_NAME` beside it.
 
-        In version 2 the threshold is that of `score`; where none was tuned before it is 0, which is
-        noted.
+        Version 2 has `null_odds_NAME` too, for --na-prob-file of the script. Its threshold is that
+        of `score`. If no threshold was tuned it is 0, with a note.
         """
         threshold = 0.0
         if self.version == 2:
-            known = any(question.known for question in examples)
-            threshold = self.score(examples, answers)["threshold"] if known else self._kept()
+            has_labels = any(question.is_labeled for question in examples)
+            if has_labels:
+                threshold = self.score(examples, answers)["threshold"]
+            else:
+                threshold = self._current_threshold()
         ids = [example.id for example in examples]
-        write_json(path, dict(zip(ids, self.texts(answers, threshold), strict=True)))
-        nbest = [_listed(answer, self.version == 2) for answer in answers]
+        write_json(path, dict(zip(ids, self.choose_texts(answers, threshold), strict=True)))
+        nbest = [_list_candidates(answer, self.version == 2) for answer in answers]
         write_json(path.with_name(f"nbest_{path.name}"), dict(zip(ids, nbest, strict=True)))
         if self.version == 2:
             odds = [answer.odds for answer in answers]
             write_json(path.with_name(f"null_odds_{path.name}"), dict(zip(ids, odds, strict=True)))
 
 
-def _listed(answer: Answer, with_null: bool) -> list[dict[str, Any]]:
-    """The candidates with their probabilities among one another, no answer among them in
-    version 2."""
-    candidates = [
-        *answer.candidates,
-        *[Candidate("", *answer.null)] * (with_null or not answer.candidates),
-    ]
+def _list_candidates(answer: Answer, with_null: bool) -> list[dict[str, Any]]:
+    """Return the candidates with their probabilities among each other, the best first.
+
+    Args:
+        with_null: True if no answer is a candidate too; it is also if there is no other.
+    """
+    candidates = list(answer.candidates)
+    if with_null or not candidates:
+        candidates.append(Candidate("", *answer.null))
     candidates.sort(key=lambda candidate: -candidate.score)
-    likely = softmax(np.array([candidate.score for candidate in candidates], np.float64))
+    probabilities = softmax(np.array([candidate.score for candidate in candidates], np.float64))
     return [
-        {"text": one.text, "probability": p, "start_logit": one.start, "end_logit": one.end}
-        for one, p in zip(candidates, likely.tolist(), strict=True)
+        {
+            "text": candidate.text,
+            "probability": probability,
+            "start_logit": candidate.start,
+            "end_logit": candidate.end,
+        }
+        for candidate, probability in zip(candidates, probabilities.tolist(), strict=True)
     ]

@@ -1,6 +1,4 @@
-"""Entities in IOB2 tags, and their scores, as the conlleval script counts them and `seqeval` in its
-default mode.
-"""
+"""Entities in IOB2 tags and their scores, as conlleval and `seqeval` (default mode) count them."""
 
 from __future__ import annotations
 
@@ -12,7 +10,7 @@ OUTSIDE = "O"
 
 
 class Entity(NamedTuple):
-    """Words `start` up to but not including `end`."""
+    """An entity over the words from `start` up to, but not including, `end`."""
 
     type: str
     start: int
@@ -20,8 +18,9 @@ class Entity(NamedTuple):
 
 
 class EntityScores(NamedTuple):
-    """Shares of entities found with the right type, first and last word; 0 where there is nothing
-    to divide by.
+    """Scores of entities, which must have the right type, first word and last word.
+
+    A score without anything to divide by is 0.
     """
 
     precision: float
@@ -30,52 +29,59 @@ class EntityScores(NamedTuple):
 
 
 def as_iob2(tags: Sequence[str]) -> tuple[str, ...]:
-    """Tags where every entity begins with B-: an I- that continues nothing of its type becomes a
-    B-.
+    """Return tags where every entity begins with B-.
+
+    An I- that does not continue an entity of its type becomes a B-.
     """
-    out = [OUTSIDE]
+    valid = [OUTSIDE]
     for tag in tags:
-        out.append("B" + tag[1:] if tag[0] == "I" and out[-1][2:] != tag[2:] else tag)
-    return tuple(out[1:])
+        begins = tag[0] == "I" and valid[-1][2:] != tag[2:]
+        valid.append("B" + tag[1:] if begins else tag)
+    return tuple(valid[1:])
 
 
-def entities(tags: Sequence[str]) -> set[Entity]:
-    """The entities of a sentence, as conlleval sees them: one begins at B-, and at an I- that
-    continues nothing.
+def find_entities(tags: Sequence[str]) -> set[Entity]:
+    """Find the entities of a sentence, as conlleval does.
+
+    An entity begins at a B-, and at an I- that does not continue an entity of its type.
     """
-    found, start = set(), -1
+    entities, start = set(), -1
     valid = (*as_iob2(tags), OUTSIDE)
-    for place, tag in enumerate(valid):
+    for position, tag in enumerate(valid):
         if start >= 0 and tag[0] != "I":
-            found.add(Entity(valid[start][2:], start, place))
+            entities.add(Entity(valid[start][2:], start, position))
             start = -1
         if tag[0] == "B":
-            start = place
-    return found
+            start = position
+    return entities
 
 
-def entity_scores(
-    truth: Sequence[Sequence[str]], guess: Sequence[Sequence[str]]
+def score_entities(
+    gold: Sequence[Sequence[str]], predicted: Sequence[Sequence[str]]
 ) -> tuple[EntityScores, dict[str, EntityScores]]:
-    """Scores over all entities (micro), and those of each type that occurs in truth or guess, by
-    name.
+    """Compute the scores over all entities (micro), and of each type by its name.
+
+    Args:
+        gold, predicted: the tags of each sentence.
     """
-    right, true, guessed = Counter[str](), Counter[str](), Counter[str]()
-    for true_tags, guessed_tags in zip(truth, guess, strict=True):
-        there, said = entities(true_tags), entities(guessed_tags)
-        right.update(entity.type for entity in there & said)
-        true.update(entity.type for entity in there)
-        guessed.update(entity.type for entity in said)
-    of_type = {
-        type_: _scores(right[type_], true[type_], guessed[type_])
-        for type_ in sorted(true | guessed)
+    right, gold_counts, predicted_counts = Counter[str](), Counter[str](), Counter[str]()
+    for gold_tags, predicted_tags in zip(gold, predicted, strict=True):
+        gold_entities, predicted_entities = find_entities(gold_tags), find_entities(predicted_tags)
+        right.update(entity.type for entity in gold_entities & predicted_entities)
+        gold_counts.update(entity.type for entity in gold_entities)
+        predicted_counts.update(entity.type for entity in predicted_entities)
+    scores_of_type = {
+        type_: _score(right[type_], gold_counts[type_], predicted_counts[type_])
+        for type_ in sorted(gold_counts | predicted_counts)
     }
-    return _scores(right.total(), true.total(), guessed.total()), of_type
+    overall = _score(right.total(), gold_counts.total(), predicted_counts.total())
+    return overall, scores_of_type
 
 
-def _scores(right: int, true: int, guessed: int) -> EntityScores:
+def _score(right: int, gold: int, predicted: int) -> EntityScores:
+    """Compute the scores from the numbers of right, gold and predicted entities."""
     return EntityScores(
-        right / guessed if guessed else 0.0,
-        right / true if true else 0.0,
-        2 * right / ((true + guessed) or 1),
+        right / predicted if predicted else 0.0,
+        right / gold if gold else 0.0,
+        2 * right / ((gold + predicted) or 1),
     )

@@ -1,0 +1,329 @@
+"""The files of each split of a task (train, dev, test), and a dev split held out of train.
+
+A split may be a file, several files, a folder of them or a pattern.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from litebert.data.random_keys import derive, permute
+from litebert.errors import ConfigError, DataError
+from litebert.finetuning.outputs import Output
+from litebert.finetuning.task import Task
+from litebert.text import encodings
+from litebert.text.files import list_files, refuse_duplicates
+from litebert.text.lines import find_suffix
+from litebert.text.records import SUFFIXES, FileFormat, Notes
+
+E = TypeVar("E")
+
+Source: TypeAlias = "str | Path | Sequence[str | Path]"
+"""A file, a folder, a pattern such as data/*.csv, or several of these."""
+Data: TypeAlias = "str | Path | Mapping[str, Source]"
+"""A folder whose file names tell the split, or the files of each split by its name."""
+
+_NAMES = {"train": ("train",), "dev": ("dev", "valid", "testa"), "test": ("test",)}
+
+
+class Layout(NamedTuple):
+    """How the files of a task are written."""
+
+    form: FileFormat | None = None
+    """The format of all files; None to tell it by their suffixes."""
+    header: bool = True
+    """True if the first line of CSV and TSV names the columns."""
+    encoding: str = "utf-8"
+
+
+def take_layout(options: dict[str, Any]) -> Layout:
+    """Remove the options of a layout from the options of `task_of`, and return the layout.
+
+    Raises:
+        ConfigError: there is no such encoding.
+    """
+    encoding = options.pop("encoding", "utf-8")
+    encodings.check(encoding, error=ConfigError)
+    return Layout(options.pop("input_format", None), options.pop("header", True), encoding)
+
+
+class FileTask(Task[E]):
+    """A task whose splits are files. A share of the train split replaces a missing dev split."""
+
+    suffixes: ClassVar[tuple[str, ...]] = ()
+    """The suffixes of the files that are read in a folder; () for all files."""
+
+    def __init__(
+        self,
+        output: Output,
+        metric: str | None = None,
+        files: Mapping[str, Source | None] | None = None,
+        *,
+        heldout: float = 0.1,
+        seed: int = 0,
+        layout: Layout | None = None,
+    ) -> None:
+        """`files` are the files of each split, None if it has none; the rest is as in `Table`."""
+        if not 0 < heldout < 1:
+            raise ConfigError(f"heldout is {heldout}; give a share between 0 and 1")
+        super().__init__(output, metric)
+        self._paths = {
+            split: self.expand(source)
+            for split, source in (files or {}).items()
+            if source is not None
+        }
+        # True if the dev split is a share of the training files.
+        self._holds_out = "train" in self._paths and "dev" not in self._paths
+        self.dev = ("dev",) if "dev" in self._paths or self._holds_out else ()
+        self.tests = ("test",) if "test" in self._paths else ()
+        self._heldout, self._seed, self._layout = heldout, seed, layout or Layout()
+        self._check_layout()
+
+    @classmethod
+    def expand(cls, source: Source) -> tuple[Path, ...]:
+        """Return the files of a source; those of a folder or a pattern are sorted.
+
+        Raises:
+            DataError: a folder or a pattern holds no file, or a file is named twice.
+        """
+        sources = [source] if isinstance(source, (str, Path)) else source
+        refuse_duplicates(sources)
+        return tuple(map(Path, list_files(sources, cls.inside)))
+
+    @classmethod
+    def inside(cls, folder: Path) -> list[Path]:
+        """Return the files of a folder with one of `suffixes`, sorted.
+
+        Raises:
+            DataError: there is none.
+        """
+        files = list_visible(folder)
+        if cls.suffixes:
+            files = [path for path in files if find_suffix(path) in cls.suffixes]
+        if not files:
+            wanted = f" with a name ending in {', '.join(cls.suffixes)}" if cls.suffixes else ""
+            raise DataError(
+                f"{folder} holds no file{wanted}; name the files of the {cls.name} task"
+            )
+        return files
+
+    @property
+    def file_names(self) -> dict[str, list[str]]:
+        """The names of the files of each split."""
+        return {split: [path.name for path in paths] for split, paths in self._paths.items()}
+
+    def read_labeled(self, source: Source, **options: Any) -> list[E]:
+        """Read the examples of labeled files, to score a model; `options` are as in `task_of`."""
+        for name, value in options.items():
+            if name not in self.takes:
+                raise ConfigError(
+                    f"{name} is '{value}', which {self.name} does not take; leave it out"
+                )
+        self._layout, self._holds_out = take_layout(options), False
+        self._paths = {"dev": self.expand(source)}
+        self.dev = ("dev",)
+        for name, value in options.items():
+            raise ConfigError(f"{name} is '{value}', which no labeled file needs; leave it out")
+        self._check_layout()
+        return self.read("dev")
+
+    def _check_layout(self) -> None:
+        """Refuse options of a layout that suit none of the files.
+
+        Raises:
+            ConfigError: no file could have a header, or no file has text to decode.
+        """
+        paths = [path for paths in self._paths.values() for path in paths]
+        files = [path for path in paths if not path.is_dir()]
+        forms = {self._layout.form or SUFFIXES.get(find_suffix(path)) for path in files}
+        # There are no files if each class is a folder of texts. The format of a file without a
+        # known suffix is not known before it is read.
+        if not forms or None in forms:
+            return
+        if not self._layout.header and forms.isdisjoint(("csv", "tsv")):
+            raise ConfigError(
+                f"{format_files(paths)} never has a header line; leave out header (--no-header)"
+            )
+        if self._layout.encoding != "utf-8" and forms == {"parquet"}:
+            raise ConfigError(
+                f"{format_files(paths)} is Parquet, which is always UTF-8; leave out "
+                "encoding (--encoding)"
+            )
+
+    def _find_files(self, split: str) -> tuple[Path, ...]:
+        """Return the files of a split; for a dev split that is held out, the training files.
+
+        Raises:
+            DataError: the task has no files for it.
+        """
+        if split == "dev" and self._holds_out:
+            split = "train"
+        if split not in self._paths:
+            splits = ", ".join(self._paths) or "none"
+            raise DataError(
+                f"{self.name} has no file for the split '{split}' (it has {splits}); name the file"
+            )
+        return self._paths[split]
+
+    def _select_split(
+        self, split: str, examples: list[E], group: Callable[[int], Any], groups_name: str
+    ) -> list[E]:
+        """Select the examples of a split, if a share of the training file is held out for dev.
+
+        Args:
+            group: returns the group of the example at an index; a group is never divided.
+            groups_name: the plural for groups in messages.
+        """
+        if not self._holds_out or split == "test":
+            return examples
+        return select_split(
+            split,
+            examples,
+            [group(i) for i in range(len(examples))],
+            share=self._heldout,
+            seed=self._seed,
+            groups_name=f"{groups_name} of {format_files(self._find_files('train'))}",
+            notes=self._notes,
+        )
+
+
+def format_files(paths: Sequence[Path]) -> str:
+    """Name files in a message: the first, and the number of the others."""
+    return str(paths[0]) if len(paths) == 1 else f"{paths[0]} and {len(paths) - 1} more"
+
+
+def list_visible(folder: Path) -> list[Path]:
+    """Return the files of a folder that are not hidden, sorted."""
+    return sorted(path for path in folder.iterdir() if path.is_file() and path.name[0] != ".")
+
+
+def find_split_files(data: Data, folders: bool = False) -> dict[str, Source]:
+    """Return the files of each split.
+
+    In a folder, the name of a file tells its split: it contains `train`; or `dev`, `valid` or
+    `testa`; or `test`.
+
+    Args:
+        folders: True if a folder of such a name may be a split too.
+
+    Raises:
+        DataError: there is no such folder, it holds no such file, or two files could be the same
+            split.
+    """
+    if isinstance(data, Mapping):
+        return dict(data)
+    folder = Path(data)
+    if not folder.is_dir():
+        raise DataError(
+            f"{folder} is not a folder; give a folder with a train and a dev file, or name "
+            "the files"
+        )
+    files = _find_splits(folder, folders)
+    if not files:
+        raise DataError(
+            f"{folder} holds no file with train, dev or test in its name; name the files "
+            "of the splits"
+        )
+    return dict(files)
+
+
+def _find_splits(folder: Path, folders: bool) -> dict[str, Path]:
+    """Return the file, or perhaps the folder, of each split in a folder."""
+    paths: dict[str, Path] = {}
+    for path in sorted(folder.iterdir()):
+        if not (path.is_file() or (folders and path.is_dir())):
+            continue
+        split = _parse_split(path)
+        if split is None:
+            continue
+        if split in paths:
+            raise DataError(
+                f"{paths[split]} and {path.name} could both be the {split} split; name the "
+                "files of the splits"
+            )
+        paths[split] = path
+    return paths
+
+
+def _parse_split(path: Path) -> str | None:
+    """Return the split that the name of a file or a folder tells; None if there is none."""
+    name = path.name.lower()
+    for split, words in _NAMES.items():
+        if any(word in name for word in words):
+            # A folder whose name only contains such a word may hold anything.
+            is_named = path.is_file() or name in (*words, "validation")
+            return split if is_named else None
+    return None
+
+
+def take_files(data: Source, options: dict[str, Any], folders: bool = False) -> dict[str, Source]:
+    """Return the files of each split, and remove `dev` and `test` from the options.
+
+    `data` is a folder with the files of the splits, or else the training files.
+    """
+    if isinstance(data, (list, tuple)) and len(data) == 1:
+        data = data[0]
+    files: dict[str, Source] = {}
+    if isinstance(data, (str, Path)) and Path(data).is_dir():
+        files.update(_find_splits(Path(data), folders))
+    files = files or {"train": data}
+    return files | {split: options.pop(split) for split in ("dev", "test") if split in options}
+
+
+_HELD_OUT = 43
+"""The purpose of the random key, which no other random choice has."""
+
+
+def choose_held_out(size: int, share: float, seed: int = 0) -> NDArray[np.bool_]:
+    """Choose which of `size` groups replace a dev split: a share, at least 1, and never all.
+
+    Returns:
+        (size,): True for a chosen group.
+    """
+    count = min(max(1, round(share * size)), size - 1)
+    keys = np.repeat(derive(seed, _HELD_OUT), size)
+    return permute(np.arange(size, dtype=np.int64), size, keys) < count
+
+
+def select_split(
+    split: str,
+    examples: list[E],
+    groups: Iterable[Any],
+    *,
+    share: float,
+    seed: int,
+    groups_name: str,
+    notes: Notes,
+) -> list[E]:
+    """Select the examples of a training file that belong to train, or to the held-out dev.
+
+    Args:
+        groups: the group of each example; a group is never divided.
+        groups_name: the plural for groups with their file: rows of train.csv.
+
+    Raises:
+        DataError: there are fewer than two groups.
+    """
+    groups = list(groups)
+    distinct = list(dict.fromkeys(groups))
+    if len(distinct) < 2:
+        raise DataError(
+            f"there are fewer than two {groups_name}, so none can be held out; give more of them, "
+            "or a dev file"
+        )
+    is_held_out = choose_held_out(len(distinct), share, seed)
+    held_out = {group for group, held in zip(distinct, is_held_out, strict=True) if held}
+    if split == "dev":
+        notes.clear()  # reported when the train split of the file was read
+    else:
+        notes[f"held out for dev, of the {len(distinct):,} {groups_name}"] = len(held_out)
+    return [
+        example
+        for example, group in zip(examples, groups, strict=True)
+        if (group in held_out) == (split == "dev")
+    ]
