@@ -235,8 +235,8 @@ class Ranges(Task[Ranged]):
         return cls(saved_output(settings), {})
 
     def read(self, part: str) -> list[Ranged]:
-        self._found = Notes()
-        rows = read_records(self.files[part], ("text", "low", "high"), self._found)
+        self._notes = Notes()
+        rows = read_records(self.files[part], ("text", "low", "high"), self._notes)
         return [Ranged(text, (float(low), float(high))) for _, (text, low, high) in rows]
 
     def example(self, value: Any, name: str) -> Ranged:
@@ -252,8 +252,8 @@ class Ranges(Task[Ranged]):
         pair: str | None = None,
         form: FileFormat | None = None,
     ) -> Iterator[Ranged]:
-        self._found = Notes()
-        for _, (words,) in read_records(source, (text,), self._found, form=form):
+        self._notes = Notes()
+        for _, (words,) in read_records(source, (text,), self._notes, form=form):
             yield Ranged(words)
 
     def encode(self, examples: Sequence[Ranged], tokenizer: Tokenizer, length: int) -> list[Item]:

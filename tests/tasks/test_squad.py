@@ -350,7 +350,7 @@ def test_n_best_and_no_answer(letters: Tokenizer) -> None:
     assert answer.odds == pytest.approx(null - scores[0])
     assert task.choose_texts([answer], answer.odds) == [answer.value]
     assert task.choose_texts([answer], answer.odds - 1e-6) == [""]
-    assert Squad(version=1).texts([answer], -99.0) == [answer.value]
+    assert Squad(version=1).choose_texts([answer], -99.0) == [answer.value]
 
 
 def test_a_text_of_nothing(tokenizer: Tokenizer) -> None:
