@@ -294,9 +294,8 @@ def run_all(names: Collection[str] | None = None) -> dict[str, Any]:
             runs.mkdir()
             prepare([str(text)], data, tokenizer=vocabulary, heldout=0.1, processes=1)
             for name, point in {**points(), **every_recipe()}.items():
-                if point["base"] in RECIPES and (
-                    names is None or name in names
-                ):  # an older version has fewer
+                # Another commit may have fewer recipes.
+                if point["base"] in RECIPES and (names is None or name in names):
                     results[name] = _pretrain(point, data, runs / name)
             for name, point in FINETUNINGS.items():
                 if names is None or name in names:
@@ -368,7 +367,7 @@ def _finetune(name: str, point: dict[str, Any], vocabulary: Path, folder: Path) 
     written = [out / "model" / "model.safetensors", *sorted((out / "predictions").iterdir())]
     written += sorted(out.rglob("best.safetensors"))  # of a run that collapsed too
     scores = json.loads((out / "scores.json").read_text(encoding="utf-8"))
-    added = ("test_", "baseline")  # older versions leave these out
+    added = ("test_", "baseline")  # another commit may leave these out
     dev = {key: value for key, value in scores.items() if not key.startswith(added)}
     return _result(out, written) | {
         "scores": dev,

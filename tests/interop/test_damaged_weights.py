@@ -163,7 +163,7 @@ def test_no_byte_of_a_file_of_weights_changes_an_answer(folders: Path, tmp_path:
     assert refusals > 70, "all but some of the texts beside the tensors"
 
 
-def test_a_folder_without_a_digest_opens_as_before(folders: Path, tmp_path: Path) -> None:
+def test_a_folder_without_a_digest_opens(folders: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(folders / "tuned", tmp_path / "m")
     expected = litebert.load(folder).predict(LINES)
     assert len(read_metadata(folder / WEIGHTS)["digest"]) == 64

@@ -398,7 +398,7 @@ def test_a_run_that_cannot_learn_is_told_so(
 ) -> None:
     """The first knows how frequent pieces are from the start and its learning rate is nothing."""
     entropy = Shards.open(tiny_data).unigram_entropy
-    schedule = ScheduleConfig(name="constant", warmup=0.0)
+    schedule = ScheduleConfig(name="trapezoid", warmup=0.0, cooldown=0.0)
     stuck = config(
         encoder={"hidden_size": 8, "embedding_size": 8, "intermediate_size": 8, "layers": 1},
         objectives=("mlm",),

@@ -67,8 +67,8 @@ def test_trapezoid_is_flat_then_falls_over_the_cooldown() -> None:
     assert factor(ScheduleConfig(name="trapezoid", warmup=0, cooldown=0), 99, 100) == 1
 
 
-def test_constant_warms_up_and_stays() -> None:
-    config = ScheduleConfig(name="constant", warmup=2)
+def test_without_a_cooldown_the_rate_warms_up_and_stays() -> None:
+    config = ScheduleConfig(name="trapezoid", warmup=2, cooldown=0)
     assert [factor(config, step, 5) for step in range(5)] == [0.5, 1, 1, 1, 1]
 
 

@@ -55,12 +55,10 @@ class OptimizerConfig:
 class ScheduleConfig:
     """Learning rate as a factor of the peak, over T steps with W of warm-up."""
 
-    name: Literal["linear", "tf_linear", "product_linear", "cosine", "constant", "trapezoid"] = (
-        "linear"
-    )
+    name: Literal["linear", "tf_linear", "product_linear", "cosine", "trapezoid"] = "linear"
     """linear: 0 to 1 at W, then straight to 0 at T (fairseq). tf_linear: 1 - t/T, with t/W before
     W, hence a jump at W (BERT, ALBERT). product_linear: (1 - t/T) min(1, t/W) (ELECTRA). trapezoid:
-    flat, then a linear cool-down over the last `cooldown` of the run."""
+    flat, then a linear cool-down over the last `cooldown` of the run; constant where that is 0."""
     warmup: float = 0.025
     """A share of the run if below 1, otherwise a number of steps."""
     cooldown: float = 0.2

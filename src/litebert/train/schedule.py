@@ -52,8 +52,6 @@ def factor(config: ScheduleConfig, step: int, steps: int) -> float:
     if config.name == "product_linear":
         return (1 - step / steps) * (min(1.0, step / warmup) if warmup else 1.0)
     rise = min(1.0, (step + 1) / warmup) if warmup else 1.0
-    if config.name == "constant":
-        return rise
     if config.name == "trapezoid":
         start = steps - round(config.cooldown * steps)
         # The run may be so short that both slopes meet.
