@@ -13,6 +13,7 @@ import torch
 
 from litebert.config import Config, EncoderConfig, SequenceConfig
 from litebert.errors import ConfigError, ModelError
+from litebert.finetuning.run import finetune
 from litebert.finetuning.start import InitialModel, _digest, _weights, load_initial, task_model
 from litebert.interop import convert
 from litebert.model.pretrainer import Pretrainer
@@ -229,3 +230,24 @@ def test_an_encoder_with_other_fields_has_another_fingerprint(words: Tokenizer) 
     assert fingerprint() == fingerprint()
     others = ({"window": 64, "global_every": 3}, {"layers": 11}, {"hidden_dropout": 0.1})
     assert len({fingerprint(), *(fingerprint(**changes) for changes in others)}) == 4
+
+
+def test_a_part_of_training_rows_is_warned_of(
+    tiny_tokenizer: Path, tmp_path: Path, logged: list[str]
+) -> None:
+    """Scores on rows that were learned are no scores."""
+    train = write_table(tmp_path / "train.csv", 40)
+    other = write_table(tmp_path / "other.csv", 40, seed=1)
+    lines = other.read_text().splitlines()
+    (tmp_path / "mixed.csv").write_text(
+        "\n".join([*lines, *train.read_text().splitlines()[1:21]]) + "\n"
+    )
+    settings, encoder = config(epochs=0.5), recipe_file(tmp_path)
+    for dev, test, shared in (("other", None, ()), ("train", "mixed", ("40 of 40", "20 of 60"))):
+        task = Table(train, tmp_path / f"{dev}.csv", test and tmp_path / f"{test}.csv")
+        logged.clear()
+        finetune(encoder, task, tmp_path / f"run-{dev}", settings, tokenizer=tiny_tokenizer)
+        warnings = [line for line in logged if "training rows too" in line]
+        assert len(warnings) == len(shared)
+        for line, count, part in zip(warnings, shared, ("dev", "test"), strict=False):
+            names(line, count, part)

@@ -63,6 +63,16 @@ class EncodedPart:
     items: list[Item]
 
 
+def count_shared(part: EncodedPart, other: EncodedPart) -> int:
+    """How many items of a part have the very tokens of an item of another part."""
+    tokens = {_tokens_of(item) for item in other.items}
+    return sum(_tokens_of(item) in tokens for item in part.items)
+
+
+def _tokens_of(item: Item) -> tuple[bytes, ...]:
+    return tuple(row.ids.tobytes() for row in item.rows)
+
+
 def build_row(
     tokenizer: Tokenizer,
     first: Sequence[int],

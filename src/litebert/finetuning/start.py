@@ -33,7 +33,7 @@ from litebert.errors import ConfigError, DataError, ModelError, RunError
 from litebert.finetuning.baselines import RunBaseline
 from litebert.finetuning.defaults import choose_amount, choose_head, choose_length
 from litebert.finetuning.exits import require_exits
-from litebert.finetuning.items import EncodedPart, Item
+from litebert.finetuning.items import EncodedPart, Item, count_shared
 from litebert.finetuning.scoring import metric_name
 from litebert.finetuning.task import Task
 from litebert.finetuning.teacher import TaskTeacher, open_teacher, unlabelled_part
@@ -53,6 +53,8 @@ from litebert.train.teacher import record_of, refuse_other_teacher, with_layers
 
 log = logging.getLogger("litebert")
 
+SHARED = 0.2
+"""Share of the rows of a part that may be training rows too; more are no accident."""
 FEW_STEPS = 100
 """A run of fewer steps seldom learns a task."""
 
@@ -347,6 +349,13 @@ def prepare_task(
     coverage = Coverage(words)
     coverage.add(row.ids for part in (train, *others) for item in part.items for row in item.rows)
     coverage.warn()
+    for part in others:
+        if (shared := count_shared(part, train)) > SHARED * len(part.items):
+            log.warning(
+                f"{shared:,} of {len(part.items):,} rows of {part.name} are training rows too, so "
+                "its scores say little about new rows; give other files, or take these rows out of "
+                "one part"
+            )
     for note in (
         *start.notes,
         *filter(None, [task.output.balance([item.target for item in train.items])]),
