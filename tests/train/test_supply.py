@@ -193,7 +193,12 @@ def test_a_run_that_is_ended_leaves_no_process(
     ) as run:
         of_run = Path(f"/proc/{run.pid}/task/{run.pid}/children")
         until = time.monotonic() + 60
-        while not (makers := of_run.read_text().split()) or not (out / "metrics.jsonl").exists():
+        # The first row says that the run trains. Before it, a signal ends the run with nothing to
+        # save.
+        metrics = out / "metrics.jsonl"
+        while not (makers := of_run.read_text().split()) or not (
+            metrics.exists() and metrics.stat().st_size
+        ):
             assert run.poll() is None, run.stderr and run.stderr.read()
             assert time.monotonic() < until
             time.sleep(0.05)

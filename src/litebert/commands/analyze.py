@@ -51,7 +51,7 @@ def analyze(words: list[str]) -> int:
         from litebert.analysis.layers_page import summary, write_page
         from litebert.train.device import choose
 
-    found = run(
+    analysis = run(
         arguments.models,
         arguments.data,
         sequences=arguments.sequences,
@@ -60,11 +60,11 @@ def analyze(words: list[str]) -> int:
         device=arguments.device,
     )
     command = f"litebert analyze {shlex.join(words)}"
-    write_page(arguments.out, found, choose("float32", arguments.device).describe(), command)
+    write_page(arguments.out, analysis, choose("float32", arguments.device).describe(), command)
     if arguments.json:
-        console.print_json([asdict(one) for one in found])
+        console.print_json([asdict(layer) for layer in analysis])
     else:
-        table = summary(found)
+        table = summary(analysis)
         console.table(table.columns, table.rows, title=table.title)
         console.show(table.note)
     console.ending(arguments.out)

@@ -44,7 +44,7 @@ class Reading:
     encoding: str = "utf-8"
     """Encoding of the input."""
     engine: str | None = None
-    """What computes: torch; onnx or openvino (extras litebert[onnx], litebert[openvino]);
+    """The engine: torch; onnx or openvino (extras litebert[onnx], litebert[openvino]);
     torch-bfloat16 or openvino-bfloat16, on processors that have it; or torch-int8, products in 8
     bits, on processors that have them. By default torch, and onnx for an exported folder. litebert
     doctor --engines MODEL measures them."""
@@ -52,8 +52,8 @@ class Reading:
     """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
 
     @property
-    def kept(self) -> list[str]:
-        """The columns to keep."""
+    def kept_columns(self) -> list[str]:
+        """The columns of the input that the output repeats."""
         return [name.strip() for name in (self.keep or "").split(",") if name.strip()]
 
 
@@ -94,7 +94,7 @@ def predict(words: list[str]) -> int:
         source_form=arguments.input_format,
         text=arguments.text,
         pair=arguments.pair,
-        keep=arguments.kept,
+        keep=arguments.kept_columns,
         header=not arguments.no_header,
         encoding=arguments.encoding,
     )
@@ -112,14 +112,14 @@ _FORMS: dict[str, Literal["csv", "jsonl", "json"]] = {
     ".ndjson": "jsonl",
     ".json": "json",
 }
-"""What the suffix of --output says of the format."""
+"""Formats by the suffix of --output."""
 
 
 def _form(arguments: PredictArguments) -> Literal["csv", "jsonl", "json"]:
-    """The format of the answers.
+    """Choose the format of the predictions.
 
     Raises:
-        ConfigError: the suffix of the file says something else than --format, or what cannot be
+        ConfigError: the suffix of the file contradicts --format, or names a format that cannot be
             written.
     """
     output = Path(arguments.output)
@@ -128,13 +128,13 @@ def _form(arguments: PredictArguments) -> Literal["csv", "jsonl", "json"]:
         raise ConfigError(
             f"answers are written as CSV or JSONL; give --output {output.with_suffix('.csv')}"
         )
-    told = _FORMS.get(suffix)
-    if told is not None and arguments.format not in (None, told):
+    implied = _FORMS.get(suffix)
+    if implied is not None and arguments.format not in (None, implied):
         raise ConfigError(
             f"--format {arguments.format} contradicts the suffix of --output {output}; "
             "leave one out"
         )
-    return arguments.format or told or "csv"
+    return arguments.format or implied or "csv"
 
 
 @dataclass
@@ -146,10 +146,10 @@ class EmbedArguments(Reading):
     """
 
     pooling: Literal["mean", "cls"] | None = None
-    """What makes the vector of the states of a text: their mean, or the state of [CLS]; by default
+    """How hidden states become the vector of a text: their mean, or the state of [CLS]; by default
     as the model was fine-tuned or its modules.json says, else the mean."""
     normalize: Literal["yes", "no"] | None = None
-    """Whether vectors have unit length; by default as the model was fine-tuned or its modules.json
+    """yes scales vectors to unit length; by default as the model was fine-tuned or its modules.json
     says, else no.
     """
     dtype: Literal["float32", "int8"] = "float32"
@@ -166,10 +166,9 @@ def embed(words: list[str]) -> int:
         from litebert.text.tally import format_count
 
     output = Path(arguments.output)
-    named = arguments.output != "-" and not is_written_into(
-        output
-    )  # a device or a pipe takes JSON Lines
-    if named and output.suffix.lower() not in SUFFIXES:
+    # A device and a pipe take JSON Lines, whatever their name.
+    is_file = arguments.output != "-" and not is_written_into(output)
+    if is_file and output.suffix.lower() not in SUFFIXES:
         raise ConfigError(
             "vectors are written as .npy, .parquet or .jsonl; give --output "
             f"{output.with_suffix('.npy')}"
@@ -184,7 +183,7 @@ def embed(words: list[str]) -> int:
         dtype=arguments.dtype,
         source_form=arguments.input_format,
         text=arguments.text,
-        keep=arguments.kept,
+        keep=arguments.kept_columns,
         header=not arguments.no_header,
         encoding=arguments.encoding,
     )
@@ -226,7 +225,7 @@ def fill(words: list[str]) -> int:
 
     model = load(arguments.model, device=arguments.device, tokenizer=arguments.tokenizer)
     coverage = Coverage(model.mask_reader.tokenizer)
-    found, count = [], 0
+    matches, count = [], 0
     with progress.tracked(
         arguments.texts or _lines(), "filling", len(arguments.texts) or None, "texts"
     ) as texts:
@@ -234,7 +233,7 @@ def fill(words: list[str]) -> int:
             masks, count = model.fill(text, arguments.top), count + 1
             coverage.add([model.mask_reader.row(text)])
             if arguments.json:
-                found.append(
+                matches.append(
                     {"text": text, "masks": [[guess._asdict() for guess in mask] for mask in masks]}
                 )
                 continue
@@ -251,13 +250,13 @@ def fill(words: list[str]) -> int:
             "arguments"
         )
     if arguments.json:
-        console.print_json(found)
+        console.print_json(matches)
     coverage.warn()
     return 0
 
 
 def _lines() -> Iterator[str]:
-    """The lines of standard input that are not blank."""
+    """Read the lines of standard input that are not blank."""
     from litebert.text.lines import STANDARD_INPUT
     from litebert.text.records import Notes, read_lines
 

@@ -1,4 +1,4 @@
-"""What the verbs share: parsing, tables, JSON, the log on standard error.
+"""Shared by the verbs: parsing, tables, JSON, the log on standard error.
 
 Heavy modules are imported inside the functions that need them, so that `--help` stays quick.
 """
@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar, cast, get_typ
 import tyro
 
 from litebert import launch, progress
-from litebert.commands.options import READING, reflowed
+from litebert.commands.options import READING, join_lines
 from litebert.config import Config
 from litebert.errors import ConfigError, GroupError, require
 from litebert.recipes.files import names_recipe, recipe
@@ -55,11 +55,12 @@ FLAGS = (
 
 
 def parse(cls: type[T], words: Sequence[str], verb: str, **options: Any) -> T:
-    """The arguments of a verb; a mistake prints the likely intention and exits with status 2."""
+    """Parse the arguments of a verb; a mistake prints the likely intention and exits with
+    status 2."""
     _refuse_twice(cls, words)
-    given = {"config": FLAGS, "description": reflowed(cls.__doc__ or ""), **options}
+    parser_options = {"config": FLAGS, "description": join_lines(cls.__doc__ or ""), **options}
     with READING:
-        parsed: T = tyro.cli(cls, prog=f"litebert {verb}", args=list(words), **given)
+        parsed: T = tyro.cli(cls, prog=f"litebert {verb}", args=list(words), **parser_options)
     return parsed
 
 
@@ -92,10 +93,10 @@ def refuse_lessons(words: Sequence[str], teacher: object) -> None:
     Raises:
         ConfigError: there are some.
     """
-    asked = next((word.partition("=")[0] for word in words if word.startswith("--distill.")), "")
+    option = next((word.partition("=")[0] for word in words if word.startswith("--distill.")), "")
     require(
-        teacher is not None or not asked,
-        f"{asked} is of a teacher; name one with --teacher, or leave it out",
+        teacher is not None or not option,
+        f"{option} is of a teacher; name one with --teacher, or leave it out",
     )
 
 
@@ -271,19 +272,21 @@ def ending(wrote: object = None, *following: Sequence[object] | str) -> None:
     """
     if wrote is not None:
         say(f"wrote {wrote}")
-    for i, one in enumerate(following):
-        text = one if isinstance(one, str) else f"{program()} {shlex.join(map(str, one))}"
+    for i, command in enumerate(following):
+        text = (
+            command if isinstance(command, str) else f"{program()} {shlex.join(map(str, command))}"
+        )
         say(f"{'next:' if i == 0 else '     '} {text}")
 
 
 def program() -> str:
-    """How `litebert` is called from this shell."""
+    """Find how `litebert` is called from this shell."""
     if shutil.which("litebert"):
         return "litebert"
-    own = Path(sys.argv[0])
+    program_path = Path(sys.argv[0])
     return (
-        shlex.quote(str(own))
-        if own.stem == "litebert"
+        shlex.quote(str(program_path))
+        if program_path.stem == "litebert"
         else f"{shlex.quote(sys.executable)} -m litebert"
     )
 
@@ -296,14 +299,14 @@ def confirm_overwrite(*folders: RunFolder) -> None:
     """
     from litebert.errors import RunError
 
-    there = {folder.path: names for folder in folders if (names := folder.removable())}
-    if not there or not (sys.stdin.isatty() and sys.stderr.isatty()):
+    removable = {folder.path: names for folder in folders if (names := folder.removable())}
+    if not removable or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
-    files = ", ".join(sorted({name for names in there.values() for name in names}))
+    files = ", ".join(sorted({name for names in removable.values() for name in names}))
     errors().print(
-        f"This deletes the run in {' and '.join(map(str, there))}: {files}", markup=False
+        f"This deletes the run in {' and '.join(map(str, removable))}: {files}", markup=False
     )
-    if errors().input("Delete it and start anew? [y/N] ", markup=False).strip().lower() not in (
+    if errors().input("Delete it and start again? [y/N] ", markup=False).strip().lower() not in (
         "y",
         "yes",
     ):

@@ -33,7 +33,7 @@ LIBRARIES = (
     "safetensors",
     "transformers",
 )
-"""Whose versions decide most; each is imported to see that it works."""
+"""Packages whose versions matter most; each is imported to see that it works."""
 INSTRUCTIONS = {
     "avx2": "AVX2",
     "avx512f": "AVX-512",
@@ -45,7 +45,7 @@ INSTRUCTIONS = {
     "sve": "SVE",
     "bf16": "bfloat16",
 }
-"""What Linux calls the instructions that make a difference, and what people do."""
+"""Instructions that make a difference: the name in Linux, and the common name."""
 
 
 @dataclass
@@ -57,40 +57,42 @@ class DoctorArguments:
     engines: Annotated[str | None, tyro.conf.arg(metavar="MODEL")] = None
     """Also measure how fast each engine computes this model on this machine."""
     device: str = "auto"
-    """Where --engines computes: auto, cpu, cuda, cuda:N, or mps on a Mac."""
+    """Device of --engines: auto, cpu, cuda, cuda:N, or mps on a Mac."""
     json: Json = False
 
 
 def doctor(words: list[str]) -> int:
     """litebert doctor"""
     arguments = parse(DoctorArguments, words, "doctor")
-    found = examine()
+    checks = examine()
     if arguments.engines is not None:
-        found["engines"] = _engines(arguments.engines, arguments.device)
+        checks["engines"] = _engines(arguments.engines, arguments.device)
     if arguments.json:
-        print_json(found)
+        print_json(checks)
         return 0
-    rows = [("litebert", found["litebert"]), ("python", found["python"])]
-    rows += [(name, version or "not installed") for name, version in found["libraries"].items()]
-    rows += [(f"{name} is broken", fault) for name, fault in found["broken"].items()]
+    rows = [("litebert", checks["litebert"]), ("python", checks["python"])]
+    rows += [(name, version or "not installed") for name, version in checks["libraries"].items()]
+    rows += [(f"{name} is broken", fault) for name, fault in checks["broken"].items()]
     rows += [
-        ("system", found["system"]),
-        ("processor", f"{found['processor']}, {found['cores']} cores"),
-        ("instructions", ", ".join(found["instructions"]) or "unknown"),
-        ("accelerators", ", ".join(found["accelerators"]) or "none"),
-        ("threads", str(found["threads"] or "unknown")),
-        ("CPU kernels", found["kernels"] or "unknown"),
-        ("free memory", cost.shown_bytes(found["free_memory"])),
-        ("free disk", f"{cost.shown_bytes(found['free_disk'])} in {found['folder']}"),
+        ("system", checks["system"]),
+        ("processor", f"{checks['processor']}, {checks['cores']} cores"),
+        ("instructions", ", ".join(checks["instructions"]) or "unknown"),
+        ("accelerators", ", ".join(checks["accelerators"]) or "none"),
+        ("threads", str(checks["threads"] or "unknown")),
+        ("CPU kernels", checks["kernels"] or "unknown"),
+        ("free memory", cost.shown_bytes(checks["free_memory"])),
+        ("free disk", f"{cost.shown_bytes(checks['free_disk'])} in {checks['folder']}"),
     ]
     rows += [
         (f"extra {name}", extra["install"] or "installed")
-        for name, extra in found["extras"].items()
+        for name, extra in checks["extras"].items()
     ]
-    rows += [(f"extension {file}", fault or "works") for file, fault in found["extensions"].items()]
+    rows += [
+        (f"extension {file}", fault or "works") for file, fault in checks["extensions"].items()
+    ]
     table(("", "found"), rows)
     if arguments.engines is not None:
-        table(("engine", "texts/s", "differs by at most", ""), _engine_rows(found["engines"]))
+        table(("engine", "texts/s", "differs by at most", ""), _engine_rows(checks["engines"]))
     return 0
 
 
@@ -160,15 +162,15 @@ def _fault(module: str) -> str | None:
 
 
 def _accelerators(torch: Any) -> list[str]:
-    found = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
+    gpus = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
     apple = ["mps"] if torch.backends.mps.is_available() else []
     return [
-        f"cuda:{i} {one.name}, {cost.shown_bytes(one.total_memory)}" for i, one in enumerate(found)
+        f"cuda:{i} {gpu.name}, {cost.shown_bytes(gpu.total_memory)}" for i, gpu in enumerate(gpus)
     ] + apple
 
 
 def _kernels() -> str:
-    """Whether the compiled kernels for training on a CPU are in use, and why not."""
+    """Tell if the compiled kernels for training on a CPU are in use, and if not, why."""
     from litebert.model import compiled
 
     return compiled.state()

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from functools import partial
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -23,6 +23,11 @@ from litebert.errors import ConfigError, RunError, require
 from litebert.machine import keep_freed_memory
 from litebert.model.objectives import score_rows
 from litebert.storage import check_output
+
+if TYPE_CHECKING:
+    from litebert.analysis.report import Table
+    from litebert.interop.shrinking import Shrunk
+    from litebert.train.pretrain import Run
 
 log = logging.getLogger("litebert")
 
@@ -79,7 +84,7 @@ def pretrain(words: list[str]) -> int:
         PretrainArguments, words, "pretrain", _recipe_of_model
     )
     with console.loading():
-        from litebert.analysis.run_report import recorded, watched_table, write_run
+        from litebert.analysis.run_report import recorded, write_run
         from litebert.train.pretrain import pretrain as run
         from litebert.train.pretrain import run_folder
 
@@ -111,8 +116,21 @@ def pretrain(words: list[str]) -> int:
             f"saved at step {outcome.step:,} of {done.steps:,}; run the same command to continue"
         )
         return 128 + (outcome.signal or 0)
-    rows = recorded(done.folder)
-    if arguments.json:
+    _show_pretrained(done, recorded(done.folder), arguments.json)
+    console.ending(
+        f"{done.folder}; its curves are in {done.folder / 'report.html'}",
+        ("evaluate", done.folder, "--data", arguments.data),
+        _finetune_words(done.folder),
+    )
+    return 0
+
+
+def _show_pretrained(done: Run, rows: Sequence[dict[str, Any]], as_json: bool) -> None:
+    """Print the last held-out scores of a run, and what its watch found."""
+    from litebert.analysis.run_report import watched_table
+
+    outcome = done.outcome
+    if as_json:
         watched = [row for row in rows if row["kind"] == "watch"]
         console.print_json(
             {
@@ -124,16 +142,16 @@ def pretrain(words: list[str]) -> int:
                 **({"watched": watched} if watched else {}),
             }
         )
-    else:
-        console.table(("held out", done.folder.name), score_rows(outcome.scores))
-        if found := watched_table(rows):
-            console.table(*found)
-    console.ending(
-        f"{done.folder}; its curves are in {done.folder / 'report.html'}",
-        ("evaluate", done.folder, "--data", arguments.data),
-        ("finetune", done.folder, "--task", "table", "--data", "TABLE.csv", "--out", "CLASSIFIER"),
-    )
-    return 0
+        return
+    console.table(("held out", done.folder.name), score_rows(outcome.scores))
+    table = watched_table(rows)
+    if table:
+        console.table(*table)
+
+
+def _finetune_words(model: object) -> tuple[object, ...]:
+    """Make the command that fine-tunes a model on a table of the user's own."""
+    return ("finetune", model, "--task", "table", "--data", "TABLE.csv", "--out", "CLASSIFIER")
 
 
 def _recipe_of_model(arguments: PretrainArguments) -> Config:
@@ -176,33 +194,16 @@ class EvaluateArguments:
 def evaluate(words: list[str]) -> int:
     """litebert evaluate MODEL --data D --blimp FOLDER"""
     arguments = console.parse(EvaluateArguments, words, "evaluate")
-    if arguments.data is None and arguments.blimp is None:
-        raise ConfigError(
-            "nothing to score on is given; name prepared text with --data, sentence pairs "
-            "with --blimp"
-        )
-    if arguments.blimp is None and arguments.pairs is not None:
-        raise ConfigError(
-            "--pairs limits the sentence pairs of --blimp; give --blimp too, or leave it out"
-        )
-    for option in ("sequences", "length"):
-        told = arguments.data is not None or getattr(arguments, option) is None
-        require(
-            told,
-            f"--{option} is of the held-out text of --data; give --data too, or leave "
-            f"--{option} out",
-        )
+    _check_evaluation(arguments)
     with console.loading():
         from litebert.answer import minimal_pairs
         from litebert.answer.predictor import load
         from litebert.train.evaluate import evaluate as run
 
     report: dict[str, Any] = {}
-    paradigms = (
-        None
-        if arguments.blimp is None
-        else minimal_pairs.read_paradigms(arguments.blimp, arguments.pairs)
-    )
+    paradigms = None
+    if arguments.blimp is not None:  # read first, because a mistake in a file ends the command
+        paradigms = minimal_pairs.read_paradigms(arguments.blimp, arguments.pairs)
     if arguments.data is not None:
         report = run(
             arguments.model,
@@ -214,28 +215,38 @@ def evaluate(words: list[str]) -> int:
         if not arguments.json:
             console.table(("held out", arguments.model), score_rows(report))
     if paradigms is not None:
-        found = minimal_pairs.score_paradigms(
-            load(arguments.model, device=arguments.device), paradigms
-        )
-        report["blimp"] = asdict(found)
+        model = load(arguments.model, device=arguments.device)
+        scores = minimal_pairs.score_paradigms(model, paradigms)
+        report["blimp"] = asdict(scores)
         if not arguments.json:
-            console.table(minimal_pairs.COLUMNS, found.rows())
+            console.table(minimal_pairs.COLUMNS, scores.rows())
     if arguments.json:
         console.print_json(report)
-    console.ending(
-        None,
-        (
-            "finetune",
-            arguments.model,
-            "--task",
-            "table",
-            "--data",
-            "TABLE.csv",
-            "--out",
-            "CLASSIFIER",
-        ),
-    )
+    console.ending(None, _finetune_words(arguments.model))
     return 0
+
+
+def _check_evaluation(arguments: EvaluateArguments) -> None:
+    """Refuse options without the text or the pairs that they belong to.
+
+    Raises:
+        ConfigError: nothing to score on is given, or an option would have no effect.
+    """
+    if arguments.data is None and arguments.blimp is None:
+        raise ConfigError(
+            "nothing to score on is given; name prepared text with --data, sentence pairs "
+            "with --blimp"
+        )
+    if arguments.blimp is None and arguments.pairs is not None:
+        raise ConfigError(
+            "--pairs limits the sentence pairs of --blimp; give --blimp too, or leave it out"
+        )
+    for option in ("sequences", "length"):
+        require(
+            arguments.data is not None or getattr(arguments, option) is None,
+            f"--{option} is of the held-out text of --data; give --data too, or leave "
+            f"--{option} out",
+        )
 
 
 @dataclass
@@ -257,7 +268,7 @@ class CompareArguments:
     FLOPs and time.
     """
     device: str = "auto"
-    """Where --data is computed: auto, cpu, cuda, cuda:N, or mps on a Mac."""
+    """Device that scores --data: auto, cpu, cuda, cuda:N, or mps on a Mac."""
     markdown: bool = False
     """Print the table as GitHub's Markdown."""
     json: Json = False
@@ -269,99 +280,116 @@ def compare(words: list[str]) -> int:
     with console.loading():
         from litebert.analysis import compare as runs
         from litebert.analysis import compare_tasks as tasks
-        from litebert.analysis.curves import charts, points
-        from litebert.analysis.differences import parts, short_names
-        from litebert.analysis.report import write
 
+    _check_comparison(arguments)
+    is_finetuned = bool(tasks.finetunings(Path(arguments.runs[0])))
+    _check_comparison_of(arguments, is_finetuned)
+    comparison: _Comparison
+    with progress.task("reading the runs"):
+        if is_finetuned:
+            scores = tasks.compare_tasks(arguments.runs)
+            comparison = _Comparison(
+                scores, tasks.task_table(scores), tasks.task_differences(scores), [], 2
+            )
+        else:
+            rows = runs.compare(arguments.runs, arguments.data, arguments.device)
+            comparison = _Comparison(
+                rows, runs.table(rows), runs.settings_table(rows), runs.differences(rows), 1
+            )
+    _show_comparison(comparison, arguments)
+    for remark in comparison.remarks:
+        log.warning(remark)
+    if arguments.page is not None:
+        _write_comparison(comparison, arguments.page, arguments.runs)
+    if is_finetuned:
+        first = Path(arguments.runs[0])
+        seeds = sorted(first.glob("seed-*/finetune.json"))
+        model = seeds[0].parent if seeds else first  # one of several seeds predicts
+        console.ending(None, ("predict", model, "--input", "FILE"))
+    else:
+        console.ending(None, _finetune_words(arguments.runs[0]))
+    return 0
+
+
+@dataclass(frozen=True)
+class _Comparison:
+    """Runs side by side, of pretraining or of fine-tuning."""
+
+    rows: Sequence[Any]
+    """A dataclass for each run, or for each task of a run."""
+    scores: Table
+    settings: Table
+    """The settings in which the runs differ."""
+    remarks: Sequence[str]
+    """Sentences on runs that should not be compared without a second thought."""
+    keys: int
+    """Columns at the left that are repeated where the table is too wide for the terminal."""
+
+
+def _check_comparison(arguments: CompareArguments) -> None:
+    """Refuse options that exclude each other or would have no effect."""
     if arguments.json and arguments.markdown:
         raise ConfigError(
             "--json and --markdown are two formats of one table; give only one of them"
         )
     if not arguments.runs:
         raise RunError("name the folder of at least one run")
-    required = arguments.data is not None or arguments.device == "auto"
     require(
-        required, "--device says where --data is computed; give --data too, or leave --device out"
+        arguments.data is not None or arguments.device == "auto",
+        "--device says where --data is computed; give --data too, or leave --device out",
     )
-    rows: Sequence[Any]
-    finetuned = tasks.finetunings(Path(arguments.runs[0]))
-    if finetuned and arguments.page is not None:
+
+
+def _check_comparison_of(arguments: CompareArguments, is_finetuned: bool) -> None:
+    """Refuse what only pretraining runs have, and a page that cannot be written."""
+    if is_finetuned and arguments.page is not None:
         raise RunError("--page draws pretraining runs; leave it out for fine-tuning runs")
     if arguments.page is not None:
         check_output(arguments.page, "--page")
-    if finetuned and arguments.data is not None:
+    if is_finetuned and arguments.data is not None:
         raise RunError(
             "--data scores pretraining runs; leave it out for fine-tuning runs, and see "
             "litebert score"
         )
-    with progress.task("reading the runs"):
-        if finetuned:
-            rows = tasks.compare_tasks(arguments.runs)
-            shown, settings, remarks, keys = (
-                tasks.task_table(rows),
-                tasks.task_differences(rows),
-                [],
-                2,
-            )
-        else:
-            rows = runs.compare(arguments.runs, arguments.data, arguments.device)
-            shown, settings, remarks, keys = (
-                runs.table(rows),
-                runs.settings_table(rows),
-                runs.differences(rows),
-                1,
-            )
+
+
+def _show_comparison(comparison: _Comparison, arguments: CompareArguments) -> None:
+    """Print the tables of a comparison as JSON, as Markdown, or to the width of the terminal."""
+    from litebert.analysis.differences import parts
+
+    scores, settings = comparison.scores, comparison.settings
     if arguments.json:
         differing = [setting for setting, *_ in settings.rows]
-        console.print_json([{**asdict(row), "differing": differing} for row in rows])
-    elif arguments.markdown:
-        console.print_markdown(shown.columns, shown.rows, shown.note)
+        console.print_json([{**asdict(row), "differing": differing} for row in comparison.rows])
+        return
+    if arguments.markdown:
+        console.print_markdown(scores.columns, scores.rows, scores.note)
         if settings.rows:
             console.show("")
             console.print_markdown(
                 settings.columns, settings.rows, "The settings in which the runs differ."
             )
-    else:
-        width = console.width()
-        for part in parts(shown, width, keys):
-            console.table(part.columns, part.rows)
-        console.show(shown.note)
-        for part in parts(settings, width) if settings.rows else ():
-            console.table(part.columns, part.rows, title=settings.title)
-    for remark in remarks:
-        log.warning(remark)
-    if arguments.page is not None:
-        details = [settings] if settings.rows else []
-        lead = " ".join(f"{remark[0].upper()}{remark[1:]}." for remark in remarks)
-        named = dict(
-            zip(short_names(arguments.runs), map(points, map(Path, arguments.runs)), strict=True)
-        )
-        write(
-            arguments.page,
-            "Runs side by side",
-            lead,
-            [replace(shown, title="Scores and costs"), *charts(named), *details],
-        )
-        console.say(f"wrote {arguments.page}")
-    if finetuned:
-        first = Path(arguments.runs[0])
-        seeds = sorted(first.glob("seed-*/finetune.json"))  # of which one answers
-        console.ending(None, ("predict", seeds[0].parent if seeds else first, "--input", "FILE"))
-    else:
-        console.ending(
-            None,
-            (
-                "finetune",
-                arguments.runs[0],
-                "--task",
-                "table",
-                "--data",
-                "TABLE.csv",
-                "--out",
-                "CLASSIFIER",
-            ),
-        )
-    return 0
+        return
+    width = console.width()
+    for part in parts(scores, width, comparison.keys):
+        console.table(part.columns, part.rows)
+    console.show(scores.note)
+    for part in parts(settings, width) if settings.rows else ():
+        console.table(part.columns, part.rows, title=settings.title)
+
+
+def _write_comparison(comparison: _Comparison, page: Path, folders: Sequence[str]) -> None:
+    """Write the page of a comparison: its tables, and the held-out curves of its runs."""
+    from litebert.analysis.curves import charts, points
+    from litebert.analysis.differences import short_names
+    from litebert.analysis.report import write
+
+    details = [comparison.settings] if comparison.settings.rows else []
+    lead = " ".join(f"{remark[0].upper()}{remark[1:]}." for remark in comparison.remarks)
+    curves = dict(zip(short_names(folders), map(points, map(Path, folders)), strict=True))
+    scores = replace(comparison.scores, title="Scores and costs")
+    write(page, "Runs side by side", lead, [scores, *charts(curves), *details])
+    console.say(f"wrote {page}")
 
 
 @dataclass
@@ -393,16 +421,16 @@ class ConvertArguments:
     """Tokens that a token of a windowed layer reads, half of them on each side; 0 for no
     windows."""
     global_every: int | None = None
-    """With a window, one layer in so many reads the whole text, beginning with the first; 0 for
-    none, by default 3."""
+    """One layer in so many reads the whole text in spite of the window, beginning with the first; 0
+    for none, by default 3."""
     global_tokens: int | None = None
-    """With a window, so many tokens at the beginning of a text, [CLS] first, read all of it in
-    every layer and are read by all; 0 by default."""
+    """Tokens at the beginning of a text, [CLS] first, that read all of it in spite of the window
+    and are read by all tokens; 0 by default."""
     share: Sharing | None = None
     """Make the model smaller (docs/distillation.md): what its layers shall share, as in
     encoder.sharing. Blocks that become one are merged."""
     groups: int = 1
-    """With --share groups, the number of blocks."""
+    """Number of blocks, with --share groups."""
     layers: int | None = None
     """Make the model smaller: the number of its layers."""
     embedding_size: int | None = None
@@ -432,56 +460,23 @@ def convert(words: list[str]) -> int:
         from litebert.train.evaluate import evaluate as score
         from litebert.train.importance import measured_importance
 
-    longer = {
-        name: getattr(arguments, name)
-        for name in ("positions", "window", "global_every", "global_tokens")
-    }
-    stretches = any(value is not None for value in longer.values())
-    asked = (
-        "share",
-        "groups",
-        "layers",
-        "embedding_size",
-        "merge",
-        "hidden_size",
-        "intermediate_size",
-    )
-    sizes = {name: getattr(arguments, name) for name in asked}
-    measure = (
-        None
-        if arguments.data is None
-        else partial(
-            measured_importance, arguments.source, arguments.data, tokenizer=arguments.tokenizer
-        )
-    )
+    source, data = arguments.source, arguments.data
+    longer = {name: getattr(arguments, name) for name in _LENGTHS}
+    sizes = {name: getattr(arguments, name) for name in _SIZES}
+    measure = None
+    if data is not None:
+        measure = partial(measured_importance, source, data, tokenizer=arguments.tokenizer)
     shrinking = Shrinking(**sizes, importance=measure)
-    to = arguments.to or ("litebert" if shrinking.asked or stretches else None)
-    if to is None:
-        raise ConfigError(
-            "nothing says what to convert to; give --to hf or --to litebert, or see --help"
-        )
-    if arguments.data is not None and not shrinking.asked:
-        raise ConfigError("--data scores a model before and after it is made smaller; leave it out")
-    read = all(
-        not Path(arguments.source, name).is_file() for name in ("recipe.json", "finetune.json")
-    )
-    told = arguments.head is None or to != "litebert" or read
-    require(
-        told,
-        f"--head is of Hugging Face folders, and {arguments.source} has its own; leave --head out",
-    )
+    is_stretched = any(value is not None for value in longer.values())
+    to = arguments.to or ("litebert" if shrinking.asked or is_stretched else None)
+    _check_conversion(arguments, to, shrinking.asked)
     if shrinking.narrows:
-        widths(
-            config_of(arguments.source).encoder,
-            arguments.source,
-            shrinking.hidden_size,
-            shrinking.intermediate_size,
-        )
-    before = None
-    if arguments.data is not None:  # before anything is made, for it may find a mistake
-        before = score(arguments.source, arguments.data, tokenizer=arguments.tokenizer)
-    done = run(
-        arguments.source,
+        encoder = config_of(source).encoder
+        widths(encoder, source, shrinking.hidden_size, shrinking.intermediate_size)
+    # The model is scored before a smaller one is made, because the score may find a mistake.
+    before = None if data is None else score(source, data, tokenizer=arguments.tokenizer)
+    converted = run(
+        source,
         arguments.destination,
         to=to,
         head=arguments.head,
@@ -489,36 +484,80 @@ def convert(words: list[str]) -> int:
         tokenizer=arguments.tokenizer,
         **longer,
     )
-    for note in done.notes:
+    for note in converted.notes:
         log.warning(note)
-    if done.shrunk is not None:
-        rows = done.shrunk.rows()
-        if arguments.data is not None and before is not None:
-            after = score(arguments.destination, arguments.data)
-            rows += [
-                (f"held-out {name.replace('_', ' ')}", f"{before[name]:.3f} -> {after[name]:.3f}")
-                for name in after
-                if name.endswith("_loss") and name in before
-            ]
+    if converted.shrunk is not None:
+        rows = converted.shrunk.rows()
+        if data is not None and before is not None:
+            rows += _loss_rows(before, score(arguments.destination, data))
         console.table(("made smaller", Path(arguments.destination).name), rows)
-    place = str(Path(arguments.destination).resolve())
-    opened = (
-        f"transformers.AutoModel.from_pretrained({place!r})"
-        if to == "hf"
-        else f"litebert.load({place!r})"
-    )
-    following: list[Sequence[object] | str] = [f"in Python, {opened}"]
-    changed = stretches or done.shrunk is not None
-    tuned = Path(arguments.destination, "task.json").is_file() or (
-        done.shrunk is not None and done.shrunk.loaded.task
-    )
-    if changed and not tuned:
-        length = () if arguments.positions is None else ("--sequences.length", arguments.positions)
-        teacher = () if done.shrunk is None or stretches else ("--teacher", arguments.source)
-        rest = ("--data", arguments.data or "DATA", "--out", "RUN", *length)
-        following.insert(0, ("pretrain", "--from", arguments.destination, *teacher, *rest))
+    following = _steps_after_conversion(arguments, to, is_stretched, converted.shrunk)
     console.ending(arguments.destination, *following)
     return 0
+
+
+_LENGTHS = ("positions", "window", "global_every", "global_tokens")
+"""The options of `convert` that make a model read longer texts."""
+_SIZES = (
+    "share",
+    "groups",
+    "layers",
+    "embedding_size",
+    "merge",
+    "hidden_size",
+    "intermediate_size",
+)
+"""The options of `convert` that make a model smaller."""
+
+
+def _check_conversion(arguments: ConvertArguments, to: str | None, shrinks: bool) -> None:
+    """Refuse a conversion without a format, and options that would have no effect.
+
+    Raises:
+        ConfigError: names the option.
+    """
+    if to is None:
+        raise ConfigError(
+            "nothing says what to convert to; give --to hf or --to litebert, or see --help"
+        )
+    if arguments.data is not None and not shrinks:
+        raise ConfigError("--data scores a model before and after it is made smaller; leave it out")
+    is_foreign = all(
+        not Path(arguments.source, name).is_file() for name in ("recipe.json", "finetune.json")
+    )
+    require(
+        arguments.head is None or to != "litebert" or is_foreign,
+        f"--head is of Hugging Face folders, and {arguments.source} has its own; leave --head out",
+    )
+
+
+def _loss_rows(before: dict[str, float], after: dict[str, float]) -> list[tuple[str, str]]:
+    """Make the rows of a table: each held-out loss before and after a model was made smaller."""
+    return [
+        (f"held-out {name.replace('_', ' ')}", f"{before[name]:.3f} -> {after[name]:.3f}")
+        for name in after
+        if name.endswith("_loss") and name in before
+    ]
+
+
+def _steps_after_conversion(
+    arguments: ConvertArguments, to: str | None, is_stretched: bool, shrunk: Shrunk | None
+) -> list[Sequence[object] | str]:
+    """Choose what to show as next steps: how to open the model, and how to train it further."""
+    destination = Path(arguments.destination)
+    path = str(destination.resolve())
+    opener = "transformers.AutoModel.from_pretrained" if to == "hf" else "litebert.load"
+    steps: list[Sequence[object] | str] = [f"in Python, {opener}({path!r})"]
+    has_head = (destination / "task.json").is_file() or (
+        shrunk is not None and bool(shrunk.loaded.task)
+    )
+    if has_head or not (is_stretched or shrunk is not None):
+        return steps
+    length = () if arguments.positions is None else ("--sequences.length", arguments.positions)
+    teacher = () if shrunk is None or is_stretched else ("--teacher", arguments.source)
+    rest = ("--data", arguments.data or "DATA", "--out", "RUN", *length)
+    steps.insert(0, ("pretrain", "--from", destination, *teacher, *rest))
+    return steps
 
 
 @dataclass
@@ -534,7 +573,7 @@ class QuickstartArguments:
     language: str = "en"
     """Language of the text, for sentence boundaries, as in litebert prepare."""
     vocab_size: int | None = None
-    """Number of pieces of the tokenizer; by default 8192, or as many as a smaller text allows."""
+    """Number of tokens in the vocabulary; by default 8192, or as many as a smaller text allows."""
     budget: str = "4m"
     """Budget of pretraining, as a time, steps or tokens, such as 30m, 5000 steps or 300M tokens."""
     blimp: str | None = None

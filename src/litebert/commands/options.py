@@ -44,10 +44,11 @@ def _dataclass(info: StructTypeInfo) -> StructConstructorSpec | None:
 
 @cache
 def meanings(cls: type[Any]) -> dict[str, str]:
-    """The docstring of each field that has one, each paragraph as one line; none where the source
-    is not there.
+    """Read the docstring of each field of a dataclass, each paragraph as one line.
+
+    The result is empty where the source is not installed.
     """
-    found: dict[str, str] = {}
+    docs: dict[str, str] = {}
     for base in filter(is_dataclass, reversed(cls.__mro__)):
         try:
             (body,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
@@ -60,12 +61,12 @@ def meanings(cls: type[Any]) -> dict[str, str]:
                 and isinstance(field.target, ast.Name)
                 and isinstance(below, ast.Expr)
             ):
-                found[field.target.id] = reflowed(ast.literal_eval(below.value))
-    return found
+                docs[field.target.id] = join_lines(ast.literal_eval(below.value))
+    return docs
 
 
-def reflowed(text: str) -> str:
-    """A docstring with each paragraph as one line."""
+def join_lines(text: str) -> str:
+    """Make each paragraph of a docstring one line."""
     return "\n\n".join(" ".join(part.split()) for part in inspect.cleandoc(text).split("\n\n"))
 
 
@@ -73,7 +74,7 @@ def _about_group(kind: Any) -> str | None:
     """The docstring of a group of options; other fields without a docstring have help in their
     annotation.
     """
-    return reflowed(kind.__doc__) if is_dataclass(kind) and kind.__doc__ else None
+    return join_lines(kind.__doc__) if is_dataclass(kind) and kind.__doc__ else None
 
 
 def _default(field: Field[Any], whole: Any) -> Any:
@@ -85,13 +86,13 @@ def _default(field: Field[Any], whole: Any) -> Any:
 
 
 def _optional(kind: Any, default: Any) -> Any:
-    """An option that is left out by default says in its help what happens then, so no `None` is
-    shown.
-    """
+    """Show no `None`: the help of an option that is left out by default says what happens then."""
     if default not in (None, ()):
         return kind
     shown = (
-        "|".join(_shown(one) for one in get_args(bare(kind)) if one is not type(None))
+        "|".join(
+            _format_type(choice) for choice in get_args(bare(kind)) if choice is not type(None)
+        )
         if default is None
         else None
     )
@@ -108,7 +109,7 @@ def bare(kind: Any) -> Any:
     return get_args(kind)[0] if get_origin(kind) is Annotated else kind
 
 
-def _shown(kind: Any) -> str:
+def _format_type(kind: Any) -> str:
     return (
         f"{{{','.join(get_args(kind))}}}" if get_origin(kind) is Literal else kind.__name__.upper()
     )

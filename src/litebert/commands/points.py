@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from litebert import cost
 from litebert import recipes as points
@@ -23,6 +23,9 @@ from litebert.config import PAIR_FORMATS, Config, replace
 from litebert.config.serialization import to_dict
 from litebert.errors import ConfigError, require
 from litebert.machine import keep_freed_memory
+
+if TYPE_CHECKING:
+    from litebert.train.device import Device
 
 
 @dataclass
@@ -86,37 +89,50 @@ class PlanArguments:
 def plan(words: list[str]) -> int:
     """litebert plan RECIPE"""
     arguments, config = parse_with_recipe(PlanArguments, words, "plan")
-    told = arguments.measure or arguments.device == "auto"
-    require(told, "--device says where --measure trains; give --measure too, or leave --device out")
+    require(
+        arguments.measure or arguments.device == "auto",
+        "--device says where --measure trains; give --measure too, or leave --device out",
+    )
     data = _plan(config, arguments.measure, arguments.device)
-    kept = [word for word in words if word not in ("--measure", "--json")]
+    rest = [word for word in words if word not in ("--measure", "--json")]
     changes = _changes(config, data)
-    following = [("pretrain", *_without(kept, changes), *changes, "--data", "DATA", "--out", "RUN")]
+    following = [("pretrain", *_without(rest, changes), *changes, "--data", "DATA", "--out", "RUN")]
     if not arguments.measure:
-        following.append(("plan", *kept, "--measure"))
+        following.append(("plan", *rest, "--measure"))
     if arguments.json:
         print_json(data)
-        ending(None, *following)
-        return 0
+    else:
+        _show_parameters(config, data)
+        _show_costs(config, data)
+        if "measured" in data:
+            _show_measured(config, data["measured"])
+    ending(None, *following)
+    return 0
+
+
+def _show_parameters(config: Config, data: dict[str, Any]) -> None:
+    """Print the parameters of each part, and what the paper prints for the encoder."""
     total = data["parameters"]["total"]
     rows = [
         (part, f"{count:,}", f"{count / total:.1%}") for part, count in data["parameters"].items()
     ]
     table(("part", "parameters", "share"), rows, title=config.name)
-    if data["published"]:
-        whole, bare = data["encoder_parameters"], data["encoder_parameters_without_pooler"]
-        more = "" if whole == bare else f", {bare:,} without its pooler"
-        for name, objective in config.named_objectives().items():
-            if objective.counted_in_print:
-                more = (
-                    f", {whole + data['parameters'][f'{name} head']:,} with "
-                    f"{objective.counted_in_print}"
-                )
-        show(
-            f"The paper prints {data['published']['parameters']} "
-            f"({data['published']['source']}); exactly "
-            f"{whole:,} for the encoder{more}."
-        )
+    if not data["published"]:
+        return
+    encoder, without = data["encoder_parameters"], data["encoder_parameters_without_pooler"]
+    more = "" if encoder == without else f", {without:,} without its pooler"
+    for name, objective in config.named_objectives().items():
+        if objective.counted_in_print:
+            count = encoder + data["parameters"][f"{name} head"]
+            more = f", {count:,} with {objective.counted_in_print}"
+    show(
+        f"The paper prints {data['published']['parameters']} "
+        f"({data['published']['source']}); exactly {encoder:,} for the encoder{more}."
+    )
+
+
+def _show_costs(config: Config, data: dict[str, Any]) -> None:
+    """Print the FLOPs of a token and the memory of a training step."""
     flops, memory = data["flops_per_token"], data["memory_bytes"]
     table(
         ("per token of training", "FLOPs"),
@@ -126,6 +142,7 @@ def plan(words: list[str]) -> int:
             ("layers again, with --train.recompute", _short(flops["recompute"])),
         ],
     )
+    recomputing = data["recompute_memory_bytes"]
     table(
         (
             f"memory at {data['micro_batch']} x {config.sequences.length} tokens",
@@ -133,51 +150,50 @@ def plan(words: list[str]) -> int:
             "with --train.recompute",
         ),
         [
-            (part, cost.shown_bytes(size), cost.shown_bytes(data["recompute_memory_bytes"][part]))
+            (part, cost.shown_bytes(size), cost.shown_bytes(recomputing[part]))
             for part, size in memory.items()
         ],
     )
     held = cost.shown_bytes(data["held_bytes_per_process"])
     show(
         f"Of several processes, each holds {held} of weights, gradients and optimizer "
-        "state with ddp, and a "
-        "share of it with fsdp (--train.parallel)."
+        "state with ddp, and a share of it with fsdp (--train.parallel)."
     )
-    if "measured" in data:
-        measured = data["measured"]
-        table(
-            ("measured here", ""),
-            [
-                ("machine", measured["machine"]),
-                ("tokens/s", f"{measured['tokens_per_second']:,.0f}"),
-                ("GFLOP/s", f"{measured['flops_per_second'] / 1e9:,.0f}"),
-                (
-                    "GFLOP/s of matrix products alone",
-                    f"{measured['products_flops_per_second'] / 1e9:,.0f}",
-                ),
-                ("share of their speed", f"{measured['share_of_products']:.0%}"),
-                ("seconds per step", f"{measured['seconds_per_step']:.3f}"),
-                ("steps in the budget", f"{measured['steps']:,}"),
-                ("hours for the budget", f"{measured['hours']:,.2f}"),
-                ("processes that make batches", f"{measured['batch_processes']}"),
-                ("on several such devices", f"--train.parallel {measured['parallel']}"),
-                (
-                    "largest micro-batch",
-                    f"{measured['largest_micro_batch']:,} sequences of {config.sequences.length}",
-                ),
-            ],
+
+
+def _show_measured(config: Config, measured: dict[str, Any]) -> None:
+    """Print the speed of this machine, and what the budget takes on it."""
+    table(
+        ("measured here", ""),
+        [
+            ("machine", measured["machine"]),
+            ("tokens/s", f"{measured['tokens_per_second']:,.0f}"),
+            ("GFLOP/s", f"{measured['flops_per_second'] / 1e9:,.0f}"),
+            (
+                "GFLOP/s of matrix multiplications alone",
+                f"{measured['products_flops_per_second'] / 1e9:,.0f}",
+            ),
+            ("share of their speed", f"{measured['share_of_products']:.0%}"),
+            ("seconds per step", f"{measured['seconds_per_step']:.3f}"),
+            ("steps in the budget", f"{measured['steps']:,}"),
+            ("hours for the budget", f"{measured['hours']:,.2f}"),
+            ("processes that make batches", f"{measured['batch_processes']}"),
+            ("on several such devices", f"--train.parallel {measured['parallel']}"),
+            (
+                "largest micro-batch",
+                f"{measured['largest_micro_batch']:,} sequences of {config.sequences.length}",
+            ),
+        ],
+    )
+    if measured["recompute"] and not config.train.recompute:
+        show(
+            "Measured with --train.recompute: without it, too few sequences fit in the "
+            "free memory at a time."
         )
-        if measured["recompute"] and not config.train.recompute:
-            show(
-                "Measured with --train.recompute: without it, too few sequences fit in the "
-                "free memory at a time."
-            )
-    ending(None, *following)
-    return 0
 
 
 def _changes(config: Config, data: dict[str, Any]) -> list[str]:
-    """The options that a run needs to fit in the memory that was measured."""
+    """Choose the options with which a run fits in the memory that was measured."""
     measured = data.get("measured", {})
     again = (
         ["--train.recompute"] if measured.get("recompute", False) > config.train.recompute else []
@@ -187,19 +203,19 @@ def _changes(config: Config, data: dict[str, Any]) -> list[str]:
 
 
 def _without(words: Sequence[str], changes: Sequence[str]) -> list[str]:
-    """The words but for the options that `changes` sets anew: no option may be given twice."""
-    found: list[str] = []
+    """Drop the options that `changes` sets, because no option may be given twice."""
+    remaining: list[str] = []
     passed = False  # an option, whose value comes next
     for word in words:
         name, equals, _ = word.replace("_", "-").partition("=")
         if not passed and not (name in changes and word.startswith("--")):
-            found.append(word)
+            remaining.append(word)
         passed = not passed and name in changes and word.startswith("--train.micro") and not equals
-    return found
+    return remaining
 
 
-def _published(config: Config) -> tuple[str, str] | None:
-    """What the papers print for this very encoder."""
+def _find_published(config: Config) -> tuple[str, str] | None:
+    """Find the number of parameters that a paper prints for this very encoder, and where."""
     shapes = {name: points.RECIPES[name]().encoder for name in points.PUBLISHED}
     return next(
         (points.PUBLISHED[name] for name, shape in shapes.items() if shape == config.encoder), None
@@ -209,7 +225,7 @@ def _published(config: Config) -> tuple[str, str] | None:
 def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
     parts = cost.model_parameters(config)
     encoder = cost.encoder_parameters(config.encoder)
-    published = _published(config)
+    published = _find_published(config)
     memory, less = (
         cost.memory(config),
         cost.memory(replace(config, train=replace(config.train, recompute=True))),
@@ -232,54 +248,63 @@ def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
         "held_bytes_per_process": memory.weights + memory.gradients + memory.optimizer,
     }
     if measured:
-        with loading():
-            from litebert.train import device as devices
-            from litebert.train.budget import steps_for
-            from litebert.train.measure import measure, products_speed
-            from litebert.train.memory import (
-                largest_micro_batch,
-                parallel_for,
-                recomputing,
-                sensible_micro_batch,
-            )
-            from litebert.train.ranks import Ranks
-            from litebert.train.supply import processes_for
-
-        keep_freed_memory()
-        machine = devices.choose(config.train.precision, device)
-        largest = largest_micro_batch(config, machine)
-        if largest < sensible_micro_batch(config) and not config.train.recompute:
-            more = largest_micro_batch(recomputing(config), machine)
-            if more > largest:
-                config, largest = recomputing(config), more
-        if largest == 0:
-            raise ConfigError(
-                f"{config.name} does not fit in the free memory of this machine, even one "
-                "sequence at a time; free "
-                "some memory, or use a smaller encoder or --sequences.length"
-            )
-        fitting = replace(
-            config, train=replace(config.train, micro_batch=min(config.micro_sequences, largest))
-        )
-        rate = measure(fitting, machine)
-        steps = steps_for(config, rate)
-        tokens = config.batch_sequences * config.sequences.length
-        full_depth = rate.step_seconds[-1][1]
-        flops, products = 3 * forward * tokens / full_depth, products_speed(machine)
-        data["measured"] = {
-            "machine": machine.describe(),
-            "seconds_per_step": rate.mean_step_seconds,
-            "tokens_per_second": config.batch_sequences
-            * config.mean_length
-            / rate.mean_step_seconds,
-            "flops_per_second": flops,
-            "products_flops_per_second": products,
-            "share_of_products": flops / products,
-            "batch_processes": processes_for(config, machine),
-            "steps": steps,
-            "hours": steps * rate.mean_step_seconds / 3600,
-            "largest_micro_batch": largest,
-            "recompute": config.train.recompute,
-            "parallel": parallel_for(config, machine, Ranks()),
-        }
+        data["measured"] = _measure(config, device)
     return data
+
+
+def _measure(config: Config, device: str) -> dict[str, Any]:
+    """Train a few steps on this machine: its speed, and the micro-batch that fits.
+
+    Raises:
+        ConfigError: the memory does not hold a single sequence.
+    """
+    with loading():
+        from litebert.train import device as devices
+        from litebert.train.budget import steps_for
+        from litebert.train.measure import measure, products_speed
+        from litebert.train.memory import parallel_for
+        from litebert.train.ranks import Ranks
+        from litebert.train.supply import processes_for
+
+    keep_freed_memory()
+    machine = devices.choose(config.train.precision, device)
+    config, largest = _fit_memory(config, machine)
+    micro_batch = min(config.micro_sequences, largest)
+    rate = measure(replace(config, train=replace(config.train, micro_batch=micro_batch)), machine)
+    steps = steps_for(config, rate)
+    tokens = config.batch_sequences * config.sequences.length
+    full_depth = rate.step_seconds[-1][1]
+    flops, products = 3 * cost.forward_flops(config) * tokens / full_depth, products_speed(machine)
+    return {
+        "machine": machine.describe(),
+        "seconds_per_step": rate.mean_step_seconds,
+        "tokens_per_second": config.batch_sequences * config.mean_length / rate.mean_step_seconds,
+        "flops_per_second": flops,
+        "products_flops_per_second": products,
+        "share_of_products": flops / products,
+        "batch_processes": processes_for(config, machine),
+        "steps": steps,
+        "hours": steps * rate.mean_step_seconds / 3600,
+        "largest_micro_batch": largest,
+        "recompute": config.train.recompute,
+        "parallel": parallel_for(config, machine, Ranks()),
+    }
+
+
+def _fit_memory(config: Config, machine: Device) -> tuple[Config, int]:
+    """Find the largest micro-batch, with recomputed layers where too few sequences fit
+    otherwise."""
+    from litebert.train.memory import largest_micro_batch, recomputing, sensible_micro_batch
+
+    largest = largest_micro_batch(config, machine)
+    if largest < sensible_micro_batch(config) and not config.train.recompute:
+        more = largest_micro_batch(recomputing(config), machine)
+        if more > largest:
+            config, largest = recomputing(config), more
+    if largest == 0:
+        raise ConfigError(
+            f"{config.name} does not fit in the free memory of this machine, even one "
+            "sequence at a time; free some memory, or use a smaller encoder or "
+            "--sequences.length"
+        )
+    return config, largest

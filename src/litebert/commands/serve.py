@@ -42,7 +42,7 @@ class ServeArguments:
     own name on.
     """
     engine: str | None = None
-    """What computes answers and vectors, as for predict and embed; by default torch, and onnx for
+    """The engine for answers and vectors, as for predict and embed; by default torch, and onnx for
     an exported folder. Masks are filled in float32."""
     exit: Literal["auto", "off"] | float = "auto"
     """Early exits of a model that was fine-tuned with --exits: auto uses the calibrated threshold,
@@ -76,7 +76,7 @@ class ServeArguments:
 
 def serve(words: list[str]) -> int:
     """litebert serve MODEL [MODEL ...]"""
-    given = console.parse(ServeArguments, words, "serve")
+    arguments = console.parse(ServeArguments, words, "serve")
     for name in ("fastapi", "uvicorn"):
         try:
             __import__(name)
@@ -86,21 +86,25 @@ def serve(words: list[str]) -> int:
     from litebert.serve.server import Settings, names_of
     from litebert.serve.server import serve as run
 
-    require(0 <= given.port < 1 << 16, f"--port is {given.port}; give one from 0 to 65535")
-    require(given.workers > 0, f"--workers is {given.workers}; give 1 or more")
+    require(0 <= arguments.port < 1 << 16, f"--port is {arguments.port}; give one from 0 to 65535")
+    require(arguments.workers > 0, f"--workers is {arguments.workers}; give 1 or more")
     require(
-        given.threads is None or given.threads > 0, f"--threads is {given.threads}; give 1 or more"
-    )
-    require(0 <= given.batch_wait < math.inf, f"--batch-wait is {given.batch_wait}; give 0 or more")
-    require(
-        given.batch_characters > 0,
-        f"--batch-characters is {given.batch_characters}; give 1 or more",
+        arguments.threads is None or arguments.threads > 0,
+        f"--threads is {arguments.threads}; give 1 or more",
     )
     require(
-        given.max_wait is None or 0 < given.max_wait < math.inf,
-        f"--max-wait is {given.max_wait}; give more than 0",
+        0 <= arguments.batch_wait < math.inf,
+        f"--batch-wait is {arguments.batch_wait}; give 0 or more",
     )
-    for origin in given.allow_origin:
+    require(
+        arguments.batch_characters > 0,
+        f"--batch-characters is {arguments.batch_characters}; give 1 or more",
+    )
+    require(
+        arguments.max_wait is None or 0 < arguments.max_wait < math.inf,
+        f"--max-wait is {arguments.max_wait}; give more than 0",
+    )
+    for origin in arguments.allow_origin:
         if origin != "*" and (
             not origin.startswith(("http://", "https://")) or origin.count("/") != 2
         ):
@@ -109,23 +113,27 @@ def serve(words: list[str]) -> int:
                 "https://example.org"
             )
     settings = Settings(
-        names_of(given.models),
-        given.host,
-        given.port,
-        given.engine,
-        given.device,
-        given.exit,
-        given.workers,
-        given.threads,
-        read_key(given.key_file, os.environ.get("LITEBERT_KEY")),
-        tuple(origin.lower() for origin in given.allow_origin),
-        given.allow_host,
+        names_of(arguments.models),
+        arguments.host,
+        arguments.port,
+        arguments.engine,
+        arguments.device,
+        arguments.exit,
+        arguments.workers,
+        arguments.threads,
+        read_key(arguments.key_file, os.environ.get("LITEBERT_KEY")),
+        tuple(origin.lower() for origin in arguments.allow_origin),
+        arguments.allow_host,
         Limits(
-            given.max_rows, given.max_characters, given.max_tokens, given.max_body, given.timeout
+            arguments.max_rows,
+            arguments.max_characters,
+            arguments.max_tokens,
+            arguments.max_body,
+            arguments.timeout,
         ),
-        given.batch_characters,
-        given.batch_wait / 1000,
-        None if given.max_wait is None else given.max_wait / 1000,
+        arguments.batch_characters,
+        arguments.batch_wait / 1000,
+        None if arguments.max_wait is None else arguments.max_wait / 1000,
         log_requests=logging.getLogger("litebert").level <= logging.INFO,
     )
     run(settings)

@@ -69,7 +69,7 @@ def study(words: list[str]) -> int:
         raise ConfigError(
             "no data to train on is given; name a folder written by litebert prepare with --data"
         )
-    found = run(
+    outcome = run(
         arguments.name,
         arguments.data,
         arguments.out,
@@ -83,28 +83,28 @@ def study(words: list[str]) -> int:
         command=("study", *words),
     )
     page, failed = (
-        found.plan.folder / "report.html",
-        {one.run.name: one.fault for one in found.cells if one.fault},
+        outcome.plan.folder / "report.html",
+        {cell.run.name: cell.fault for cell in outcome.cells if cell.fault},
     )
-    if found.stopped is not None:
+    if outcome.stopped is not None:
         console.say(f"stopped; {page} shows what has ended, and the same command continues")
-        return 128 + found.stopped
+        return 128 + outcome.stopped
     if arguments.json:
         console.print_json(
             {
                 "study": arguments.name,
-                "scores": found.scores,
-                "verdicts": found.verdicts(),
-                "differences": [vars(one) for one in found.differences],
+                "scores": outcome.scores,
+                "verdicts": outcome.verdicts(),
+                "differences": [vars(difference) for difference in outcome.differences],
                 "failed": failed,
             }
         )
     else:
-        table = found.table()
+        table = outcome.table()
         for part in parts(table, console.width(), 1):
             console.table(part.columns, part.rows)
         console.show(table.note)
-        for sentence in found.verdicts():
+        for sentence in outcome.verdicts():
             console.show(sentence)
     console.ending(f"{page}, report.md and results.csv")
     return 1 if failed else 0

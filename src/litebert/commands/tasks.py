@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
@@ -17,6 +17,11 @@ from litebert.config import replace
 from litebert.config.finetuning import Choice, FinetuneConfig, HeadName
 from litebert.errors import ConfigError, require
 from litebert.machine import keep_freed_memory
+
+if TYPE_CHECKING:
+    from litebert.finetuning.run import Finetuned
+    from litebert.finetuning.start import InitialModel
+    from litebert.finetuning.task import Task
 
 log = logging.getLogger("litebert")
 
@@ -67,31 +72,30 @@ class FinetuneArguments:
     separator: str | None = None
     """The separator between several labels in one cell of a table."""
     metric: str | None = None
-    """For a table, the score that chooses the best weights; accuracy, micro_f1 or r2 by default."""
+    """The score of a table that chooses the best weights; accuracy, micro_f1 or r2 by default."""
     pooling: Literal["mean", "cls"] | None = None
-    """For pairs, what makes the vector of a text: the mean of its states (default), or the state of
-    [CLS].
-    """
+    """How the vector of a text is made, for pairs: the mean of its hidden states (default), or the
+    state of [CLS]."""
     temperature: float | None = None
-    """For pairs, what cosines are divided by in the loss; 0.05 by default."""
+    """Divisor of the cosines in the loss of pairs; 0.05 by default."""
     whiten: Literal["yes", "no"] | None = None
-    """For pairs, whether the vectors are whitened when training has ended, so that no direction of
-    theirs varies more than others; by default where texts are learned from without pairs."""
+    """yes whitens the vectors of pairs when training has ended, so that they vary equally in all
+    directions. It is the default where texts are learned from without pairs."""
     order: Literal["context", "question"] | None = None
-    """For choices and race, which text comes first; the context by default."""
+    """The text that comes first, for choices and race; the context by default."""
     threshold: Literal["half", "dev"] | float | None = None
-    """For SQuAD 2.0, how much likelier "no answer" must be: tuned on half of dev (default) or on
+    """How much likelier "no answer" must be in SQuAD 2.0: tuned on half of dev (default) or on
     dev, or a number.
     """
     stride: int | None = None
-    """For SQuAD, the number of tokens from the start of one window to the next; 128 by default."""
+    """Number of tokens from the start of one window of SQuAD to the next; 128 by default."""
     answer_tokens: int | None = None
-    """For SQuAD, the longest answer in tokens; 30 by default."""
+    """Longest answer of SQuAD in tokens; 30 by default."""
     question_tokens: int | None = None
-    """For SQuAD, the longest question in tokens; 64 by default."""
+    """Longest question of SQuAD in tokens; 64 by default."""
     answer_unit: Literal["words", "characters"] | None = None
-    """For SQuAD, what F1 counts: words by default, as in the official scripts, or characters, for
-    languages without spaces between words."""
+    """The unit that F1 of SQuAD counts: words by default, as in the official scripts, or
+    characters, for languages without spaces between words."""
     recipe: str | None = None
     """Fixed hyper-parameters: small (ours, for H up to 256 and 8 layers), or a paper's: albert,
     bert, roberta, electra, electra-large, spanbert. Without it, what is not given is chosen from
@@ -106,7 +110,7 @@ class FinetuneArguments:
     layers. It may be of any size, and for answers about whole texts have another tokenizer, unless
     layers are compared."""
     unlabelled: tuple[str, ...] = ()
-    """With --teacher: files of further texts, which the teacher answers; formats and columns as in
+    """Files of further texts that the teacher answers; formats and columns as in
     litebert predict.
     """
     no_baseline: bool = False
@@ -123,31 +127,11 @@ class FinetuneArguments:
 
 def finetune(words: list[str]) -> int:
     """litebert finetune MODEL --task T --data D --out R"""
-    if "-h" in words or "--help" in words:
-        with suppress(SystemExit):
-            console.parse(FinetuneArguments, ["--help"], "finetune")
-        console.parse(
-            FinetuneConfig,
-            ["--help"],
-            "finetune",
-            default=FinetuneConfig(),
-            config=(),
-            description="Fields of the recipe; the defaults shown are those of small.",
-        )
-    named = {word.partition("=")[0] for word in words}
-    require(
-        not {"--data", "--train"} <= named,
-        "--data and --train are two names of one option; give one of them",
-    )
-    words = console.first(words, FinetuneArguments, FinetuneConfig)
-    arguments, rest = console.parse_known(FinetuneArguments, words, "finetune")
+    arguments, rest = _parse_finetune(words)
     with console.loading():
-        from litebert.analysis.run_report import exit_tables, write_run
+        from litebert.analysis.run_report import write_run
         from litebert.finetuning.run import finetune_seeds, run_folder
-        from litebert.finetuning.scoring import metric_name
-        from litebert.finetuning.spread import noise_of, summarise
         from litebert.finetuning.start import load_initial
-        from litebert.recipes.finetuning import default_point, finetune_recipe
         from litebert.tasks.registry import task_of
         from litebert.train import metrics
 
@@ -162,27 +146,12 @@ def finetune(words: list[str]) -> int:
         with metrics.remarks(remarks):
             task = task_of(arguments.task, _source(arguments.data), **_task_options(arguments))
             start = load_initial(arguments.model, arguments.tokenizer, task)
-            more = _unlabelled(task, arguments) if arguments.unlabelled else None
-        if arguments.recipe is None:
-            config = default_point(start.encoder, start.dense, task.point)
-        else:
-            config = finetune_recipe(arguments.recipe, task.point)
-        if rest:
-            config = _left_to_choose(_with_length(config, rest), rest)
-            config = console.parse(
-                FinetuneConfig, rest, f"finetune {arguments.model}", default=config, config=()
-            )
-            _refuse_given_choices(config, rest)
-            dropped = "--exit-drop" in {word.partition("=")[0].replace("_", "-") for word in rest}
-            require(
-                config.exits or not dropped,
-                "--exit-drop is what early exits may cost; give --exits too",
-            )
+            texts = _read_unlabelled(task, arguments) if arguments.unlabelled else None
+        config = _finetune_config(arguments, rest, start, task)
         if arguments.overwrite:
             seeds = [arguments.out / f"seed-{number}" for number in range(arguments.seeds)]
-            folders = [
-                run_folder(path) for path in (seeds if arguments.seeds > 1 else [arguments.out])
-            ]
+            paths = seeds if arguments.seeds > 1 else [arguments.out]
+            folders = [run_folder(path) for path in paths]
             ranks.decide(lambda: console.confirm_overwrite(*folders))
         runs = finetune_seeds(
             arguments.model,
@@ -192,21 +161,89 @@ def finetune(words: list[str]) -> int:
             seeds=arguments.seeds,
             start=start,
             teacher=arguments.teacher,
-            unlabelled=more,
+            unlabelled=texts,
             overwrite=arguments.overwrite,
             device=arguments.device,
             remarks=remarks,
             baseline=not arguments.no_baseline,
         )
-        for one in runs if ranks.main else ():
-            write_run(one.folder)
+        for run in runs if ranks.main else ():
+            write_run(run.folder)
     last = runs[-1].outcome
     if not last.finished or len(runs) < arguments.seeds:
         console.say("saved; run the same command to continue")
         return 128 + (last.signal or 0)
+    _show_finetuned(arguments, config, task, runs)
+    folder, (inputs, answers) = runs[0].folder, task.predicted_files
+    console.ending(
+        f"{arguments.out}; its curves are in {folder / 'report.html'}",
+        ("predict", folder, "--input", inputs, "--output", answers),
+    )
+    return 0
+
+
+def _parse_finetune(words: list[str]) -> tuple[FinetuneArguments, list[str]]:
+    """Read the options of the verb; the words that are left are fields of the recipe."""
+    if "-h" in words or "--help" in words:
+        with suppress(SystemExit):
+            console.parse(FinetuneArguments, ["--help"], "finetune")
+        console.parse(
+            FinetuneConfig,
+            ["--help"],
+            "finetune",
+            default=FinetuneConfig(),
+            config=(),
+            description="Fields of the recipe; the defaults shown are those of small.",
+        )
+    options = {word.partition("=")[0] for word in words}
+    require(
+        not {"--data", "--train"} <= options,
+        "--data and --train are two names of one option; give one of them",
+    )
+    words = console.first(words, FinetuneArguments, FinetuneConfig)
+    return console.parse_known(FinetuneArguments, words, "finetune")
+
+
+def _finetune_config(
+    arguments: FinetuneArguments, words: list[str], start: InitialModel, task: Task
+) -> FinetuneConfig:
+    """Make the config: the recipe, with the fields that the words set and no longer choose.
+
+    Raises:
+        ConfigError: a field is wrong, or one has no effect.
+    """
+    from litebert.recipes.finetuning import default_point, finetune_recipe
+
+    if arguments.recipe is None:
+        config = default_point(start.encoder, start.dense, task.point)
+    else:
+        config = finetune_recipe(arguments.recipe, task.point)
+    if not words:
+        return config
+    config = _keep_open_choices(_with_length(config, words), words)
+    config = console.parse(
+        FinetuneConfig, words, f"finetune {arguments.model}", default=config, config=()
+    )
+    _refuse_given_choices(config, words)
+    options = {word.partition("=")[0].replace("_", "-") for word in words}
+    require(
+        config.exits or "--exit-drop" not in options,
+        "--exit-drop is what early exits may cost; give --exits too",
+    )
+    return config
+
+
+def _show_finetuned(
+    arguments: FinetuneArguments, config: FinetuneConfig, task: Task, runs: Sequence[Finetuned]
+) -> None:
+    """Print the scores of all seeds beside those of the baseline."""
+    from litebert.analysis.run_report import exit_tables
+    from litebert.finetuning.scoring import metric_name
+    from litebert.finetuning.spread import noise_of, summarise
+
     scores, metric = [run.scores for run in runs], metric_name(task)
     summary, baseline = summarise(scores), runs[0].baseline
-    counted = {} if baseline is None else baseline.scores
+    baseline_scores = {} if baseline is None else baseline.scores
     if arguments.json:
         console.print_json(
             {
@@ -220,24 +257,19 @@ def finetune(words: list[str]) -> int:
                 **({"exits": [run.exits for run in runs]} if config.exits else {}),
             }
         )
-    elif arguments.seeds == 1:
+        return
+    if arguments.seeds == 1:
         single = {name: (value,) for name, value in scores[0].items()}
-        console.table(*_with_baseline(("dev", arguments.out.name), single, counted))
+        console.table(*_with_baseline(("dev", arguments.out.name), single, baseline_scores))
         for title, columns, cells in exit_tables(runs[0].folder):
             console.table(columns, cells, title)
     else:
-        several = {name: tuple(found.values()) for name, found in summary.items()}
-        columns = ("dev", "median", "mean", "deviation", "lowest", "highest")
-        console.table(*_with_baseline(columns, several, counted))
-        console.say(noise_of(metric, [one[metric] for one in scores]))
-    if baseline is not None and not arguments.json:
+        several = {name: tuple(figures.values()) for name, figures in summary.items()}
+        columns = ("dev", "median", "mean", "standard deviation", "lowest", "highest")
+        console.table(*_with_baseline(columns, several, baseline_scores))
+        console.say(noise_of(metric, [score[metric] for score in scores]))
+    if baseline is not None:
         console.say(f"baseline: {baseline.note}")
-    best, (asked, answers) = runs[0].folder, task.predicted_files
-    console.ending(
-        f"{arguments.out}; its curves are in {best / 'report.html'}",
-        ("predict", best, "--input", asked, "--output", answers),
-    )
-    return 0
 
 
 def _with_baseline(
@@ -272,22 +304,20 @@ _OPTIONS = (
     "question_tokens",
     "answer_unit",
 )
-"""Of a verb's arguments, those that the task takes as they are."""
+"""Arguments of a verb that the task takes as they are."""
 
 
 def _task_options(arguments: Any) -> dict[str, Any]:
-    """The options of `task_of` that a verb was given."""
-    given = {name: getattr(arguments, name, None) for name in _OPTIONS}
+    """Collect the options of `task_of` from the arguments of a verb."""
+    options = {name: getattr(arguments, name, None) for name in _OPTIONS}
     parts = {part: _source(getattr(arguments, part, ())) for part in ("dev", "test")}
     whiten = getattr(arguments, "whiten", None)
-    given["whiten"] = None if whiten is None else whiten == "yes"
-    return {**given, **parts, "header": False if arguments.no_header else None}
+    options["whiten"] = None if whiten is None else whiten == "yes"
+    return {**options, **parts, "header": False if arguments.no_header else None}
 
 
-def _unlabelled(task: Any, arguments: FinetuneArguments) -> list[Any]:
-    """The examples of the files of --unlabelled, in columns of the names that the training files
-    have.
-    """
+def _read_unlabelled(task: Any, arguments: FinetuneArguments) -> list[Any]:
+    """Read the files of --unlabelled, whose columns are named as in the training files."""
     from litebert.answer.inputs import Columns, examples_of, expand, opened
 
     columns = Columns(
@@ -305,21 +335,22 @@ def _unlabelled(task: Any, arguments: FinetuneArguments) -> list[Any]:
 
 
 def _source(paths: tuple[str, ...]) -> Any:
-    """What stands for a part: one path alone, several, or None."""
+    """Give a task its files in its own form: one path alone, several, or None."""
     return paths[0] if len(paths) == 1 else paths or None
 
 
 def _with_length(config: FinetuneConfig, words: list[str]) -> FinetuneConfig:
-    """The recipe where --epochs or --steps is given: the other way to say it gives way, and so does
-    a warm-up in steps.
+    """Make room in the recipe for --epochs or --steps, of which only one may set the length.
+
+    A recipe with a number of steps gives that number up, and its warm-up becomes a share.
 
     Raises:
         ConfigError: both are given.
     """
-    given = {word.split("=")[0] for word in words}
-    if not given & {"--epochs", "--steps"}:
+    options = {word.split("=")[0] for word in words} & {"--epochs", "--steps"}
+    if not options:
         return config
-    if {"--epochs", "--steps"} <= given:
+    if len(options) == 2:
         raise ConfigError("epochs and steps both set how long to train; give one of them")
     schedule = config.train.schedule
     if config.steps and schedule.warmup >= 1:  # the paper's share of the paper's steps
@@ -337,13 +368,13 @@ _GIVES: dict[str, Choice] = {
     "--steps": "epochs",
     "--train.optimizer.learning-rate": "rate",
 }
-"""The choice that an option leaves nothing of."""
+"""The choice that each option makes, so that litebert no longer makes it."""
 
 
-def _left_to_choose(config: FinetuneConfig, words: list[str]) -> FinetuneConfig:
-    """The config without the choices that a person has made."""
-    given = {_GIVES.get(word.partition("=")[0].replace("_", "-")) for word in words}
-    return replace(config, choose=tuple(choice for choice in config.choose if choice not in given))
+def _keep_open_choices(config: FinetuneConfig, words: list[str]) -> FinetuneConfig:
+    """Drop from the config the choices that the options have made."""
+    made = {_GIVES.get(word.partition("=")[0].replace("_", "-")) for word in words}
+    return replace(config, choose=tuple(choice for choice in config.choose if choice not in made))
 
 
 def _refuse_given_choices(config: FinetuneConfig, words: list[str]) -> None:
@@ -394,7 +425,7 @@ class ScoreArguments(LabelledFiles):
     """Early exits of a model that was fine-tuned with --exits: auto uses the calibrated threshold,
     off computes all layers, a number is a threshold."""
     engine: str | None = None
-    """What computes the answers, as in litebert predict: torch, exact, onnx, openvino, auto and so
+    """The engine, as in litebert predict: torch, exact, onnx, openvino, auto and so
     on.
     """
     device: str = "auto"
@@ -414,29 +445,28 @@ def score(words: list[str]) -> int:
     model = load(
         arguments.model, engine=arguments.engine, device=arguments.device, exit=arguments.exit
     )
-    found = score_file(model, arguments.data, **options)
+    scored = score_file(model, arguments.data, **options)
     if arguments.json:
         console.print_json(
-            {"model": arguments.model, "data": list(arguments.data), **asdict(found)}
+            {"model": arguments.model, "data": list(arguments.data), **asdict(scored)}
         )
         return 0
-    rows = [(name, f"{one:.4g}") for name, one in found.scores.items()]
-    rows += [] if found.share is None else [("share of the layers", f"{found.share:.3f}")]
+    rows = [(name, f"{value:.4g}") for name, value in scored.scores.items()]
+    if scored.share is not None:
+        rows.append(("share of the layers", f"{scored.share:.3f}"))
     console.table(("score", Path(arguments.model).name), rows)
-    if found.classes:
-        names = tuple(next(iter(found.classes.values())))
-        table = [
-            (
-                name,
-                *(
-                    f"{value:.4g}" if isinstance(value, float) else f"{value:,}"
-                    for value in one.values()
-                ),
-            )
-            for name, one in found.classes.items()
+    if scored.classes:
+        names = tuple(next(iter(scored.classes.values())))
+        cells = [
+            (name, *map(_format_figure, figures.values()))
+            for name, figures in scored.classes.items()
         ]
-        console.table(("class", *names), table)
+        console.table(("class", *names), cells)
     return 0
+
+
+def _format_figure(value: float | int) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else f"{value:,}"
 
 
 @dataclass(kw_only=True)
@@ -451,15 +481,14 @@ class ExportArguments(LabelledFiles):
     destination: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DESTINATION")]
     """Folder to write."""
     head: HeadName | None = None
-    """What to export: of a fine-tuned model its own head, of a pretrained one mlm if it is trained;
+    """The head to export: of a fine-tuned model its own, of a pretrained one mlm if it is trained;
     or backbone, the last states."""
     int8: bool = False
     """Store the weights in 8 bits: a quarter of the size; measure the speed on your CPU."""
     data: tuple[str, ...] = ()
-    """With --int8: labelled files to score the model on before and after, as in litebert score."""
+    """Labelled files to score the model on before and after, as in litebert score."""
     max_drop: float | None = None
-    """With --data: write nothing if the main score falls by more points than this; 0.5 by
-    default."""
+    """Write nothing if the main score falls by more points than this; 0.5 by default."""
     json: Json = False
 
 
@@ -472,9 +501,8 @@ def export(words: list[str]) -> int:
     options = {name: value for name, value in _task_options(arguments).items() if value is not None}
     for name in ("max_drop", *options) if not arguments.data else ():
         option = "--no-header" if name == "header" else f"--{name.replace('_', '-')}"
-        told = name == "max_drop" and arguments.max_drop is None
         require(
-            told,
+            name == "max_drop" and arguments.max_drop is None,
             f"{option} is of the labelled files of --data; give --data too, or leave {option} out",
         )
     done = run(
@@ -508,9 +536,9 @@ def export(words: list[str]) -> int:
             (f"{drop.metric} in 8 bits", f"{drop.after:.2f}"),
         ]
     console.table(("exported", written.path.name), rows)
-    place = str(Path(arguments.destination).resolve())
+    path = str(Path(arguments.destination).resolve())
     console.ending(
         arguments.destination,
-        f"in Python, optimum.onnxruntime.{written.opened_by}.from_pretrained({place!r})",
+        f"in Python, optimum.onnxruntime.{written.opened_by}.from_pretrained({path!r})",
     )
     return 0

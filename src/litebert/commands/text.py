@@ -106,12 +106,12 @@ def prepare(words: list[str]) -> int:
     }
     read = shards.index["documents"]
     if arguments.json:
-        known = {
+        summary = {
             "read": read,
             "unigram_entropy": shards.unigram_entropy,
             "summary": shards.index["summary"],
         }
-        print_json({**counts, **known})
+        print_json({**counts, **summary})
     else:
         kinds = (("to train on", "train"), ("held out", "heldout"))
         splits = [

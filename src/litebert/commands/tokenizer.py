@@ -81,7 +81,7 @@ class InspectTokenizerArguments(Text):
     transplant: Path | None = None
     """Compare with another tokenizer."""
     memory: int | None = None
-    """With --extend or --transplant: MiB of text to compare on, sampled; 64 by default."""
+    """MiB of text to compare on, sampled; 64 by default."""
     json: Json = False
 
 
@@ -146,8 +146,8 @@ def tokenizer(words: list[str]) -> int:
         show("\nlitebert tokenizer train --help shows the options.")
         return 0
     if action not in actions:
-        known = ", ".join(f"litebert tokenizer {name}" for name in actions)
-        raise ConfigError(f"there is no action '{action}'; use one of {known}")
+        commands = ", ".join(f"litebert tokenizer {name}" for name in actions)
+        raise ConfigError(f"there is no action '{action}'; use one of {commands}")
     return actions[action](words[1:])
 
 
@@ -204,26 +204,26 @@ def _inspect(words: list[str]) -> int:
     compares = arguments.extend is not None or arguments.transplant is not None
     memory = 64 if arguments.memory is None else arguments.memory
     _check_memory(memory)
-    told = compares or arguments.memory is None
     require(
-        told, "--memory is of --extend and --transplant; give one of them, or leave --memory out"
+        compares or arguments.memory is None,
+        "--memory is of --extend and --transplant; give one of them, or leave --memory out",
     )
     from litebert.text.sources import read_documents
     from litebert.tokenizer import Tokenizer, inspect
 
-    own = Tokenizer.load(arguments.tokenizer)
+    tokenizer = Tokenizer.load(arguments.tokenizer)
     if compares:
         lines = _lines(arguments, arguments.sources, memory)
-        new = own
+        new = tokenizer
         added: tuple[Added, ...] = ()
         if arguments.extend is not None:
-            new, added = _extended(own, lines, arguments.extend)
+            new, added = _extend_tokenizer(tokenizer, lines, arguments.extend)
         elif arguments.transplant is not None:
             new = Tokenizer.load(arguments.transplant)
-        _report(own, new, lines, _config_of(Path(arguments.tokenizer)), added, arguments.json)
+        _report(tokenizer, new, lines, _config_of(Path(arguments.tokenizer)), added, arguments.json)
         return 0
     texts = (document.text for document in read_documents(arguments.sources, arguments.reading()))
-    report = inspect(own, texts)
+    report = inspect(tokenizer, texts)
     if arguments.json:
         print_json(report.to_dict())
     else:
@@ -248,13 +248,13 @@ def _extend(words: list[str]) -> int:
 
     require_new(arguments.out, arguments.model)
     loaded = read_folder(arguments.model)
-    own = known_tokenizer(loaded)
+    tokenizer = known_tokenizer(loaded)
     lines = _lines(arguments, arguments.text, arguments.memory, arguments.seed)
-    new, added = _extended(own, lines, arguments.size)
+    new, added = _extend_tokenizer(tokenizer, lines, arguments.size)
     moved = with_tokenizer(loaded, new)
     for note in (*moved.model.notes, *save_litebert(moved.model, arguments.out)):
         log.warning(note)
-    _report(own, new, lines, loaded.config, added, arguments.json)
+    _report(tokenizer, new, lines, loaded.config, added, arguments.json)
     _say_rows(moved)
     _end(arguments.out, arguments.words(arguments.text))
     return 0
@@ -280,13 +280,15 @@ def _transplant(words: list[str]) -> int:
     return 0
 
 
-def _extended(own: Tokenizer, lines: list[str], size: int) -> tuple[Tokenizer, tuple[Added, ...]]:
+def _extend_tokenizer(
+    tokenizer: Tokenizer, lines: list[str], size: int
+) -> tuple[Tokenizer, tuple[Added, ...]]:
     from litebert.tokenizer.extension import extend
 
-    found = extend(own, lines, size)
-    if len(found.added) < size:
-        say(f"only {len(found.added):,} of {size:,} new tokens would save tokens on this text")
-    return found.tokenizer, found.added
+    extension = extend(tokenizer, lines, size)
+    if len(extension.added) < size:
+        say(f"only {len(extension.added):,} of {size:,} new tokens would save tokens on this text")
+    return extension.tokenizer, extension.added
 
 
 def _lines(options: TextOptions, sources: tuple[str, ...], memory: int, seed: int = 0) -> list[str]:
@@ -322,64 +324,64 @@ def _config_of(folder: Path) -> Config | None:
 
 
 def _report(
-    own: Tokenizer,
+    old: Tokenizer,
     new: Tokenizer,
     lines: list[str],
     config: Config | None,
     added: tuple[Added, ...],
     as_json: bool,
 ) -> None:
-    """What another vocabulary gains on a text, and what it costs."""
+    """Print how many tokens another vocabulary saves on a text, and how many parameters it
+    costs."""
     from litebert.tokenizer import inspect
 
     text = ["\n".join(lines)]  # at once, which is faster than line by line
-    found = [inspect(one, text, warns=one is new) for one in (own, new)]
-    sizes, parameters = (
-        [one.vocab_size for one in (own, new)],
-        [_parameters(config, one) for one in (own, new)],
-    )
+    inspections = [
+        inspect(old, text, warns=False),
+        inspect(new, text, warns=True),
+    ]
+    rates = [_rates(inspection) for inspection in inspections]
+    sizes = [tokenizer.vocab_size for tokenizer in (old, new)]
+    parameters = [_count_parameters(config, tokenizer) for tokenizer in (old, new)]
     if as_json:
-        sides = [
-            {**_rates(one), "vocab_size": size, "parameters": count}
-            for one, size, count in zip(found, sizes, parameters, strict=True)
-        ]
-        print_json({"before": sides[0], "after": sides[1], "added": [asdict(one) for one in added]})
+        before, after = (
+            {**rate, "vocab_size": size, "parameters": count}
+            for rate, size, count in zip(rates, sizes, parameters, strict=True)
+        )
+        print_json({"before": before, "after": after, "added": [asdict(token) for token in added]})
         return
     rows = [
-        (name.replace("_", " "), *(_shown(name, _rates(one)[name]) for one in found))
-        for name in _rates(found[0])
+        (name.replace("_", " "), *(_format_rate(name, rate[name]) for rate in rates))
+        for name in rates[0]
     ]
     rows.append(("vocabulary", *(f"{size:,}" for size in sizes)))
     if parameters[0] is not None:
         rows.append(("parameters", *(f"{count:,}" for count in parameters)))
     table(("on this text", "before", "after"), rows)
     if added:
-        table(
-            ("new token", "tokens saved"), [(one.token, f"{one.saved:,}") for one in added[:_SHOWN]]
-        )
+        tokens = [(token.token, f"{token.saved:,}") for token in added[:_SHOWN]]
+        table(("new token", "tokens saved"), tokens)
 
 
-def _rates(found: Inspection) -> dict[str, float]:
+def _rates(inspection: Inspection) -> dict[str, float]:
     return {
-        "tokens": found.tokens,
-        "tokens_per_character": 1 / found.characters_per_token if found.tokens else 0.0,
-        "tokens_per_word": found.tokens_per_word,
-        "unknown_rate": found.unknown_rate,
+        "tokens": inspection.tokens,
+        "tokens_per_character": 1 / inspection.characters_per_token if inspection.tokens else 0.0,
+        "tokens_per_word": inspection.tokens_per_word,
+        "unknown_rate": inspection.unknown_rate,
     }
 
 
-def _shown(name: str, value: float) -> str:
-    return (
-        f"{value:,}"
-        if name == "tokens"
-        else f"{value:.2%}"
-        if name == "unknown_rate"
-        else f"{value:.3f}"
-    )
+def _format_rate(name: str, value: float) -> str:
+    if name == "tokens":
+        return f"{value:,}"
+    if name == "unknown_rate":
+        return f"{value:.2%}"
+    return f"{value:.3f}"
 
 
-def _parameters(config: Config | None, tokenizer: Tokenizer) -> int | None:
-    """Of the model with the vocabulary of a tokenizer."""
+def _count_parameters(config: Config | None, tokenizer: Tokenizer) -> int | None:
+    """Count the parameters of a model that has the vocabulary of a tokenizer."""
     if config is None:
         return None
     from litebert.config import replace
@@ -390,12 +392,12 @@ def _parameters(config: Config | None, tokenizer: Tokenizer) -> int | None:
 
 
 def _say_rows(moved: Moved) -> None:
-    known = (
+    sentence = (
         f"{moved.same:,} tokens keep their weights, {moved.averaged:,} start from the mean of "
         "their old tokens"
     )
     say(
-        known
+        sentence
         + (
             f", and {moved.drawn:,} that the old tokenizer cannot spell start at random"
             if moved.drawn
@@ -410,8 +412,8 @@ def _end(out: Path, sources: list[str]) -> None:
 
         record = read_json(out / "task.json", ModelError)
         name = str(record.get("task"))
-        own = name if name in TASKS else _TASK_OF.get(str(record.get("kind")), "table")
-        ending(out, ("finetune", out, "--task", own, "--data", "DATA", "--out", "RUN"))
+        task = name if name in TASKS else _TASK_OF.get(str(record.get("kind")), "table")
+        ending(out, ("finetune", out, "--task", task, "--data", "DATA", "--out", "RUN"))
         return
     ending(
         out,
