@@ -316,7 +316,7 @@ def trainer(folder: Path, shape: str, steps: int, precision: str) -> None:
 def _rows(shards: Any, length: int, count: int) -> Iterator[dict[str, list[int]]]:
     ids: list[int] = []
     for document in range(shards.train.documents):
-        ids.extend(shards.train.sentences_of(document)[0].tolist())
+        ids.extend(shards.train.read_document(document)[0].tolist())
         while len(ids) >= length and count > 0:
             yield {"input_ids": ids[:length]}
             ids, count = ids[length:], count - 1

@@ -23,7 +23,7 @@ from litebert.commands import options
 from litebert.config import Config, TaskDistillConfig
 from litebert.config.finetuning import FinetuneConfig
 from litebert.recipes import PUBLISHED, RECIPES
-from litebert.recipes.finetuning import POINTS
+from litebert.recipes.finetuning import FINETUNE_RECIPES
 from projection import Cluster, projected
 
 PAGE, SCALE = (Path(__file__).with_name(name) for name in ("reference.md", "scale.md"))
@@ -128,7 +128,7 @@ def _space() -> Iterator[str]:
             f"{point.train.optimizer.weight_decay:g}",
             f"{point.layer_decay:g}",
         )
-        for name, points in POINTS.items()
+        for name, points in FINETUNE_RECIPES.items()
         for task, point in points.items()
     ]
     yield from _table(

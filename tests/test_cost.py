@@ -25,7 +25,7 @@ from litebert.config import (
 )
 from litebert.cost import forward_flops, memory, model_parameters, training_flops
 from litebert.data.batches import Batch
-from litebert.data.masking import span_boundaries
+from litebert.data.masking import find_span_boundaries
 from litebert.model.pretrainer import Pretrainer
 from litebert.recipes.files import recipe
 from litebert.train.optim import Optimizers
@@ -103,7 +103,9 @@ def batch(config: Config) -> Batch:
         torch.arange(ROWS * LENGTH).view(ROWS, LENGTH)[:, 1:-1:2].flatten()
     )  # spans of one, none at an edge
     positions = inside[torch.randperm(len(inside))[:MASKED]].sort().values
-    boundaries = torch.from_numpy(span_boundaries(np.ones((ROWS, LENGTH), bool), positions.numpy()))
+    boundaries = torch.from_numpy(
+        find_span_boundaries(np.ones((ROWS, LENGTH), bool), positions.numpy())
+    )
     labels = torch.arange(ROWS) % 2
     return Batch(
         ids, torch.zeros_like(ids), None, positions, ids.flatten()[positions], labels, boundaries

@@ -89,7 +89,7 @@ def test_the_same_commands(
     assert 0 <= scores["sop_accuracy"] <= 1
 
     shards = Shards.open(data)
-    text = shards.tokenizer.decode(shards.train.sentences_of(0)[0].tolist())
+    text = shards.tokenizer.decode(shards.train.read_document(0)[0].tolist())
     assert len(text) > 20, "the text survives its tokenizer"
     _whole_words_are_never_clauses(shards)
 

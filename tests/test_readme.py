@@ -148,7 +148,7 @@ def folder(tmp_path: Path, tiny_corpus: Path, monkeypatch: pytest.MonkeyPatch) -
         if i % 40 == 0
     ]
     monkeypatch.setattr(
-        python_docs, "_modules", lambda: ((where, iter(texts)) for where, texts in few)
+        python_docs, "_list_modules", lambda: ((where, iter(texts)) for where, texts in few)
     )
     settings = replace(packages.settings(), steps=2)
     monkeypatch.setattr(packages, "settings", lambda: settings)

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from litebert.config import TableConfig
 from litebert.data import cooccurrence
-from litebert.data.cooccurrence import count_neighbors, keep_nonzero, token_vectors
+from litebert.data.cooccurrence import compute_token_vectors, count_neighbors, keep_nonzero
 from litebert.data.encoding import Encoded
 from litebert.data.shards import write_shard
 from litebert.errors import DataError
@@ -32,7 +32,7 @@ def counted_by_hand(split: ToySplit, table: TableConfig) -> np.ndarray:
     """
     pairs = np.zeros((VOCABULARY, VOCABULARY))
     for number in range(split.documents):
-        ids, starts = split.sentences_of(number)
+        ids, starts = split.read_document(number)
         edges = starts.tolist() if table.context == "sentence" else [0, len(ids)]
         for first, last in itertools.pairwise(edges):
             for i in range(first, last):
@@ -100,14 +100,16 @@ def test_information_is_that_of_the_formula() -> None:
     with np.errstate(divide="ignore"):
         expected = np.maximum(np.log(given_token / smoothed), 0)
     counts = keep_nonzero(np.full(4, 1), pairs)
-    assert cooccurrence._positive_information(counts).toarray() == pytest.approx(expected, abs=1e-6)
+    assert cooccurrence._compute_positive_information(counts).toarray() == pytest.approx(
+        expected, abs=1e-6
+    )
 
 
 def test_vectors_are_the_truncated_decomposition_centered_and_scaled() -> None:
     split = ToySplit(prose(30, seed=1), 60)
     counts = count_neighbors(split, 60, TableConfig(start="cooccurrence", window=3))
-    vectors = token_vectors(counts, 8, 0.1)
-    left, values, _ = np.linalg.svd(cooccurrence._positive_information(counts).toarray())
+    vectors = compute_token_vectors(counts, 8, 0.1)
+    left, values, _ = np.linalg.svd(cooccurrence._compute_positive_information(counts).toarray())
     expected = left[:, :8] * np.sqrt(values[:8])
     counted = counts.pairs.toarray().any(axis=1)
     expected[counted] -= expected[counted].mean(axis=0)
@@ -123,7 +125,7 @@ def test_vectors_are_the_truncated_decomposition_centered_and_scaled() -> None:
 def test_vectors_are_the_same_bits_each_time_and_wider_than_their_rank() -> None:
     split = ToySplit([[6, 4, 9]] * 5, VOCABULARY)
     counts = count_neighbors(split, VOCABULARY, TableConfig(start="cooccurrence"))
-    first, second = (token_vectors(counts, 20, 0.1) for _ in range(2))
+    first, second = (compute_token_vectors(counts, 20, 0.1) for _ in range(2))
     assert first.tobytes() == second.tobytes()
     assert first.shape == (VOCABULARY, 20)
     assert not first[:, VOCABULARY:].any()
@@ -135,7 +137,7 @@ def test_tokens_with_equal_neighbors_have_near_vectors() -> None:
     for group, sides in (((0, 1), (2, 3)), ((4, 5), (6, 7))):
         for token in group:
             pairs[token, sides] = pairs[sides, token] = 1
-    vectors = token_vectors(keep_nonzero(np.full(8, 4), pairs), 3, 0.1)
+    vectors = compute_token_vectors(keep_nonzero(np.full(8, 4), pairs), 3, 0.1)
     lengths = np.linalg.norm(vectors, axis=1)
     cosines = vectors @ vectors.T / lengths / lengths[:, None]
     assert cosines[0, 1] > 0.99
@@ -151,11 +153,11 @@ import sys
 import numpy as np
 from pathlib import Path
 from litebert.config import TableConfig
-from litebert.data.cooccurrence import count_neighbors, token_vectors
+from litebert.data.cooccurrence import count_neighbors, compute_token_vectors
 from litebert.data.shards import Split, read_blocks
 split = Split(read_blocks(Path(sys.argv[1])))
 counts = count_neighbors(split, 30_000, TableConfig(start="cooccurrence"))
-token_vectors(counts, 128, 0.1)
+compute_token_vectors(counts, 128, 0.1)
 # Not ru_maxrss, which begins with the memory of the parent process.
 status = Path("/proc/self/status").read_text()
 print(split.tokens, counts.tokens.sum(), status.split("VmHWM:")[1].split()[0])

@@ -9,7 +9,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from litebert.data.masking import choose_units, find_units, span_boundaries
+from litebert.data.masking import choose_units, find_span_boundaries, find_units
 from litebert.data.random_keys import derive
 from litebert.errors import DataError
 from toys.masks import BEGINS, VOCABULARY, masker, sequences
@@ -113,13 +113,13 @@ def test_boundaries_are_the_tokens_just_outside_the_span(
     )
     grid = np.array(kinds).reshape(rows, width)  # text, masked text, special
     content, masked = grid != "#", grid == "m"
-    assert span_boundaries(content, np.flatnonzero(masked)).tolist() == around(content, masked)
+    assert find_span_boundaries(content, np.flatnonzero(masked)).tolist() == around(content, masked)
 
 
 def test_boundaries_by_hand() -> None:
     ids = np.array([[CLS, 7, 9, 12, 11, 13, SEP, SEP], [SEP, 8, 9, UNK, 9, 7, SEP, PAD]])
     positions = np.array([2, 3, 5, 9, 12])
-    assert span_boundaries(~np.isin(ids, SPECIAL), positions).tolist() == [
+    assert find_span_boundaries(~np.isin(ids, SPECIAL), positions).tolist() == [
         [1, 4],
         [1, 4],
         [4, -1],

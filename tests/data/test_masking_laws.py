@@ -11,8 +11,8 @@ import pytest
 from scipy import stats
 
 from litebert.config import MaskingConfig
-from litebert.data.masking import Masker, draw_lengths, length_law
-from litebert.data.random_keys import derive, uniforms
+from litebert.data.masking import Masker, compute_length_law, draw_lengths
+from litebert.data.random_keys import derive, draw_uniforms
 from toys.masks import BEGINS, VOCABULARY, masker, runs, sequences
 from toys.shards import CLS, MASK, PAD, SEP, SPECIAL, toy_tokenizer
 
@@ -96,12 +96,12 @@ def test_the_rate_holds_where_no_word_fits_the_rest() -> None:
 
 
 def test_the_laws_of_span_lengths() -> None:
-    assert length_law(MaskingConfig(span="single")).tolist() == [1]
-    assert length_law(MaskingConfig()) == pytest.approx([6 / 11, 3 / 11, 2 / 11])
-    geometric = length_law(MaskingConfig(**GEOMETRIC))
+    assert compute_length_law(MaskingConfig(span="single")).tolist() == [1]
+    assert compute_length_law(MaskingConfig()) == pytest.approx([6 / 11, 3 / 11, 2 / 11])
+    geometric = compute_length_law(MaskingConfig(**GEOMETRIC))
     assert geometric == pytest.approx(OF_TEN, abs=5e-5)
     assert geometric @ np.arange(1, 11) == pytest.approx(3.797, abs=5e-4)
-    assert length_law(MaskingConfig(span="geometric", geometric_p=0.5)) == pytest.approx(
+    assert compute_length_law(MaskingConfig(span="geometric", geometric_p=0.5)) == pytest.approx(
         [4 / 7, 2 / 7, 1 / 7]
     )
 
@@ -112,8 +112,8 @@ def test_the_laws_of_span_lengths() -> None:
     ids=["ngram", "geometric"],
 )
 def test_drawn_lengths_follow_their_law(config: dict[str, Any], shares: list[float]) -> None:
-    law = length_law(MaskingConfig(**config))
-    draws = uniforms(derive(4, np.arange(600)), 100, 13).ravel()
+    law = compute_length_law(MaskingConfig(**config))
+    draws = draw_uniforms(derive(4, np.arange(600)), 100, 13).ravel()
     for ahead in (1, 2, len(law), 500):  # renormalised over the lengths that fit
         lengths = draw_lengths(law, np.full(60_000, ahead), draws)
         fit = np.array(shares[:ahead]) / sum(shares[:ahead])
@@ -143,7 +143,7 @@ def test_masked_spans_follow_the_law_in_long_sequences(config: dict[str, Any], m
     ids = sequences(60, 12_000)
     found = masker(**{**config, "unit": "token"}, rate=0.02)(ids, derive(8, np.arange(60)))
     lengths = lengths_in_words(ids, np.ones(VOCABULARY, bool), found.positions)
-    law = length_law(MaskingConfig(**config))
+    law = compute_length_law(MaskingConfig(**config))
     assert np.bincount(lengths)[1 : len(law) + 1] / len(lengths) == pytest.approx(law, abs=0.02)
     assert lengths.mean() == pytest.approx(mean, abs=0.1)
 

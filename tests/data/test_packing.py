@@ -44,7 +44,7 @@ def epoch(format_: DocumentSentences | FullSentences, epoch: int, seed: int = 0)
 
 def drawn(format_: DocumentSentences | FullSentences, example: int, coin: float) -> list[int]:
     """The tokens of an example, which grows forwards if the coin is below a half."""
-    (item,) = format_._segments(np.array([example]), np.array([[1.0], [0.0], [coin]]))
+    (item,) = format_._make_segments(np.array([example]), np.array([[1.0], [0.0], [coin]]))
     return joined(item)
 
 
@@ -54,7 +54,7 @@ def texts(kind: Kind, split: ToySplit) -> list[tuple[list[int], list[tuple[int, 
     """
     found: list[tuple[list[int], list[tuple[int, int]]]] = []
     for document in range(split.documents):
-        tokens, starts = split.sentences_of(document)
+        tokens, starts = split.read_document(document)
         if not len(tokens):
             continue
         if not found or kind is DocumentSentences:

@@ -15,7 +15,7 @@ from litebert.data.shards import Shards
 def test_a_share_of_the_text_is_part_of_every_larger_one(tiny_data: Path, tmp_path: Path) -> None:
     def documents(folder: Path) -> set[bytes]:
         split = Shards.open(folder, verify=True).train
-        return {np.asarray(split.sentences_of(n)[0]).tobytes() for n in range(split.documents)}
+        return {np.asarray(split.read_document(n)[0]).tobytes() for n in range(split.documents)}
 
     small, large = tmp_path / "small", tmp_path / "large"
     whole = Shards.open(tiny_data)

@@ -43,12 +43,12 @@ def test_every_sentence_of_every_document_is_there(
     found = {}
     for split in (shards.train, shards.heldout):
         for number in range(split.documents):
-            ids, starts = split.sentences_of(number)
+            ids, starts = split.read_document(number)
             found[tuple(ids.tolist())] = starts.tolist()
     assert found == wanted
     assert shards.tokenizer.fingerprint == tokenizer.fingerprint
     in_train = [
-        shards.train.sentences_of(number)[0].tolist() for number in range(shards.train.documents)
+        shards.train.read_document(number)[0].tolist() for number in range(shards.train.documents)
     ]
     assert in_train == [list(ids) for ids in wanted if list(ids) in in_train], (
         "in the order of the sources"
@@ -58,7 +58,7 @@ def test_every_sentence_of_every_document_is_there(
 def test_unigram_entropy_and_top_share_are_those_of_the_train_split(whole: Path) -> None:
     shards = Shards.open(whole)
     ids = np.concatenate(
-        [shards.train.sentences_of(number)[0] for number in range(shards.train.documents)]
+        [shards.train.read_document(number)[0] for number in range(shards.train.documents)]
     )
     shares = np.unique(ids, return_counts=True)[1] / len(ids)
     assert shards.unigram_entropy == pytest.approx(-np.sum(shares * np.log(shares)), rel=1e-12)
@@ -178,7 +178,7 @@ def test_bytes_are_prepared_as_other_pieces_are(
     found = [
         sentence
         for split in (one.train, one.heldout)
-        for sentence in sentences_of(split, tokenizer)
+        for sentence in read_document(split, tokenizer)
     ]
     wanted = [
         s
@@ -188,9 +188,9 @@ def test_bytes_are_prepared_as_other_pieces_are(
     assert sorted(found) == sorted(wanted), "byte for byte"
 
 
-def sentences_of(split: disk.Split, tokenizer: Tokenizer) -> Iterator[str]:
+def read_document(split: disk.Split, tokenizer: Tokenizer) -> Iterator[str]:
     for number in range(split.documents):
-        ids, starts = split.sentences_of(number)
+        ids, starts = split.read_document(number)
         yield from (tokenizer.decode(ids[a:b].tolist()) for a, b in pairwise(starts))
 
 
@@ -201,7 +201,7 @@ def test_a_finished_folder_returns_at_once(
         yield from ()
         raise AssertionError("the text is read again")
 
-    monkeypatch.setattr(preparing, "documents", never)
+    monkeypatch.setattr(preparing, "read_documents", never)
     before = {path: path.stat().st_mtime_ns for path in whole.rglob("*")}
     assert run(tiny_corpus, whole, tiny_tokenizer).train.documents > 0
     assert {path: path.stat().st_mtime_ns for path in whole.rglob("*")} == before
@@ -244,7 +244,7 @@ def test_a_worker_that_dies_is_reported_and_the_work_continues(
             yield document
 
     with monkeypatch.context() as patch:
-        patch.setattr(preparing, "documents", deadly)
+        patch.setattr(preparing, "read_documents", deadly)
         patch.setattr(dealing, "LOOKAHEAD_BYTES", 1)
         with refused(DataError, "--processes"):
             run(tiny_corpus, tmp_path / "out", tiny_tokenizer, processes=2)
@@ -381,7 +381,7 @@ def test_words_are_counted_over_all_documents_kept(tmp_path: Path) -> None:
         f"document {number} of\nsome\nwords " + "word " * 1000 for number in range(500)
     ]  # more than one block
     dealer = dealing.Dealer(0.01, 1 << 20, {}, tmp_path)
-    for _ in dealer.chunks(Document(text.strip(), "") for text in [*texts, *texts[:50]]):
+    for _ in dealer.make_chunks(Document(text.strip(), "") for text in [*texts, *texts[:50]]):
         pass
     assert (dealer.words, dealer.duplicates) == (sum(len(text.split()) for text in texts), 50)
     assert dealer.words == sum(len(text.split()) for text in texts), "asked twice"

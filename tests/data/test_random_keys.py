@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import stats
 
-from litebert.data.random_keys import _GOLDEN, _mix, derive, permute, uniforms
+from litebert.data.random_keys import _GOLDEN, _mix, derive, draw_uniforms, permute
 
 
 def test_the_mixer_is_splitmix64() -> None:
@@ -33,19 +33,19 @@ def test_keys_tell_their_parts_and_order_apart() -> None:
 @given(st.integers(0, 2**63 - 1), st.integers(1, 50), st.integers(1, 50))
 def test_a_draw_depends_on_its_key_stream_and_column_alone(seed: int, some: int, more: int) -> None:
     keys = derive(seed, np.arange(4))
-    wide, narrow = uniforms(keys, some + more, 3), uniforms(keys[2:3], some, 3)
+    wide, narrow = draw_uniforms(keys, some + more, 3), draw_uniforms(keys[2:3], some, 3)
     assert (wide[2:3, :some] == narrow).all()
     assert (wide >= 0).all()
     assert (wide < 1).all()
-    assert (uniforms(keys, some, 4) != wide[:, :some]).all()
+    assert (draw_uniforms(keys, some, 4) != wide[:, :some]).all()
 
 
 def test_draws_are_uniform_and_independent() -> None:
     keys = derive(1, np.arange(2000))
-    draws = uniforms(keys, 50, 1)
+    draws = draw_uniforms(keys, 50, 1)
     bins = (draws * 16).astype(int)
     assert stats.chisquare(np.bincount(bins.ravel(), minlength=16)).pvalue > 0.001
-    other = (uniforms(keys, 50, 2) * 16).astype(int)
+    other = (draw_uniforms(keys, 50, 2) * 16).astype(int)
     for one, two in ((bins[:, 1:], bins[:, :-1]), (bins[1:], bins[:-1]), (bins, other)):
         assert stats.chisquare(np.bincount((one * 16 + two).ravel(), minlength=256)).pvalue > 0.001
 

@@ -10,7 +10,7 @@ from scipy import stats
 from sklearn.ensemble import HistGradientBoostingClassifier
 
 from litebert.config import PAIR_FORMATS, Format, SequenceConfig
-from litebert.data.passages import Segments, trimmed_lengths
+from litebert.data.passages import Segments, trim_lengths
 from litebert.data.random_keys import derive
 from litebert.data.segments import SEQUENCE_FORMATS, SegmentPairs, SentencePairs
 from litebert.errors import DataError
@@ -245,7 +245,7 @@ def test_trimmed_lengths_are_those_of_the_loop(first: int, second: int, target: 
             a -= 1
         else:
             b -= 1
-    assert trimmed_lengths(first, second, target) == (a, b)
+    assert trim_lengths(first, second, target) == (a, b)
 
 
 def test_long_sentences_are_cut_and_never_labelled_for_their_order() -> None:
@@ -307,9 +307,7 @@ def test_sentence_pairs_are_two_sentences_in_the_order_the_label_says(
             )
         else:
             assert found == [(document, number), (document, number + 1)][:: -1 if label == 1 else 1]
-        wanted = trimmed_lengths(
-            *(documents[holder][sentence] for holder, sentence in found), budget
-        )
+        wanted = trim_lengths(*(documents[holder][sentence] for holder, sentence in found), budget)
         assert (len(first), len(second)) == wanted
         assert sum(wanted) <= budget
 

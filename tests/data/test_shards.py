@@ -18,7 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from litebert.data import shards as disk
-from litebert.data.encoding import Encoded, id_type
+from litebert.data.encoding import Encoded, choose_id_type
 from litebert.data.shards import INDEX, Shards, Split, read_blocks, write_shard
 from litebert.errors import DataError
 from toys.refusals import refused
@@ -32,7 +32,7 @@ DOCUMENTS: Documents = [[[7, 8, 9], [10]], [[11, 12]], [[5], [6], [7, 7, 7]], [[
 def encoded(documents: Sequence[Sequence[Sequence[int]]], vocab_size: int) -> Encoded:
     sentences = [sentence for document in documents for sentence in document]
     return Encoded(
-        np.array([i for sentence in sentences for i in sentence], id_type(vocab_size)),
+        np.array([i for sentence in sentences for i in sentence], choose_id_type(vocab_size)),
         np.array([len(sentence) for sentence in sentences], np.int32),
         np.array([len(document) for document in documents], np.int32),
     )
@@ -46,7 +46,7 @@ def pyarrow_alone(path: Path) -> Any:
 def as_lists(split: Split) -> Documents:
     found = []
     for number in range(split.documents):
-        ids, starts = split.sentences_of(number)
+        ids, starts = split.read_document(number)
         found.append([part.tolist() for part in np.split(ids, starts[1:-1])])
     return found
 
@@ -93,8 +93,8 @@ def test_round_trip(chunks: list[Documents], large: bool, batch_tokens: int) -> 
 
 
 def test_ids_take_four_bytes_only_where_the_vocabulary_needs_them() -> None:
-    assert id_type(65_536) is np.uint16
-    assert id_type(65_537) is np.uint32
+    assert choose_id_type(65_536) is np.uint16
+    assert choose_id_type(65_537) is np.uint32
 
 
 def test_views_lie_in_the_mapped_file(tmp_path: Path) -> None:
@@ -103,18 +103,18 @@ def test_views_lie_in_the_mapped_file(tmp_path: Path) -> None:
     write_shard(path, [encoded(long, 1000)], 1000)
     before = pa.total_allocated_bytes()
     split = Split(read_blocks(path))
-    views = [split.sentences_of(number)[0] for number in range(split.documents)]
+    views = [split.read_document(number)[0] for number in range(split.documents)]
     assert pa.total_allocated_bytes() - before < 10_000, "a copy would take two megabytes"
     assert all(
         not view.flags.owndata and not view.flags.writeable and view.dtype == np.uint16
         for view in views
     )
-    assert np.shares_memory(views[3], split.sentences_of(3)[0])
+    assert np.shares_memory(views[3], split.read_document(3)[0])
     first = views[0].__array_interface__["data"][0]
     assert views[1].__array_interface__["data"][0] == first + views[0].nbytes, (
         "documents lie next to each other"
     )
-    ids, starts = split.sentences_of(99)
+    ids, starts = split.read_document(99)
     assert starts.dtype == np.int64
     assert (starts[0], starts[-1]) == (0, len(ids))
 
@@ -128,7 +128,7 @@ def test_documents_are_numbered_through_all_shards(tmp_path: Path) -> None:
     assert as_lists(split) == DOCUMENTS
     for outside in (-1, split.documents):
         with pytest.raises(IndexError, match=f"document {outside} of 4"):
-            split.sentences_of(outside)
+            split.read_document(outside)
     nothing = Split([])
     assert (nothing.documents, nothing.sentences, nothing.tokens, len(nothing.document_tokens)) == (
         0,

@@ -79,7 +79,7 @@ def test_the_commands_read_it(tmp_path: Path) -> None:
     shards = Shards.open(data)
     assert shards.train.documents + shards.heldout.documents == 47
     texts = [
-        shards.train.sentences_of(number)[0].tolist() for number in range(shards.train.documents)
+        shards.train.read_document(number)[0].tolist() for number in range(shards.train.documents)
     ]
     assert Tokenizer.load(tokenizer).encode(["Number 3 of 40."])[0] in texts
     assert main(prepare) == 0, "the same command again finds it whole"

@@ -34,7 +34,7 @@ def docs() -> Iterator[tuple[str, str]]:
 
 @pytest.fixture(autouse=True)
 def small(monkeypatch: MonkeyPatch) -> None:
-    monkeypatch.setattr(packages, "python_docs", docs)
+    monkeypatch.setattr(packages, "read_python_docs", docs)
     monkeypatch.setattr(packages, "TRAIN", 40)
     monkeypatch.setattr(packages, "DEV", 20)
 
@@ -71,7 +71,7 @@ def test_modules_are_either_learned_from_or_scored_on(tmp_path: Path) -> None:
 def test_the_table_is_written_once(tmp_path: Path, monkeypatch: MonkeyPatch) -> None:
     files = packages.write_table(tmp_path / "packages")
     first = [file.read_bytes() for file in files]
-    monkeypatch.setattr(packages, "python_docs", lambda: iter(()))
+    monkeypatch.setattr(packages, "read_python_docs", lambda: iter(()))
     assert packages.write_table(tmp_path / "packages") == files
     assert [file.read_bytes() for file in files] == first
     with refused(DataError, "python-docs"):

@@ -16,7 +16,7 @@ from litebert.finetuning.task import Task
 from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
 from litebert.finetuning.token_outputs import OneSpan
 from litebert.recipes import RECIPES
-from litebert.recipes.finetuning import POINTS, default_recipe_for, finetune_recipe
+from litebert.recipes.finetuning import FINETUNE_RECIPES, choose_recipe_name, finetune_recipe
 from litebert.registry import TASKS
 from litebert.tasks.choices import ChoiceTask
 from litebert.tasks.glue import Glue
@@ -279,7 +279,7 @@ def test_a_model_without_a_known_task_has_the_usual_one_of_its_output() -> None:
 # --------------------------------------------------------------------------------- hyper-parameters
 
 
-@pytest.mark.parametrize("recipe", [name for name in POINTS if name != "small"])
+@pytest.mark.parametrize("recipe", [name for name in FINETUNE_RECIPES if name != "small"])
 def test_articles_of_choices_fit_the_papers_rows(recipe: str, tmp_path: Path) -> None:
     (tmp_path / "train" / "middle").mkdir(parents=True)
     for task in (RaceTask(tmp_path), ChoiceTask({"train": tmp_path / "a.jsonl"})):
@@ -317,7 +317,7 @@ def test_the_points_of_electra() -> None:
     ],
 )
 def test_the_recipe_where_none_is_asked_for(name: str, dense: str | None, found: str) -> None:
-    assert default_recipe_for(RECIPES[name]().encoder, dense) == found
+    assert choose_recipe_name(RECIPES[name]().encoder, dense) == found
 
 
 @pytest.mark.parametrize("epochs", [0.0, -1.0, float("inf"), float("nan")])

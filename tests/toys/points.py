@@ -8,7 +8,7 @@ import torch
 
 from litebert.config import Config, EncoderConfig, SequenceConfig
 from litebert.data.batches import Batch
-from litebert.data.masking import span_boundaries
+from litebert.data.masking import find_span_boundaries
 
 PIECES = 50
 
@@ -69,5 +69,5 @@ def batch(rows: int = 3, length: int = 16, padded: bool = True, seed: int = 2) -
         masked_positions=chosen,
         masked_labels=torch.randint(5, PIECES, (len(chosen),), generator=generator),
         sentence_labels=labels,
-        masked_boundaries=torch.from_numpy(span_boundaries(mask.numpy(), chosen.numpy())),
+        masked_boundaries=torch.from_numpy(find_span_boundaries(mask.numpy(), chosen.numpy())),
     )

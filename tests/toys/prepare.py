@@ -34,7 +34,7 @@ def content(folder: Path) -> dict[str, bytes]:
 
 def texts_of(split: disk.Split, tokenizer: Tokenizer) -> list[str]:
     return [
-        tokenizer.decode(split.sentences_of(number)[0].tolist())
+        tokenizer.decode(split.read_document(number)[0].tolist())
         for number in range(split.documents)
     ]
 

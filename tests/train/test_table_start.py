@@ -16,7 +16,7 @@ import torch
 
 from litebert.config import TableConfig
 from litebert.data.batches import Batch
-from litebert.data.cooccurrence import count_neighbors, token_vectors
+from litebert.data.cooccurrence import compute_token_vectors, count_neighbors
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, RunError
 from litebert.model.objectives import Objective
@@ -36,7 +36,7 @@ def test_the_table_and_the_output_biases_start_from_counts(tiny_data: Path) -> N
     random, model = build(point, machine), build(point, machine)
     start_table(model, shards)
     counts = count_neighbors(shards.train, point.encoder.vocab_size, COUNTS)
-    vectors = torch.from_numpy(token_vectors(counts, point.encoder.embedding_size, 0.1))
+    vectors = torch.from_numpy(compute_token_vectors(counts, point.encoder.embedding_size, 0.1))
     before, after = random.state_dict(), model.state_dict()
     changed = {name for name in after if not torch.equal(before[name], after[name])}
     assert changed == {"encoder.embedding.word.weight", "objectives.mlm.head.bias"}
@@ -45,7 +45,7 @@ def test_the_table_and_the_output_biases_start_from_counts(tiny_data: Path) -> N
     assert torch.equal(word[counted], vectors[counted])
     mask = shards.tokenizer.mask_id
     assert torch.equal(word[mask], random.encoder.embedding.word.weight[mask])
-    ids = np.concatenate([shards.train.sentences_of(i)[0] for i in range(shards.train.documents)])
+    ids = np.concatenate([shards.train.read_document(i)[0] for i in range(shards.train.documents)])
     most = int(np.bincount(ids).argmax())
     share = float((ids == most).mean())
     assert float(after["objectives.mlm.head.bias"][most]) == pytest.approx(np.log(share), rel=1e-4)

@@ -22,7 +22,7 @@ from litebert.errors import RunError
 from litebert.finetuning.baselines import read_baseline, read_scores
 from litebert.finetuning.spread import confidence_halfwidth
 from litebert.json_reader import fault_of, read_json
-from litebert.recipes.files import names_recipe
+from litebert.recipes.files import is_recipe_name
 from litebert.registry import TASKS
 from litebert.storage import hash_fault, newest_whole
 
@@ -223,7 +223,7 @@ def _cell(row: TaskRow, best: TaskRow | None, rivals: int) -> str:
 
 def _model_names(models: Sequence[str]) -> list[str]:
     names = [Path(model).name or model for model in models]
-    kinds = [names_recipe(model) for model in models]
+    kinds = [is_recipe_name(model) for model in models]
     if len(set(zip(names, kinds, strict=True))) < len(models):
         names = list(models)
     return [

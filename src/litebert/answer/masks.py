@@ -277,7 +277,7 @@ def examples(reader: MaskReader, split: Split) -> list[Example]:
     starts = tokenizer.word_starts
     found: list[Example] = []
     for document in random.permutation(split.documents):
-        tokens, offsets = split.sentences_of(int(document))
+        tokens, offsets = split.read_document(int(document))
         lengths = np.diff(offsets)
         usable = np.flatnonzero((lengths >= 8) & (lengths <= 32))
         if len(usable) == 0:

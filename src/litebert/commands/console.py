@@ -24,7 +24,7 @@ from litebert import launch, progress
 from litebert.commands.options import READING, join_lines
 from litebert.config import Config
 from litebert.errors import ConfigError, GroupError, require
-from litebert.recipes.files import names_recipe, recipe
+from litebert.recipes.files import is_recipe_name, recipe
 from litebert.storage import json_text
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def parse_with_recipe(
         unnamed: gives the recipe where the words begin with an option and have --from, for a verb
             that then needs none.
     """
-    words = first(words, cls, Config, wanted=names_recipe)
+    words = first(words, cls, Config, wanted=is_recipe_name)
     from_model = any(word.partition("=")[0] == "--from" for word in words)
     if (
         unnamed is not None
@@ -158,7 +158,7 @@ def parse_with_recipe(
     ):
         words = ["", *words]
     if "-h" in words or "--help" in words:
-        name = words[0] if names_recipe(words[0]) else "albert-tiny"
+        name = words[0] if is_recipe_name(words[0]) else "albert-tiny"
         with suppress(SystemExit):
             parse(cls, ["--help"], verb)
         _with_fields(recipe(name), ["--help"], verb, name)

@@ -92,7 +92,7 @@ def prepare(words: list[str]) -> int:
     """litebert prepare SOURCES --tokenizer T --out D"""
     arguments = parse(PrepareArguments, words, "prepare")
     from litebert.data.prepare import prepare as run
-    from litebert.data.summary import rows
+    from litebert.data.summary import list_rows
     from litebert.text.tally import format_count
 
     reading = arguments.reading()
@@ -129,7 +129,7 @@ def prepare(words: list[str]) -> int:
             "frequent each piece is"
         )
         language = ("sentences end as in", arguments.language)
-        every = [*rows(shards.index), language, *splits, ("unigram entropy", entropy)]
+        every = [*list_rows(shards.index), language, *splits, ("unigram entropy", entropy)]
         table(("prepared", str(arguments.out)), every)
     ending(arguments.out, ("pretrain", "albert-next-tiny", "--data", arguments.out, "--out", "RUN"))
     return 0

@@ -1,9 +1,10 @@
-"""A batch of step N is a pure function of (split, tokenizer, config, seed, N).
+"""Batches of pretraining: the batch of step N is a pure function of (split, tokenizer, config,
+seed, N).
 
-Nothing is drawn in sequence, so a run resumes at any step at no cost, and ranks or micro batches
-get exactly the sequences that one process would. The random key of an example is (seed, example,
-epoch) for fresh masks every epoch, or (seed, example, epoch modulo copies) for static ones; cut
-points go with it. Only here does data become tensors.
+Nothing is drawn in sequence. So a run resumes at any step at no cost, and ranks or micro-batches
+get exactly the sequences that a single process would. The random key of an example is (seed,
+example, epoch) for fresh masks every epoch, or (seed, example, epoch modulo copies) for static
+ones. The key decides cut points too. Data becomes tensors only here.
 """
 
 from __future__ import annotations
@@ -28,14 +29,15 @@ if TYPE_CHECKING:
     from litebert.data.shards import Split
     from litebert.tokenizer import Tokenizer
 
-_PLACE, _EXAMPLE, _ROW = 21, 22, 23  # what a key is for
+_ORDER, _EXAMPLE, _ROW = 21, 22, 23  # uses of keys
 _MULTIPLE = 8
 
 
 @dataclass(frozen=True, eq=False)
 class Batch:
-    """B sequences of S tokens, K of which are predicted. S is the longest sequence, rounded up to a
-    multiple of 8.
+    """B sequences of S tokens, K of which are predicted.
+
+    S is the longest sequence, rounded up to a multiple of 8.
     """
 
     input_ids: Tensor
@@ -49,22 +51,24 @@ class Batch:
     masked_labels: Tensor
     """int64 (K,), the original ids."""
     sentence_labels: Tensor
-    """int64 (B,): 0 in order or next, 1 swapped or random, -100 not labelled."""
+    """int64 (B,): 0 in order or next, 1 swapped or random, -100 not labeled."""
     masked_boundaries: Tensor | None = None
-    """int64 (K, 2), flattened positions of the tokens just outside the run of masked tokens that
-    each lies in; -1 where there is none, or a special token or padding. None where no objective
-    reads them."""
+    """int64 (K, 2): flattened positions of the tokens just outside each token's run of masked
+    tokens; -1 where there is none, or a special token or padding. None where no objective reads
+    them.
+    """
     row_keys: Tensor | None = None
-    """int64 (B,), for what an objective draws at random: of the step and the row in its whole
-    batch, whichever process or micro-batch has it. None in a made-up batch."""
+    """int64 (B,): keys for the random draws of an objective. They depend on the step and the row in
+    the whole batch, not on the process or micro-batch. None in a made-up batch.
+    """
     added: Mapping[str, Tensor] = field(default_factory=dict)
-    """What objectives put there before the forward pass, for losses to read; each under a name of
-    its own.
+    """Tensors that objectives add before the forward pass, for losses to read, each under its own
+    name.
     """
 
     @property
     def tokens(self) -> int:
-        """Tokens, padding aside."""
+        """Number of tokens without padding."""
         return (
             self.input_ids.numel()
             if self.attention_mask is None
@@ -72,35 +76,33 @@ class Batch:
         )
 
     def to(self, device: torch.device | str) -> Batch:
-        """The same batch on a device."""
-        return self._each(lambda tensor: on_device(tensor, device))
+        """Return the batch on a device."""
+        return self._map_tensors(lambda tensor: move_to_device(tensor, device))
 
     def pin(self) -> Batch:
-        """The same batch in page-locked memory."""
-        return self._each(Tensor.pin_memory)
+        """Return the batch in page-locked memory."""
+        return self._map_tensors(Tensor.pin_memory)
 
-    def _each(self, change: Callable[[Tensor], Tensor]) -> Batch:
+    def _map_tensors(self, change: Callable[[Tensor], Tensor]) -> Batch:
         changed: Any = {
-            name: change(item) for name, item in vars(self).items() if isinstance(item, Tensor)
+            name: change(tensor)
+            for name, tensor in vars(self).items()
+            if isinstance(tensor, Tensor)
         }
         return replace(
-            self, **changed, added={name: change(item) for name, item in self.added.items()}
+            self, **changed, added={name: change(tensor) for name, tensor in self.added.items()}
         )
 
 
-def on_device(tensor: Tensor, device: torch.device | str) -> Tensor:
-    """The tensor on a device. CUDA fetches it from pinned memory when it gets there; nothing waits
-    for that.
-    """
+def move_to_device(tensor: Tensor, device: torch.device | str) -> Tensor:
+    """Return the tensor on a device. CUDA copies it from pinned memory without blocking."""
     if torch.device(device).type != "cuda" or tensor.is_cuda:
         return tensor.to(device)
     return tensor.pin_memory().to(device, non_blocking=True)
 
 
 class Batches:
-    """The batches of a split, by step. Every example comes once per epoch, in an order of its own
-    each epoch.
-    """
+    """The batches of a split, by step. Each epoch has every example once, in its own order."""
 
     def __init__(
         self,
@@ -111,12 +113,14 @@ class Batches:
         sentence: SentenceTask | None,
         batch_sequences: int,
         seed: int,
+        *,
         boundaries: bool = False,
     ) -> None:
-        """Raises DataError where the split or the tokenizer cannot serve what is asked.
+        """Args:
+            boundaries: batches have `masked_boundaries`.
 
-        Args:
-            boundaries: whether batches have `masked_boundaries`.
+        Raises:
+            DataError: the split or the tokenizer cannot serve the config.
         """
         self._tokenizer = tokenizer
         self._length = sequences.length
@@ -130,36 +134,34 @@ class Batches:
         self.examples = self._segments.examples  # sequences per epoch
 
     def __call__(self, step: int, rows: slice = slice(None)) -> Batch:
-        """Some rows, all by default, of the step's global batch: a micro batch, or the share of a
-        rank.
+        """Return some rows, all by default, of the step's global batch: a micro-batch, or the share
+        of a rank.
         """
-        place = step * self._batch + np.arange(self._batch, dtype=np.int64)[rows]
-        segments, keys = self._segments_at(place)
+        number = step * self._batch + np.arange(self._batch, dtype=np.int64)[rows]
+        segments, keys = self._read_segments(number)
         ids, types, lengths = self._lay_out(segments)
         masked = self._masker(ids, keys)
-        padded = bool((lengths < ids.shape[1]).any())
+        is_padded = bool((lengths < ids.shape[1]).any())
         return Batch(
             torch.from_numpy(masked.ids),
             torch.from_numpy(types),
-            torch.from_numpy(np.arange(ids.shape[1]) < lengths[:, None]) if padded else None,
+            torch.from_numpy(np.arange(ids.shape[1]) < lengths[:, None]) if is_padded else None,
             torch.from_numpy(masked.positions),
             torch.from_numpy(ids.ravel()[masked.positions]),
-            torch.tensor([item.label for item in segments]),
+            torch.tensor([row.label for row in segments]),
             torch.from_numpy(masked.boundaries()) if self._boundaries else None,
-            torch.from_numpy(derive(self._seed, _ROW, place).view(np.int64)),
+            torch.from_numpy(derive(self._seed, _ROW, number).view(np.int64)),
         )
 
-    def unlabelled_share(self, sequences: int) -> float:
-        """The share, from 0 to 1, of the first `sequences` of the run that have no label of the
-        sentence task.
-        """
-        segments, _ = self._segments_at(np.arange(min(sequences, self.examples), dtype=np.int64))
-        return sum(item.label == IGNORED for item in segments) / len(segments)
+    def compute_unlabeled_share(self, sequences: int) -> float:
+        """Return the share, 0 to 1, of the run's first `sequences` without a sentence label."""
+        segments, _ = self._read_segments(np.arange(min(sequences, self.examples), dtype=np.int64))
+        return sum(row.label == IGNORED for row in segments) / len(segments)
 
-    def _segments_at(self, place: NDArray[np.int64]) -> tuple[list[Segments], Keys]:
-        """The segments at these places of the run, and the key of each."""
-        epoch, number = np.divmod(place, self.examples)
-        example = permute(number, self.examples, derive(self._seed, _PLACE, epoch))
+    def _read_segments(self, numbers: NDArray[np.int64]) -> tuple[list[Segments], Keys]:
+        """Return the segments of these examples, numbered through the run, and the key of each."""
+        epoch, number_in_epoch = np.divmod(numbers, self.examples)
+        example = permute(number_in_epoch, self.examples, derive(self._seed, _ORDER, epoch))
         version = epoch % self._copies if self._copies else epoch
         keys = derive(self._seed, _EXAMPLE, example, version)
         return self._segments(example, keys), keys
@@ -167,30 +169,27 @@ class Batches:
     def _lay_out(
         self, segments: list[Segments]
     ) -> tuple[NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
-        """[CLS] part [SEP] part [SEP] and padding (B, S), the token types (B, S), and the lengths
-        (B,).
+        """Return [CLS] part [SEP] part [SEP] and padding (B, S), the token types (B, S), and the
+        lengths (B,).
         """
         begin, end = np.array([self._tokenizer.cls_id]), np.array([self._tokenizer.sep_id])
-        between = end.repeat(self._tokenizer.pair_separators)
-        rows: list[NDArray[np.integer]] = []
-        found = []
-        for item in segments:
-            gap = between if item.paired else end
-            rows += (begin, item.parts[0])
-            for part in item.parts[1:]:
-                rows += (gap, part)
-            rows.append(end)
-            sizes = [len(part) for part in item.parts]
-            found.append(
-                (
-                    2 + sum(sizes) + (len(sizes) - 1) * len(gap),
-                    1 + sizes[0] + len(gap) if item.paired else self._length,
-                )
-            )
-        lengths, seconds = np.array(found).T[:, :, None]
-        size = min(self._length, -(-int(lengths.max()) // _MULTIPLE) * _MULTIPLE)
-        places = np.arange(size)
-        ids = np.full((len(segments), size), self._tokenizer.pad_id, np.int64)
-        ids[places < lengths] = np.concatenate(rows)
-        types = ((places >= seconds) & (places < lengths)).astype(np.int64)
+        separators = end.repeat(self._tokenizer.pair_separators)
+        tokens: list[NDArray[np.integer]] = []
+        # For each sequence its length, and the position where its second segment starts.
+        layout = []
+        for row in segments:
+            separator = separators if row.paired else end
+            tokens += (begin, row.parts[0])
+            for part in row.parts[1:]:
+                tokens += (separator, part)
+            tokens.append(end)
+            sizes = [len(part) for part in row.parts]
+            length = 2 + sum(sizes) + (len(sizes) - 1) * len(separator)
+            layout.append((length, 1 + sizes[0] + len(separator) if row.paired else self._length))
+        lengths, second_starts = np.array(layout).T[:, :, None]
+        width = min(self._length, -(-int(lengths.max()) // _MULTIPLE) * _MULTIPLE)
+        positions = np.arange(width)
+        ids = np.full((len(segments), width), self._tokenizer.pad_id, np.int64)
+        ids[positions < lengths] = np.concatenate(tokens)
+        types = ((positions >= second_starts) & (positions < lengths)).astype(np.int64)
         return ids, types, lengths[:, 0]

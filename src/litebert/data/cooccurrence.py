@@ -65,8 +65,8 @@ def count_neighbors(split: Split, vocab_size: int, table: TableConfig) -> Counts
     Raises:
         DataError: no token has a neighbor.
     """
-    blocks = list(split.segments(table.context))
-    passages = _passages([len(ids) for ids, _ in blocks])
+    blocks = list(split.read_segments(table.context))
+    passages = _list_passages([len(ids) for ids, _ in blocks])
     tokens = np.zeros(vocab_size, np.int64)
     for block, first in passages:
         tokens += np.bincount(blocks[block][0][first : first + PASSAGE], minlength=vocab_size)
@@ -75,9 +75,9 @@ def count_neighbors(split: Split, vocab_size: int, table: TableConfig) -> Counts
     column_of = np.full(vocab_size, -1, np.int64)
     column_of[neighbors] = np.arange(width)
     pairs = np.zeros((vocab_size, width), np.float32)
-    with tracked(passages, "counting neighbors", len(passages), "passages") as places:
-        for block, first in places:
-            ids, segment = _passage(*blocks[block], first, table.window)
+    with tracked(passages, "counting neighbors", len(passages), "passages") as starts:
+        for block, first in starts:
+            ids, segment = _read_passage(*blocks[block], first, table.window)
             _add_neighbors(pairs, ids, segment, table.window, column_of)
     if not pairs.any():
         raise DataError(
@@ -88,16 +88,13 @@ def count_neighbors(split: Split, vocab_size: int, table: TableConfig) -> Counts
 
 
 def keep_nonzero(tokens: npt.NDArray[np.int64], pairs: Floats) -> Counts:
-    """The counts out of a dense array (V, C), which the caller may then free.
-
-    Most pairs of tokens never meet, so that the numbers above zero take half of the memory or less.
-    """
+    """"""
     from scipy.sparse import csr_matrix
 
     ends = np.count_nonzero(pairs, axis=1).cumsum()
     starts = np.concatenate([[0], ends]).astype(np.int32)
     weights, neighbors = np.empty(ends[-1], np.float32), np.empty(ends[-1], np.int32)
-    for first in range(0, len(pairs), step := _rows_at_once(pairs.shape[1])):
+    for first in range(0, len(pairs), step := _choose_step(pairs.shape[1])):
         part = csr_matrix(pairs[first : first + step])
         places = slice(starts[first], starts[first] + part.nnz)
         weights[places], neighbors[places] = part.data, part.indices
@@ -106,36 +103,37 @@ def keep_nonzero(tokens: npt.NDArray[np.int64], pairs: Floats) -> Counts:
     return Counts(tokens, csr_matrix((weights, neighbors, starts), pairs.shape), *sums)
 
 
-def _rows_at_once(width: int) -> int:
-    """Rows of `width` numbers that are worked on together, so that what is made of them stays
+def _choose_step(width: int) -> int:
+    """Return how many rows of `width` numbers are processed at once, so that their copies stay
     small.
     """
     return max(1, (1 << 22) // width)
 
 
-def _passages(lengths: list[int]) -> list[tuple[int, int]]:
-    """The block and the first token of each passage to count: all of them, or evenly spread
-    ones."""
+def _list_passages(lengths: list[int]) -> list[tuple[int, int]]:
+    """List the block and the first token of each passage to count: all passages, or evenly spread
+    ones.
+    """
     passages = [
         (block, start)
         for block, length in enumerate(lengths)
         for start in range(0, length, PASSAGE)
     ]
-    most = max(1, MOST_TOKENS // PASSAGE)
-    if len(passages) <= most:
+    limit = max(1, MOST_TOKENS // PASSAGE)
+    if len(passages) <= limit:
         return passages
-    return [passages[i * len(passages) // most] for i in range(most)]
+    return [passages[i * len(passages) // limit] for i in range(limit)]
 
 
-def _passage(
+def _read_passage(
     ids: npt.NDArray[Any], starts: npt.NDArray[np.int32], first: int, window: int
 ) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """The ids of a passage and of the `window` tokens after it, and the number of the segment that
-    each stands in.
+    """Return the ids of a passage and of the `window` tokens after it, and the segment number of
+    each.
     """
     seen = ids[first : first + PASSAGE + window].astype(np.int64)
     segment = np.zeros(len(seen), np.int64)
-    # Places in the type of the starts, for otherwise numpy would convert all of them.
+    # The offsets have the type of the starts, for otherwise numpy would convert all starts.
     lowest, highest = starts.searchsorted(np.array([first, first + len(seen)], starts.dtype))
     segment[starts[lowest:highest] - first] = 1
     return seen, segment.cumsum()
@@ -148,51 +146,50 @@ def _add_neighbors(
     window: int,
     column_of: npt.NDArray[np.int64],
 ) -> None:
-    """Add the pairs whose first token stands in the passage, each token as a neighbor of the
-    other."""
+    """Add the pairs whose first token is in the passage, each token as a neighbor of the other."""
     columns, flat, width = column_of[ids], pairs.reshape(-1), pairs.shape[1]
     for distance in range(1, window + 1):
         size = min(PASSAGE, len(ids) - distance)
         if size <= 0:
             break
         left, right = slice(0, size), slice(distance, distance + size)
-        together = segment[left] == segment[right]
+        in_same_segment = segment[left] == segment[right]
         for centers, sides in ((left, right), (right, left)):
-            token, neighbor = ids[centers][together], columns[sides][together]
+            token, neighbor = ids[centers][in_same_segment], columns[sides][in_same_segment]
             np.add.at(flat, (token * width + neighbor)[neighbor >= 0], np.float32(1 / distance))
 
 
-def token_vectors(counts: Counts, width: int, std: float) -> Floats:
-    """(V, E) vectors of standard deviation `std`, whose columns have mean 0 over the tokens with
-    neighbors.
+def compute_token_vectors(counts: Counts, width: int, std: float) -> Floats:
+    """Return vectors (V, E) of standard actual_std `std`, whose columns have mean 0 over the tokens
+    with neighbors.
 
-    Tokens without neighbors have vectors of zeros, and so have the columns beyond the rank of the
+    The vectors of tokens without neighbors are zero, and so are the columns beyond the rank of the
     counts.
     """
     from sklearn.utils.extmath import randomized_svd
     from threadpoolctl import threadpool_limits
 
-    information = _positive_information(counts)
+    information = _compute_positive_information(counts)
     vectors = np.zeros((len(counts.tokens), width), np.float32)
     rank = min(width, *information.shape)
-    # One thread, for libraries sum in another order with more.
+    # With more threads, libraries add in another order.
     with threadpool_limits(1):
         left, values, _ = randomized_svd(information, rank, n_iter=4, random_state=0)
     vectors[:, :rank] = left * np.sqrt(values)
-    counted = np.diff(counts.pairs.indptr) > 0
-    vectors[counted] -= vectors[counted].mean(axis=0)
-    vectors[~counted] = 0
-    spread = float(vectors[counted].std())
-    return vectors * np.float32(std / spread) if spread > 0 else vectors
+    has_neighbors = np.diff(counts.pairs.indptr) > 0
+    vectors[has_neighbors] -= vectors[has_neighbors].mean(axis=0)
+    vectors[~has_neighbors] = 0
+    actual_std = float(vectors[has_neighbors].std())
+    return vectors * np.float32(std / actual_std) if actual_std > 0 else vectors
 
 
-def _positive_information(counts: Counts) -> Sparse:
-    """Positive pointwise mutual information, (V, C): max(0, log p(c | w) / p(c)^0.75)."""
+def _compute_positive_information(counts: Counts) -> Sparse:
+    """Return positive pointwise mutual information, (V, C): max(0, log p(c | w) / p(c)^0.75)."""
     from scipy.sparse import vstack
 
     frequency = counts.neighbor_sums**SMOOTHING
     frequency /= frequency.sum()
-    parts, step = [], _rows_at_once(counts.pairs.shape[1])
+    parts, step = [], _choose_step(counts.pairs.shape[1])
     for first in range(0, counts.pairs.shape[0], step):
         part = counts.pairs[first : first + step]
         row_of = first + np.repeat(np.arange(part.shape[0]), np.diff(part.indptr))

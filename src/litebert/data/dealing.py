@@ -1,8 +1,8 @@
-"""Documents to the chunks of text that shards are made of: duplicates dropped, splits dealt, shards
-cut.
+"""Documents split into the chunks of text that shards are made of.
 
-All that decides the bytes on disk happens here, in one process and in order, so they do not depend
-on the number of processes that encode.
+Duplicates are dropped, documents are dealt to the splits, and shards are cut. All that decides the
+bytes on disk happens here, in a single process and in order. So the bytes do not depend on the
+number of processes that encode.
 """
 
 from __future__ import annotations
@@ -18,18 +18,19 @@ from litebert.errors import DataError
 from litebert.text.sources import Document
 
 CHUNK_BYTES = 1 << 20
-"""Text encoded in one call."""
+"""Bytes of text that are encoded in one call."""
 LOOKAHEAD_BYTES = 8 << 20
-"""Text read before the first document is dealt, so that a small corpus gets enough held-out
-documents too.
+"""Bytes of text that are read before the first document is dealt. So a small corpus gets enough
+held-out documents too.
 """
 FLOOR_BYTES, FLOOR_SHARE = 64 << 10, 0.05
 """A corpus that ends within the lookahead holds out this many bytes of text, but no more than this
-share of its own: some 15,000 tokens, of which 2,200 are masked, on which an accuracy is known to a
-point."""
+share of its own. That is some 15,000 tokens, of which 2,200 are masked, and an accuracy on those
+has a standard error of one point.
+"""
 
 Key = tuple[str, str, str]
-"""Split, file of the shard, and at its last chunk the checksum of its text."""
+"""Split, file of the shard, and for its last chunk the checksum of its text, else ""."""
 
 
 class DocumentHashes:
@@ -45,14 +46,15 @@ class DocumentHashes:
         self._buckets: dict[bytes, bytearray] = {}
 
     def is_new(self, digest: bytes) -> bool:
+        """Return whether a document was not seen before, and remember it."""
         bucket = self._buckets.setdefault(digest[:2], bytearray())
         rest = digest[2:10]
-        at = bucket.find(rest)
-        while at > 0 and at % 8:  # the end of one member and the start of the next
-            at = bucket.find(rest, at + 1)
-        if at < 0:
+        offset = bucket.find(rest)
+        while offset > 0 and offset % 8:  # a match across two members does not count
+            offset = bucket.find(rest, offset + 1)
+        if offset < 0:
             bucket += rest
-        return at < 0
+        return offset < 0
 
 
 class _ShardCutter:
@@ -61,12 +63,8 @@ class _ShardCutter:
     def __init__(
         self, split: str, shard_bytes: int, finished: dict[str, ShardInfo], folder: Path
     ) -> None:
-        self._split, self._shard_bytes, self._finished, self._folder = (
-            split,
-            shard_bytes,
-            finished,
-            folder,
-        )
+        self._split, self._shard_bytes = split, shard_bytes
+        self._finished, self._folder = finished, folder
         self._number = -1
         self._next_shard()
 
@@ -78,7 +76,7 @@ class _ShardCutter:
         self._chunk = self._size = 0
 
     def add(self, text: str, size: int, digest: bytes) -> Iterator[tuple[Key, list[str]]]:
-        """Take one document of `size` bytes; gives the chunks that it completes."""
+        """Take a document of `size` bytes, and yield the chunks that it completes."""
         self._digest.update(digest)
         self._size += size
         self._chunk += size
@@ -91,56 +89,60 @@ class _ShardCutter:
             self._texts, self._chunk = [], 0
 
     def end(self) -> Iterator[tuple[Key, list[str]]]:
-        """Close the shard; its last chunk carries the checksum of its text."""
+        """Close the shard. The key of its last chunk has the checksum of its text."""
         digest = self._digest.hexdigest()
-        done = self._finished.get(self._file)
-        if done is not None and done.text != digest:
-            raise other_text(self._folder)
-        if done is None and self._size:
+        finished = self._finished.get(self._file)
+        if finished is not None and finished.text != digest:
+            raise make_other_text_error(self._folder)
+        if finished is None and self._size:
             yield (self._split, self._file, digest), self._texts
         self._next_shard()
 
 
 class Dealer:
-    """Documents to chunks: drops duplicates, deals the splits, cuts the shards."""
+    """Turns documents into chunks: drops duplicates, deals the splits, cuts the shards."""
 
     def __init__(
         self, heldout: float, shard_bytes: int, finished: dict[str, ShardInfo], folder: Path
     ) -> None:
         self._heldout = int(heldout * 2**64)
         self._seen = DocumentHashes()
-        self.kept = self.duplicates = 0  # documents
+        self.distinct = self.duplicates = 0
+        """Documents without duplicates, and the duplicates."""
         self._words = 0
         self._uncounted = bytearray()
         self.added = 0
-        """Documents held out beyond the share asked for."""
+        """Documents held out beyond the share."""
         self._cutters = {
             name: _ShardCutter(name, shard_bytes, finished, folder) for name in ("train", "heldout")
         }
 
-    def chunks(self, texts: Iterable[Document]) -> Iterator[tuple[Key, list[str]]]:
-        """Chunks to encode, keyed, in an order that only the texts decide."""
-        for split, text, size, digest in self._dealt(texts):
+    def make_chunks(self, texts: Iterable[Document]) -> Iterator[tuple[Key, list[str]]]:
+        """Yield the chunks to encode with their keys, in an order that only the texts decide."""
+        for split, text, size, digest in self._deal(texts):
             yield from self._cutters[split].add(text, size, digest)
         for cutter in self._cutters.values():
             yield from cutter.end()
 
-    def _dealt(self, texts: Iterable[Document]) -> Iterator[tuple[str, str, int, bytes]]:
-        unique = self._unique(texts)
-        yield from self._first_dealt(unique)
+    def _deal(self, texts: Iterable[Document]) -> Iterator[tuple[str, str, int, bytes]]:
+        """Yield (split, text, bytes, hash) of each distinct document."""
+        unique = self._drop_duplicates(texts)
+        yield from self._deal_first(unique)
         for text, size, digest in unique:
-            yield self._split_of(digest), text, size, digest
+            yield self._choose_split(digest), text, size, digest
 
-    def _first_dealt(
+    def _deal_first(
         self, unique: Iterator[tuple[str, int, bytes]]
     ) -> Iterator[tuple[str, str, int, bytes]]:
+        """Deal the first documents, so that both splits get some of a small corpus."""
         ahead: list[tuple[str, int, bytes]] = []
         ahead_bytes = 0
         while ahead_bytes < LOOKAHEAD_BYTES and (document := next(unique, None)):
             ahead.append(document)
             ahead_bytes += document[1]
         digests = [digest for _, _, digest in ahead]
-        splits = [self._split_of(digest) for digest in digests]
+        splits = [self._choose_split(digest) for digest in digests]
+        # A split without documents gets one, which the hash alone decides.
         if len(ahead) == 1:
             splits = ["train"]
         elif self._heldout and set(splits) == {"train"}:
@@ -153,33 +155,35 @@ class Dealer:
             yield split, *document
 
     def _hold_out_more(self, splits: list[str], documents: list[tuple[str, int, bytes]]) -> None:
-        """Up to the floor, those that a larger share would take first; none that goes far beyond
-        it.
+        """Hold out more documents, up to the floor, in the order in which a larger share would take
+        them.
+
+        A document that goes far beyond the floor is not taken.
         """
         floor = min(FLOOR_BYTES, FLOOR_SHARE * sum(size for _, size, _ in documents))
-        held = sum(
+        held_out_bytes = sum(
             size
             for split, (_, size, _) in zip(splits, documents, strict=True)
             if split == "heldout"
         )
-        for place in sorted(
-            range(len(documents)), key=lambda place: _place_of(documents[place][2])
-        ):
-            size = documents[place][1]
-            if held >= floor or len(splits) - splits.count("heldout") < 2:
+        order = sorted(range(len(documents)), key=lambda i: _read_position(documents[i][2]))
+        for index in order:
+            size = documents[index][1]
+            if held_out_bytes >= floor or len(splits) - splits.count("heldout") < 2:
                 return
-            if splits[place] == "train" and held + size <= 2 * floor:
-                splits[place] = "heldout"
-                held += size
+            if splits[index] == "train" and held_out_bytes + size <= 2 * floor:
+                splits[index] = "heldout"
+                held_out_bytes += size
                 self.added += 1
 
-    def _unique(self, texts: Iterable[Document]) -> Iterator[tuple[str, int, bytes]]:
+    def _drop_duplicates(self, texts: Iterable[Document]) -> Iterator[tuple[str, int, bytes]]:
+        """Yield (text, bytes, hash) of each distinct document, and count words."""
         is_new = self._seen.is_new
         for document in texts:
             data = document.text.encode()
             digest = hashlib.blake2b(data, digest_size=16).digest()
             if is_new(digest):
-                self.kept += 1
+                self.distinct += 1
                 self._uncounted += data
                 self._uncounted += b"\n"
                 if len(self._uncounted) >= CHUNK_BYTES:
@@ -190,27 +194,30 @@ class Dealer:
 
     @property
     def words(self) -> int:
-        """Between single spaces or line ends, in the documents kept; more where several stand in a
-        row.
+        """Number of words in distinct documents.
+
+        A word ends at a space or a line end, so several spaces in a row count as several words.
         """
         self._count_words()
         return self._words
 
     def _count_words(self) -> None:
-        text = np.frombuffer(self._uncounted, np.uint8)  # four times as fast as bytes.count
+        # Counting in numpy is four times as fast as bytes.count.
+        text = np.frombuffer(self._uncounted, np.uint8)
         self._words += int(np.count_nonzero(text == ord(" ")) + np.count_nonzero(text == ord("\n")))
         self._uncounted = bytearray()
 
-    def _split_of(self, digest: bytes) -> str:
-        return "heldout" if _place_of(digest) < self._heldout else "train"
+    def _choose_split(self, digest: bytes) -> str:
+        return "heldout" if _read_position(digest) < self._heldout else "train"
 
 
-def _place_of(digest: bytes) -> int:
+def _read_position(digest: bytes) -> int:
+    """Return the number of a hash that decides the split, uniform below 2**64."""
     return int.from_bytes(digest[8:], "big")
 
 
-def other_text(folder: Path) -> DataError:
-    """The error for a folder whose shards were made from other text."""
+def make_other_text_error(folder: Path) -> DataError:
+    """Return the error for a folder whose shards were made from other text."""
     return DataError(
         f"{folder} was made from other text than the sources hold; give --out another "
         "folder, or delete it"

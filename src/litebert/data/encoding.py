@@ -1,5 +1,6 @@
-"""Turns texts of documents into the token ids of shards. Loads neither torch nor Arrow, for worker
-processes.
+"""Texts of documents encoded as the token ids of shards.
+
+The module loads neither torch nor Arrow, for worker processes import it.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from litebert.tokenizer import Tokenizer
 
 @dataclass(frozen=True)
 class Encoded:
-    """Token ids of consecutive documents: `ids` (tokens,), their number per sentence and of
-    sentences per document.
+    """Token ids of consecutive documents (tokens,), with the number of tokens in each sentence and
+    of sentences in each document.
     """
 
     ids: npt.NDArray[Any]
@@ -26,27 +27,30 @@ class Encoded:
     document_sentences: npt.NDArray[np.int32]
 
 
-def id_type(vocab_size: int) -> type[np.unsignedinteger[Any]]:
-    """The type of ids on disk."""
+def choose_id_type(vocab_size: int) -> type[np.unsignedinteger[Any]]:
+    """Return the type of ids on disk."""
     return np.uint16 if vocab_size <= 1 << 16 else np.uint32
 
 
 def encode(texts: Sequence[str], tokenizer: Tokenizer, language: str) -> Encoded:
-    """The sentences and ids of documents, without documents that give no id (only control
-    characters, say).
+    """Return the sentences and ids of documents.
+
+    Documents without ids, such as those with only control characters, are left out.
     """
     sentences: list[str] = []
     counts = np.empty(len(texts), np.int32)
     for i, text in enumerate(texts):
-        found = split_sentences(text, language)
-        counts[i] = len(found)
-        sentences += found
+        document_sentences = split_sentences(text, language)
+        counts[i] = len(document_sentences)
+        sentences += document_sentences
     ids, lengths = tokenizer.encode_flat(sentences)
-    some = lengths > 0
-    if not some.all():
+    is_full = lengths > 0
+    if not is_full.all():
         document = np.repeat(np.arange(len(texts)), counts)
-        counts = np.bincount(document[some], minlength=len(texts)).astype(np.int32)
-        lengths = lengths[some]
+        counts = np.bincount(document[is_full], minlength=len(texts)).astype(np.int32)
+        lengths = lengths[is_full]
     return Encoded(
-        ids.astype(id_type(tokenizer.vocab_size)), lengths.astype(np.int32), counts[counts > 0]
+        ids.astype(choose_id_type(tokenizer.vocab_size)),
+        lengths.astype(np.int32),
+        counts[counts > 0],
     )

@@ -1,8 +1,8 @@
-"""The journal of an unfinished shard folder: what it is being made from, and which shards are done.
+"""The journal of an unfinished shard folder: its settings, and the shards that are finished.
 
-One JSON object a line, synced to the disk: first the settings and the tokenizer, then a `ShardInfo`
-per finished shard. A line torn by a crash is cut off. `prepare` removes the journal once the index
-is written.
+It has one JSON object a line, synced to the disk: first the settings and the tokenizer, then a
+`ShardInfo` for each finished shard. A line that a crash tore is cut off. `prepare` removes the
+journal once the index is written.
 """
 
 from __future__ import annotations
@@ -20,8 +20,10 @@ from litebert.storage import LOCK, sha256_of
 
 
 class Journal:
-    """Begins or continues the journal of `folder`, whose lock the caller holds; DataError for other
-    settings.
+    """The journal of `folder`, whose lock the caller holds. It is begun or continued.
+
+    Raises:
+        DataError: the folder was begun with other settings.
     """
 
     NAME = "unfinished.jsonl"
@@ -30,18 +32,17 @@ class Journal:
         self._folder = folder
         with open(folder / self.NAME, "a+b") as file:
             file.seek(0)
-            lines, end = _whole_lines(file)
-            begun = (
-                len(lines) > 1
-            )  # otherwise nothing is finished yet, so a corrected command may start afresh
-            file.truncate(end if begun else 0)
-        if begun:
+            lines, end = _read_entries(file)
+            # Without a finished shard, a corrected command may start again.
+            is_continued = len(lines) > 1
+            file.truncate(end if is_continued else 0)
+        if is_continued:
             check_same(folder, lines[0], header)
         else:
             self._write(header)
         self.finished: dict[str, ShardInfo] = {}
-        """Shards that are on the disk as they were written, by file name."""
-        infos = [ShardInfo.from_json(line) for line in lines[1:]] if begun else []
+        """Unchanged shards on the disk, by file name."""
+        infos = [ShardInfo.from_json(line) for line in lines[1:]] if is_continued else []
         with progress.tracked(infos, "checking finished shards", len(infos), "shards") as checked:
             for info in checked:
                 if (folder / info.file).is_file() and sha256_of(folder / info.file) == info.sha256:
@@ -59,8 +60,8 @@ class Journal:
         self.finished[info.file] = info
 
 
-def _whole_lines(file: IO[bytes]) -> tuple[list[dict[str, Any]], int]:
-    """The entries before a line that a crash tore, and where they end."""
+def _read_entries(file: IO[bytes]) -> tuple[list[dict[str, Any]], int]:
+    """Return the entries before a line that a crash tore, and the offset where they end."""
     entries: list[dict[str, Any]] = []
     end = 0
     for line in file:
@@ -80,7 +81,11 @@ def _whole_lines(file: IO[bytes]) -> tuple[list[dict[str, Any]], int]:
 
 
 def check_folder(folder: Path) -> None:
-    """Raise DataError where a folder holds files and no journal says that they are ours."""
+    """Refuse a folder that holds files but no journal.
+
+    Raises:
+        DataError: another program wrote the files.
+    """
     if folder.exists() and not (folder / Journal.NAME).exists():
         foreign = [path.name for path in folder.iterdir() if path.name != LOCK]
         if foreign:
@@ -89,27 +94,30 @@ def check_folder(folder: Path) -> None:
             )
 
 
-def check_same(folder: Path, found: dict[str, Any], wanted: dict[str, Any]) -> None:
-    """Raise DataError naming what differs between the settings of `folder` and those asked for now.
+def check_same(folder: Path, existing: dict[str, Any], wanted: dict[str, Any]) -> None:
+    """Refuse a folder that was made with other settings.
 
-    Not the times of files, nor how their names are spelled: only their text counts, and the
-    checksums of the shards' text judge that.
+    The times of files and the spelling of their names do not count. The checksums of the shards'
+    text decide whether the text is the same.
+
+    Raises:
+        DataError: a setting differs. The message names it.
     """
     remedy = "give --out another folder, or delete this one"
-    if found.get("tokenizer") != wanted["tokenizer"]:
+    if existing.get("tokenizer") != wanted["tokenizer"]:
         raise DataError(f"{folder} was made with another tokenizer; {remedy}")
-    old, new = found["settings"], wanted["settings"]
+    old, new = existing["settings"], wanted["settings"]
     for key in (*new, *(key for key in old if key not in new)):
         before, now = old.get(key), new.get(key)
-        if key == "sources" and _places(before) == _places(now):
+        if key == "sources" and _normalize_sources(before) == _normalize_sources(now):
             continue
         if key != "files" and before != now:
-            made, asked = (
+            old_value, new_value = (
                 f"{key}={value!r}" if value is not None else f"no {key}" for value in (before, now)
             )
-            raise DataError(f"{folder} was made with {made}, not {asked}; {remedy}")
+            raise DataError(f"{folder} was made with {old_value}, not {new_value}; {remedy}")
 
 
-def _places(sources: Any) -> Any:
-    """Sources without what makes no difference, so that `x`, `./x` and `x/` are one."""
+def _normalize_sources(sources: Any) -> Any:
+    """Return absolute paths of sources, so that `x`, `./x` and `x/` are the same."""
     return [os.path.abspath(source) for source in sources] if isinstance(sources, list) else sources

@@ -1,15 +1,15 @@
-"""Masked language modeling as independent axes: unit x length law x replacement; the key decides
-static or dynamic.
+"""Masked language modeling as independent axes: unit x length law x replacement. The key decides
+whether masks are static or dynamic.
 
-- unit: a token, or a word (a run of pieces from one that begins a word to the next).
-- length law: how many units a span has (ALBERT section 4.1, SpanBERT section 3.1).
-- replacement: what replaces a predicted token (BERT section 3.1), drawn for each token or each run
-  of them.
+- unit: a token, or a word (the tokens from one that begins a word to the next such one).
+- length law: the number of units in a span (ALBERT section 4.1, SpanBERT section 3.1).
+- replacement: what replaces a predicted token (BERT section 3.1), drawn for each token or for each
+  run of tokens.
 
-Special tokens, [UNK] too, are never predicted, and spans do not cross them. Spans of words, or of
-several tokens, are chosen one by one in Python, all else for the whole batch in numpy; every draw
-depends on its sequence's key and its place in it, so a sequence is masked in the same way in any
-batch.
+Special tokens, [UNK] included, are never predicted, and spans do not cross them. Spans of words, or
+of several tokens, are chosen one at a time in Python, all else for the whole batch in numpy. Every
+draw depends on the key of its sequence and its position in it. So a sequence is masked in the same
+way in any batch.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.config import MaskingConfig
-from litebert.data.random_keys import Keys, uniforms, uniforms_at
+from litebert.data.random_keys import Keys, draw_uniforms, draw_uniforms_at
 from litebert.errors import DataError
 
 if TYPE_CHECKING:
@@ -30,7 +30,7 @@ _BUDGET, _ORDER, _LENGTH, _REPLACE, _RANDOM = 11, 12, 13, 14, 15  # streams of d
 
 
 class Masked(NamedTuple):
-    """What masking makes of B sequences of S tokens, K of which are to be predicted."""
+    """The masks of B sequences of S tokens, K of which are to be predicted."""
 
     ids: NDArray[np.int64]
     """(B, S), corrupted."""
@@ -40,50 +40,53 @@ class Masked(NamedTuple):
     """(B, S), True on tokens that are neither special nor padding."""
 
     def boundaries(self) -> NDArray[np.int64]:
-        """(K, 2), as `span_boundaries` gives them."""
-        return span_boundaries(self.content, self.positions)
+        """Return (K, 2) flattened positions, as `find_span_boundaries` does."""
+        return find_span_boundaries(self.content, self.positions)
 
 
 class Masker:
     """Chooses the predicted positions of a batch and corrupts them."""
 
     def __init__(self, config: MaskingConfig, tokenizer: Tokenizer) -> None:
-        """Raises DataError for whole words with a tokenizer that cannot tell words."""
+        """Raises:
+        DataError: `masking.unit` is word, and the tokenizer cannot tell where words begin.
+        """
         self._config = config
         self._mask_id = tokenizer.mask_id
         self._special = np.isin(np.arange(tokenizer.vocab_size), tokenizer.special_ids)
         self._ordinary = np.flatnonzero(~self._special)
-        self._law = length_law(config)
+        self._law = compute_length_law(config)
         starts = (
             tokenizer.word_starts if config.unit == "word" else np.ones(tokenizer.vocab_size, bool)
         )
         if starts is None:
-            need = (
+            fault = (
                 f"masking.unit=word needs to know where words begin, and this {tokenizer.kind} "
                 "tokenizer cannot tell"
             )
-            raise DataError(f"{need}; set masking.unit=token")
+            raise DataError(f"{fault}; set masking.unit=token")
         self._starts = starts
 
     def __call__(self, ids: NDArray[np.int64], keys: Keys) -> Masked:
-        """Mask the sequences `ids` (B, S), which stay as they are, by their `keys` (B,).
+        """Mask the sequences `ids` (B, S), which stay unchanged, by their `keys` (B,).
 
-        The share of predicted tokens is the rate in the mean, special tokens aside; more where a
-        sequence has fewer than 1 / rate tokens or one word only, for each has something to predict.
+        The share of predicted tokens, special tokens aside, is the config's rate on average. It is
+        larger for a sequence with fewer than 1 / rate tokens or with a single word, because each
+        sequence predicts at least one token.
         """
         content = ~self._special[ids]
-        coins = uniforms(keys, 2, _BUDGET)
+        coins = draw_uniforms(keys, 2, _BUDGET)
         budgets = np.maximum(1, np.floor(self._config.rate * content.sum(1) + coins[:, 0])).astype(
             np.int64
         )
         if self._config.unit == "token" and self._config.span == "single":
-            ranks = np.where(content, uniforms(keys, ids.shape[1], _ORDER), 1.0)
-            positions = _lowest(ranks, np.minimum(budgets, content.sum(1)))
+            ranks = np.where(content, draw_uniforms(keys, ids.shape[1], _ORDER), 1.0)
+            positions = _find_lowest(ranks, np.minimum(budgets, content.sum(1)))
         else:
-            positions = self._spans(ids, content, budgets, coins[:, 1], keys)
+            positions = self._choose_spans(ids, content, budgets, coins[:, 1], keys)
         return Masked(self._replace(ids, positions, keys), positions, content)
 
-    def _spans(
+    def _choose_spans(
         self,
         ids: NDArray[np.int64],
         content: NDArray[np.bool_],
@@ -91,23 +94,31 @@ class Masker:
         coins: NDArray[np.float64],
         keys: Keys,
     ) -> NDArray[np.int64]:
-        """The positions of the units that `choose_units` takes, in an order at random."""
+        """Return the positions of the units that `choose_units` takes in a random order."""
         size = ids.shape[1]
         units = find_units(content, self._starts[ids])
         lengths = draw_lengths(
-            self._law, units.ahead, uniforms_at(keys, units.start, size, _LENGTH)
+            self._law, units.ahead, draw_uniforms_at(keys, units.start, size, _LENGTH)
         )
-        ranks = uniforms_at(keys, units.start, size, _ORDER)
-        whole = self._config.span == "geometric"
+        ranks = draw_uniforms_at(keys, units.start, size, _ORDER)
+        keeps_length = self._config.span == "geometric"
 
         # Lists, because the choice of spans is a loop over single numbers, where numpy is slow.
         start, end, length = units.start.tolist(), units.end.tolist(), lengths.tolist()
         rows = units.start.searchsorted(np.arange(len(ids) + 1) * size).tolist()
         taken = bytearray()
         for row, (budget, coin) in enumerate(zip(budgets.tolist(), coins.tolist(), strict=True)):
-            here = slice(rows[row], rows[row + 1])
-            order = ranks[here].argsort().tolist()
-            taken += choose_units(start[here], end[here], length[here], order, budget, coin, whole)
+            span = slice(rows[row], rows[row + 1])
+            order = ranks[span].argsort().tolist()
+            taken += choose_units(
+                start[span],
+                end[span],
+                length[span],
+                order,
+                budget,
+                coin,
+                keeps_length,
+            )
 
         chosen = np.frombuffer(taken, bool)
         sizes = (units.end - units.start)[chosen]
@@ -118,17 +129,17 @@ class Masker:
     def _replace(
         self, ids: NDArray[np.int64], positions: NDArray[np.int64], keys: Keys
     ) -> NDArray[np.int64]:
-        """[MASK], a random ordinary token, or the token itself: one draw per token, or per run of
-        adjacent ones.
+        """Replace each predicted token by [MASK], by a random ordinary token, or by itself.
 
-        SpanBERT's code too merges spans that touch. In a random run every token draws its own, from
-        all ordinary ids alike; that code takes tokens of the corpus, so frequent ones more often.
+        There is one draw for each token, or for each run of adjacent tokens. SpanBERT's code also
+        merges spans that touch. In a random run every token draws its own replacement, uniform over
+        all ordinary ids. SpanBERT's code draws tokens of the corpus, so frequent ones more often.
         """
-        draws = uniforms_at(keys, positions, ids.shape[1], _REPLACE)
+        draws = draw_uniforms_at(keys, positions, ids.shape[1], _REPLACE)
         if self._config.replace_per == "span":
-            starts = _starts_run(positions, ids.shape[1])
+            starts = _is_run_start(positions, ids.shape[1])
             draws = draws[starts][starts.cumsum() - 1]
-        picks = uniforms_at(keys, positions, ids.shape[1], _RANDOM)
+        picks = draw_uniforms_at(keys, positions, ids.shape[1], _RANDOM)
         out = ids.flatten()
         masked = draws < self._config.replace_mask
         random = ~masked & (draws < self._config.replace_mask + self._config.replace_random)
@@ -139,36 +150,40 @@ class Masker:
         return out.reshape(ids.shape)
 
 
-def _lowest(ranks: NDArray[np.float64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The flattened positions of the `counts` (B,) lowest ranks of each row (B, S); all ranks of a
-    row differ.
+def _find_lowest(ranks: NDArray[np.float64], counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the flattened positions of the `counts` (B,) lowest ranks of each row (B, S).
+
+    All ranks of a row differ.
     """
     limits = np.sort(ranks)[np.arange(len(ranks)), counts - 1]
     return np.flatnonzero((ranks <= limits[:, None]) & (counts > 0)[:, None])
 
 
-def _starts_run(positions: NDArray[np.int64], size: int) -> NDArray[np.bool_]:
-    """Which of the ascending `positions` (K,) in flattened rows of `size` begin a run of adjacent
-    ones; bool (K,).
+def _is_run_start(positions: NDArray[np.int64], size: int) -> NDArray[np.bool_]:
+    """Return True for each position that begins a run of adjacent ones, bool (K,).
+
+    The `positions` (K,) ascend, in flattened rows of `size`.
     """
     starts: NDArray[np.bool_] = (np.diff(positions, prepend=-2) > 1) | (positions % size == 0)
     return starts
 
 
-def span_boundaries(content: NDArray[np.bool_], positions: NDArray[np.int64]) -> NDArray[np.int64]:
-    """The tokens around the span of each of the `positions` (K,) in the flattened tokens,
+def find_span_boundaries(
+    content: NDArray[np.bool_], positions: NDArray[np.int64]
+) -> NDArray[np.int64]:
+    """Find the tokens around the span of each of the `positions` (K,) in the flattened tokens,
     ascending.
 
-    A span is the longest run of adjacent positions in one sequence: those that touch are one, as in
-    SpanBERT's code.
+    A span is the longest run of adjacent positions in a sequence. Spans that touch are merged, as
+    in SpanBERT's code.
 
     Returns:
-        (K, 2) flattened positions of the token before the span and the one after it; -1 where there
-        is none or it is not `content` (B, S), which is True on tokens that are neither special nor
-        padding.
+        (K, 2) flattened positions of the token before the span and the token after it. It is -1
+        where there is none, or where it is not `content` (B, S), which is True on tokens that are
+        neither special nor padding.
     """
     size = content.shape[1]
-    starts = _starts_run(positions, size)
+    starts = _is_run_start(positions, size)
     before, after = positions[starts] - 1, positions[np.roll(starts, -1)] + 1
     inside = content.ravel()
     before[(before % size == size - 1) | ~inside[before]] = -1
@@ -178,18 +193,18 @@ def span_boundaries(content: NDArray[np.bool_], positions: NDArray[np.int64]) ->
 
 
 class Units(NamedTuple):
-    """What spans are made of: flattened positions start..end-1, each array (U,)."""
+    """The units that spans consist of: flattened positions start..end-1, each array (U,)."""
 
     start: NDArray[np.int64]
     end: NDArray[np.int64]
     ahead: NDArray[np.int64]
-    """How many units follow each other from this one on, itself included, before a special
-    token."""
+    """Number of units from this one, included, to the next special token."""
 
 
 def find_units(content: NDArray[np.bool_], begins: NDArray[np.bool_]) -> Units:
-    """Units of the maskable tokens `content` (B, S), new ones where `begins` says and after what is
-    not content.
+    """Find the units of the maskable tokens `content` (B, S).
+
+    A unit begins where `begins` is True, and after a token that is not content.
     """
     follows = np.zeros_like(content)
     follows[:, 1:] = content[:, :-1]
@@ -201,8 +216,8 @@ def find_units(content: NDArray[np.bool_], begins: NDArray[np.bool_]) -> Units:
     return Units(start, end, run.searchsorted(run, "right") - np.arange(len(run)))
 
 
-def length_law(config: MaskingConfig) -> NDArray[np.float64]:
-    """Probabilities of 1, 2, ... units in a span."""
+def compute_length_law(config: MaskingConfig) -> NDArray[np.float64]:
+    """Return the probabilities of 1, 2, ... units in a span."""
     if config.span == "single":
         return np.ones(1)
     units = np.arange(1, config.max_span + 1)
@@ -213,8 +228,9 @@ def length_law(config: MaskingConfig) -> NDArray[np.float64]:
 def draw_lengths(
     law: NDArray[np.float64], ahead: NDArray[np.int64], draws: NDArray[np.float64]
 ) -> NDArray[np.int64]:
-    """Span lengths (U,) by `law`, renormalised over the lengths that fit into `ahead` (U,)
-    units."""
+    """Draw span lengths (U,) by `law`, renormalized over the lengths that fit into `ahead` (U,)
+    units.
+    """
     below = np.cumsum(law)
     lengths: NDArray[np.int64] = 1 + below.searchsorted(
         draws * below[np.minimum(ahead, len(law)) - 1], "right"
@@ -229,25 +245,26 @@ def choose_units(
     order: list[int],
     budget: int,
     coin: float,
-    whole: bool,
+    keeps_length: bool,
 ) -> bytearray:
-    """Which units of one sequence are predicted, as a byte each: spans in `order` until `budget`
-    tokens are taken.
+    """Choose the units of a sequence to predict, as a byte each.
+
+    Spans are taken in `order` until `budget` tokens are taken.
 
         a  bb  c  ddd  e      budget: 5 tokens; order: c (a span of 2 units), bb (1), a (1), ...
                ^^^^^^         taken, 1 token left
            ^^                 exceeds what is left, and cannot be shorter: skipped
         ^                     taken, nothing left
 
-    A span that exceeds what is left is tried shorter, and skipped if it meets a taken one, as in
-    the official ALBERT code. Where that leaves a part of the budget, single units fill it, the
-    shortest first, and the one that no longer fits is taken with probability part / size, which
-    keeps the mean exact.
+    A span that exceeds what is left is shortened until it fits. It is skipped if it meets a taken
+    unit, as in the official ALBERT code. Where that leaves a part of the budget, single units fill
+    it, the shortest first. The unit that no longer fits is taken with probability part / size,
+    which keeps the mean exact.
 
-    With `whole`, the first span alone is tried shorter. A later one that exceeds what is left is
-    the last, and taken whole with that probability. Else the law of long spans would be lost in
-    short sequences; the price is that the number of predicted tokens varies between sequences, by
-    the size of a span.
+    With `keeps_length`, only the first span may be shortened. A later span that exceeds what is
+    left is the last, and is taken as a whole with that probability. Otherwise the law of long spans
+    would be lost in short sequences. The price is that the number of predicted tokens varies
+    between sequences by the size of a span.
     """
     taken = bytearray(len(start))
     left = budget
@@ -255,7 +272,8 @@ def choose_units(
         if taken[unit]:
             continue
         length = lengths[unit]
-        if whole and left < min(budget, size := end[unit + length - 1] - start[unit]):
+        # With a law of long spans, a span that does not fit ends the choice.
+        if keeps_length and left < min(budget, size := end[unit + length - 1] - start[unit]):
             if 1 in taken[unit : unit + length]:
                 continue
             if coin * size < left:
@@ -268,9 +286,8 @@ def choose_units(
             left -= end[unit + length - 1] - start[unit]
             if not left:
                 return taken
-    for unit in sorted(
-        (unit for unit in order if not taken[unit]), key=lambda unit: end[unit] - start[unit]
-    ):
+    free = (unit for unit in order if not taken[unit])
+    for unit in sorted(free, key=lambda unit: end[unit] - start[unit]):
         size = end[unit] - start[unit]
         if left < budget and coin * size >= left:
             break

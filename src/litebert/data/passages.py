@@ -1,8 +1,8 @@
-"""What every sequence format builds on: the segments it gives, their lengths, and the document of
+"""The base of all sequence formats: their segments, the lengths of those, and the document of
 example i.
 
-An example is found alone, from one number per document: the running sum of how many examples each
-document has. So nothing is walked, stored or kept. The price is eight bytes of memory per document.
+An example is found alone, from one number for each document: the running sum of the examples of
+each document. So nothing is walked or stored. The price is eight bytes of memory per document.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.config import SequenceConfig
-from litebert.data.random_keys import Keys, uniforms
+from litebert.data.random_keys import Keys, draw_uniforms
 from litebert.errors import DataError
 
 if TYPE_CHECKING:
@@ -26,25 +26,27 @@ Draws = NDArray[np.float64]
 Chosen = NDArray[np.bool_]
 SentenceTask = Literal["sop", "nsp"]
 
-_CHOICES = 1  # the stream of draws that formats read
-_DRAWS = 9  # as many as the format that draws most reads
+_CHOICES = 1
+"""Stream of draws that formats read."""
+_DRAWS = 9
+"""Draws of the format that reads most."""
 
 
 class Segments(NamedTuple):
-    """The text of one sequence, special tokens aside."""
+    """The text of one sequence without special tokens."""
 
     parts: tuple[Tokens, ...]
-    """Laid out as [CLS] part [SEP] part [SEP] ...; none is empty."""
+    """Laid out as [CLS] part [SEP] part [SEP] ...; no part is empty."""
     label: int
-    """0 in order (sop) or next (nsp), 1 swapped or random, -100 not labelled."""
+    """0 in order (sop) or next (nsp), 1 swapped or random, -100 not labeled."""
     paired: bool
-    """The parts are two segments, of token types 0 and 1; otherwise one segment, with [SEP] between
+    """True for two segments, of token types 0 and 1. False for one segment, with [SEP] between
     documents.
     """
 
 
 class SequenceFormat(ABC):
-    """Which tokens of which documents stand in example i."""
+    """Decides which tokens of which documents make up example i."""
 
     two_segments = True
 
@@ -55,16 +57,18 @@ class SequenceFormat(ABC):
         sentence: SentenceTask | None,
         pair_separators: int = 1,
     ) -> None:
-        """Raises DataError where the split cannot serve the task; `pair_separators`: [SEP] between
-        two segments.
+        """Args:
+            pair_separators: number of [SEP] between two segments.
+
+        Raises:
+            DataError: the split cannot serve the task.
         """
         self._split = split
         self._sentence = sentence
         self._short = sequences.short_probability
-        self._budget = (
-            sequences.length - 2 - pair_separators * self.two_segments
-        )  # less [CLS] and the last [SEP] too
-        self._index = CumulativeIndex(self._counts())
+        # [CLS] and the last [SEP] take two positions.
+        self._budget = sequences.length - 2 - pair_separators * self.two_segments
+        self._index = CumulativeIndex(self._count())
 
     @property
     def examples(self) -> int:
@@ -72,26 +76,29 @@ class SequenceFormat(ABC):
         return self._index.total
 
     def __call__(self, examples: NDArray[np.int64], keys: Keys) -> list[Segments]:
-        """The segments of `examples` (B,), drawn from `keys` (B,)."""
-        return self._segments(examples, uniforms(keys, _DRAWS, _CHOICES).T)
+        """Return the segments of `examples` (B,), drawn from `keys` (B,)."""
+        return self._make_segments(examples, draw_uniforms(keys, _DRAWS, _CHOICES).T)
 
-    def _targets(self, u: Draws) -> Numbers:
-        """Tokens to fill: the budget, or with `short_probability` a uniform number in [2,
-        budget]."""
+    def _draw_targets(self, u: Draws) -> Numbers:
+        """Return the tokens to fill: the budget, or with `short_probability` a uniform number in
+        [2, budget].
+        """
         return np.where(
             u[0] < self._short, 2 + (u[1] * (self._budget - 1)).astype(np.int64), self._budget
         )
 
     @abstractmethod
-    def _counts(self) -> NDArray[np.int64]:
-        """What each document has (documents,), numbered in `_index`: examples, where a format says
-        nothing else.
+    def _count(self) -> NDArray[np.int64]:
+        """Return the things of each document (documents,) that `_index` numbers.
+
+        They are examples, where a format does not say otherwise.
         """
 
     @abstractmethod
-    def _segments(self, examples: Numbers, u: Draws) -> list[Segments]:
-        """The segments of `examples` (B,) by their draws `u` (_DRAWS, B), of which the first two
-        are for `_targets`.
+    def _make_segments(self, examples: Numbers, u: Draws) -> list[Segments]:
+        """Return the segments of `examples` (B,) by their draws `u` (_DRAWS, B).
+
+        The first two draws are for `_draw_targets`.
         """
 
 
@@ -104,7 +111,12 @@ class CumulativeIndex:
     """
 
     def __init__(self, counts: NDArray[np.int64]) -> None:
-        """From the counts (documents,). Raises DataError where they are all zero."""
+        """Args:
+            counts: things of each document (documents,).
+
+        Raises:
+            DataError: the counts are all zero.
+        """
         self._ends = np.cumsum(counts)
         self.total = int(self._ends[-1]) if len(counts) else 0
         if not self.total:
@@ -114,38 +126,42 @@ class CumulativeIndex:
             )
 
     def locate(self, numbers: Numbers) -> tuple[Numbers, Numbers, Numbers]:
-        """Of each number (B,) the document, which of that document's it is, and how many the
-        document has.
+        """Return the document of each number (B,), its number in that document, and the document's
+        count.
         """
         documents = self._ends.searchsorted(numbers, "right")
-        before, own = self._held(documents)
-        return documents, numbers - before, own
+        before, counts = self._count_things(documents)
+        return documents, numbers - before, counts
 
-    def elsewhere(self, documents: Numbers, u: NDArray[np.float64]) -> tuple[Numbers, Numbers]:
-        """Of each document (B,) one of the others' numbers, uniform in `u`: its document, and which
-        of that document's it is."""
-        before, own = self._held(documents)
-        numbers = (u * (self.total - own)).astype(np.int64)
-        return self.locate(np.where(numbers < before, numbers, numbers + own))[:2]
+    def locate_elsewhere(
+        self, documents: Numbers, u: NDArray[np.float64]
+    ) -> tuple[Numbers, Numbers]:
+        """Draw for each document (B,) a thing of another document, uniform in `u`.
 
-    def before(self, documents: Numbers) -> Numbers:
-        """How many things are before those of each document."""
+        Returns the document, and the number in that document.
+        """
+        before, counts = self._count_things(documents)
+        numbers = (u * (self.total - counts)).astype(np.int64)
+        return self.locate(np.where(numbers < before, numbers, numbers + counts))[:2]
+
+    def count_before(self, documents: Numbers) -> Numbers:
+        """Count the things before those of each document."""
         return np.where(documents > 0, self._ends[documents - 1], 0)
 
-    def _held(self, documents: Numbers) -> tuple[Numbers, Numbers]:
-        """How many things are before those of each document, and how many are its own."""
-        before = self.before(documents)
+    def _count_things(self, documents: Numbers) -> tuple[Numbers, Numbers]:
+        """Count the things before those of each document, and those of the document."""
+        before = self.count_before(documents)
         return before, self._ends[documents] - before
 
 
 Length = TypeVar("Length", int, NDArray[np.int64])
 
 
-def trimmed_lengths(first: Length, second: Length, target: Length) -> tuple[Length, Length]:
-    """The lengths of two segments in `target` tokens: one by one off the longer, off the second
-    where they are equal.
+def trim_lengths(first: Length, second: Length, target: Length) -> tuple[Length, Length]:
+    """Return the lengths of two segments that are trimmed to `target` tokens together.
 
-    So do the official BERT and ALBERT code (truncate_seq_pair).
+    Tokens are taken one at a time off the longer segment, off the second where they are equal. So
+    do the official BERT and ALBERT code (truncate_seq_pair).
     """
     excess = np.maximum(0, first + second - target)
     level = np.minimum(excess, abs(first - second))

@@ -1,4 +1,4 @@
-"""A share of the training documents of a set, with the same held-out text: for comparing amounts of
+"""A share of the training documents of a set, with the same held-out text, to compare amounts of
 data.
 """
 
@@ -18,12 +18,14 @@ from litebert.data.shards import Shards
 from litebert.errors import DataError
 
 FILE = "train-00000.arrow"
-KEY = 5  # any constant: a smaller share is part of every larger one
+KEY = 5
+"""Seed of the order of the documents. It is constant, so a larger share holds every smaller one."""
 
 
 def write_portion(source: Path, folder: Path, share: float) -> Shards:
-    """Write a set with a share of the training documents of another one, drawn at random; what is
-    there is kept.
+    """Write a set with a share of the training documents of another one, drawn at random.
+
+    An existing set is not written again.
 
     Raises:
         DataError: the source cannot be used, or the share holds no token.
@@ -42,13 +44,13 @@ def write_portion(source: Path, folder: Path, share: float) -> Shards:
     storage.remove(folder / disk.TOKENIZER)
     shutil.copytree(source / disk.TOKENIZER, folder / disk.TOKENIZER)
     index, infos = disk.read_index(source)
-    held = [info for info in infos if info.split == "heldout"]
-    for info in held:
+    heldout = [info for info in infos if info.split == "heldout"]
+    for info in heldout:
         shutil.copyfile(source / info.file, folder / info.file)
-    chunks = list(_chunks(split, chosen))
+    chunks = list(_read_chunks(split, chosen))
     disk.write_shard(folder / FILE, chunks, vocabulary)
     first = next(info for info in infos if info.split == "train")
-    own = replace(
+    info = replace(
         first,
         file=FILE,
         documents=len(chosen),
@@ -59,31 +61,31 @@ def write_portion(source: Path, folder: Path, share: float) -> Shards:
     )
     counts = np.bincount(np.concatenate([chunk.ids for chunk in chunks]), minlength=vocabulary)
     shares = counts[counts > 0] / counts.sum()
-    kept = {
+    content = {
         key: value for key, value in index.items() if key not in ("format", "shards", "summary")
     }
-    kept["settings"] = {**index["settings"], "portion": share, "portion_of": whole.fingerprint}
-    kept["documents"] = {
+    content["settings"] = {**index["settings"], "portion": share, "portion_of": whole.fingerprint}
+    content["documents"] = {
         **index["documents"],
-        "kept": len(chosen) + sum(info.documents for info in held),
+        "kept": len(chosen) + sum(info.documents for info in heldout),
         "empty": 0,
     }
-    kept |= {
+    content |= {
         "unigram_entropy": float(-(shares * np.log(shares)).sum()),
         "top_piece_share": float(shares.max()),
     }
-    disk.write_index(folder, kept, [own, *held])
+    disk.write_index(folder, content, [info, *heldout])
     return Shards.open(folder)
 
 
-def _chunks(split: disk.Split, documents: disk.Offsets) -> Iterator[Encoded]:
-    """Some documents, a hundred at a time."""
+def _read_chunks(split: disk.Split, documents: disk.Offsets) -> Iterator[Encoded]:
+    """Yield the chosen documents, a hundred at a time."""
     for first in range(0, len(documents), 100):
-        found = [split.sentences_of(int(number)) for number in documents[first : first + 100]]
+        parts = [split.read_document(int(number)) for number in documents[first : first + 100]]
         yield Encoded(
-            ids=np.concatenate([ids for ids, _ in found]).astype(np.int32),
-            sentence_tokens=np.concatenate([np.diff(starts) for _, starts in found]).astype(
+            ids=np.concatenate([ids for ids, _ in parts]).astype(np.int32),
+            sentence_tokens=np.concatenate([np.diff(starts) for _, starts in parts]).astype(
                 np.int32
             ),
-            document_sentences=np.array([len(starts) - 1 for _, starts in found], np.int32),
+            document_sentences=np.array([len(starts) - 1 for _, starts in parts], np.int32),
         )

@@ -1,12 +1,12 @@
 """`litebert prepare`: text to token shards, in constant memory, over several processes, resumable.
 
-One process reads the sources, drops exact duplicates, deals documents to the splits by the hash of
-their text, and cuts each split into shards of about `shard_bytes` of text (dealing.py); the others
-encode (workers.py).
+One process reads the sources. It drops exact duplicates, deals documents to the splits by the hash
+of their text, and cuts each split into shards of about `shard_bytes` of text (dealing.py). The
+other processes encode (workers.py).
 
-A journal lists the finished shards with their checksums. The same command reads the text again (the
-cheap part) but encodes only what is missing; a checksum of the text of each kept shard proves that
-the sources are the same.
+A journal lists the finished shards with their checksums. The same command reads the text again,
+which is cheap, but encodes only what is missing. A checksum of the text of each finished shard
+proves that the sources are the same.
 """
 
 from __future__ import annotations
@@ -17,18 +17,20 @@ import logging
 import secrets
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from litebert import progress, storage
 from litebert.data import shards as disk
-from litebert.data.dealing import Dealer, other_text
+from litebert.data.dealing import Dealer, make_other_text_error
 from litebert.data.encoding import Encoded
 from litebert.data.journal import Journal, check_folder, check_same
-from litebert.data.shards import ShardInfo, Shards
-from litebert.data.summary import summary, warn
+from litebert.data.shards import Ids, Offsets, ShardInfo, Shards
+from litebert.data.summary import summarize, warn
 from litebert.data.workers import encode_all
 from litebert.errors import DataError
 from litebert.machine import count_cores
@@ -42,7 +44,9 @@ from litebert.tokenizer import Tokenizer
 log = logging.getLogger("litebert")
 
 MOST_PROCESSES = 8
-"""Of processes=0: beyond, the one reader limits, and memory only grows."""
+"""Largest number of processes by default. With more, the one reader is the limit, and only memory
+grows.
+"""
 
 
 def prepare(
@@ -61,22 +65,55 @@ def prepare(
     processes: int = 0,
     shard_bytes: int = 32 << 20,
 ) -> Shards:
-    """Turn `sources` (text/sources.py) into the shard folder `out`. The same call again continues,
-    or finds it whole.
+    """Turn `sources` (text/sources.py) into the shard folder `out`.
+
+    The same call again continues an unfinished folder, or returns a finished one.
 
     Args:
         tokenizer: a folder or file that `Tokenizer.load` opens.
-        encodings: of the files that match a pattern, by pattern; `encoding` is that of the others.
+        encodings: encodings of the files that match a pattern, by pattern; `encoding` is that of
+            all others.
         unwrap: join the lines of each paragraph of plain text.
         markup: `strip` takes the text out of web pages and Markdown, `keep` reads them as plain
             text.
         heldout: share of the documents held out, by the hash of their text. Above 0, a corpus of
             less than 8 MB with two documents or more holds out at least one, and about 5 % of its
             text up to 64 KB; never all of it.
-        processes: how many encode, beside the one that reads; 0 for one per core, at most 8.
-        shard_bytes: of text per shard; memory grows with it.
+        processes: number of processes that encode, beside the one that reads; 0 for one per core,
+            at most 8.
+        shard_bytes: bytes of text per shard; memory grows with it.
 
-    Raises DataError for unusable text, tokenizer or folder, or a full disk. What is finished stays.
+    Raises:
+        DataError: the text, the tokenizer or the folder cannot be used, or the disk is full.
+            Finished shards stay.
+    """
+    _check_numbers(heldout, processes, shard_bytes)
+    if not processes:
+        processes = min(count_cores(), MOST_PROCESSES)
+    check_language(language)
+    folder = Path(out)
+    loaded = Tokenizer.load(tokenizer)
+    reading = Reading(text_field, split, encoding, encodings or {}, unwrap, markup)
+    header = _make_header(sources, loaded, reading, language, heldout, shard_bytes)
+    try:
+        if not (folder / disk.INDEX).exists():
+            check_folder(folder)
+            with storage.locked(folder, DataError):
+                journal = Journal(folder, header)
+                _save_tokenizer(loaded, folder)
+                _build(folder, journal, header, sources, reading, processes)
+        _delete_leftovers(folder)
+    except OSError as error:
+        raise _make_write_error(folder, error) from error
+    warn(_check_sources(folder, header, sources, reading))
+    return Shards.open(folder)
+
+
+def _check_numbers(heldout: float, processes: int, shard_bytes: int) -> None:
+    """Refuse numbers out of range.
+
+    Raises:
+        DataError: a number has no meaning.
     """
     if not 0 <= heldout < 1:
         raise DataError(
@@ -86,100 +123,133 @@ def prepare(
         raise DataError(f"processes is {processes}; give how many to use, or 0 for one per core")
     if shard_bytes < 1:
         raise DataError(f"shard_bytes is {shard_bytes}; give 1 or more")
-    if not processes:
-        processes = min(count_cores(), MOST_PROCESSES)
-    check_language(language)
-    folder = Path(out)
-    pieces = Tokenizer.load(tokenizer)
+
+
+def _make_header(
+    sources: Sequence[str],
+    tokenizer: Tokenizer,
+    reading: Reading,
+    language: str,
+    heldout: float,
+    shard_bytes: int,
+) -> dict[str, Any]:
+    """Return the settings and the tokenizer, which decide the content of the folder."""
     settings = {
         "sources": list(sources),
-        "files": _files_digest(expand(sources, html=markup == "strip")),
-        "text_field": text_field,
-        "split": split,
+        "files": _digest_files(expand(sources, html=reading.markup == "strip")),
+        "text_field": reading.text_field,
+        "split": reading.split,
         "language": language,
-        "encoding": encoding,
-        "encodings": dict(encodings or {}),
-        "unwrap": unwrap,
-        "markup": markup,
+        "encoding": reading.encoding,
+        "encodings": dict(reading.encodings),
+        "unwrap": reading.unwrap,
+        "markup": reading.markup,
         "heldout": heldout,
         "shard_bytes": shard_bytes,
     }
-    kind = {"kind": pieces.kind, "vocab_size": pieces.vocab_size, "fingerprint": pieces.fingerprint}
-    header = {"settings": settings, "tokenizer": kind}
-    reading = Reading(text_field, split, encoding, encodings or {}, unwrap, markup)
-    try:
-        if not (folder / disk.INDEX).exists():
-            check_folder(folder)
-            with storage.locked(folder, DataError):
-                journal = Journal(folder, header)
-                _save_tokenizer(pieces, folder)
-                _build(folder, journal, header, sources, reading, processes)
-        for leftover in (
-            storage.LOCK,
-            Journal.NAME,
-        ):  # perhaps of a run killed between its index and here
-            if (
-                folder / leftover
-            ).exists():  # a finished folder may lie where nothing can be deleted
-                (folder / leftover).unlink()
-    except OSError as error:
-        reason = f"cannot be written ({error.strerror or error})"
-        if error.errno in storage.FULL:
-            reason = "is on a full disk; free some space and run the same command again to continue"
-        raise DataError(f"{folder} {reason}") from error
+    return {
+        "settings": settings,
+        "tokenizer": {
+            "kind": tokenizer.kind,
+            "vocab_size": tokenizer.vocab_size,
+            "fingerprint": tokenizer.fingerprint,
+        },
+    }
+
+
+def _make_write_error(folder: Path, error: OSError) -> DataError:
+    """Return the error for a folder that cannot be written."""
+    reason = f"cannot be written ({error.strerror or error})"
+    if error.errno in storage.FULL:
+        reason = "is on a full disk; free some space and run the same command again to continue"
+    return DataError(f"{folder} {reason}")
+
+
+def _delete_leftovers(folder: Path) -> None:
+    """Delete the files that a process leaves if it is killed after it wrote the index."""
+    for leftover in (storage.LOCK, Journal.NAME):
+        # A finished folder may be read-only, so nothing is deleted that does not exist.
+        if (folder / leftover).exists():
+            (folder / leftover).unlink()
+
+
+def _check_sources(
+    folder: Path, header: dict[str, Any], sources: Sequence[str], reading: Reading
+) -> dict[str, Any]:
+    """Return the index of a finished folder, after a check that its sources hold the same text.
+
+    Raises:
+        DataError: the settings or the text differ.
+    """
     index, shards = disk.read_index(folder)
     check_same(folder, index, header)
-    if (
-        index["settings"].get("files") != settings["files"]
-    ):  # copied, touched, others, or spelled another way
+    settings = header["settings"]
+    # Files that were copied, touched or spelled another way may still hold the same text.
+    if index["settings"].get("files") != settings["files"]:
         finished = {info.file: info for info in shards}
-        reader = Dealer(heldout, shard_bytes, finished, folder)
-        grown = any(True for _ in reader.chunks(read_documents(sources, reading)))
-        if grown or reader.kept != index["documents"]["kept"]:
-            raise other_text(folder)
-    warn(index)
-    return Shards.open(folder)
+        reader = Dealer(settings["heldout"], settings["shard_bytes"], finished, folder)
+        has_more = any(True for _ in reader.make_chunks(read_documents(sources, reading)))
+        if has_more or reader.distinct != index["documents"]["kept"]:
+            raise make_other_text_error(folder)
+    return index
 
 
-def _files_digest(names: Sequence[str]) -> str:
-    """Of names, sizes and times: while it is the same, so is the text. Standard input and pipes
-    never are the same.
+def _digest_files(names: Sequence[str]) -> str:
+    """Return a digest of names, sizes and times. While it is the same, so is the text.
 
-    A source of one's own counts by the code of its reader, the built-in corpus by the version of
-    Python; a set of the `datasets` library counts by its name alone.
+    It is never the same for standard input and pipes. A source of the user's own counts by the code
+    of its reader. The built-in corpus counts by the version of Python, a set of the `datasets`
+    library by its name alone.
     """
     digest = hashlib.sha256()
     for name in names:
-        path, state = Path(name), f"{sys.version}{_reader(name)}"
+        path, state = Path(name), f"{sys.version}{_read_reader_code(name)}"
         if path.is_file():
-            state = f"{path.stat().st_size} {path.stat().st_mtime_ns}{_reader(name)}"
+            state = f"{path.stat().st_size} {path.stat().st_mtime_ns}{_read_reader_code(name)}"
         elif name == STANDARD_INPUT or path.exists():
             state = secrets.token_hex()
         digest.update(f"{name}\0{state}\0".encode("utf-8", "surrogatepass"))
     return digest.hexdigest()
 
 
-def _reader(name: str) -> str:
-    """The code that defines a source of one's own; nothing for ours."""
+def _read_reader_code(name: str) -> str:
+    """Return the code that reads a source of the user's own; "" for a source of litebert."""
     for key in (name.partition(":")[0] + ":", name, find_suffix(Path(name))):
         if key in SOURCES and not SOURCES[key].__module__.startswith("litebert."):
             try:
                 return inspect.getsource(SOURCES[key])
-            except (OSError, TypeError):  # typed into a session
+            except (OSError, TypeError):  # a function typed into a session has no source
                 return ""
     return ""
 
 
 def _save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
-    place = folder / disk.TOKENIZER
-    if place.exists() and Tokenizer.load(place).fingerprint != tokenizer.fingerprint:
-        storage.remove(place)  # of a command that was corrected before it finished a shard
-    if not place.exists():
-        with storage.written_whole(place) as aside:
-            tokenizer.save(aside)
+    """Save the tokenizer in the folder, unless it is there already."""
+    target = folder / disk.TOKENIZER
+    if target.exists() and Tokenizer.load(target).fingerprint != tokenizer.fingerprint:
+        storage.remove(target)  # the command was corrected before it finished a shard
+    if not target.exists():
+        with storage.written_whole(target) as unfinished:
+            tokenizer.save(unfinished)
 
 
 # --------------------------------------------------------------------------------------- the writer
+
+
+@dataclass
+class _Counts:
+    """Counts of the tokens and documents in all shards."""
+
+    tokens: dict[str, Offsets]
+    """Occurrences of each token, int64 (V,), by split."""
+    pairs: int = 0
+    """Held-out documents of two sentences or more."""
+
+    def add(self, split: str, ids: Ids, document_sentences: npt.NDArray[np.int32]) -> None:
+        """Add documents, by their ids and their numbers of sentences."""
+        self.tokens[split] += np.bincount(ids, minlength=len(self.tokens[split]))
+        if split == "heldout":
+            self.pairs += int((document_sentences > 1).sum())
 
 
 def _build(
@@ -190,66 +260,68 @@ def _build(
     reading: Reading,
     processes: int,
 ) -> None:
+    """Write the shards that are missing, and then the index."""
     settings, vocab_size = header["settings"], header["tokenizer"]["vocab_size"]
     tokenizer = folder / disk.TOKENIZER
-    counts = {
-        split: np.zeros(vocab_size, np.int64) for split in ("train", "heldout")
-    }  # how often each piece is there
-    pairs = 0  # held-out documents of two sentences or more
+    counts = _Counts({split: np.zeros(vocab_size, np.int64) for split in disk.SPLITS})
     finished = dict(journal.finished)
     with progress.tracked(
         finished.values(), "reading finished shards", len(finished), "shards"
     ) as infos:
         for info in infos:
             for block in disk.read_blocks(folder / info.file):
-                counts[info.split] += np.bincount(block.ids, minlength=vocab_size)
-                pairs += (
-                    int((np.diff(block.document_offsets) > 1).sum())
-                    if info.split == "heldout"
-                    else 0
-                )
+                counts.add(info.split, block.ids, np.diff(block.document_offsets))
     reader = Dealer(settings["heldout"], settings["shard_bytes"], finished, folder)
-    held: dict[str, list[Encoded]] = {}
-    chunks = encode_all(
-        reader.chunks(read_documents(sources, reading)), tokenizer, settings["language"], processes
-    )
+    open_shards: dict[str, list[Encoded]] = {}
+    texts = reader.make_chunks(read_documents(sources, reading))
+    chunks = encode_all(texts, tokenizer, settings["language"], processes)
     with progress.task("encoding", unit="documents") as bar:
         for (split, file, text), encoded in chunks:
-            held.setdefault(file, []).append(encoded)
-            counts[split] += np.bincount(encoded.ids, minlength=vocab_size)
-            pairs += int((encoded.document_sentences > 1).sum()) if split == "heldout" else 0
+            open_shards.setdefault(file, []).append(encoded)
+            counts.add(split, encoded.ids, encoded.document_sentences)
             bar.advance(len(encoded.document_sentences))
+            # Only the last chunk of a shard has the checksum of its text.
             if text:
-                journal.add(_write(folder / file, split, text, held.pop(file), vocab_size))
-    total = int(counts["train"].sum())
-    if total == 0:
+                parts = open_shards.pop(file)
+                journal.add(_write_shard(folder / file, split, text, parts, vocab_size))
+    if not counts.tokens["train"].any():
         raise DataError(
             f"the tokenizer leaves nothing of {', '.join(sources)}; give text that it covers"
         )
     shards = sorted(journal.finished.values(), key=lambda info: (info.split != "train", info.file))
-    shares = counts["train"][counts["train"] > 0] / total
-    kept = reader.kept
-    unknown = sum(int(count[Tokenizer.load(tokenizer).unk_id]) for count in counts.values())
-    content = {
+    unk_id = Tokenizer.load(tokenizer).unk_id
+    content = _describe_content(counts, reader, shards, reading, unk_id)
+    disk.write_index(folder, {**header, **content}, shards)
+    if reader.added:
+        log.info(
+            f"{reader.added:,} documents more than --heldout {settings['heldout']} asks for are "
+            "held out, so that scores on this small corpus mean something"
+        )
+
+
+def _describe_content(
+    counts: _Counts, reader: Dealer, shards: Sequence[ShardInfo], reading: Reading, unk_id: int
+) -> dict[str, Any]:
+    """Return the counts of the index."""
+    train = counts.tokens["train"]
+    shares = train[train > 0] / int(train.sum())
+    unknown = sum(int(tokens[unk_id]) for tokens in counts.tokens.values())
+    return {
         "documents": {
-            "kept": kept,
+            "kept": reader.distinct,
             "duplicates": reader.duplicates,
-            "empty": kept - sum(s.documents for s in shards),
+            "empty": reader.distinct - sum(info.documents for info in shards),
         },
         "unigram_entropy": float(-(shares * np.log(shares)).sum()),
         "top_piece_share": float(shares.max()),
-        "summary": summary(reading.tally, shards, reader.words, unknown, pairs),
+        "summary": summarize(reading.tally, shards, reader.words, unknown, counts.pairs),
     }
-    disk.write_index(folder, {**header, **content}, shards)
-    if reader.added:
-        more = (
-            f"{reader.added:,} documents more than --heldout {settings['heldout']} asks for "
-            "are held out"
-        )
-        log.info(f"{more}, so that scores on this small corpus mean something")
 
 
-def _write(path: Path, split: str, text: str, chunks: list[Encoded], vocab_size: int) -> ShardInfo:
+def _write_shard(
+    path: Path, split: str, text: str, chunks: list[Encoded], vocab_size: int
+) -> ShardInfo:
+    """Write a shard, and return its entry of the index."""
     disk.write_shard(path, chunks, vocab_size)
     return ShardInfo(
         file=path.name,

@@ -1,15 +1,15 @@
-"""Token shards on disk: written whole or not at all, read memory-mapped without a copy.
+"""Token shards on disk: written completely or not at all, read memory-mapped without a copy.
 
     DIR/train-00000.arrow ...     Arrow IPC files, one row per document, column `sentences:
                                   list<list<uint16>>`
-    DIR/heldout-00000.arrow ...   (uint32 where the vocabulary has more than 65,536 pieces)
+    DIR/heldout-00000.arrow ...   (uint32 where the vocabulary has more than 65,536 tokens)
     DIR/tokenizer/                the tokenizer that made the ids
     DIR/index.json                format, tokenizer, counts, sizes and sha256 per shard; written
                                   last: if it exists, the set is complete
 
-pyarrow, polars and duckdb open the shards as they are. A document is one slice of the mapped file.
-Opening checks names and sizes; reading every byte for its checksum takes a second per gigabyte or
-more and is left to `verify=True`.
+pyarrow, polars and duckdb can open the shards. A document is one slice of the mapped file. Opening
+checks names and sizes. Reading every byte for its checksum takes a second per gigabyte or more, so
+only `verify=True` does it.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from litebert.data.encoding import Encoded, id_type
+from litebert.data.encoding import Encoded, choose_id_type
 from litebert.errors import DataError, nearest
 from litebert.json_reader import fault_of, read_json
 from litebert.progress import tracked
@@ -35,7 +35,7 @@ FORMAT_VERSION = 1
 INDEX = "index.json"
 TOKENIZER = "tokenizer"
 _BATCH_TOKENS = 1 << 24
-"""Tokens of one Arrow record batch; a document is never cut."""
+"""Tokens of one Arrow record batch. A document is never cut."""
 
 Ids = npt.NDArray[Any]
 """uint16 or uint32."""
@@ -43,13 +43,12 @@ Offsets = npt.NDArray[np.int64]
 
 
 SPLITS = ("train", "heldout")
-"""The parts of a set."""
+"""The splits of a set."""
 
 
 @dataclass(frozen=True)
 class ShardInfo:
-    """What the index holds of one shard. `text` is a checksum of the texts that it was made
-    from."""
+    """The entry of a shard in the index. `text` is a checksum of the texts in the shard."""
 
     file: str
     split: str
@@ -62,7 +61,7 @@ class ShardInfo:
 
     @classmethod
     def from_json(cls, entry: dict[str, Any]) -> ShardInfo:
-        """An entry of an index or a journal.
+        """Read an entry of an index or a journal.
 
         Raises:
             KeyError, TypeError, ValueError: it is invalid, or names a file elsewhere.
@@ -89,35 +88,36 @@ class ShardInfo:
 
 def write_shard(path: Path, chunks: Sequence[Encoded], vocab_size: int) -> None:
     """Write chunks of documents as one shard."""
-    dtype = id_type(vocab_size)
+    dtype = choose_id_type(vocab_size)
     schema = pa.schema([("sentences", pa.list_(pa.list_(pa.from_numpy_dtype(dtype))))])
     with atomic_write(path) as file, pa.ipc.new_file(file, schema) as writer:
-        held: list[Encoded] = []
-        for number, chunk in enumerate(chunks):
-            held.append(chunk)
-            if number + 1 == len(chunks) or sum(len(one.ids) for one in held) >= _BATCH_TOKENS:
-                writer.write_batch(_record_batch(held, dtype, schema))
-                held = []
+        waiting: list[Encoded] = []
+        for number, chunk in enumerate(chunks, 1):
+            waiting.append(chunk)
+            tokens = sum(len(encoded.ids) for encoded in waiting)
+            if number == len(chunks) or tokens >= _BATCH_TOKENS:
+                writer.write_batch(_make_record_batch(waiting, dtype, schema))
+                waiting = []
 
 
-def _record_batch(chunks: Sequence[Encoded], dtype: Any, schema: Any) -> Any:
+def _make_record_batch(chunks: Sequence[Encoded], dtype: Any, schema: Any) -> Any:
     ids = np.concatenate([chunk.ids for chunk in chunks]).astype(dtype, copy=False)
     inner = pa.ListArray.from_arrays(
-        _offsets([chunk.sentence_tokens for chunk in chunks]), pa.array(ids)
+        _make_offsets([chunk.sentence_tokens for chunk in chunks]), pa.array(ids)
     )
     outer = pa.ListArray.from_arrays(
-        _offsets([chunk.document_sentences for chunk in chunks]), inner
+        _make_offsets([chunk.document_sentences for chunk in chunks]), inner
     )
     return pa.record_batch([outer], schema=schema)
 
 
-def _offsets(counts: Sequence[npt.NDArray[np.int32]]) -> Any:
+def _make_offsets(counts: Sequence[npt.NDArray[np.int32]]) -> Any:
     total = np.concatenate([np.zeros(1, np.int64), *counts]).cumsum(dtype=np.int64)
-    return pa.array(total.astype(np.int32))  # a record batch is bounded far below 2**31
+    return pa.array(total.astype(np.int32))  # a record batch has far fewer than 2**31 tokens
 
 
 def write_index(folder: Path, content: dict[str, Any], shards: Sequence[ShardInfo]) -> None:
-    """Write `index.json`; from then on the set is whole."""
+    """Write `index.json`. From then on the set is complete."""
     content = {"format": FORMAT_VERSION, **content, "shards": [asdict(shard) for shard in shards]}
     write_json(folder / INDEX, content)
 
@@ -139,7 +139,11 @@ class Block:
 
 
 def read_blocks(path: Path) -> list[Block]:
-    """The record batches of a shard, memory-mapped; DataError when it is none of ours."""
+    """Return the record batches of a shard, memory-mapped.
+
+    Raises:
+        DataError: the file is not a shard of litebert.
+    """
     try:
         with pa.memory_map(str(path)) as source:
             reader = pa.ipc.open_file(source)
@@ -161,15 +165,15 @@ def read_blocks(path: Path) -> list[Block]:
         sentences = documents.values
         if documents.null_count or sentences.null_count or sentences.values.null_count:
             raise DataError(f"{path} holds nulls where token ids must be; prepare the data again")
-        # `offsets` and `values` are views that know of slices: offsets count from the start of the
-        # whole child.
+        # `offsets` and `values` are views that respect slices: offsets count from the start of the
+        # whole child array.
         ids = sentences.values.to_numpy(zero_copy_only=True)
         blocks.append(Block(ids, sentences.offsets.to_numpy(), documents.offsets.to_numpy()))
     return blocks
 
 
 class Split:
-    """One split of a shard set, documents numbered through all its shards."""
+    """One split of a set, with documents numbered through all its shards."""
 
     def __init__(self, blocks: Sequence[Block]) -> None:
         self._blocks = [block for block in blocks if block.documents]
@@ -193,11 +197,14 @@ class Split:
         counts = [np.diff(block.document_offsets) for block in self._blocks]
         return np.concatenate([np.zeros(0, np.int64), *counts]).astype(np.int64, copy=False)
 
-    def segments(
+    def read_segments(
         self, unit: Literal["sentence", "document"]
     ) -> Iterator[tuple[Ids, npt.NDArray[np.int32]]]:
-        """For each stored block its token ids, a view of the mapped file (n,), and where its
-        sentences or documents start, int32 (s + 1,), from 0 to n."""
+        """Yield, for each stored block, its token ids (n,) and where its sentences or documents
+        start.
+
+        The ids are a view of the mapped file. The starts are int32 (s + 1,), from 0 to n.
+        """
         for block in self._blocks:
             starts = block.sentence_offsets[
                 block.document_offsets[0] : block.document_offsets[-1] + 1
@@ -207,9 +214,14 @@ class Split:
             base = starts[0]
             yield block.ids[base : starts[-1]], starts - base if base else starts
 
-    def sentences_of(self, document: int) -> tuple[Ids, Offsets]:
-        """Token ids of a document, a view of the mapped file (n,), and where its sentences start,
-        (s + 1,), 0 to n.
+    def read_document(self, document: int) -> tuple[Ids, Offsets]:
+        """Return the token ids of a document (n,), and where its sentences start, (s + 1,), from 0
+        to n.
+
+        The ids are a view of the mapped file.
+
+        Raises:
+            IndexError: there is no such document.
         """
         if not 0 <= document < self.documents:
             raise IndexError(f"document {document} of {self.documents}")
@@ -221,22 +233,26 @@ class Split:
         return block.ids[offsets[0] : offsets[-1]], offsets - offsets[0]
 
     def read(self, documents: Offsets) -> Documents:
-        """Several documents at once, int64 (B,); one may come more than once."""
+        """Read several documents at once, int64 (B,). A document may occur more than once."""
         numbers = self._starts.searchsorted(documents, side="right") - 1
         groups: list[tuple[Block, Any, Offsets]] = []
-        for number in (found := sorted(set(numbers.tolist()))):
-            rows = slice(None) if len(found) == 1 else np.flatnonzero(numbers == number)
+        used = sorted(set(numbers.tolist()))
+        for number in used:
+            rows = slice(None) if len(used) == 1 else np.flatnonzero(numbers == number)
             groups.append((self._blocks[number], rows, documents[rows] - self._starts[number]))
         return Documents(groups, len(documents))
 
 
 class Documents:
-    """B documents of a split, read together: every array has an element for each. A place counts
-    the tokens before it, from 0 to `tokens`."""
+    """B documents of a split, read together: every array has an element for each.
+
+    A point is the number of tokens before it in its document, from 0 to `tokens`.
+    """
 
     def __init__(self, groups: Sequence[tuple[Block, Any, Offsets]], size: int) -> None:
-        """From the documents of each block: the rows that they have here, and their numbers in the
-        block.
+        """Args:
+        groups: the documents of each block: the block, their rows in this batch, and their
+            numbers in the block.
         """
         self._base, self._first, self._last, self.tokens = np.zeros((4, size), np.int64)
         self._groups = [(block, rows) for block, rows, _ in groups]
@@ -248,43 +264,46 @@ class Documents:
 
     @property
     def sentences(self) -> Offsets:
-        """How many each has."""
+        """Sentences of each document, int64 (B,)."""
         return self._last - self._first
 
-    def starts(self, numbers: Offsets) -> Offsets:
-        """The places where sentences start, by their number in the document; of the last plus one,
-        the end.
+    def find_starts(self, numbers: Offsets) -> Offsets:
+        """Return the points where sentences start, by their number in the document.
+
+        The number after the last sentence gives the end of the document.
         """
-        found = self._first + numbers
+        offsets = self._first + numbers
         for block, rows in self._groups:
-            found[rows] = block.sentence_offsets[found[rows]]
-        return found - self._base
+            offsets[rows] = block.sentence_offsets[offsets[rows]]
+        return offsets - self._base
 
-    def starts_until(self, places: Offsets) -> Offsets:
-        """How many sentences start at a place or before it, the end counted as a start."""
-        found = self._base + places
-        for (
-            block,
-            rows,
-        ) in self._groups:  # in its own type, for otherwise numpy would convert the whole array
-            found[rows] = block.sentence_offsets.searchsorted(found[rows].astype(np.int32), "right")
-        return (found - self._first).clip(0, self.sentences + 1)
+    def count_starts(self, points: Offsets) -> Offsets:
+        """Count the sentences that start at a point or before it. The end of the document counts as
+        a start.
+        """
+        offsets = self._base + points
+        for block, rows in self._groups:
+            # The search is in the type of the offsets, for otherwise numpy would convert them all.
+            offsets[rows] = block.sentence_offsets.searchsorted(
+                offsets[rows].astype(np.int32), "right"
+            )
+        return (offsets - self._first).clip(0, self.sentences + 1)
 
-    def passages(self, starts: Offsets, ends: Offsets) -> list[Ids]:
-        """The tokens from one place to another, as views of the mapped files."""
+    def read_passages(self, starts: Offsets, ends: Offsets) -> list[Ids]:
+        """Return the tokens from `starts` to `ends`, points (B,), as views of the mapped files."""
         edges = np.stack((self._base + starts, self._base + ends), 1)
-        found: dict[int, Ids] = {}
+        ids_of_row: dict[int, Ids] = {}
         for block, rows in self._groups:
             numbers = np.arange(len(edges))[rows].tolist()
-            found |= {
+            ids_of_row |= {
                 row: block.ids[start:end]
                 for row, (start, end) in zip(numbers, edges[rows].tolist(), strict=True)
             }
-        return [found[row] for row in range(len(edges))]
+        return [ids_of_row[row] for row in range(len(edges))]
 
 
 class Shards:
-    """A whole set: its splits, its tokenizer, and its index."""
+    """A complete set: its splits, its tokenizer, and its index."""
 
     def __init__(self, path: Path, verify: bool) -> None:
         self.path = path
@@ -313,36 +332,40 @@ class Shards:
                 f"{path / TOKENIZER} is not the tokenizer of these shards; prepare the data again"
             )
         self.unigram_entropy = float(self.index["unigram_entropy"]) + 0.0  # no -0.0
-        """Nats, of the pieces of the train split: the loss of a model that knows frequencies
-        only."""
+        """Nats per token of the train split: the loss of a model that knows frequencies only."""
         self.top_piece_share = float(self.index["top_piece_share"])
-        """Share of the most frequent piece in the train split: the accuracy of always
-        guessing it."""
-        self.train = self._split("train", infos)
-        self.heldout = self._split("heldout", infos)
+        """Share of the most frequent token in the train split: the accuracy of always predicting
+        it.
+        """
+        self.train = self._read_split("train", infos)
+        self.heldout = self._read_split("heldout", infos)
 
-    def _split(self, name: str, infos: Sequence[ShardInfo]) -> Split:
+    def _read_split(self, name: str, infos: Sequence[ShardInfo]) -> Split:
         infos = [info for info in infos if info.split == name]
         split = Split([block for info in infos for block in read_blocks(self.path / info.file)])
-        for what in ("documents", "sentences", "tokens"):
-            recorded, found = sum(getattr(info, what) for info in infos), getattr(split, what)
-            if recorded != found:
-                counts = f"counts {recorded} {what} in the {name} shards, which hold {found}"
+        for unit in ("documents", "sentences", "tokens"):
+            recorded, actual = sum(getattr(info, unit) for info in infos), getattr(split, unit)
+            if recorded != actual:
+                counts = f"counts {recorded} {unit} in the {name} shards, which hold {actual}"
                 raise DataError(f"{self.path / INDEX} {counts}; prepare the data again")
         return split
 
     @classmethod
     def open(cls, folder: str | Path, verify: bool = False) -> Shards:
-        """Open a prepared folder; `verify` also reads every byte for its checksum.
+        """Open a prepared folder. `verify` also reads every byte for its checksum.
 
-        Raises DataError where it is no whole set, or a piece of it is missing, changed or of
-        another version.
+        Raises:
+            DataError: it is no complete set, or a part is missing, changed or of another version.
         """
         return cls(Path(folder), verify)
 
 
 def read_index(folder: Path) -> tuple[dict[str, Any], list[ShardInfo]]:
-    """The index of a whole set, and its entry of each shard."""
+    """Return the index of a complete set, and its entry of each shard.
+
+    Raises:
+        DataError: there is no complete set, or the index is damaged.
+    """
     path = folder / INDEX
     if folder.is_file():
         raise DataError(f"{folder} is a file; give the folder that litebert prepare writes from it")
@@ -379,11 +402,11 @@ def read_index(folder: Path) -> tuple[dict[str, Any], list[ShardInfo]]:
 
 
 def require_distinct(infos: Sequence[ShardInfo]) -> None:
-    """Refuse entries of which two name one file, whose documents would count twice.
+    """Refuse entries that name the same file, whose documents would count twice.
 
     Raises:
-        ValueError: two do.
+        ValueError: two entries name the same file.
     """
     names = [info.file for info in infos]
-    if twice := next((name for name in names if names.count(name) > 1), None):
-        raise ValueError(f"the shard {twice!r} is listed twice")
+    if duplicate := next((name for name in names if names.count(name) > 1), None):
+        raise ValueError(f"the shard {duplicate!r} is listed twice")

@@ -1,10 +1,9 @@
-"""What `litebert prepare` reports at the end: what was read, what became of it, and how precise a
-score on it can be.
+"""The report of `litebert prepare`: what was read and dropped, and how precise a score can be.
 
 The errors are one standard error, in points, of an accuracy of one half, which is the largest: 50 /
-sqrt(n). For masked tokens n is 15 % of the held-out tokens; for pairs of sentences it is the
-held-out documents with two sentences or more, one pair each, because the pairs of one document
-resemble each other.
+sqrt(n). For masked tokens, n is 15 % of the held-out tokens. For pairs of sentences, n is the
+number of held-out documents with two sentences or more. Each document counts as one pair, because
+the pairs of one document resemble each other.
 """
 
 from __future__ import annotations
@@ -24,97 +23,100 @@ MASKED = 0.15
 """Share of tokens that evaluation masks."""
 
 
-def summary(
-    tally: Tally, shards: Sequence[ShardInfo], words: int, unknown_pieces: int, pairs: int
+def summarize(
+    tally: Tally, shards: Sequence[ShardInfo], words: int, unknown_tokens: int, pairs: int
 ) -> dict[str, Any]:
-    """The account of a whole set, as its index keeps it; `pairs` counts held-out documents of two
-    sentences or more.
+    """Return the counts of a complete set, for its index.
+
+    `pairs` is the number of held-out documents with two sentences or more.
     """
-    pieces = sum(shard.tokens for shard in shards)
-    held = [shard for shard in shards if shard.split == "heldout"]
-    tokens = sum(shard.tokens for shard in held)
+    tokens = sum(shard.tokens for shard in shards)
+    heldout = [shard for shard in shards if shard.split == "heldout"]
+    heldout_tokens = sum(shard.tokens for shard in heldout)
     return {
         **tally.to_dict(),
         "words": words,
-        "pieces": pieces,
-        "unknown_pieces": unknown_pieces,
-        "unknown_share": unknown_pieces / pieces,
-        "pieces_per_word": pieces / max(words, 1),
+        "pieces": tokens,
+        "unknown_pieces": unknown_tokens,
+        "unknown_share": unknown_tokens / tokens,
+        "pieces_per_word": tokens / max(words, 1),
         "heldout": {
-            "documents": sum(shard.documents for shard in held),
-            "tokens": tokens,
+            "documents": sum(shard.documents for shard in heldout),
+            "tokens": heldout_tokens,
             "documents_of_pairs": pairs,
-            "masked_accuracy_error": _error(round(MASKED * tokens)),
-            "pair_accuracy_error": _error(pairs),
+            "masked_accuracy_error": _compute_error(round(MASKED * heldout_tokens)),
+            "pair_accuracy_error": _compute_error(pairs),
         },
     }
 
 
-def _error(count: int) -> float | None:
-    """Points, of an accuracy of one half over `count` independent answers."""
+def _compute_error(count: int) -> float | None:
+    """Return the standard error, in points, of an accuracy of one half over `count` independent
+    answers.
+    """
     return 50 / math.sqrt(count) if count else None
 
 
 def warn(index: Mapping[str, Any]) -> None:
-    """Log what a person should know before training on the set."""
-    known = index["summary"]
-    if index["settings"]["heldout"] and not known["heldout"]["tokens"]:
+    """Log what the user should know before training on the set."""
+    counts = index["summary"]
+    if index["settings"]["heldout"] and not counts["heldout"]["tokens"]:
         remedy = "give more documents, or shorter ones (--split sets where one ends)"
         log.warning(
             "nothing is held out, because only one document has text, and training needs "
             f"it; {remedy}"
         )
-    if fault := describe_poor_coverage(known["unknown_share"]):
+    if fault := describe_poor_coverage(counts["unknown_share"]):
         log.warning(f"{fault}; train one on it with litebert tokenizer train")
 
 
-def rows(index: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """(what, how much) for a table."""
-    counts, known = index["documents"], index["summary"]
-    held = known["heldout"]
-    shown = [
-        ("files read", format_counts(known["files"])),
-        ("passed over", format_counts(known["skipped"]) or "nothing"),
-        ("encodings", format_counts(known["encodings"])),
-        ("files with hard-wrapped lines", f"{known['hard_wrapped_files']:,}"),
-        ("rows of tables", f"{known['rows']:,}"),
-        ("rows without text", f"{known['empty_rows']:,}"),
-        ("documents read", f"{known['documents']:,}"),
-        ("long documents cut", format_count(known["cuts"], "time")),
-        ("characters replaced", f"{known['replaced_characters']:,}"),
+def list_rows(index: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """Return (name, value) pairs for a table. A folder of an older version has fewer."""
+    counts, summary = index["documents"], index["summary"]
+    heldout = summary["heldout"]
+    rows = [
+        ("files read", format_counts(summary["files"])),
+        ("passed over", format_counts(summary["skipped"]) or "nothing"),
+        ("encodings", format_counts(summary["encodings"])),
+        ("files with hard-wrapped lines", f"{summary['hard_wrapped_files']:,}"),
+        ("rows of tables", f"{summary['rows']:,}"),
+        ("rows without text", f"{summary['empty_rows']:,}"),
+        ("documents read", f"{summary['documents']:,}"),
+        ("long documents cut", format_count(summary["cuts"], "time")),
+        ("characters replaced", f"{summary['replaced_characters']:,}"),
         ("exact duplicates dropped", f"{counts['duplicates']:,}"),
-        ("documents without a piece", f"{counts['empty']:,}"),
+        ("documents without a token", f"{counts['empty']:,}"),
         ("documents kept", f"{counts['kept'] - counts['empty']:,}"),
-        ("tokens per word", f"{known['pieces_per_word']:.2f}"),
-        ("unknown tokens", f"{known['unknown_pieces']:,} ({known['unknown_share']:.2%})"),
+        ("tokens per word", f"{summary['pieces_per_word']:.2f}"),
+        ("unknown tokens", f"{summary['unknown_pieces']:,} ({summary['unknown_share']:.2%})"),
     ]
     optional = {"encodings", "files with hard-wrapped lines", "rows of tables", "rows without text"}
     optional |= {"long documents cut", "characters replaced"}
-    shown = [
-        (what, value)
-        for what, value in shown
-        if what not in optional or value not in ("", "0", "0 times")
+    rows = [
+        (name, value)
+        for name, value in rows
+        if name not in optional or value not in ("", "0", "0 times")
     ]
-    shown += [("note", note) for note in known["notes"]]
-    for what, key, over in (
+    rows += [("note", note) for note in summary["notes"]]
+    for name, key, basis in (
         (
             "error of masked-token accuracy",
             "masked_accuracy_error",
-            format_count(round(MASKED * held["tokens"]), "masked token"),
+            format_count(round(MASKED * heldout["tokens"]), "masked token"),
         ),
         (
             "error of sentence-pair accuracy",
             "pair_accuracy_error",
-            format_count(held["documents_of_pairs"], "document"),
+            format_count(heldout["documents_of_pairs"], "document"),
         ),
     ):
-        error = held[key]
-        shown.append(
+        error = heldout[key]
+        rows.append(
             (
-                what,
+                name,
                 "unknown: no such text is held out"
                 if error is None
-                else f"± {error:.1f} points ({over})",
+                else f"± {error:.1f} points ({basis})",
             )
         )
-    return shown
+    return rows

@@ -1,9 +1,9 @@
-"""Texts to token ids in several processes, in order.
+"""Texts encoded as token ids in several processes, in order.
 
-One process reads, the others split sentences and tokenise chunks of about a megabyte, so that no
-queue is large and the result does not depend on how many there are. Workers are spawned, never
-forked: tokenizers and Arrow run threads, and a fork in the middle of one hangs. They load neither
-torch nor Arrow: half a second and 60 MB each.
+One process reads. The others split sentences and tokenize chunks of about a megabyte. So no queue
+is large, and the result does not depend on the number of processes. Workers are spawned, never
+forked: tokenizers and Arrow run threads, and a fork in the middle of one hangs. Workers load
+neither torch nor Arrow, and take half a second and 60 MB each.
 """
 
 from __future__ import annotations
@@ -29,9 +29,12 @@ T = TypeVar("T")
 def encode_all(
     chunks: Iterable[tuple[T, list[str]]], tokenizer_folder: Path, language: str, processes: int
 ) -> Iterator[tuple[T, Encoded]]:
-    """`encode` every chunk, keyed, in order; DataError if a worker process dies.
+    """Encode every chunk, and yield the results with their keys, in order.
 
-    With one process it happens here; at most three chunks a process wait.
+    A single process encodes in the caller. Otherwise at most three chunks per process wait.
+
+    Raises:
+        DataError: a worker process died.
     """
     if processes == 1:
         tokenizer = Tokenizer.load(tokenizer_folder)
@@ -44,15 +47,15 @@ def encode_all(
     waiting: deque[tuple[T, Future[Encoded]]] = deque()
     try:
         for key, texts in chunks:
-            waiting.append((key, pool.submit(_encode_here, texts)))
+            waiting.append((key, pool.submit(_encode_in_worker, texts)))
             if len(waiting) > 3 * processes:
-                first, future = waiting.popleft()
-                yield first, future.result()
-        for first, future in waiting:
-            yield first, future.result()
+                first_key, future = waiting.popleft()
+                yield first_key, future.result()
+        for first_key, future in waiting:
+            yield first_key, future.result()
     except BrokenProcessPool as error:
-        again = "run the same command again to continue, with fewer --processes if memory is short"
-        raise DataError(f"a worker process died (killed, or out of memory); {again}") from error
+        remedy = "run the same command again to continue, with fewer --processes if memory is short"
+        raise DataError(f"a worker process died (killed, or out of memory); {remedy}") from error
     finally:
         pool.shutdown(cancel_futures=True)
 
@@ -62,19 +65,19 @@ _worker: tuple[Tokenizer, str]
 
 def _start_worker(tokenizer_folder: str, language: str) -> None:
     global _worker
-    # Ctrl-C reaches the whole group; the main process alone decides, and ends the workers.
+    # Ctrl-C reaches the whole group. The main process decides, and ends the workers.
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     threading.Thread(target=_leave_with_parent, daemon=True).start()
     _worker = Tokenizer.load(tokenizer_folder), language
 
 
 def _leave_with_parent() -> None:
-    # A parent killed outright says no goodbye, and its workers would wait for work for ever.
+    # A parent that is killed cannot end its workers, which would wait for work for ever.
     parent = parent_process()
     assert parent is not None
     parent.join()
     os._exit(1)
 
 
-def _encode_here(texts: list[str]) -> Encoded:
+def _encode_in_worker(texts: list[str]) -> Encoded:
     return encode(texts, *_worker)

@@ -20,8 +20,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from litebert.data.batches import on_device
-from litebert.data.random_keys import Keys, derive, permute, uniforms
+from litebert.data.batches import move_to_device
+from litebert.data.random_keys import Keys, derive, draw_uniforms, permute
 from litebert.finetuning.items import EncodedRow, Item
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.rows import pad_rows
@@ -64,7 +64,7 @@ class TaskBatch:
 
     def to(self, device: torch.device) -> TaskBatch:
         """The same batch on a device."""
-        return self._each(lambda tensor: on_device(tensor, device))
+        return self._each(lambda tensor: move_to_device(tensor, device))
 
     def pin(self) -> TaskBatch:
         """The same batch in page-locked memory."""
@@ -109,7 +109,7 @@ def thinned(items: Sequence[Item], keys: Keys, deletion: float) -> list[Item]:
     for item, key in zip(items, keys, strict=True):
         rows = []
         for place, (ids, types) in enumerate(item.rows):
-            draws = uniforms(key[None], len(ids), place)[0]
+            draws = draw_uniforms(key[None], len(ids), place)[0]
             stays = draws >= min(deletion, draws[1:-1].max(initial=0))
             stays[[0, -1]] = True
             rows.append(EncodedRow(ids[stays], types[stays]))

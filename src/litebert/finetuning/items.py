@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.data.passages import trimmed_lengths
+from litebert.data.passages import trim_lengths
 from litebert.tokenizer import Tokenizer
 
 
@@ -86,7 +86,7 @@ def build_row(
     separators = tokenizer.pair_separators
     if length is not None:
         room = length - (2 if second is None else 2 + separators)
-        lengths = trimmed_lengths(len(first), len(second or ()), room)
+        lengths = trim_lengths(len(first), len(second or ()), room)
         first, second = first[: lengths[0]], None if second is None else second[: lengths[1]]
     start = [tokenizer.cls_id, *first, *[tokenizer.sep_id] * (1 if second is None else separators)]
     rest = [] if second is None else [*second, tokenizer.sep_id]

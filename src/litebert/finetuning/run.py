@@ -70,7 +70,7 @@ from litebert.interop.cards import finetuned_card
 from litebert.interop.files import read_weights, write_tensors
 from litebert.json_reader import read_json
 from litebert.model.task_model import TaskModel
-from litebert.recipes.finetuning import default_point
+from litebert.recipes.finetuning import choose_default_recipe
 from litebert.storage import write_json, written_whole
 from litebert.train import device as devices
 from litebert.train import metrics
@@ -159,8 +159,8 @@ def finetune(
     Args:
         model: a run, a litebert model or a Hugging Face folder; or a recipe's name, with
             `tokenizer`.
-        config: by default the point that `recipes.finetuning.default_point` finds for the encoder
-            and the task.
+        config: by default the recipe that `recipes.finetuning.choose_default_recipe` finds for
+            the encoder and the task.
         teacher: the folder of a model fine-tuned on the same task, whose answers are learned as
             `config.distill` says.
         unlabelled: further examples for the teacher to answer, as `Task.stream` gives them.
@@ -265,7 +265,7 @@ def _seeds(
     heard = list(remarks)
     with metrics.remarks(heard):
         start = start or load_initial(model, tokenizer, task)
-        config = config or default_point(start.encoder, start.dense, task.point)
+        config = config or choose_default_recipe(start.encoder, start.dense, task.point)
         recorded = ranks.decide(
             lambda: [] if overwrite else [one for place in folders for one in place.identities()]
         )

@@ -44,8 +44,8 @@ from litebert.model.encoder import initialiser
 from litebert.model.heads import HeadActivation, Pooling
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
-from litebert.recipes.files import names_recipe, recipe
-from litebert.recipes.finetuning import default_point
+from litebert.recipes.files import is_recipe_name, recipe
+from litebert.recipes.finetuning import choose_default_recipe
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.coverage import Coverage
 from litebert.train.run_folder import RunFolder
@@ -96,7 +96,7 @@ def load_initial(
         ConfigError: a recipe without a tokenizer, a folder that has none, or another tokenizer than
             the folder's.
     """
-    if names_recipe(str(model)):
+    if is_recipe_name(str(model)):
         if tokenizer is None:
             raise ConfigError(f"{model} is a recipe, an untrained network; give it a --tokenizer")
         words, config = Tokenizer.load(tokenizer), recipe(str(model))
@@ -315,7 +315,7 @@ def prepare_task(
             "--unlabelled adds texts that only a teacher answers; name one with --teacher, "
             "or leave it out"
         )
-    config = config or default_point(start.encoder, start.dense, task.point)
+    config = config or choose_default_recipe(start.encoder, start.dense, task.point)
     config, said = choose_length(config, task, start.tokenizer, start.encoder.max_positions)
     config, heads = choose_head(config, task, start.state is not None, start.vectors)
     said += heads

@@ -26,7 +26,7 @@ from litebert.errors import ModelError
 from litebert.interop.loaded import LoadedModel
 from litebert.json_reader import parse_json, read_json
 from litebert.model.task_model import TaskModel
-from litebert.recipes.files import names_recipe
+from litebert.recipes.files import is_recipe_name
 from litebert.storage import hash_fault, newest_whole
 
 CARD = "README.md"
@@ -106,7 +106,7 @@ def finetuned_card(
     name = f"{base} fine-tuned on {task}"
     scored_on = ", ".join(files.get(dev[0], [])) or f"{task}, {dev[0]} part"
     front = _front(
-        base_model=None if names_recipe(source) else base,
+        base_model=None if is_recipe_name(source) else base,
         datasets=files.get("train") or [task],
         metrics=[metric],
         model_name=name,
@@ -116,7 +116,7 @@ def finetuned_card(
             if math.isfinite(value)
         ],
     )
-    start = f"the untrained network of the recipe {base}" if names_recipe(source) else f"`{base}`"
+    start = f"the untrained network of the recipe {base}" if is_recipe_name(source) else f"`{base}`"
     parts = [
         (part, ", ".join(files.get(part, [])), f"{examples:,}", f"{tokens:,}")
         for part, (examples, tokens) in sizes.items()

@@ -1,9 +1,9 @@
-"""THE POINTS: named configs, each a function that returns one complete `Config`; and points of
+"""Recipes: named configs, each a function that returns one complete `Config`, and those of
 fine-tuning.
 
-`published` has the papers' systems, `small` those that train in minutes, `albert_next` what
-measurement found best in a given time, `finetuning` what the papers fine-tune with, `files` reads
-recipes of your own.
+`published` has the papers' systems, and `small` those that train in minutes. `albert_next` has what
+measurement found best in a given time. `finetuning` has the hyper-parameters of the papers. `files`
+reads the user's own recipes.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ RECIPES = {function.__name__.replace("_", "-"): function for function in _FUNCTI
 
 
 def __getattr__(name: str) -> Callable[[], Config]:
-    """A recipe's function is imported from here too."""
+    """Return the function of a recipe, so that it can be imported from here too."""
     if name.replace("_", "-") not in RECIPES:
         raise AttributeError(f"module 'litebert.recipes' has no attribute '{name}'")
     return RECIPES[name.replace("_", "-")]

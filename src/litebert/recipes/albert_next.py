@@ -9,10 +9,10 @@ budget. What else was tried is on that page.
 from __future__ import annotations
 
 from litebert.config import Config, replace
-from litebert.recipes.small import small
+from litebert.recipes.small import make_small
 
 
-def _next(
+def _make_next(
     name: str,
     hidden: int,
     embedding: int,
@@ -21,7 +21,7 @@ def _next(
     budget: str,
     rate: float = 3e-3,
 ) -> Config:
-    block = small(
+    block = make_small(
         name, hidden=hidden, embedding=embedding, layers=layers, length=length, budget=budget
     )
     lengths = ((0.7, length // 2),) if length > 64 else ()
@@ -42,12 +42,12 @@ def _next(
 
 
 def albert_next_tiny() -> Config:
-    """albert-next-tiny: 3 layers of H 128, which guess the most masked pieces after ten minutes on
-    two CPU cores.
+    """albert-next-tiny: 3 layers of H 128, which predict the most masked tokens after ten minutes
+    on two CPU cores.
 
     litebert pretrain albert-next-tiny --data D --out R --budget 10m
     """
-    return _next(
+    return _make_next(
         "albert-next-tiny", hidden=128, embedding=64, layers=3, length=64, budget="10m", rate=6e-3
     )
 
@@ -57,7 +57,9 @@ def albert_next_mini() -> Config:
 
     litebert pretrain albert-next-mini --data D --out R --budget 30m
     """
-    return _next("albert-next-mini", hidden=192, embedding=96, layers=8, length=128, budget="30m")
+    return _make_next(
+        "albert-next-mini", hidden=192, embedding=96, layers=8, length=128, budget="30m"
+    )
 
 
 def albert_next_base() -> Config:
@@ -65,7 +67,9 @@ def albert_next_base() -> Config:
 
     litebert pretrain albert-next-base --data D --out R --budget 8h
     """
-    return _next("albert-next-base", hidden=768, embedding=192, layers=12, length=512, budget="8h")
+    return _make_next(
+        "albert-next-base", hidden=768, embedding=192, layers=12, length=512, budget="8h"
+    )
 
 
 def albert_next_large() -> Config:
@@ -73,6 +77,6 @@ def albert_next_large() -> Config:
 
     litebert pretrain albert-next-large --data D --out R --budget 24h
     """
-    return _next(
+    return _make_next(
         "albert-next-large", hidden=1024, embedding=192, layers=24, length=512, budget="24h"
     )

@@ -1,4 +1,4 @@
-"""Recipes by name or in files: what a RECIPE on the command line may be."""
+"""Recipes by name or in files: the values of RECIPE on the command line."""
 
 from __future__ import annotations
 
@@ -21,29 +21,29 @@ else:
 
 
 def recipe(name: str, seen: tuple[Path, ...] = ()) -> Config:
-    """The config a name stands for: a recipe, a TOML or JSON file, or `file.py:function`.
+    """Return the config of a recipe, of a TOML or JSON file, or of `file.py:function`.
 
-    A file gives every field it wants to set; `base = "RECIPE"` at its top starts from a recipe.
+    A file names the fields that it sets. `base = "RECIPE"` at its top starts from a recipe.
 
     Raises:
-        ConfigError: no such recipe or file, or a field outside the space.
+        ConfigError: there is no such recipe or file, or a field is not allowed.
     """
     if name in RECIPES:
         return RECIPES[name]()
     path, _, function = name.partition(":")
     if path.endswith(".py"):
-        return _from_python(Path(path), function)
+        return _run_python(Path(path), function)
     if path.endswith((".toml", ".json")):
-        return _from_file(Path(name), seen)
+        return _read_file(Path(name), seen)
     raise ConfigError(f"no recipe is called '{name}'; {nearest(name, RECIPES)}")
 
 
-def names_recipe(word: str) -> bool:
-    """Whether a word has the form of what `recipe` takes."""
+def is_recipe_name(word: str) -> bool:
+    """Return whether a word has the form of an argument of `recipe`."""
     return word in RECIPES or word.endswith((".toml", ".json")) or ".py:" in word
 
 
-def _from_file(path: Path, seen: tuple[Path, ...]) -> Config:
+def _read_file(path: Path, seen: tuple[Path, ...]) -> Config:
     real = Path(os.path.realpath(path))  # where resolve() gives up at a loop of links
     if real in seen:
         raise ConfigError(
@@ -73,14 +73,15 @@ def _from_file(path: Path, seen: tuple[Path, ...]) -> Config:
     try:
         if "base" in data:
             name = str(data.pop("base"))
-            beside = path.parent / name.partition(":")[0]  # files are named as seen from this one
+            # A file is named relative to this one.
+            beside = path.parent / name.partition(":")[0]
             base = recipe(str(path.parent / name) if beside.is_file() else name, (*seen, real))
         return from_dict(Config, data, base=base)
     except ConfigError as error:
         raise ConfigError(f"recipe file {path}: {error}") from None
 
 
-def _from_python(path: Path, function: str) -> Config:
+def _run_python(path: Path, function: str) -> Config:
     if not path.is_file():
         raise ConfigError(f"recipe file {path} does not exist")
     try:

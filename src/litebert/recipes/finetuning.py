@@ -1,6 +1,4 @@
-"""The points of fine-tuning: the hyper-parameters that the papers give, and ours for small
-encoders.
-"""
+"""The recipes of fine-tuning: the hyper-parameters of the papers, and ours for small encoders."""
 
 from __future__ import annotations
 
@@ -11,7 +9,7 @@ from litebert.config.finetuning import Choice
 from litebert.errors import ConfigError, nearest
 
 
-def _point(
+def _make_recipe(
     learning_rate: float,
     batch: int,
     length: int,
@@ -24,6 +22,7 @@ def _point(
     weight_decay: float = 0.01,
     layer_decay: float = 1.0,
 ) -> FinetuneConfig:
+    """Return a recipe with a linear schedule."""
     base = FinetuneConfig().train
     optimizer = replace(base.optimizer, learning_rate=learning_rate, weight_decay=weight_decay)
     schedule = ScheduleConfig(name="linear", warmup=warmup)
@@ -39,91 +38,95 @@ def _point(
     )
 
 
-def _decayed(rate: float, decay: float) -> dict[str, FinetuneConfig]:
-    """ELECTRA's points. Its code has no multiple choice: that is `ANY` at the length of RACE."""
+def _make_electra_recipes(rate: float, decay: float) -> dict[str, FinetuneConfig]:
+    """Return ELECTRA's recipes.
+
+    Its code has no multiple choice. That is `ANY` at the length of RACE.
+    """
     return {
-        **dict.fromkeys(("rte", "stsb"), _point(rate, 32, 128, epochs=10, layer_decay=decay)),
-        **dict.fromkeys(_SQUAD, _point(rate, 32, 512, epochs=2, layer_decay=decay)),
-        **dict.fromkeys(_CHOICES, _point(rate, 32, 512, epochs=3, layer_decay=decay)),
-        ANY: _point(rate, 32, 128, epochs=3, layer_decay=decay),
+        **dict.fromkeys(("rte", "stsb"), _make_recipe(rate, 32, 128, epochs=10, layer_decay=decay)),
+        **dict.fromkeys(_SQUAD, _make_recipe(rate, 32, 512, epochs=2, layer_decay=decay)),
+        **dict.fromkeys(_CHOICES, _make_recipe(rate, 32, 512, epochs=3, layer_decay=decay)),
+        ANY: _make_recipe(rate, 32, 128, epochs=3, layer_decay=decay),
     }
 
 
 ANY = "any"
 _SQUAD = ("squad1", "squad2")
 _CHOICES = ("race", "choices")
-"""RACE, and choices of your own: in rows of 512 tokens, as ALBERT and RoBERTa learn RACE, for its
-articles are long.
+"""RACE, and multiple choice on the user's own rows. They take sequences of 512 tokens, as in ALBERT
+and RoBERTa, because RACE has long articles.
 """
 
-POINTS: dict[str, dict[str, FinetuneConfig]] = {
+FINETUNE_RECIPES: dict[str, dict[str, FinetuneConfig]] = {
     # ALBERT table 14, for version 2: RACE at 1e-5 without dropout, as the table's setting diverges
     # for it (README).
     "albert": {
-        "cola": _point(1e-5, 16, 512, steps=5336, warmup=320, dropout=0.0),
-        "stsb": _point(2e-5, 16, 512, steps=3598, warmup=214, dropout=0.0),
-        "sst2": _point(1e-5, 32, 512, steps=20935, warmup=1256, dropout=0.0),
-        "mnli": _point(3e-5, 128, 512, steps=10000, warmup=1000, dropout=0.0),
-        "qnli": _point(1e-5, 32, 512, steps=33112, warmup=1986, dropout=0.0),
-        "qqp": _point(5e-5, 128, 512, steps=14000, warmup=1000, dropout=0.1),
-        "rte": _point(3e-5, 32, 512, steps=800, warmup=200, dropout=0.1),
-        "mrpc": _point(2e-5, 32, 512, steps=800, warmup=200, dropout=0.0),
-        "wnli": _point(2e-5, 16, 512, steps=2000, warmup=250, dropout=0.1),
-        "squad1": _point(5e-5, 48, 384, steps=3649, warmup=365, dropout=0.0),
-        "squad2": _point(3e-5, 48, 512, steps=8144, warmup=814, dropout=0.0),
-        "race": _point(1e-5, 32, 512, steps=12000, warmup=1000, dropout=0.0),
-        "texts": _point(3e-5, 64, 128, epochs=1),  # as bert's: they are learned from dropout
-        ANY: _point(2e-5, 32, 512, dropout=0.0),
+        "cola": _make_recipe(1e-5, 16, 512, steps=5336, warmup=320, dropout=0.0),
+        "stsb": _make_recipe(2e-5, 16, 512, steps=3598, warmup=214, dropout=0.0),
+        "sst2": _make_recipe(1e-5, 32, 512, steps=20935, warmup=1256, dropout=0.0),
+        "mnli": _make_recipe(3e-5, 128, 512, steps=10000, warmup=1000, dropout=0.0),
+        "qnli": _make_recipe(1e-5, 32, 512, steps=33112, warmup=1986, dropout=0.0),
+        "qqp": _make_recipe(5e-5, 128, 512, steps=14000, warmup=1000, dropout=0.1),
+        "rte": _make_recipe(3e-5, 32, 512, steps=800, warmup=200, dropout=0.1),
+        "mrpc": _make_recipe(2e-5, 32, 512, steps=800, warmup=200, dropout=0.0),
+        "wnli": _make_recipe(2e-5, 16, 512, steps=2000, warmup=250, dropout=0.1),
+        "squad1": _make_recipe(5e-5, 48, 384, steps=3649, warmup=365, dropout=0.0),
+        "squad2": _make_recipe(3e-5, 48, 512, steps=8144, warmup=814, dropout=0.0),
+        "race": _make_recipe(1e-5, 32, 512, steps=12000, warmup=1000, dropout=0.0),
+        # As BERT's, for texts are learned from dropout.
+        "texts": _make_recipe(3e-5, 64, 128, epochs=1),
+        ANY: _make_recipe(2e-5, 32, 512, dropout=0.0),
     },
     # BERT appendix A.3 (the middle of its grid), and run_squad.py. Choices: the same grid, for the
     # paper has no RACE.
     "bert": {
-        "squad1": _point(5e-5, 32, 384, epochs=3),
-        "squad2": _point(5e-5, 48, 384, epochs=2),
-        **dict.fromkeys(
-            ("pairs", "texts"), _point(3e-5, 64, 128, epochs=1)
-        ),  # SimCSE, appendix A: texts alone
-        **dict.fromkeys(_CHOICES, _point(3e-5, 32, 512, epochs=3)),
-        ANY: _point(3e-5, 32, 128, epochs=3),
+        "squad1": _make_recipe(5e-5, 32, 384, epochs=3),
+        "squad2": _make_recipe(5e-5, 48, 384, epochs=2),
+        # SimCSE, appendix A, for texts alone.
+        **dict.fromkeys(("pairs", "texts"), _make_recipe(3e-5, 64, 128, epochs=1)),
+        **dict.fromkeys(_CHOICES, _make_recipe(3e-5, 32, 512, epochs=3)),
+        ANY: _make_recipe(3e-5, 32, 128, epochs=3),
     },
     # RoBERTa table 10.
     "roberta": {
-        **dict.fromkeys(_SQUAD, _point(1.5e-5, 48, 512, epochs=2, warmup=0.06)),
-        "race": _point(1e-5, 16, 512, epochs=4, warmup=0.06, weight_decay=0.1),
-        ANY: _point(2e-5, 32, 512, epochs=10, warmup=0.06, weight_decay=0.1),
+        **dict.fromkeys(_SQUAD, _make_recipe(1.5e-5, 48, 512, epochs=2, warmup=0.06)),
+        "race": _make_recipe(1e-5, 16, 512, epochs=4, warmup=0.06, weight_decay=0.1),
+        ANY: _make_recipe(2e-5, 32, 512, epochs=10, warmup=0.06, weight_decay=0.1),
     },
     # ELECTRA's configure_finetuning.py: small and base, and large.
-    "electra": _decayed(1e-4, 0.8),
-    "electra-large": _decayed(5e-5, 0.9),
+    "electra": _make_electra_recipes(1e-4, 0.8),
+    "electra-large": _make_electra_recipes(5e-5, 0.9),
     # SpanBERT appendix B (the middle of its grid). Choices: as its questions, for the paper has no
     # RACE.
     "spanbert": {
-        "cola": _point(2e-5, 32, 128, epochs=4),
-        **dict.fromkeys((*_SQUAD, *_CHOICES), _point(2e-5, 32, 512, epochs=4)),
-        ANY: _point(2e-5, 32, 128, epochs=10),
+        "cola": _make_recipe(2e-5, 32, 128, epochs=4),
+        **dict.fromkeys((*_SQUAD, *_CHOICES), _make_recipe(2e-5, 32, 512, epochs=4)),
+        ANY: _make_recipe(2e-5, 32, 128, epochs=10),
     },
     # Ours, for encoders of H up to 256 that trained in hours: smaller nets take larger rates
     # (docs/decisions.md).
     "small": {
-        "race": _point(5e-4, 16, 256, epochs=3),
-        "pairs": _point(3e-4, 64, 128, epochs=1),
-        "texts": _point(2e-3, 128, 128, epochs=1, deletion=0.6),  # docs/results.md
-        **dict.fromkeys(_SQUAD, _point(1e-3, 32, 256, epochs=3)),
+        "race": _make_recipe(5e-4, 16, 256, epochs=3),
+        "pairs": _make_recipe(3e-4, 64, 128, epochs=1),
+        "texts": _make_recipe(2e-3, 128, 128, epochs=1, deletion=0.6),  # docs/results.md
+        **dict.fromkeys(_SQUAD, _make_recipe(1e-3, 32, 256, epochs=3)),
         ANY: FinetuneConfig(),
     },
 }
-"""By recipe and task; `any` stands for every other task, and `texts` for --task pairs on texts
-alone.
+"""Recipes of fine-tuning by name and task. `any` stands for every other task, and `texts` for
+--task pairs on texts alone.
 """
 
 
-def default_recipe_for(encoder: EncoderConfig, dense: str | None = None) -> str:
-    """The recipe for an encoder where none is asked for: ours for a small one, else that of the
-    paper it resembles.
+def choose_recipe_name(encoder: EncoderConfig, dense: str | None = None) -> str:
+    """Choose the recipe of an encoder where none is named.
+
+    It is ours for a small encoder, else that of the paper that the encoder resembles.
 
     Args:
-        dense: the activation of the dense map its classifiers have, as `LoadedModel.dense` says;
-            gelu is ELECTRA's.
+        dense: activation of the dense layer in its classifiers, as in `LoadedModel.dense`; gelu is
+            ELECTRA's.
     """
     if encoder.hidden_size <= 256 and encoder.layers <= 8:
         return "small"
@@ -136,25 +139,27 @@ def default_recipe_for(encoder: EncoderConfig, dense: str | None = None) -> str:
     return "bert"
 
 
-def default_point(encoder: EncoderConfig, dense: str | None, task: str) -> FinetuneConfig:
-    """The hyper-parameters where no recipe is named: those of `default_recipe_for`, with what a run
-    chooses itself.
+def choose_default_recipe(encoder: EncoderConfig, dense: str | None, task: str) -> FinetuneConfig:
+    """Return the hyper-parameters where no recipe is named.
 
-    Sentence vectors (`pairs`, `texts`) choose nothing, for their loss says little about the rate.
+    They are those of `choose_recipe_name`, with the fields that a run chooses by itself. Sentence
+    vectors (`pairs`, `texts`) choose nothing, for their loss says little about the rate.
 
     Args:
-        task: its point, as `Task.point` names it.
+        task: the key of its recipe, as in `Task.point`.
     """
-    point = finetune_recipe(default_recipe_for(encoder, dense), task)
-    return point if task in ("pairs", "texts") else replace(point, choose=get_args(Choice))
+    recipe = finetune_recipe(choose_recipe_name(encoder, dense), task)
+    return recipe if task in ("pairs", "texts") else replace(recipe, choose=get_args(Choice))
 
 
 def finetune_recipe(name: str, task: str) -> FinetuneConfig:
-    """The hyper-parameters a recipe gives a task.
+    """Return the hyper-parameters of a recipe for a task.
 
     Raises:
         ConfigError: there is no such recipe.
     """
-    if name not in POINTS:
-        raise ConfigError(f"no fine-tuning recipe is called '{name}'; {nearest(name, POINTS)}")
-    return POINTS[name].get(task, POINTS[name][ANY])
+    if name not in FINETUNE_RECIPES:
+        raise ConfigError(
+            f"no fine-tuning recipe is called '{name}'; {nearest(name, FINETUNE_RECIPES)}"
+        )
+    return FINETUNE_RECIPES[name].get(task, FINETUNE_RECIPES[name][ANY])

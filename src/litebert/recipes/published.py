@@ -17,7 +17,7 @@ from litebert.config import (
 # -------------- ALBERT: Lan et al. 2020, tables 1 and 14, and the official version 2 configurations
 
 
-def _albert(name: str, hidden: int, layers: int, heads: int, dropout: float) -> Config:
+def _make_albert(name: str, hidden: int, layers: int, heads: int, dropout: float) -> Config:
     return Config(
         name=name,
         encoder=EncoderConfig(
@@ -45,13 +45,13 @@ def _albert(name: str, hidden: int, layers: int, heads: int, dropout: float) -> 
 
 
 def albert_base() -> Config:
-    """ALBERT-base, version 2 (no dropout): 12 layers, H 768. 12M parameters in table 1, average
-    80.1 in table 2.
+    """ALBERT-base, version 2 (no dropout): 12 layers, H 768. 12M parameters, average 80.1 (tables
+    1, 2).
 
     litebert pretrain albert-base --data D --out R. A cluster's work: 262 G tokens at the paper's
     budget.
     """
-    return _albert("albert-base", 768, 12, 12, dropout=0.0)
+    return _make_albert("albert-base", 768, 12, 12, dropout=0.0)
 
 
 def albert_large() -> Config:
@@ -60,7 +60,7 @@ def albert_large() -> Config:
 
     litebert pretrain albert-large --data D --out R
     """
-    return _albert("albert-large", 1024, 24, 16, dropout=0.0)
+    return _make_albert("albert-large", 1024, 24, 16, dropout=0.0)
 
 
 def albert_xlarge() -> Config:
@@ -69,7 +69,7 @@ def albert_xlarge() -> Config:
 
     litebert pretrain albert-xlarge --data D --out R
     """
-    return _albert("albert-xlarge", 2048, 24, 16, dropout=0.0)
+    return _make_albert("albert-xlarge", 2048, 24, 16, dropout=0.0)
 
 
 def albert_xxlarge() -> Config:
@@ -78,36 +78,37 @@ def albert_xxlarge() -> Config:
 
     litebert pretrain albert-xxlarge --data D --out R
     """
-    return _albert("albert-xxlarge", 4096, 12, 64, dropout=0.0)
+    return _make_albert("albert-xxlarge", 4096, 12, 64, dropout=0.0)
 
 
 def albert_base_v1() -> Config:
     """ALBERT-base, version 1: dropout 0.1. litebert pretrain albert-base-v1 --data D --out R"""
-    return _albert("albert-base-v1", 768, 12, 12, dropout=0.1)
+    return _make_albert("albert-base-v1", 768, 12, 12, dropout=0.1)
 
 
 def albert_large_v1() -> Config:
     """ALBERT-large, version 1: dropout 0.1. litebert pretrain albert-large-v1 --data D --out R"""
-    return _albert("albert-large-v1", 1024, 24, 16, dropout=0.1)
+    return _make_albert("albert-large-v1", 1024, 24, 16, dropout=0.1)
 
 
 def albert_xlarge_v1() -> Config:
     """ALBERT-xlarge, version 1: dropout 0.1. litebert pretrain albert-xlarge-v1 --data D --out R"""
-    return _albert("albert-xlarge-v1", 2048, 24, 16, dropout=0.1)
+    return _make_albert("albert-xlarge-v1", 2048, 24, 16, dropout=0.1)
 
 
 def albert_xxlarge_v1() -> Config:
-    """ALBERT-xxlarge, version 1, had no dropout either. litebert pretrain albert-xxlarge-v1 --data
-    D --out R
+    """ALBERT-xxlarge, version 1, which had no dropout either.
+
+    litebert pretrain albert-xxlarge-v1 --data D --out R
     """
-    return _albert("albert-xxlarge-v1", 4096, 12, 64, dropout=0.0)
+    return _make_albert("albert-xxlarge-v1", 4096, 12, 64, dropout=0.0)
 
 
 # --------------------------------------------- BERT: Devlin et al. 2019, section 3 and appendix A.2
 
 
-def _unshared(hidden: int, layers: int, heads: int, vocab_size: int) -> EncoderConfig:
-    """BERT's encoder, and that of the systems after it, which change a few fields."""
+def _make_encoder(hidden: int, layers: int, heads: int, vocab_size: int) -> EncoderConfig:
+    """Return BERT's encoder. The later systems change a few of its fields."""
     return EncoderConfig(
         vocab_size=vocab_size,
         embedding_size=hidden,
@@ -122,10 +123,10 @@ def _unshared(hidden: int, layers: int, heads: int, vocab_size: int) -> EncoderC
     )
 
 
-def _bert(name: str, hidden: int, layers: int, heads: int, vocab_size: int) -> Config:
+def _make_bert(name: str, hidden: int, layers: int, heads: int, vocab_size: int) -> Config:
     return Config(
         name=name,
-        encoder=_unshared(hidden, layers, heads, vocab_size),
+        encoder=_make_encoder(hidden, layers, heads, vocab_size),
         sequences=SequenceConfig(length=512),
         masking=MaskingConfig(unit="token", span="single", copies=10),
         objectives=("mlm", "nsp"),
@@ -140,10 +141,11 @@ def _bert(name: str, hidden: int, layers: int, heads: int, vocab_size: int) -> C
 
 
 def bert_base() -> Config:
-    """BERT-base: 12 layers, H 768, vocabulary 30522. 110M parameters. litebert pretrain bert-base
-    --data D --out R
+    """BERT-base: 12 layers, H 768, vocabulary 30522. 110M parameters.
+
+    litebert pretrain bert-base --data D --out R
     """
-    return _bert("bert-base", 768, 12, 12, 30522)
+    return _make_bert("bert-base", 768, 12, 12, 30522)
 
 
 def bert_large() -> Config:
@@ -151,7 +153,7 @@ def bert_large() -> Config:
 
     litebert pretrain bert-large --data D --out R
     """
-    return _bert("bert-large", 1024, 24, 16, 30522)
+    return _make_bert("bert-large", 1024, 24, 16, 30522)
 
 
 def bert_xlarge() -> Config:
@@ -159,16 +161,16 @@ def bert_xlarge() -> Config:
 
     litebert pretrain bert-xlarge --data D --out R
     """
-    return _bert("bert-xlarge", 2048, 24, 32, 30000)
+    return _make_bert("bert-xlarge", 2048, 24, 32, 30000)
 
 
 # ---------------------------------------------------------------- RoBERTa: Liu et al. 2019, table 9
 
 
-def _roberta(
+def _make_roberta(
     name: str, hidden: int, layers: int, heads: int, learning_rate: float, warmup: int
 ) -> Config:
-    encoder = _unshared(hidden, layers, heads, vocab_size=50265)
+    encoder = _make_encoder(hidden, layers, heads, vocab_size=50265)
     return Config(
         name=name,
         encoder=replace(
@@ -194,7 +196,7 @@ def roberta_base() -> Config:
 
     litebert pretrain roberta-base --data D --out R
     """
-    return _roberta("roberta-base", 768, 12, 12, 6e-4, 24000)
+    return _make_roberta("roberta-base", 768, 12, 12, 6e-4, 24000)
 
 
 def roberta_large() -> Config:
@@ -202,13 +204,13 @@ def roberta_large() -> Config:
 
     litebert pretrain roberta-large --data D --out R
     """
-    return _roberta("roberta-large", 1024, 24, 16, 4e-4, 30000)
+    return _make_roberta("roberta-large", 1024, 24, 16, 4e-4, 30000)
 
 
 # --------------------------------------- ELECTRA: Clark et al. 2020, table 6, and the official code
 
 
-def _electra(
+def _make_electra(
     name: str,
     encoder: EncoderConfig,
     length: int,
@@ -245,8 +247,8 @@ def electra_small() -> Config:
 
     litebert pretrain electra-small --data D --out R
     """
-    encoder = replace(_unshared(256, 12, 4, 30522), embedding_size=128)
-    return _electra(
+    encoder = replace(_make_encoder(256, 12, 4, 30522), embedding_size=128)
+    return _make_electra(
         "electra-small", encoder, 128, 0.15, width=1 / 4, steps=1_000_000, batch=128, rate=5e-4
     )
 
@@ -256,8 +258,8 @@ def electra_base() -> Config:
 
     litebert pretrain electra-base --data D --out R
     """
-    encoder = _unshared(768, 12, 12, 30522)
-    return _electra(
+    encoder = _make_encoder(768, 12, 12, 30522)
+    return _make_electra(
         "electra-base", encoder, 512, 0.15, width=1 / 3, steps=766_000, batch=256, rate=2e-4
     )
 
@@ -268,8 +270,8 @@ def electra_large() -> Config:
 
     litebert pretrain electra-large --data D --out R. Table 2's best ran --budget "1750000 steps".
     """
-    encoder = _unshared(1024, 24, 16, 30522)
-    return _electra(
+    encoder = _make_encoder(1024, 24, 16, 30522)
+    return _make_electra(
         "electra-large", encoder, 512, 0.25, width=1 / 4, steps=400_000, batch=2048, rate=2e-4
     )
 
@@ -282,8 +284,10 @@ SPANS = MaskingConfig(
 """SpanBERT section 3.1."""
 
 
-def _spanbert(name: str, bert: Config) -> Config:
-    """BERT, cased, with spans; weight decay as in section 4.2 (the code's README has 0.01)."""
+def _make_spanbert(name: str, bert: Config) -> Config:
+    """Return BERT, cased, with spans. Weight decay is that of section 4.2 (the code's README has
+    0.01).
+    """
     return replace(
         bert,
         name=name,
@@ -305,7 +309,7 @@ def spanbert_base() -> Config:
 
     litebert pretrain spanbert-base --data D --out R
     """
-    return _spanbert("spanbert-base", bert_base())
+    return _make_spanbert("spanbert-base", bert_base())
 
 
 def spanbert_large() -> Config:
@@ -314,13 +318,13 @@ def spanbert_large() -> Config:
 
     litebert pretrain spanbert-large --data D --out R
     """
-    return _spanbert("spanbert-large", bert_large())
+    return _make_spanbert("spanbert-large", bert_large())
 
 
 # --------------------------------- ModernBERT: Warner et al. 2024, table 4 and the yaml of its code
 
 
-def _modernbert(
+def _make_modernbert(
     name: str,
     hidden: int,
     layers: int,
@@ -330,10 +334,11 @@ def _modernbert(
     batch: int,
     warmup: int,
 ) -> Config:
-    """The main phase at 1,024 tokens. Its code takes StableAdamW, whose own clipping of the update
-    stands in for that of gradients: here it is AdamW with clipped gradients. The last 300 G tokens,
-    at 8,192, and the growth of the batch over the first 50 G are left out; give --sequences.length
-    8192 for them.
+    """Return the main phase at 1,024 tokens.
+
+    Its code uses StableAdamW, which clips the update instead of the gradients. Here it is AdamW
+    with clipped gradients. Two things are left out: the last 300 G tokens at 8,192, for which
+    --sequences.length 8192 is needed, and the growth of the batch over the first 50 G.
     """
     return Config(
         name=name,
@@ -382,7 +387,7 @@ def modernbert_base() -> Config:
 
     litebert pretrain modernbert-base --data D --out R
     """
-    return _modernbert("modernbert-base", 768, 22, 12, 1152, rate=8e-4, batch=4608, warmup=636)
+    return _make_modernbert("modernbert-base", 768, 22, 12, 1152, rate=8e-4, batch=4608, warmup=636)
 
 
 def modernbert_large() -> Config:
@@ -391,7 +396,9 @@ def modernbert_large() -> Config:
 
     litebert pretrain modernbert-large --data D --out R
     """
-    return _modernbert("modernbert-large", 1024, 28, 16, 2624, rate=5e-4, batch=4928, warmup=396)
+    return _make_modernbert(
+        "modernbert-large", 1024, 28, 16, 2624, rate=5e-4, batch=4928, warmup=396
+    )
 
 
 PUBLISHED: dict[str, tuple[str, str]] = {
@@ -410,4 +417,4 @@ PUBLISHED: dict[str, tuple[str, str]] = {
     "modernbert-base": ("149M", "ModernBERT section 2.1.3"),
     "modernbert-large": ("395M", "ModernBERT section 2.1.3"),
 }
-"""Parameters as the papers print them, and where."""
+"""Parameters as the papers print them, and their source."""

@@ -1,6 +1,6 @@
-"""Small points of every family, which train in minutes or an hour on two CPU cores.
+"""Small recipes of every family, which train in minutes or an hour on two CPU cores.
 
-They take the block that measurement prefers, in the form that other software computes
+They use the block that measurement prefers, in the form that other software computes
 (docs/decisions.md).
 """
 
@@ -20,11 +20,14 @@ from litebert.config import (
 from litebert.recipes.published import SPANS
 
 
-def small(name: str, hidden: int, embedding: int, layers: int, length: int, budget: str) -> Config:
-    """The block that learns fastest here: pre-norm, gated, rotary, without biases; Muon; depth that
-    grows. The token table starts from counts of neighboring tokens.
+def make_small(
+    name: str, hidden: int, embedding: int, layers: int, length: int, budget: str
+) -> Config:
+    """Return the block that learns fastest here: pre-norm, gated, rotary, without biases.
 
-    ModernBERT's classes in `transformers` compute it, so all of these convert (docs/finetuning.md).
+    It trains with Muon, and its depth grows. The token table starts from counts of neighboring
+    tokens. ModernBERT's classes in `transformers` compute it, so all of these convert
+    (docs/finetuning.md).
     """
     return Config(
         name=name,
@@ -68,9 +71,11 @@ def small(name: str, hidden: int, embedding: int, layers: int, length: int, budg
     )
 
 
-def _unshared(albert: Config, name: str) -> Config:
-    """The twin without sharing and with E = H, trained on next sentences; its layers cannot
-    grow."""
+def _unshare(albert: Config, name: str) -> Config:
+    """Return the same recipe without sharing and with E = H, trained on next sentences.
+
+    Its depth does not grow.
+    """
     encoder = replace(albert.encoder, sharing="none", embedding_size=albert.encoder.hidden_size)
     train = replace(albert.train, depth_schedule=())
     masking = replace(albert.masking, unit="token", span="single", copies=10)
@@ -84,7 +89,7 @@ def albert_tiny() -> Config:
 
     litebert pretrain albert-tiny --data D --out R --budget 5m
     """
-    return small("albert-tiny", hidden=128, embedding=64, layers=6, length=64, budget="5m")
+    return make_small("albert-tiny", hidden=128, embedding=64, layers=6, length=64, budget="5m")
 
 
 def albert_mini() -> Config:
@@ -92,26 +97,29 @@ def albert_mini() -> Config:
 
     litebert pretrain albert-mini --data D --out R --budget 1h
     """
-    return small("albert-mini", hidden=256, embedding=128, layers=8, length=128, budget="1h")
+    return make_small("albert-mini", hidden=256, embedding=128, layers=8, length=128, budget="1h")
 
 
 def bert_tiny() -> Config:
-    """BERT of albert-tiny's shape: layers of their own, E = H. litebert pretrain bert-tiny --data D
-    --out R
+    """BERT of albert-tiny's shape: each layer has its own weights, E = H.
+
+    litebert pretrain bert-tiny --data D --out R
     """
-    return _unshared(albert_tiny(), "bert-tiny")
+    return _unshare(albert_tiny(), "bert-tiny")
 
 
 def bert_mini() -> Config:
-    """BERT of albert-mini's shape: layers of their own, E = H. litebert pretrain bert-mini --data D
-    --out R
+    """BERT of albert-mini's shape: each layer has its own weights, E = H.
+
+    litebert pretrain bert-mini --data D --out R
     """
-    return _unshared(albert_mini(), "bert-mini")
+    return _unshare(albert_mini(), "bert-mini")
 
 
 def roberta_mini() -> Config:
-    """RoBERTa of albert-mini's shape: full sentences, fresh masks. litebert pretrain roberta-mini
-    --data D --out R
+    """RoBERTa of albert-mini's shape: full sentences, fresh masks.
+
+    litebert pretrain roberta-mini --data D --out R
     """
     bert = bert_mini()
     return replace(
@@ -125,8 +133,9 @@ def roberta_mini() -> Config:
 
 
 def electra_mini() -> Config:
-    """ELECTRA of albert-mini's shape, generator of 1/4. litebert pretrain electra-mini --data D
-    --out R
+    """ELECTRA of albert-mini's shape, with a generator of 1/4.
+
+    litebert pretrain electra-mini --data D --out R
     """
     bert, albert = bert_mini(), albert_mini()
     return replace(
@@ -145,8 +154,9 @@ def electra_mini() -> Config:
 
 
 def spanbert_mini() -> Config:
-    """SpanBERT of albert-mini's shape: spans in one document. litebert pretrain spanbert-mini
-    --data D --out R
+    """SpanBERT of albert-mini's shape: spans in one document.
+
+    litebert pretrain spanbert-mini --data D --out R
     """
     bert = bert_mini()
     return replace(

@@ -196,10 +196,8 @@ class _Words:
         if self._pairs:
             return [_Run(pair, 1, i, i + 2) for i, pair in enumerate(itertools.pairwise(tokens))]
         runs = []
-        unknown, classes = (
-            [token not in self._vocabulary for token in tokens],
-            [self._classify(token) for token in tokens],
-        )
+        unknown = [token not in self._vocabulary for token in tokens]
+        classes = [self._classify(token) for token in tokens]
         for start, word_class in enumerate(classes):
             if word_class == "mixed":
                 continue

@@ -77,7 +77,14 @@ def evaluate_split(
         ).items():
             try:
                 batches = Batches(
-                    split, tokenizer, layout, masking, task, EVALUATION_BATCH, SEED, boundaries
+                    split,
+                    tokenizer,
+                    layout,
+                    masking,
+                    task,
+                    EVALUATION_BATCH,
+                    SEED,
+                    boundaries=boundaries,
                 )
             except DataError:
                 if task is None:

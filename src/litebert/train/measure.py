@@ -20,7 +20,7 @@ from torch import nn
 from litebert import cost
 from litebert.config import Config, replace
 from litebert.data.batches import Batch
-from litebert.data.masking import span_boundaries
+from litebert.data.masking import find_span_boundaries
 from litebert.model.blocks import compile_blocks
 from litebert.model.distillation import Teacher
 from litebert.model.pretrainer import Pretrainer
@@ -102,7 +102,7 @@ def synthetic_batch(config: Config, sequences: int, padded: bool = False) -> Bat
         masked_labels=torch.randint(0, vocab, (count,), generator=generator),
         sentence_labels=torch.randint(0, 2, (sequences,), generator=generator),
         masked_boundaries=torch.from_numpy(
-            span_boundaries(np.ones((sequences, length), bool), positions.numpy())
+            find_span_boundaries(np.ones((sequences, length), bool), positions.numpy())
         ),
     )
 

@@ -20,7 +20,7 @@ import torch
 
 from litebert.config import Config, EncoderConfig, replace
 from litebert.config.serialization import from_dict, to_dict, to_json
-from litebert.data.cooccurrence import count_neighbors, token_vectors
+from litebert.data.cooccurrence import compute_token_vectors, count_neighbors
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, ModelError, RunError
 from litebert.interop import read_folder
@@ -379,7 +379,7 @@ def start_table(model: Pretrainer, shards: Shards) -> None:
         return
     started = time.monotonic()
     counts = count_neighbors(shards.train, encoder.vocab_size, table)
-    vectors = torch.from_numpy(token_vectors(counts, encoder.embedding_size, table.std))
+    vectors = torch.from_numpy(compute_token_vectors(counts, encoder.embedding_size, table.std))
     # A token that never occurs is taken to have occurred half a time, so that its logarithm is
     # finite.
     shares = torch.from_numpy(np.maximum(counts.tokens, 0.5) / counts.tokens.sum())

@@ -82,7 +82,7 @@ class PretrainingBatches:
                     sentence,
                     config.batch_sequences,
                     config.train.seed,
-                    boundaries,
+                    boundaries=boundaries,
                 ),
             )
             for start, length in zip(
@@ -104,7 +104,9 @@ class PretrainingBatches:
         if self._sentence is None:
             return {}
         phases = zip(self._lengths, self._phases, strict=True)
-        return {length: batches.unlabelled_share(sequences) for length, (_, batches) in phases}
+        return {
+            length: batches.compute_unlabeled_share(sequences) for length, (_, batches) in phases
+        }
 
     def __call__(self, step: int, rows: slice) -> Batch:
         """Some rows of the batch of a step."""

@@ -247,12 +247,14 @@ def _draws(batch: Batch) -> Tensor:
     """
     import torch
 
-    from litebert.data.random_keys import uniforms
+    from litebert.data.random_keys import draw_uniforms
 
     if batch.row_keys is None:
         return torch.rand(len(batch.masked_positions))
     length = batch.input_ids.shape[1]
-    draws = torch.from_numpy(uniforms(batch.row_keys.cpu().numpy().view("uint64"), length, _SAMPLE))
+    draws = torch.from_numpy(
+        draw_uniforms(batch.row_keys.cpu().numpy().view("uint64"), length, _SAMPLE)
+    )
     return draws.flatten()[batch.masked_positions.cpu()].float()
 
 
