@@ -62,9 +62,8 @@ class SegmentPairs(SequenceFormat):
     - sop: A and B are swapped with probability 1/2, before trimming. A chunk that ends inside a
       sentence stays in order, unlabeled, for the broken end would tell which segment it belongs to.
     - nsp: with probability 1/2, B is text of another document, from a random sentence on. The
-    document
-      is drawn with weight by its chunks, so random and real second segments come from documents of
-      the same kind.
+      document is drawn with weight by its chunks, so random and real second segments come from
+      documents of the same kind.
     """
 
     def _count(self) -> NDArray[np.int64]:
