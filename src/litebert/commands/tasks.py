@@ -212,10 +212,10 @@ def _finetune_config(
     Raises:
         ConfigError: a field is wrong, or one has no effect.
     """
-    from litebert.recipes.finetuning import default_point, finetune_recipe
+    from litebert.recipes.finetuning import choose_default_recipe, finetune_recipe
 
     if arguments.recipe is None:
-        config = default_point(start.encoder, start.dense, task.point)
+        config = choose_default_recipe(start.encoder, start.dense, task.point)
     else:
         config = finetune_recipe(arguments.recipe, task.point)
     if not words:
