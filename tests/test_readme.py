@@ -150,8 +150,8 @@ def folder(tmp_path: Path, tiny_corpus: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(
         python_docs, "_list_modules", lambda: ((where, iter(texts)) for where, texts in few)
     )
-    settings = replace(packages.settings(), steps=2)
-    monkeypatch.setattr(packages, "settings", lambda: settings)
+    settings = replace(packages.make_config(), steps=2)
+    monkeypatch.setattr(packages, "make_config", lambda: settings)
     for name, size in (("CLASSES", 2), ("TRAIN", 8), ("DEV", 4)):
         monkeypatch.setattr(packages, name, size)
     monkeypatch.setattr("litebert.studies.quickstart.measure", lambda *_: Rate(((1.0, 0.1),), 0.1))

@@ -17,9 +17,9 @@ from litebert.errors import RunError
 from litebert.json_reader import read_json
 from litebert.storage import locked, write_json
 from litebert.studies import cells
-from litebert.studies.cells import Cell, Command, run_cells, scores_of
-from litebert.studies.plan import PLAN, Extras, Plan, planned, surroundings
-from litebert.studies.study import Study, base_config, vary
+from litebert.studies.cells import Cell, Command, run_cells, read_scores
+from litebert.studies.plan import PLAN, Extras, Plan, make_plan, make_environment
+from litebert.studies.study import Study, make_base_config, vary
 from toys.refusals import refused
 
 
@@ -76,7 +76,7 @@ def test_no_process_is_left_behind(
     (folder / "pretrain.1.part").touch()
     command = Command(("pretrain",), folder / "pretrain.json")
     with pytest.raises(error):
-        run_cells([Cell("a", seed, plan.run("a", seed), 4, (command,)) for seed in (0, 1)], plan)
+        run_cells([Cell("a", seed, plan.run_folder("a", seed), 4, (command,)) for seed in (0, 1)], plan)
     assert [process.poll() is None for process in started] == [False, False]
     assert not (folder / "pretrain.1.part").exists(), "it was left by a killed study"
 
@@ -101,7 +101,7 @@ def test_scores_are_fractions(tmp_path: Path) -> None:
     commands = [
         Command((), tmp_path / f"{name}.json") for name in ("pretrain", "heldout", "sst2", "squad")
     ]
-    found = scores_of(Cell("a", 0, tmp_path, 4, tuple(commands)))
+    found = read_scores(Cell("a", 0, tmp_path, 4, tuple(commands)))
     assert found == pytest.approx({"mlm_loss": 3.5, "sst2": 0.75, "squad": 0.813})
 
 
@@ -121,19 +121,19 @@ def test_places_share_the_visible_gpus(
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if named is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
-    assert [surroundings(place, 0)["CUDA_VISIBLE_DEVICES"] for place in range(3)] == seen
-    assert surroundings(0, 3)["OMP_NUM_THREADS"] == "3"
+    assert [make_environment(place, 0)["CUDA_VISIBLE_DEVICES"] for place in range(3)] == seen
+    assert make_environment(0, 3)["OMP_NUM_THREADS"] == "3"
 
 
 def test_a_plan_continues_with_the_same_folders_only(tiny_data: Path, tmp_path: Path) -> None:
-    base = base_config("toy")
+    base = make_base_config("toy")
     schedule = {"length_schedule": [(0.5, 16)]}
     study = Study(
         "Does it?", {"a": base, "grows": vary(base, train=schedule)}, baseline="a", equal="tokens"
     )
 
     def plan(**extras: object) -> Plan:
-        return planned(
+        return make_plan(
             study,
             "own",
             tmp_path / "out",

@@ -84,14 +84,14 @@ def test_the_classifier_stands_beside_its_baseline(
     from litebert.recipes.files import recipe
     from litebert.train.pretrain import pretrain
 
-    base = packages.settings()
+    base = packages.make_config()
     optimizer = replace(base.train.optimizer, learning_rate=2e-3)
     fast = replace(
         base,
         epochs=4,
         train=replace(base.train, precision="float32", batch="8 sequences", optimizer=optimizer),
     )
-    monkeypatch.setattr(packages, "settings", lambda: fast)
+    monkeypatch.setattr(packages, "make_config", lambda: fast)
     config = recipe("albert-tiny")
     config = replace(
         config,

@@ -15,8 +15,8 @@ from litebert.studies.cells import Cell, Command
 from litebert.studies.page import Findings, write_reports
 from litebert.studies.papers import generator, systems
 from litebert.studies.plan import Plan
-from litebert.studies.study import Published, Study, base_config, vary
-from litebert.studies.verdicts import AGREES, DISAGREES, NOISE, verdicts
+from litebert.studies.study import Published, Study, make_base_config, vary
+from litebert.studies.verdicts import AGREES, DISAGREES, NOISE, make_verdict_table
 from toys.refusals import refused
 
 SCORES = ("mlm_loss", "mlm_accuracy")
@@ -24,7 +24,7 @@ SCORES = ("mlm_loss", "mlm_accuracy")
 
 @pytest.fixture
 def study() -> Study:
-    base = base_config("toy")
+    base = make_base_config("toy")
     return Study(
         "Which?", {"a": base, "b": vary(base, encoder={"layers": 3})}, baseline="a", scores=SCORES
     )
@@ -60,12 +60,12 @@ def found(study: Study, folder: Path, losses: Mapping[str, Sequence[float | None
                 write_json(files[1], {"mlm_loss": loss})
             fault = "" if loss is not None else "killed"
             commands = tuple(Command(("pretrain",), file) for file in files)
-            cells.append(Cell(variant, seed, plan.run(variant, seed), 4, commands, fault=fault))
+            cells.append(Cell(variant, seed, plan.run_folder(variant, seed), 4, commands, fault=fault))
     return Findings(study, plan, cells)
 
 
 def test_the_seeds_are_those_that_ended(study: Study, tmp_path: Path) -> None:
-    table = found(study, tmp_path, {"a": [3.0, 3.1, 3.2], "b": [2.0, None, 2.1]}).table()
+    table = found(study, tmp_path, {"a": [3.0, 3.1, 3.2], "b": [2.0, None, 2.1]}).make_table()
     assert "3 seeds (2 of 'b')" in table.note
     encoder = replace(study.variants["a"].encoder, vocab_size=400)
     assert table.rows[0][1] == f"{sum(cost.encoder_parameters(encoder).values()) / 1e6:.2f} M"
@@ -73,13 +73,13 @@ def test_the_seeds_are_those_that_ended(study: Study, tmp_path: Path) -> None:
 
 def test_one_seed_has_no_interval(study: Study, tmp_path: Path) -> None:
     one = found(study, tmp_path, {"a": [3.0], "b": [2.0]})
-    assert "95 %" not in one.table().note
-    assert ["95 %" in figure.x_label for figure in one.intervals()] == [False]
+    assert "95 %" not in one.make_table().note
+    assert ["95 %" in figure.x_label for figure in one.make_figures()] == [False]
 
 
 def test_seeds_that_agree_exactly_are_not_tested(study: Study, tmp_path: Path) -> None:
     same = found(study, tmp_path, {"a": [3.0, 3.0], "b": [2.0, 2.0]})
-    assert not any("*" in cell for row in same.table().rows for cell in row)
+    assert not any("*" in cell for row in same.make_table().rows for cell in row)
     assert "p " not in same.verdicts()[0]
 
 
@@ -92,14 +92,14 @@ def test_a_figure_has_the_name_of_its_score(study: Study, tmp_path: Path) -> Non
 def test_scores_that_cannot_be_compared_get_no_verdict(study: Study, tmp_path: Path) -> None:
     losses = {"a": [3.0, 3.1, 3.2], "b": [1.0, 1.1, 1.2]}
     judged = found(study, tmp_path / "judged", losses)
-    assert any("*" in cell for row in judged.table().rows for cell in row)
+    assert any("*" in cell for row in judged.make_table().rows for cell in row)
     shown = found(replace(study, unjudged=SCORES), tmp_path / "shown", losses)
-    assert "difference" not in shown.table().columns
-    assert "*" not in "".join(cell for row in shown.table().rows for cell in row)
+    assert "difference" not in shown.make_table().columns
+    assert "*" not in "".join(cell for row in shown.make_table().rows for cell in row)
     assert (shown.differences, len(shown.verdicts())) == ([], 1)
     for own in (generator, systems):
-        assert {one for one in own(base_config("toy")).scores if one.startswith("mlm")} <= {
-            *own(base_config("toy")).unjudged
+        assert {one for one in own(make_base_config("toy")).scores if one.startswith("mlm")} <= {
+            *own(make_base_config("toy")).unjudged
         }
     with refused(ConfigError, "sop_loss"):
         replace(study, unjudged=("sop_loss",))
@@ -120,7 +120,7 @@ def test_a_difference_stands_beside_the_papers(
     paper = Published("a table", ("other", column), {"a": ("-", "80.0"), "b": ("70.0", "81.5")})
     study = replace(study, paper=paper, scores=("mlm_loss",))
     one = found(study, tmp_path, {"a": [3.0, 3.1, 3.2], "b": losses})
-    table = verdicts(one.differences, study)
+    table = make_verdict_table(one.differences, study)
     row = dict(zip(table.columns, table.rows[0], strict=True))
     assert (row["paper's difference"], row["sign of both"]) == (f"+1.5 {column}", fit)
     write_reports(one, ("study", "own"))
@@ -134,4 +134,4 @@ def test_an_objective_is_compared_with_the_papers_column_of_its_name(
     paper = Published("a table", ("other", "MLM"), {"a": ("1", "2"), "b": ("2", "1")})
     study = replace(study, paper=paper, scores=("mlm_loss",))
     one = found(study, tmp_path, {"a": [3.0, 3.1, 3.2], "b": [2.0, 2.1, 2.0]})
-    assert verdicts(one.differences, study).rows[0][-1] == DISAGREES
+    assert make_verdict_table(one.differences, study).rows[0][-1] == DISAGREES

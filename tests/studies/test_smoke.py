@@ -10,7 +10,7 @@ import pytest
 
 from litebert.registry import STUDIES
 from litebert.studies import cells
-from litebert.studies.study import study_of
+from litebert.studies.study import make_study
 
 
 @pytest.mark.slow
@@ -42,7 +42,7 @@ def test_every_study_runs(
         "--json",
     )
     assert status == 0, err
-    found, study = json.loads(said), study_of(name, "toy")
+    found, study = json.loads(said), make_study(name, "toy")
     assert set(found["scores"]) == set(study.variants)
     assert all(study.scores[0] in scores for scores in found["scores"].values())
     assert study.question in (out / "report.html").read_text(encoding="utf-8")

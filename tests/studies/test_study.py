@@ -20,7 +20,7 @@ from litebert.config.serialization import to_dict
 from litebert.errors import ConfigError
 from litebert.registry import STUDIES
 from litebert.studies import cells
-from litebert.studies.study import Scale, slug, study_of
+from litebert.studies.study import Scale, make_slug, make_study
 from toys.refusals import names, refused
 
 Output = tuple[int, str, str]
@@ -44,7 +44,7 @@ def depths(base):
 @pytest.mark.parametrize("scale", get_args(Scale))
 @pytest.mark.parametrize("name", STUDIES)
 def test_every_study_is_a_grid_of_possible_configs(name: str, scale: Scale) -> None:
-    study = study_of(name, scale)
+    study = make_study(name, scale)
     plain = [json.dumps({**to_dict(config), "name": ""}) for config in study.variants.values()]
     assert len({*plain, *study.data}) >= len(plain), "two variants are the same"
     assert study.question.endswith("?")
@@ -57,10 +57,10 @@ def test_every_study_is_a_grid_of_possible_configs(name: str, scale: Scale) -> N
 
 def test_a_study_of_your_own_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text(OWN, encoding="utf-8")
-    study = study_of(str(tmp_path / "own.toml"), "toy")
+    study = make_study(str(tmp_path / "own.toml"), "toy")
     assert [config.encoder.embedding_size for config in study.variants.values()] == [8, 16]
     (tmp_path / "own.py").write_text(FUNCTION, encoding="utf-8")
-    assert study_of(f"{tmp_path / 'own.py'}:depths", "toy").after == {"2 layers": "1 layers"}
+    assert make_study(f"{tmp_path / 'own.py'}:depths", "toy").after == {"2 layers": "1 layers"}
 
 
 @pytest.mark.parametrize(
@@ -84,19 +84,19 @@ def test_a_malformed_grid_is_refused_by_its_field(
     file = tmp_path / "own.toml"
     file.write_text(text, encoding="utf-8")
     with refused(ConfigError, file, *places):
-        study_of(str(file), "toy")
+        make_study(str(file), "toy")
 
 
 def test_what_is_no_study_is_refused() -> None:
     with refused(ConfigError, "sharin", "sharing"):
-        study_of("sharin", "toy")
+        make_study("sharin", "toy")
     with refused(ConfigError, "gone.py"):
-        study_of("gone.py:f", "toy")
+        make_study("gone.py:f", "toy")
 
 
 def test_names_of_variants_become_names_of_folders() -> None:
-    assert slug("All, E 128 / N-grams") == "all-e-128-n-grams"
-    assert slug("..") == "variant"
+    assert make_slug("All, E 128 / N-grams") == "all-e-128-n-grams"
+    assert make_slug("..") == "variant"
 
 
 @pytest.fixture

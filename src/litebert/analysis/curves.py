@@ -1,6 +1,4 @@
-"""Held-out scores over the course of runs, against steps, tokens, floating point operations and
-time.
-"""
+"""Held-out scores over the course of runs: by steps, tokens, floating point operations or time."""
 
 from __future__ import annotations
 
@@ -20,84 +18,91 @@ from litebert.registry import OBJECTIVES
 from litebert.train import metrics
 
 AXES = {"step": 1.0, "million tokens": 1e6, "TFLOP": 1e12, "minutes of training": 60.0}
-"""What a score is drawn against, and the unit of the axis in that of `Point`."""
+"""The axes of charts, each with its unit in the unit of `Point`."""
 
 
 @dataclass(frozen=True)
 class Point:
-    """A run when it was scored."""
+    """A held-out evaluation of a run."""
 
     step: int
     tokens: int
-    """Trained on, padding aside."""
+    """Tokens trained on, without padding."""
     flops: float
-    """Of training, forward and backward, at the depth and length that each step had."""
+    """Operations of training, forward and backward, at the depth and length of each step."""
     seconds: float | None
-    """Of training, evaluations aside; None where the run has no record of its speed."""
+    """Seconds of training without evaluations; None if the run did not record its speed."""
     scores: Mapping[str, float]
 
-    def along(self, axis: str) -> float | None:
-        """Where it lies on one of `AXES`."""
+    def locate(self, axis: str) -> float | None:
+        """Return its value on an axis of `AXES`; None if it is not known."""
         values = (self.step, self.tokens, self.flops, self.seconds)
         value = dict(zip(AXES, values, strict=True))[axis]
         return None if value is None else value / AXES[axis]
 
 
-def points(folder: Path) -> list[Point]:
-    """The held-out evaluations of a pretraining run, in order.
+def read_points(folder: Path) -> list[Point]:
+    """Read the held-out evaluations of a pretraining run, in order.
 
     Raises:
         RunError: the folder is no run, or was changed.
     """
     config = from_dict(Config, read_json(folder / "recipe.json", RunError))
-    rows, speed = metrics.read(folder / "metrics.jsonl"), folder / "speed.jsonl"
-    clock = sorted(
-        (row["step"], float(row["seconds"]))
-        for row in (metrics.read(speed) if speed.is_file() else [])
-    )
-    steps, by_shape = [step for step, _ in clock], dict[tuple[int, int], float]()
-    found, tokens, flops = [], 0, 0.0
-    total = _scheduled_steps(folder) if config.train.length_schedule else 0
+    rows, clock = metrics.read(folder / "metrics.jsonl"), _read_clock(folder)
+    clock_steps = [step for step, _ in clock]
+    token_flops: dict[tuple[int, int], float] = {}
+    points, tokens, flops = [], 0, 0.0
+    total = _count_scheduled_steps(folder) if config.train.length_schedule else 0
     for row in rows:
         if row["kind"] == "train" and isinstance(row.get("tokens"), int):
-            length = next(
-                (
-                    own
-                    for share, own in config.train.length_schedule
-                    if row["step"] <= round(share * total)
-                ),
-                config.sequences.length,
-            )
-            shape = int(row.get("layers", config.encoder.layers)), length
-            if shape not in by_shape:
-                by_shape[shape] = 3 * cost.forward_flops(_at_depth(config, shape[0]), length)
-            flops += (row["tokens"] - tokens) * by_shape[shape]
+            layers = int(row.get("layers", config.encoder.layers))
+            shape = layers, _length_at(config, row["step"], total)
+            if shape not in token_flops:
+                # A backward pass takes twice the operations of a forward pass.
+                token_flops[shape] = 3 * cost.forward_flops(_set_depth(config, layers), shape[1])
+            flops += (row["tokens"] - tokens) * token_flops[shape]
             tokens = row["tokens"]
         elif row["kind"] == "heldout":
-            before = bisect_right(steps, row["step"])
+            before = bisect_right(clock_steps, row["step"])
             seconds = clock[before - 1][1] if before else None
             scores = {name: value for name, value in row.items() if isinstance(value, float)}
-            found.append(Point(row["step"], tokens, flops, seconds, scores))
-    return found
+            points.append(Point(row["step"], tokens, flops, seconds, scores))
+    return points
 
 
-def _scheduled_steps(folder: Path) -> int:
-    """The steps that a run was started with: an extension does not move its phases."""
+def _read_clock(folder: Path) -> list[tuple[int, float]]:
+    """Return (step, seconds of training) in order; empty if the run did not record its speed."""
+    file = folder / "speed.jsonl"
+    rows = metrics.read(file) if file.is_file() else []
+    return sorted((row["step"], float(row["seconds"])) for row in rows)
+
+
+def _length_at(config: Config, step: int, total: int) -> int:
+    """Return the tokens of a sequence at a step of `total`."""
+    for share, length in config.train.length_schedule:
+        if step <= round(share * total):
+            return length
+    return config.sequences.length
+
+
+def _count_scheduled_steps(folder: Path) -> int:
+    """Count the steps that a run was started with: an extension does not move its phases."""
     run = read_json(folder / "run.json", RunError)
-    return int((*(one["from_step"] for one in run.get("extensions", [])), run["steps"])[0])
+    extensions = run.get("extensions", [])
+    return int(extensions[0]["from_step"] if extensions else run["steps"])
 
 
-def _at_depth(config: Config, layers: int) -> Config:
+def _set_depth(config: Config, layers: int) -> Config:
     train = replace(config.train, depth_schedule=())
     return replace(config, encoder=replace(config.encoder, layers=layers), train=train)
 
 
-def charts(runs: Mapping[str, Sequence[Point]]) -> list[Switched]:
-    """Every score that at least one run has a curve of, with a line for each run by its name.
+def make_charts(runs: Mapping[str, Sequence[Point]]) -> list[Switched]:
+    """Make a chart of every score that a run has a curve of, with a line for each run by its name.
 
-    Each score is drawn against every one of `AXES` that a run knows.
+    Each chart can be drawn by every axis of `AXES` that a run knows.
     """
-    drawn = []
+    charts = []
     for name, objective in OBJECTIVES.items():
         for curves in objective.curves:
             key = next((key for _, kind, key in curves.lines if kind == "heldout"), None)
@@ -106,12 +111,13 @@ def charts(runs: Mapping[str, Sequence[Point]]) -> list[Switched]:
             error = next((score.error for score in objective.shown if score.key == key), "")
             keys = f"{name}_{key}", f"{name}_{error}" if error else ""
             title = curves.title.format(NAME=name.upper())
-            against = switched(title, curves.axis, keys, runs, scale=curves.scale)
-            drawn += [against] if against else []
-    return drawn
+            chart = make_switched(title, curves.axis, keys, runs, scale=curves.scale)
+            if chart:
+                charts.append(chart)
+    return charts
 
 
-def switched(
+def make_switched(
     title: str,
     y_label: str,
     keys: tuple[str, str],
@@ -120,18 +126,18 @@ def switched(
     scale: float = 1.0,
     axes: Sequence[str] = tuple(AXES),
 ) -> Switched | None:
-    """One score against several axes; None if no run has it.
+    """Make a chart of a score by several axes; None if no run has the score.
 
     Args:
-        keys: of the score and of its standard error; the second may be empty.
-        scale: what both are multiplied by.
+        keys: the names of the score and of its standard error; the second may be empty.
+        scale: a factor for both.
     """
-    drawn = [chart(title, y_label, keys, axis, runs, scale) for axis in axes]
-    known = tuple(against for against in drawn if against.series)
-    return Switched(known) if known else None
+    charts = [make_chart(title, y_label, keys, axis, runs, scale) for axis in axes]
+    with_lines = tuple(chart for chart in charts if chart.series)
+    return Switched(with_lines) if with_lines else None
 
 
-def chart(
+def make_chart(
     title: str,
     y_label: str,
     keys: tuple[str, str],
@@ -139,39 +145,40 @@ def chart(
     runs: Mapping[str, Sequence[Point]],
     scale: float = 1.0,
 ) -> Chart:
-    """One score against one axis."""
+    """Make a chart of a score by an axis; arguments are as in `make_switched`."""
     lines, (score, error) = [], keys
-    for name, points_of_run in runs.items():
-        spots = [
+    for name, points in runs.items():
+        values = [
             (x, scale * point.scores[score], point.scores.get(error))
-            for point in points_of_run
-            if (x := point.along(axis)) is not None and score in point.scores
+            for point in points
+            if (x := point.locate(axis)) is not None and score in point.scores
         ]
-        errors = tuple(scale * known for _, _, known in spots if known is not None)
-        errors = errors if len(errors) == len(spots) else ()
-        xs, ys = tuple(x for x, _, _ in spots), tuple(y for _, y, _ in spots)
-        lines += [Series(name, xs, ys, errors=errors)] if spots else []
+        if not values:
+            continue
+        errors = tuple(scale * value for _, _, value in values if value is not None)
+        if len(errors) < len(values):  # a band needs all errors
+            errors = ()
+        xs, ys = tuple(x for x, _, _ in values), tuple(y for _, y, _ in values)
+        lines.append(Series(name, xs, ys, errors=errors))
     return Chart(title, tuple(lines), axis, y_label)
 
 
-def mean(seeds: Sequence[Sequence[Point]]) -> list[Point]:
-    """The mean course of runs that differ in their seeds, at the steps where all of them were
-    scored.
-    """
-    by_step = [{point.step: point for point in own} for own in seeds]
-    shared = sorted(set.intersection(*(set(own) for own in by_step))) if by_step else []
-    found = []
-    for step in shared:
-        some = [own[step] for own in by_step]
-        names = set.intersection(*(set(one.scores) for one in some))
-        clock = [one.seconds for one in some if one.seconds is not None]
-        found.append(
-            Point(
-                step,
-                round(sum(one.tokens for one in some) / len(some)),
-                sum(one.flops for one in some) / len(some),
-                sum(clock) / len(clock) if len(clock) == len(some) else None,
-                {name: sum(one.scores[name] for one in some) / len(some) for name in sorted(names)},
-            )
-        )
-    return found
+def average_points(seeds: Sequence[Sequence[Point]]) -> list[Point]:
+    """Average runs that differ in their seeds, at the steps where all of them were scored."""
+    by_step = [{point.step: point for point in points} for points in seeds]
+    shared = sorted(set.intersection(*(set(points) for points in by_step))) if by_step else []
+    return [_average([points[step] for points in by_step]) for step in shared]
+
+
+def _average(points: Sequence[Point]) -> Point:
+    """Average the points of several runs at the same step."""
+    count = len(points)
+    names = sorted(set.intersection(*(set(point.scores) for point in points)))
+    seconds = [point.seconds for point in points if point.seconds is not None]
+    return Point(
+        points[0].step,
+        round(sum(point.tokens for point in points) / count),
+        sum(point.flops for point in points) / count,
+        sum(seconds) / count if len(seconds) == count else None,
+        {name: sum(point.scores[name] for point in points) / count for name in names},
+    )

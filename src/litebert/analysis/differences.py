@@ -1,4 +1,4 @@
-"""In which of their settings runs differ, and tables cut into parts that fit a screen."""
+"""Find the settings in which runs differ, and split tables that are wider than a screen."""
 
 from __future__ import annotations
 
@@ -9,54 +9,56 @@ from typing import Any
 from litebert.analysis.report import Table
 
 
-def flat(fields: Any, path: str = "") -> dict[str, str]:
-    """Nested fields by their dotted names, as text."""
+def flatten(fields: Any, path: str = "") -> dict[str, str]:
+    """Return nested fields by their dotted names, as text; None is left out."""
     if isinstance(fields, Mapping):
         return {
             key: value
             for name, inner in fields.items()
-            for key, value in flat(inner, f"{path}{name}.").items()
+            for key, value in flatten(inner, f"{path}{name}.").items()
         }
     if not path or fields is None:
         return {}
     return {path[:-1]: ", ".join(map(str, fields)) if isinstance(fields, list) else str(fields)}
 
 
-def differing(settings: Sequence[Mapping[str, str]]) -> list[str]:
-    """The names whose values are not the same everywhere, in order of first mention."""
-    names = dict.fromkeys(name for one in settings for name in one)
-    return [name for name in names if len({one.get(name) for one in settings}) > 1]
+def find_differing(runs: Sequence[Mapping[str, str]]) -> list[str]:
+    """Return the settings whose values differ between runs, in order of first mention."""
+    names = dict.fromkeys(name for settings in runs for name in settings)
+    return [name for name in names if len({settings.get(name) for settings in runs}) > 1]
 
 
-def short_names(runs: Sequence[str]) -> list[str]:
-    """The last part of each path, where these tell the runs apart, and else the paths."""
+def shorten_names(runs: Sequence[str]) -> list[str]:
+    """Return the folder name of each path, or the paths if two folder names are the same."""
     names = [Path(run).resolve().name for run in runs]
     return names if len(set(names)) == len(runs) else list(runs)
 
 
-def parts(table: Table, width: int, keys: int = 1) -> list[Table]:
-    """The table in parts of at most `width` characters where that can be, each with the first
-    `keys` columns.
+def split_table(table: Table, width: int, keys: int = 1) -> list[Table]:
+    """Split a table by columns into tables of at most `width` characters, if possible.
+
+    Args:
+        keys: the number of first columns that every table repeats.
     """
     widths = [max(map(len, column)) + 2 for column in zip(table.columns, *table.rows, strict=True)]
-    used = first = sum(widths[:keys])
-    cuts: list[list[int]] = [[]]
-    for place in range(keys, len(widths)):
-        if cuts[-1] and used + widths[place] > width:
-            cuts.append([])
-            used = first
-        cuts[-1].append(place)
-        used += widths[place]
+    used = key_width = sum(widths[:keys])
+    groups: list[list[int]] = [[]]
+    for column in range(keys, len(widths)):
+        if groups[-1] and used + widths[column] > width:
+            groups.append([])
+            used = key_width
+        groups[-1].append(column)
+        used += widths[column]
 
-    def chosen(row: Sequence[str], places: Sequence[int]) -> tuple[str, ...]:
-        return (*row[:keys], *(row[place] for place in places))
+    def select(row: Sequence[str], columns: Sequence[int]) -> tuple[str, ...]:
+        return (*row[:keys], *(row[column] for column in columns))
 
     return [
         Table(
             table.title,
-            chosen(table.columns, places),
-            tuple(chosen(row, places) for row in table.rows),
+            select(table.columns, columns),
+            tuple(select(row, columns) for row in table.rows),
             "",
         )
-        for places in cuts
+        for columns in groups
     ]

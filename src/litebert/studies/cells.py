@@ -1,9 +1,7 @@
-"""The runs of a study: each an ordinary run folder, made by ordinary commands in processes of their
-own.
+"""The runs of a study: ordinary run folders, which ordinary commands in other processes write.
 
-A run that fails says so in its cell and takes nothing else with it. Everything continues:
-`pretrain` and `finetune` by themselves, and a command that prints scores is not repeated where its
-file is whole.
+A run that fails notes so in its cell, and the other runs go on. A study that was stopped continues:
+`pretrain` and `finetune` resume, and a command that prints scores is skipped if its file exists.
 """
 
 from __future__ import annotations
@@ -20,14 +18,14 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, Any, NamedTuple
 
 from litebert import progress
 from litebert.errors import RunError
 from litebert.json_reader import read_json
 from litebert.registry import TASKS
 from litebert.storage import locked, write_json
-from litebert.studies.plan import DECIDING, Extras, Plan, surroundings
+from litebert.studies.plan import DECIDING, Extras, Plan, make_environment
 from litebert.studies.study import Study
 from litebert.train import metrics
 
@@ -36,27 +34,25 @@ log = logging.getLogger("litebert")
 PROGRAM = (sys.executable, "-m", "litebert")
 POLL_SECONDS = 0.2
 STOP_SECONDS = 120.0
-"""That runs have to save, once they were told to stop."""
-Running = dict[int, "tuple[Cell, int, subprocess.Popen[bytes], IO[bytes]]"]
-"""What runs at each place: a cell, the number of its command, the process, and its log."""
+"""Seconds that runs have to save their state after a signal to stop."""
 
 
 @dataclass(frozen=True)
 class Command:
-    """A command of litebert, and the file that keeps what it prints."""
+    """A command of litebert, and the file for its printed output."""
 
     words: tuple[str, ...]
     output: Path
 
     @property
     def done(self) -> bool:
-        """Whether it has ended well."""
+        """True if it has ended without an error."""
         return self.output.is_file()
 
 
 @dataclass
 class Cell:
-    """One variant with one seed."""
+    """A variant with a seed."""
 
     variant: str
     seed: int
@@ -66,24 +62,28 @@ class Cell:
     after: str | None = None
     """The variant whose weights it starts from."""
     fault: str = ""
-    """Why it has no scores, in a sentence."""
+    """The reason why it has no scores, in a sentence."""
 
     @property
     def done(self) -> bool:
-        """Whether all its scores are there."""
+        """True if it has all scores."""
         return all(command.done for command in self.commands)
 
     @property
     def folders(self) -> list[Path]:
-        """The folders that its commands write: that of its run, and one for each task."""
+        """The folders that its commands write: one for its run, and one for each task."""
         return [
-            Path(one.words[one.words.index("--out") + 1])
-            for one in self.commands
-            if "--out" in one.words
+            Path(command.words[command.words.index("--out") + 1])
+            for command in self.commands
+            if "--out" in command.words
         ]
 
-    def step(self) -> int:
-        """How far its training has come."""
+    def find_next_command(self) -> int | None:
+        """Return the index of the first command that is not done; None if all are."""
+        return next((i for i, command in enumerate(self.commands) if not command.done), None)
+
+    def count_steps(self) -> int:
+        """Count the steps that its training has taken."""
         if self.commands[0].done:
             return self.steps
         with suppress(OSError, RunError):
@@ -92,264 +92,260 @@ class Cell:
         return 0
 
 
-def cells_of(study: Study, plan: Plan, extras: Extras, device: str) -> list[Cell]:
-    """The cells of a study, seed by seed, so that an early look sees every variant."""
+class _Job(NamedTuple):
+    """A command that runs."""
+
+    cell: Cell
+    command: int
+    """The index of the command in its cell."""
+    process: subprocess.Popen[bytes]
+    log: IO[bytes]
+
+
+def make_cells(study: Study, plan: Plan, extras: Extras, device: str) -> list[Cell]:
+    """Make the cells of a study, seed by seed, so that the first cells hold every variant."""
     return [
-        _cell(study, plan, extras, variant, seed, device)
+        _make_cell(study, plan, extras, variant, seed, device)
         for seed in range(plan.seeds)
         for variant in study.variants
     ]
 
 
-def _cell(study: Study, plan: Plan, extras: Extras, variant: str, seed: int, device: str) -> Cell:
-    run, steps, after = plan.run(variant, seed), plan.steps[variant], study.after.get(variant)
+def _make_cell(
+    study: Study, plan: Plan, extras: Extras, variant: str, seed: int, device: str
+) -> Cell:
+    run, steps, after = plan.run_folder(variant, seed), plan.steps[variant], study.after.get(variant)
     scores = plan.folder / "scores" / run.name
     sequences = DECIDING * study.variants[variant].train.evaluate_sequences
-    on = ("--device", device) if device != "auto" else ()
-    source = ("--from", str(plan.run(after, seed))) if after else ()
+    device_option = ("--device", device) if device != "auto" else ()
+    source = ("--from", str(plan.run_folder(after, seed))) if after else ()
+
+    def make_command(name: str, *words: str | Path) -> Command:
+        return Command((*map(str, words), *device_option, "--json"), scores / f"{name}.json")
+
+    pretrain = ("pretrain", plan.recipe_file(variant), "--data", plan.data_folder(variant))
+    budget = ("--budget", f"{steps} steps", "--train.seed", str(seed))
+    evaluate = ("evaluate", run, "--data", plan.data, "--sequences", str(sequences))
     commands = [
-        Command(
-            (
-                "pretrain",
-                str(plan.recipe(variant)),
-                "--data",
-                str(plan.data_of(variant)),
-                "--out",
-                str(run),
-                "--budget",
-                f"{steps} steps",
-                "--train.seed",
-                str(seed),
-                *source,
-                *on,
-                "--json",
-            ),
-            scores / "pretrain.json",
-        ),
-        Command(
-            (
-                "evaluate",
-                str(run),
-                "--data",
-                str(plan.data),
-                "--sequences",
-                str(sequences),
-                *on,
-                "--json",
-            ),
-            scores / "heldout.json",
-        ),
+        make_command("pretrain", *pretrain, "--out", run, *budget, *source),
+        make_command("heldout", *evaluate),
     ]
     if extras.blimp is not None:
-        words = ("evaluate", str(run), "--blimp", str(extras.blimp), *on, "--json")
-        commands.append(Command(words, scores / "blimp.json"))
+        commands.append(make_command("blimp", "evaluate", run, "--blimp", extras.blimp))
     for name, folder in extras.tasks.items():
         out = plan.folder / "tasks" / f"{run.name}-{name}"
-        words = ("finetune", str(run), "--task", name, "--data", str(folder), "--out", str(out))
-        commands.append(
-            Command((*words, "--train.seed", str(seed), *on, "--json"), scores / f"{name}.json")
-        )
+        words = ("finetune", run, "--task", name, "--data", folder, "--out", out)
+        commands.append(make_command(name, *words, "--train.seed", str(seed)))
     return Cell(variant, seed, run, steps, tuple(commands), after)
 
 
-def scores_of(cell: Cell) -> dict[str, float]:
-    """Every score of a cell that has ended: held out by name, `blimp`, and of each task its
-    deciding one.
+def read_scores(cell: Cell) -> dict[str, float]:
+    """Read the scores of a cell that has ended.
 
-    Percentages become fractions, as all others are.
+    They are the held-out scores, `blimp`, and the deciding score of each task. All scores are
+    fractions, so percentages are divided by 100.
     """
-    found: dict[str, float] = {}
+    scores: dict[str, float] = {}
     for command in cell.commands[1:]:
-        data, name = read_json(command.output, RunError), command.output.stem
+        printed, name = read_json(command.output, RunError), command.output.stem
         if name == "heldout":
-            found.update({key: value for key, value in data.items() if isinstance(value, float)})
+            scores |= {key: value for key, value in printed.items() if isinstance(value, float)}
         elif name == "blimp":
-            found["blimp"] = float(data["blimp"]["overall"]["plain"]["accuracy"])
+            scores["blimp"] = float(printed["blimp"]["overall"]["plain"]["accuracy"])
         else:
-            found[name] = float(data["scores"][0][data["metric"]]) / (
-                100.0 if TASKS[name].percent else 1.0
-            )
-    return found
+            unit = 100.0 if TASKS[name].percent else 1.0
+            scores[name] = float(printed["scores"][0][printed["metric"]]) / unit
+    return scores
 
 
 def run_cells(cells: Sequence[Cell], plan: Plan) -> int | None:
-    """Run what is left of the cells, `plan.jobs` at a time; the signal that stopped it, None where
-    all have ended.
+    """Run the cells that are not done, `plan.jobs` at a time.
 
-    A cell that starts from another one waits for it, and fails where that failed. The caller holds
-    the study's folder.
+    A cell that starts from another cell waits for it, and fails if that failed. The caller holds
+    the lock of the study's folder.
+
+    Returns:
+        The signal that stopped the study; None if all cells have ended.
     """
-    for path in (plan.folder / "scores").glob("*/*.part"):  # what a killed study left
+    for path in (plan.folder / "scores").glob("*/*.part"):  # files of a killed study
         with suppress(OSError):
             path.unlink()
-    left = [cell for cell in cells if not cell.done]
-    logs = plan.folder / "logs"  # where each run's messages go
+    logs = plan.folder / "logs"
     logs.mkdir(exist_ok=True)
-    total, before = sum(cell.steps for cell in cells), sum(cell.step() for cell in cells)
-    with progress.task("study", total, "steps", before, tenths=True) as bar, _Stop() as stop:
-        running: Running = {}
+    total, done = sum(cell.steps for cell in cells), sum(cell.count_steps() for cell in cells)
+    with progress.task("study", total, "steps", done, tenths=True) as bar, _Stop() as stop:
+        jobs: dict[int, _Job] = {}
         try:
-            _work(left, cells, plan, logs, bar, stop, running)
-        finally:  # a signal or an error leaves none behind
-            _end([process for _, _, process, _ in running.values()])
-            for *_, output in running.values():
-                output.close()
+            _run_jobs(cells, plan, logs, bar, stop, jobs)
+        finally:  # no process goes on after a signal or an error
+            _end([job.process for job in jobs.values()])
+            for job in jobs.values():
+                job.log.close()
     return stop.signal
 
 
-def _work(
-    left: list[Cell],
+def _run_jobs(
     cells: Sequence[Cell],
     plan: Plan,
     logs: Path,
     bar: progress.Task,
     stop: _Stop,
-    running: Running,
+    jobs: dict[int, _Job],
 ) -> None:
-    by_name = {(cell.variant, cell.seed): cell for cell in cells}
-    free = list(range(plan.jobs))
-    while (left or running) and stop.signal is None:
-        while left and free:
-            cell = next((one for one in left if _may_start(one, by_name)), None)
+    """Start the commands of cells and wait for them, until all have ended or a signal comes.
+
+    Args:
+        jobs: by slot, of which there are `plan.jobs`; the caller ends what is left in it.
+    """
+    cell_of = {(cell.variant, cell.seed): cell for cell in cells}
+    waiting = [cell for cell in cells if not cell.done]
+    free_slots = list(range(plan.jobs))
+    while (waiting or jobs) and stop.signal is None:
+        while waiting and free_slots:
+            cell = next((cell for cell in waiting if _may_start(cell, cell_of)), None)
             if cell is None:
                 break
-            left.remove(cell)
+            waiting.remove(cell)
             if cell.fault:
                 continue
-            place = free.pop(0)
-            running[place] = _start(cell, 0, place, plan, logs)
+            slot = free_slots.pop(0)
+            jobs[slot] = _start_next(cell, slot, plan, logs)
         time.sleep(POLL_SECONDS)
-        for place, (cell, number, process, output) in list(running.items()):
-            if process.poll() is None:
+        for slot, job in list(jobs.items()):
+            if job.process.poll() is None:
                 continue
-            output.close()
-            del running[place]
-            _ended(cell, number, process.returncode, logs)
-            later = next(
-                (n for n in range(number + 1, len(cell.commands)) if not cell.commands[n].done),
-                None,
-            )
-            if cell.fault or later is None:
-                free.append(place)
+            job.log.close()
+            del jobs[slot]
+            _finish(job, logs)
+            if job.cell.fault or job.cell.done:
+                free_slots.append(slot)
             else:
-                running[place] = _start(cell, later, place, plan, logs)
-        bar.done = sum(cell.step() for cell in cells)
-        ended = sum(cell.done for cell in cells)
-        failed = sum(bool(cell.fault) for cell in cells)
-        bar.text = f"{ended} of {len(cells)} runs" + (f", {failed} failed" if failed else "")
+                jobs[slot] = _start_next(job.cell, slot, plan, logs)
+        _show_progress(cells, bar)
 
 
-def _may_start(cell: Cell, by_name: Mapping[tuple[str, int], Cell]) -> bool:
-    """Whether what a cell starts from is there, and no run that a killed study left behind still
-    works on it.
+def _show_progress(cells: Sequence[Cell], bar: progress.Task) -> None:
+    bar.done = sum(cell.count_steps() for cell in cells)
+    ended = sum(cell.done for cell in cells)
+    failed = sum(bool(cell.fault) for cell in cells)
+    bar.text = f"{ended} of {len(cells)} runs" + (f", {failed} failed" if failed else "")
 
-    Where the cell it starts from failed, this one fails too.
+
+def _may_start(cell: Cell, cell_of: Mapping[tuple[str, int], Cell]) -> bool:
+    """Return True if a cell can start, or has failed because the cell it starts from did.
+
+    A cell cannot start before the cell it starts from is trained. Nor can it while a run that a
+    killed study left behind still writes its folders.
     """
     if cell.after is not None:
-        source = by_name[cell.after, cell.seed]
+        source = cell_of[cell.after, cell.seed]
         if source.fault:
             cell.fault = f"it starts from '{cell.after}', which failed"
             return True
         if not source.commands[0].done:
             return False
-    for folder in cell.folders:
-        if folder.is_dir():
-            try:
-                with locked(folder, RunError):
-                    pass
-            except RunError:
-                return False
-    return True
+    return not any(_is_locked(folder) for folder in cell.folders if folder.is_dir())
+
+
+def _is_locked(folder: Path) -> bool:
+    try:
+        with locked(folder, RunError):
+            return False
+    except RunError:
+        return True
 
 
 def _end(processes: Sequence[subprocess.Popen[bytes]]) -> None:
     """Stop processes, with time to save; a second signal ends that time too."""
     for process in processes:
         process.terminate()
-    until = time.monotonic() + STOP_SECONDS
+    deadline = time.monotonic() + STOP_SECONDS
     try:
         for process in processes:
             with suppress(subprocess.TimeoutExpired):
-                process.wait(max(0.0, until - time.monotonic()))
+                process.wait(max(0.0, deadline - time.monotonic()))
     finally:
-        for process in processes:  # nothing to one that has ended
+        for process in processes:  # does nothing to a process that has ended
             process.kill()
             process.wait()
 
 
-def _start(
-    cell: Cell, number: int, place: int, plan: Plan, logs: Path
-) -> tuple[Cell, int, subprocess.Popen[bytes], IO[bytes]]:
-    """Start a command, or the next that is not done, of a cell."""
-    number = next(n for n in range(number, len(cell.commands)) if not cell.commands[n].done)
-    words = cell.commands[number].words
-    output = (logs / f"{cell.run.name}.log").open("ab")
-    output.write(f"$ litebert {shlex.join(words)}\n".encode())
-    output.flush()
-    aside = _aside(cell.commands[number].output)
-    aside.parent.mkdir(parents=True, exist_ok=True)
-    with aside.open("wb") as printed:
+def _start_next(cell: Cell, slot: int, plan: Plan, logs: Path) -> _Job:
+    """Start the first command of a cell that is not done."""
+    number = cell.find_next_command()
+    assert number is not None
+    command = cell.commands[number]
+    log_file = (logs / f"{cell.run.name}.log").open("ab")
+    log_file.write(f"$ litebert {shlex.join(command.words)}\n".encode())
+    log_file.flush()
+    temporary = _temporary_path(command.output)
+    temporary.parent.mkdir(parents=True, exist_ok=True)
+    with temporary.open("wb") as printed:
         process = subprocess.Popen(
-            [*PROGRAM, *words],
+            [*PROGRAM, *command.words],
             stdin=subprocess.DEVNULL,
             stdout=printed,
-            stderr=output,
-            env=surroundings(place, plan.threads),
+            stderr=log_file,
+            env=make_environment(slot, plan.threads),
             start_new_session=True,
         )
-    return cell, number, process, output
+    return _Job(cell, number, process, log_file)
 
 
-def _ended(cell: Cell, number: int, status: int, logs: Path) -> None:
-    """Keep what a command printed, or say why it failed."""
-    command = cell.commands[number]
-    aside = _aside(command.output)
+def _finish(job: _Job, logs: Path) -> None:
+    """Save the output of a command that has ended, or note why it failed."""
+    cell, command, status = job.cell, job.cell.commands[job.command], job.process.returncode
+    temporary = _temporary_path(command.output)
     if status == 0:
         try:
-            write_json(command.output, json.loads(aside.read_bytes()))
+            write_json(command.output, json.loads(temporary.read_bytes()))
         except ValueError as error:
             cell.fault = f"litebert {command.words[0]} printed no JSON ({error})"
-        aside.unlink()
+        temporary.unlink()
         return
-    aside.unlink(missing_ok=True)
-    lines = (logs / f"{cell.run.name}.log").read_text("utf-8", "replace").rstrip().split("\n")
-    cell.fault = (
-        lines[-1] if status > 0 else f"litebert {command.words[0]} was killed by signal {-status}"
-    )
+    temporary.unlink(missing_ok=True)
+    if status > 0:
+        lines = (logs / f"{cell.run.name}.log").read_text("utf-8", "replace").rstrip().split("\n")
+        cell.fault = lines[-1]
+    else:
+        cell.fault = f"litebert {command.words[0]} was killed by signal {-status}"
     log.warning(f"{cell.variant}, seed {cell.seed}: {cell.fault}; the other runs go on")
 
 
-def _aside(output: Path) -> Path:
-    """Where it is printed first; the name is this process's own, for one that was killed may have
-    left its commands.
+def _temporary_path(output: Path) -> Path:
+    """Return the path where a command prints first.
+
+    Its name holds the id of this process, because commands of a killed study may still print.
     """
     return output.with_suffix(f".{os.getpid()}.part")
 
 
 class _Stop:
-    """Holds the first SIGINT, SIGTERM or SIGHUP back, so that the runs can save; the second one
-    ends at once.
+    """Hold the first SIGINT, SIGTERM or SIGHUP back, so that the runs can save.
+
+    The second signal ends the study at once.
     """
 
     def __init__(self) -> None:
         self.signal: int | None = None
-        self._before: dict[int, Any] = {}
+        self._handlers_before: dict[int, Any] = {}
 
     def __enter__(self) -> _Stop:
         with suppress(ValueError):  # not in the main thread, where signals arrive
             for name in ("SIGINT", "SIGTERM", "SIGHUP"):
-                number = getattr(signal, name, None)  # Windows has no SIGHUP
-                if (
-                    number is not None and signal.getsignal(number) != signal.SIG_IGN
-                ):  # nohup ignores it
-                    self._before[number] = signal.signal(number, self._received)
+                number = getattr(signal, name, None)
+                if number is None:  # Windows has no SIGHUP
+                    continue
+                if signal.getsignal(number) == signal.SIG_IGN:  # nohup ignores SIGHUP
+                    continue
+                self._handlers_before[number] = signal.signal(number, self._receive)
         return self
 
     def __exit__(self, *_: object) -> None:
-        for number, before in self._before.items():
-            signal.signal(number, before)
+        for number, handler in self._handlers_before.items():
+            signal.signal(number, handler)
 
-    def _received(self, number: int, _: object) -> None:
+    def _receive(self, number: int, _: object) -> None:
         if self.signal is not None:
             raise KeyboardInterrupt
         self.signal = number

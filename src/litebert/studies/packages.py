@@ -1,8 +1,7 @@
-"""Which package does a docstring come from? A pretrained classifier on the built-in corpus, beside
-its baseline.
+"""Classify docstrings by their package, with a pretrained encoder beside its baseline.
 
-The question is easy to ask and has a right answer, and there are few examples: what pretraining
-bought shows.
+The task needs no files of its own, and every docstring has a right answer. There are few examples,
+so that the effect of pretraining shows.
 """
 
 from __future__ import annotations
@@ -24,23 +23,24 @@ from litebert.tasks.table import Table
 from litebert.text.python_docs import find_package, read_python_docs
 
 CLASSES, TRAIN, DEV = 8, 100, 50
-"""Packages, and docstrings of each to learn from and to score on."""
-_MODULES_APART = 0.35
-"""Share of a package's modules whose docstrings are scored on: those of one module resemble one
-another.
+"""The number of packages, and of docstrings of each to learn from and to score on."""
+_HELD_OUT_MODULES = 0.35
+"""The share of a package's modules whose docstrings are scored on.
+
+Modules stay whole, because the docstrings of a module resemble each other.
 """
 TEXT, LABEL = "docstring", "package"
 
 
-def settings() -> FinetuneConfig:
-    """The hyper-parameters of the classifier, with the best of the rates that were tried
-    (docs/decisions.md).
+def make_config() -> FinetuneConfig:
+    """Return the hyper-parameters of the classifier.
+
+    The learning rate is the best of those that were tried (docs/decisions.md).
     """
     base = finetune_recipe("small", "table")
     optimizer = replace(base.train.optimizer, learning_rate=2e-3)
-    return replace(
-        base, length=160, epochs=8, train=replace(base.train, save_every="1m", optimizer=optimizer)
-    )
+    train = replace(base.train, save_every="1m", optimizer=optimizer)
+    return replace(base, length=160, epochs=8, train=train)
 
 
 def classify(pretrained: Path, folder: Path) -> tuple[Finetuned, int]:
@@ -53,11 +53,11 @@ def classify(pretrained: Path, folder: Path) -> tuple[Finetuned, int]:
     """
     train, dev = write_table(folder / "packages")
     task = Table(train, dev, text=TEXT, label=LABEL)
-    return finetune(pretrained, task, folder / "classifier", settings()), len(task.output.labels)
+    return finetune(pretrained, task, folder / "classifier", make_config()), len(task.output.labels)
 
 
 def write_table(folder: Path) -> tuple[Path, Path]:
-    """Write train.csv and dev.csv unless they are there; their paths.
+    """Write train.csv and dev.csv unless they exist, and return their paths.
 
     Raises:
         DataError: fewer than two packages have enough docstrings.
@@ -65,40 +65,43 @@ def write_table(folder: Path) -> tuple[Path, Path]:
     files = folder / "train.csv", folder / "dev.csv"
     if all(file.exists() for file in files):
         return files
-    parts = _parts()
-    chosen = sorted(parts, key=lambda name: (-min(len(part) for part in parts[name]), name))[
-        :CLASSES
-    ]
-    if len(chosen) < 2:
+    splits = _split_docstrings()
+    # The packages with the most docstrings.
+    by_size = sorted(splits, key=lambda name: (-min(len(texts) for texts in splits[name]), name))
+    packages = sorted(by_size[:CLASSES])
+    if len(packages) < 2:
         raise DataError(
             "python-docs holds too few docstrings to tell packages by; install litebert "
             "with its packages"
         )
     folder.mkdir(parents=True, exist_ok=True)
-    for file, which, count in zip(files, (0, 1), (TRAIN, DEV), strict=True):
+    for file, split, count in zip(files, (0, 1), (TRAIN, DEV), strict=True):
         table = io.StringIO(newline="")
         rows = csv.writer(table)
         rows.writerow([TEXT, LABEL])
-        for name in sorted(chosen):
-            rows.writerows([text, name] for text in parts[name][which][:count])
+        for name in packages:
+            rows.writerows([text, name] for text in splits[name][split][:count])
         with atomic_write(file) as handle:
             handle.write(table.getvalue().encode())
     return files
 
 
-def _parts() -> dict[str, tuple[list[str], list[str]]]:
-    """Docstrings to learn from and to score on, of each package with enough of both."""
+def _split_docstrings() -> dict[str, tuple[list[str], list[str]]]:
+    """Split the docstrings of each package into those to learn from and those to score on.
+
+    Packages with too few docstrings are left out.
+    """
     modules: dict[str, dict[str, list[str]]] = defaultdict(lambda: defaultdict(list))
-    for text, where in read_python_docs():
-        modules[find_package(where)][where].append(" ".join(text.split("\n")))
-    parts = {}
+    for text, module in read_python_docs():
+        modules[find_package(module)][module].append(" ".join(text.split("\n")))
+    splits = {}
     for name, texts in sorted(modules.items()):
-        apart = choose_held_out(len(texts), _MODULES_APART) if len(texts) > 1 else [False]
-        part: tuple[list[str], list[str]] = [], []
-        for of_module, held in zip(texts.values(), apart, strict=True):
-            part[bool(held)].extend(of_module)
-        for chosen in part:
-            random.Random(0).shuffle(chosen)
-        if len(part[0]) >= TRAIN and len(part[1]) >= DEV:
-            parts[name] = part
-    return parts
+        held_out = choose_held_out(len(texts), _HELD_OUT_MODULES) if len(texts) > 1 else [False]
+        split: tuple[list[str], list[str]] = [], []
+        for module_texts, is_held_out in zip(texts.values(), held_out, strict=True):
+            split[bool(is_held_out)].extend(module_texts)
+        for split_texts in split:
+            random.Random(0).shuffle(split_texts)
+        if len(split[0]) >= TRAIN and len(split[1]) >= DEV:
+            splits[name] = split
+    return splits

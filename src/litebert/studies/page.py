@@ -1,6 +1,4 @@
-"""What a study found, for people and for programs: report.html, report.md, results.csv and figures
-in its folder.
-"""
+"""Write the results of a study: report.html, report.md, results.csv and figures in its folder."""
 
 from __future__ import annotations
 
@@ -15,20 +13,26 @@ from pathlib import Path
 from platform import python_version
 
 from litebert import cost
-from litebert.analysis.curves import mean as mean_course
-from litebert.analysis.curves import points, switched
+from litebert.analysis.curves import average_points, make_switched, read_points
 from litebert.analysis.figures import Intervals, save_png
 from litebert.analysis.report import Section, Switched, Table, write
 from litebert.errors import RunError
 from litebert.storage import atomic_write
-from litebert.studies.cells import Cell, scores_of
-from litebert.studies.plan import Plan, sized
-from litebert.studies.statistics import differences, mean
+from litebert.studies.cells import Cell, read_scores
+from litebert.studies.plan import Plan, set_vocabulary
+from litebert.studies.statistics import compare_with_baseline, compute_mean
 from litebert.studies.study import Study
-from litebert.studies.verdicts import sentence, shown, signed, summary, title, verdicts
+from litebert.studies.verdicts import (
+    format_difference,
+    format_mean,
+    format_title,
+    format_verdict,
+    make_verdict_table,
+    summarize,
+)
 
 Scores = Mapping[str, Mapping[str, Sequence[float]]]
-"""By variant and name of score, a value for each seed."""
+"""A value for each seed, by variant and name of score."""
 
 
 class Findings:
@@ -42,137 +46,151 @@ class Findings:
         extras: Sequence[str] = (),
         stopped: int | None = None,
     ) -> None:
-        """`extras`: scores to compare beside those that the study names; `stopped`: the signal that
-        ended it early.
+        """Read the scores of the cells that have ended, and compare them.
+
+        Args:
+            extras: scores to compare beside the scores of the study.
+            stopped: the signal that ended the study early.
         """
         self.study, self.plan, self.cells, self.stopped = study, plan, cells, stopped
         self.names = (*study.scores, *extras)
         self.judged = tuple(name for name in self.names if name not in study.unjudged)
-        found: dict[str, dict[str, list[float]]] = {name: {} for name in study.variants}
+        scores: dict[str, dict[str, list[float]]] = {name: {} for name in study.variants}
         self.ended = [cell for cell in cells if cell.done and not cell.fault]
         for cell in self.ended:
-            for name, value in scores_of(cell).items():
-                found[cell.variant].setdefault(name, []).append(value)
-        self.scores: Scores = found
-        self.differences = differences(found, study.baseline, self.judged)
+            for name, value in read_scores(cell).items():
+                scores[cell.variant].setdefault(name, []).append(value)
+        self.scores: Scores = scores
+        self.differences = compare_with_baseline(scores, study.baseline, self.judged)
 
     def verdicts(self) -> list[str]:
-        """A sentence on each difference from the baseline, by score."""
+        """Return a sentence on each difference from the baseline, by score."""
         if not self.judged:
-            scores = " and ".join(map(title, self.names))
+            scores = " and ".join(map(format_title, self.names))
             return [
                 f"No verdict: {scores} mean something else in each variant; compare them "
                 "by --tasks."
             ]
-        found = [
-            sentence(one, self.study.baseline)
+        sentences = [
+            format_verdict(difference, self.study.baseline)
             for name in self.judged
-            for one in self.differences
-            if one.score == name
+            for difference in self.differences
+            if difference.score == name
         ]
-        return found or [
-            f"No verdict yet: no two variants have a score for {title(self.judged[0])}."
+        return sentences or [
+            f"No verdict yet: no two variants have a score for {format_title(self.judged[0])}."
         ]
 
-    def table(self) -> Table:
-        """A row for each variant: its cost, its scores, and what the paper printed."""
+    def make_table(self) -> Table:
+        """Make the table of results: the cost and the scores of each variant, and the paper's."""
         paper = self.study.paper
-        columns = ["variant", "parameters", "steps", *(title(name) for name in self.names)]
-        place = columns.index(title(self.judged[0])) + 1 if self.judged else 0
-        if place:
-            columns.insert(place, "difference")
+        columns = ["variant", "parameters", "steps", *map(format_title, self.names)]
+        # The difference stands after the deciding score, if there is such a score.
+        position = columns.index(format_title(self.judged[0])) + 1 if self.judged else 0
+        if position:
+            columns.insert(position, "difference")
         if paper:
             columns += [f"paper: {column}" for column in paper.columns]
-        by_variant = {one.variant: one for one in self.differences if one.score == self.judged[0]}
+        difference_of = {
+            difference.variant: difference
+            for difference in self.differences
+            if difference.score == self.judged[0]
+        }
         rows = []
         for variant, config in self.study.variants.items():
-            parameters = sum(
-                cost.encoder_parameters(sized(config, self.plan.vocabulary).encoder).values()
-            )
+            encoder = set_vocabulary(config, self.plan.vocabulary).encoder
+            parameters = sum(cost.encoder_parameters(encoder).values())
             row = [variant, f"{parameters / 1e6:.2f} M", f"{self.plan.steps[variant]:,}"]
-            row += (shown(name, self.scores[variant].get(name, ())) for name in self.names)
-            if place:
-                row.insert(place, signed(by_variant.get(variant)))
+            row += (format_mean(name, self.scores[variant].get(name, ())) for name in self.names)
+            if position:
+                row.insert(position, format_difference(difference_of.get(variant)))
             if paper:
                 row += paper.rows.get(variant, ("-",) * len(paper.columns))
             rows.append(tuple(row))
-        note = self._seeds()
-        tested = sum(one.p is not None for one in self.differences)
-        if place:
-            note += f" Differences are from '{self.study.baseline}' in {title(self.judged[0])}"
-            note += (
-                "; * marks those beyond the noise (Welch's t test, p < 0.05 after Holm's "
-                f"correction for {tested} "
-                f"comparison{'s' * (tested > 1)})."
-                if tested
-                else "; none could be tested."
-            )
-        if paper:
-            note += (
-                f" The paper's figures are from {paper.source}: other models, other data, one "
-                "run each."
-            )
-        return Table("Results", tuple(columns), tuple(rows), note)
+        return Table("Results", tuple(columns), tuple(rows), self._write_note())
 
-    def _seeds(self) -> str:
-        """What the means are of: a run that failed has no scores."""
+    def _write_note(self) -> str:
+        """Return the sentences under the table of results."""
+        note = self._describe_seeds()
+        tested = sum(difference.p is not None for difference in self.differences)
+        if self.judged:
+            title = format_title(self.judged[0])
+            note += f" Differences are from '{self.study.baseline}' in {title}; "
+            if tested:
+                note += (
+                    "* marks those beyond the noise (Welch's t test, p < 0.05 after Holm's "
+                    f"correction for {tested} comparison{'s' * (tested > 1)})."
+                )
+            else:
+                note += "none could be tested."
+        if self.study.paper:
+            note += (
+                f" The paper's figures are from {self.study.paper.source}: other models, other "
+                "data, one run each."
+            )
+        return note
+
+    def _describe_seeds(self) -> str:
+        """Say how many runs the means are of: a run that failed has no scores."""
         ended = {
             name: sum(cell.variant == name for cell in self.ended) for name in self.study.variants
         }
         most = max(ended.values())
+        if most == 0:
+            return "No run has ended yet."
+        if most == 1:
+            return "One seed each, so there are no intervals."
         fewer = ", ".join(f"{count} of '{name}'" for name, count in ended.items() if count < most)
-        if most < 2:
-            return "One seed each, so there are no intervals." if most else "No run has ended yet."
-        return (
-            f"Means of {most} seeds{f' ({fewer})' if fewer else ''} with 95 % intervals "
-            "(Student's t)."
-        )
+        exceptions = f" ({fewer})" if fewer else ""
+        return f"Means of {most} seeds{exceptions} with 95 % intervals (Student's t)."
 
-    def intervals(self) -> list[Intervals]:
-        """The means of each score with their intervals, beside the baseline's."""
-        drawn = []
+    def make_figures(self) -> list[Intervals]:
+        """Make a figure of each score: the means of all variants with their intervals."""
+        figures = []
         for name in self.names:
-            known = {
-                one: mean(values[name]) for one, values in self.scores.items() if values.get(name)
+            means = {
+                variant: compute_mean(scores[name])
+                for variant, scores in self.scores.items()
+                if scores.get(name)
             }
-            if len(known) < 2:
+            if len(means) < 2:
                 continue
-            base = known.get(self.study.baseline)
-            single = [one.halfwidth is None for one in known.values()]
-            caption = "mean and 95 % interval over seeds" + (
-                ", none with one seed" if any(single) else ""
-            )
-            drawn.append(
+            baseline = means.get(self.study.baseline)
+            one_seed = [mean.halfwidth is None for mean in means.values()]
+            caption = "mean and 95 % interval over seeds"
+            if all(one_seed):
+                caption = "one seed, no interval"
+            elif any(one_seed):
+                caption += ", none with one seed"
+            figures.append(
                 Intervals(
-                    title(name),
-                    tuple(known),
-                    tuple(one.value for one in known.values()),
-                    tuple(one.halfwidth or 0.0 for one in known.values()),
-                    "one seed, no interval" if all(single) else caption,
-                    None if base is None else base.value,
-                    "" if base is None else f"The dashed line is '{self.study.baseline}'.",
+                    format_title(name),
+                    tuple(means),
+                    tuple(mean.value for mean in means.values()),
+                    tuple(mean.halfwidth or 0.0 for mean in means.values()),
+                    caption,
+                    None if baseline is None else baseline.value,
+                    "" if baseline is None else f"The dashed line is '{self.study.baseline}'.",
                     name,
                 )
             )
-        return drawn
+        return figures
 
-    def faults(self) -> Table | None:
-        """The cells without scores, and why."""
+    def make_fault_table(self) -> Table | None:
+        """Make a table of the cells without scores and the reasons; None if there are none."""
         rows = [
             (cell.variant, str(cell.seed), cell.fault or "has not ended yet")
             for cell in self.cells
             if cell.fault or not cell.done
         ]
-        return (
-            Table("Runs without scores", ("variant", "seed", "reason"), tuple(rows))
-            if rows
-            else None
-        )
+        if not rows:
+            return None
+        return Table("Runs without scores", ("variant", "seed", "reason"), tuple(rows))
 
-    def made(self) -> Table:
-        """The machine, the versions, the text and the network behind the scores."""
-        plan, base = self.plan, self.study.variants[self.study.baseline]
-        encoder = base.encoder
+    def make_origin_table(self) -> Table:
+        """Make a table of the machine, the versions, the text and the network of the scores."""
+        plan, config = self.plan, self.study.variants[self.study.baseline]
+        encoder = config.encoder
         threads = f", {plan.threads} thread{'s' * (plan.threads > 1)} each" if plan.threads else ""
         rows = (
             (
@@ -193,100 +211,94 @@ class Findings:
                 f"network of '{self.study.baseline}', scale {plan.scale}",
                 f"{encoder.layers} layers of {encoder.hidden_size} units, E "
                 f"{encoder.embedding_size}, sharing "
-                f"{encoder.sharing}; {base.batch_sequences} sequences of up to "
-                f"{base.sequences.length} tokens a step",
+                f"{encoder.sharing}; {config.batch_sequences} sequences of up to "
+                f"{config.sequences.length} tokens a step",
             ),
         )
         return Table("How it was made", ("what", "value"), rows)
 
-    def curves(self) -> list[Switched]:
-        """The held-out curve of the deciding score, means over seeds, against steps or against
-        time.
-        """
+    def make_curves(self) -> list[Switched]:
+        """Make the held-out curves of the first score, means over seeds, by steps or by time."""
         name, runs = self.names[0], {}
         for variant in self.study.variants:
             with suppress(OSError, RunError):
-                runs[variant] = mean_course(
-                    [points(one.run) for one in self.ended if one.variant == variant]
+                runs[variant] = average_points(
+                    [read_points(cell.run) for cell in self.ended if cell.variant == variant]
                 )
         scale, unit = (1.0, "nats") if name.endswith("loss") else (100.0, "%")
         axes = ("step", "minutes of training")
-        drawn = switched(title(name), unit, (name, ""), runs, scale=scale, axes=axes)
-        return [drawn] if drawn else []
+        curves = make_switched(format_title(name), unit, (name, ""), runs, scale=scale, axes=axes)
+        return [curves] if curves else []
 
 
-def write_reports(found: Findings, command: Sequence[str]) -> Path:
-    """Write all three; the path of the page."""
-    plan, study = found.plan, found.study
-    about = (
-        summary(found.differences, study, found.judged)
-        if found.differences
-        else " ".join(found.verdicts())
-    )
-    table, faults = found.table(), found.faults()
-    judged = [verdicts(found.differences, study)] if found.differences else []
-    remarks = (
-        [Table("", ("Read with care",), tuple((remark,) for remark in study.remarks))]
-        if study.remarks
-        else []
-    )
-    again = Table(
-        "How to do this again",
-        ("command",),
-        (
-            (f"litebert {shlex.join(command)}",),
-            *((f"litebert {shlex.join(one.words)}",) for one in found.cells[0].commands),
-        ),
-        "The first is the study; the others are those of its first run. Recipes of all "
-        "variants are in recipes/.",
-    )
-    drawn = found.intervals()
-    failed = [faults] if faults else []
-    sections: list[Section] = [
-        table,
-        *judged,
-        *remarks,
-        *drawn,
-        *found.curves(),
-        *failed,
-        found.made(),
-        again,
-    ]
+def write_reports(findings: Findings, command: Sequence[str]) -> Path:
+    """Write the page, the Markdown, the CSV file and the figures; return the path of the page."""
+    plan, study = findings.plan, findings.study
+    if findings.differences:
+        lead = summarize(findings.differences, study, findings.judged)
+    else:
+        lead = " ".join(findings.verdicts())
+    figures = findings.make_figures()
+    sections = _make_sections(findings, figures, command)
     page = plan.folder / "report.html"
-    write(page, study.question, about, sections)
-    _write(
-        plan.folder / "report.md",
-        _markdown(study.question, about, [one for one in sections if isinstance(one, Table)]),
-    )
-    _write(plan.folder / "results.csv", _csv(found))
+    write(page, study.question, lead, sections)
+    tables = [section for section in sections if isinstance(section, Table)]
+    _write_text(plan.folder / "report.md", _format_markdown(study.question, lead, tables))
+    _write_text(plan.folder / "results.csv", _format_csv(findings))
     (plan.folder / "figures").mkdir(exist_ok=True)
-    for figure in drawn:
+    for figure in figures:
         save_png(figure, plan.folder / "figures" / f"{figure.name}.png")
     return page
 
 
-def _write(path: Path, text: str) -> None:
+def _make_sections(
+    findings: Findings, figures: Sequence[Intervals], command: Sequence[str]
+) -> list[Section]:
+    """Make the sections of the page, in order."""
+    study = findings.study
+    sections: list[Section] = [findings.make_table()]
+    if findings.differences:
+        sections.append(make_verdict_table(findings.differences, study))
+    if study.remarks:
+        remarks = tuple((remark,) for remark in study.remarks)
+        sections.append(Table("", ("Read with care",), remarks))
+    sections += [*figures, *findings.make_curves()]
+    faults = findings.make_fault_table()
+    if faults:
+        sections.append(faults)
+    commands = [command, *(first.words for first in findings.cells[0].commands)]
+    again = Table(
+        "How to do this again",
+        ("command",),
+        tuple((f"litebert {shlex.join(words)}",) for words in commands),
+        "The first is the study; the others are those of its first run. Recipes of all "
+        "variants are in recipes/.",
+    )
+    return [*sections, findings.make_origin_table(), again]
+
+
+def _write_text(path: Path, text: str) -> None:
     with atomic_write(path) as file:
         file.write(text.encode())
 
 
-def _markdown(title: str, lead: str, tables: Sequence[Table]) -> str:
-    parts = [f"# {title}", lead]
+def _format_markdown(title: str, lead: str, tables: Sequence[Table]) -> str:
+    paragraphs = [f"# {title}", lead]
     for table in tables:
         lines = [
             "| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |"
             for row in (table.columns, ("---",) * len(table.columns), *table.rows)
         ]
-        parts += [f"## {table.title}" if table.title else "", "\n".join(lines), table.note]
-    return "\n\n".join(part for part in parts if part) + "\n"
+        paragraphs += [f"## {table.title}" if table.title else "", "\n".join(lines), table.note]
+    return "\n\n".join(paragraph for paragraph in paragraphs if paragraph) + "\n"
 
 
-def _csv(found: Findings) -> str:
-    """A row for each score of each run that has ended."""
+def _format_csv(findings: Findings) -> str:
+    """Return a row for each score of each run that has ended."""
     file = io.StringIO()
     rows = csv.writer(file, lineterminator="\n")
     rows.writerow(("variant", "seed", "steps", "score", "value"))
-    for cell in found.ended:
-        for name, value in scores_of(cell).items():
+    for cell in findings.ended:
+        for name, value in read_scores(cell).items():
             rows.writerow((cell.variant, cell.seed, cell.steps, name, repr(value)))
     return file.getvalue()

@@ -1,7 +1,7 @@
 """The papers' comparisons as studies, each a function from the base config to a `Study`.
 
-The figures beside them are those that the papers print, with the table they stand in: scores of
-much larger models on other data. What can be compared is the sign of a difference, not its size.
+Each study has the figures that its paper prints, with the number of the table. They are scores of
+much larger models on other data. So only the sign of a difference can be compared, not its size.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ AVERAGE = "average of five tasks"
 
 
 def sharing(base: Config) -> Study:
-    """What the layers share, at two embedding sizes (ALBERT, table 4)."""
+    """Share all, some or no weights across layers, at two embedding sizes (ALBERT, table 4)."""
     small, large = base.encoder.embedding_size, base.encoder.hidden_size
     kinds = {"all": "all", "attention": "attention", "feed-forward": "feedforward", "none": "none"}
     variants = {
@@ -28,9 +28,9 @@ def sharing(base: Config) -> Study:
     }
     printed = {large: ("79.8", "81.6", "79.5", "82.3"), small: ("80.1", "81.7", "80.2", "81.6")}
     rows = {
-        f"{name}, E {size}": (one,)
+        f"{name}, E {size}": (figure,)
         for size, row in printed.items()
-        for name, one in zip(kinds, row, strict=True)
+        for name, figure in zip(kinds, row, strict=True)
     }
     groups = vary(base, encoder={"sharing": "groups", "groups": 2})
     return Study(
@@ -42,7 +42,7 @@ def sharing(base: Config) -> Study:
 
 
 def embedding(base: Config) -> Study:
-    """Embedding sizes, with and without sharing (ALBERT, table 3)."""
+    """Vary the embedding size, with and without sharing (ALBERT, table 3)."""
     hidden = base.encoder.hidden_size
     sizes = dict(zip((hidden // 8, hidden // 4, hidden // 2, hidden), range(4), strict=True))
     printed = {
@@ -71,7 +71,7 @@ def embedding(base: Config) -> Study:
 
 
 def order(base: Config) -> Study:
-    """Sentence objectives, each asked both sentence tasks (ALBERT, table 5)."""
+    """Vary the sentence objective, and score each on both sentence tasks (ALBERT, table 5)."""
     printed = {
         "none": ("54.9", "52.4", "53.3", "79.0"),
         "NSP": ("54.5", "90.5", "52.0", "79.2"),
@@ -85,14 +85,16 @@ def order(base: Config) -> Study:
         scores=("mlm_accuracy", "nsp_accuracy", "sop_accuracy"),
         paper=Published("ALBERT, table 5", ("MLM", "NSP", "SOP", AVERAGE), printed),
         remarks=(
-            "The model without a sentence objective has no head to ask; the paper trained "
-            "one for it.",
+            "The model without a sentence objective has no head for it; the paper trained such a "
+            "head.",
         ),
     )
 
 
 def depth(base: Config) -> Study:
-    """Layers of one shared block, each depth started from the one before (ALBERT, table 11)."""
+    """Vary the layers of a shared block, each depth from the trained depth before (ALBERT, table
+    11).
+    """
     layers = (1, 3, 6, 12, 24)
     printed = dict(zip(layers, ("52.9", "71.2", "77.2", "81.5", "82.1"), strict=True))
     names = {count: f"{count} layer{'s' * (count > 1)}" for count in layers}
@@ -104,18 +106,17 @@ def depth(base: Config) -> Study:
         paper=Published(
             "ALBERT, table 11 (H 1024)",
             (AVERAGE,),
-            {names[n]: (one,) for n, one in printed.items()},
+            {names[count]: (figure,) for count, figure in printed.items()},
         ),
         remarks=(
-            "Each depth from 3 on starts from the trained weights of the one before, as in "
-            "the paper, so deeper "
-            "variants have also seen more text.",
+            "Each depth from 3 on starts from the trained weights of the depth before, as in "
+            "the paper. So deeper variants have also seen more text.",
         ),
     )
 
 
 def width(base: Config) -> Study:
-    """Hidden sizes at three layers (ALBERT, table 12)."""
+    """Vary the hidden size at three layers (ALBERT, table 12)."""
     hidden, heads = base.encoder.hidden_size, base.encoder.heads
     factors = dict(zip((0.5, 1, 2, 3), ("71.2", "74.6", "76.3", "74.0"), strict=True))
     widths = {f"H {int(hidden * by)}": by for by in factors}
@@ -143,7 +144,7 @@ def width(base: Config) -> Study:
 
 
 def dropout(base: Config) -> Study:
-    """With and without dropout (ALBERT, table 8)."""
+    """Train with and without dropout (ALBERT, table 8)."""
     return Study(
         "Does dropout help where the model does not overfit?",
         {
@@ -159,7 +160,7 @@ def dropout(base: Config) -> Study:
 
 
 def data(base: Config) -> Study:
-    """How much text there is to learn from (ALBERT, table 7, added ten times as much)."""
+    """Vary the amount of text to learn from (ALBERT, table 7, added ten times as much)."""
     shares = {"1/8 of the text": 1 / 8, "1/4 of the text": 1 / 4, "1/2 of the text": 1 / 2}
     return Study(
         "How much does more text help, at equal steps?",
@@ -173,20 +174,20 @@ def data(base: Config) -> Study:
             {"1/8 of the text": ("80.1",), "all of the text": ("80.8",)},
         ),
         remarks=(
-            "Where the steps read less than a part of the text once, that part is as good "
-            "as all of it.",
+            "If the steps do not read a share of the text once, that share is as good as all "
+            "of the text.",
         ),
     )
 
 
 def time(base: Config) -> Study:
-    """Equal wall clock: wide and shallow, narrow and deep, shared and not (ALBERT, table 6)."""
+    """Compare wide and deep, shared and not, at equal wall-clock time (ALBERT, table 6)."""
     hidden, heads, inner, layers = (
         getattr(base.encoder, name)
         for name in ("hidden_size", "heads", "intermediate_size", "layers")
     )
     wide = {"hidden_size": 2 * hidden, "heads": 2 * heads, "intermediate_size": 2 * inner}
-    own = {"sharing": "none", "embedding_size": hidden}
+    unshared = {"sharing": "none", "embedding_size": hidden}
     return Study(
         "In the same time, which model is better: a narrow deep one, a wide shallow one, "
         "or one that shares nothing?",
@@ -194,7 +195,7 @@ def time(base: Config) -> Study:
             "shared": base,
             "shared, wide and shallow": vary(base, encoder={**wide, "layers": max(1, layers // 3)}),
             "shared, twice as deep": vary(base, encoder={"layers": 2 * layers}),
-            "not shared": vary(base, encoder=own),
+            "not shared": vary(base, encoder=unshared),
         },
         baseline="not shared",
         scores=("mlm_loss", "mlm_accuracy"),
@@ -208,8 +209,9 @@ def time(base: Config) -> Study:
 
 
 def masking(base: Config) -> Study:
-    """What is masked, and whether the masks are fresh (RoBERTa, table 1; SpanBERT, table 6; ALBERT,
-    section 4.1).
+    """Vary the masked units, with fresh and with fixed masks.
+
+    See RoBERTa, table 1; SpanBERT, table 6; ALBERT, section 4.1.
     """
     kinds: dict[str, dict[str, Any]] = {
         "tokens": {"unit": "token", "span": "single"},
@@ -222,10 +224,10 @@ def masking(base: Config) -> Study:
         for n in (1, 4, 10)
     }
     return Study(
-        "Which tokens should be masked, and does it help to draw the masks anew?",
+        "Which tokens should be masked, and do fresh masks help?",
         {
-            name: vary(base, masking={"copies": 0, **one})
-            for name, one in {**kinds, **fixed}.items()
+            name: vary(base, masking={"copies": 0, **changes})
+            for name, changes in {**kinds, **fixed}.items()
         },
         baseline="tokens",
         scores=("mlm_loss", "mlm_accuracy"),
@@ -247,7 +249,7 @@ def masking(base: Config) -> Study:
 
 
 def formats(base: Config) -> Study:
-    """RoBERTa's four ways to fill a sequence (RoBERTa, table 2)."""
+    """Compare RoBERTa's four ways to fill a sequence (RoBERTa, table 2)."""
     kinds = {
         "segment-pair": "64.2",
         "sentence-pair": "63.0",
@@ -268,14 +270,16 @@ def formats(base: Config) -> Study:
         scores=("mlm_loss", "mlm_accuracy"),
         equal="tokens",
         paper=Published(
-            "RoBERTa, table 2", ("RACE",), {name: (one,) for name, one in kinds.items()}
+            "RoBERTa, table 2", ("RACE",), {name: (figure,) for name, figure in kinds.items()}
         ),
     )
 
 
 def batch(base: Config) -> Study:
-    """The same tokens in larger batches, by two optimizers (RoBERTa, table 3; ALBERT, section
-    4.1)."""
+    """Learn the same tokens in larger batches, with two optimizers.
+
+    See RoBERTa, table 3, and ALBERT, section 4.1.
+    """
     variants, least = {}, base.batch_sequences
     for name, rate in (("adamw", 1e-3), ("lamb", 5e-3)):
         for times in (1, 4, 16):
@@ -292,18 +296,19 @@ def batch(base: Config) -> Study:
             "RoBERTa, table 3 (batches of 256, 2,000 and 8,000)",
             ("perplexity",),
             {
-                f"adamw, {least * times} sequences": (one,)
-                for times, one in ((1, "3.99"), (4, "3.68"), (16, "3.77"))
+                f"adamw, {least * times} sequences": (figure,)
+                for times, figure in ((1, "3.99"), (4, "3.68"), (16, "3.77"))
             },
         ),
         remarks=(
-            "The learning rate rises with the square root of the batch and was not tuned "
-            "for each of them.",
+            "The learning rate rises with the square root of the batch, and was not tuned "
+            "for each batch.",
         ),
     )
 
 
-def _replaced(base: Config, **rtd: object) -> Config:
+def _make_rtd_config(base: Config, **rtd: object) -> Config:
+    """Return a config of ELECTRA: replaced token detection with single masked tokens."""
     encoder = {"pooler": False}
     optimizer = {"name": "adamw", "learning_rate": 1e-3}
     return vary(
@@ -317,10 +322,12 @@ def _replaced(base: Config, **rtd: object) -> Config:
 
 
 def generator(base: Config) -> Study:
-    """Sizes of ELECTRA's generator, and what it shares (ELECTRA, section 3.2 and figure 3)."""
-    sizes = (0.25, 0.5, 1.0)
-    variants = {f"generator {size:g}": _replaced(base, generator_width=size) for size in sizes}
-    variants["generator 0.25, only tables shared"] = _replaced(
+    """Vary the size and the sharing of ELECTRA's generator (ELECTRA, section 3.2, figure 3)."""
+    variants = {
+        f"generator {size:g}": _make_rtd_config(base, generator_width=size)
+        for size in (0.25, 0.5, 1.0)
+    }
+    variants["generator 0.25, only tables shared"] = _make_rtd_config(
         base, generator_width=0.25, generator_embeddings="tables"
     )
     return Study(
@@ -330,17 +337,16 @@ def generator(base: Config) -> Study:
         scores=("rtd_auc", "mlm_loss"),
         unjudged=("rtd_auc", "mlm_loss"),
         remarks=(
-            "A larger generator makes harder replacements, so the first score falls for "
-            "two reasons; only "
-            "fine-tuning (--tasks) tells them apart. In figure 3 of ELECTRA 1/4 to 1/2 is "
-            "best on GLUE.",
+            "A larger generator makes harder replacements, so the first score falls for two "
+            "reasons. Only fine-tuning (--tasks) tells them apart. In figure 3 of ELECTRA 1/4 to "
+            "1/2 is best on GLUE.",
         ),
     )
 
 
 def boundary(base: Config) -> Study:
-    """With and without the span boundary objective, on two laws of spans (SpanBERT, tables 6 and
-    7).
+    """Train with and without the span boundary objective, on two laws of spans (SpanBERT, tables 6
+    and 7).
     """
     spans = {
         "geometric spans": replace(SPANS),
@@ -374,7 +380,7 @@ def boundary(base: Config) -> Study:
 
 
 def systems(base: Config) -> Study:
-    """The five systems and albert-next, at one shape and one time."""
+    """Compare the five systems and albert-next, at the same shape and time."""
     names = {
         "ALBERT": "albert-mini",
         "BERT": "bert-mini",
@@ -394,12 +400,12 @@ def systems(base: Config) -> Study:
         "length_schedule": [],
     }
 
-    def scaled(name: str) -> Config:
-        own = recipe(names[name])
-        wide = own.encoder.embedding_size == own.encoder.hidden_size
-        size = base.encoder.hidden_size if wide else base.encoder.embedding_size
+    def scale(name: str) -> Config:
+        config = recipe(names[name])
+        is_wide = config.encoder.embedding_size == config.encoder.hidden_size
+        size = base.encoder.hidden_size if is_wide else base.encoder.embedding_size
         return vary(
-            own,
+            config,
             encoder={**shape, "embedding_size": size},
             sequences={"length": base.sequences.length},
             train=small,
@@ -407,21 +413,21 @@ def systems(base: Config) -> Study:
 
     return Study(
         "Which of the five systems, and albert-next, learns most in the same time?",
-        {name: scaled(name) for name in names},
+        {name: scale(name) for name in names},
         baseline="BERT",
         scores=("mlm_loss", "mlm_accuracy"),
         unjudged=("mlm_loss", "mlm_accuracy"),
         equal="time",
         remarks=(
             "The masked-word scores of ELECTRA are its small generator's; compare it by --tasks.",
-            "Neither depth nor length grows here, which is part of what ALBERT and "
-            "albert-next do by themselves.",
+            "Neither depth nor length grows here, although they do in the recipes of ALBERT and "
+            "albert-next.",
         ),
     )
 
 
 def optimizers(base: Config) -> Study:
-    """AdamW, LAMB and Muon on one shared block."""
+    """Compare AdamW, LAMB and Muon on a shared block."""
     kinds = {
         "muon": {"name": "muon"},
         "adamw": {"name": "adamw", "learning_rate": 2e-3},
@@ -429,10 +435,10 @@ def optimizers(base: Config) -> Study:
     }
     return Study(
         "Which optimizer trains a small shared encoder fastest?",
-        {name: vary(base, train={"optimizer": one}) for name, one in kinds.items()},
+        {name: vary(base, train={"optimizer": changes}) for name, changes in kinds.items()},
         baseline="adamw",
         remarks=(
-            "One learning rate each, chosen for small shared encoders; none was tuned on "
-            "this text.",
+            "Each has a learning rate that was chosen for small shared encoders, and was not "
+            "tuned on this text.",
         ),
     )

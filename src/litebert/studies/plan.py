@@ -1,7 +1,7 @@
-"""What a study will do, fixed before its first run: the runs, how many steps each takes, and how
-many go at a time.
+"""The plan of a study: its runs, the steps of each, and how many run at a time.
 
-`study.json` in the study's folder holds it, so that the same command continues the same study.
+It is made before the first run. `study.json` in the study's folder holds it, so that the same
+command continues the same study.
 """
 
 from __future__ import annotations
@@ -11,12 +11,12 @@ import logging
 import os
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import SimpleQueue
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -31,7 +31,7 @@ from litebert.json_reader import read_json
 from litebert.machine import count_cores, read_free_memory
 from litebert.progress import duration, task
 from litebert.storage import write_json
-from litebert.studies.study import Study, identity, slug
+from litebert.studies.study import Study, make_identity, make_slug
 from litebert.train import device as devices
 from litebert.train.budget import LEAST_STEPS
 from litebert.train.measure import Rate
@@ -40,26 +40,31 @@ log = logging.getLogger("litebert")
 
 PLAN = "study.json"
 START_SECONDS = 12.0
-"""Of two commands a run, pretrain and evaluate: loading libraries, reading data, writing
-checkpoints.
+"""The seconds of a run without steps, for its commands pretrain and evaluate.
+
+They load libraries, read data and write checkpoints.
 """
 MEASURE_SECONDS = 3.0
+"""The seconds for which the speed of each variant is measured."""
 DECIDING = 4
-"""How many times the sequences of a run's own evaluations are scored at its end."""
+"""The last evaluation scores this many times the sequences of an evaluation during the run."""
 
 
 @dataclass(frozen=True)
 class Extras:
-    """What is scored beside held-out text."""
+    """The tasks and sentence pairs that runs are scored on, beside held-out text."""
 
     tasks: Mapping[str, Path] = field(default_factory=dict)
     """The folder of each fine-tuning task."""
     blimp: Path | None = None
+    """The sentence pairs."""
 
-    def places(self) -> dict[str, str]:
-        """The folders by the words that name them."""
-        found = {f"--tasks {name}": str(folder.resolve()) for name, folder in self.tasks.items()}
-        return found if self.blimp is None else {**found, "--blimp": str(self.blimp.resolve())}
+    def list_folders(self) -> dict[str, str]:
+        """Return the folders by the options that name them."""
+        folders = {f"--tasks {name}": str(folder.resolve()) for name, folder in self.tasks.items()}
+        if self.blimp is not None:
+            folders["--blimp"] = str(self.blimp.resolve())
+        return folders
 
 
 @dataclass(frozen=True)
@@ -75,32 +80,32 @@ class Plan:
     jobs: int
     """Runs at a time."""
     threads: int
-    """Of each of them."""
+    """Threads of each run; 0 on a GPU."""
     steps: Mapping[str, int]
-    """By variant."""
+    """The steps of each variant."""
     machine: str
     shares: Mapping[str, float]
-    """Of the training documents, by variant; absent for all of them."""
+    """The share of the training documents by variant; a variant that learns from all is absent."""
     vocabulary: int
-    """Pieces of the tokenizer of the data."""
+    """Tokens in the vocabulary of the data."""
     text: str
-    """How much there is to learn from, for the report."""
+    """A sentence on the size of the data, for the report."""
 
-    def data_of(self, variant: str) -> Path:
-        """What a variant learns from."""
+    def data_folder(self, variant: str) -> Path:
+        """Return the folder of the data of a variant."""
         share = self.shares.get(variant)
         return self.data if share is None else self.folder / "data" / f"{share:g}"
 
-    def run(self, variant: str, seed: int) -> Path:
-        """The run folder of a cell."""
-        return self.folder / "runs" / f"{slug(variant)}-seed{seed}"
+    def run_folder(self, variant: str, seed: int) -> Path:
+        """Return the run folder of a cell."""
+        return self.folder / "runs" / f"{make_slug(variant)}-seed{seed}"
 
-    def recipe(self, variant: str) -> Path:
-        """The recipe file of a variant."""
-        return self.folder / "recipes" / f"{slug(variant)}.json"
+    def recipe_file(self, variant: str) -> Path:
+        """Return the recipe file of a variant."""
+        return self.folder / "recipes" / f"{make_slug(variant)}.json"
 
 
-def planned(
+def make_plan(
     study: Study,
     name: str,
     folder: Path,
@@ -113,10 +118,9 @@ def planned(
     jobs: int,
     device: str,
 ) -> Plan:
-    """The plan of a study: that in its folder, where the study was begun before, else a new one,
-    written there.
+    """Make the plan of a study, or read the plan in its folder, and write the inputs of its runs.
 
-    The caller holds the folder. Recipes and parts of the data are written where they are absent.
+    The caller holds the lock of the folder.
 
     Raises:
         ConfigError: the budget is too small for the grid.
@@ -129,153 +133,168 @@ def planned(
         raise ConfigError(f"jobs is {jobs}; it must be at least 1, or 0 to choose by the machine")
     amount = parse_amount(budget, "--budget", BUDGET_UNITS)
     shards = Shards.open(data, verify=True)
-    asked = {
+    identity = {
         "study": name,
         "scale": scale,
         "budget": budget,
         "data_fingerprint": shards.fingerprint,
-        **identity(study),
+        **make_identity(study),
     }
-    file = folder / PLAN
-    if file.exists():
-        there = read_json(file, RunError)
-        plan = _continued(there, asked, folder, data, seeds, shards)
-        if jobs not in (0, plan.jobs):
-            log.info(
-                f"the study keeps to {plan.jobs} runs at a time, as its steps were planned for"
-            )
-        scored = _scored(there.get("scored_on", {}), extras, folder)
-        if scored != there.get("scored_on"):
-            write_json(file, {**there, "scored_on": scored})
-        return _written(study, plan)
+    if (folder / PLAN).exists():
+        plan = _continue_plan(identity, folder, data, extras, seeds, jobs, shards)
+        _write_inputs(study, plan)
+        return plan
     if any(path.name[0] != "." for path in folder.iterdir()):
         raise RunError(
             f"{folder} is not empty and holds no study (it has no {PLAN}); give --out a new folder"
         )
     machine = devices.choose(next(iter(study.variants.values())).train.precision, device)
+    vocabulary = shards.tokenizer.vocab_size
     configs = {
-        name: sized(config, shards.tokenizer.vocab_size) for name, config in study.variants.items()
+        variant: set_vocabulary(config, vocabulary) for variant, config in study.variants.items()
     }
-    jobs = min(jobs or _jobs(configs.values(), machine), len(configs) * seeds)
-    threads = (
-        max(1, torch.get_num_threads() // jobs) if machine.device.type == "cpu" else 0
-    )  # heeds OMP_NUM_THREADS
-    steps = _steps(study, configs, amount.value, amount.unit, seeds, jobs, threads, device)
+    jobs = min(jobs or _choose_jobs(configs.values(), machine), len(configs) * seeds)
+    threads = 0
+    if machine.device.type == "cpu":
+        threads = max(1, torch.get_num_threads() // jobs)  # heeds OMP_NUM_THREADS
+    grid = _Grid(study, configs, seeds, jobs, threads, device)
     plan = Plan(
-        name,
-        folder,
-        data,
-        scale,
-        budget,
-        seeds,
-        jobs,
-        threads,
-        steps,
-        machine.describe(),
-        study.data,
-        shards.tokenizer.vocab_size,
-        _text(shards),
+        name=name,
+        folder=folder,
+        data=data,
+        scale=scale,
+        budget=budget,
+        seeds=seeds,
+        jobs=jobs,
+        threads=threads,
+        steps=_plan_steps(grid, amount.value, amount.unit),
+        machine=machine.describe(),
+        shares=study.data,
+        vocabulary=vocabulary,
+        text=_describe_text(shards),
     )
-    write_json(
-        file,
-        {
-            "format": 1,
-            **asked,
-            "data": str(data),
-            "seeds": seeds,
-            "jobs": jobs,
-            "threads": threads,
-            "steps": dict(steps),
-            "machine": plan.machine,
-            "scored_on": extras.places(),
-        },
-    )
-    return _written(study, plan)
-
-
-def _written(study: Study, plan: Plan) -> Plan:
-    """The plan, once everything stands in its folder that the runs read: what is there is kept."""
-    for variant, share in study.data.items():
-        write_portion(plan.data, plan.data_of(variant), share)
-    (plan.folder / "recipes").mkdir(exist_ok=True)
-    for variant, config in study.variants.items():
-        if not plan.recipe(variant).exists():
-            write_json(plan.recipe(variant), to_dict(replace(config, name=variant)))
+    _write_plan(plan, identity, extras)
+    _write_inputs(study, plan)
     return plan
 
 
-def _scored(there: Mapping[str, str], extras: Extras, folder: Path) -> dict[str, str]:
-    """What the study scores its runs on, with what this call adds: scores on other folders cannot
-    be compared.
-    """
-    for words, place in extras.places().items():
-        if there.get(words, place) != place:
-            raise RunError(
-                f"{folder} holds scores of {words} on {there[words]}, not on {place}; give "
-                "the same folder, "
-                "or --out a new one"
-            )
-    return {**there, **extras.places()}
+def _write_plan(plan: Plan, identity: Mapping[str, Any], extras: Extras) -> None:
+    write_json(
+        plan.folder / PLAN,
+        {
+            "format": 1,
+            **identity,
+            "data": str(plan.data),
+            "seeds": plan.seeds,
+            "jobs": plan.jobs,
+            "threads": plan.threads,
+            "steps": dict(plan.steps),
+            "machine": plan.machine,
+            "scored_on": extras.list_folders(),
+        },
+    )
 
 
-def _continued(
-    there: Mapping[str, Any],
-    asked: Mapping[str, Any],
+def _write_inputs(study: Study, plan: Plan) -> None:
+    """Write the data and the recipes that the runs read, unless they exist."""
+    for variant, share in study.data.items():
+        write_portion(plan.data, plan.data_folder(variant), share)
+    (plan.folder / "recipes").mkdir(exist_ok=True)
+    for variant, config in study.variants.items():
+        file = plan.recipe_file(variant)
+        if not file.exists():
+            write_json(file, to_dict(replace(config, name=variant)))
+
+
+def _continue_plan(
+    identity: Mapping[str, Any],
     folder: Path,
     data: Path,
+    extras: Extras,
     seeds: int,
+    jobs: int,
     shards: Shards,
 ) -> Plan:
-    for key, value in asked.items():
-        if there.get(key) != value:
-            shown = (
-                ""
-                if key in ("variants", "after", "data_shares", "data_fingerprint")
-                else f" ({there.get(key)} there, {value} here)"
-            )
-            raise RunError(
-                f"{folder} holds a study with another {key.replace('_', ' ')}{shown}; give "
-                "--out a new folder"
-            )
-    if seeds != there["seeds"]:
-        log.info(f"the study was planned for {there['seeds']} seeds and continues with {seeds}")
+    """Read the plan in a folder, and add the folders to score on that are new.
+
+    Raises:
+        RunError: the folder holds another study.
+    """
+    file = folder / PLAN
+    saved = read_json(file, RunError)
+    _check_identity(saved, identity, folder)
+    if seeds != saved["seeds"]:
+        log.info(f"the study was planned for {saved['seeds']} seeds and continues with {seeds}")
+    if jobs not in (0, saved["jobs"]):
+        log.info(f"the study keeps to {saved['jobs']} runs at a time, as its steps were planned for")
+    scored_on = _merge_folders(saved.get("scored_on", {}), extras, folder)
+    if scored_on != saved.get("scored_on"):
+        write_json(file, {**saved, "scored_on": scored_on})
     return Plan(
-        there["study"],
-        folder,
-        data,
-        there["scale"],
-        there["budget"],
-        seeds,
-        there["jobs"],
-        there["threads"],
-        there["steps"],
-        there["machine"],
-        there["data_shares"],
-        shards.tokenizer.vocab_size,
-        _text(shards),
+        name=saved["study"],
+        folder=folder,
+        data=data,
+        scale=saved["scale"],
+        budget=saved["budget"],
+        seeds=seeds,
+        jobs=saved["jobs"],
+        threads=saved["threads"],
+        steps=saved["steps"],
+        machine=saved["machine"],
+        shares=saved["data_shares"],
+        vocabulary=shards.tokenizer.vocab_size,
+        text=_describe_text(shards),
     )
 
 
-def _text(shards: Shards) -> str:
-    pieces, level = shards.tokenizer.vocab_size, shards.unigram_entropy
+def _check_identity(saved: Mapping[str, Any], identity: Mapping[str, Any], folder: Path) -> None:
+    """Refuse a folder whose study differs from this study."""
+    for key, value in identity.items():
+        if saved.get(key) == value:
+            continue
+        values = f" ({saved.get(key)} there, {value} here)"
+        if key in ("variants", "after", "data_shares", "data_fingerprint"):
+            values = ""  # too long for a message
+        raise RunError(
+            f"{folder} holds a study with another {key.replace('_', ' ')}{values}; give "
+            "--out a new folder"
+        )
+
+
+def _merge_folders(saved: Mapping[str, str], extras: Extras, folder: Path) -> dict[str, str]:
+    """Return the folders that runs are scored on, with those that this call adds.
+
+    Raises:
+        RunError: a folder differs, so that its scores could not be compared.
+    """
+    for option, path in extras.list_folders().items():
+        if saved.get(option, path) != path:
+            raise RunError(
+                f"{folder} holds scores of {option} on {saved[option]}, not on {path}; give "
+                "the same folder, or --out a new one"
+            )
+    return {**saved, **extras.list_folders()}
+
+
+def _describe_text(shards: Shards) -> str:
+    tokens, entropy = shards.tokenizer.vocab_size, shards.unigram_entropy
     return (
-        f"{shards.train.tokens:,} tokens to learn from, {shards.heldout.tokens:,} held "
-        f"out, {pieces:,} pieces; a model "
-        f"that knows only how frequent each is has a loss of {level:.2f} nats"
+        f"{shards.train.tokens:,} tokens to learn from, {shards.heldout.tokens:,} held out, "
+        f"a vocabulary of {tokens:,}; a model that knows only the frequency of each token has a "
+        f"loss of {entropy:.2f} nats"
     )
 
 
-def sized(config: Config, vocabulary: int) -> Config:
-    """The config with as many rows of embeddings as the tokenizer has pieces."""
+def set_vocabulary(config: Config, vocabulary: int) -> Config:
+    """Return the config with a token table for a vocabulary of this size."""
     return replace(config, encoder=replace(config.encoder, vocab_size=vocabulary))
 
 
-def _jobs(configs: Sequence[Config] | Any, machine: devices.Device) -> int:
-    """How many runs go at a time: on a GPU one a device, on a CPU one a core, as far as memory
-    allows.
+def _choose_jobs(configs: Iterable[Config], machine: devices.Device) -> int:
+    """Choose how many runs go at a time: one for each GPU, or for each core if memory allows.
 
-    A second thread makes a step of a small encoder 1.4 to 1.6 times as fast (docs/performance.md),
-    a second run beside it twice as much is done.
+    A second thread makes a step of a small encoder 1.4 to 1.6 times as fast (docs/performance.md).
+    A second run beside it gets twice as much done.
     """
     if machine.device.type != "cpu":
         return max(1, torch.cuda.device_count())
@@ -284,125 +303,150 @@ def _jobs(configs: Sequence[Config] | Any, machine: devices.Device) -> int:
     return max(1, min(count_cores(), int(0.7 * free / most) if free else 1))
 
 
-def _steps(
-    study: Study,
-    configs: Mapping[str, Config],
-    value: float,
-    unit: str,
-    seeds: int,
-    jobs: int,
-    threads: int,
-    device: str,
-) -> dict[str, int]:
-    """Steps of each variant. A budget in time is that of the whole grid; one in steps or tokens is
-    each run's.
+class _Grid(NamedTuple):
+    """The runs whose steps are planned."""
+
+    study: Study
+    configs: Mapping[str, Config]
+    """The config of each variant, with its vocabulary."""
+    seeds: int
+    jobs: int
+    threads: int
+    device: str
+
+
+def _plan_steps(grid: _Grid, value: float, unit: str) -> dict[str, int]:
+    """Plan the steps of each variant from a budget.
+
+    A budget in time is for the whole grid. A budget in steps or tokens is for each run.
     """
-    share = {name: config.batch_sequences * config.mean_length for name, config in configs.items()}
+    study, configs = grid.study, grid.configs
+    step_tokens = {
+        name: config.batch_sequences * config.mean_length for name, config in configs.items()
+    }
     if unit == "tokens" or (unit == "steps" and study.equal == "tokens"):
-        tokens = value if unit == "tokens" else value * share[study.baseline]
-        return {name: max(1, round(tokens / one)) for name, one in share.items()}
+        tokens = value if unit == "tokens" else value * step_tokens[study.baseline]
+        return {name: max(1, round(tokens / count)) for name, count in step_tokens.items()}
     if unit == "steps" and study.equal == "steps":
         return dict.fromkeys(configs, int(value))
     with task("measuring the variants"):
-        rates = _rates(configs, jobs, threads, device)
-    seconds = {name: rate.mean_step_seconds for name, rate in rates.items()}
-    if unit == "steps":  # the baseline takes as many, the others as long
-        return {
-            name: max(1, round(value * seconds[study.baseline] / one))
-            for name, one in seconds.items()
-        }
+        rates = _measure_rates(grid)
+    step_seconds = {name: rate.mean_step_seconds for name, rate in rates.items()}
+    if unit == "steps":
+        # The baseline takes this many steps, and every other variant as much time.
+        seconds = value * step_seconds[study.baseline]
+        return {name: max(1, round(seconds / one)) for name, one in step_seconds.items()}
+    return _plan_time(grid, value, rates, step_tokens)
+
+
+def _plan_time(
+    grid: _Grid, seconds: float, rates: Mapping[str, Rate], step_tokens: Mapping[str, float]
+) -> dict[str, int]:
+    """Plan the steps of each variant from the seconds for the whole grid.
+
+    Raises:
+        ConfigError: a variant would get too few steps.
+    """
+    configs, seeds, jobs = grid.configs, grid.seeds, grid.jobs
+    step_seconds = {name: rate.mean_step_seconds for name, rate in rates.items()}
     fixed = (
-        sum(START_SECONDS + _evaluations(configs[name], rate) for name, rate in rates.items())
-        * seeds
-        / jobs
+        sum(START_SECONDS + _evaluation_seconds(rate) for rate in rates.values()) * seeds / jobs
     )
-    left = value - fixed - len(configs) * MEASURE_SECONDS / jobs
-    per_unit = {
-        "steps": seconds,
-        "tokens": {name: one / share[name] for name, one in seconds.items()},
+    left = seconds - fixed - len(configs) * MEASURE_SECONDS / jobs
+    # Every run gets the same number of units: of steps, of tokens or of seconds.
+    unit_seconds = {
+        "steps": step_seconds,
+        "tokens": {name: step_seconds[name] / step_tokens[name] for name in configs},
         "time": dict.fromkeys(configs, 1.0),
-    }[study.equal]
-    units = left * jobs / (seeds * sum(per_unit.values()))
-    bought = {
+    }[grid.study.equal]
+    units = left * jobs / (seeds * sum(unit_seconds.values()))
+    run_steps = {
         "steps": dict.fromkeys(configs, units),
-        "tokens": {name: units / share[name] for name in configs},
-        "time": {name: units / one for name, one in seconds.items()},
-    }[study.equal]
-    steps = {name: int(one) for name, one in bought.items()}
+        "tokens": {name: units / step_tokens[name] for name in configs},
+        "time": {name: units / step_seconds[name] for name in configs},
+    }[grid.study.equal]
+    steps = {name: int(count) for name, count in run_steps.items()}
     least = min(steps, key=lambda name: steps[name])
     if steps[least] < LEAST_STEPS:
-        each = sum(LEAST_STEPS * seconds[name] for name in configs) * seeds / jobs
+        needed = sum(LEAST_STEPS * step_seconds[name] for name in configs) * seeds / jobs
         raise ConfigError(
-            f"a budget of {duration(value)} for {len(configs)} variants and {seeds} "
-            f"seed{'s' * (seeds > 1)} leaves "
-            f"'{least}' {max(0, steps[least])} steps, and a run needs at least {LEAST_STEPS}; give "
-            f"--budget {int(1.3 * (fixed + each)) + 60}s or more, fewer --seeds or a "
-            "smaller --scale"
+            f"a budget of {duration(seconds)} for {len(configs)} variants and {seeds} "
+            f"seed{'s' * (seeds > 1)} leaves '{least}' {max(0, steps[least])} steps, and a run "
+            f"needs at least {LEAST_STEPS}; give --budget {int(1.3 * (fixed + needed)) + 60}s or "
+            "more, fewer --seeds or a smaller --scale"
         )
     return steps
 
 
-def _evaluations(config: Config, rate: Rate) -> float:
-    """Seconds of the held-out evaluations of a run: ten on its way, and the one that decides."""
+def _evaluation_seconds(rate: Rate) -> float:
+    """Estimate the seconds of a run's evaluations: ten during training, and the deciding one."""
     return rate.evaluation_seconds * (10 + DECIDING)
 
 
-def _rates(configs: Mapping[str, Config], jobs: int, threads: int, device: str) -> dict[str, Rate]:
-    """The speed of each variant while as many others run as will in the study."""
-    free: SimpleQueue[int] = SimpleQueue()
-    for place in range(jobs):
-        free.put(place)
+def _measure_rates(grid: _Grid) -> dict[str, Rate]:
+    """Measure the speed of each variant beside as many others as will run in the study."""
+    free_slots: SimpleQueue[int] = SimpleQueue()
+    for slot in range(grid.jobs):
+        free_slots.put(slot)
 
-    def rate(config: Config) -> Rate:
-        place = free.get()
+    def measure_in_slot(config: Config) -> Rate:
+        slot = free_slots.get()
         try:
-            return _rate(config, surroundings(place, threads), threads, device)
+            environment = make_environment(slot, grid.threads)
+            return _measure_rate(config, environment, grid.threads, grid.device)
         finally:
-            free.put(place)
+            free_slots.put(slot)
 
-    with ThreadPoolExecutor(jobs) as pool:
-        return dict(zip(configs, pool.map(rate, configs.values()), strict=True))
+    with ThreadPoolExecutor(grid.jobs) as pool:
+        rates = pool.map(measure_in_slot, grid.configs.values())
+        return dict(zip(grid.configs, rates, strict=True))
 
 
-def _rate(config: Config, environment: Mapping[str, str], threads: int, device: str) -> Rate:
-    """Measured in a program of its own, so that a script that calls `study` needs no `if __name__
-    == "__main__"`.
+def _measure_rate(
+    config: Config, environment: Mapping[str, str], threads: int, device: str
+) -> Rate:
+    """Measure the speed of a config in another process.
+
+    It is a program rather than a worker of `multiprocessing`, so that a script that calls `study`
+    needs no `if __name__ == "__main__"`.
     """
-    question = {
+    request = {
         "config": to_dict(config),
         "device": device,
         "threads": threads,
         "seconds": MEASURE_SECONDS,
     }
-    ended = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-m", "litebert.studies.speed"],
-        input=json.dumps(question),
+        input=json.dumps(request),
         capture_output=True,
         text=True,
         env={**environment, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
         check=False,
     )
-    if ended.returncode:
-        reason = (ended.stderr.rstrip().split("\n")[-1] or f"status {ended.returncode}").strip()
+    if process.returncode:
+        reason = (process.stderr.rstrip().split("\n")[-1] or f"status {ended.returncode}").strip()
         raise RunError(
             f"the speed of '{config.name}' cannot be measured ({reason}); give --budget in steps"
         )
-    return Rate(**json.loads(ended.stdout))
+    return Rate(**json.loads(process.stdout))
 
 
-def surroundings(place: int, threads: int) -> dict[str, str]:
-    """The environment of a process at one of the places of those that run at a time: its threads,
-    or its GPU.
+def make_environment(slot: int, threads: int) -> dict[str, str]:
+    """Make the environment of a process: its threads, or its GPU.
+
+    Args:
+        slot: the number of the process among those that run at a time.
     """
     environment = dict(os.environ)
-    named = environment.get("CUDA_VISIBLE_DEVICES")
-    visible = (
-        range(torch.cuda.device_count())
-        if named is None
-        else [one for one in named.split(",") if one.strip()]
-    )
+    named_devices = environment.get("CUDA_VISIBLE_DEVICES")
+    visible: Sequence[int | str]
+    if named_devices is None:
+        visible = range(torch.cuda.device_count())
+    else:
+        visible = [device for device in named_devices.split(",") if device.strip()]
     if threads:
         environment["OMP_NUM_THREADS"] = str(threads)
     elif len(visible):
-        environment["CUDA_VISIBLE_DEVICES"] = str(visible[place % len(visible)])
+        environment["CUDA_VISIBLE_DEVICES"] = str(visible[slot % len(visible)])
     return environment

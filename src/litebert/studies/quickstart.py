@@ -1,8 +1,7 @@
-"""The main job in minutes: raw text to tokenizer, shards, a pretrained small ALBERT, scores, a
-classifier and a report.
+"""The main job in minutes: from raw text to a pretrained small ALBERT, its scores and a report.
 
-Every step is the function that the command line calls, and continues where an interrupted run
-stopped.
+Every step is a function that the command line calls too. The same command continues an interrupted
+quickstart.
 """
 
 from __future__ import annotations
@@ -12,13 +11,18 @@ import shlex
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 
 import torch
 
 from litebert import cost
 from litebert.analysis import report
-from litebert.analysis.run_report import arranged, pretraining_headline, recorded
+from litebert.analysis.run_report import (
+    arrange_sections,
+    make_pretraining_headline,
+    read_metrics,
+)
 from litebert.answer import minimal_pairs
 from litebert.answer.masks import Example, MaskReader, examples
 from litebert.answer.predictor import load
@@ -50,12 +54,35 @@ log = logging.getLogger("litebert")
 
 RECIPE = "albert-next-tiny"
 VOCABULARY = 8192
-"""Pieces, where the text allows so many."""
+"""The size of the vocabulary, unless the text is too short for it."""
 MEASURE_SECONDS = 6.0
+"""The seconds for which the speed of each model is measured."""
 SHORT_SECONDS = 120
-"""A shorter budget may buy too few steps: that is measured before the tokenizer is trained and the
-text is read.
-"""
+"""A shorter budget may buy too few steps, so it is checked before the text is read."""
+
+
+@dataclass(frozen=True)
+class _Request:
+    """The arguments of `quickstart`."""
+
+    folder: Path
+    text: tuple[str, ...]
+    language: str
+    vocab_size: int | None
+    budget: str
+
+    @property
+    def has_classifier(self) -> bool:
+        """True if the text holds the docstrings that the classifier needs."""
+        return self.text == ("python-docs",)
+
+
+class _StoppedError(Exception):
+    """A step that saved its state because of a signal."""
+
+    def __init__(self, signal: int | None) -> None:
+        super().__init__()
+        self.status = 128 + (signal or 0)
 
 
 def quickstart(
@@ -69,12 +96,12 @@ def quickstart(
     show: Callable[..., None],
     program: str = "litebert",
 ) -> int:
-    """Run it all in the folder `out`; the exit status.
+    """Run all steps in the folder `out`, and return the exit status.
 
     Args:
         text: sources of text, as in `prepare`.
         language: for sentence boundaries, as in `prepare`.
-        vocab_size: pieces of the tokenizer; None takes `VOCABULARY`, or as many as a smaller text
+        vocab_size: tokens in the vocabulary; None takes `VOCABULARY`, or as many as a smaller text
             allows.
         budget: for pretraining.
         blimp: a file or folder of good and bad sentences, as in `evaluate_blimp`, to score too.
@@ -82,94 +109,129 @@ def quickstart(
         program: how a shell calls litebert, for the commands shown at the end.
 
     Raises:
-        ConfigError, DataError: an argument that cannot be, before any work.
+        ConfigError, DataError: an argument is wrong; raised before any work.
     """
-    folder, began = Path(out), time.monotonic()
-    _check(folder, text, language, vocab_size, budget)
+    start = time.monotonic()
+    request = _Request(Path(out), tuple(text), language, vocab_size, budget)
+    folder = request.folder
+    _check(request)
     paradigms = None if blimp is None else minimal_pairs.read_paradigms(blimp)
-    config = recipe(RECIPE)
-    config = replace(config, train=replace(config.train, budget=budget))
-
-    log.info("1/6  tokenizer")
-    _tokenizer(folder, text, vocab_size)
-
-    log.info(f"2/6  {', '.join(text)} to token shards")
-    shards = prepare(
-        text, folder / "data", tokenizer=folder / "tokenizer", language=language, heldout=0.05
-    )
-    log.info(f"     {shards.train.tokens:,} tokens to train on, {shards.heldout.tokens:,} held out")
-
-    log.info(f"3/6  pretraining {RECIPE} for {budget}; Ctrl-C saves, the same command continues")
-    with _indented():
-        run = pretrain(config, folder / "data", folder / RECIPE)
-    if not run.outcome.finished:
-        log.info(
-            f"saved at step {run.outcome.step} of {run.steps}; run the same command to continue"
-        )
-        return 128 + (run.outcome.signal or 0)
-
-    log.info("4/6  held-out scores, and the same shape without sharing")
-    scores = evaluate(run.folder, folder / "data", sequences=4096)
-    with task("filling in masked words"):
-        guesses = examples(
-            MaskReader.of(read_folder(run.folder), torch.device("cpu")), shards.heldout
-        )
-    comparison = compare([run.config, _unshared(run.config)])
-
-    tables = [_score_table(scores, shards), comparison, _guess_table(guesses)]
-    if paradigms is not None:
-        tables.insert(1, _pairs_table(minimal_pairs.score_paradigms(load(run.folder), paradigms)))
-    if tuple(text) == ("python-docs",):
-        log.info(
-            "5/6  a classifier: which package does a docstring come from, beside a "
-            "baseline that counts words"
-        )
-        with _indented():
-            classifier, classes = packages.classify(run.folder, folder)
-        if not classifier.outcome.finished:
-            log.info("saved; run the same command to continue")
-            return 128 + (classifier.outcome.signal or 0)
-        tables.append(_classifier_table(classifier, classes))
-    else:
-        log.info(
-            "5/6  no classifier: that step needs the docstrings of python-docs; see "
-            "litebert finetune --help"
-        )
-
+    try:
+        log.info("1/6  tokenizer")
+        _train_tokenizer(request)
+        shards = _prepare(request)
+        run = _pretrain(request)
+        scores, tables = _evaluate(run, shards, folder / "data")
+        if paradigms is not None:
+            pair_scores = minimal_pairs.score_paradigms(load(run.folder), paradigms)
+            tables.insert(1, _make_pairs_table(pair_scores))
+        tables += _classify(request, run)
+    except _StoppedError as stop:
+        return stop.status
     log.info("6/6  report")
     path = folder / "report.html"
     _write_report(path, run, shards, scores, tables[1:])
     for table in tables:
         show(table.columns, table.rows, title=table.title)
-    log.info(
-        f"wrote {path}, with the curves, in {(time.monotonic() - began) / 60:.1f} minutes. Next:\n"
+    minutes = (time.monotonic() - start) / 60
+    log.info(f"wrote {path}, with the curves, in {minutes:.1f} minutes. Next:\n")
+    _propose_commands(request, run, program)
+    return 0
+
+
+def _prepare(request: _Request) -> Shards:
+    """Write the token shards."""
+    folder = request.folder
+    log.info(f"2/6  {', '.join(request.text)} to token shards")
+    shards = prepare(
+        request.text,
+        folder / "data",
+        tokenizer=folder / "tokenizer",
+        language=request.language,
+        heldout=0.05,
     )
+    log.info(f"     {shards.train.tokens:,} tokens to train on, {shards.heldout.tokens:,} held out")
+    return shards
+
+
+def _pretrain(request: _Request) -> Run:
+    """Pretrain the recipe, or continue to."""
+    folder, budget = request.folder, request.budget
+    config = recipe(RECIPE)
+    config = replace(config, train=replace(config.train, budget=budget))
+    log.info(f"3/6  pretraining {RECIPE} for {budget}; Ctrl-C saves, the same command continues")
+    with _indent_messages():
+        run = pretrain(config, folder / "data", folder / RECIPE)
+    if not run.outcome.finished:
+        log.info(
+            f"saved at step {run.outcome.step} of {run.steps}; run the same command to continue"
+        )
+        raise _StoppedError(run.outcome.signal)
+    return run
+
+
+def _evaluate(
+    run: Run, shards: Shards, data: Path
+) -> tuple[dict[str, float], list[report.Table]]:
+    """Score a run on held-out text, and compare its cost with the same shape without sharing."""
+    log.info("4/6  held-out scores, and the same shape without sharing")
+    scores = evaluate(run.folder, data, sequences=4096)
+    with task("filling in masked words"):
+        reader = MaskReader.of(read_folder(run.folder), torch.device("cpu"))
+        guesses = examples(reader, shards.heldout)
+    comparison = compare([run.config, _unshare(run.config)])
+    tables = [_make_score_table(scores, shards), comparison, _make_guess_table(guesses)]
+    return scores, tables
+
+
+def _classify(request: _Request, run: Run) -> list[report.Table]:
+    """Fine-tune the classifier of docstrings, if the text holds them, and return its table."""
+    if not request.has_classifier:
+        log.info(
+            "5/6  no classifier: that step needs the docstrings of python-docs; see "
+            "litebert finetune --help"
+        )
+        return []
+    log.info(
+        "5/6  a classifier: which package does a docstring come from, beside a "
+        "baseline that counts words"
+    )
+    with _indent_messages():
+        classifier, classes = packages.classify(run.folder, request.folder)
+    if not classifier.outcome.finished:
+        log.info("saved; run the same command to continue")
+        raise _StoppedError(classifier.outcome.signal)
+    return [_make_classifier_table(classifier, classes)]
+
+
+def _propose_commands(request: _Request, run: Run, program: str) -> None:
+    """Show commands that may come next."""
+    folder = request.folder
     longer = folder / "longer"
-    following: list[tuple[str | Path, ...]] = [
+    commands: list[tuple[str | Path, ...]] = [
         ("pretrain", RECIPE, "--data", folder / "data", "--out", longer, "--budget", "1h"),
         ("compare", run.folder, longer),
     ]
-    if tuple(text) == ("python-docs",):
-        asked = ("--input", folder / "packages" / "dev.csv", "--text", packages.TEXT)
-        following.insert(0, ("predict", folder / "classifier", *asked))
-    for words in following:
+    if request.has_classifier:
+        source = ("--input", folder / "packages" / "dev.csv", "--text", packages.TEXT)
+        commands.insert(0, ("predict", folder / "classifier", *source))
+    for words in commands:
         log.info(f"  {program} {shlex.join(map(str, words))}")
     log.info(
         f"\nThe same with text of your own: {program} quickstart --text FILES_OR_FOLDERS --out mine"
     )
-    return 0
 
 
-def _unshared(config: Config) -> Config:
-    """The twin with a block for each layer, and tables as wide as its states."""
+def _unshare(config: Config) -> Config:
+    """Return the config with a block for each layer, and embeddings as wide as hidden states."""
     encoder = replace(config.encoder, sharing="none", embedding_size=config.encoder.hidden_size)
     train = replace(config.train, depth_schedule=())
     return replace(config, name="the same, nothing shared", encoder=encoder, train=train)
 
 
 @contextmanager
-def _indented() -> Iterator[None]:
-    """What is logged meanwhile stands under the line of its step."""
+def _indent_messages() -> Iterator[None]:
+    """Indent messages, so that they stand under the line of their step."""
 
     def indent(record: logging.LogRecord) -> bool:
         record.msg, record.args = f"     {record.getMessage()}", ()
@@ -182,69 +244,71 @@ def _indented() -> Iterator[None]:
         log.removeFilter(indent)
 
 
-def _check(
-    folder: Path, text: Sequence[str], language: str, vocab_size: int | None, budget: str
-) -> None:
-    """Refuse arguments that cannot be, before any work."""
+def _check(request: _Request) -> None:
+    """Refuse wrong arguments before any work, and create the folder."""
+    folder, budget = request.folder, request.budget
     amount = parse_amount(budget, "--budget", BUDGET_UNITS)
-    check_language(language)
-    if "-" in text:
+    check_language(request.language)
+    if "-" in request.text:
         raise ConfigError(
             "the quickstart reads its text twice, which standard input does not allow; "
             "give --text a file instead"
         )
-    next(read_documents(text))  # raises where a source is not there, or holds no text
-    if vocab_size is not None:
-        check_size(vocab_size)
+    next(read_documents(request.text))  # raises if a source does not exist, or holds no text
+    if request.vocab_size is not None:
+        check_size(request.vocab_size)
     if folder.exists() and not folder.is_dir():
         raise ConfigError(f"{folder} is a file; give --out a folder")
-    if (begun := folder / RECIPE / "recipe.json").is_file():
-        there = read_json(begun, RunError).get("train", {}).get("budget")
-        if there != budget:
+    recipe_file = folder / RECIPE / "recipe.json"
+    if recipe_file.is_file():
+        saved_budget = read_json(recipe_file, RunError).get("train", {}).get("budget")
+        if saved_budget != budget:
             raise ConfigError(
-                f"{folder} holds a quickstart with --budget '{there}'; give that, or another --out"
+                f"{folder} holds a quickstart with --budget '{saved_budget}'; give that, or "
+                "another --out"
             )
     if amount.unit == "time" and amount.value < SHORT_SECONDS and not (folder / RECIPE).exists():
         config = recipe(RECIPE)
-        sized = replace(config.encoder, vocab_size=vocab_size or VOCABULARY)
-        config = replace(config, encoder=sized, train=replace(config.train, budget=budget))
+        encoder = replace(config.encoder, vocab_size=request.vocab_size or VOCABULARY)
+        config = replace(config, encoder=encoder, train=replace(config.train, budget=budget))
         measured_steps(config, devices.choose(config.train.precision))
     folder.mkdir(parents=True, exist_ok=True)
 
 
-def _tokenizer(folder: Path, text: Sequence[str], vocab_size: int | None) -> None:
-    """Train it unless it is there."""
-    place = folder / "tokenizer"
-    if not place.exists():
-        texts = (document.text for document in read_documents(text))
-        size = VOCABULARY if vocab_size is None else vocab_size
-        trained = train_tokenizer(texts, kind="unigram", vocab_size=size, shrink=vocab_size is None)
-        trained.write(place)
-        log.info(f"     {trained.vocab_size} unigram pieces")
-    elif (size := Tokenizer.load(place).vocab_size) != (vocab_size or size):
-        raise ConfigError(
-            f"{place} has {size} pieces and --vocab-size asks for {vocab_size}; give another --out"
-        )
+def _train_tokenizer(request: _Request) -> None:
+    """Train the tokenizer, unless it exists."""
+    path, vocab_size = request.folder / "tokenizer", request.vocab_size
+    if path.exists():
+        size = Tokenizer.load(path).vocab_size
+        if vocab_size and size != vocab_size:
+            raise ConfigError(
+                f"{path} has {size} tokens and --vocab-size asks for {vocab_size}; give "
+                "another --out"
+            )
+        return
+    texts = (document.text for document in read_documents(request.text))
+    size = VOCABULARY if vocab_size is None else vocab_size
+    tokenizer = train_tokenizer(texts, kind="unigram", vocab_size=size, shrink=vocab_size is None)
+    tokenizer.write(path)
+    log.info(f"     {tokenizer.vocab_size} unigram tokens")
 
 
 def compare(configs: Sequence[Config]) -> report.Table:
-    """Parameters and measured speed of configs, one row each, at its own batch and full depth."""
+    """Make a table of parameters and measured speed of configs, at full batch and full depth."""
     machine = devices.choose("auto")
     rows = []
     for config in configs:
-        parts = cost.encoder_parameters(config.encoder)
+        parameters = sum(cost.encoder_parameters(config.encoder).values())
         flat = replace(config, train=replace(config.train, depth_schedule=(), length_schedule=()))
         with task(f"measuring {config.name}"):
-            rate, seconds = (
-                measure(flat, machine, MEASURE_SECONDS),
-                inference_seconds(config, machine),
-            )
+            rate = measure(flat, machine, MEASURE_SECONDS)
+            seconds = measure_inference(config, machine)
         tokens = config.batch_sequences * config.sequences.length
         rows.append(
             (
                 config.name,
-                f"{sum(parts.values()):,}",
-                f"{4 * sum(parts.values()) / 2**20:.1f} MiB",
+                f"{parameters:,}",
+                f"{4 * parameters / 2**20:.1f} MiB",
                 f"{tokens / rate.mean_step_seconds:,.0f}",
                 f"{seconds * 1000:.1f}",
             )
@@ -261,8 +325,8 @@ def compare(configs: Sequence[Config]) -> report.Table:
     )
 
 
-def inference_seconds(config: Config, machine: devices.Device, repeats: int = 30) -> float:
-    """Median seconds to encode one full sequence."""
+def measure_inference(config: Config, machine: devices.Device, repeats: int = 30) -> float:
+    """Measure the median seconds to encode a full sequence."""
     torch.manual_seed(0)
     model = Pretrainer(config).to(machine.device).eval()
     batch = synthetic_batch(config, 1).to(machine.device)
@@ -275,31 +339,29 @@ def inference_seconds(config: Config, machine: devices.Device, repeats: int = 30
     return sorted(seconds)[repeats // 2]
 
 
-def _score_table(scores: dict[str, float], shards: Shards) -> report.Table:
+def _make_score_table(scores: dict[str, float], shards: Shards) -> report.Table:
     return report.Table(
         title="Held-out scores",
         columns=("score", "model (without learning)"),
         rows=tuple(score_rows(scores)),
-        note="Fixed masks at 15 % of the tokens of documents the model never saw; ± one "
-        "standard error. The curves "
-        "below were scored on fewer sequences, so their last points differ a little. A loss at the "
-        f"unigram entropy, {shards.unigram_entropy:.3f} nats, has learned nothing but how "
-        "frequent each piece is.",
+        note="Fixed masks at 15 % of the tokens of documents that the model never saw; ± is the "
+        "standard error. The curves below were scored on fewer sequences, so their last points "
+        "differ a little. A model whose loss is the unigram entropy, "
+        f"{shards.unigram_entropy:.3f} nats, has learned only the frequency of each token.",
     )
 
 
-def _pairs_table(found: minimal_pairs.PairScores) -> report.Table:
+def _make_pairs_table(scores: minimal_pairs.PairScores) -> report.Table:
     return report.Table(
         title="Good and bad sentences",
         columns=minimal_pairs.COLUMNS,
-        rows=tuple(tuple(map(str, row)) for row in found.rows()),
-        note="How often the good sentence of a pair is the likelier one, by masking one piece "
-        "at a time; guessing gets "
-        "half of them.",
+        rows=tuple(tuple(map(str, row)) for row in scores.rows()),
+        note="How often the good sentence of a pair is likelier than the bad sentence. The model "
+        "masks one token at a time. Chance is one half.",
     )
 
 
-def _guess_table(guesses: Sequence[Example]) -> report.Table:
+def _make_guess_table(guesses: Sequence[Example]) -> report.Table:
     return report.Table(
         title="Masked words of held-out sentences",
         columns=("sentence", "word", "guesses"),
@@ -307,7 +369,7 @@ def _guess_table(guesses: Sequence[Example]) -> report.Table:
     )
 
 
-def _classifier_table(classifier: Finetuned, classes: int) -> report.Table:
+def _make_classifier_table(classifier: Finetuned, classes: int) -> report.Table:
     accuracy, baseline = classifier.scores["accuracy"], classifier.baseline
     rows = [("pretrained here, then fine-tuned", accuracy)]
     if baseline is not None:
@@ -333,17 +395,18 @@ def _write_report(
     scores: Mapping[str, float],
     tables: Sequence[report.Table],
 ) -> None:
-    """The page: the scores as large numbers, the curves, then the tables."""
+    """Write the page: the scores as large numbers, the curves, then the tables."""
     facts = read_json(run.folder / "run.json", RunError)
     shape = run.config.encoder
+    parameters = sum(cost.encoder_parameters(shape).values())
     lead = (
-        f"{run.config.name}: {shape.layers} layers, hidden size {shape.hidden_size}, "
-        "embedding size "
-        f"{shape.embedding_size}, {sum(cost.encoder_parameters(shape).values()):,} "
-        f"parameters; {run.outcome.tokens:,} "
-        f"tokens in {run.outcome.seconds / 60:.1f} minutes on {facts['machine']}."
+        f"{run.config.name}: {shape.layers} layers, hidden size {shape.hidden_size}, embedding "
+        f"size {shape.embedding_size}, {parameters:,} parameters; {run.outcome.tokens:,} tokens "
+        f"in {run.outcome.seconds / 60:.1f} minutes on {facts['machine']}."
     )
-    note = _score_table(dict(scores), shards).note
-    headline = pretraining_headline("Held-out scores", shown_scores(scores), note)
-    curves = report.run_sections(recorded(run.folder), unigram_entropy=shards.unigram_entropy)
-    report.write(path, "litebert quickstart", lead, arranged([headline], curves, list(tables)))
+    note = _make_score_table(dict(scores), shards).note
+    headline = make_pretraining_headline("Held-out scores", shown_scores(scores), note)
+    rows = read_metrics(run.folder)
+    curves = report.run_sections(rows, unigram_entropy=shards.unigram_entropy)
+    sections = arrange_sections([headline], curves, list(tables))
+    report.write(path, "litebert quickstart", lead, sections)

@@ -1,4 +1,4 @@
-"""`study`: a comparison from its name to its report."""
+"""Run a study, from its name to its report."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from litebert.answer.minimal_pairs import read_paradigms
 from litebert.errors import DataError, RunError
 from litebert.registry import TASKS
 from litebert.storage import locked
-from litebert.studies.cells import cells_of, run_cells
+from litebert.studies.cells import make_cells, run_cells
 from litebert.studies.page import Findings, write_reports
-from litebert.studies.plan import Extras, planned
-from litebert.studies.study import Scale, slug, study_of
+from litebert.studies.plan import Extras, make_plan
+from litebert.studies.study import Scale, make_slug, make_study
 
 log = logging.getLogger("litebert")
 
@@ -32,11 +32,10 @@ def study(
     device: str = "auto",
     command: Sequence[str] = (),
 ) -> Findings:
-    """Run a study, or what is left of it, and write its reports; `Findings.stopped` where a signal
-    came before its end.
+    """Run a study, or the rest of it, and write its reports.
 
     Args:
-        name: one of `STUDIES`, a TOML file, or `file.py:function`.
+        name: a name in `STUDIES`, a TOML file, or `file.py:function`.
         data: a folder written by `prepare`.
         out: the folder of the study; by default `study-NAME`.
         budget: a time for the whole grid, or steps or tokens for each run.
@@ -48,28 +47,25 @@ def study(
         device: auto, cpu, cuda, or mps on a Mac.
         command: the words that the report shows as the command.
 
+    Returns:
+        The scores of the runs. `stopped` is the signal that ended the study early, if there was
+        one.
+
     Raises:
-        ConfigError: the study, a task or the budget cannot be.
+        ConfigError: the study, a task or the budget is wrong.
         DataError: the data, a task's folder or the sentence pairs cannot be used.
         RunError: the folder is in use, or holds another study or something else.
     """
-    asked = study_of(name, scale)
-    folder = Path(out) if out is not None else Path(f"study-{slug(Path(name).stem)}")
+    grid = make_study(name, scale)
+    folder = Path(out) if out is not None else Path(f"study-{make_slug(Path(name).stem)}")
     extras = Extras(
-        {task: Path(place) for task, place in (tasks or {}).items()},
+        {task: Path(path) for task, path in (tasks or {}).items()},
         None if blimp is None else Path(blimp),
     )
-    for task, place in extras.tasks.items():  # before hours of training
-        TASKS[task]
-        if not place.exists():
-            raise DataError(
-                f"{place}, the data of {task}, does not exist; give --tasks {task}=FOLDER"
-            )
-    if extras.blimp is not None:
-        read_paradigms(extras.blimp, 1)
+    _check_extras(extras)
     with locked(folder, RunError):
-        plan = planned(
-            asked,
+        plan = make_plan(
+            grid,
             name,
             folder,
             Path(data),
@@ -80,16 +76,26 @@ def study(
             jobs=jobs,
             device=device,
         )
-        cells = cells_of(asked, plan, extras, device)
+        cells = make_cells(grid, plan, extras, device)
+        steps = ", ".join(f"{variant} {count:,}" for variant, count in plan.steps.items())
         log.info(
-            f"{asked.question} {len(asked.variants)} variants x {plan.seeds} seeds = "
-            f"{len(cells)} runs, {plan.jobs} at "
-            "a time; steps: "
-            f"{', '.join(f'{variant} {count:,}' for variant, count in plan.steps.items())}"
+            f"{grid.question} {len(grid.variants)} variants x {plan.seeds} seeds = "
+            f"{len(cells)} runs, {plan.jobs} at a time; steps: {steps}"
         )
         stopped = run_cells(cells, plan)
-        found = Findings(
-            asked, plan, cells, (*(["blimp"] if extras.blimp else []), *extras.tasks), stopped
-        )
-        write_reports(found, command or ("study", name))
-    return found
+        extra_scores = (*(["blimp"] if extras.blimp else []), *extras.tasks)
+        findings = Findings(grid, plan, cells, extra_scores, stopped)
+        write_reports(findings, command or ("study", name))
+    return findings
+
+
+def _check_extras(extras: Extras) -> None:
+    """Refuse wrong tasks and sentence pairs now, rather than after hours of training."""
+    for task, path in extras.tasks.items():
+        TASKS[task]  # raises a ConfigError for an unknown name
+        if not path.exists():
+            raise DataError(
+                f"{path}, the data of {task}, does not exist; give --tasks {task}=FOLDER"
+            )
+    if extras.blimp is not None:
+        read_paradigms(extras.blimp, 1)

@@ -1,4 +1,4 @@
-"""A program that measures the speed of one config: a JSON object in, the fields of a `Rate` out."""
+"""A program that measures the speed of a config: a JSON object in, the fields of a `Rate` out."""
 
 from __future__ import annotations
 
@@ -16,18 +16,17 @@ from litebert.train.measure import measure
 
 
 def _main() -> None:
-    answer = os.fdopen(os.dup(1), "w", encoding="utf-8")
-    os.dup2(2, 1)  # what an extension prints goes elsewhere
-    question = json.load(sys.stdin)
+    output = os.fdopen(os.dup(1), "w", encoding="utf-8")
+    os.dup2(2, 1)  # an extension that prints must not spoil the output
+    request = json.load(sys.stdin)
     load_extensions()
-    if question["threads"]:
-        torch.set_num_threads(question["threads"])
-    config = from_dict(Config, question["config"])
-    rate = measure(
-        config, devices.choose(config.train.precision, question["device"]), question["seconds"]
-    )
-    with answer:
-        json.dump(vars(rate), answer)
+    if request["threads"]:
+        torch.set_num_threads(request["threads"])
+    config = from_dict(Config, request["config"])
+    machine = devices.choose(config.train.precision, request["device"])
+    rate = measure(config, machine, request["seconds"])
+    with output:
+        json.dump(vars(rate), output)
 
 
 if __name__ == "__main__":

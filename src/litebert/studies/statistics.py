@@ -1,9 +1,9 @@
-"""What the seeds allow to say: intervals of means, and which differences exceed the noise.
+"""Intervals of means over seeds, and tests of differences between variants.
 
-The seed is the unit: every score of a run is one number, however many tokens it was counted on.
-Intervals are Student's t at 95 %, differences are Welch's t test (unequal variances), and p values
-of several comparisons are corrected by Holm's method (Holm 1979), which bounds the chance of any
-false claim.
+The seed is the unit: a score of a run is a single number, however many tokens it was counted on.
+Intervals are Student's t at 95 %. Differences are tested by Welch's t test (unequal variances).
+Holm's method (Holm 1979) corrects the p values of several comparisons, which bounds the chance of
+any false claim.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import math
 import statistics
 import warnings
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 LEVEL = 0.05
 
@@ -23,7 +23,7 @@ class Mean:
 
     value: float
     halfwidth: float | None
-    """Of its 95 % interval; None with one seed."""
+    """Half of its 95 % interval; None with one seed."""
     seeds: int
 
 
@@ -35,19 +35,19 @@ class Difference:
     score: str
     value: float
     halfwidth: float | None
-    """Of its 95 % interval, not corrected; None where a side has one seed."""
+    """Half of its 95 % interval, not corrected; None if a side has one seed."""
     p: float | None
-    """After Holm's correction over all comparisons; None where nothing can be tested: a side has
-    one seed, or the seeds of each side agree exactly."""
+    """The p value after Holm's correction over all comparisons. It is None if there is no test: a
+    side has one seed, or the seeds of each side agree exactly."""
 
     @property
-    def beyond_noise(self) -> bool:
-        """Whether it is larger than the spread of the seeds explains."""
+    def is_beyond_noise(self) -> bool:
+        """True if the difference is larger than the variation of the seeds explains."""
         return self.p is not None and self.p < LEVEL
 
 
-def mean(values: Sequence[float]) -> Mean:
-    """Of one value or more."""
+def compute_mean(values: Sequence[float]) -> Mean:
+    """Compute the mean of at least one value, with its interval."""
     count = len(values)
     if count < 2:
         return Mean(values[0], None, count)
@@ -57,36 +57,39 @@ def mean(values: Sequence[float]) -> Mean:
     return Mean(statistics.fmean(values), float(t.ppf(1 - LEVEL / 2, count - 1)) * error, count)
 
 
-def differences(
+def compare_with_baseline(
     scores: Mapping[str, Mapping[str, Sequence[float]]], baseline: str, names: Sequence[str]
 ) -> list[Difference]:
-    """Every variant against the baseline, in every score that both have.
+    """Compare every variant with the baseline, in every score that both have.
 
     Args:
         scores: by variant and name, a value for each seed.
         names: the scores to compare.
     """
-    found, ps = [], []
-    for variant, own in scores.items():
+    differences = []
+    baseline_scores = scores.get(baseline, {})
+    for variant, variant_scores in scores.items():
+        if variant == baseline:
+            continue
         for name in names:
-            ours, theirs = own.get(name, ()), scores.get(baseline, {}).get(name, ())
-            if variant == baseline or not ours or not theirs:
+            values, baseline_values = variant_scores.get(name, ()), baseline_scores.get(name, ())
+            if not values or not baseline_values:
                 continue
-            value = statistics.fmean(ours) - statistics.fmean(theirs)
-            halfwidth, p = _welch(ours, theirs)
-            found.append(Difference(variant, name, value, halfwidth, None))
-            ps.append(p)
-    corrected = iter(holm([p for p in ps if p is not None]))
+            value = statistics.fmean(values) - statistics.fmean(baseline_values)
+            halfwidth, p = _test_welch(values, baseline_values)
+            differences.append(Difference(variant, name, value, halfwidth, p))
+    tested = [difference.p for difference in differences if difference.p is not None]
+    corrected = iter(correct_holm(tested))
     return [
-        Difference(
-            one.variant, one.score, one.value, one.halfwidth, None if p is None else next(corrected)
-        )
-        for one, p in zip(found, ps, strict=True)
+        difference if difference.p is None else replace(difference, p=next(corrected))
+        for difference in differences
     ]
 
 
-def _welch(first: Sequence[float], second: Sequence[float]) -> tuple[float | None, float | None]:
-    """Half of the 95 % interval of the difference of means, and the p value."""
+def _test_welch(
+    first: Sequence[float], second: Sequence[float]
+) -> tuple[float | None, float | None]:
+    """Return half of the 95 % interval of the difference of means, and the p value."""
     if min(len(first), len(second)) < 2:
         return None, None
     if len({*first}) == len({*second}) == 1:  # seeds that change nothing leave no noise
@@ -94,14 +97,15 @@ def _welch(first: Sequence[float], second: Sequence[float]) -> tuple[float | Non
     from scipy.stats import ttest_ind
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of seeds that agree to many digits
+        # scipy warns if the seeds agree to many digits.
+        warnings.simplefilter("ignore", RuntimeWarning)
         test = ttest_ind(first, second, equal_var=False)
     interval = test.confidence_interval(1 - LEVEL)
     return float(interval.high - interval.low) / 2, float(test.pvalue)
 
 
-def holm(ps: Sequence[float]) -> list[float]:
-    """P values corrected for their number, in the order given."""
+def correct_holm(ps: Sequence[float]) -> list[float]:
+    """Correct p values for their number by Holm's method, and return them in the same order."""
     order = sorted(range(len(ps)), key=lambda i: ps[i])
     corrected, highest = [0.0] * len(ps), 0.0
     for rank, i in enumerate(order):

@@ -1,8 +1,7 @@
-"""What a study is: a question, a grid of configs that differ in what is asked about, and how they
-are compared.
+"""A study: a question, a grid of configs that differ in one thing, and the scores to compare.
 
-A study of your own is a function `mine.py:function` that takes the base config and returns a
-`Study`, or a TOML file:
+Your own study is a function `mine.py:function` that takes the base config and returns a `Study`,
+or a TOML file:
 
     question = "Does a wider embedding help?"
     baseline = "E 64"
@@ -37,18 +36,18 @@ Scale = Literal["toy", "micro", "tiny", "mini", "base"]
 Equal = Literal["steps", "tokens", "time"]
 
 PRIMARY = "mlm_loss"
-"""The score that decides where a study names none: held-out loss in nats per masked token."""
+"""The deciding score by default: held-out loss in nats per masked token."""
 
 
 @dataclass(frozen=True)
 class Published:
-    """What a paper found: its own figures for the variants, as printed."""
+    """The figures of a paper for the variants, as printed."""
 
     source: str
     """The paper, and the table in it."""
     columns: tuple[str, ...]
     rows: Mapping[str, tuple[str, ...]]
-    """By variant; a variant that the paper does not have has no row."""
+    """The figures by variant; a variant that the paper lacks has no row."""
 
 
 @dataclass(frozen=True)
@@ -56,27 +55,25 @@ class Study:
     """A grid of configs, one for each variant; budgets and seeds are set when it runs."""
 
     question: str
-    """One sentence that the comparison answers."""
+    """The question that the comparison answers, in a sentence."""
     variants: Mapping[str, Config]
     baseline: str
-    """The variant that every other one is compared with."""
+    """The variant that every other variant is compared with."""
     scores: tuple[str, ...] = (PRIMARY,)
-    """Held-out scores to compare, the deciding one first; one whose name ends in `loss` is better
-    lower.
+    """Held-out scores to compare; the first decides. A lower score is better if its name ends in
+    `loss`.
     """
     unjudged: tuple[str, ...] = ()
-    """Those of them that are shown without a verdict, because they mean something else in each
-    variant.
-    """
+    """Scores without a verdict, because they mean something else in each variant."""
     equal: Equal = "steps"
-    """What every variant gets as much of."""
+    """The budget that is the same for every variant."""
     after: Mapping[str, str] = field(default_factory=dict)
-    """Variants that start from the trained weights of another one, which stands before them."""
+    """Variants that start from the trained weights of an earlier variant."""
     data: Mapping[str, float] = field(default_factory=dict)
-    """Variants that learn from a share of the training documents only, in (0, 1)."""
+    """Variants that learn from a share of the training documents, in (0, 1)."""
     paper: Published | None = None
     remarks: tuple[str, ...] = ()
-    """What a reader should know about the table."""
+    """Sentences that a reader of the table should know."""
 
     def __post_init__(self) -> None:
         names = list(self.variants)
@@ -86,11 +83,10 @@ class Study:
             f"the baseline '{self.baseline}' is no variant; {nearest(self.baseline, names)}",
         )
         for later, earlier in self.after.items():
-            known = later in names and earlier in names[: names.index(later)]
             require(
-                known,
-                f"'{later}' cannot start from '{earlier}': both must be variants, "
-                f"'{earlier}' the earlier one",
+                later in names and earlier in names[: names.index(later)],
+                f"'{later}' cannot start from '{earlier}': both must be variants, and "
+                f"'{earlier}' must come first",
             )
         for variant, share in self.data.items():
             require(
@@ -101,7 +97,7 @@ class Study:
                 0 < share < 1,
                 f"the share of data of '{variant}' is {share}; it must be between 0 and 1",
             )
-        slugs = [slug(name) for name in names]
+        slugs = [make_slug(name) for name in names]
         require(
             len({*slugs}) == len(slugs),
             f"names of variants are too alike for folders: {', '.join(slugs)}",
@@ -115,26 +111,27 @@ class Study:
             )
 
 
-def slug(name: str) -> str:
-    """The name of a variant as the name of a folder."""
+def make_slug(name: str) -> str:
+    """Turn the name of a variant into the name of a folder."""
     return re.sub(r"[^a-z0-9.]+", "-", name.lower()).strip("-.") or "variant"
 
 
 def vary(base: Config, **changes: Any) -> Config:
-    """A config with some fields changed, those of its parts as dictionaries: vary(base,
-    encoder={"layers": 3}).
+    """Return a config with some fields changed.
+
+    The fields of a nested config are a dictionary: `vary(base, encoder={"layers": 3})`.
     """
     return from_dict(Config, changes, base=base)
 
 
-def base_config(scale: Scale) -> Config:
-    """The config that the studies vary: a shared encoder trained on masked words and sentence
-    order.
+def make_base_config(scale: Scale) -> Config:
+    """Make the config that the studies vary.
 
-    toy to mini have the block of the small recipes, which learns within minutes; base is the
-    paper's. Depth does not grow, so that every layer of every variant is trained for as long. The
-    token table is drawn at random, as in the papers. micro is trained on single masked tokens
-    alone, which is what a few seconds of training can learn.
+    It is a shared encoder trained on masked words and sentence order. toy to mini have the block of
+    the small recipes, which learns within minutes; base is the paper's. Depth does not grow, so
+    that every variant trains each layer for as long. The token table is drawn at random, as in the
+    papers. micro is trained on single masked tokens alone, because a few seconds of training can
+    learn no more.
     """
     config = recipe({"mini": "albert-mini", "base": "albert-base"}.get(scale, "albert-tiny"))
     config = replace(config, table=TableConfig(), train=replace(config.train, depth_schedule=()))
@@ -169,29 +166,29 @@ def base_config(scale: Scale) -> Config:
     return config
 
 
-def study_of(name: str, scale: Scale) -> Study:
-    """The study that a name stands for: one of `STUDIES`, a TOML file, or `file.py:function`.
+def make_study(name: str, scale: Scale) -> Study:
+    """Make the study of a name: a name in `STUDIES`, a TOML file, or `file.py:function`.
 
     Raises:
-        ConfigError: there is none, or it is malformed.
+        ConfigError: there is no such study, or it is malformed.
     """
     if scale not in get_args(Scale):
         raise ConfigError(f"scale is '{scale}'; {nearest(scale, get_args(Scale))}")
-    base = base_config(scale)
+    base = make_base_config(scale)
     if name in STUDIES:
-        return _called(STUDIES[name], base, name)
+        return _call(STUDIES[name], base, name)
     path, _, function = name.partition(":")
     if path.endswith(".py"):
-        return _called(_function(Path(path), function), base, name)
+        return _call(_load_function(Path(path), function), base, name)
     if name.endswith(".toml"):
-        return _from_file(Path(name), base)
+        return _read_toml(Path(name), base)
     raise ConfigError(
         f"no study is called '{name}'; {nearest(name, STUDIES)}, or give a TOML file or "
         "file.py:function"
     )
 
 
-def _function(path: Path, name: str) -> Callable[[Config], Study]:
+def _load_function(path: Path, name: str) -> Callable[[Config], Study]:
     if not path.is_file():
         raise ConfigError(f"study file {path} does not exist")
     try:
@@ -200,17 +197,18 @@ def _function(path: Path, name: str) -> Callable[[Config], Study]:
         raise ConfigError(
             f"study file {path} cannot be run: {type(error).__name__}: {error}"
         ) from error
-    found = namespace.get(name)
-    if not callable(found):
+    value = namespace.get(name)
+    if not callable(value):
         names = [
             key for key, value in namespace.items() if callable(value) and not key.startswith("_")
         ]
         raise ConfigError(f"study file {path} has no function '{name}'; {nearest(name, names)}")
-    made: Callable[[Config], Study] = found
-    return made
+    function: Callable[[Config], Study] = value
+    return function
 
 
-def _called(function: Callable[[Config], Study], base: Config, name: str) -> Study:
+def _call(function: Callable[[Config], Study], base: Config, name: str) -> Study:
+    """Call a user's function, whose errors become a ConfigError that names the study."""
     try:
         study = function(base)
     except LitebertError as error:
@@ -227,54 +225,61 @@ def _called(function: Callable[[Config], Study], base: Config, name: str) -> Stu
 _KEYS = ("question", "base", "baseline", "scores", "equal", "after", "data", "variants")
 
 
-def _from_file(path: Path, base: Config) -> Study:
+def _read_toml(path: Path, base: Config) -> Study:
     try:
-        data = tomllib.loads(path.read_text(encoding="utf-8"))
+        fields = tomllib.loads(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise ConfigError(f"study file {path} cannot be read: {error.strerror}") from None
     except ValueError as error:
         raise ConfigError(f"study file {path} is not valid TOML: {error}") from None
     try:
-        for key in data:
-            require(key in _KEYS, f"unknown field '{key}'; {nearest(key, _KEYS)}")
-        variants = data.get("variants")
-        require(
-            isinstance(variants, dict), "it has no variants; give a table [variants.NAME] for each"
-        )
-        assert isinstance(variants, dict)
-        if "base" in data:
-            base = recipe(str(data["base"]))
-        configs = {
-            name: from_dict(Config, changes, f"variants.{name}.", base)
-            for name, changes in variants.items()
-        }
-        equal = data.get("equal", "steps")
-        require(
-            equal in get_args(Equal), f"equal is '{equal}'; {nearest(str(equal), get_args(Equal))}"
-        )
-        return Study(
-            question=str(data.get("question", path.stem)),
-            variants=configs,
-            baseline=str(data.get("baseline", next(iter(configs), ""))),
-            scores=tuple(map(str, data.get("scores", (PRIMARY,)))),
-            equal=equal,
-            after={
-                str(later): str(earlier) for later, earlier in dict(data.get("after", {})).items()
-            },
-            data={str(name): float(share) for name, share in dict(data.get("data", {})).items()},
-        )
+        return _parse_study(fields, base, default_question=path.stem)
     except (ConfigError, TypeError, ValueError) as error:
         raise ConfigError(f"study file {path}: {error}") from None
 
 
-def identity(study: Study) -> dict[str, Any]:
-    """What makes two studies the same: their configs and what they start from."""
-    configs = {name: to_dict(config) for name, config in study.variants.items()}
-    about = {
-        "variants": configs,
+def _parse_study(fields: Mapping[str, Any], base: Config, default_question: str) -> Study:
+    """Make a study from the fields of a TOML file.
+
+    Raises:
+        ConfigError, TypeError, ValueError: a field is unknown, missing or wrong.
+    """
+    for key in fields:
+        require(key in _KEYS, f"unknown field '{key}'; {nearest(key, _KEYS)}")
+    variants = fields.get("variants")
+    require(isinstance(variants, dict), "it has no variants; give a table [variants.NAME] for each")
+    assert isinstance(variants, dict)
+    if "base" in fields:
+        base = recipe(str(fields["base"]))
+    configs = {
+        name: from_dict(Config, changes, f"variants.{name}.", base)
+        for name, changes in variants.items()
+    }
+    equal = fields.get("equal", "steps")
+    require(
+        equal in get_args(Equal), f"equal is '{equal}'; {nearest(str(equal), get_args(Equal))}"
+    )
+    after = dict(fields.get("after", {}))
+    data = dict(fields.get("data", {}))
+    return Study(
+        question=str(fields.get("question", default_question)),
+        variants=configs,
+        baseline=str(fields.get("baseline", next(iter(configs), ""))),
+        scores=tuple(map(str, fields.get("scores", (PRIMARY,)))),
+        equal=equal,
+        after={str(later): str(earlier) for later, earlier in after.items()},
+        data={str(name): float(share) for name, share in data.items()},
+    )
+
+
+def make_identity(study: Study) -> dict[str, Any]:
+    """Return the facts that are equal for two studies only if their runs are the same."""
+    facts = {
+        "variants": {name: to_dict(config) for name, config in study.variants.items()},
         "after": dict(study.after),
         "data_shares": dict(study.data),
         "equal": study.equal,
     }
-    same: dict[str, Any] = json.loads(json.dumps(about))
-    return same
+    # As JSON reads them back, because they are compared with those of a file.
+    identity: dict[str, Any] = json.loads(json.dumps(facts))
+    return identity

@@ -1,65 +1,84 @@
-"""What the differences of a study say, in words: a sentence, a row of a table, or a summary of all
-of them.
-"""
+"""Put the differences of a study into words: a sentence, a row of a table, or a summary."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from litebert.analysis.report import Table
-from litebert.studies.statistics import Difference, Mean, mean
+from litebert.studies.statistics import Difference, compute_mean
 from litebert.studies.study import Published, Study
 from litebert.tasks.scores import score_title
 
+NOISE, AGREES, DISAGREES = "inside the noise", "agrees", "disagrees"
 
-def summary(found: Sequence[Difference], study: Study, judged: Sequence[str]) -> str:
-    """What the deciding score says of all variants, and how that fits the paper."""
-    own = [one for one in found if one.score == judged[0]]
-    if not any(one.p is not None for one in own):
+LOWER = ("perplexity",)
+"""Columns of papers that are better lower."""
+
+
+def summarize(differences: Sequence[Difference], study: Study, judged: Sequence[str]) -> str:
+    """Summarize the deciding score of all variants, and say how it fits the paper.
+
+    Args:
+        judged: the scores that have verdicts; the first decides.
+    """
+    deciding = [difference for difference in differences if difference.score == judged[0]]
+    if not any(difference.p is not None for difference in deciding):
         return (
-            f"{title(judged[0])} of {len(own)} variants beside '{study.baseline}'; no "
+            f"{format_title(judged[0])} of {len(deciding)} variants beside '{study.baseline}'; no "
             "difference could be tested."
         )
-    ways = (
-        ("better", "better beyond the noise of the seeds"),
-        ("worse", "worse beyond the noise of the seeds"),
-        (NOISE, NOISE),
-    )
-    by_way = [(words, [one.variant for one in own if _way(one) == way]) for way, words in ways]
-    text = f"{title(judged[0])} against '{study.baseline}': {_listed(by_way)}."
-    fits = [
-        (way, [one.variant for one in own if _fit(one, study) == way])
-        for way in (AGREES, DISAGREES, NOISE)
+    verdict_words = {
+        "better": "better beyond the noise of the seeds",
+        "worse": "worse beyond the noise of the seeds",
+        NOISE: NOISE,
+    }
+    by_verdict = [
+        (words, [difference.variant for difference in deciding if _judge(difference) == verdict])
+        for verdict, words in verdict_words.items()
     ]
-    if listed := _listed(fits):
-        text += f" The sign of the paper's differences beside ours: {listed}."
+    text = f"{format_title(judged[0])} against '{study.baseline}': {_join_groups(by_verdict)}."
+    fit_of = {
+        difference.variant: _compare_with_paper(difference, study) for difference in deciding
+    }
+    by_fit = [
+        (fit, [variant for variant in fit_of if fit_of[variant] == fit])
+        for fit in (AGREES, DISAGREES, NOISE)
+    ]
+    if fits := _join_groups(by_fit):
+        text += f" The sign of the paper's differences beside ours: {fits}."
     return text
 
 
-def _listed(groups: Sequence[tuple[str, Sequence[str]]]) -> str:
-    total = sum(len(names) for _, names in groups)
-    return "; ".join(
-        f"{words}: "
-        + (f"all {total}" if len(names) == total > 3 else ", ".join(f"'{name}'" for name in names))
-        for words, names in groups
-        if names
-    )
+def _join_groups(groups: Sequence[tuple[str, Sequence[str]]]) -> str:
+    """List variants by group, and leave out empty groups."""
+    total = sum(len(variants) for _, variants in groups)
+    texts = []
+    for words, variants in groups:
+        if not variants:
+            continue
+        names = ", ".join(f"'{variant}'" for variant in variants)
+        # The names of all variants say nothing once there are many of them.
+        texts.append(f"{words}: {f'all {total}' if len(variants) == total > 3 else names}")
+    return "; ".join(texts)
 
 
-def verdicts(found: Sequence[Difference], study: Study) -> Table:
-    """A row for each difference from the baseline: its size, whether the seeds explain it, and what
-    the paper saw.
-    """
+def make_verdict_table(differences: Sequence[Difference], study: Study) -> Table:
+    """Make a table of each difference from the baseline, its verdict and the paper's difference."""
     columns: tuple[str, ...] = ("score", "variant", "difference", "p", "verdict")
+    scores = list(dict.fromkeys(difference.score for difference in differences))
+    ordered = sorted(differences, key=lambda difference: scores.index(difference.score))
     rows: list[tuple[str, ...]] = []
-    scores = list(dict.fromkeys(one.score for one in found))
-    for one in sorted(found, key=lambda one: scores.index(one.score)):
-        size = f"{_sign(one.value)}{_amount(one.score, abs(one.value))}"
-        half = "" if one.halfwidth is None else f" ± {_amount(one.score, one.halfwidth)}"
-        row: tuple[str, ...] = (title(one.score), one.variant, size + half)
-        row += ("-" if one.p is None else _p(one.p).removeprefix("= "), _way(one))
+    for difference in ordered:
+        score, value, halfwidth = difference.score, difference.value, difference.halfwidth
+        size = f"{_format_sign(value)}{_format_amount(score, abs(value))}"
+        if halfwidth is not None:
+            size += f" ± {_format_amount(score, halfwidth)}"
+        p = "-" if difference.p is None else _format_p(difference.p).removeprefix("= ")
+        row = (format_title(score), difference.variant, size, p, _judge(difference))
         if study.paper:
-            row += (_reported(one, study), _fit(one, study) or "-")
+            fit = _compare_with_paper(difference, study) or "-"
+            row += (_format_published(difference, study), fit)
         rows.append(row)
     note = (
         f"Differences are from '{study.baseline}', with 95 % intervals that are not corrected; "
@@ -71,118 +90,129 @@ def verdicts(found: Sequence[Difference], study: Study) -> Table:
     return Table("Verdicts", columns, tuple(rows), note)
 
 
-NOISE, AGREES, DISAGREES = "inside the noise", "agrees", "disagrees"
-
-
-def _way(one: Difference) -> str:
-    if one.p is None:
-        return "one seed" if one.halfwidth is None else "cannot be tested"
-    if not one.beyond_noise:
+def _judge(difference: Difference) -> str:
+    """Return the verdict on a difference, in words."""
+    if difference.p is None:
+        return "one seed" if difference.halfwidth is None else "cannot be tested"
+    if not difference.is_beyond_noise:
         return NOISE
-    return "better" if (one.value < 0) == one.score.endswith("loss") else "worse"
+    lower_is_better = difference.score.endswith("loss")
+    return "better" if (difference.value < 0) == lower_is_better else "worse"
 
 
-def _printed(one: Difference, study: Study) -> tuple[Published, str, str, int] | None:
-    """The paper's figures of the variant and of the baseline that speak of this score, and their
-    column.
+class _Figures(NamedTuple):
+    """The figures of a paper that a difference is compared with, as printed."""
 
-    It is the column named after the objective of the score, else the first that has both.
+    paper: Published
+    variant: str
+    baseline: str
+    column: str
+
+
+def _find_published(difference: Difference, study: Study) -> _Figures | None:
+    """Find the paper's figures of the variant and of the baseline for a score.
+
+    They are in the column named after the score's objective, or else in the first column that has
+    both figures.
     """
-    paper = study.paper
-    if paper is None or one.variant not in paper.rows or study.baseline not in paper.rows:
+    paper, variant = study.paper, difference.variant
+    if paper is None or variant not in paper.rows or study.baseline not in paper.rows:
         return None
-    pairs = list(zip(paper.rows[one.variant], paper.rows[study.baseline], strict=True))
-    named = [
-        i for i, column in enumerate(paper.columns) if column.lower() == one.score.partition("_")[0]
-    ]
-    for i in named or range(len(pairs)):
+    pairs = list(zip(paper.rows[variant], paper.rows[study.baseline], strict=True))
+    objective = difference.score.partition("_")[0]
+    same_name = [i for i, column in enumerate(paper.columns) if column.lower() == objective]
+    for i in same_name or range(len(pairs)):
         if "-" not in pairs[i]:
-            return paper, *pairs[i], i
+            return _Figures(paper, *pairs[i], paper.columns[i])
     return None
 
 
-def _reported(one: Difference, study: Study) -> str:
-    if (found := _printed(one, study)) is None:
+def _format_published(difference: Difference, study: Study) -> str:
+    """Return the paper's difference with the name of its column; "-" if there is none."""
+    figures = _find_published(difference, study)
+    if figures is None:
         return "-"
-    paper, own, base, column = found
-    value = float(own) - float(base)
-    digits = len(own.partition(".")[2])
-    return f"{_sign(round(value, digits))}{abs(value):.{digits}f} {paper.columns[column]}"
+    value = float(figures.variant) - float(figures.baseline)
+    digits = len(figures.variant.partition(".")[2])
+    sign = _format_sign(round(value, digits))
+    return f"{sign}{abs(value):.{digits}f} {figures.column}"
 
 
-def _fit(one: Difference, study: Study) -> str | None:
-    """Whether the paper's difference has the sign of ours; None where it has none."""
-    found = _printed(one, study)
-    if found is None or one.p is None or float(found[1]) == float(found[2]):
+def _compare_with_paper(difference: Difference, study: Study) -> str | None:
+    """Say if the paper's difference has the same sign; None if there is nothing to compare."""
+    figures = _find_published(difference, study)
+    if figures is None or difference.p is None:
         return None
-    if not one.beyond_noise:
+    variant, baseline = float(figures.variant), float(figures.baseline)
+    if variant == baseline:
+        return None
+    if not difference.is_beyond_noise:
         return NOISE
-    lower = found[0].columns[found[3]] in LOWER
-    better = (float(found[1]) < float(found[2])) == lower
-    return AGREES if (_way(one) == "better") == better else DISAGREES
+    better_in_paper = (variant < baseline) == (figures.column in LOWER)
+    return AGREES if (_judge(difference) == "better") == better_in_paper else DISAGREES
 
 
-LOWER = ("perplexity",)
-"""Columns of papers that are better lower."""
-
-
-def _sign(value: float) -> str:
+def _format_sign(value: float) -> str:
     return "+" if value > 0 else "−" if value < 0 else ""
 
 
-def sentence(one: Difference, baseline: str) -> str:
-    """What one difference says, with its interval and its p value."""
-    lower = one.score.endswith("loss")
-    way = (
-        "equal to"
-        if one.value == 0
-        else ("better than" if (one.value < 0) == lower else "worse than")
-    )
-    amount = f"{_amount(one.score, abs(one.value))} {way}" if one.value else way
-    start = f"{title(one.score)}: '{one.variant}' is {amount} '{baseline}'"
-    if one.halfwidth is None:
+def format_verdict(difference: Difference, baseline: str) -> str:
+    """Put a difference into a sentence, with its interval and its p value."""
+    score, value, halfwidth = difference.score, difference.value, difference.halfwidth
+    if value == 0:
+        comparison = "equal to"
+    else:
+        is_better = (value < 0) == score.endswith("loss")
+        amount = _format_amount(score, abs(value))
+        comparison = f"{amount} {'better than' if is_better else 'worse than'}"
+    start = f"{format_title(score)}: '{difference.variant}' is {comparison} '{baseline}'"
+    if halfwidth is None:
         return f"{start} with one seed, which cannot tell a difference from noise."
-    if one.p is None:
+    if difference.p is None:
         return f"{start}; the seeds of each agree exactly, so it cannot be tested."
-    sure = "beyond the noise of the seeds" if one.beyond_noise else "inside the noise"
-    return f"{start}, ± {_amount(one.score, one.halfwidth)}: {sure} (p {_p(one.p)})."
+    verdict = "beyond the noise of the seeds" if difference.is_beyond_noise else NOISE
+    p = _format_p(difference.p)
+    return f"{start}, ± {_format_amount(score, halfwidth)}: {verdict} (p {p})."
 
 
-def _amount(score: str, difference: float) -> str:
-    """A difference with its unit; shares differ by points."""
+def _format_amount(score: str, difference: float) -> str:
+    """Return a difference with its unit; shares differ by points."""
     if score.endswith("loss"):
         return f"{difference:.3f} nats"
     return f"{difference:.3f}" if score.endswith("auc") else f"{100 * difference:.1f} points"
 
 
-def _p(p: float) -> str:
+def _format_p(p: float) -> str:
     return "< 0.001" if p < 0.001 else f"= {p:.3f}"
 
 
-def title(name: str) -> str:
-    """A score as a reader knows it."""
-    objective, _, kind = name.partition("_")
-    return f"{objective.upper()} {kind.replace('_', ' ')}" if kind else score_title(name)
+def format_title(name: str) -> str:
+    """Return the title of a score: MLM loss for mlm_loss."""
+    objective, _, quantity = name.partition("_")
+    if quantity:
+        return f"{objective.upper()} {quantity.replace('_', ' ')}"
+    return score_title(name)
 
 
-def _number(name: str, value: float) -> str:
+def _format_value(name: str, value: float) -> str:
     return f"{value:.3f}" if name.endswith(("loss", "auc")) else f"{value:.1%}"
 
 
-def shown(name: str, values: Sequence[float]) -> str:
-    """The mean of a score over seeds, with its interval."""
+def format_mean(name: str, values: Sequence[float]) -> str:
+    """Return the mean of a score over seeds, with its interval."""
     if not values:
         return "-"
-    one: Mean = mean(values)
-    return _number(name, one.value) + (
-        f" ± {_number(name, one.halfwidth)}" if one.halfwidth is not None else ""
-    )
+    mean = compute_mean(values)
+    text = _format_value(name, mean.value)
+    if mean.halfwidth is not None:
+        text += f" ± {_format_value(name, mean.halfwidth)}"
+    return text
 
 
-def signed(one: Difference | None) -> str:
-    """A difference in the unit of its score; * where it is beyond the noise."""
-    if one is None:
+def format_difference(difference: Difference | None) -> str:
+    """Return a difference in the unit of its score, with * if it is beyond the noise."""
+    if difference is None:
         return "-"
-    return (
-        f"{_sign(one.value)}{_number(one.score, abs(one.value))}{'*' if one.beyond_noise else ''}"
-    )
+    sign = _format_sign(difference.value)
+    star = "*" if difference.is_beyond_noise else ""
+    return f"{sign}{_format_value(difference.score, abs(difference.value))}{star}"
