@@ -22,11 +22,11 @@ from litebert.analysis.chart import (
     Chart,
     Series,
     draw,
+    format_with_error,
     label,
     labels,
     thin,
     ticks,
-    value_with_error,
 )
 
 finite = st.builds(lambda n, p: n * 10.0**p, st.integers(-(10**6), 10**6), st.integers(-9, 6))
@@ -91,7 +91,7 @@ def test_an_error_is_a_band_around_the_line_and_stands_at_its_end() -> None:
     ],
 )
 def test_a_value_has_the_decimals_of_its_error(value: float, error: float, text: str) -> None:
-    assert value_with_error(value, error) == text
+    assert format_with_error(value, error) == text
 
 
 @pytest.mark.parametrize(

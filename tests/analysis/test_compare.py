@@ -16,7 +16,13 @@ from typing import Any
 import pytest
 
 import litebert
-from litebert.analysis.compare import ComparedRun, compare, differences, settings_table, table
+from litebert.analysis.compare import (
+    ComparedRun,
+    compare,
+    list_differences,
+    make_settings_table,
+    make_table,
+)
 from litebert.config import Config, EncoderConfig, SequenceConfig, replace
 from litebert.config.serialization import to_json
 from litebert.errors import RunError
@@ -151,7 +157,7 @@ def test_a_table_shows_each_runs_own_scores_beside_guessing(tmp_path: Path) -> N
             tokens=3_456_000,
         ),
     ]
-    shown = table(compare(paths))
+    shown = make_table(compare(paths))
     named = [dict(zip(shown.columns, row, strict=True)) for row in shown.rows]
     assert [row["recipe"] for row in named] == ["plain", "detector", "plain"]
     assert [row["tokens/s"] for row in named] == ["50", "-", "57,600"]
@@ -170,7 +176,7 @@ def test_a_table_shows_each_runs_own_scores_beside_guessing(tmp_path: Path) -> N
     assert [row["RTD accuracy (base rate)"] for row in named] == ["-", "90.0% (87.0%)", "-"]
     assert [row["SBO accuracy (majority)"] for row in named] == ["-", "-", "15.0% (6.0%)"]
     assert "generator" in shown.note
-    alone = table(compare(paths[:1]))
+    alone = make_table(compare(paths[:1]))
     assert not [column for column in alone.columns if "RTD" in column or "SBO" in column]
     assert "generator" not in alone.note
 
@@ -183,10 +189,10 @@ def test_runs_are_called_by_their_folder_where_that_is_clear(
         folder(tmp_path / "x" / "two"),
         folder(tmp_path / "y" / "two"),
     ]
-    assert [row[0] for row in table(compare(paths[:2])).rows] == ["one", "two"]
-    assert [row[0] for row in table(compare(paths)).rows] == [str(path) for path in paths]
+    assert [row[0] for row in make_table(compare(paths[:2])).rows] == ["one", "two"]
+    assert [row[0] for row in make_table(compare(paths)).rows] == [str(path) for path in paths]
     monkeypatch.chdir(paths[0])
-    assert table(compare(["."])).rows[0][0] == "one"
+    assert make_table(compare(["."])).rows[0][0] == "one"
 
 
 def test_a_sentence_task_may_be_either(tmp_path: Path) -> None:
@@ -198,7 +204,7 @@ def test_a_sentence_task_may_be_either(tmp_path: Path) -> None:
         "nsp_majority": 0.5,
     }
     nsp = folder(tmp_path / "nsp", replace(PLAIN, objectives=("mlm", "nsp")), scores=scores)
-    shown = table(compare([folder(tmp_path / "sop"), nsp]))
+    shown = make_table(compare([folder(tmp_path / "sop"), nsp]))
     assert [row[-1] for row in shown.rows] == ["60.0% ± 1.0% (51.0%)", "70.0% (50.0%)"]
 
 
@@ -225,7 +231,7 @@ def test_a_sentence_task_may_be_either(tmp_path: Path) -> None:
 )
 def test_what_was_unlike_is_said(change: dict[str, Any], words: list[str], tmp_path: Path) -> None:
     rows = compare([folder(tmp_path / "A"), folder(tmp_path / "B", **change)])
-    said = [text.replace(f"{tmp_path}/", "") for text in differences(rows)]
+    said = [text.replace(f"{tmp_path}/", "") for text in list_differences(rows)]
     assert len(said) == len(words)
     for text, part in zip(said, words, strict=True):
         assert part in text
@@ -238,9 +244,10 @@ def test_a_run_on_its_way_is_shown_where_it_was_scored(tmp_path: Path) -> None:
     (row,) = compare([path])
     assert (row.step, row.steps, row.tokens) == (50, 100, 1500)
     assert set(row.scores.values()) == {0.125}
-    assert differences([row]) == [f"{path} is at step 50 of 100"]
+    assert list_differences([row]) == [f"{path} is at step 50 of 100"]
     assert (
-        dict(zip(table([row]).columns, table([row]).rows[0], strict=True))["steps"] == "50 of 100"
+        dict(zip(make_table([row]).columns, make_table([row]).rows[0], strict=True))["steps"]
+        == "50 of 100"
     )
 
 
@@ -270,14 +277,14 @@ def test_the_settings_that_differ_are_named(
         folder(tmp_path / "b", replace(PLAIN, train=train)),
         folder(tmp_path / "c"),
     ]
-    shown = settings_table(compare(paths))
+    shown = make_settings_table(compare(paths))
     rate = str(PLAIN.train.optimizer.learning_rate)
     assert shown.columns == ("setting", "a", "b", "c")
     assert set(shown.rows) == {
         ("train.seed", "0", "3", "0"),
         ("train.optimizer.learning_rate", rate, "0.0005", rate),
     }
-    assert settings_table(compare(paths[::2])).rows == ()
+    assert make_settings_table(compare(paths[::2])).rows == ()
     status, out, _ = run("compare", *paths, "--markdown")
     assert status == 0
     assert "\n\n| setting | a | b | c |\n" in out

@@ -7,7 +7,12 @@ import json
 from collections.abc import Callable
 from pathlib import Path
 
-from litebert.analysis.compare_tasks import TaskRow, compare_tasks, task_differences, task_table
+from litebert.analysis.compare_tasks import (
+    TaskRow,
+    compare_tasks,
+    make_differences_table,
+    make_task_table,
+)
 from litebert.errors import RunError
 from toys.refusals import names, refused
 
@@ -50,8 +55,8 @@ def test_a_row_for_each_task_and_a_column_for_each_model(tmp_path: Path) -> None
         str(paths[0]), "rte", "runs/small", "accuracy", (50.0, 52.0, 54.0), "d", settings=settings
     )
     assert rows[0] == first
-    shown = task_table(rows)
-    assert shown.columns == ("task", "score", "small", "albert-tiny, untrained", "large")
+    shown = make_task_table(rows)
+    assert shown.columns == ("task", "score", "small", "albert-tiny, from scratch", "large")
     assert shown.rows == (
         ("rte", "accuracy", "52.0 (50.0 to 54.0)", "51.0 (50.0 to 53.0)", "71.0 (70.0 to 72.0) *"),
         ("squad1", "f1", "-", "-", "41.5 (40.0 to 42.0)"),
@@ -60,7 +65,7 @@ def test_a_row_for_each_task_and_a_column_for_each_model(tmp_path: Path) -> None
         "Scores times 100: median of 3 seeds (lowest to highest). "
         "* the highest mean of a row, or not distinguishable from it (Welch's t, 95 %)."
     )
-    nearly = task_table(compare_tasks(paths[:2])).rows[0]
+    nearly = make_task_table(compare_tasks(paths[:2])).rows[0]
     assert nearly[2:] == ("52.0 (50.0 to 54.0) *", "51.0 (50.0 to 53.0) *")
 
 
@@ -68,14 +73,14 @@ def test_one_seed_has_no_spread(tmp_path: Path) -> None:
     paths = [
         folder(tmp_path / name, "rte", name, score) for name, score in (("a", 0.5), ("b", 0.75))
     ]
-    shown = task_table(compare_tasks(paths))
+    shown = make_task_table(compare_tasks(paths))
     assert shown.rows == (("rte", "accuracy", "50.0", "75.0"),)
     assert shown.note == "Scores times 100."
 
 
 def test_other_questions_are_another_row(tmp_path: Path) -> None:
     paths = [folder(tmp_path / name, "table", name, 0.5, data=name) for name in ("a", "b")]
-    assert task_table(compare_tasks(paths)).rows == (
+    assert make_task_table(compare_tasks(paths)).rows == (
         ("table", "accuracy", "50.0", "-"),
         ("table", "accuracy", "-", "50.0"),
     )
@@ -100,13 +105,13 @@ def test_runs_that_recovered_and_runs_that_stayed_collapsed(tmp_path: Path) -> N
         one_answer(path / "seed-1", path.name == "stayed")
     rows = compare_tasks(paths)
     assert [(row.restarted, row.collapsed) for row in rows] == [(0, 0), (1, 0), (1, 1)]
-    plain, recovered, stayed = task_table(rows).rows[0][2:]
+    plain, recovered, stayed = make_task_table(rows).rows[0][2:]
     assert plain == "55.0 (50.0 to 60.0) *"
     assert recovered == "55.0 (50.0 to 60.0) † *"
     assert stayed == "55.0 (50.0 to 60.0) ‡ *"
-    assert "†" in task_table(rows).note
-    assert "‡" in task_table(rows).note
-    assert "‡" not in task_table(rows[:2]).note
+    assert "†" in make_task_table(rows).note
+    assert "‡" in make_task_table(rows).note
+    assert "‡" not in make_task_table(rows[:2]).note
 
 
 def settings(run: Path, files: dict[str, list[str]] | None = None, **config: object) -> Path:
@@ -135,9 +140,9 @@ def test_one_model_with_other_settings(
         )
     ]
     rows = compare_tasks(paths)
-    assert task_table(rows).columns == ("task", "score", "a", "b", "c")
-    assert task_table(rows).rows == (("rte", "accuracy", "50.0", "60.0", "70.0"),)
-    shown = task_differences(rows)
+    assert make_task_table(rows).columns == ("task", "score", "a", "b", "c")
+    assert make_task_table(rows).rows == (("rte", "accuracy", "50.0", "60.0", "70.0"),)
+    shown = make_differences_table(rows)
     assert shown.columns == ("setting", "a", "b", "c")
     assert shown.rows == (
         ("train.seed", "0", "0", "1"),
@@ -160,16 +165,16 @@ def test_one_model_on_several_tasks_with_two_settings(tmp_path: Path) -> None:
         for task in ("rte", "cola")
         for rate in (1, 2)
     ]
-    shown = task_table(compare_tasks(paths))
+    shown = make_task_table(compare_tasks(paths))
     assert shown.columns == ("task", "score", "small", "small #2")
-    assert task_differences(compare_tasks(paths)).rows == (("rate", "1", "2"),)
+    assert make_differences_table(compare_tasks(paths)).rows == (("rate", "1", "2"),)
 
 
 def test_runs_that_differ_in_nothing_stand_side_by_side(tmp_path: Path) -> None:
     paths = [folder(tmp_path / name, "rte", "m", 0.5) for name in ("a", "b")]
     rows = compare_tasks(paths)
-    assert task_table(rows).columns == ("task", "score", "a", "b")
-    assert task_differences(rows).rows == ()
+    assert make_task_table(rows).columns == ("task", "score", "a", "b")
+    assert make_differences_table(rows).rows == ()
 
 
 def test_tables_have_the_names_of_their_files(tmp_path: Path) -> None:
@@ -183,14 +188,14 @@ def test_tables_have_the_names_of_their_files(tmp_path: Path) -> None:
             folder(tmp_path / "d", "rte", "m", 0.5, data="4"),
         ]
     )
-    assert [row[0] for row in task_table(rows).rows] == [
+    assert [row[0] for row in make_task_table(rows).rows] == [
         "table: films-dev.csv",
         "table: goods.csv",
         "table",
         "rte",
     ]
-    assert [row[0] for row in task_table(rows[:1]).rows] == ["table"]
-    assert task_table(rows).columns == ("task", "score", "m")
+    assert [row[0] for row in make_task_table(rows[:1]).rows] == ["table"]
+    assert make_task_table(rows).columns == ("task", "score", "m")
 
 
 def test_a_run_that_is_not_finished_wins_nothing(
@@ -203,7 +208,7 @@ def test_a_run_that_is_not_finished_wins_nothing(
     (paths[3] / "seed-2" / "scores.json").unlink()
     for seed in range(3):
         (paths[2] / f"seed-{seed}" / "scores.json").unlink()
-    shown = task_table(compare_tasks(paths))
+    shown = make_task_table(compare_tasks(paths))
     assert shown.rows[0][2:] == (
         "22.0 (20.0 to 24.0)",
         "33.0 (30.0 to 36.0) *",
@@ -215,7 +220,7 @@ def test_a_run_that_is_not_finished_wins_nothing(
 
 def test_models_of_one_name_are_told_apart(tmp_path: Path) -> None:
     paths = [folder(tmp_path / str(i), "rte", f"{i}/run", 0.5) for i in range(2)]
-    assert task_table(compare_tasks(paths)).columns[2:] == ("0/run", "1/run")
+    assert make_task_table(compare_tasks(paths)).columns[2:] == ("0/run", "1/run")
 
 
 def test_what_is_refused(tmp_path: Path, run: Callable[..., tuple[int, str, str]]) -> None:
@@ -262,7 +267,7 @@ def test_seeds_count_when_all_are_there_and_as_many_as_were_asked_for_last(tmp_p
         compare_tasks([run])
     summary.unlink()
     assert compare_tasks([run])[0].unfinished == 1
-    assert task_table(compare_tasks([run])).rows[0][-1] == "52.0 (50.0 to 54.0) unfinished"
+    assert make_task_table(compare_tasks([run])).rows[0][-1] == "52.0 (50.0 to 54.0) unfinished"
 
 
 def test_a_mark_is_explained_beside_tasks_of_one_seed(tmp_path: Path) -> None:
@@ -271,7 +276,7 @@ def test_a_mark_is_explained_beside_tasks_of_one_seed(tmp_path: Path) -> None:
         folder(tmp_path / "b", "rte", "large", 0.8, 0.82),
         folder(tmp_path / "c", "cola", "small", 0.1, metric="matthews"),
     ]
-    shown = task_table(compare_tasks(paths))
+    shown = make_task_table(compare_tasks(paths))
     assert shown.rows[0][-1] == "81.0 (80.0 to 82.0) *"
     assert shown.note.startswith(
         "Scores times 100: median of 1 or 2 seeds (lowest to highest). * the highest mean"

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from litebert import cost
-from litebert.analysis.curves import AXES, charts, mean, points
+from litebert.analysis.curves import AXES, average_points, make_charts, read_points
 from litebert.config import replace
 from litebert.config.serialization import to_dict
 from litebert.storage import write_json
@@ -40,7 +40,7 @@ def test_operations_are_counted_at_the_depth_of_each_step(runs: list[Path]) -> N
         3 * cost.forward_flops(replace(point, encoder=replace(point.encoder, layers=n)))
         for n in (1, 2)
     )
-    middle, end = points(runs[0])
+    middle, end = read_points(runs[0])
     assert (middle.step, end.step) == (6, 12)
     assert middle.flops == pytest.approx(one * middle.tokens)
     assert end.flops == pytest.approx(middle.flops + two * (end.tokens - middle.tokens))
@@ -58,22 +58,22 @@ def test_operations_are_counted_at_the_length_of_each_step(tmp_path: Path) -> No
         for step, row in rows:
             file.write(json.dumps({"step": step, "kind": "train", **row}) + "\n")
             file.write(json.dumps({"step": step, "kind": "heldout", "mlm_loss": 3.0}) + "\n")
-    middle, end = points(tmp_path)
+    middle, end = read_points(tmp_path)
     assert middle.flops == pytest.approx(300 * cost.forward_flops(recipe, 16))
     assert end.flops == pytest.approx(middle.flops + 600 * cost.forward_flops(recipe))
 
 
 def test_the_mean_course_is_that_of_all_seeds(runs: list[Path]) -> None:
-    first, second = map(points, runs)
-    for one, other, both in zip(first, second, mean([first, second]), strict=True):
+    first, second = map(read_points, runs)
+    for one, other, both in zip(first, second, average_points([first, second]), strict=True):
         assert both.scores["mlm_loss"] == pytest.approx(
             (one.scores["mlm_loss"] + other.scores["mlm_loss"]) / 2
         )
-    assert mean([]) == []
+    assert average_points([]) == []
 
 
 def test_each_score_has_one_chart_with_every_axis(runs: list[Path]) -> None:
-    drawn = charts({path.name: points(path) for path in runs})
+    drawn = make_charts({path.name: read_points(path) for path in runs})
     assert len({score.title for score in drawn}) == len(drawn) >= 2
     for score in drawn:
         assert [chart.x_label for chart in score.charts] == list(AXES)
@@ -83,8 +83,8 @@ def test_each_score_has_one_chart_with_every_axis(runs: list[Path]) -> None:
 
 
 def test_accuracies_carry_their_errors(runs: list[Path]) -> None:
-    known = points(runs[0])
-    drawn = {score.title: score.charts[0].series[0] for score in charts({"run": known})}
+    known = read_points(runs[0])
+    drawn = {score.title: score.charts[0].series[0] for score in make_charts({"run": known})}
     line = drawn["Accuracy on sentence order"]
     assert line.errors == pytest.approx(
         [100 * point.scores["sop_standard_error"] for point in known]
@@ -94,8 +94,8 @@ def test_accuracies_carry_their_errors(runs: list[Path]) -> None:
 
 
 def test_an_axis_that_no_run_knows_is_left_out(runs: list[Path]) -> None:
-    timeless = [replace(point, seconds=None) for point in points(runs[0])]
-    (loss, *_) = charts({"run": timeless})
+    timeless = [replace(point, seconds=None) for point in read_points(runs[0])]
+    (loss, *_) = make_charts({"run": timeless})
     assert [chart.x_label for chart in loss.charts] == list(AXES)[:3]
 
 

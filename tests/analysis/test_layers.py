@@ -12,7 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from litebert.analysis.layers import analyze, similarity
+from litebert.analysis.layers import analyze, compute_similarity
 from litebert.errors import ConfigError, DataError
 from litebert.interop import read_folder
 from litebert.train.pretrain import pretrain
@@ -50,7 +50,7 @@ def test_similarity_sees_through_rotations_and_factors(
     states = torch.randn(40, width, generator=draw, dtype=torch.float64)
     turn = torch.linalg.qr(torch.randn(width, width, generator=draw, dtype=torch.float64))[0]
     other = torch.randn(40, width, generator=draw, dtype=torch.float64)
-    found = np.array(similarity([states, factor * states @ turn + 3, other]))
+    found = np.array(compute_similarity([states, factor * states @ turn + 3, other]))
     assert found[0, 1] == pytest.approx(1)
     assert np.allclose(found, found.T)
     assert found[0, 2] < 0.999
@@ -67,7 +67,7 @@ def trained(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_a_model_beside_its_untrained_self(trained: Path, tiny_data: Path) -> None:
     own, control = analyze([trained], tiny_data, sequences=40)
-    assert (own.name, control.name) == ("a-run", "a-run, untrained")
+    assert (own.name, control.name) == ("a-run", "a-run, from scratch")
     assert own.tokens == control.tokens > 1000
     assert own.layers[0].mlm_loss is not None
     assert control.layers[0].mlm_loss is None
@@ -93,7 +93,7 @@ def test_the_verb_writes_a_page_and_numbers(
     assert [len(one["layers"]) for one in json.loads(out)] == [2, 2]
     text = page.read_text(encoding="utf-8")
     assert text.count("<svg") >= 5
-    assert "a-run, untrained" in text
+    assert "a-run, from scratch" in text
     status, _, err = run(
         "analyze", trained, "--data", tiny_data, "--out", tmp_path / "gone" / "page.html"
     )

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from litebert.analysis import report
-from litebert.analysis.chart import COLOURS
+from litebert.analysis.chart import COLORS
 from litebert.analysis.page_style import STYLE
 from litebert.analysis.report import Chart, Section, Series, Table, render, run_sections, write
 from litebert.analysis.run_report import write_run
@@ -326,7 +326,7 @@ def test_every_table_scrolls_in_a_box_of_its_own() -> None:
 
 def test_every_colour_is_defined_light_and_dark() -> None:
     used = set(re.findall(r"var\((--[a-z0-9-]+)\)", STYLE)) - {"--own"}
-    assert {f"--line-{number}" for number in range(COLOURS)} <= used
+    assert {f"--line-{number}" for number in range(COLORS)} <= used
     assert all(STYLE.count(f"{name}: #") == 2 for name in used)
 
 

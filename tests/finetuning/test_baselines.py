@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from sklearn.feature_extraction.text import TfidfVectorizer
 
-from litebert.analysis.compare_tasks import compare_tasks, task_table
+from litebert.analysis.compare_tasks import compare_tasks, make_task_table
 from litebert.analysis.run_report import write_run
 from litebert.errors import ConfigError, RunError
 from litebert.finetuning.baselines import advise, fit_baseline, models, read_baseline, read_scores
@@ -212,7 +212,7 @@ def test_a_run_keeps_it_beside_its_scores(
     assert f"{found.scores['accuracy']:.4g}" in card
     assert found.name in card
     (row,) = compare_tasks([tmp_path / "run"])
-    assert task_table([row]).rows[0][-1] == f"{100 * found.scores['accuracy']:.1f}"
+    assert make_task_table([row]).rows[0][-1] == f"{100 * found.scores['accuracy']:.1f}"
     page = (write_run(tmp_path / "run")).read_text(encoding="utf-8")
     assert f"baseline: {found.scores['accuracy']:.3f}" in page
     assert found.name in page
@@ -297,7 +297,7 @@ def test_seeds_share_it_and_it_can_be_left_out(
     assert learned == [1]
     assert bare.baseline is None
     assert "baseline" not in json.loads((tmp_path / "bare" / "scores.json").read_text())
-    assert task_table(compare_tasks([tmp_path / "bare"])).columns[-1] != "baseline"
+    assert make_task_table(compare_tasks([tmp_path / "bare"])).columns[-1] != "baseline"
 
 
 def test_a_changed_file_is_named_and_advice_needs_a_better_baseline(tmp_path: Path) -> None:

@@ -17,8 +17,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import litebert
-from litebert.analysis.compare import compare, settings_table, table
-from litebert.analysis.compare_tasks import compare_tasks, task_differences, task_table
+from litebert.analysis.compare import compare, make_settings_table, make_table
+from litebert.analysis.compare_tasks import compare_tasks, make_differences_table, make_task_table
 from litebert.config import replace
 from litebert.errors import LitebertError
 from litebert.finetuning.run import finetune_seeds
@@ -129,14 +129,14 @@ def opened(folder: Path) -> None:
 
 def compared(folder: Path) -> None:
     rows = compare([folder, folder])
-    table(rows)
-    settings_table(rows)
+    make_table(rows)
+    make_settings_table(rows)
 
 
 def tasks_compared(folder: Path) -> None:
     rows = compare_tasks([folder, folder])
-    task_table(rows)
-    task_differences(rows)
+    make_task_table(rows)
+    make_differences_table(rows)
 
 
 USES: dict[str, list[Callable[[Path], None]]] = {

@@ -17,8 +17,8 @@ from litebert.errors import RunError
 from litebert.json_reader import read_json
 from litebert.storage import locked, write_json
 from litebert.studies import cells
-from litebert.studies.cells import Cell, Command, run_cells, read_scores
-from litebert.studies.plan import PLAN, Extras, Plan, make_plan, make_environment
+from litebert.studies.cells import Cell, Command, read_scores, run_cells
+from litebert.studies.plan import PLAN, Extras, Plan, make_environment, make_plan
 from litebert.studies.study import Study, make_base_config, vary
 from toys.refusals import refused
 
@@ -76,7 +76,9 @@ def test_no_process_is_left_behind(
     (folder / "pretrain.1.part").touch()
     command = Command(("pretrain",), folder / "pretrain.json")
     with pytest.raises(error):
-        run_cells([Cell("a", seed, plan.run_folder("a", seed), 4, (command,)) for seed in (0, 1)], plan)
+        run_cells(
+            [Cell("a", seed, plan.run_folder("a", seed), 4, (command,)) for seed in (0, 1)], plan
+        )
     assert [process.poll() is None for process in started] == [False, False]
     assert not (folder / "pretrain.1.part").exists(), "it was left by a killed study"
 

@@ -60,7 +60,9 @@ def found(study: Study, folder: Path, losses: Mapping[str, Sequence[float | None
                 write_json(files[1], {"mlm_loss": loss})
             fault = "" if loss is not None else "killed"
             commands = tuple(Command(("pretrain",), file) for file in files)
-            cells.append(Cell(variant, seed, plan.run_folder(variant, seed), 4, commands, fault=fault))
+            cells.append(
+                Cell(variant, seed, plan.run_folder(variant, seed), 4, commands, fault=fault)
+            )
     return Findings(study, plan, cells)
 
 

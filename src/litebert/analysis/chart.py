@@ -1,9 +1,8 @@
-"""Line charts as inline SVG, small enough to own: they take the page's colours, light or dark, and
-need no script.
+"""Draw line charts as inline SVG, in the colors of the page and without a script.
 
-The legend gives each line's last value. Long series are averaged over equal shares of the x axis,
-which keeps a page small and its noise readable; what is lost is the single step. The drawing is
-laid out for the width of a phone and scales up from there.
+The legend gives each line's last value. Long series are averaged over equal shares of the x axis.
+This keeps a page small and its noise readable, but loses single steps. The drawing is laid out for
+the width of a phone, and scales up from there.
 """
 
 from __future__ import annotations
@@ -15,37 +14,37 @@ from html import escape
 
 WIDTH, HEIGHT = 420, 250
 LEFT, RIGHT, TOP, BOTTOM = 42, 10, 10, 38  # margins for the labels
-COLOURS = 6  # the page defines --line-0 to --line-5
+COLORS = 6  # the page defines --line-0 to --line-5
 MOST_POINTS = 150
 
 
 @dataclass(frozen=True)
 class Series:
-    """One line: as many `xs` as `ys`. A dashed one is a level to compare with, drawn in grey."""
+    """A line with as many `xs` as `ys`. A dashed line is a level to compare with, drawn in gray."""
 
     name: str
     xs: tuple[float, ...]
     ys: tuple[float, ...]
     dashed: bool = False
     errors: tuple[float, ...] = ()
-    """The standard error of each of `ys`, drawn as a band; empty where the errors are not known."""
+    """The standard error of each of `ys`, drawn as a band; empty if the errors are not known."""
     size: str = ""
-    """What the last value was measured on, such as "496 pairs"."""
+    """The amount of data behind the last value, such as "496 pairs"."""
 
     def points(self) -> list[tuple[float, float]]:
-        """The finite points, in the order of x."""
-        return [(x, y) for x, y, _ in self.measured_points()]
+        """Return the finite points, in the order of x."""
+        return [(x, y) for x, y, _ in self.points_with_errors()]
 
-    def measured_points(self) -> list[tuple[float, float, float]]:
-        """The finite points with their errors, in the order of x; an unknown error is 0."""
+    def points_with_errors(self) -> list[tuple[float, float, float]]:
+        """Return the finite points with their errors, in the order of x; an unknown error is 0."""
         errors = self.errors or (0.0,) * len(self.xs)
         triples = zip(self.xs, self.ys, errors, strict=True)
         finite = [(x, y, error) for x, y, error in triples if math.isfinite(x) and math.isfinite(y)]
         return sorted((x, y, error if math.isfinite(error) else 0.0) for x, y, error in finite)
 
-    def drawn_points(self) -> list[tuple[float, float, float]]:
-        """At most `MOST_POINTS` + 1 of `measured_points`, averaged by `thin`."""
-        points = self.measured_points()
+    def thin_points(self) -> list[tuple[float, float, float]]:
+        """Return at most `MOST_POINTS` + 1 points with errors, averaged by `thin`."""
+        points = self.points_with_errors()
         ys = thin([(x, y) for x, y, _ in points], MOST_POINTS)
         errors = thin([(x, error) for x, _, error in points], MOST_POINTS)
         return [(x, y, error) for (x, y), (_, error) in zip(ys, errors, strict=True)]
@@ -53,7 +52,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Chart:
-    """Lines over one pair of axes."""
+    """Lines over a pair of axes."""
 
     title: str
     series: tuple[Series, ...]
@@ -61,7 +60,7 @@ class Chart:
     y_label: str
     note: str = ""
     from_zero: bool = False
-    """Whether the y axis begins at 0, so that small changes look small."""
+    """True if the y axis begins at 0, so that small changes look small."""
 
 
 Points = list[tuple[float, float, float]]
@@ -70,7 +69,7 @@ Points = list[tuple[float, float, float]]
 
 @dataclass(frozen=True)
 class _Frame:
-    """Where numbers lie in the drawing."""
+    """The map from numbers to the drawing."""
 
     x_low: float
     x_high: float
@@ -79,42 +78,41 @@ class _Frame:
     left: int
 
     def place(self, x: float, y: float) -> tuple[float, float]:
-        """The point of the drawing, in the units of its view box."""
+        """Return the point of two numbers in the drawing, in the units of its view box."""
         across = (x - self.x_low) / (self.x_high - self.x_low) if self.x_high > self.x_low else 0.5
         up = (y - self.y_low) / (self.y_high - self.y_low) if self.y_high > self.y_low else 0.5
         height = HEIGHT - BOTTOM - up * (HEIGHT - TOP - BOTTOM)
         return self.left + across * (WIDTH - self.left - RIGHT), height
 
     def path(self, points: Iterable[tuple[float, float]]) -> str:
-        """The points, joined by lines."""
+        """Return the SVG path through points."""
         return "M" + "L".join("{:.1f} {:.1f}".format(*self.place(x, y)) for x, y in points)
 
 
 def draw(chart: Chart) -> str:
-    """The chart's legend and SVG as HTML, every text escaped; a sentence if nothing was
-    recorded."""
-    lines = [(series, series.drawn_points()) for series in chart.series]
+    """Return the chart's legend and SVG as HTML, or a sentence if nothing was recorded."""
+    lines = [(series, series.thin_points()) for series in chart.series]
     lines = [(series, points) for series, points in lines if points]
     if not lines:
         return '<p class="note">Nothing was recorded yet.</p>'
     frame, grid = _frame(chart, lines)
-    spoken = escape(_spoken(chart, lines))
-    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{spoken}">', *grid]
-    legend, colour = [], 0
+    description = escape(_describe(chart, lines))
+    parts = [f'<svg viewBox="0 0 {WIDTH} {HEIGHT}" role="img" aria-label="{description}">', *grid]
+    legend, color = [], 0
     for series, points in lines:
-        look = "level" if series.dashed else f"line-{colour % COLOURS}"
-        colour += not series.dashed
+        look = "level" if series.dashed else f"line-{color % COLORS}"
+        color += not series.dashed
         parts += _line(series, points, look, frame)
         end, size = f"<b>{_end(points)}</b>", f" ({escape(series.size)})" if series.size else ""
         legend.append(f'<li class="{look}">{escape(series.name)} {end}{size}</li>')
     parts.append("</svg>")
     has_legend = len(legend) > 1 or lines[0][0].errors
-    named = f'<ul class="legend">{"".join(legend)}</ul>' if has_legend else ""
-    return f'<p class="axis">{escape(chart.y_label)}</p>{named}{"".join(parts)}'
+    legend_html = f'<ul class="legend">{"".join(legend)}</ul>' if has_legend else ""
+    return f'<p class="axis">{escape(chart.y_label)}</p>{legend_html}{"".join(parts)}'
 
 
 def _frame(chart: Chart, lines: Sequence[tuple[Series, Points]]) -> tuple[_Frame, list[str]]:
-    """The frame that holds all points with their errors, and the SVG of its grid and labels."""
+    """Return a frame that holds all points with their errors, and the SVG of its grid."""
     xs = [x for _, points in lines for x, _, _ in points]
     ys = [y for _, points in lines for _, y, _ in points]
     low = min(y - error for _, points in lines for _, y, error in points)
@@ -142,7 +140,7 @@ def _frame(chart: Chart, lines: Sequence[tuple[Series, Points]]) -> tuple[_Frame
 
 
 def _line(series: Series, points: Points, look: str, frame: _Frame) -> list[str]:
-    """The SVG of a series: its band of errors, its line, and a whisker at its end."""
+    """Return the SVG of a series: its band of errors, its line, and a whisker at its end."""
     parts = []
     if series.errors:
         upper = [(x, y + error) for x, y, error in points]
@@ -160,39 +158,40 @@ def _line(series: Series, points: Points, look: str, frame: _Frame) -> list[str]
 
 
 def _end(points: Points) -> str:
-    """The last value of a line, with its error where there is one."""
+    """Format the last value of a line, with its error if there is one."""
     _, y, error = points[-1]
-    return value_with_error(y, error) if error else label(y, exact=True)
+    return format_with_error(y, error) if error else label(y, exact=True)
 
 
-def value_with_error(value: float, error: float) -> str:
-    """Both with the decimals of two digits of the error: 51.4 ± 3.8, for an error above 0."""
+def format_with_error(value: float, error: float) -> str:
+    """Format both with as many decimals as show two digits of the error: 51.4 ± 3.8."""
     decimals = max(0, 1 - math.floor(math.log10(error)))
     if decimals > 6:  # too small to print
         return label(value, exact=True)
     return f"{value:.{decimals}f} ± {error:.{decimals}f}"
 
 
-def _spoken(chart: Chart, lines: Sequence[tuple[Series, Points]]) -> str:
-    ends = "; ".join(f"{s.name} from {label(p[0][1], True)} to {_end(p)}" for s, p in lines)
+def _describe(chart: Chart, lines: Sequence[tuple[Series, Points]]) -> str:
+    """Put the ends of all lines into a sentence, for readers who cannot see the chart."""
+    ends = "; ".join(
+        f"{series.name} from {label(points[0][1], True)} to {_end(points)}"
+        for series, points in lines
+    )
     return f"{chart.title}: {chart.y_label} over {chart.x_label}. {ends}."
 
 
 def thin(points: list[tuple[float, float]], most: int) -> list[tuple[float, float]]:
-    """At most `most` + 1 points: the means of the points within equal shares of x, and the last
-    point as it is.
-    """
+    """Return at most `most` + 1 points: the means over equal shares of x, and the last point."""
     if len(points) <= most:
         return points
     low, high = points[0][0], points[-1][0]
     shares: dict[int, list[tuple[float, float]]] = {}
     for x, y in points[:-1]:
-        shares.setdefault(int((x - low) / (high - low) * most) if high > low else 0, []).append(
-            (x, y)
-        )
+        share = int((x - low) / (high - low) * most) if high > low else 0
+        shares.setdefault(share, []).append((x, y))
     means = [
-        (sum(x for x, _ in part) / len(part), sum(y for _, y in part) / len(part))
-        for part in shares.values()
+        (sum(x for x, _ in share) / len(share), sum(y for _, y in share) / len(share))
+        for share in shares.values()
     ]
     return [*means, points[-1]]
 
@@ -202,11 +201,12 @@ def _whole(values: Iterable[float]) -> bool:
 
 
 def ticks(low: float, high: float, count: int, whole: bool = False) -> list[float]:
-    """Round numbers that cover [low, high] in about `count` even steps of 1, 2, 2.5 or 5 times a
-    power of ten.
+    """Return round numbers that cover [low, high] in about `count` even steps.
+
+    A step is 1, 2, 2.5 or 5 times a power of ten.
 
     Args:
-        whole: between whole numbers there is nothing to mark, so no step is less than 1.
+        whole: True for whole numbers, between which nothing is marked: no step is less than 1.
     """
     span, size = high - low, max(abs(low), abs(high))
     if span <= 1e-9 * size + 1e-30:  # one number, or what its rounding makes of it
@@ -220,17 +220,17 @@ def ticks(low: float, high: float, count: int, whole: bool = False) -> list[floa
 
 
 def labels(marks: Sequence[float]) -> list[str]:
-    """The numbers at one axis, all in the unit of the largest: 2.5k beside 10k."""
+    """Format the numbers at an axis, all in the unit of the largest: 2.5k beside 10k."""
     largest = max(map(abs, marks), default=0.0)
     return [label(mark, beside=largest) for mark in marks]
 
 
 def label(value: float, exact: bool = False, beside: float = 0.0) -> str:
-    """A number for a reader: 12k and 1.5M for large ones, three digits for the rest, four when
-    `exact`.
+    """Format a number for a reader: 12k and 1.5M if it is large, else three digits.
 
     Args:
-        beside: the largest number that it is to be compared with, whose unit it takes.
+        exact: True for four digits.
+        beside: the largest number at the same axis, whose unit it takes.
     """
     digits = 4 if exact else 3
     for scale, suffix in ((1e9, "G"), (1e6, "M"), (1e4, "k")):

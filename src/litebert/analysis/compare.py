@@ -1,10 +1,10 @@
-"""Runs side by side, from what their folders hold: recipe.json, run.json, metrics.jsonl, the newest
-state.json.
+"""Compare pretraining runs by the files in their folders.
 
-Nothing is computed again and torch is not loaded, so a table of many runs takes a moment, unless
-the runs are to be scored on the same data. The table is as fair as the runs were alike:
-`differences` shows where they were not, and `settings_table` lists every setting that differs.
-Tokens per second are those of the whole run, held-out evaluations and checkpoints included.
+The files are recipe.json, run.json, metrics.jsonl and the newest state.json. Nothing is computed
+again and torch is not loaded, so a table of many runs takes a moment. Only scoring all runs on the
+same data takes longer. The table is fair only if the runs were alike: `list_differences` and
+`make_settings_table` say how they differ. Tokens per second are those of the whole run, with
+held-out evaluations and checkpoints.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeGuard
 
 from litebert import cost
-from litebert.analysis.differences import differing, flat, short_names
+from litebert.analysis.differences import find_differing, flatten, shorten_names
 from litebert.analysis.report import Table
 from litebert.config import Config
 from litebert.config.serialization import from_dict, to_dict
@@ -28,55 +28,55 @@ from litebert.storage import hash_fault, newest_whole
 from litebert.train import metrics
 
 ALIKE = 1.5
-"""Largest ratio of two runs' tokens, or seconds, that is not worth a remark."""
+"""The largest ratio of two runs' tokens, or seconds, that needs no remark."""
 _FREE = ("name", "train.save_every", "train.keep_checkpoints")
 """Settings that change no score."""
 
 
 @dataclass(frozen=True)
 class ComparedRun:
-    """One run as it stood at its last held-out evaluation."""
+    """A run at its last held-out evaluation."""
 
     run: str
-    """Its folder."""
+    """The folder."""
     recipe: str
     encoder_parameters: int
-    """Of the encoder with its pooler, which is what is used afterwards."""
+    """Parameters of the encoder with its pooler, which later tasks use."""
     parameters: int
-    """Of all that was trained: encoder, heads and generator."""
+    """Parameters of all that was trained: encoder, heads and generator."""
     step: int
     steps: int
-    """That the budget bought."""
+    """The steps of the whole run."""
     tokens: int
-    """Trained on, padding aside."""
+    """Tokens trained on, without padding."""
     seconds: float | None
-    """Of training to the newest checkpoint; None where there is none left."""
+    """Seconds of training up to the newest checkpoint; None if there is no checkpoint."""
     tokens_per_second: float | None
     scores: dict[str, float]
-    """Held out, of the run's own objectives, named as in metrics.jsonl."""
+    """Held-out scores of the run's objectives, by their names in metrics.jsonl."""
     data_fingerprint: str
     budget: str
-    """As it was asked for."""
+    """The budget, as the user wrote it."""
     length: int
-    """Tokens per sequence, in training and in its held-out scores."""
+    """Tokens of a sequence, in training and in its held-out scores."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """What made the run, by dotted name: its recipe, its data and its machine."""
+    """The recipe, the data and the machine, by dotted names."""
 
 
 def compare(
     runs: Iterable[str | Path], data: str | Path | None = None, device: str = "auto"
 ) -> list[ComparedRun]:
-    """One row per run folder, in the order given; a run that was not evaluated yet has no scores.
+    """Compare run folders, in the same order. A run that was not evaluated yet has no scores.
 
     Args:
-        data: score every run anew on the held-out part of this folder of `prepare`, as `evaluate`
+        data: score every run on the held-out documents of this folder of `prepare`, as `evaluate`
             does on `device`, instead of showing the scores that each run wrote.
 
     Raises:
         RunError: a folder is no pretraining run, or was changed.
         DataError: `data` was prepared with another tokenizer than a run's.
     """
-    rows = [_row(Path(run)) for run in runs]
+    rows = [_read_run(Path(run)) for run in runs]
     if data is None:
         return rows
     from litebert.data.shards import Shards
@@ -89,57 +89,57 @@ def compare(
     ]
 
 
-def differences(rows: Sequence[ComparedRun]) -> list[str]:
-    """What makes the rows less comparable than they look, in sentences."""
-    found = []
+def list_differences(rows: Sequence[ComparedRun]) -> list[str]:
+    """Return a sentence on each difference that makes the runs hard to compare."""
+    sentences = []
     if len({row.data_fingerprint for row in rows}) > 1:
-        found.append(
-            "the runs were trained on different data and each is scored on its own, so "
-            "their losses and accuracies "
-            "answer different questions; --data scores them all on the same held-out text"
+        sentences.append(
+            "the runs were trained on different data and each is scored on its own data, so "
+            "their losses and accuracies cannot be compared; --data scores all of them on the "
+            "same held-out text"
         )
     lengths = sorted({row.length for row in rows})
     if len(lengths) > 1:
-        found.append(
+        sentences.append(
             "the runs were trained and scored on sequences of "
-            f"{' and '.join(map(str, lengths))} tokens; "
-            "longer sequences give more context to guess from"
+            f"{' and '.join(map(str, lengths))} tokens; longer sequences give more context"
         )
-    same = len({row.budget for row in rows}) == 1
+    has_same_budget = len({row.budget for row in rows}) == 1
     for unit in ("tokens", "seconds"):
-        known = [(value, row.run) for row in rows if (value := getattr(row, unit)) is not None]
-        (least, first), (most, last) = min(known, default=(0, "")), max(known, default=(0, ""))
+        amounts = [(value, row.run) for row in rows if (value := getattr(row, unit)) is not None]
+        if not amounts:
+            continue
+        (least, first), (most, last) = min(amounts), max(amounts)
         if most > ALIKE * least:
-            amounts = [f"{amount:,.1f}".removesuffix(".0") for amount in (least, most)]
-            what = (
-                f"the same budget, {rows[0].budget}, was"
-                if same
-                else "the runs had different budgets:"
+            least_text, most_text = (
+                f"{amount:,.1f}".removesuffix(".0") for amount in (least, most)
             )
-            found.append(f"{what} {amounts[0]} {unit} for {first} and {amounts[1]} for {last}")
-    unfinished = [
-        f"{row.run} is at step {row.step:,} of {row.steps:,}"
-        for row in rows
-        if row.step < row.steps
-    ]
-    return [*found, *unfinished]
+            budgets = "the runs had different budgets:"
+            if has_same_budget:
+                budgets = f"the same budget, {rows[0].budget}, was"
+            sentences.append(
+                f"{budgets} {least_text} {unit} for {first} and {most_text} for {last}"
+            )
+    for row in rows:
+        if row.step < row.steps:
+            sentences.append(f"{row.run} is at step {row.step:,} of {row.steps:,}")
+    return sentences
 
 
-def settings_table(rows: Sequence[ComparedRun]) -> Table:
-    """A row for each setting in which the runs differ, a column for each run; no rows where they
-    differ in none.
-    """
+def make_settings_table(rows: Sequence[ComparedRun]) -> Table:
+    """Make a table of the settings in which the runs differ, with a column for each run."""
     lines = [
         (name, *(row.settings.get(name, "-") for row in rows))
-        for name in differing([row.settings for row in rows])
+        for name in find_differing([row.settings for row in rows])
     ]
-    return Table("What differs", ("setting", *short_names([row.run for row in rows])), tuple(lines))
+    columns = ("setting", *shorten_names([row.run for row in rows]))
+    return Table("What differs", columns, tuple(lines))
 
 
-def table(rows: Sequence[ComparedRun]) -> Table:
-    """The rows for people; a score that no run has is left out."""
+def make_table(rows: Sequence[ComparedRun]) -> Table:
+    """Make a table of runs; a score that no run has is left out."""
     columns = {
-        "run": short_names([row.run for row in rows]),
+        "run": shorten_names([row.run for row in rows]),
         "recipe": [row.recipe for row in rows],
         "encoder, M": [f"{row.encoder_parameters / 1e6:.2f}" for row in rows],
         "whole, M": [f"{row.parameters / 1e6:.2f}" for row in rows],
@@ -152,20 +152,13 @@ def table(rows: Sequence[ComparedRun]) -> Table:
             for row in rows
         ],
     }
-    titles: dict[str, dict[str, Score]] = {}
-    for name, objective in OBJECTIVES.items():
-        by_key = {score.key: score for score in objective.shown}
-        for title, key in objective.compared.items():
-            if key in by_key:
-                titles.setdefault(title.format(NAME=name.upper()), {})[name] = by_key[key]
-    for title, kinds in titles.items():
-        column = [_cell(row, kinds) for row in rows]
+    for title, scores in _list_compared_scores().items():
+        column = [_format_score(row, scores) for row in rows]
         if set(column) != {"-"}:
             columns[title] = column
     note = (
         "Parameters in millions, of the encoder and of all that was trained. Scores are "
-        "held out. ± is one standard "
-        "error."
+        "held out. ± is the standard error."
     )
     for name, objective in OBJECTIVES.items():
         if objective.note and any(f"{name}_loss" in row.scores for row in rows):
@@ -175,29 +168,52 @@ def table(rows: Sequence[ComparedRun]) -> Table:
     )
 
 
-def _cell(row: ComparedRun, kinds: Mapping[str, Score]) -> str:
-    """The score of the one objective of a kind that the run has, with its error and what guessing
-    would give.
+def _list_compared_scores() -> dict[str, dict[str, Score]]:
+    """Return the scores that runs are compared by: title -> objective -> score.
+
+    Objectives that ask the same question share a title.
     """
-    for name, score in kinds.items():
-        if value := score.number(score.key, row.scores, name):
-            error = score.number(score.error, row.scores, name)
-            baseline = score.number(score.baseline, row.scores, name)
-            return value + (f" ± {error}" if error else "") + (f" ({baseline})" if baseline else "")
+    scores: dict[str, dict[str, Score]] = {}
+    for name, objective in OBJECTIVES.items():
+        score_of_key = {score.key: score for score in objective.shown}
+        for title, key in objective.compared.items():
+            if key in score_of_key:
+                scores.setdefault(title.format(NAME=name.upper()), {})[name] = score_of_key[key]
+    return scores
+
+
+def _format_score(row: ComparedRun, scores: Mapping[str, Score]) -> str:
+    """Return the first of the scores that a run has, with its error and its baseline.
+
+    Args:
+        scores: the scores of a title, by objective.
+    """
+    for name, score in scores.items():
+        text = score.number(score.key, row.scores, name)
+        if not text:
+            continue
+        if error := score.number(score.error, row.scores, name):
+            text += f" ± {error}"
+        if baseline := score.number(score.baseline, row.scores, name):
+            text += f" ({baseline})"
+        return text
     return "-"
 
 
-def _row(folder: Path) -> ComparedRun:
-    run, recipe = (
-        read_json(folder / "run.json", RunError, "name a whole run folder"),
-        folder / "recipe.json",
-    )
+def _read_run(folder: Path) -> ComparedRun:
+    """Read a run folder.
+
+    Raises:
+        RunError: a file is missing, or was changed.
+    """
+    run = read_json(folder / "run.json", RunError, "name a whole run folder")
+    recipe = folder / "recipe.json"
     fields = read_json(recipe, RunError)
     try:
         config = from_dict(Config, fields)
         steps, fingerprint = int(run["steps"]), str(run["data_fingerprint"])
     except ConfigError as error:
-        raise RunError(f"{recipe}: {error}; {_remedy(fields)}") from None
+        raise RunError(f"{recipe}: {error}; {_suggest_remedy(fields)}") from None
     except (KeyError, TypeError, ValueError, OverflowError) as error:
         raise RunError(
             f"{folder / 'run.json'} was changed ({fault_of(error)}); restore it"
@@ -207,13 +223,13 @@ def _row(folder: Path) -> ComparedRun:
     heldout = next((row for row in reversed(rows) if row["kind"] == "heldout"), None)
     step = heldout["step"] if heldout else trained[-1]["step"] if trained else 0
     tokens = [row["tokens"] for row in trained if row["step"] <= step]
-    own = tuple(f"{name}_" for name in config.objectives)
+    prefixes = tuple(f"{name}_" for name in config.objectives)
     scores = {
         name: score
         for name, score in (heldout or {}).items()
-        if name.startswith(own) and _is_number(score)
+        if name.startswith(prefixes) and _is_number(score)
     }
-    seconds, rate = _clock(folder)
+    seconds, rate = _read_speed(folder)
     return ComparedRun(
         run=str(folder),
         recipe=config.name,
@@ -221,32 +237,33 @@ def _row(folder: Path) -> ComparedRun:
         parameters=sum(cost.model_parameters(config).values()),
         step=step,
         steps=steps,
-        tokens=tokens[-1] if tokens else 0,  # fewer steps than a row of metrics sums
+        # There is no row of metrics if the run took fewer steps than a row sums.
+        tokens=tokens[-1] if tokens else 0,
         seconds=seconds,
         tokens_per_second=rate,
         scores=scores,
         data_fingerprint=fingerprint,
         budget=config.train.budget,
         length=config.sequences.length,
-        settings=_settings(config, run, fingerprint),
+        settings=_list_settings(config, run, fingerprint),
     )
 
 
-def _remedy(recipe: Mapping[str, Any]) -> str:
-    """What to do about a recipe that cannot be read."""
+def _suggest_remedy(recipe: Mapping[str, Any]) -> str:
+    """Say what to do about a recipe that cannot be read."""
     objectives, encoder = recipe.get("objectives"), recipe.get("encoder")
-    own = (
-        [name for name in objectives if isinstance(name, str) and name not in OBJECTIVES]
-        if isinstance(objectives, list)
-        else []
-    )
+    unregistered = []
+    if isinstance(objectives, list):
+        unregistered = [
+            name for name in objectives if isinstance(name, str) and name not in OBJECTIVES
+        ]
     positions = encoder.get("positions") if isinstance(encoder, dict) else None
-    if own or (isinstance(positions, str) and positions not in POSITIONS):
-        return "if it is a part of your own, name the file that adds it in LITEBERT_EXTENSIONS"
+    if unregistered or (isinstance(positions, str) and positions not in POSITIONS):
+        return "if an extension adds it, name the file of the extension in LITEBERT_EXTENSIONS"
     return "restore the file"
 
 
-def _settings(config: Config, run: Mapping[str, Any], fingerprint: str) -> dict[str, str]:
+def _list_settings(config: Config, run: Mapping[str, Any], fingerprint: str) -> dict[str, str]:
     facts = {
         "data": os.path.basename(str(run.get("data", ""))),
         "data fingerprint": fingerprint[:8],
@@ -254,7 +271,7 @@ def _settings(config: Config, run: Mapping[str, Any], fingerprint: str) -> dict[
     if isinstance(run.get("machine"), str):
         facts["machine"] = run["machine"]
     return {
-        **{name: value for name, value in flat(to_dict(config)).items() if name not in _FREE},
+        **{name: value for name, value in flatten(to_dict(config)).items() if name not in _FREE},
         **facts,
     }
 
@@ -263,8 +280,8 @@ def _is_number(value: object) -> TypeGuard[float]:
     return isinstance(value, (int, float)) and not isinstance(value, bool)
 
 
-def _clock(folder: Path) -> tuple[float | None, float | None]:
-    """Seconds of training and tokens per second up to the newest whole checkpoint."""
+def _read_speed(folder: Path) -> tuple[float | None, float | None]:
+    """Return the seconds of training and the tokens per second up to the newest checkpoint."""
     newest, _ = newest_whole(folder / "checkpoints", lambda path: hash_fault(path, "state.json"))
     state = read_json(newest / "state.json", RunError) if newest else {}
     seconds, tokens = state.get("seconds"), state.get("tokens")

@@ -1,9 +1,8 @@
-"""Fine-tuned models side by side: a row for each task, a column for each run, from what their
-folders hold.
+"""Compare fine-tuned models by the files in their folders: tasks as rows, models as columns.
 
-A folder is one of `litebert finetune`, with several seeds or with one. Runs of one model with the
-same settings on different tasks share a column; runs that differ in anything have their own, and
-what differs is named. As in `compare.py` nothing is computed again and torch is not loaded.
+A folder is written by `litebert finetune`, with one seed or several. Runs of a model with the same
+settings on different tasks share a column. Runs that differ in a setting have separate columns, and
+a table names the settings. As in `compare.py`, nothing is computed again and torch is not loaded.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from litebert.analysis.differences import differing, flat, short_names
+from litebert.analysis.differences import find_differing, flatten, shorten_names
 from litebert.analysis.report import Table
 from litebert.errors import RunError
 from litebert.finetuning.baselines import read_baseline, read_scores
@@ -33,172 +32,190 @@ _FREE = ("config.train.save_every", "config.train.keep_checkpoints")
 
 @dataclass(frozen=True)
 class TaskRow:
-    """One model on one task."""
+    """A model on a task."""
 
     run: str
-    """Its folder."""
+    """The folder."""
     task: str
     model: str
-    """What was fine-tuned, as it was named; a recipe is an untrained network."""
+    """The name of the pretrained model; the name of a recipe for a network from scratch."""
     metric: str
     """The score that chose the weights."""
     scores: tuple[float, ...]
-    """Of each finished seed, in percent; correlations and F1 times 100 too."""
+    """The score of each finished seed, in percent; correlations and F1 times 100 too."""
     data: str
-    """Fingerprint of what was scored."""
+    """The fingerprint of the scored rows."""
     restarted: int = 0
-    """How many seeds were started once more because the first run gave one answer to everything."""
+    """The seeds that ran a second time, because the first run gave the same answer to all."""
     collapsed: int = 0
-    """How many seeds give one answer to everything in the end, restarted or not."""
+    """The seeds that give the same answer to all in the end."""
     unfinished: int = 0
-    """How many seeds, or the summary of all, are still to come."""
+    """The seeds that have not ended; 1 if only the summary of all is missing."""
     files: tuple[str, ...] = ()
-    """The names of the files that were scored, where the run recorded them."""
+    """The names of the scored files."""
     settings: Mapping[str, str] = field(default_factory=dict)
-    """What else made the run, by dotted name."""
+    """The other settings of the run, by dotted names."""
     baseline: float | None = None
-    """What counting words and characters scores on the same rows, in percent; None where the run
-    has no baseline.
-    """
+    """The baseline's score on the same rows, in percent; None if the run has no baseline."""
 
 
 def compare_tasks(runs: Iterable[str | Path]) -> list[TaskRow]:
-    """One row per folder, in the order given; a run that is not finished has the scores of its
-    finished seeds.
+    """Compare run folders, in the same order. An unfinished run has the scores of finished seeds.
 
     Raises:
         RunError: a folder is no fine-tuning run, or was changed.
     """
-    return [_row(Path(run)) for run in runs]
+    return [_read_run(Path(run)) for run in runs]
 
 
 Column = list[TaskRow]
-"""The runs of one column, each on another task."""
+"""The runs of a column, each on another task."""
 
 
-def task_columns(rows: Sequence[TaskRow]) -> dict[str, Column]:
-    """The runs of each column, by its heading."""
-    cells: dict[tuple[str, ...], Column] = {}
-    for row in rows:
-        cells.setdefault((*_question(row), row.model), []).append(row)
-    split: dict[
-        str, dict[str, None]
-    ] = {}  # by model, the settings in which two of its runs on one task differ
-    for (*_, model), alike in cells.items():
-        split.setdefault(model, {}).update(
-            dict.fromkeys(differing([row.settings for row in alike]))
-        )
+def group_columns(rows: Sequence[TaskRow]) -> dict[str, Column]:
+    """Group runs into the columns of a table, by their headings."""
+    differing = _find_differing_settings(rows)
     columns: dict[tuple[Any, ...], Column] = {}
     for row in rows:
-        key = (row.model, *(row.settings.get(name) for name in split[row.model]))
-        questions = [_question(other) for other in columns.get(key, [])]
-        columns.setdefault((*key, row.run) if _question(row) in questions else key, []).append(row)
+        key = (row.model, *(row.settings.get(name) for name in differing[row.model]))
+        if _question_of(row) in [_question_of(other) for other in columns.get(key, [])]:
+            key = (*key, row.run)  # the same run again, or a run with the same settings
+        columns.setdefault(key, []).append(row)
     models = [column[0].model for column in columns.values()]
-    names = dict(zip(dict.fromkeys(models), _model_names(list(dict.fromkeys(models))), strict=True))
-    folders = dict(
-        zip((row.run for row in rows), short_names([row.run for row in rows]), strict=True)
-    )
+    distinct = list(dict.fromkeys(models))
+    names = dict(zip(distinct, _name_models(distinct), strict=True))
+    paths = [row.run for row in rows]
+    folders = dict(zip(paths, shorten_names(paths), strict=True))
     headings: dict[str, Column] = {}
     for number, (model, column) in enumerate(zip(models, columns.values(), strict=True), start=1):
-        heading = (
-            folders[column[0].run] if models.count(model) > 1 and len(column) == 1 else names[model]
-        )
+        heading = names[model]
+        if models.count(model) > 1 and len(column) == 1:
+            heading = folders[column[0].run]
         headings[f"{heading} #{number}" if heading in headings else heading] = column
     return headings
 
 
-def task_table(rows: Sequence[TaskRow]) -> Table:
-    """The rows for people: medians, and lowest and highest where there are several seeds."""
-    columns = task_columns(rows)
-    questions = dict.fromkeys(_question(row) for row in rows)
-    with_baseline = any(row.baseline is not None for row in rows)
+def _find_differing_settings(rows: Sequence[TaskRow]) -> dict[str, list[str]]:
+    """Return the settings of each model in which two of its runs on the same task differ."""
+    groups: dict[tuple[str, ...], Column] = {}
+    for row in rows:
+        groups.setdefault((*_question_of(row), row.model), []).append(row)
+    settings: dict[str, dict[str, None]] = {}
+    for (*_, model), group in groups.items():
+        names = find_differing([row.settings for row in group])
+        settings.setdefault(model, {}).update(dict.fromkeys(names))
+    return {model: list(names) for model, names in settings.items()}
+
+
+def make_task_table(rows: Sequence[TaskRow]) -> Table:
+    """Make a table of runs: the median of their seeds, with the lowest and the highest."""
+    columns = group_columns(rows)
+    has_baseline = any(row.baseline is not None for row in rows)
     lines = []
-    for question in questions:
-        here = {
+    for question in dict.fromkeys(_question_of(row) for row in rows):
+        row_of = {
             name: row
             for name, column in columns.items()
             for row in column
-            if _question(row) == question
+            if _question_of(row) == question
         }
-        done = [
-            row for row in here.values() if not row.unfinished and math.isfinite(sum(row.scores))
+        finished = [
+            row for row in row_of.values() if not row.unfinished and math.isfinite(sum(row.scores))
         ]
-        best = max(done, key=lambda row: statistics.fmean(row.scores), default=None)
-        cells = [_cell(here[name], best, len(done)) if name in here else "-" for name in columns]
-        counted = [row.baseline for row in here.values() if row.baseline is not None]
-        # Runs with other training rows have baselines of their own.
-        ends = (
-            dict.fromkeys(f"{end:.1f}" for end in (min(counted), max(counted)))
-            if counted
-            else ("-",)
-        )
-        last = (" to ".join(ends),) if with_baseline else ()
-        lines.append((_task_name(next(iter(here.values())), rows), question[1], *cells, *last))
+        best = max(finished, key=lambda row: statistics.fmean(row.scores), default=None)
+        cells = [
+            _format_scores(row_of[name], best, len(finished)) if name in row_of else "-"
+            for name in columns
+        ]
+        if has_baseline:
+            cells.append(_format_baselines(row_of.values()))
+        name = _name_task(next(iter(row_of.values())), rows)
+        lines.append((name, question[1], *cells))
+    names = ("task", "score", *columns, *(["baseline"] if has_baseline else []))
+    has_star = any("*" in cell for line in lines for cell in line[2:])
+    return Table("Fine-tuned", names, tuple(lines), _write_note(rows, has_star))
+
+
+def _format_baselines(rows: Iterable[TaskRow]) -> str:
+    """Return the baseline of a task, or the range if runs with other training rows differ."""
+    baselines = [row.baseline for row in rows if row.baseline is not None]
+    if not baselines:
+        return "-"
+    return " to ".join(dict.fromkeys(f"{end:.1f}" for end in (min(baselines), max(baselines))))
+
+
+def _write_note(rows: Sequence[TaskRow], has_star: bool) -> str:
+    """Return the sentences under the table, on the marks that it has."""
     seeds = sorted({len(row.scores) for row in rows if row.scores}) or [0]
     note = "Scores times 100."
     if seeds[-1] > 1:
         note = (
             f"Scores times 100: median of {' or '.join(map(str, seeds))} seeds (lowest to highest)."
         )
-        if any("*" in cell for line in lines for cell in line[2:]):
+        if has_star:
             note += (
                 " * the highest mean of a row, or not distinguishable from it (Welch's t, 95 %)."
             )
     if any(row.restarted for row in rows):
         note += (
-            f" {RECOVERED} started once more at a third of the rate: the first run gave one "
-            "answer to everything."
+            f" {RECOVERED} started a second time at a third of the rate: the first run gave the "
+            "same answer to all."
         )
     if any(row.collapsed for row in rows):
-        note += f" {COLLAPSED} gives one answer to everything: its score is that of guessing."
-    if with_baseline:
+        note += f" {COLLAPSED} gives the same answer to all: its score is that of guessing."
+    if any(row.baseline is not None for row in rows):
         note += (
             " baseline: a model that counts words and characters, fitted on the rows of the run."
         )
-    last = ("baseline",) if with_baseline else ()
-    return Table("Fine-tuned", ("task", "score", *columns, *last), tuple(lines), note)
+    return note
 
 
-def task_differences(rows: Sequence[TaskRow]) -> Table:
-    """A row for each setting in which the columns of `task_table` differ; no rows where they differ
-    in none.
-    """
-    columns = task_columns(rows)
-    by_name = len({column[0].model for column in columns.values()}) == len(
-        columns
-    )  # the headings say it then
-    shown = []
+def make_differences_table(rows: Sequence[TaskRow]) -> Table:
+    """Make a table of the settings in which the columns of `make_task_table` differ."""
+    columns = group_columns(rows)
+    # Every heading is the name of a model if no two columns have the same model.
+    has_model_headings = len({column[0].model for column in columns.values()}) == len(columns)
+    merged_columns = []
     for column in columns.values():
-        merged: dict[str, str] = {} if by_name else {"model": column[0].model}
+        merged: dict[str, str] = {} if has_model_headings else {"model": column[0].model}
         for name in dict.fromkeys(name for row in column for name in row.settings):
             values = {row.settings.get(name, "-") for row in column}
             merged[name] = values.pop() if len(values) == 1 else "varies"
-        shown.append(merged)
-    # Fingerprints of what has names say nothing; of what has the same name, they are all there is
-    # to say.
-    fields = differing(shown)
-    if by_name or "model" in fields or "config.length" in fields or "training files" in fields:
-        fields = [name for name in fields if name != "data fingerprint"]
-    if by_name or "model" in fields:
-        fields = [name for name in fields if name != "model fingerprint"]
+        merged_columns.append(merged)
+    names = find_differing(merged_columns)
+    # A fingerprint tells nothing more if names or settings already tell two columns apart.
+    are_models_told = has_model_headings or "model" in names
+    if are_models_told or "config.length" in names or "training files" in names:
+        names = [name for name in names if name != "data fingerprint"]
+    if are_models_told:
+        names = [name for name in names if name != "model fingerprint"]
     lines = [
-        (name.removeprefix("config."), *(one.get(name, "-") for one in shown)) for name in fields
+        (name.removeprefix("config."), *(merged.get(name, "-") for merged in merged_columns))
+        for name in names
     ]
     return Table("What differs", ("setting", *columns), tuple(lines))
 
 
-def _question(row: TaskRow) -> tuple[str, str, str]:
-    """Runs with the same one were scored alike."""
+def _question_of(row: TaskRow) -> tuple[str, str, str]:
+    """Return a key that is equal for runs with the same task, metric and scored rows."""
     return row.task, row.metric, row.data
 
 
-def _task_name(row: TaskRow, rows: Sequence[TaskRow]) -> str:
-    """The task, with its files where other rows of that task are about others."""
-    same = {other.data: other.files for other in rows if other.task == row.task}
-    return f"{row.task}: {', '.join(row.files)}" if len(same) > 1 and row.files else row.task
+def _name_task(row: TaskRow, rows: Sequence[TaskRow]) -> str:
+    """Return the name of a task, with its files if rows of the task were scored on others."""
+    files_of_data = {other.data: other.files for other in rows if other.task == row.task}
+    if len(files_of_data) > 1 and row.files:
+        return f"{row.task}: {', '.join(row.files)}"
+    return row.task
 
 
-def _cell(row: TaskRow, best: TaskRow | None, rivals: int) -> str:
+def _format_scores(row: TaskRow, best: TaskRow | None, rivals: int) -> str:
+    """Return the scores of a run with their marks.
+
+    Args:
+        best: the run with the highest mean on the task.
+        rivals: the number of finished runs on the task.
+    """
     marks = RECOVERED * (row.restarted > row.collapsed) + COLLAPSED * (row.collapsed > 0)
     marks = f" {marks}" if marks else ""
     if not row.scores:
@@ -208,45 +225,44 @@ def _cell(row: TaskRow, best: TaskRow | None, rivals: int) -> str:
         text += f" ({min(row.scores):.1f} to {max(row.scores):.1f})"
     if row.unfinished:
         return f"{text}{marks} unfinished"
-    if (
-        best is None
-        or rivals == 1
-        or 1 in (len(best.scores), len(row.scores))
-        or not math.isfinite(sum(row.scores))
-    ):
+    if best is None or rivals == 1 or not math.isfinite(sum(row.scores)):
         return f"{text}{marks}"
-    near = statistics.fmean(best.scores) - statistics.fmean(row.scores) <= confidence_halfwidth(
-        row.scores, best.scores
-    )
-    return f"{text}{marks} *" if near else f"{text}{marks}"
+    if len(best.scores) == 1 or len(row.scores) == 1:  # one seed has no interval
+        return f"{text}{marks}"
+    distance = statistics.fmean(best.scores) - statistics.fmean(row.scores)
+    if distance <= confidence_halfwidth(row.scores, best.scores):
+        return f"{text}{marks} *"
+    return f"{text}{marks}"
 
 
-def _model_names(models: Sequence[str]) -> list[str]:
+def _name_models(models: Sequence[str]) -> list[str]:
+    """Return the folder name of each model, or the path if two folder names are the same."""
     names = [Path(model).name or model for model in models]
-    kinds = [is_recipe_name(model) for model in models]
-    if len(set(zip(names, kinds, strict=True))) < len(models):
+    are_recipes = [is_recipe_name(model) for model in models]
+    if len(set(zip(names, are_recipes, strict=True))) < len(models):
         names = list(models)
     return [
-        f"{name}, untrained" if recipe else name for name, recipe in zip(names, kinds, strict=True)
+        f"{name}, from scratch" if is_recipe else name
+        for name, is_recipe in zip(names, are_recipes, strict=True)
     ]
 
 
-# ------------------------------------------------------------------------------ what a folder holds
+# --------------------------------------------------------------------------------- reading a folder
 
 
-def finetunings(folder: Path) -> list[Path]:
-    """The finetune.json of each seed; none where the folder is not of `litebert finetune`."""
-    alone = folder / "finetune.json"
-    if alone.is_file():
-        return [alone]
+def find_finetunings(folder: Path) -> list[Path]:
+    """Return the finetune.json of each seed; none if the folder is no fine-tuning run."""
+    single = folder / "finetune.json"
+    if single.is_file():
+        return [single]
     seeds = [
         path for path in folder.glob("seed-*/finetune.json") if path.parent.name[5:].isdecimal()
     ]
     return sorted(seeds, key=lambda path: int(path.parent.name[5:]))
 
 
-def _percent(task: str) -> bool:
-    """Whether the scores of a task are percentages already, as in some official scripts.
+def _is_percent(task: str) -> bool:
+    """Return True if the scores of a task are percentages, as in some official scripts.
 
     A task of several versions is named with its version, as in squad2.
     """
@@ -254,8 +270,13 @@ def _percent(task: str) -> bool:
     return name in TASKS and bool(TASKS[name].percent)
 
 
-def _row(folder: Path) -> TaskRow:
-    files = finetunings(folder)
+def _read_run(folder: Path) -> TaskRow:
+    """Read a run folder.
+
+    Raises:
+        RunError: the folder is no fine-tuning run, or was changed.
+    """
+    files = find_finetunings(folder)
     if not files:
         raise RunError(
             f"{folder} is not a fine-tuning run; name only folders of litebert finetune, or only "
@@ -264,45 +285,36 @@ def _row(folder: Path) -> TaskRow:
     summary, missing = folder / "seeds.json", 0
     if files[0].parent != folder:
         if summary.is_file():
-            asked = read_json(summary, RunError).get(
-                "scores"
-            )  # a later command may have asked for fewer
-            if not isinstance(asked, list) or not asked:
-                raise RunError(
-                    f"{summary} has no list of scores; give the run's command again to write it"
-                )
-            files = files[: len(asked)]
+            files = files[: _count_seeds(summary)]
         else:
             missing = 1
-    settings = [read_json(file, RunError) for file in files]
-    done = [file for file in files if file.with_name("scores.json").is_file()]
-    scores = [read_scores(file.with_name("scores.json")) for file in done]
-    counted = read_baseline(done[0].with_name("scores.json")) if done else None
+    runs = [read_json(file, RunError) for file in files]
+    finished = [file for file in files if file.with_name("scores.json").is_file()]
+    scores = [read_scores(file.with_name("scores.json")) for file in finished]
+    baseline = read_baseline(finished[0].with_name("scores.json")) if finished else None
     try:
         (task, model, metric), *others = {
-            (str(one["task"]), str(one["model"]), str(one["metric"])) for one in settings
+            (str(run["task"]), str(run["model"]), str(run["metric"])) for run in runs
         }
         if others:
             raise RunError(
                 f"the seeds in {folder} are of different tasks or models; name them one by one"
             )
-        scale = 1.0 if _percent(task) else 100.0
-        values = tuple(scale * float(one[metric]) for one in scores)
+        scale = 1.0 if _is_percent(task) else 100.0
+        has_baseline = baseline is not None and metric in baseline.scores
         return TaskRow(
             run=str(folder),
             task=task,
             model=model,
             metric=metric,
-            scores=values,
-            data=str(settings[0]["dev_fingerprint"]),
+            scores=tuple(scale * float(seed_scores[metric]) for seed_scores in scores),
+            data=str(runs[0]["dev_fingerprint"]),
             restarted=sum((file.parent / "collapsed").is_dir() for file in files),
-            collapsed=sum(_one_answer(file.parent) for file in done),
-            unfinished=len(files) - len(done) or missing,
-            files=_scored_files(settings[0]),
-            settings=_settings(settings[0], len(files)),
-            baseline=None
-            if counted is None or metric not in counted.scores
-            else scale * counted.scores[metric],
+            collapsed=sum(_is_collapsed(file.parent) for file in finished),
+            unfinished=len(files) - len(finished) or missing,
+            files=_list_scored_files(runs[0]),
+            settings=_list_settings(runs[0], len(files)),
+            baseline=scale * baseline.scores[metric] if baseline and has_baseline else None,
         )
     except (KeyError, TypeError, ValueError, OverflowError, AttributeError) as error:
         raise RunError(
@@ -310,39 +322,46 @@ def _row(folder: Path) -> TaskRow:
         ) from None
 
 
-def _one_answer(folder: Path) -> bool:
-    """Whether a finished run gives one answer to everything, as its newest checkpoint knows."""
+def _count_seeds(summary: Path) -> int:
+    """Count the seeds in the summary of a run; a later command may have run fewer of them."""
+    scores = read_json(summary, RunError).get("scores")
+    if not isinstance(scores, list) or not scores:
+        raise RunError(f"{summary} has no list of scores; give the run's command again to write it")
+    return len(scores)
+
+
+def _is_collapsed(folder: Path) -> bool:
+    """Return True if a finished run gives the same answer to all, by its newest checkpoint."""
     newest, _ = newest_whole(folder / "checkpoints", lambda path: hash_fault(path, "state.json"))
-    found = read_json(newest / "state.json", RunError).get("diagnostic_state") if newest else None
-    return isinstance(found, dict) and found.get("one_answer") is True
+    state = read_json(newest / "state.json", RunError).get("diagnostic_state") if newest else None
+    return isinstance(state, dict) and state.get("one_answer") is True
 
 
-def _files(about: Mapping[str, Any]) -> dict[str, list[str]]:
-    """The names of the files of each part."""
+def _list_files(run: Mapping[str, Any]) -> dict[str, list[str]]:
+    """Return the names of the files of each split."""
     return {
-        part: [os.path.basename(str(name)) for name in names]
-        for part, names in about["files"].items()
+        split: [os.path.basename(str(name)) for name in names]
+        for split, names in run["files"].items()
     }
 
 
-def _scored_files(about: Mapping[str, Any]) -> tuple[str, ...]:
-    """Those of the development parts, or of the training part a share of which was held out."""
-    files = _files(about)
-    dev = [name for part, names in files.items() if part not in ("train", "test") for name in names]
+def _list_scored_files(run: Mapping[str, Any]) -> tuple[str, ...]:
+    """Return the files of the dev splits, or the train files, of which a share was held out."""
+    files = _list_files(run)
+    dev = [
+        name for split, names in files.items() if split not in ("train", "test") for name in names
+    ]
     return tuple(dev or files.get("train", ()))
 
 
-def _settings(about: Mapping[str, Any], seeds: int) -> dict[str, str]:
-    """What made a run, beside its model and what it was scored on."""
-    found = {
-        name: value
-        for name, value in flat({"config": about["config"]}).items()
-        if name not in _FREE
-    }
+def _list_settings(run: Mapping[str, Any], seeds: int) -> dict[str, str]:
+    """Return the settings of a run, beside its model and the files it was scored on."""
+    config = flatten({"config": run["config"]})
+    settings = {name: value for name, value in config.items() if name not in _FREE}
     if seeds > 1:
-        found["seeds"] = str(seeds)
-    if train := _files(about).get("train"):
-        found["training files"] = ", ".join(train)
+        settings["seeds"] = str(seeds)
+    if train := _list_files(run).get("train"):
+        settings["training files"] = ", ".join(train)
     for key in ("model_fingerprint", "data_fingerprint"):
-        found[key.replace("_", " ")] = str(about[key])[:8]
-    return found
+        settings[key.replace("_", " ")] = str(run[key])[:8]
+    return settings

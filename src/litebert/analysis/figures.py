@@ -1,9 +1,9 @@
-"""Figures that need more than lines: means with intervals, and heat maps, drawn by matplotlib as
-SVG or PNG.
+"""Draw means with intervals, and heat maps, with matplotlib as SVG or PNG.
 
-On a page they take its colours, light or dark, and their text stays text: matplotlib draws in
-stand-in colours, which become the page's own. The lines of a run's page are drawn by `chart`, which
-takes a millisecond instead of a tenth of a second and is written at the end of every run.
+On a page, figures have the colors of the page, light or dark, and their text stays text. For this
+matplotlib draws in stand-in colors, which are replaced by the variables of the page. `chart` draws
+the lines of a run's page. It takes a millisecond instead of a tenth of a second, which matters
+because every run ends with its page.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 WIDTH = 4.6
-"""Inches of a figure, at 100 units each; the page scales it."""
+"""Width of a figure in inches of 100 units; the page scales it."""
 _PAGE = {
     "#010101": "var(--soft)",
     "#020202": "var(--rule)",
@@ -40,18 +40,19 @@ _PRINT = {
     _LINE: "#2563eb",
     _STRONG: "#1b2330",
 }
-"""The same on white, for PNG."""
+"""The colors on white, for PNG."""
 _DEEPEST = 0.55
-"""Opacity of the largest number of a heat map: text on it has a contrast of 4.8 or more, light and
-dark.
+"""Opacity of the largest number of a heat map.
+
+Text on it has a contrast of 4.8 or more, light and dark.
 """
 _MOST_NUMBERED = (26, 14)
-"""Rows and columns of the largest heat map whose cells have room for their numbers."""
+"""Rows and columns of the largest heat map whose cells are large enough for numbers."""
 
 
 @dataclass(frozen=True)
 class Intervals:
-    """Means with intervals, one line each, beside a level to compare with."""
+    """Means with intervals, each on a line, beside a level to compare with."""
 
     title: str
     names: tuple[str, ...]
@@ -62,7 +63,7 @@ class Intervals:
     level: float | None = None
     note: str = ""
     name: str = ""
-    """What it is called as a file."""
+    """The name of its file."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +72,7 @@ class HeatMap:
 
     title: str
     rows: tuple[str, ...]
-    """From the bottom up."""
+    """The names of the rows, from the bottom up."""
     columns: tuple[str, ...]
     values: tuple[tuple[float, ...], ...]
     x_label: str
@@ -82,11 +83,11 @@ class HeatMap:
 
 
 def svg(figure: Intervals | HeatMap) -> str:
-    """The figure for a page, with what it shows in words for those who cannot see it."""
+    """Draw a figure for a page, with a description for readers who cannot see it."""
     file = io.BytesIO()
     _write(
         figure,
-        {one: one for one in _PAGE},
+        {color: color for color in _PAGE},
         file,
         format="svg",
         transparent=True,
@@ -95,37 +96,39 @@ def svg(figure: Intervals | HeatMap) -> str:
     text = file.getvalue().decode()
     text = text[text.index("<svg") :]
     text = re.sub(r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>", "", text, flags=re.DOTALL)
-    for colour, variable in _PAGE.items():
-        text = text.replace(colour, variable)
+    for color, variable in _PAGE.items():
+        text = text.replace(color, variable)
     box = re.search(r'viewBox="([^"]*)"', text)
     assert box is not None
     text = (
         f'<svg viewBox="{box[1]}" role="img" '
-        f'aria-label="{_spoken(figure)}">{text[text.index(">") + 1 :]}'
+        f'aria-label="{_describe(figure)}">{text[text.index(">") + 1 :]}'
     )
+    # The font of the page holds, not the font of matplotlib.
     return re.sub(r"font: [^;\"]*;?", "", text)
 
 
 def save_png(figure: Intervals | HeatMap, path: Path) -> None:
-    """Write the figure on white, at twice the size."""
+    """Write a figure on white, at twice the size."""
     with atomic_write(path) as file:
         _write(figure, _PRINT, file, format="png", dpi=200, facecolor="white")
 
 
-def _spoken(figure: Intervals | HeatMap) -> str:
+def _describe(figure: Intervals | HeatMap) -> str:
+    """Put the numbers of a figure into a sentence, escaped for HTML."""
     if isinstance(figure, Intervals):
-        halves = [f" ± {label(half)}" if half else "" for half in figure.halfwidths]
-        parts = zip(figure.names, figure.means, halves, strict=True)
-        said = "; ".join(f"{name} {label(mean, True)}{half}" for name, mean, half in parts)
+        intervals = [f" ± {label(half)}" if half else "" for half in figure.halfwidths]
+        rows = zip(figure.names, figure.means, intervals, strict=True)
+        numbers = "; ".join(f"{name} {label(mean, True)}{half}" for name, mean, half in rows)
     else:
-        flat = [value for row in figure.values for value in row]
-        ends = f"from {label(min(flat), True)} to {label(max(flat), True)}"
-        said = f"{len(figure.rows)} by {len(figure.columns)} numbers {ends}"
-    return escape(f"{figure.title}: {said}.", quote=True)
+        values = [value for row in figure.values for value in row]
+        ends = f"from {label(min(values), True)} to {label(max(values), True)}"
+        numbers = f"{len(figure.rows)} by {len(figure.columns)} numbers {ends}"
+    return escape(f"{figure.title}: {numbers}.", quote=True)
 
 
 def _write(
-    figure: Intervals | HeatMap, colours: dict[str, str], file: IO[bytes], **options: Any
+    figure: Intervals | HeatMap, colors: dict[str, str], file: IO[bytes], **options: Any
 ) -> None:
     from matplotlib import rc_context
     from matplotlib.figure import Figure
@@ -138,11 +141,11 @@ def _write(
         "svg.fonttype": "none",
         "svg.hashsalt": "litebert",
         "font.size": 9,
-        "text.color": colours[_TEXT],
-        "axes.edgecolor": colours[_RULE],
-        "axes.labelcolor": colours[_TEXT],
-        "xtick.color": colours[_TEXT],
-        "ytick.color": colours[_TEXT],
+        "text.color": colors[_TEXT],
+        "axes.edgecolor": colors[_RULE],
+        "axes.labelcolor": colors[_TEXT],
+        "xtick.color": colors[_TEXT],
+        "ytick.color": colors[_TEXT],
         "xtick.major.size": 0,
         "ytick.major.size": 0,
         "axes.spines.top": False,
@@ -152,31 +155,31 @@ def _write(
         drawn = Figure(figsize=(WIDTH, height), dpi=100, layout="constrained")
         if isinstance(figure, Intervals):
             axes = drawn.add_subplot()
-            _draw_intervals(axes, figure, colours)
+            _draw_intervals(axes, figure, colors)
         else:
             axes, scale = drawn.subplots(1, 2, width_ratios=[24, 1])
-            _draw_squares(axes, figure, colours)
-            _draw_scale(scale, figure, colours[_LINE])
+            _draw_squares(axes, figure, colors)
+            _draw_scale(scale, figure, colors[_LINE])
             axes.set_ylabel(figure.y_label)
         axes.set_xlabel(figure.x_label)
         drawn.savefig(file, **options)
 
 
-def _draw_intervals(axes: Axes, figure: Intervals, colours: dict[str, str]) -> None:
-    places = range(len(figure.names))
-    axes.set_yticks(list(places), figure.names)
+def _draw_intervals(axes: Axes, figure: Intervals, colors: dict[str, str]) -> None:
+    positions = range(len(figure.names))
+    axes.set_yticks(list(positions), figure.names)
     axes.set_ylim(len(figure.names) - 0.4, -0.6)
-    axes.grid(axis="x", color=colours[_RULE], linewidth=0.8)
+    axes.grid(axis="x", color=colors[_RULE], linewidth=0.8)
     axes.set_axisbelow(True)
     if figure.level is not None:
-        axes.axvline(figure.level, color=colours[_LEVEL], linestyle=(0, (4, 3)), linewidth=1)
+        axes.axvline(figure.level, color=colors[_LEVEL], linestyle=(0, (4, 3)), linewidth=1)
     halves = [half or math.nan for half in figure.halfwidths]  # a dot alone if there is no interval
     axes.errorbar(
         figure.means,
-        places,
+        positions,
         xerr=halves,
         fmt="o",
-        color=colours[_LINE],
+        color=colors[_LINE],
         markersize=4.5,
         capsize=3,
         linewidth=1.5,
@@ -184,11 +187,11 @@ def _draw_intervals(axes: Axes, figure: Intervals, colours: dict[str, str]) -> N
     axes.spines["left"].set_visible(False)
 
 
-def _draw_squares(axes: Axes, figure: HeatMap, colours: dict[str, str]) -> None:
-    """A square for each number, with the number in it where there is room.
+def _draw_squares(axes: Axes, figure: HeatMap, colors: dict[str, str]) -> None:
+    """Draw a square for each number, with the number in it if the square is large enough.
 
-    All squares have one color, more or less of it, so that the color of the page shows through
-    small numbers.
+    All squares have the same color and differ in opacity, so that the page shows through small
+    numbers.
     """
     from matplotlib.patches import Rectangle
 
@@ -203,23 +206,23 @@ def _draw_squares(axes: Axes, figure: HeatMap, colours: dict[str, str]) -> None:
                     (x - 0.5, y - 0.5),
                     1,
                     1,
-                    facecolor=colours[_LINE],
+                    facecolor=colors[_LINE],
                     alpha=_DEEPEST * share,
                     edgecolor="none",
                 )
             )
             if is_numbered:
-                number, color = _cell_number(value, figure.high), colours[_STRONG]
+                number, color = _format_cell(value, figure.high), colors[_STRONG]
                 axes.text(x, y, number, ha="center", va="center", fontsize=8, color=color)
     axes.set_xlim(-0.5, columns - 0.5)
     axes.set_ylim(-0.5, rows - 0.5)
-    axes.set_xticks(*_some(figure.columns))
-    axes.set_yticks(*_some(figure.rows))
+    axes.set_xticks(*_thin_names(figure.columns))
+    axes.set_yticks(*_thin_names(figure.rows))
     axes.set_aspect("auto")
 
 
-def _cell_number(value: float, highest: float) -> str:
-    """A number of at most three characters, a minus sign aside: .87 up to 1, then 2.3, then 23."""
+def _format_cell(value: float, highest: float) -> str:
+    """Format a number in three characters and perhaps a minus: .87 up to 1, then 2.3, then 23."""
     decimals = 2 if highest <= 1 else 1 if highest < 10 else 0
     text = f"{value:.{decimals}f}"
     if float(text).is_integer() and decimals == 2:
@@ -228,7 +231,7 @@ def _cell_number(value: float, highest: float) -> str:
 
 
 def _draw_scale(axes: Axes, figure: HeatMap, color: str) -> None:
-    """The colors from the lowest to the highest number, with numbers beside them."""
+    """Draw the colors from the lowest to the highest number, with numbers beside them."""
     from matplotlib.patches import Rectangle
 
     steps, span = 32, figure.high - figure.low or 1.0
@@ -253,7 +256,7 @@ def _draw_scale(axes: Axes, figure: HeatMap, color: str) -> None:
     axes.spines["left"].set_visible(False)
 
 
-def _some(names: Sequence[str], most: int = 13) -> tuple[list[int], list[str]]:
-    """Places and names, few enough not to collide."""
+def _thin_names(names: Sequence[str], most: int = 13) -> tuple[list[int], list[str]]:
+    """Return positions with their names, so few that they do not collide."""
     step = -(-len(names) // most)
     return list(range(0, len(names), step)), list(names[::step])

@@ -1,9 +1,8 @@
-"""What happens from layer to layer of an encoder (ALBERT, figure 1), from the states it passes
-through.
+"""Analyze how hidden states change from layer to layer of an encoder (ALBERT, figure 1).
 
-All figures are means over the real tokens of held-out text. The paper does not say what it averaged
-over; here every token of every sequence counts once, special tokens too. The state before the first
-layer is the embedding, after the map E -> H where there is one.
+All numbers are means over the tokens of held-out text, without padding. The paper does not say over
+what it averaged. Here every token of every sequence counts once, special tokens too. The state
+before the first layer is the embedding, after the map E -> H if the encoder has it.
 
 Shapes: B sequences, S tokens, A heads, H hidden size, L layers, N tokens of all batches.
 """
@@ -34,36 +33,38 @@ from litebert.train.device import choose
 from litebert.train.evaluate import EVALUATION_BATCH, MASKING, SEED
 
 COMPARED_TOKENS = 4096
-"""Tokens whose states are compared between layers."""
-CONTROL = "untrained"
+"""The number of tokens whose states are compared between layers."""
+CONTROL = "from scratch"
 
 
 @dataclass(frozen=True)
 class Layer:
-    """What one layer does to a state."""
+    """The effect of a layer on hidden states, as means over tokens."""
 
     distance: float
-    """L2 distance between a token's state before and after it."""
-    distance_spread: float
-    """Standard deviation of that over tokens."""
+    """L2 distance between the states before and after the layer."""
+    distance_std: float
+    """Standard deviation of the distance over tokens."""
     angle: float
-    """Between the two, in degrees."""
-    angle_spread: float
+    """Angle between the two states, in degrees."""
+    angle_std: float
+    """Standard deviation of the angle over tokens."""
     cosine: float
-    """Cosine similarity of the two."""
+    """Cosine similarity of the two states."""
     norm: float
-    """L2 norm of the state after it."""
+    """L2 norm of the state after the layer."""
     entropy: tuple[float, ...]
-    """Of the attention of each head, in nats: 0 where a token reads one other, ln S where it reads
-    all S alike.
+    """Entropy of the attention of each head, in nats. It is 0 if a token reads a single token, and
+    ln S if it reads all S tokens alike.
     """
     reach: tuple[float, ...]
-    """Mean distance in tokens to what each head reads."""
+    """Mean distance between a token and the tokens that each head reads, in tokens."""
     mlm_loss: float | None = None
-    """Of the masked tokens, predicted from the state after it by the head of the last one; None
-    without that head.
+    """Loss of the masked tokens, if the head of the last layer reads the state after this layer.
+    None without that head.
     """
     mlm_accuracy: float | None = None
+    """Accuracy of the same predictions."""
 
 
 @dataclass(frozen=True)
@@ -74,13 +75,13 @@ class Analysis:
     recipe: str
     layers: tuple[Layer, ...]
     similarity: tuple[tuple[float, ...], ...]
-    """(L + 1, L + 1): linear centred kernel alignment of the states, the embedding first (Kornblith
-    et al. 2019).
+    """(L + 1, L + 1): linear centered kernel alignment of the states, the embedding first
+    (Kornblith et al. 2019).
     """
     parameters: dict[str, int]
-    """Of the encoder, by part."""
+    """The parameters of each part of the encoder."""
     tokens: int
-    """Over which the means are taken."""
+    """The number of tokens of the means."""
 
 
 def analyze(
@@ -92,26 +93,26 @@ def analyze(
     control: bool = True,
     device: str = "auto",
 ) -> list[Analysis]:
-    """Analyse models on the held-out part of token shards, each followed by the same network with
-    random weights.
+    """Analyze models on the held-out documents of token shards.
 
     Args:
         models: run folders, litebert model folders or Hugging Face folders.
         data: a folder written by `prepare` with the tokenizer of the models.
-        sequences: how many are read.
-        length: tokens of each; by default what the first model was trained with.
-        control: whether an untrained network of each shape is analysed as well.
+        sequences: the number of sequences to read.
+        length: tokens of each; by default as the first model was trained.
+        control: True to analyze the same network from scratch after each model.
 
     Raises:
         DataError: the data cannot be used, or was prepared with another tokenizer.
         ModelError: a folder cannot be opened.
-        ConfigError: a size that cannot be.
+        ConfigError: a size is out of range.
     """
     if not models:
         raise ConfigError("there is no model to analyze; name at least one folder")
     if sequences < 1:
         raise ConfigError(f"sequences is {sequences}; it must be at least 1")
-    shards, found = Shards.open(data, verify=True), []
+    shards = Shards.open(data, verify=True)
+    analyses = []
     for path in models:
         loaded = with_rows_of(data, shards.tokenizer, read_folder(path), path)
         shape = loaded.config.encoder
@@ -120,26 +121,29 @@ def analyze(
             raise ConfigError(
                 f"length is {length}; {path} reads from 8 to {shape.max_positions} tokens"
             )
-        batches = _batches(shards, length, sequences)
+        batches = _make_batches(shards, length, sequences)
         name = Path(path).name or str(path)
-        found.append(_analysed(name, loaded, batches, device))
+        analyses.append(_analyze_model(name, loaded, batches, device))
         if control:
-            found.append(_analysed(f"{name}, {CONTROL}", _random(loaded), batches, device))
-    return found
+            scratch = _reset_weights(loaded)
+            analyses.append(_analyze_model(f"{name}, {CONTROL}", scratch, batches, device))
+    return analyses
 
 
-def _batches(shards: Shards, length: int, sequences: int) -> list[Batch]:
+def _make_batches(shards: Shards, length: int, sequences: int) -> list[Batch]:
     layout = SequenceConfig(format="full-sentences", length=length, short_probability=0.0)
-    made = Batches(shards.heldout, shards.tokenizer, layout, MASKING, None, EVALUATION_BATCH, SEED)
-    count = min(sequences, made.examples)
+    make_batch = Batches(
+        shards.heldout, shards.tokenizer, layout, MASKING, None, EVALUATION_BATCH, SEED
+    )
+    count = min(sequences, make_batch.examples)
     return [
-        made(first // EVALUATION_BATCH, slice(0, min(EVALUATION_BATCH, count - first)))
+        make_batch(first // EVALUATION_BATCH, slice(0, min(EVALUATION_BATCH, count - first)))
         for first in range(0, count, EVALUATION_BATCH)
     ]
 
 
-def _random(loaded: LoadedModel) -> LoadedModel:
-    """The same network before any training."""
+def _reset_weights(loaded: LoadedModel) -> LoadedModel:
+    """Return the same network from scratch."""
     torch.manual_seed(0)
     return replace(
         loaded, network=Pretrainer(loaded.config), untrained=tuple(loaded.config.objectives)
@@ -147,28 +151,36 @@ def _random(loaded: LoadedModel) -> LoadedModel:
 
 
 @torch.no_grad()
-def _analysed(name: str, loaded: LoadedModel, batches: Sequence[Batch], device: str) -> Analysis:
+def _analyze_model(
+    name: str, loaded: LoadedModel, batches: Sequence[Batch], device: str
+) -> Analysis:
     machine = choose("float32", device)
     model = loaded.model.to(machine.device).eval()
     encoder: Encoder = model.encoder
     sums = _Sums(encoder.config.layers, encoder.config.heads)
-    kept: list[list[Tensor]] = []
+    compared: list[list[Tensor]] = []  # the states of each batch, by layer
+    compared_tokens = 0
     total = sum(len(batch.input_ids) for batch in batches)
     with tracked(
-        batches, f"analyzing {name}", total, "sequences", lambda one: len(one.input_ids)
-    ) as turns:
-        for given in turns:
-            batch = given.to(machine.device)
+        batches, f"analyzing {name}", total, "sequences", lambda batch: len(batch.input_ids)
+    ) as tracked_batches:
+        for cpu_batch in tracked_batches:
+            batch = cpu_batch.to(machine.device)
             sums.add_attention(encoder, batch)
             states = sums.add_states(encoder, batch)
-            if sum(len(one[0]) for one in kept) < COMPARED_TOKENS:
-                kept.append([state.cpu() for state in states])
+            if compared_tokens < COMPARED_TOKENS:
+                compared.append([state.cpu() for state in states])
+                compared_tokens += len(states[0])
             if isinstance(model, Pretrainer):
-                sums.add_guesses(model, batch, loaded.untrained)
-    stacked = [torch.cat(layer)[:COMPARED_TOKENS] for layer in zip(*kept, strict=True)]
-    parameters = cost.encoder_parameters(encoder.config)
+                sums.add_predictions(model, batch, loaded.untrained)
+    layers = [torch.cat(layer)[:COMPARED_TOKENS] for layer in zip(*compared, strict=True)]
     return Analysis(
-        name, loaded.config.name, sums.layers(), similarity(stacked), parameters, sums.tokens
+        name,
+        loaded.config.name,
+        sums.average(),
+        compute_similarity(layers),
+        cost.encoder_parameters(encoder.config),
+        sums.tokens,
     )
 
 
@@ -177,81 +189,95 @@ class _Sums:
 
     def __init__(self, layers: int, heads: int) -> None:
         self.tokens = 0
-        self._moves = torch.zeros(
-            layers, 6, dtype=torch.float64
-        )  # distance, its square, angle, its square, cosine, norm
-        self._attention = torch.zeros(2, layers, heads, dtype=torch.float64)  # entropy, reach
-        self._guesses = torch.zeros(layers, 3, dtype=torch.float64)  # loss, right, masked tokens
+        # Distance, its square, angle, its square, cosine, norm.
+        self._changes = torch.zeros(layers, 6, dtype=torch.float64)
+        # Entropy, reach.
+        self._attention = torch.zeros(2, layers, heads, dtype=torch.float64)
+        # Loss, right predictions, masked tokens.
+        self._predictions = torch.zeros(layers, 3, dtype=torch.float64)
 
     def add_states(self, encoder: Encoder, batch: Batch) -> list[Tensor]:
-        """The states of the real tokens of unmasked text, (N, H) each, the embedding first."""
-        real = _real(batch)
-        walked = encoder.states(_whole(batch), None, batch.attention_mask)
-        states = [state_BSH[real].float() for state_BSH in walked]
+        """Add the changes of hidden states of unmasked text.
+
+        Returns:
+            The states of all tokens but padding, (N, H) for each layer, the embedding first.
+        """
+        is_token = _find_tokens(batch)
+        all_states = encoder.states(_unmask(batch), None, batch.attention_mask)
+        states = [state_BSH[is_token].float() for state_BSH in all_states]
         self.tokens += len(states[0])
         for layer, (before, after) in enumerate(pairwise(states)):
             distance = (after - before).norm(dim=-1).double()
             cosine = torch.cosine_similarity(before, after, dim=-1).double()
             angle = cosine.clamp(-1, 1).arccos().rad2deg()
-            parts = (distance, distance**2, angle, angle**2, cosine, after.norm(dim=-1).double())
-            self._moves[layer] += torch.stack([part.sum() for part in parts]).cpu()
+            norm = after.norm(dim=-1).double()
+            values = (distance, distance**2, angle, angle**2, cosine, norm)
+            self._changes[layer] += torch.stack([value.sum() for value in values]).cpu()
         return states
 
     def add_attention(self, encoder: Encoder, batch: Batch) -> None:
-        """What every head of every layer reads, of unmasked text."""
-        real_BS, length = _real(batch), batch.input_ids.shape[1]
-        place = torch.arange(length, device=batch.input_ids.device)
-        apart = (place - place[:, None]).abs().float()
-        for layer, state in enumerate(encoder.states(_whole(batch), None, batch.attention_mask)):
-            if layer == encoder.config.layers:
+        """Add the entropy and the reach of every head of every layer, on unmasked text."""
+        is_token_BS, length = _find_tokens(batch), batch.input_ids.shape[1]
+        position = torch.arange(length, device=batch.input_ids.device)
+        distance = (position - position[:, None]).abs().float()
+        states = encoder.states(_unmask(batch), None, batch.attention_mask)
+        for layer, state in enumerate(states):
+            if layer == encoder.config.layers:  # no layer reads the last state
                 break
             weights = encoder.attention_weights(layer, state, batch.attention_mask).float()
             entropy_BAS = torch.special.entr(weights).sum(-1)
-            reach_BAS = (weights * apart).sum(-1)
-            for kind, one in enumerate((entropy_BAS, reach_BAS)):
-                self._attention[kind, layer] += one.transpose(1, 2)[real_BS].double().sum(0).cpu()
+            reach_BAS = (weights * distance).sum(-1)
+            for i, values_BAS in enumerate((entropy_BAS, reach_BAS)):
+                values = values_BAS.transpose(1, 2)[is_token_BS].double()
+                self._attention[i, layer] += values.sum(0).cpu()
 
-    def add_guesses(self, model: Pretrainer, batch: Batch, untrained: Sequence[str]) -> None:
-        """How well the state after each layer already predicts the masked tokens of masked text."""
-        trained = [
-            (name, one) for name, one in model.named_objectives.items() if name not in untrained
-        ]
-        found = next(
-            ((name, one) for name, one in trained if isinstance(one, MaskedLanguageModeling)), None
+    def add_predictions(self, model: Pretrainer, batch: Batch, untrained: Sequence[str]) -> None:
+        """Add the predictions of masked tokens from the state after each layer.
+
+        Args:
+            untrained: objectives whose heads learned nothing.
+        """
+        objective = next(
+            (
+                (name, objective)
+                for name, objective in model.named_objectives.items()
+                if name not in untrained and isinstance(objective, MaskedLanguageModeling)
+            ),
+            None,
         )
-        if found is None or model.config.generator is not None:  # whose head reads the generator
+        # With a generator, the head reads the generator's states rather than the encoder's.
+        if objective is None or model.config.generator is not None:
             return
-        name, head = found
+        name, head = objective
         context = model.context(name)
-        walked = model.encoder.states(batch.input_ids, None, batch.attention_mask)
-        next(walked)
-        for layer, state in enumerate(walked):
-            logits = head.guesses(
-                model.encoder.read_out(state).last, batch.masked_positions, context
-            )
+        states = model.encoder.states(batch.input_ids, None, batch.attention_mask)
+        next(states)  # the embedding
+        for layer, state in enumerate(states):
+            last = model.encoder.read_out(state).last
+            logits = head.guesses(last, batch.masked_positions, context)
             labels = batch.masked_labels
             loss = torch.nn.functional.cross_entropy(logits.float(), labels, reduction="sum")
             right = (logits.argmax(-1) == labels).sum()
-            self._guesses[layer] += torch.tensor(
+            self._predictions[layer] += torch.tensor(
                 [float(loss), float(right), len(labels)], dtype=torch.float64
             )
 
-    def layers(self) -> tuple[Layer, ...]:
-        """The means."""
-        found = []
-        for moves, entropy, reach, (loss, right, count) in zip(
-            (self._moves / self.tokens).tolist(),
+    def average(self) -> tuple[Layer, ...]:
+        """Return the means of each layer."""
+        layers = []
+        for changes, entropy, reach, (loss, right, count) in zip(
+            (self._changes / self.tokens).tolist(),
             *(self._attention / self.tokens).tolist(),
-            self._guesses.tolist(),
+            self._predictions.tolist(),
             strict=True,
         ):
-            distance, distance2, angle, angle2, cosine, norm = moves
-            found.append(
+            distance, distance_square, angle, angle_square, cosine, norm = changes
+            layers.append(
                 Layer(
                     distance,
-                    _spread(distance, distance2),
+                    _compute_std(distance, distance_square),
                     angle,
-                    _spread(angle, angle2),
+                    _compute_std(angle, angle_square),
                     cosine,
                     norm,
                     tuple(entropy),
@@ -260,40 +286,40 @@ class _Sums:
                     right / count if count else None,
                 )
             )
-        return tuple(found)
+        return tuple(layers)
 
 
-def _spread(mean: float, mean_square: float) -> float:
+def _compute_std(mean: float, mean_square: float) -> float:
     return math.sqrt(max(0.0, mean_square - mean**2))
 
 
-def _real(batch: Batch) -> Tensor:
-    """(B, S): where no padding stands."""
+def _find_tokens(batch: Batch) -> Tensor:
+    """Return (B, S): True for a token, False for padding."""
     mask = batch.attention_mask
     return torch.ones_like(batch.input_ids, dtype=torch.bool) if mask is None else mask.bool()
 
 
-def _whole(batch: Batch) -> Tensor:
-    """The ids with what is masked put back."""
+def _unmask(batch: Batch) -> Tensor:
+    """Return the ids of a batch with the masked tokens put back."""
     ids = batch.input_ids.flatten().clone()
     ids[batch.masked_positions] = batch.masked_labels
     return ids.view_as(batch.input_ids)
 
 
-def similarity(states: Sequence[Tensor]) -> tuple[tuple[float, ...], ...]:
-    """Linear centred kernel alignment between all of several sets of states (N, H) (Kornblith et
-    al. 2019).
+def compute_similarity(layers: Sequence[Tensor]) -> tuple[tuple[float, ...], ...]:
+    """Compute the linear centered kernel alignment between the states of layers, (N, H) each.
 
     The measure is ||Y^T X||^2 / (||X^T X|| ||Y^T Y||) with Frobenius norms, after the mean of each
-    set is taken off. It is 1 where a rotation and a factor make one set the other.
+    layer is taken off (Kornblith et al. 2019). It is 1 if a rotation and a factor make one layer
+    the other.
     """
-    centred = [(one - one.mean(0)).double() for one in states]
-    own = [float((one.T @ one).norm()) for one in centred]
+    centered = [(states - states.mean(0)).double() for states in layers]
+    norms = [float((states.T @ states).norm()) for states in centered]
     rows = []
-    for i, one in enumerate(centred):
+    for i, states in enumerate(centered):
         row = [
-            float((other.T @ one).norm() ** 2) / max(own[i] * own[j], 1e-300)
-            for j, other in enumerate(centred)
+            float((other.T @ states).norm() ** 2) / max(norms[i] * norms[j], 1e-300)
+            for j, other in enumerate(centered)
         ]
         rows.append(tuple(row))
     return tuple(rows)

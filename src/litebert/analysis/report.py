@@ -1,9 +1,8 @@
-"""A run as one HTML file: text, tables and line charts that open offline, light or dark, on a desk
-or a phone.
+"""Write a run as an HTML file of text, tables and line charts.
 
-The page holds everything it shows: no script, no font, no link to another machine. It is therefore
-a picture of the moment it was written. Every text is escaped, so that what a model guesses or a
-corpus contains cannot break the page.
+The file opens offline, light or dark, on a desk or a phone. It holds everything it shows: no
+script, no font, no link to another machine. So it shows the moment when it was written. Every text
+is escaped, so that the predictions of a model or the text of a corpus cannot break the page.
 """
 
 from __future__ import annotations
@@ -33,7 +32,7 @@ from litebert.tasks.scores import score_title
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of text, as many cells as columns; a column of numbers is set to the right."""
+    """Rows of text, with as many cells as columns. A column of numbers is aligned at the right."""
 
     title: str
     columns: tuple[str, ...]
@@ -50,7 +49,7 @@ class HeadlineScore:
     error: str = ""
     """Its standard error."""
     notes: tuple[str, ...] = ()
-    """What it is compared with, and on what it was measured: a line each."""
+    """Lines below the score: the baseline, and the size of the data."""
 
 
 @dataclass(frozen=True)
@@ -64,11 +63,10 @@ class Headline:
 
 @dataclass(frozen=True)
 class Switched:
-    """A chart that is drawn against one of several axes; a switch of the page chooses for all of
-    them.
+    """A chart with several x axes, of which a switch of the page chooses one for all charts.
 
-    The charts have one title and one y axis, and differ in `Chart.x_label`, which names the axis in
-    the switch.
+    The charts have the same title and the same y axis. They differ in `Chart.x_label`, which names
+    the axis in the switch.
     """
 
     charts: tuple[Chart, ...]
@@ -83,7 +81,7 @@ Section = Table | Headline | Chart | Switched | Intervals | HeatMap
 
 
 def render(title: str, lead: str, sections: Sequence[Section]) -> str:
-    """The page as text. Charts that follow one another stand side by side where there is room."""
+    """Return the page as text. Charts that follow each other are side by side on a wide screen."""
     body, switches = [], count()
     for is_wide, sections_group in groupby(
         sections, lambda section: isinstance(section, (Table, Headline))
@@ -108,7 +106,7 @@ def _section(section: Section, axes: Sequence[str]) -> str:
     title = f"<h2>{escape(section.title)}</h2>" if section.title else ""
     if isinstance(section, Switched):
         charts = section.charts
-        bodies = (_noted(draw(chart), chart.note) for chart in charts)
+        bodies = (_add_note(draw(chart), chart.note) for chart in charts)
         body = "".join(
             f'<div class="against axis-{axes.index(chart.x_label)}">{html}</div>'
             for chart, html in zip(charts, bodies, strict=True)
@@ -120,23 +118,23 @@ def _section(section: Section, axes: Sequence[str]) -> str:
         body = draw(section)
     else:
         body = _headline(section) if isinstance(section, Headline) else _table(section)
-    return f"<section>{title}{_noted(body, section.note)}</section>"
+    return f"<section>{title}{_add_note(body, section.note)}</section>"
 
 
-def _noted(body: str, note: str) -> str:
+def _add_note(body: str, note: str) -> str:
     return body + (f'<p class="note">{escape(note)}</p>' if note else "")
 
 
 def _axes(group: Sequence[Section]) -> list[str]:
-    """The axes of the switched charts of a group, in order of first mention."""
+    """Return the axes of the switched charts of a group, in order of first mention."""
     switched = [section for section in group if isinstance(section, Switched)]
     return list(dict.fromkeys(chart.x_label for section in switched for chart in section.charts))
 
 
 def _switch(axes: Sequence[str], name: str) -> str:
-    """Radio buttons that the style of the page obeys, so that no script is needed.
+    """Return radio buttons that the style of the page obeys, so that no script is needed.
 
-    They stand before the sections whose charts they show, for a style can only look ahead.
+    They come before the sections whose charts they show, because a style can only look ahead.
     """
     buttons = "".join(
         f'<input type="radio" name="{name}" id="{name}-{i}" class="unseen '
@@ -150,16 +148,16 @@ def _switch(axes: Sequence[str], name: str) -> str:
 
 
 def _headline(headline: Headline) -> str:
-    """The scores as a list of names with values."""
-    parts = []
+    """Return the scores as a list of names with values."""
+    items = []
     for score in headline.scores:
         error = f" <small>{escape(score.error)}</small>" if score.error else ""
         notes = "".join(f"<dd>{escape(note)}</dd>" for note in score.notes)
-        parts.append(
+        items.append(
             f"<div><dt>{escape(score.name)}</dt>"
             f"<dd><b>{escape(score.value)}</b>{error}</dd>{notes}</div>"
         )
-    return f'<dl class="headline">{"".join(parts)}</dl>'
+    return f'<dl class="headline">{"".join(items)}</dl>'
 
 
 _NUMBER = re.compile(
@@ -167,11 +165,11 @@ _NUMBER = re.compile(
     r"(\s?±\s?[\d.]+\s?%?)?(\s?\([-−]?[\d.,]+\s?%?\))?|[–-]?)"
 )
 _JOINT = re.compile(r"(?<=[/\\_=:])(?=[^\s/])|(?<=[^\W\d][.,])(?=[^\W\d])")
-"""Where a long name may be broken: after a slash, an underscore or a dot, not within a word."""
+"""The positions where a long name may break: after a slash, an underscore or a dot."""
 
 
 def _table(table: Table) -> str:
-    """The table; on a phone each row is a card, unless there are two columns or many rows."""
+    """Return a table. On a phone each row is a card, unless there are two columns or many rows."""
     if not table.rows:
         return '<p class="note">Nothing was recorded yet.</p>'
     columns = zip(*table.rows, strict=True)
@@ -191,15 +189,15 @@ def _table(table: Table) -> str:
 
 
 _MOST_CARDS = 8
-"""Rows that a reader of a phone leafs through; a longer table scrolls to the side."""
+"""The most rows that become cards on a phone; a longer table scrolls to the side."""
 _JOINED = ",\N{NO-BREAK SPACE}"
-"""Before a unit, which stays beside its name."""
+"""The comma before a unit, which stays on the line of its name."""
 _SHORT = 30
-"""Characters of a cell that need not be broken."""
+"""The most characters of a cell that never breaks."""
 
 
 def _look(cells: Sequence[str]) -> str:
-    """The class of a column of numbers, or of names that stay on one line."""
+    """Return the class of a column of numbers, or of names that do not break."""
     if all(_NUMBER.fullmatch(cell.strip()) for cell in cells):
         return ' class="number"'
     return ' class="short"' if max(map(len, cells)) <= _SHORT else ""
@@ -221,15 +219,14 @@ def run_sections(
     unigram_entropy: float | None = None,
     dev_rows: Mapping[str, int] | None = None,
 ) -> list[Section]:
-    """The curves of a run from the rows of its `metrics.jsonl`, and the table of its events where
-    there are any.
+    """Make the curves of a run from the rows of its `metrics.jsonl`, and a table of its events.
 
     Args:
-        rows: of kind `train`, `heldout`, `watch`, `event` and `speed`; where a resumed run wrote a
+        rows: of kind `train`, `heldout`, `watch`, `event` and `speed`. If a resumed run wrote a
             step twice, the later row holds.
-        unigram_entropy: in nats, of the data the run learns from; drawn as the level to get below.
-        dev_rows: of a fine-tuning run, how many rows a score is about, for the scores that are
-            shares of rows.
+        unigram_entropy: in nats, of the data that the run learns from; drawn as the level to get
+            below.
+        dev_rows: the number of rows of each score of a fine-tuning run that is a share of rows.
     """
     kinds: dict[str, list[Mapping[str, Any]]] = {
         "train": [],
@@ -250,8 +247,7 @@ def run_sections(
     if full := _full_depth(kinds["train"]):
         note = (
             f"Held-out scores always use all layers. Training uses them from step {full:,} "
-            "on, and the held-out scores "
-            "of earlier steps say little."
+            "on, so the held-out scores of earlier steps say little."
         )
         charts[0] = replace(charts[0], note=f"{charts[0].note} {note}".strip())
     sections: list[Section] = [*charts]
@@ -270,21 +266,19 @@ def run_sections(
 
 
 def _without_short_end(rows: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """The training rows without a last one that sums far fewer steps than the others, whose mean is
-    noise.
-    """
+    """Return the training rows without a last row that sums far fewer steps: its mean is noise."""
     steps = [int(row["step"]) for row in rows[-3:]]
     is_short = len(steps) == 3 and 0 < 2 * (steps[2] - steps[1]) < steps[1] - steps[0]
     return rows[:-1] if is_short else rows
 
 
 def _throughput(rows: Sequence[Mapping[str, Any]]) -> list[Section]:
-    """Tokens per second over the time of training, evaluations and checkpoints aside."""
+    """Make the chart of tokens per second, over the time of training without evaluations."""
     if not rows:
         return []
-    took = float(rows[-1]["seconds"])
+    total = float(rows[-1]["seconds"])
     units = ((3 * 3600, 3600, "hours"), (120, 60, "minutes"), (0, 1, "seconds"))
-    scale, unit = next((size, name) for least, size, name in units if took >= least)
+    scale, unit = next((size, name) for least, size, name in units if total >= least)
     times, rates = (
         tuple(float(row[key]) for row in rows) for key in ("seconds", "tokens_per_second")
     )
@@ -307,7 +301,7 @@ def _throughput(rows: Sequence[Mapping[str, Any]]) -> list[Section]:
 
 
 def _full_depth(rows: Iterable[Mapping[str, Any]]) -> int:
-    """The step of the first row at full depth, of a run that began shallower; else 0."""
+    """Return the step of the first row at full depth; 0 if the run began at full depth."""
     depths = _series("", rows, "layers")
     if not depths.ys or depths.ys[0] == max(depths.ys):
         return 0
@@ -317,7 +311,7 @@ def _full_depth(rows: Iterable[Mapping[str, Any]]) -> int:
 def _plain_charts(
     kinds: Mapping[str, Sequence[Mapping[str, Any]]], dev_rows: Mapping[str, int]
 ) -> list[Chart]:
-    """Of a run without objectives, as fine-tuning is: its loss and its scores."""
+    """Make the charts of a fine-tuning run: its loss, its scores and its error."""
     loss = _series("training", kinds["train"], "loss")
     charts = [Chart("Loss", (loss,) if loss.xs else (), "step", "nats")]
     names = [name for name in (kinds["heldout"] or [{}])[-1] if name not in ("step", "kind")]
@@ -325,23 +319,24 @@ def _plain_charts(
     scores = [name for name in names if not name.endswith(("total", "thresh", "threshold", "rmse"))]
     shares = [name for name in scores if not name.startswith("best_")]
     errors = [name for name in names if name == "rmse"]
-    for title, axis, chosen in (
-        ("Scores on the development part", "score", shares),
-        ("Error on the development part", "in the unit of the labels", errors),
+    for title, axis, group in (
+        ("Scores on the development split", "score", shares),
+        ("Error on the development split", "in the unit of the labels", errors),
     ):
-        lines = [_series(score_title(name), kinds["heldout"], name) for name in chosen]
-        measured = [
-            _with_share_errors(line, dev_rows.get(name, 0))
-            for name, line in zip(chosen, lines, strict=True)
-        ]
-        if drawn := tuple(line for line in measured if line.xs):
-            charts.append(Chart(title, drawn, "step", axis))
+        lines = []
+        for name in group:
+            line = _series(score_title(name), kinds["heldout"], name)
+            if line.xs:
+                lines.append(_with_share_errors(line, dev_rows.get(name, 0)))
+        if lines:
+            charts.append(Chart(title, tuple(lines), "step", axis))
     return charts
 
 
-def share_error(share: float, count: int) -> float:
-    """The standard error of a share of `count` rows, with one row more on either side so that none
-    is certain.
+def compute_share_error(share: float, count: int) -> float:
+    """Compute the standard error of a share of `count` rows.
+
+    A right and a wrong row are added, so that no share is certain.
     """
     smoothed = (share * count + 1) / (count + 2)
     return math.sqrt(smoothed * (1 - smoothed) / count)
@@ -350,7 +345,7 @@ def share_error(share: float, count: int) -> float:
 def _with_share_errors(line: Series, count: int) -> Series:
     if not count:
         return line
-    errors = tuple(share_error(y, count) for y in line.ys)
+    errors = tuple(compute_share_error(y, count) for y in line.ys)
     return replace(line, errors=errors, size=f"{count:,} rows")
 
 
@@ -360,16 +355,14 @@ def _chart(
     kinds: Mapping[str, Sequence[Mapping[str, Any]]],
     entropy: float | None,
 ) -> Chart:
-    """One chart of an objective; without lines where the run recorded none of them."""
-    labelled = [*curves.lines]
-    labelled += [
-        ("watched text", "watch", key) for _, kind, key in curves.lines if kind == "heldout"
-    ]
+    """Make a chart of an objective; it has no lines if the run recorded none of them."""
+    labels = [*curves.lines]
+    labels += [("watched text", "watch", key) for _, kind, key in curves.lines if kind == "heldout"]
     lines = [
-        _measured_series(label, kinds[kind], name, key, curves.scale)
-        for label, kind, key in labelled
+        _series_with_errors(label, kinds[kind], name, key, curves.scale)
+        for label, kind, key in labels
     ]
-    # A text that was never watched has no line, while a missing training line keeps its color.
+    # A missing training line keeps its color, so only lines of watched text are dropped.
     lines = lines[: len(curves.lines)] + [line for line in lines[len(curves.lines) :] if line.xs]
     note, steps = curves.note, [x for line in lines for x in line.xs]
     levels: list[tuple[str, float]] = []
@@ -381,9 +374,8 @@ def _chart(
     if curves.unigram_entropy and entropy is not None:
         levels.append(("unigram entropy", entropy))
         note = (
-            "The unigram entropy is the loss of a model that knows how often each piece "
-            "occurs and nothing of its "
-            "context; a run that stays there has not begun to read."
+            "The unigram entropy is the loss of a model that knows how often each token occurs and "
+            "nothing of its context. A run that stays there has not begun to read."
         )
     if steps:
         lines += [
@@ -399,27 +391,27 @@ def _chart(
     )
 
 
-def _measured_series(
+def _series_with_errors(
     label: str, rows: Sequence[Mapping[str, Any]], name: str, key: str, scale: float
 ) -> Series:
-    """A score of objective `name` over the steps, with its standard errors and its size where the
-    rows have them.
+    """Return a score of objective `name` over the steps.
+
+    It has its standard errors and its size if the rows have them.
     """
     line = _series(label, rows, f"{name}_{key}", scale)
     score = next((score for score in OBJECTIVES[name].shown if score.key == key), None)
     if score is None or not score.error:
         return line
     by_step = {row["step"]: row for row in rows}
-    known = [by_step[step].get(f"{name}_{score.error}") for step in line.xs]
-    errors = tuple(scale * float(error) for error in known if error is not None)
-    if len(errors) < len(known) or not errors:  # training rows have no errors
+    recorded = [by_step[step].get(f"{name}_{score.error}") for step in line.xs]
+    errors = tuple(scale * float(error) for error in recorded if error is not None)
+    if not errors or len(errors) < len(recorded):  # training rows have none
         return line
     return replace(line, errors=errors, size=score.measured_on(by_step[line.xs[-1]], name))
 
 
 def _series(name: str, rows: Iterable[Mapping[str, Any]], field: str, scale: float = 1.0) -> Series:
-    """The field over the steps that have it; a later row replaces an earlier one of the same
-    step."""
+    """Return a field over the steps that have it; a later row of a step replaces an earlier row."""
     points = {row["step"]: scale * row[field] for row in rows if row.get(field) is not None}
     points = {step: value for step, value in sorted(points.items()) if math.isfinite(value)}
     return Series(name, tuple(points), tuple(points.values()))

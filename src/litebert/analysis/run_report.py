@@ -1,20 +1,20 @@
-"""`report.html` of a run folder, of pretraining or fine-tuning, from the files that the run
-wrote."""
+"""Write `report.html` of a pretraining or fine-tuning run, from the files that the run wrote."""
 
 from __future__ import annotations
 
 import csv
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from litebert.analysis.chart import value_with_error
+from litebert.analysis.chart import format_with_error
 from litebert.analysis.report import (
     Headline,
     HeadlineScore,
     Section,
     Table,
+    compute_share_error,
     run_sections,
-    share_error,
     write,
 )
 from litebert.errors import RunError
@@ -26,40 +26,37 @@ from litebert.tasks.scores import score_title
 from litebert.train import metrics
 
 MOST_HEADLINES = 4
-"""Large numbers that a reader takes in at a glance."""
+"""The number of scores that a reader takes in at a glance."""
 
 
 @task("writing the report")
 def write_run(folder: Path) -> Path:
-    """Write `folder`/report.html: the newest held-out scores, the curves and the events of the run
-    so far.
+    """Write report.html into a run folder, and return its path.
+
+    It has the newest held-out scores, the curves and the events of the run so far.
     """
-    rows = recorded(folder)
-    write_parts = _finetuning if (folder / "finetune.json").is_file() else _pretraining
-    lead, sections = write_parts(folder, rows)
+    rows = read_metrics(folder)
+    is_finetuning = (folder / "finetune.json").is_file()
+    describe = _describe_finetuning if is_finetuning else _describe_pretraining
+    lead, sections = describe(folder, rows)
     path = folder / "report.html"
     write(path, folder.resolve().name, lead, sections)
     return path
 
 
-def recorded(folder: Path) -> list[dict[str, Any]]:
-    """The rows of metrics.jsonl and speed.jsonl."""
+def read_metrics(folder: Path) -> list[dict[str, Any]]:
+    """Read the rows of metrics.jsonl and speed.jsonl."""
     return metrics.read(folder / "metrics.jsonl") + metrics.read(folder / "speed.jsonl")
 
 
-def _pretraining(folder: Path, rows: list[dict[str, Any]]) -> tuple[str, list[Section]]:
-    """The lead and the sections of a pretraining run: what it reached, how it got there, and the
-    details.
-    """
-    facts, recipe = (
-        read_json(folder / "run.json", RunError),
-        read_json(folder / "recipe.json", RunError),
-    )
+def _describe_pretraining(folder: Path, rows: list[dict[str, Any]]) -> tuple[str, list[Section]]:
+    """Return the lead and the sections of a pretraining run."""
+    facts = read_json(folder / "run.json", RunError)
+    recipe = read_json(folder / "recipe.json", RunError)
     shape = recipe["encoder"]
     lead = (
         f"{recipe['name']}: {shape['layers']} layers, hidden size {shape['hidden_size']}; "
-        f"{_steps(rows)} of "
-        f"{facts['steps']:,} steps on {facts['machine']}."
+        f"{_format_steps(rows)} of {facts['steps']:,} steps on {facts['machine']}."
     )
     tables: list[Table] = []
     headlines: list[Section] = []
@@ -67,20 +64,23 @@ def _pretraining(folder: Path, rows: list[dict[str, Any]]) -> tuple[str, list[Se
         shown = shown_scores(_numbers(heldout[-1]))
         when = f"at step {heldout[-1]['step']:,}"
         note = "litebert evaluate scores more sequences by default, so its numbers differ a little."
-        headlines = [pretraining_headline(f"Held-out scores {when}", shown, note)]
+        headlines = [make_pretraining_headline(f"Held-out scores {when}", shown, note)]
         if len(shown) > MOST_HEADLINES:
-            tables = [score_table(f"All held-out scores {when}", shown)]
-    if watched := watched_table(rows):
+            tables = [make_score_table(f"All held-out scores {when}", shown)]
+    if watched := make_watched_table(rows):
         note = (
-            "Scores on the held-out part of the data given with --watch, before the first step "
+            "Scores on the held-out documents of the data of --watch, before the first step "
             "and now."
         )
         tables.append(Table("Watched text", *watched, note))
-    return lead, arranged(headlines, run_sections(rows, facts.get("unigram_entropy")), tables)
+    curves = run_sections(rows, facts.get("unigram_entropy"))
+    return lead, arrange_sections(headlines, curves, tables)
 
 
-def arranged(headlines: list[Section], curves: list[Section], tables: list[Table]) -> list[Section]:
-    """What a run reached, then its curves, then the tables that few read, its events last."""
+def arrange_sections(
+    headlines: list[Section], curves: list[Section], tables: list[Table]
+) -> list[Section]:
+    """Order sections: the headlines, the charts of `curves`, the tables, and the events last."""
     charts = [section for section in curves if not isinstance(section, Table)]
     events = [section for section in curves if isinstance(section, Table)]
     return [*headlines, *charts, *tables, *events]
@@ -90,9 +90,10 @@ def _numbers(row: dict[str, Any]) -> dict[str, float]:
     return {key: value for key, value in row.items() if isinstance(value, float)}
 
 
-def pretraining_headline(title: str, shown: list[ShownScore], note: str = "") -> Headline:
-    """The held-out scores as large numbers: all of them if they are few, else those that runs are
-    compared by.
+def make_pretraining_headline(title: str, shown: list[ShownScore], note: str = "") -> Headline:
+    """Make the held-out scores to large numbers.
+
+    If there are too many, only the scores that runs are compared by are shown.
     """
     if len(shown) > MOST_HEADLINES:
         shown = [score for score in shown if score.is_compared]
@@ -107,13 +108,11 @@ def pretraining_headline(title: str, shown: list[ShownScore], note: str = "") ->
     return Headline(title, tuple(scores), (remark + note).strip())
 
 
-ERROR_NOTE = "± is one standard error."
+ERROR_NOTE = "± is the standard error."
 
 
-def score_table(title: str, shown: list[ShownScore], note: str = "") -> Table:
-    """A row for each held-out score, with its error, what it is compared with, and what it was
-    measured on.
-    """
+def make_score_table(title: str, shown: list[ShownScore], note: str = "") -> Table:
+    """Make a table of held-out scores, with their errors, baselines and sizes."""
     rows = []
     for score in shown:
         value = f"{score.value} ± {score.error}" if score.error else score.value
@@ -122,11 +121,12 @@ def score_table(title: str, shown: list[ShownScore], note: str = "") -> Table:
     return Table(title, ("score", "model", "without learning", "measured on"), tuple(rows), note)
 
 
-def watched_table(
+def make_watched_table(
     rows: list[dict[str, Any]],
 ) -> tuple[tuple[str, ...], tuple[tuple[str, ...], ...]] | None:
-    """Columns and rows of the scores on watched text (`--watch`), at first and at last; None where
-    none was watched.
+    """Return columns and rows of the first and last scores on watched text (`--watch`).
+
+    They are None if no text was watched.
     """
     watched = [
         {key: value for key, value in row.items() if key != "kind"}
@@ -141,23 +141,21 @@ def watched_table(
     return columns, tuple((name, before.get(name, ""), text) for name, text in after.items())
 
 
-def _finetuning(folder: Path, rows: list[dict[str, Any]]) -> tuple[str, list[Section]]:
-    """The lead and the sections of a fine-tuning run."""
+def _describe_finetuning(folder: Path, rows: list[dict[str, Any]]) -> tuple[str, list[Section]]:
+    """Return the lead and the sections of a fine-tuning run."""
     facts = read_json(folder / "finetune.json", RunError)
     metric, file = facts["metric"], folder / "scores.json"
-    listed = read_json(file, RunError).items() if file.is_file() else ()
-    scores = {name: value for name, value in listed if isinstance(value, (int, float))}
-    names = sorted(
-        scores, key=lambda name: name != metric
-    )  # the metric first, the others as they are
-    counts = {name: count for name in names if (count := _rows_behind(folder, name))}
+    saved = read_json(file, RunError) if file.is_file() else {}
+    scores = {name: value for name, value in saved.items() if isinstance(value, (int, float))}
+    names = sorted(scores, key=lambda name: name != metric)  # the metric comes first
+    counts = {name: count for name in names if (count := _count_rows(folder, name))}
+    baseline = read_baseline(file) if file.is_file() else None
+    baseline_scores = {} if baseline is None else baseline.scores
     headlines: list[Section] = []
     tables: list[Table] = []
-    baseline = read_baseline(file) if file.is_file() else None
-    counted = {} if baseline is None else baseline.scores
     if scores:
         large = tuple(
-            _task_score(name, scores[name], counts.get(name, 0), counted.get(name))
+            _make_task_score(name, scores[name], counts.get(name, 0), baseline_scores.get(name))
             for name in names[:MOST_HEADLINES]
         )
         notes = [ERROR_NOTE] if any(score.error for score in large) else []
@@ -167,58 +165,64 @@ def _finetuning(folder: Path, rows: list[dict[str, Any]]) -> tuple[str, list[Sec
             notes.append(f"{advice[0].upper()}{advice[1:]}.")
         headlines = [Headline("Scores of the best weights", large, " ".join(notes))]
     if len(names) > MOST_HEADLINES:
-        cells = tuple(
-            (score_title(name), f"{scores[name]:.4g}", _cell(counted.get(name))) for name in names
-        )
-        columns = ("score", "value", "baseline")
-        shown = 3 if counted else 2  # without a baseline there is no column for it
-        tables = [
-            Table(
-                "All scores of the best weights",
-                columns[:shown],
-                tuple(row[:shown] for row in cells),
-            )
-        ]
-    tables += [
-        Table(title, columns, cells, _EXITS_NOTE) for title, columns, cells in exit_tables(folder)
-    ]
+        tables.append(_make_task_table(names, scores, baseline_scores))
+    for title, columns, cells in make_exit_tables(folder):
+        tables.append(Table(title, columns, cells, _EXITS_NOTE))
     lead = (
-        f"{facts['model']}, fine-tuned on the task {facts['task']}: {_steps(rows)} of "
-        f"{facts['steps']:,} steps. The "
-        f"best weights are those with the highest {score_title(metric)} on the development part."
+        f"{facts['model']}, fine-tuned on the task {facts['task']}: {_format_steps(rows)} of "
+        f"{facts['steps']:,} steps. The best weights are those with the highest "
+        f"{score_title(metric)} on the development split."
     )
-    return lead, arranged(headlines, run_sections(rows, dev_rows=counts), tables)
+    return lead, arrange_sections(headlines, run_sections(rows, dev_rows=counts), tables)
 
 
-def _task_score(name: str, value: float, count: int, baseline: float | None) -> HeadlineScore:
-    """A score of a task; `count` is how many rows it is a share of, or 0."""
-    beside = (
-        ()
-        if baseline is None
-        else (f"baseline: {baseline:.3f}" if count else f"baseline: {baseline:.4g}",)
-    )
+def _make_task_table(
+    names: Sequence[str], scores: Mapping[str, float], baseline_scores: Mapping[str, float]
+) -> Table:
+    """Make a table of all scores, with those of the baseline if there is a baseline."""
+    title = "All scores of the best weights"
+    rows = [(score_title(name), f"{scores[name]:.4g}") for name in names]
+    if not baseline_scores:
+        return Table(title, ("score", "value"), tuple(rows))
+    with_baseline = [
+        (*row, _format_score(baseline_scores.get(name)))
+        for name, row in zip(names, rows, strict=True)
+    ]
+    return Table(title, ("score", "value", "baseline"), tuple(with_baseline))
+
+
+def _make_task_score(name: str, value: float, count: int, baseline: float | None) -> HeadlineScore:
+    """Make a large number of a score.
+
+    Args:
+        count: the rows that the score is a share of; 0 if it is no share.
+    """
+    notes: tuple[str, ...] = ()
+    if baseline is not None:
+        notes = (f"baseline: {baseline:.3f}" if count else f"baseline: {baseline:.4g}",)
     if not count:
-        return HeadlineScore(score_title(name), f"{value:.4g}", notes=beside)
-    shown, error = value_with_error(value, share_error(value, count)).split(" ", 1)
-    return HeadlineScore(score_title(name), shown, error, (*beside, f"on {count:,} rows"))
+        return HeadlineScore(score_title(name), f"{value:.4g}", notes=notes)
+    text, error = format_with_error(value, compute_share_error(value, count)).split(" ", 1)
+    return HeadlineScore(score_title(name), text, error, (*notes, f"on {count:,} rows"))
 
 
-def _cell(value: float | None) -> str:
+def _format_score(value: float | None) -> str:
     return "-" if value is None else f"{value:.4g}"
 
 
 _SHARES = ("accuracy", "exact")
-"""Scores that are the share of the rows answered right."""
+"""Scores that are the share of rows with a right answer."""
 
 
-def _rows_behind(folder: Path, name: str) -> int:
-    """How many rows a score is a share of, from the answers of its part; 0 where it is no share of
-    rows.
+def _count_rows(folder: Path, name: str) -> int:
+    """Count the rows that a score is a share of, in the predictions of its split.
+
+    The count is 0 if the score is no share of rows.
     """
-    part, _, score = name.rpartition("_")
+    split, _, score = name.rpartition("_")
     if score not in _SHARES:
         return 0
-    files = sorted(folder.glob(f"predictions/{part or 'dev'}.*"))
+    files = sorted(folder.glob(f"predictions/{split or 'dev'}.*"))
     if not files:
         return 0
     suffix = files[0].suffix
@@ -234,32 +238,33 @@ _EXITS_NOTE = (
 )
 
 
-def exit_tables(folder: Path) -> list[tuple[str, tuple[str, ...], tuple[tuple[str, ...], ...]]]:
-    """Of a fine-tuning run with early exits: what each threshold saves and costs, as title, columns
-    and rows.
+def make_exit_tables(
+    folder: Path,
+) -> list[tuple[str, tuple[str, ...], tuple[tuple[str, ...], ...]]]:
+    """Return the tables of a fine-tuning run with early exits, as title, columns and rows.
+
+    The first says what each threshold saves and costs, the second scores each layer.
     """
     file = folder / "exits.json"
     if not file.is_file():
         return []
-    found = read_json(file, RunError)
-    name, depth = score_title(found["metric"]), len(found["layers"])
+    exits = read_json(file, RunError)
+    name, depth = score_title(exits["metric"]), len(exits["layers"])
     rows = [
         (
-            "off" if one["share"] == 1 else f"{one['threshold']:.6g}",
-            "chosen" if one["threshold"] == found["threshold"] else "",
-            f"{one['share']:.3f}",
-            f"{one['share'] * depth:.1f} of {depth}",
-            f"{1 / one['share']:.2f}",
-            f"{one['score']:.4g}",
+            "off" if point["share"] == 1 else f"{point['threshold']:.6g}",
+            "chosen" if point["threshold"] == exits["threshold"] else "",
+            f"{point['share']:.3f}",
+            f"{point['share'] * depth:.1f} of {depth}",
+            f"{1 / point['share']:.2f}",
+            f"{point['score']:.4g}",
         )
-        for one in found["curve"]
+        for point in exits["curve"]
     ]
-    patience = (
-        "the answer"
-        if found["patience"] == 1
-        else f"the same answer of {found['patience']} layers in a row"
-    )
-    title = f"Early exits on {found['part']}, as soon as {patience} is as certain as the threshold"
+    answer = "the answer"
+    if exits["patience"] != 1:
+        answer = f"the same answer of {exits['patience']} layers in a row"
+    title = f"Early exits on {exits['part']}, as soon as {answer} is as certain as the threshold"
     return [
         (
             title,
@@ -267,12 +272,12 @@ def exit_tables(folder: Path) -> list[tuple[str, tuple[str, ...], tuple[tuple[st
             tuple(rows),
         ),
         (
-            f"Answers of each layer on {found['part']}",
+            f"Answers of each layer on {exits['part']}",
             ("layer", name),
-            tuple((str(layer), f"{one:.4g}") for layer, one in enumerate(found["layers"], 1)),
+            tuple((str(layer), f"{score:.4g}") for layer, score in enumerate(exits["layers"], 1)),
         ),
     ]
 
 
-def _steps(rows: list[dict[str, Any]]) -> str:
+def _format_steps(rows: list[dict[str, Any]]) -> str:
     return f"{max((row['step'] for row in rows), default=0):,}"

@@ -114,7 +114,11 @@ def make_cells(study: Study, plan: Plan, extras: Extras, device: str) -> list[Ce
 def _make_cell(
     study: Study, plan: Plan, extras: Extras, variant: str, seed: int, device: str
 ) -> Cell:
-    run, steps, after = plan.run_folder(variant, seed), plan.steps[variant], study.after.get(variant)
+    run, steps, after = (
+        plan.run_folder(variant, seed),
+        plan.steps[variant],
+        study.after.get(variant),
+    )
     scores = plan.folder / "scores" / run.name
     sequences = DECIDING * study.variants[variant].train.evaluate_sequences
     device_option = ("--device", device) if device != "auto" else ()

@@ -150,14 +150,7 @@ def make_plan(
         )
     machine = devices.choose(next(iter(study.variants.values())).train.precision, device)
     vocabulary = shards.tokenizer.vocab_size
-    configs = {
-        variant: set_vocabulary(config, vocabulary) for variant, config in study.variants.items()
-    }
-    jobs = min(jobs or _choose_jobs(configs.values(), machine), len(configs) * seeds)
-    threads = 0
-    if machine.device.type == "cpu":
-        threads = max(1, torch.get_num_threads() // jobs)  # heeds OMP_NUM_THREADS
-    grid = _Grid(study, configs, seeds, jobs, threads, device)
+    grid = _make_grid(study, vocabulary, seeds, jobs, machine, device)
     plan = Plan(
         name=name,
         folder=folder,
@@ -165,8 +158,8 @@ def make_plan(
         scale=scale,
         budget=budget,
         seeds=seeds,
-        jobs=jobs,
-        threads=threads,
+        jobs=grid.jobs,
+        threads=grid.threads,
         steps=_plan_steps(grid, amount.value, amount.unit),
         machine=machine.describe(),
         shares=study.data,
@@ -226,7 +219,9 @@ def _continue_plan(
     if seeds != saved["seeds"]:
         log.info(f"the study was planned for {saved['seeds']} seeds and continues with {seeds}")
     if jobs not in (0, saved["jobs"]):
-        log.info(f"the study keeps to {saved['jobs']} runs at a time, as its steps were planned for")
+        log.info(
+            f"the study keeps to {saved['jobs']} runs at a time, as its steps were planned for"
+        )
     scored_on = _merge_folders(saved.get("scored_on", {}), extras, folder)
     if scored_on != saved.get("scored_on"):
         write_json(file, {**saved, "scored_on": scored_on})
@@ -315,6 +310,20 @@ class _Grid(NamedTuple):
     device: str
 
 
+def _make_grid(
+    study: Study, vocabulary: int, seeds: int, jobs: int, machine: devices.Device, device: str
+) -> _Grid:
+    """Choose how many runs go at a time, if `jobs` is 0, and the threads of each."""
+    configs = {
+        variant: set_vocabulary(config, vocabulary) for variant, config in study.variants.items()
+    }
+    jobs = min(jobs or _choose_jobs(configs.values(), machine), len(configs) * seeds)
+    threads = 0
+    if machine.device.type == "cpu":
+        threads = max(1, torch.get_num_threads() // jobs)  # heeds OMP_NUM_THREADS
+    return _Grid(study, configs, seeds, jobs, threads, device)
+
+
 def _plan_steps(grid: _Grid, value: float, unit: str) -> dict[str, int]:
     """Plan the steps of each variant from a budget.
 
@@ -335,7 +344,7 @@ def _plan_steps(grid: _Grid, value: float, unit: str) -> dict[str, int]:
     if unit == "steps":
         # The baseline takes this many steps, and every other variant as much time.
         seconds = value * step_seconds[study.baseline]
-        return {name: max(1, round(seconds / one)) for name, one in step_seconds.items()}
+        return {name: max(1, round(seconds / step_seconds[name])) for name in configs}
     return _plan_time(grid, value, rates, step_tokens)
 
 
@@ -349,9 +358,7 @@ def _plan_time(
     """
     configs, seeds, jobs = grid.configs, grid.seeds, grid.jobs
     step_seconds = {name: rate.mean_step_seconds for name, rate in rates.items()}
-    fixed = (
-        sum(START_SECONDS + _evaluation_seconds(rate) for rate in rates.values()) * seeds / jobs
-    )
+    fixed = sum(START_SECONDS + _evaluation_seconds(rate) for rate in rates.values()) * seeds / jobs
     left = seconds - fixed - len(configs) * MEASURE_SECONDS / jobs
     # Every run gets the same number of units: of steps, of tokens or of seconds.
     unit_seconds = {
@@ -425,7 +432,7 @@ def _measure_rate(
         check=False,
     )
     if process.returncode:
-        reason = (process.stderr.rstrip().split("\n")[-1] or f"status {ended.returncode}").strip()
+        reason = (process.stderr.rstrip().split("\n")[-1] or f"status {process.returncode}").strip()
         raise RunError(
             f"the speed of '{config.name}' cannot be measured ({reason}); give --budget in steps"
         )

@@ -170,9 +170,7 @@ def _pretrain(request: _Request) -> Run:
     return run
 
 
-def _evaluate(
-    run: Run, shards: Shards, data: Path
-) -> tuple[dict[str, float], list[report.Table]]:
+def _evaluate(run: Run, shards: Shards, data: Path) -> tuple[dict[str, float], list[report.Table]]:
     """Score a run on held-out text, and compare its cost with the same shape without sharing."""
     log.info("4/6  held-out scores, and the same shape without sharing")
     scores = evaluate(run.folder, data, sequences=4096)

@@ -12,8 +12,8 @@ from litebert.registry import TASKS
 from litebert.storage import locked
 from litebert.studies.cells import make_cells, run_cells
 from litebert.studies.page import Findings, write_reports
-from litebert.studies.plan import Extras, make_plan
-from litebert.studies.study import Scale, make_slug, make_study
+from litebert.studies.plan import Extras, Plan, make_plan
+from litebert.studies.study import Scale, Study, make_slug, make_study
 
 log = logging.getLogger("litebert")
 
@@ -76,17 +76,22 @@ def study(
             jobs=jobs,
             device=device,
         )
-        cells = make_cells(grid, plan, extras, device)
-        steps = ", ".join(f"{variant} {count:,}" for variant, count in plan.steps.items())
-        log.info(
-            f"{grid.question} {len(grid.variants)} variants x {plan.seeds} seeds = "
-            f"{len(cells)} runs, {plan.jobs} at a time; steps: {steps}"
-        )
-        stopped = run_cells(cells, plan)
-        extra_scores = (*(["blimp"] if extras.blimp else []), *extras.tasks)
-        findings = Findings(grid, plan, cells, extra_scores, stopped)
+        findings = _run_plan(grid, plan, extras, device)
         write_reports(findings, command or ("study", name))
     return findings
+
+
+def _run_plan(grid: Study, plan: Plan, extras: Extras, device: str) -> Findings:
+    """Run the cells of a plan, and return their scores."""
+    cells = make_cells(grid, plan, extras, device)
+    steps = ", ".join(f"{variant} {count:,}" for variant, count in plan.steps.items())
+    log.info(
+        f"{grid.question} {len(grid.variants)} variants x {plan.seeds} seeds = "
+        f"{len(cells)} runs, {plan.jobs} at a time; steps: {steps}"
+    )
+    stopped = run_cells(cells, plan)
+    extra_scores = (*(["blimp"] if extras.blimp else []), *extras.tasks)
+    return Findings(grid, plan, cells, extra_scores, stopped)
 
 
 def _check_extras(extras: Extras) -> None:

@@ -256,9 +256,7 @@ def _parse_study(fields: Mapping[str, Any], base: Config, default_question: str)
         for name, changes in variants.items()
     }
     equal = fields.get("equal", "steps")
-    require(
-        equal in get_args(Equal), f"equal is '{equal}'; {nearest(str(equal), get_args(Equal))}"
-    )
+    require(equal in get_args(Equal), f"equal is '{equal}'; {nearest(str(equal), get_args(Equal))}")
     after = dict(fields.get("after", {}))
     data = dict(fields.get("data", {}))
     return Study(

@@ -38,9 +38,7 @@ def summarize(differences: Sequence[Difference], study: Study, judged: Sequence[
         for verdict, words in verdict_words.items()
     ]
     text = f"{format_title(judged[0])} against '{study.baseline}': {_join_groups(by_verdict)}."
-    fit_of = {
-        difference.variant: _compare_with_paper(difference, study) for difference in deciding
-    }
+    fit_of = {difference.variant: _compare_with_paper(difference, study) for difference in deciding}
     by_fit = [
         (fit, [variant for variant in fit_of if fit_of[variant] == fit])
         for fit in (AGREES, DISAGREES, NOISE)
