@@ -90,7 +90,7 @@ def one_answer(run: Path, value: bool) -> None:
     """A checkpoint that knows whether the run gives one answer to everything."""
     place = run / "checkpoints" / "step-00000009"
     place.mkdir(parents=True)
-    (place / "state.json").write_text(json.dumps({"memory": {"one_answer": value}}))
+    (place / "state.json").write_text(json.dumps({"diagnostic_state": {"one_answer": value}}))
     digest = hashlib.sha256((place / "state.json").read_bytes()).hexdigest()
     (place / "index.json").write_text(json.dumps({"files": {"state.json": {"sha256": digest}}}))
 
