@@ -313,7 +313,7 @@ def test_scores_of_fine_tuning_are_named_and_share_a_scale() -> None:
         for step in (1, 2)
     ]
     by_title = charts(run_sections(rows))
-    names = [set(lines(chart)) for title, chart in by_title.items() if "development part" in title]
+    names = [set(lines(chart)) for title, chart in by_title.items() if "development split" in title]
     assert names == [{"exact match", "F1, with an answer", "macro F1"}, {"root mean squared error"}]
 
 
