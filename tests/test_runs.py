@@ -68,6 +68,6 @@ def test_tasks_end_in_one_table(tmp_path: Path, tiny_corpus: Path, warm_litebert
     assert done.returncode == 0, done.stderr
     table = (out / "table.md").read_text(encoding="utf-8")
     lines = table.splitlines()
-    assert lines[0] == "| task | score | albert-tiny | albert-tiny, untrained | baseline |"
+    assert lines[0] == "| task | score | albert-tiny | albert-tiny, from scratch | baseline |"
     assert [line.split("|")[1].strip() for line in lines[2:4]] == ["cola", "tagging"]
     assert done.stdout.endswith(table)

@@ -44,7 +44,7 @@ def rows_of(file: Path) -> list[dict[str, str]]:
         return list(csv.DictReader(handle))
 
 
-def test_the_find_package_a_place() -> None:
+def test_the_package_of_a_path() -> None:
     assert find_package("/venv/lib/python3.12/site-packages/torch/nn/modules/linear.py") == "torch"
     assert find_package("/usr/lib/python3/dist-packages/six.py") == "six"
     assert (

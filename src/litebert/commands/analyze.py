@@ -48,7 +48,7 @@ def analyze(words: list[str]) -> int:
     check_output(arguments.out, "--out")
     with console.loading():
         from litebert.analysis.layers import analyze as run
-        from litebert.analysis.layers_page import summary, write_page
+        from litebert.analysis.layers_page import make_summary, write_page
         from litebert.train.device import choose
 
     analysis = run(
@@ -64,7 +64,7 @@ def analyze(words: list[str]) -> int:
     if arguments.json:
         console.print_json([asdict(layer) for layer in analysis])
     else:
-        table = summary(analysis)
+        table = make_summary(analysis)
         console.table(table.columns, table.rows, title=table.title)
         console.show(table.note)
     console.ending(arguments.out)

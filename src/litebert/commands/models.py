@@ -84,7 +84,7 @@ def pretrain(words: list[str]) -> int:
         PretrainArguments, words, "pretrain", _recipe_of_model
     )
     with console.loading():
-        from litebert.analysis.run_report import recorded, write_run
+        from litebert.analysis.run_report import read_metrics, write_run
         from litebert.train.pretrain import pretrain as run
         from litebert.train.pretrain import run_folder
 
@@ -116,7 +116,7 @@ def pretrain(words: list[str]) -> int:
             f"saved at step {outcome.step:,} of {done.steps:,}; run the same command to continue"
         )
         return 128 + (outcome.signal or 0)
-    _show_pretrained(done, recorded(done.folder), arguments.json)
+    _show_pretrained(done, read_metrics(done.folder), arguments.json)
     console.ending(
         f"{done.folder}; its curves are in {done.folder / 'report.html'}",
         ("evaluate", done.folder, "--data", arguments.data),
@@ -127,7 +127,7 @@ def pretrain(words: list[str]) -> int:
 
 def _show_pretrained(done: Run, rows: Sequence[dict[str, Any]], as_json: bool) -> None:
     """Print the last held-out scores of a run, and what its watch found."""
-    from litebert.analysis.run_report import watched_table
+    from litebert.analysis.run_report import make_watched_table
 
     outcome = done.outcome
     if as_json:
@@ -144,7 +144,7 @@ def _show_pretrained(done: Run, rows: Sequence[dict[str, Any]], as_json: bool) -
         )
         return
     console.table(("held out", done.folder.name), score_rows(outcome.scores))
-    table = watched_table(rows)
+    table = make_watched_table(rows)
     if table:
         console.table(*table)
 
@@ -282,19 +282,23 @@ def compare(words: list[str]) -> int:
         from litebert.analysis import compare_tasks as tasks
 
     _check_comparison(arguments)
-    is_finetuned = bool(tasks.finetunings(Path(arguments.runs[0])))
+    is_finetuned = bool(tasks.find_finetunings(Path(arguments.runs[0])))
     _check_comparison_of(arguments, is_finetuned)
     comparison: _Comparison
     with progress.task("reading the runs"):
         if is_finetuned:
             scores = tasks.compare_tasks(arguments.runs)
             comparison = _Comparison(
-                scores, tasks.task_table(scores), tasks.task_differences(scores), [], 2
+                scores, tasks.make_task_table(scores), tasks.make_differences_table(scores), [], 2
             )
         else:
             rows = runs.compare(arguments.runs, arguments.data, arguments.device)
             comparison = _Comparison(
-                rows, runs.table(rows), runs.settings_table(rows), runs.differences(rows), 1
+                rows,
+                runs.make_table(rows),
+                runs.make_settings_table(rows),
+                runs.list_differences(rows),
+                1,
             )
     _show_comparison(comparison, arguments)
     for remark in comparison.remarks:
@@ -355,7 +359,7 @@ def _check_comparison_of(arguments: CompareArguments, is_finetuned: bool) -> Non
 
 def _show_comparison(comparison: _Comparison, arguments: CompareArguments) -> None:
     """Print the tables of a comparison as JSON, as Markdown, or to the width of the terminal."""
-    from litebert.analysis.differences import parts
+    from litebert.analysis.differences import split_table
 
     scores, settings = comparison.scores, comparison.settings
     if arguments.json:
@@ -371,24 +375,24 @@ def _show_comparison(comparison: _Comparison, arguments: CompareArguments) -> No
             )
         return
     width = console.width()
-    for part in parts(scores, width, comparison.keys):
+    for part in split_table(scores, width, comparison.keys):
         console.table(part.columns, part.rows)
     console.show(scores.note)
-    for part in parts(settings, width) if settings.rows else ():
+    for part in split_table(settings, width) if settings.rows else ():
         console.table(part.columns, part.rows, title=settings.title)
 
 
 def _write_comparison(comparison: _Comparison, page: Path, folders: Sequence[str]) -> None:
     """Write the page of a comparison: its tables, and the held-out curves of its runs."""
-    from litebert.analysis.curves import charts, points
-    from litebert.analysis.differences import short_names
+    from litebert.analysis.curves import make_charts, read_points
+    from litebert.analysis.differences import shorten_names
     from litebert.analysis.report import write
 
     details = [comparison.settings] if comparison.settings.rows else []
     lead = " ".join(f"{remark[0].upper()}{remark[1:]}." for remark in comparison.remarks)
-    curves = dict(zip(short_names(folders), map(points, map(Path, folders)), strict=True))
+    curves = dict(zip(shorten_names(folders), map(read_points, map(Path, folders)), strict=True))
     scores = replace(comparison.scores, title="Scores and costs")
-    write(page, "Runs side by side", lead, [scores, *charts(curves), *details])
+    write(page, "Runs side by side", lead, [scores, *make_charts(curves), *details])
     console.say(f"wrote {page}")
 
 

@@ -57,12 +57,12 @@ def study(words: list[str]) -> int:
 
     arguments = console.parse(StudyArguments, words, "study")
     with console.loading():
-        from litebert.analysis.differences import parts
+        from litebert.analysis.differences import split_table
         from litebert.studies.run import study as run
-        from litebert.studies.study import study_of
+        from litebert.studies.study import make_study
 
     if arguments.name == "list":
-        rows = [(name, study_of(name, "tiny").question) for name in STUDIES]
+        rows = [(name, make_study(name, "tiny").question) for name in STUDIES]
         console.table(("study", "question"), rows)
         return 0
     if arguments.data is None:
@@ -100,8 +100,8 @@ def study(words: list[str]) -> int:
             }
         )
     else:
-        table = outcome.table()
-        for part in parts(table, console.width(), 1):
+        table = outcome.make_table()
+        for part in split_table(table, console.width(), 1):
             console.table(part.columns, part.rows)
         console.show(table.note)
         for sentence in outcome.verdicts():

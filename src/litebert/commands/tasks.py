@@ -237,7 +237,7 @@ def _show_finetuned(
     arguments: FinetuneArguments, config: FinetuneConfig, task: Task, runs: Sequence[Finetuned]
 ) -> None:
     """Print the scores of all seeds beside those of the baseline."""
-    from litebert.analysis.run_report import exit_tables
+    from litebert.analysis.run_report import make_exit_tables
     from litebert.finetuning.scoring import metric_name
     from litebert.finetuning.spread import noise_of, summarise
 
@@ -261,7 +261,7 @@ def _show_finetuned(
     if arguments.seeds == 1:
         single = {name: (value,) for name, value in scores[0].items()}
         console.table(*_with_baseline(("dev", arguments.out.name), single, baseline_scores))
-        for title, columns, cells in exit_tables(runs[0].folder):
+        for title, columns, cells in make_exit_tables(runs[0].folder):
             console.table(columns, cells, title)
     else:
         several = {name: tuple(figures.values()) for name, figures in summary.items()}
