@@ -11,7 +11,7 @@ from typing import Any, Literal, get_args, get_origin, get_type_hints
 from litebert.config import Config
 from litebert.recipes import RECIPES
 from litebert.registry import STUDIES
-from litebert.studies.study import base_config
+from litebert.studies.study import make_base_config
 
 FOREIGN = {"window_rotary_base", "always_project", "untied", "init_std"}
 """Fields of the encoder that folders of other libraries set."""
@@ -80,7 +80,7 @@ def used_values() -> dict[str, set[Any]]:
     """The values of every field in all recipes and in all variants of the studies."""
     configs = [recipe() for recipe in RECIPES.values()]
     for study in STUDIES.values():
-        configs += study(base_config("mini")).variants.values()
+        configs += study(make_base_config("mini")).variants.values()
     used = defaultdict[str, set[Any]](set)
     for config in configs:
         for name, value in values_of(config):
