@@ -358,14 +358,17 @@ def examples_of(
     the last file `task.notes` still has it.
     """
     before = ""
-    for one in inputs:
+    for source in inputs:
         for note in task.notes if before else ():
             log.info(f"{before}: {note}")
-        before = str(one.source)
-        if one.official:
+        before = str(source.source)
+        if source.official:
             yield from (
-                (example, {"id": id_}, before) for id_, example in task.official(one.source) or ()
+                (example, {"id": id_}, before)
+                for id_, example in task.official(source.source) or ()
             )
             continue
-        for example in task.stream(one.source, text=one.text, pair=one.pair, form=one.source.form):
-            yield example, one.source.extras.popleft() if one.source.extras else {}, before
+        for example in task.stream(
+            source.source, text=source.text, pair=source.pair, form=source.source.form
+        ):
+            yield example, source.source.extras.popleft() if source.source.extras else {}, before

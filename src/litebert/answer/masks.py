@@ -86,8 +86,8 @@ class MaskReader:
             )
         heads = [
             name
-            for name, one in network.named_objectives.items()
-            if isinstance(one, MaskedLanguageModeling)
+            for name, objective in network.named_objectives.items()
+            if isinstance(objective, MaskedLanguageModeling)
         ]
         if not heads or heads[0] in loaded.untrained:
             raise ModelError(

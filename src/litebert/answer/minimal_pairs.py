@@ -217,7 +217,7 @@ def score_paradigms(model: Model, paradigms: Sequence[Paradigm]) -> PairScores:
         log.info(
             f"the tokenizer of {model.path} does not mark words, so only single tokens are masked"
         )
-    pairs = [pair for one in paradigms for pair in one.pairs]
+    pairs = [pair for paradigm in paradigms for pair in paradigm.pairs]
     with progress.task("scoring pairs", len(pairs), "pairs") as bar:
         encoded = _encoded(pairs, reader.tokenizer)
 
@@ -284,8 +284,8 @@ def _binomial(right: Sequence[bool]) -> Accuracy:
 
 def _mean(name: str, scored: Sequence[ParadigmScore]) -> MeanScore:
     def mean(values: Sequence[Accuracy]) -> Accuracy:
-        error = math.sqrt(sum(one.standard_error**2 for one in values)) / len(values)
-        return Accuracy(sum(one.accuracy for one in values) / len(values), error)
+        error = math.sqrt(sum(value.standard_error**2 for value in values)) / len(values)
+        return Accuracy(sum(value.accuracy for value in values) / len(values), error)
 
     within = [one.within_word for one in scored if one.within_word is not None]
     return MeanScore(

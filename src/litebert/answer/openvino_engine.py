@@ -86,7 +86,7 @@ class OpenVinoEngine:
         except RuntimeError as error:
             raise unreadable(file, error) from None
         self._file = file
-        self.ranks = {one.any_name: len(one.partial_shape) for one in self._graph.inputs}
+        self.ranks = {source.any_name: len(source.partial_shape) for source in self._graph.inputs}
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
         result = self._graph(inputs_of(rows, self.ranks))

@@ -78,8 +78,8 @@ class Comparison:
             self._say(few, "row", f"answers by at most {apart:.2g}")
             return
         gaps = [
-            float(np.abs(one - other).max(initial=0.0))
-            for one, other in zip(ours, theirs, strict=True)
+            float(np.abs(entry - other).max(initial=0.0))
+            for entry, other in zip(ours, theirs, strict=True)
         ]
         changed = sum(one != other for one, other in changes)
         verb = "changes" if changed == 1 else "change"

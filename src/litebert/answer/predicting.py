@@ -119,7 +119,7 @@ class Predictor:
         self.compare(examples, items)
         logits, layers = self.logits(items)
         answers = self.task.answers(examples, items, logits)
-        used = [{"layers": one} for one in layers] if layers else [{}] * len(answers)
+        used = [{"layers": layer} for layer in layers] if layers else [{}] * len(answers)
         yield from map(Answered, examples, answers, used)
 
     def compare(self, examples: Sequence[Any], items: Sequence[Item]) -> None:

@@ -214,8 +214,8 @@ def _write_parquet(file: IO[bytes], blocks: Iterable[Block], width: int, dtype: 
                 else [writer.schema.field(name).type for name in names]
             )
             arrays = [
-                _column(name, [row[name] for row in cells], one)
-                for name, one in zip(names, types, strict=True)
+                _column(name, [row[name] for row in cells], token_type)
+                for name, token_type in zip(names, types, strict=True)
             ]
             table = pa.Table.from_arrays([*arrays, column], [*names, "vector"])
             if writer is None:

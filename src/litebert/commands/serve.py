@@ -77,41 +77,12 @@ class ServeArguments:
 def serve(words: list[str]) -> int:
     """litebert serve MODEL [MODEL ...]"""
     arguments = console.parse(ServeArguments, words, "serve")
-    for name in ("fastapi", "uvicorn"):
-        try:
-            __import__(name)
-        except ImportError:
-            raise MissingExtraError(name, "serve") from None
+    _require_packages()
     from litebert.serve.limits import Limits, read_key
     from litebert.serve.server import Settings, names_of
     from litebert.serve.server import serve as run
 
-    require(0 <= arguments.port < 1 << 16, f"--port is {arguments.port}; give one from 0 to 65535")
-    require(arguments.workers > 0, f"--workers is {arguments.workers}; give 1 or more")
-    require(
-        arguments.threads is None or arguments.threads > 0,
-        f"--threads is {arguments.threads}; give 1 or more",
-    )
-    require(
-        0 <= arguments.batch_wait < math.inf,
-        f"--batch-wait is {arguments.batch_wait}; give 0 or more",
-    )
-    require(
-        arguments.batch_characters > 0,
-        f"--batch-characters is {arguments.batch_characters}; give 1 or more",
-    )
-    require(
-        arguments.max_wait is None or 0 < arguments.max_wait < math.inf,
-        f"--max-wait is {arguments.max_wait}; give more than 0",
-    )
-    for origin in arguments.allow_origin:
-        if origin != "*" and (
-            not origin.startswith(("http://", "https://")) or origin.count("/") != 2
-        ):
-            raise ConfigError(
-                f"--allow-origin is {origin}; give it as browsers write it, such as "
-                "https://example.org"
-            )
+    _check_options(arguments)
     settings = Settings(
         names_of(arguments.models),
         arguments.host,
@@ -138,3 +109,50 @@ def serve(words: list[str]) -> int:
     )
     run(settings)
     return 0
+
+
+def _require_packages() -> None:
+    """Import the packages of the extra before anything else takes time.
+
+    Raises:
+        MissingExtraError: one is not installed.
+    """
+    for name in ("fastapi", "uvicorn"):
+        try:
+            __import__(name)
+        except ImportError:
+            raise MissingExtraError(name, "serve") from None
+
+
+def _check_options(arguments: ServeArguments) -> None:
+    """Refuse numbers and origins that no service could use.
+
+    Raises:
+        ConfigError: names the option.
+    """
+    require(0 <= arguments.port < 1 << 16, f"--port is {arguments.port}; give one from 0 to 65535")
+    require(arguments.workers > 0, f"--workers is {arguments.workers}; give 1 or more")
+    require(
+        arguments.threads is None or arguments.threads > 0,
+        f"--threads is {arguments.threads}; give 1 or more",
+    )
+    require(
+        0 <= arguments.batch_wait < math.inf,
+        f"--batch-wait is {arguments.batch_wait}; give 0 or more",
+    )
+    require(
+        arguments.batch_characters > 0,
+        f"--batch-characters is {arguments.batch_characters}; give 1 or more",
+    )
+    require(
+        arguments.max_wait is None or 0 < arguments.max_wait < math.inf,
+        f"--max-wait is {arguments.max_wait}; give more than 0",
+    )
+    for origin in arguments.allow_origin:
+        if origin != "*" and (
+            not origin.startswith(("http://", "https://")) or origin.count("/") != 2
+        ):
+            raise ConfigError(
+                f"--allow-origin is {origin}; give it as browsers write it, such as "
+                "https://example.org"
+            )

@@ -64,8 +64,8 @@ def _coerce(hint: Any, value: Any, path: str, base: Any) -> Any:
             raise ConfigError(f"{path} is {value!r}; {nearest(str(value), map(str, args))}")
         return value
     if origin in (Union, UnionType):  # a number or a word
-        words = [word for one in args if get_origin(one) is Literal for word in get_args(one)]
-        number = next(one for one in args if get_origin(one) is not Literal)
+        words = [word for arg in args if get_origin(arg) is Literal for word in get_args(arg)]
+        number = next(arg for arg in args if get_origin(arg) is not Literal)
         if isinstance(value, str) and value not in words:
             raise ConfigError(
                 f"{path} is {value!r}; it must be {_KINDS[number]} or {' or '.join(words)}"

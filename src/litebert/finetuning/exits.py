@@ -66,7 +66,7 @@ def loss_of_layers(loss: Callable[[Tensor], Loss], logits_LBC: Tensor) -> Loss:
     from litebert.model.objectives import Loss
 
     losses = [loss(logits_BC) for logits_BC in logits_LBC]
-    total = sum((layer * one.total for layer, one in enumerate(losses[1:], 2)), losses[0].total)
+    total = sum((layer * loss.total for layer, loss in enumerate(losses[1:], 2)), losses[0].total)
     total = total / sum(range(1, len(losses) + 1))
     return Loss(total, losses[-1].count, losses[-1].correct)
 

@@ -91,7 +91,8 @@ def fit_head(
     """
     fits: list[FittedHead] = []
     learned, judged = (
-        [one for one, apart in zip(targets, held, strict=True) if apart == side] for side in (0, 1)
+        [target for target, apart in zip(targets, held, strict=True) if apart == side]
+        for side in (0, 1)
     )
     for strength in STRENGTHS:
         weight, bias = _folded(output, states[~held], learned, strength)

@@ -194,7 +194,10 @@ class Output(ABC):
         if self.reads_cls:
             return np.stack(logits).astype(np.float32)
         return np.stack(
-            [np.pad(one.astype(np.float32), ((0, size - len(one)), (0, 0))) for one in logits]
+            [
+                np.pad(row_logits.astype(np.float32), ((0, size - len(row_logits)), (0, 0)))
+                for row_logits in logits
+            ]
         )
 
     def taught_loss(self, logits: Tensor, batch: TaskBatch, temperature: float) -> Loss:

@@ -184,7 +184,7 @@ class Similarity(Output):
         """
         if not self.whiten:
             return self
-        texts = {one.ids.tobytes(): one for item in items for one in item.rows}
+        texts = {row.ids.tobytes(): row for item in items for row in item.rows}
         rows = list(texts.values())
         if len(rows) > WHITENED:
             rows = [
@@ -209,12 +209,18 @@ class Similarity(Output):
         if self.pooling == "cls":
             return logits[:, 0]
         return np.stack(
-            [one[: len(row.ids)].mean(0) for one, row in zip(logits, item.rows, strict=True)]
+            [
+                row_logits[: len(row.ids)].mean(0)
+                for row_logits, row in zip(logits, item.rows, strict=True)
+            ]
         )
 
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Any]:
         """A `Compared` for each pair."""
-        pairs = [unit(one if self.map is None else self.map.of(one)) for one in logits]
+        pairs = [
+            unit(row_logits if self.map is None else self.map.of(row_logits))
+            for row_logits in logits
+        ]
         return [Compared(float(np.dot(*pair)), pair) for pair in pairs]
 
     def baseline(self) -> Baseline | None:

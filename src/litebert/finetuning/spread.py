@@ -22,7 +22,7 @@ def summarise(scores: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]
             "highest": max(values),
         }
         for name in scores[0]
-        if math.isfinite(sum(values := [one[name] for one in scores]))
+        if math.isfinite(sum(values := [score[name] for score in scores]))
     }
 
 

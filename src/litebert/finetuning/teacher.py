@@ -256,8 +256,8 @@ def _keep(file: Path, key: str, logits: Logits) -> None:
     if _kept(file, key) is not None:
         return
     flat, sizes = (
-        np.concatenate([one.ravel() for one in logits]),
-        np.array([one.shape for one in logits], np.int32),
+        np.concatenate([row_logits.ravel() for row_logits in logits]),
+        np.array([row_logits.shape for row_logits in logits], np.int32),
     )
     tensors = {"logits": torch.from_numpy(flat), "shapes": torch.from_numpy(sizes)}
     with written_whole(file) as aside:

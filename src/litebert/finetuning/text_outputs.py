@@ -122,7 +122,7 @@ class SeveralLabels(OneClass):
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
         """The labels of a probability above a half, and the probability of each on its own."""
         # The logistic function by tanh, which does not overflow; scipy's differs in the last bit.
-        likely = [0.5 * (1 + np.tanh(one.astype(np.float64) / 2)) for one in logits]
+        likely = [0.5 * (1 + np.tanh(row_logits.astype(np.float64) / 2)) for row_logits in logits]
         return [Answer(tuple(np.array(self.labels)[row > 0.5].tolist()), row) for row in likely]
 
     def baseline(self) -> Baseline | None:
@@ -225,7 +225,7 @@ class Number(Output):
         return number
 
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
-        return [Answer(float(one[0]), np.empty(0)) for one in logits]
+        return [Answer(float(row_logits[0]), np.empty(0)) for row_logits in logits]
 
     def baseline(self) -> Baseline | None:
         from litebert.finetuning.baselines.models import LinearNumber
@@ -275,8 +275,12 @@ class OneChoice(Output):
         most = max(map(len, logits))
         return np.stack(
             [
-                np.pad(one.astype(np.float32), (0, most - len(one)), constant_values=-np.inf)
-                for one in logits
+                np.pad(
+                    row_logits.astype(np.float32),
+                    (0, most - len(row_logits)),
+                    constant_values=-np.inf,
+                )
+                for row_logits in logits
             ]
         )
 

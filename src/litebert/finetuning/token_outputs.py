@@ -64,7 +64,7 @@ class Tags(Output):
     def one_answer(self, targets: Sequence[Any], logits: Sequence[NDArray[np.float32]]) -> bool:
         """The same tag for every token that has one."""
         truth = np.concatenate(targets)
-        guess = np.concatenate([one.argmax(-1) for one in logits])[truth != IGNORED]
+        guess = np.concatenate([row_logits.argmax(-1) for row_logits in logits])[truth != IGNORED]
         return len(set(truth[truth != IGNORED].tolist())) > 1 and len(set(guess.tolist())) == 1
 
     def balance(self, targets: Sequence[Any] | NDArray[np.int64]) -> str | None:
@@ -120,7 +120,7 @@ class OneSpan(Output):
         A span is worth the sum of its start's and its end's logit; one of minus infinity allows
         none there.
         """
-        return [self._best(one.astype(np.float64)) for one in logits]
+        return [self._best(row_logits.astype(np.float64)) for row_logits in logits]
 
     def _best(self, logits: NDArray[np.float64]) -> list[tuple[int, int]]:
         if not len(logits):

@@ -182,7 +182,7 @@ def _pretrained_card(loaded: LoadedModel) -> str:
     settings = index["settings"] if isinstance(index.get("settings"), dict) else {}
     sources, language = settings.get("sources"), settings.get("language")
     named = (
-        [one if ":" in str(one) else _last(str(one)) for one in sources]
+        [source if ":" in str(source) else _last(str(source)) for source in sources]
         if isinstance(sources, list)
         else []
     )

@@ -49,9 +49,9 @@ def save_hf(
     classifier = model if isinstance(model, TaskModel) else None
     dense = classifier.dense if classifier else None
     generating = (
-        one
-        for one in objectives.values()
-        if _without_prefix(state, f"objectives.{one.name}.generator.")
+        objective
+        for objective in objectives.values()
+        if _without_prefix(state, f"objectives.{objective.name}.generator.")
     )
     if (proposing := next(generating, None)) and head == proposing.foreign_part:
         config, state = (
@@ -88,7 +88,11 @@ def save_hf(
         )
     _pooler_as_dense(state, has, parts, dense)
     notes += _left_out(
-        has, head, parts, name, {one.foreign_part: one.network_name for one in objectives.values()}
+        has,
+        head,
+        parts,
+        name,
+        {objective.foreign_part: objective.network_name for objective in objectives.values()},
     )
     if "pooler" in parts and "pooler" not in has:
         parts.remove("pooler")
@@ -96,7 +100,9 @@ def save_hf(
             f"the model has no pooler; open it with {name}.from_pretrained(folder, "
             "add_pooling_layer=False)"
         )
-    sentence = next((key for key, one in objectives.items() if one.foreign_part == "sentence"), "")
+    sentence = next(
+        (key for key, objective in objectives.items() if objective.foreign_part == "sentence"), ""
+    )
     if "sentence" in parts and sentence != layout.sentence:
         notes.append(
             f"the {sentence} head is written as {name}'s {layout.sentence} head, which has "
@@ -104,7 +110,7 @@ def save_hf(
             f"answers {sentence}"
         )
     kept = {
-        key: one for key, one in objectives.items() if not one.taught
+        key: objective for key, objective in objectives.items() if not objective.taught
     }  # the others need their teacher
     homeless = [
         one for key, one in kept.items() if not one.foreign_part and key not in loaded.untrained
@@ -168,8 +174,8 @@ def parts_of(loaded: LoadedModel) -> list[str]:
     if isinstance(model, TaskModel):
         return [*parts, *([HEADS[loaded.head][-1]] if model.classes else [])]
     trained = [
-        one.foreign_part
-        for name, one in model.named_objectives.items()
+        objective.foreign_part
+        for name, objective in model.named_objectives.items()
         if name not in loaded.untrained
     ]
     return parts + [part for part in trained if part]

@@ -403,9 +403,9 @@ def _task(path: Path) -> dict[str, Any]:
             f"{path} has labels {labels!r}; list the names of all classes, each once, or none"
         )
     try:
-        next(one for name, one in outputs.items() if task.get("problem") in (None, name)).restored(
-            classes, labels
-        )
+        next(
+            output for name, output in outputs.items() if task.get("problem") in (None, name)
+        ).restored(classes, labels)
     except ModelError as error:
         raise ModelError(
             f"{path} has classes {classes} and {len(labels)} labels: {error}"

@@ -41,7 +41,7 @@ class Importance:
 
     def __add__(self, other: Importance) -> Importance:
         def sums(ours: tuple[Tensor, ...], theirs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-            return tuple(one + another for one, another in zip(ours, theirs, strict=True))
+            return tuple(entry + another for entry, another in zip(ours, theirs, strict=True))
 
         return Importance(
             self.features + other.features,
@@ -66,12 +66,12 @@ def importance_of(encoder: Encoder) -> Importance:
         return found.sum(0).view(parts, -1).sum(1).abs()
 
     norms = [
-        one
-        for one in encoder.modules()
-        if isinstance(one, nn.LayerNorm) and one.weight.numel() == hidden
+        module
+        for module in encoder.modules()
+        if isinstance(module, nn.LayerNorm) and module.weight.numel() == hidden
     ]
     features = sum(
-        ((products(one.weight) + products(one.bias)).abs() for one in norms), torch.zeros(hidden)
+        ((products(norm.weight) + products(norm.bias)).abs() for norm in norms), torch.zeros(hidden)
     )
     outputs = [
         [block.get_submodule("output") for block in part]
@@ -79,11 +79,11 @@ def importance_of(encoder: Encoder) -> Importance:
     ]
     return Importance(
         features,
-        tuple(gates(one, heads) for one in outputs[0] if isinstance(one, nn.Linear)),
+        tuple(gates(output, heads) for output in outputs[0] if isinstance(output, nn.Linear)),
         tuple(
-            gates(one, encoder.config.intermediate_size)
-            for one in outputs[1]
-            if isinstance(one, nn.Linear)
+            gates(output, encoder.config.intermediate_size)
+            for output in outputs[1]
+            if isinstance(output, nn.Linear)
         ),
     )
 
@@ -159,8 +159,8 @@ def narrow(
     )
     importance = measure()
     features = _most(importance.features, width)
-    heads = [_most(one, shape.heads) for one in importance.heads]
-    units = [_most(one, inner) for one in importance.units]
+    heads = [_most(head, shape.heads) for head in importance.heads]
+    units = [_most(unit, inner) for unit in importance.units]
     with torch.device("meta"):
         wanted = Pretrainer(replace(config, encoder=shape)).state_dict()
     cut: dict[str, Tensor] = {}

@@ -200,8 +200,8 @@ class Pass:
             return x
         which = "window" if within and kind is self.encoder.window_positions else "all"
         cos, sin = (
-            self._up_to_length(f"{name}.{which}", one[: self.config.max_positions], 0)
-            for name, one in zip(("cosine", "sine"), tables, strict=True)
+            self._up_to_length(f"{name}.{which}", table[: self.config.max_positions], 0)
+            for name, table in zip(("cosine", "sine"), tables, strict=True)
         )
         first, second = graph("Split", x, outputs=2, axis=-1, num_outputs=2)
         swapped = graph("Concat", second, first, axis=-1)

@@ -116,10 +116,10 @@ def settings_of(folder: Path, task: Mapping[str, Any]) -> VectorSettings | None:
     if not (folder / LIST).is_file():
         return None
     modules = [one for one in _modules(folder) if isinstance(one, dict)]
-    kinds = [str(one.get("type")).rpartition(".")[2] for one in modules]
+    kinds = [str(module.get("type")).rpartition(".")[2] for module in modules]
     in_order = [kind for kind in _KINDS if kind in kinds]
     alone = "give --pooling mean to take vectors of the encoder alone"
-    if unknown := next((one for one in kinds if one not in _KINDS), None):
+    if unknown := next((kind for kind in kinds if kind not in _KINDS), None):
         raise ModelError(
             f"{folder / LIST} lists a module {unknown}, which litebert does not compute; {alone}"
         )
@@ -129,7 +129,7 @@ def settings_of(folder: Path, task: Mapping[str, Any]) -> VectorSettings | None:
             f"{', '.join(_KINDS)} once "
             f"each and in this order; {alone}"
         )
-    places = {kind: str(one.get("path")) for one, kind in zip(modules, kinds, strict=True)}
+    places = {kind: str(module.get("path")) for module, kind in zip(modules, kinds, strict=True)}
     length = _json(folder / _LENGTHS).get("max_seq_length")
     return VectorSettings(
         _pooling(folder / places.get("Pooling", _POOLING) / "config.json"),

@@ -217,7 +217,7 @@ def _merged(
     for leaf in dict.fromkeys(
         name for one in every for name in one
     ):  # the first layer may lack a norm
-        there = [one[leaf] for one in parts if leaf in one] or [
+        there = [part[leaf] for part in parts if leaf in part] or [
             one[leaf] for one in every if leaf in one
         ]
         own[leaf] = torch.stack(there).mean(0)

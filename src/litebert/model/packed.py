@@ -160,17 +160,20 @@ class PackedNetwork:
         """The network that answers for a model; None where that cannot be made."""
         config = model.encoder.config
         known = all(
-            type(one) in _PARTS and not one._forward_hooks and not one._forward_pre_hooks
-            for one in model.modules()
+            type(module) in _PARTS and not module._forward_hooks and not module._forward_pre_hooks
+            for module in model.modules()
         )
         plain = all(
-            one.dtype == torch.float32 and one.device.type == "cpu" for one in model.parameters()
+            parameter.dtype == torch.float32 and parameter.device.type == "cpu"
+            for parameter in model.parameters()
         )
         fits = (
             3 * max(config.hidden_size, config.intermediate_size) <= WIDEST
             and config.activation in ACTIVATIONS
         )
-        if products not in _TYPES or any(one.is_inference() for one in model.parameters()):
+        if products not in _TYPES or any(
+            parameter.is_inference() for parameter in model.parameters()
+        ):
             return None
         if not (known and plain and fits) or any(config.windowed()) or library() is None:
             return None
@@ -320,14 +323,16 @@ class PackedNetwork:
         linear = (attention.qkv, attention.output, feedforward.input, feedforward.output)
         norms = (attention.norm, feedforward.norm)
         modules: tuple[nn.Module, ...] = (*linear, *norms)
-        eps = [getattr(one, "eps", 0.0) for one in norms]
+        eps = [getattr(norm, "eps", 0.0) for norm in norms]
         state: list[object] = [*map(id, modules), *eps]
-        state += [_state(one) for module in modules for one in module._parameters.values()]
+        state += [
+            _state(parameter) for module in modules for parameter in module._parameters.values()
+        ]
         known = self._tables.get((attention, feedforward))
         if known is not None and known.state == state:
             return known
         plain = [one.bias for one in linear] + [
-            getattr(one, name, None) for one in norms for name in ("weight", "bias")
+            getattr(norm, name, None) for norm in norms for name in ("weight", "bias")
         ]
         for weight in (*(one.weight for one in linear), *plain):
             if weight is not None and (weight.dtype, weight.device.type) != (torch.float32, "cpu"):
@@ -342,7 +347,7 @@ class PackedNetwork:
         )  # panels of them, before those of keys and values
         places = [qkv[0], qkv[queries], *others, *plain]
         self._tables[attention, feedforward] = table = _Table(
-            torch.tensor([0 if one is None else one.data_ptr() for one in places]),
+            torch.tensor([0 if place is None else place.data_ptr() for place in places]),
             torch.tensor(eps, dtype=torch.float32),
             [*panels, *plain, *modules, *(one.weight for one in linear)],
             state,

@@ -44,7 +44,9 @@ def _plain(module: nn.Module) -> bool:
     return (
         type(module) in (nn.Linear, nn.LayerNorm)
         and all(
-            one.dtype == torch.float32 for one in module._parameters.values() if one is not None
+            parameter.dtype == torch.float32
+            for parameter in module._parameters.values()
+            if parameter is not None
         )
         and not module._forward_hooks
         and not module._forward_pre_hooks
@@ -53,7 +55,9 @@ def _plain(module: nn.Module) -> bool:
 
 def call(name: str, *arguments: Tensor | float | None, elements: int) -> None:
     """A function of kernels.c, with as many threads as the work is worth."""
-    given = [one.data_ptr() if isinstance(one, Tensor) else one for one in arguments]
+    given = [
+        argument.data_ptr() if isinstance(argument, Tensor) else argument for argument in arguments
+    ]
     getattr(library(), name)(*given, torch.get_num_threads() if elements > _SERIAL else 1)
 
 
@@ -241,8 +245,8 @@ class _SplitHeads(Function):
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         batch, length, heads, size, _ = ctx.shape
-        grads = tuple(one if one.stride(-1) == 1 else one.contiguous() for one in grads)
-        strides = torch.tensor([one.stride()[:3] for one in grads])
+        grads = tuple(grad if grad.stride(-1) == 1 else grad.contiguous() for grad in grads)
+        strides = torch.tensor([grad.stride()[:3] for grad in grads])
         dqkv = grads[0].new_empty(batch, length, 3, heads, size)
         dbias, parts = _sums(batch * length, 3 * heads * size) if ctx.has_bias else (None, None)
         call(
@@ -376,14 +380,17 @@ class _CrossEntropy(Function):
 
 def updates(parameters: list[Tensor]) -> bool:
     """Whether `update` can step these parameters."""
-    tensors = [*parameters, *(one.grad for one in parameters if one.grad is not None)]
+    tensors = [
+        *parameters,
+        *(parameter.grad for parameter in parameters if parameter.grad is not None),
+    ]
     plain = all(
-        one.device.type == "cpu" and one.dtype == torch.float32 and one.is_contiguous()
-        for one in tensors
+        tensor.device.type == "cpu" and tensor.dtype == torch.float32 and tensor.is_contiguous()
+        for tensor in tensors
     )
     return (
         plain
-        and all(type(one) in (Tensor, nn.Parameter) for one in tensors)
+        and all(type(tensor) in (Tensor, nn.Parameter) for tensor in tensors)
         and library() is not None
     )
 

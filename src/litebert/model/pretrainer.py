@@ -26,7 +26,7 @@ class Pretrainer(nn.Module):
         self.encoder = Encoder(config.encoder)
         self.named_objectives: dict[str, Objective] = config.named_objectives()
         self.objectives = nn.ModuleDict(
-            {name: one.build() for name, one in self.named_objectives.items()}
+            {name: objective.build() for name, objective in self.named_objectives.items()}
         )
         for module in self.modules():
             if isinstance(module, Encoder):
@@ -34,7 +34,9 @@ class Pretrainer(nn.Module):
 
         self.teacher: Teacher | None = None
         """What the objectives learn from that have one; it is no part of this module."""
-        self._reads_states = any(one.reads_states for one in self.named_objectives.values())
+        self._reads_states = any(
+            objective.reads_states for objective in self.named_objectives.values()
+        )
 
     def context(self, name: str, layers: int | None = None) -> Context:
         """What the hooks of an objective may use in a pass of this depth."""

@@ -116,7 +116,9 @@ class TaskModel(nn.Module):
             if (
                 states and self.state_map is not None
             ):  # so that DDP, which sees this pass alone, knows it is used
-                logits = logits + 0 * sum(one.sum() for one in self.state_map.parameters())
+                logits = logits + 0 * sum(
+                    parameter.sum() for parameter in self.state_map.parameters()
+                )
             return (logits, found) if states else logits
         return self._logits(self.encoder(input_ids, token_type_ids, attention_mask), attention_mask)
 

@@ -108,7 +108,7 @@ class Limits:
                 )
                 raise Refusal(413, "too_large", message)
             parts = value.values() if isinstance(value, dict) else value
-            waiting += [one for one in parts if isinstance(one, (dict, list))]
+            waiting += [part for part in parts if isinstance(part, (dict, list))]
 
     def check(self, field: str, inputs: Sequence[Any], query: str = "") -> None:
         """Refuse inputs, and a query with all of them, beyond the limits.

@@ -68,5 +68,5 @@ def failure(error: BaseException) -> dict[str, Any]:
     frames = traceback.extract_tb(error.__traceback__)
     return {
         "kind": type(error).__name__,
-        "at": [f"{one.filename}:{one.lineno}" for one in frames[-8:]],
+        "at": [f"{frame.filename}:{frame.lineno}" for frame in frames[-8:]],
     }

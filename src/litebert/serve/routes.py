@@ -100,7 +100,7 @@ def api(service: Service) -> APIRouter:
     async def predict(request: Request, body: bodies.Predict) -> Response:
         pool = service.choose(request, body.model, "predict")
         inputs, field = _inputs(body.inputs)
-        values = [_plain(one, field.format(place)) for place, one in enumerate(inputs)]
+        values = [_plain(source, field.format(place)) for place, source in enumerate(inputs)]
         listed, top = body.parameters is not None, body.top
         if body.parameters is not None:
             _check_parameters(body.parameters, pool.info["kind"])
@@ -143,7 +143,7 @@ def api(service: Service) -> APIRouter:
     )
     async def similarity(request: Request, body: bodies.Similarity) -> Response:
         pool = service.choose(request, body.model, "similarity")
-        pairs = [(body.inputs.source_sentence, one) for one in body.inputs.sentences]
+        pairs = [(body.inputs.source_sentence, sentence) for sentence in body.inputs.sentences]
         rows = await service.ask(request, pool, "cosine", pairs, "inputs.sentences[{}]")
         return _answer(_listed([row.payload for row in rows]), rows)
 

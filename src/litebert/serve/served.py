@@ -341,9 +341,9 @@ class Served:
         plain += 2 + (len(texts) > 1) * self.tokenizer.pair_separators
         choices = [
             len(ids)
-            for one in texts
-            if not isinstance(one, str)
-            for ids in self.tokenizer.encode(one)
+            for text in texts
+            if not isinstance(text, str)
+            for ids in self.tokenizer.encode(text)
         ]
         return [plain + length for length in choices or [0]]
 

@@ -68,7 +68,7 @@ def evaluate_split(
         token type throughout.
     """
     scores: dict[str, float] = {}
-    boundaries = any(one.reads_boundaries for one in model.named_objectives.values())
+    boundaries = any(objective.reads_boundaries for objective in model.named_objectives.values())
     was_training = model.training
     model.eval()
     try:
@@ -128,9 +128,9 @@ def _questions(
     layout = replace(model.config.sequences, length=length, short_probability=0.0)
     own = layout, replace(model.config.masking, copies=1)
     trained = [
-        one
-        for one in model.named_objectives.values()
-        if not {one.name, *one.needs} & set(untrained)
+        objective
+        for objective in model.named_objectives.values()
+        if not {objective.name, *objective.needs} & set(untrained)
     ]
     questions: dict[Question, dict[str, str]] = {}
     for one in sorted(
@@ -207,7 +207,9 @@ def pretrained_on(
             "pretrained one"
         )
     objectives = loaded.model.named_objectives
-    if all({name, *one.needs} & set(loaded.untrained) for name, one in objectives.items()):
+    if all(
+        {name, *objective.needs} & set(loaded.untrained) for name, objective in objectives.items()
+    ):
         absent = " and ".join(objectives[name].network_name for name in loaded.untrained)
         raise ModelError(
             f"{model} has nothing to score: it holds no weights of its {absent}; evaluate "

@@ -301,8 +301,8 @@ class Loop(Generic[B]):
                     losses = self.trainable.losses(batch.to(self.device.device), layers)
                 value = torch.stack(
                     [
-                        weights[name] * one.total / max(1, counts[name])
-                        for name, one in losses.items()
+                        weights[name] * loss.total / max(1, counts[name])
+                        for name, loss in losses.items()
                     ]
                 ).sum()
                 value.backward()  # type: ignore[no-untyped-call]

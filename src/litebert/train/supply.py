@@ -67,8 +67,10 @@ class PretrainingBatches:
             steps: of the run, over which sequences grow.
         """
         self._objectives = list(config.named_objectives().values())
-        sentence = next((one.sentence for one in self._objectives if one.sentence), None)
-        boundaries = any(one.reads_boundaries for one in self._objectives)
+        sentence = next(
+            (objective.sentence for objective in self._objectives if objective.sentence), None
+        )
+        boundaries = any(objective.reads_boundaries for objective in self._objectives)
         lengths = config.train.length_schedule
         starts = (0, *(round(share * steps) for share, _ in lengths))
         self._phases = [
@@ -192,7 +194,7 @@ def made_by_processes(
     question = {
         "config": to_dict(config),
         "data": str(data),
-        "rows": [(one.start, one.stop) for one in rows],
+        "rows": [(row.start, row.stop) for row in rows],
         "run_steps": run_steps,
     }
     makers: list[subprocess.Popen[bytes]] = []

@@ -131,5 +131,5 @@ def _joined(rows: Sequence[Texts], words: Sparse, characters: Sparse) -> Sparse:
         shared = first.multiply(second).tocsr()
         parts += [shared, abs(first - second)]
         cosines.append(np.asarray(shared.sum(1), np.float32).ravel())
-    likeness = np.stack([*cosines, *(one**2 for one in cosines)], axis=1)
+    likeness = np.stack([*cosines, *(cosine**2 for cosine in cosines)], axis=1)
     return hstack([*parts, csr_matrix(SCALE * likeness)], format="csr", dtype=np.float32)

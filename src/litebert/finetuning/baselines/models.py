@@ -216,8 +216,10 @@ def _logistic(matrix: Sparse, right: NDArray[np.bool_], strength: float) -> Any:
 def _log_odds(models: Sequence[Any], matrix: Sparse) -> NDArray[np.float64]:
     """(N, C)."""
     columns = [
-        np.full(matrix.shape[0], one) if isinstance(one, float) else matrix @ one[:-1] + one[-1]
-        for one in models
+        np.full(matrix.shape[0], model)
+        if isinstance(model, float)
+        else matrix @ model[:-1] + model[-1]
+        for model in models
     ]
     return np.stack(columns, axis=1).astype(np.float64)
 
