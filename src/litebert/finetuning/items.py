@@ -65,12 +65,13 @@ class EncodedPart:
 
 def count_shared(part: EncodedPart, other: EncodedPart) -> int:
     """How many items of a part have the very tokens of an item of another part."""
-    tokens = {_tokens_of(item) for item in other.items}
-    return sum(_tokens_of(item) in tokens for item in part.items)
+    # Hashes, because the tokens of millions of rows would be in memory twice.
+    known = {_hash_tokens(item) for item in other.items}
+    return sum(_hash_tokens(item) in known for item in part.items)
 
 
-def _tokens_of(item: Item) -> tuple[bytes, ...]:
-    return tuple(row.ids.tobytes() for row in item.rows)
+def _hash_tokens(item: Item) -> int:
+    return hash(tuple(row.ids.tobytes() for row in item.rows))
 
 
 def build_row(
