@@ -22,6 +22,15 @@ def answered(groups: Any) -> list[list[Row]]:
     return [[Row(str(text).encode(), 1) for text in Group(*group).inputs] for group in groups]
 
 
+def test_a_worker_ends_where_its_service_was_killed_inside_of_a_frame() -> None:
+    whole = wire.packed((0, 0.0, [("predict", (), ["a" * 1000])]))
+    served = SimpleNamespace(steps=Steps(), answer=lambda group: answered([group])[0])
+    for size in (0, 5, wire.LENGTH, wire.LENGTH + 1, len(whole) - 1):
+        out = io.BytesIO()
+        _serve(served, io.BytesIO(whole + whole[:size]), out)
+        assert wire.read(io.BytesIO(out.getvalue()))[0] == 0, "the batch before is answered"
+
+
 @pytest.mark.parametrize("step", [0.0, 0.1])
 def test_a_worker_whose_service_was_killed_ends_without_a_word(step: float) -> None:
     reading, writing = os.pipe()

@@ -40,11 +40,12 @@ def packed(value: Any) -> bytes:
 
 
 def read(file: BinaryIO) -> Any:
-    """The next frame of a file, None at its end."""
+    """The next frame of a file. None at its end, and where it ends inside of a frame, because its writer was killed."""
     head = file.read(LENGTH)
     if len(head) < LENGTH:
         return None
-    return unpacked(file.read(int.from_bytes(head, "big")))
+    body = file.read(size := int.from_bytes(head, "big"))
+    return unpacked(body) if len(body) == size else None
 
 
 def unpacked(body: bytes) -> Any:

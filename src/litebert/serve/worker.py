@@ -82,14 +82,16 @@ def _serve(served: Any, source: BinaryIO, out: BinaryIO) -> None:
 
     thread = threading.Thread(target=answer_long)
     thread.start()
-    while (batch := wire.read(source)) is not None:
-        if batch[1] > 0:
-            long.put(batch)
-        else:
-            with turns.short():
-                answer(batch[0], batch[2])
-    long.put(None)
-    thread.join()
+    try:
+        while (batch := wire.read(source)) is not None:
+            if batch[1] > 0:
+                long.put(batch)
+            else:
+                with turns.short():
+                    answer(batch[0], batch[2])
+    finally:  # the process lives as long as this thread does
+        long.put(None)
+        thread.join()
 
 
 def _opened(settings: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
