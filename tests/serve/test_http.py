@@ -9,6 +9,7 @@ import json
 import os
 import socket
 import time
+from collections.abc import Callable
 from contextlib import ExitStack, suppress
 from pathlib import Path
 from select import select
@@ -16,6 +17,7 @@ from typing import Any
 
 import httpx
 import pytest
+import uvloop
 
 from litebert.errors import ConfigError
 from litebert.serve.guard import CLOSING
@@ -247,16 +249,15 @@ def test_too_many_connections_are_refused_in_json(models: Path, tmp_path: Path) 
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
 
 
-def test_an_address_that_is_taken_while_the_models_open_is_named() -> None:
+@pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
+def test_an_address_that_is_taken_while_the_models_open_is_named(run: Callable[..., None]) -> None:
     service = Serving({}, Limits(), Metrics())
     with _bound("127.0.0.1", 0) as first:
         port = first.getsockname()[1]
         with _bound("127.0.0.1", port) as second:
             first.listen()
             with refused(ConfigError, f"127.0.0.1:{port}", "--port"):
-                asyncio.run(
-                    _Server(_config(Settings({}), service), service).serve(sockets=[second])
-                )
+                run(_Server(_config(Settings({}), service), service).serve(sockets=[second]))
 
 
 def test_only_our_own_pages_may_call(client: httpx.Client, service: Service) -> None:

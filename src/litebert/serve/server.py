@@ -238,9 +238,11 @@ class _Server(uvicorn.Server):
         assert sockets is not None
         host, port = sockets[0].getsockname()[:2]
         try:
-            await super().startup(sockets)
+            # Here, because uvloop says nothing where the system refuses it.
+            sockets[0].listen(self.config.backlog)
         except OSError as error:  # another service that was starting too has it
             raise _taken(host, port, error) from None
+        await super().startup(sockets)
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         logs.event("listening", url=url, models=list(self._service.pools))
 

@@ -40,7 +40,11 @@ def packed(value: Any) -> bytes:
 
 
 def read(file: BinaryIO) -> Any:
-    """The next frame of a file. None at its end, and where it ends inside of a frame, because its writer was killed."""
+    """Read the next frame of a file.
+
+    Returns:
+        None at the end of the file. So it is inside of a frame, whose writer was killed.
+    """
     head = file.read(LENGTH)
     if len(head) < LENGTH:
         return None
