@@ -23,7 +23,7 @@ import pytest
 from litebert.serve.batching import Queue
 from litebert.serve.pool import Pool
 from toys.refusals import names
-from toys.serving import Service, raw, serving, until
+from toys.serving import Service, connected, raw, read_answer, serving, until
 
 Run = Callable[..., tuple[int, str, str]]
 SECRET = "xylophone"
@@ -265,18 +265,20 @@ def waiting(service: Service, model: str) -> int:
     return int(found[1])
 
 
+def ask(service: Service, inputs: list[str], seen: list[tuple[int, Any]]) -> None:
+    """Add the status and the body of an answer to those that were seen."""
+    with service.client() as client:
+        answer = client.post("/predict", json={"inputs": inputs})
+        seen.append((answer.status_code, answer.json()))
+
+
 def asking(service: Service, pid: int, seen: list[tuple[int, Any]]) -> threading.Thread:
     """A client whose request waits: the only worker has been given a part of it, and is stopped
     until it may go on.
     """
 
-    def ask() -> None:
-        with service.client() as client:
-            answer = client.post("/predict", json={"inputs": ["b c d e f " * 4] * 4000})
-            seen.append((answer.status_code, answer.json()))
-
     os.kill(pid, signal.SIGSTOP)
-    thread = threading.Thread(target=ask)
+    thread = threading.Thread(target=ask, args=(service, ["b c d e f " * 4] * 4000, seen))
     thread.start()
     until(lambda: 0 < waiting(service, "x-colours") < 4000)
     return thread
@@ -308,6 +310,35 @@ def test_a_worker_that_dies_is_replaced_and_the_end_loses_nothing(
         assert seen[1][0] == 200
         assert len(seen[1][1]["predictions"]) == 4000
         assert service.events("stopped")
+
+
+def test_a_second_signal_refuses_what_has_no_answer(models: Path, tmp_path: Path) -> None:
+    with serving(
+        tmp_path, models / "x-colours", "--max-rows", 4000, "--max-wait", 20000
+    ) as service:
+        (pid,) = service.events("a model is ready")[0]["pids"]
+        seen: list[tuple[int, Any]] = []
+        first = asking(service, pid, seen)
+        more = threading.Thread(target=ask, args=(service, ["b c"] * 3000, seen))
+        more.start()
+        until(lambda: waiting(service, "x-colours") > 3000)
+        with connected(service) as half:
+            half.sendall(
+                b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
+            )
+            half.sendall(b"Content-Length: 100\r\n\r\n{")
+            for _ in range(2):
+                service.process.send_signal(signal.SIGTERM)
+                time.sleep(0.1)
+            os.kill(pid, signal.SIGCONT)
+            status, body = read_answer(half)
+        assert service.process.wait(30) == 0
+        first.join()
+        more.join()
+        for found in (*seen, (status, json.loads(body))):
+            assert (found[0], found[1]["error_type"]) == (503, "unavailable")
+        requests = [one for one in service.events("request") if one["route"] == "/predict"]
+        assert [one["status"] for one in requests] == [503] * 3
 
 
 def test_an_idle_worker_that_dies_is_replaced_once_it_can_be(models: Path, tmp_path: Path) -> None:

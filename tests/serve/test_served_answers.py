@@ -143,10 +143,19 @@ def test_answers_hold_the_likeliest_labels(
         assert part.items() <= whole.items()
     info = served.info()
     assert _labels_of(info, None, 256) == 100  # by default
-    assert _labels_of(info, 500, 1) is None  # all
+    assert _labels_of(info, 500, 1) == len(labels)  # all of them, the likeliest first
     with pytest.raises(Refusal) as large:
         _labels_of({**info, "labels": labels * 50}, 5000, 256)
     assert (large.value.status, large.value.field) == (413, "top")
+
+
+def test_the_likeliest_label_comes_first_where_top_asks_for_all(client: httpx.Client) -> None:
+    for top in (1, 3, 50):
+        found = client.post("/predict", json={"inputs": LINES, "top": top}).json()["predictions"]
+        for one in found:
+            likely = [*one["probabilities"].values()]
+            assert likely == sorted(likely, reverse=True)
+            assert len(likely) == min(top, 3)
 
 
 def test_nul_is_a_space_as_for_predict(client: httpx.Client) -> None:

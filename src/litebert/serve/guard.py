@@ -18,7 +18,7 @@ from urllib.parse import urlsplit
 
 from litebert.serve import logs
 from litebert.serve.limits import BODY, HEAD
-from litebert.serve.refusals import Refusal
+from litebert.serve.refusals import STOPPED, Refusal
 from litebert.serve.service import ABOUT, Service
 
 Scope = MutableMapping[str, Any]
@@ -120,6 +120,11 @@ class Guard:
             await self._app(scope, _replayed(body, receive), answer)
         except Refusal as refusal:
             await _refuse(answer, refusal, scope["path"], ending)
+        except asyncio.CancelledError:
+            # The service ends at once, at a second signal or after its last deadline.
+            if "status" not in about:
+                await _refuse(answer, STOPPED, scope["path"], True)
+            raise
         except Exception as error:
             if scope.get("state", {}).get(CLOSING, bool)():  # nobody is there to answer
                 about["status"] = 499

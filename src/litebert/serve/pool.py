@@ -15,7 +15,7 @@ from typing import Any
 from litebert.errors import ModelError
 from litebert.serve import logs, wire
 from litebert.serve.batching import Batch, Queue
-from litebert.serve.refusals import Refusal
+from litebert.serve.refusals import STOPPED, Refusal
 
 STARTING = 600.0
 """Seconds in which a model must be opened."""
@@ -202,7 +202,8 @@ class Pool:
         self._tasks += [asyncio.create_task(self._run_long(worker)) for worker in self._workers]
 
     async def stop(self) -> None:
-        """End the workers; nothing may wait any more."""
+        """End the workers, and refuse what still waits."""
+        self.queue.close(STOPPED)
         for task in self._tasks:
             task.cancel()
         await asyncio.gather(*self._tasks, return_exceptions=True)
@@ -318,11 +319,7 @@ class Pool:
             batch.fail(Refusal(503, "unavailable", f"{reason}; send the request again", retry=1))
             return False
         except asyncio.CancelledError:
-            batch.fail(
-                Refusal(
-                    503, "unavailable", "the service is stopping; send the request again", retry=1
-                )
-            )
+            batch.fail(STOPPED)
             raise
         finally:
             self.queue.finished(batch)

@@ -56,3 +56,7 @@ class Refusal(Exception):
         else:
             shape = {"error": self.message, "error_type": self.kind, "field": self.field}
         return json.dumps(shape).encode()
+
+
+STOPPED = Refusal(503, "unavailable", "the service is stopping; send the request again", retry=1)
+"""Why a request has no answer when the service ends."""

@@ -232,7 +232,9 @@ def _tokens_or_texts(value: Any) -> tuple[list[Any], str]:
 
 
 def _labels_of(info: dict[str, Any], top: int | None, inputs: int) -> int | None:
-    """How many labels each answer holds; None where answers hold no probabilities by label.
+    """How many labels each answer holds, the likeliest first.
+
+    None stands for all labels in the order of the model, and for answers that hold no labels.
 
     Raises:
         Refusal: the answer would be too large, or the model has no labels.
@@ -251,7 +253,7 @@ def _labels_of(info: dict[str, Any], top: int | None, inputs: int) -> int | None
             f"at most {SCORES:,}"
         )
         raise Refusal(413, "too_large", f"{message}; give a smaller top or fewer inputs", "top")
-    return few if few < count else None
+    return few if few < count or top is not None else None
 
 
 def _check_masks(texts: list[str], top: int) -> None:
