@@ -8,6 +8,7 @@ import multiprocessing
 import os
 import pkgutil
 import random
+import shutil
 import signal
 import socket
 import sys
@@ -172,6 +173,22 @@ def processes() -> Any:
     context = multiprocessing.get_context("forkserver")
     context.set_forkserver_preload(MODULES)
     return context
+
+
+@pytest.fixture(
+    scope="module"
+)  # while it is open, nothing else in this thread can run an event loop
+def browser() -> Iterator[Any]:
+    """A browser for pages; the test is skipped where playwright or Chromium is not installed."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
+    names = ("chromium", "chromium-browser", "google-chrome", "chrome")
+    program = next(filter(None, map(shutil.which, names)), None)
+    if program is None:
+        pytest.skip("there is no Chromium on this machine")
+    with playwright.sync_playwright() as tool:
+        running = tool.chromium.launch(executable_path=program)
+        yield running
+        running.close()
 
 
 @pytest.fixture

@@ -4,7 +4,6 @@ can choose.
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,13 +22,6 @@ from litebert.analysis.report import (
     Table,
     write,
 )
-
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-BROWSER = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome", "chrome"))),
-    None,
-)
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="there is no Chromium on this machine")
 
 NAMES = ("a variant with a long name, E 128", "none", "attention")
 LINES = tuple(
@@ -74,14 +66,6 @@ BEYOND = """() => [...document.querySelectorAll("body *")].filter(
   node => !node.closest(".wide") && !node.matches(".unseen")
     && node.getBoundingClientRect().right > document.documentElement.clientWidth + 1
   ).map(node => node.outerHTML)"""
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as tool:
-        running = tool.chromium.launch(executable_path=BROWSER)
-        yield running
-        running.close()
 
 
 @pytest.fixture

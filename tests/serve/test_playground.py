@@ -7,7 +7,6 @@ from __future__ import annotations
 import asyncio
 import json
 import os
-import shutil
 import socket
 import threading
 from collections.abc import Callable, Iterator
@@ -33,12 +32,6 @@ from litebert.serve.pool import Pool, Worker  # noqa: E402
 from litebert.serve.server import Settings, _config  # noqa: E402
 from litebert.serve.service import Service  # noqa: E402
 from litebert.serve.worker import _opened  # noqa: E402
-
-sync_api = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
-BROWSER = next(
-    filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None
-)
-pytestmark = pytest.mark.skipif(BROWSER is None, reason="there is no Chromium on this machine")
 
 SHAPE: dict[str, Any] = {
     "embedding_size": 8,
@@ -163,14 +156,6 @@ def served(*folders: Path) -> Iterator[str]:
             for server in servers:
                 server.should_exit = True
             thread.join()
-
-
-@pytest.fixture(scope="module")
-def browser() -> Iterator[Any]:
-    with sync_api.sync_playwright() as tool:
-        running = tool.chromium.launch(executable_path=BROWSER)
-        yield running
-        running.close()
 
 
 @pytest.fixture
@@ -425,6 +410,20 @@ def test_a_missing_mask_is_explained_in_plain_words(opened: Callable[..., Any]) 
     assert "nputs" not in shown
 
 
+def test_masks_of_all_forms_are_filled_in_the_text(opened: Callable[..., Any]) -> None:
+    page = opened()
+    page.select_option("#model", label="base")
+    page.fill("#fill-mask-text", "ba ___ de [MASK] fi <mask>!")
+    page.keyboard.press("Control+Enter")
+    answered(page)
+    passage = page.locator(f"{ANSWER} .passage")
+    assert passage.locator("mark").count() == 3
+    passage.locator("mark").evaluate_all(
+        "marks => marks.forEach(mark => { mark.textContent = '*'; })"
+    )
+    assert passage.inner_text() == "ba * de * fi *!"
+
+
 def test_texts_are_shown_as_texts(opened: Callable[..., Any]) -> None:
     page, text = opened(), "𝒜da <img src=x onerror=alert(1)> & <b>bold</b> 𝒜"
     page.select_option("#model", label="names")
@@ -500,10 +499,12 @@ def test_a_key_is_asked_for(opened: Callable[..., Any]) -> None:
 
 def test_the_policy_lets_nothing_in(browser: Any, service: str) -> None:
     html, policy = playground()
+    from playwright.sync_api import Error
+
     with browser.new_context() as context:
         page = context.new_page()
         page.goto(service)
-        with pytest.raises(sync_api.Error, match="TrustedHTML"):
+        with pytest.raises(Error, match="TrustedHTML"):
             page.evaluate("document.body.innerHTML = '<i>no</i>'")
     assert "unsafe" not in policy
     assert policy.startswith("default-src 'none'")
