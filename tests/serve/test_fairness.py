@@ -7,8 +7,10 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from random import Random
+from typing import Any, Literal
 
 import httpx
 import numpy as np
@@ -19,23 +21,47 @@ from hypothesis import strategies as st
 import litebert
 from answer.test_predict import made
 from litebert.finetuning.rows import PaddedRows
+from litebert.serve import long_texts
 from litebert.serve.costs import costs_of
 from litebert.serve.long_texts import LongTexts
 from litebert.serve.served import Served
 from litebert.serve.steps import Steps, Turns
 from litebert.serve.wire import Group
-from litebert.tokenizer import Tokenizer
+from litebert.tokenizer import Tokenizer, train_tokenizer
 from serve.test_served_answers import LINES, OPENING, close, rows
+from toys.refusals import names
 from toys.serving import Service, serving
 
 LONG = "ba de fi " * 20_000
+UNSPACED = "\U0001f600" * 190_000
+"""A text without a space, which tokenizers read in one piece."""
 
 
 @pytest.fixture(scope="module")
-def patient(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
+def bytes_tokenizer(tiny_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a byte-level BPE tokenizer."""
+    folder = tmp_path_factory.mktemp("bytes") / "tokenizer"
+    texts = tiny_corpus.read_text(encoding="utf-8").split("\n\n")
+    train_tokenizer(texts, kind="bpe", vocab_size=400).save(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def patient(
+    models: Path, bytes_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[Service]:
     """A service whose bound is far above what this machine does to a thread at times."""
-    words = (models / "x-colours", models / "x-base", models / "x-masks", "--max-wait", 600)
-    with serving(tmp_path_factory.mktemp("patient"), *words) as service:
+    folder = tmp_path_factory.mktemp("patient")
+    made(folder / "bytes", bytes_tokenizer, "sequence", 3, ("a", "b", "c"), {"problem": "classes"})
+    words = (
+        models / "x-colours",
+        models / "x-base",
+        models / "x-masks",
+        folder / "bytes",
+        "--max-wait",
+        600,
+    )
+    with serving(folder, *words) as service:
         yield service
 
 
@@ -54,6 +80,8 @@ def patient(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         ("/tokenize", {"inputs": LONG}, {"inputs": "ba"}),
         ("/predict", {"inputs": [LONG[:700]] * 256}, {"inputs": "ba"}),
         ("/predict", {"inputs": LONG}, {"inputs": "ba"}),
+        ("/models/bytes/predict", {"inputs": UNSPACED}, {"inputs": "ba"}),
+        ("/models/bytes/tokenize", {"inputs": UNSPACED}, {"inputs": "ba"}),
     ],
 )
 def test_short_requests_pass_a_long_one(
@@ -137,9 +165,65 @@ def test_parts_of_a_text_are_the_text(text: str) -> None:
     assert all(text[begin:].startswith(part) for begin, part in parts)
 
 
+SIGNS = (
+    "ba",
+    "defi",
+    "é\u0301",
+    "ﬁ①",
+    "中文字",
+    "İ",
+    "[MASK]",
+    "▁ba",
+    "!",
+    "'s",
+    "-",
+    "\U0001f600",
+    "\u200b",
+)
+SPACES = (" ", "  ", "\n", "\r\n", "\t", "\u00a0", "\u3000", " \u0301", "\x1c", "\ufeff", "")
+
+
+@pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
+def test_parts_have_the_tokens_of_the_whole(
+    kind: Literal["unigram", "wordpiece", "bpe"], tiny_corpus: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(long_texts, "PART", 30)
+    texts = tiny_corpus.read_text(encoding="utf-8").split("\n\n")
+    tokenizer, random = train_tokenizer(texts, kind=kind, vocab_size=400), Random(0)
+    for _ in range(500):
+        text = "".join(random.choice(SIGNS) + random.choice(SPACES) for _ in range(60))
+        assert LongTexts(tokenizer, nullcontext).encode(text) == tokenizer.encode([text])[0], text
+
+
+def test_other_threads_run_while_a_worker_tokenizes(
+    bytes_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TOKENIZERS_PARALLELISM", "false")  # as in a worker
+    tokenizer, ticks, ended = Tokenizer.load(bytes_tokenizer), list[float](), threading.Event()
+
+    def tick() -> None:
+        while not ended.wait(0.001):
+            ticks.append(time.monotonic())
+
+    thread = threading.Thread(target=tick)
+    thread.start()
+    begun = time.monotonic()
+    tokenizer.encode([UNSPACED * 3])
+    took = time.monotonic() - begun
+    ended.set()
+    thread.join()
+    assert max(np.diff([begun, *ticks])) < took / 2
+
+
 def test_a_long_text_is_read_as_a_whole_one(tiny_tokenizer: Path, tmp_path: Path) -> None:
     tokenizer, ends = Tokenizer.load(tiny_tokenizer), list[int]()
-    read = LongTexts(tokenizer, lambda: ends.append(1))
+
+    @contextmanager
+    def aside() -> Iterator[None]:
+        yield
+        ends.append(1)
+
+    read = LongTexts(tokenizer, aside)
     assert read.encode(LONG) == tokenizer.encode([LONG])[0]
     assert len(ends) > 20
     assert read.encode(LONG)
@@ -195,6 +279,36 @@ def test_answers_in_steps_are_the_same(
         apart = rows(served, "predict", asked)
     assert len(ends) > 4
     assert all(close(json_of(one), json_of(other)) for one, other in zip(whole, apart, strict=True))
+
+
+def test_a_list_of_too_many_tokens_is_refused(bytes_tokenizer: Path, tmp_path: Path) -> None:
+    folder = made(
+        tmp_path / "m", bytes_tokenizer, "sequence", 3, ("a", "b", "c"), {"problem": "classes"}
+    )
+    many, few = rows(Served(folder, OPENING), "tokenize", [UNSPACED, "ba de"])
+    assert many.kind == "too_large"
+    names(many.refusal, "760,001", "100,000")  # four for each sign, and a space before all
+    assert few.tokens > 2
+
+
+def test_a_long_choice_or_question_is_read_as_by_predict(
+    tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    folder = made(tmp_path / "m", tiny_tokenizer, "choice", 1)
+    served, model = Served(folder, OPENING), litebert.load(folder)
+    begin, end = " ".join(LINES * 40), "gi gu ko " * 30
+    assert LongTexts.is_long(begin)
+    for asked in (
+        [LINES[0], "ba", [begin + end, "de"]],
+        [LINES[0], begin + end, LINES[:2]],
+        [begin, "ba", LINES[:2]],
+    ):
+        (found,), (expected,) = rows(served, "predict", [asked]), model.predict([asked])
+        record = json_of(found)
+        assert close({name: record[name] for name in expected}, expected)
+    count = len(model.tokenizer.encode([begin])[0])
+    (longer,) = rows(served, "predict", [[begin + " " + begin, "ba", LINES[:2]]])
+    assert longer.truncated - found.truncated == 2 * count, "of each row"
 
 
 def test_masks_times_predictions_and_a_query_once_are_what_a_request_costs() -> None:

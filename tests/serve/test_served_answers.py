@@ -20,6 +20,7 @@ from litebert.model.task_model import TaskModel
 from litebert.serve.refusals import Refusal
 from litebert.serve.routes import _labels_of
 from litebert.serve.served import Served
+from litebert.serve.warming import warm
 from litebert.serve.wire import Group, Row
 from litebert.tokenizer import Tokenizer, train_tokenizer
 from toys.folders import save_litebert
@@ -244,7 +245,7 @@ def test_served_vectors_are_equal_by_every_engine(
     pytest.importorskip({"onnx": "onnxruntime"}.get(engine, engine))
     shutil.copytree(models / folder, tmp_path / folder)
     served = Served(tmp_path / folder, {**OPENING, "engine": engine})
-    served.warmed()
+    warm(served)
     found = [json.loads(row.payload) for row in rows(served, "embed", LINES)]
     wanted = litebert.load(models / folder).encode(LINES)
     wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
@@ -474,6 +475,7 @@ sys.meta_path.insert(0, Blocked())
 from pathlib import Path
 from litebert.serve import server
 from litebert.serve.served import Served
+from litebert.serve.warming import warm
 settings = {"engine": None, "device": "auto", "exit": "auto", "threads": 1, "tokens": 99}
 served = Served(Path(sys.argv[1]), settings)
 print(served.predict(["ba de fi"])[0].payload.decode())

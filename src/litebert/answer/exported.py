@@ -149,11 +149,8 @@ class Exported:
             raise not_finite(self.path)
         return found if settings.map is None else settings.map.of(found)
 
-    def fill(
-        self, text: str, top: int = 5, pause: Callable[[], None] = lambda: None
-    ) -> list[list[Guess]]:
-        """The `top` likeliest pieces for each mask of a text, as `MaskReader.fill` gives them;
-        `pause` as there.
+    def fill(self, text: str, top: int = 5) -> list[list[Guess]]:
+        """The `top` likeliest pieces for each mask of a text, as `MaskReader.fill` gives them.
 
         Raises:
             ModelError: it cannot guess masked tokens.
@@ -165,7 +162,16 @@ class Exported:
                 "--head mlm"
             )
         row = masked_row(self.tokenizer, text, self.length)
-        places = places_of(self.tokenizer, row, text, top)
+        return self.fill_row(row, places_of(self.tokenizer, row, text, top), top)
+
+    def fill_row(
+        self,
+        row: Sequence[int],
+        places: Sequence[int],
+        top: int,
+        pause: Callable[[], None] = lambda: None,
+    ) -> list[list[Guess]]:
+        """Do the same for a row that `masked_row` made, as `MaskReader.fill_row` does."""
         logits = self.engine.run(self._padded([row]))[0]
         if not np.isfinite(logits[0, places]).all():
             raise not_finite(self.path)

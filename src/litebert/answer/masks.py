@@ -122,17 +122,12 @@ class MaskReader:
                 bar.advance(len(places))
         return found
 
-    def fill(
-        self, text: str, top: int = 5, pause: Callable[[], None] = lambda: None
-    ) -> list[list[Guess]]:
+    def fill(self, text: str, top: int = 5) -> list[list[Guess]]:
         """The `top` likeliest pieces for each mask of a text, in order, the likeliest first.
 
         A mask is written [MASK], <mask>, as the tokenizer writes its own, or as three or more
         underscores. Each is guessed on its own, while the others are masked; special pieces are
         never guessed.
-
-        Args:
-            pause: called before each mask, for a program that does other work in between.
 
         Raises:
             DataError: the text has no mask, or is too long.
@@ -141,7 +136,20 @@ class MaskReader:
         """
         (text,) = texts_of([text])
         row = self.row(text)
-        places = places_of(self.tokenizer, row, text, top)
+        return self.fill_row(row, places_of(self.tokenizer, row, text, top), top)
+
+    def fill_row(
+        self,
+        row: Sequence[int],
+        places: Sequence[int],
+        top: int,
+        pause: Callable[[], None] = lambda: None,
+    ) -> list[list[Guess]]:
+        """Do the same for a row that `masked_row` made, with masks at `places`.
+
+        Args:
+            pause: called before each mask, for a program that does other work in between.
+        """
         states, found = self._states(np.array([row])), list[list[Guess]]()
         for begin in range(0, len(places), MASKS):
             pause()

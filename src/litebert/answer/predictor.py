@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -131,9 +131,7 @@ class Model(LoadedModel):
         """
         return self.mask_reader.logits(texts)
 
-    def fill(
-        self, text: str, top: int = 5, pause: Callable[[], None] = lambda: None
-    ) -> list[list[Guess]]:
+    def fill(self, text: str, top: int = 5) -> list[list[Guess]]:
         """Of a pretrained model: the likeliest pieces for each mask of a text, such as [MASK]; see
         `MaskReader.fill`.
 
@@ -141,7 +139,7 @@ class Model(LoadedModel):
             DataError: the text has no mask, or is longer than the model reads.
             ConfigError: `top` is less than 1.
         """
-        return self.mask_reader.fill(text, top, pause)
+        return self.mask_reader.fill(text, top)
 
     def score(self, texts: Iterable[str]) -> list[Score]:
         """Of a pretrained model: the pseudo-log-likelihood of each text and of its tokens; see

@@ -7,28 +7,35 @@ from __future__ import annotations
 import re
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
 from typing import Any
 
 from litebert.tokenizer import Tokenizer
 
 PART = 4096
-"""Characters of a part, about: the next white space ends it, for tokens do not reach over white
-space.
+"""Characters of a part, about: the next space between two words ends it, for tokens do not reach
+over spaces.
 """
 KEPT = 4
 """Long texts whose tokens are kept, for a query comes back with every batch of its request."""
-_END = re.compile(r"(?<=\S)(?=\s)")
+_END = re.compile(r"(?<=\w)(?= \w)")
+"""Where a text is cut: the tokens of the two sides are those of the whole. At a line break, a mark
+or a sign they need not be. Tokenizers may join these with the text before them, and byte-level BPE
+puts a space before a part that begins with anything else.
+"""
 
 
 class LongTexts:
     """Reads long texts.
 
     Args:
-        pause: called after each part.
+        aside: around the tokenizing of each part.
     """
 
-    def __init__(self, tokenizer: Tokenizer, pause: Callable[[], None]) -> None:
-        self._tokenizer, self._pause = tokenizer, pause
+    def __init__(
+        self, tokenizer: Tokenizer, aside: Callable[[], AbstractContextManager[None]]
+    ) -> None:
+        self._tokenizer, self._aside = tokenizer, aside
         self._kept: OrderedDict[str, list[list[int]]] = OrderedDict()
 
     @staticmethod
@@ -81,8 +88,8 @@ class LongTexts:
         if encoded is None:
             encoded = []
             for _, part in self.parts(text):
-                encoded.append(self._tokenizer.encode([part])[0])
-                self._pause()
+                with self._aside():
+                    encoded.append(self._tokenizer.encode([part])[0])
         self._kept[text] = encoded
         if len(self._kept) > KEPT:
             self._kept.popitem(last=False)

@@ -6,9 +6,7 @@ Every input is answered or refused on its own. A refusal never holds a text.
 from __future__ import annotations
 
 import base64
-import math
-import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from pathlib import Path
@@ -28,19 +26,17 @@ from litebert.finetuning.items import Item, build_row
 from litebert.finetuning.similarity import unit
 from litebert.interop.sentence_modules import vector_width
 from litebert.serve.details import detailed
+from litebert.serve.limits import choices_of
 from litebert.serve.long_texts import LongTexts
-from litebert.serve.payloads import Longest, as_json, texts_of, too_many, unknown_token, without_nul
+from litebert.serve.payloads import as_json, texts_of, too_many, unknown_token, without_nul
 from litebert.serve.steps import Steps
 from litebert.serve.wire import Group, Row
 from litebert.tokenizer import Tokenizer
 
-EXAMPLE = (
-    "the quick brown fox jumps over the lazy dog and runs back to the river before the sun "
-    "goes down again"
-)
-"""What the speed of a model is first measured on."""
-VARIANTS = 16
-"""Forms of the example on which an engine of fewer bits is compared with float32."""
+LISTED = 1000
+"""Tokens whose JSON is made at a time."""
+MOST_LISTED = 100_000
+"""Most tokens of a text in an answer of `tokenize`."""
 
 
 class Served:
@@ -94,20 +90,21 @@ class Served:
         self.predictor: Predictor | None = None
         if record and not self.compares:
             self.predictor = replace(self.model.predictor, around=self.steps.passes)
-        self._read = LongTexts(tokenizer, self.steps.end)
+        self._read = LongTexts(tokenizer, self.steps.aside)
         self.exits = self.predictor is not None and isinstance(self.predictor.engine, EarlyExit)
         self.examples = read_examples(folder)
         scores = self._pairs_to_number
-        self._does: dict[str, Callable[..., list[Row]]] = {"tokenize": self.tokenize}
+        self.does: dict[str, Callable[..., list[Row]]] = {"tokenize": self.tokenize}
+        """What is done with a group of inputs, by the name of its operation."""
         if self.predictor is not None:
-            self._does["predict"] = self.predict
+            self.does["predict"] = self.predict
         if fills:
-            self._does["fill-mask"] = self.fill
+            self.does["fill-mask"] = self.fill
         if vectors:
-            self._does["embed"] = self.embed
-            self._does["cosine"] = self.cosine
+            self.does["embed"] = self.embed
+            self.does["cosine"] = self.cosine
         if scores:
-            self._does["score"] = self.score
+            self.does["score"] = self.score
 
     @property
     def _pairs_to_number(self) -> bool:
@@ -122,11 +119,11 @@ class Served:
         """What clients may know about it."""
         task = self.predictor.task if self.predictor is not None else None
         routes: list[str] = [
-            name for name in ("predict", "fill-mask", "embed") if name in self._does
+            name for name in ("predict", "fill-mask", "embed") if name in self.does
         ]
         routes += [
-            *["similarity"] * ("embed" in self._does),
-            *["rerank"] * bool({"score", "cosine"} & {*self._does}),
+            *["similarity"] * ("embed" in self.does),
+            *["rerank"] * bool({"score", "cosine"} & {*self.does}),
             "tokenize",
         ]
         return {
@@ -140,11 +137,11 @@ class Served:
             "labels": list(task.output.labels) if task is not None else [],
             "inputs": task.inputs if task is not None else "give a text",
             "length": self.length,
-            "width": self.width if "embed" in self._does else None,
+            "width": self.width if "embed" in self.does else None,
             "layers": self.layers,
             "exits": self.exits,
             "mask": self.tokenizer.get_token(self.tokenizer.mask_id)
-            if "fill-mask" in self._does
+            if "fill-mask" in self.does
             else None,
             "engine": self.engine,
             "tokenizer": self.tokenizer.kind,
@@ -163,83 +160,11 @@ class Served:
         ]
         return 3 * sum(all(map(str.isascii, letters)) for letters in written) >= 2 * len(written)
 
-    def warmed(self) -> tuple[list[tuple[int, float]], float, float]:
-        """How many short inputs took how many seconds, each the best of three; the characters of
-        one; and the seconds of the longest step of a request that fills a row.
-
-        Engines that need more than the weights are made before that, and one of fewer bits is
-        compared with float32, so that no client waits for it.
-        """
-        value, operation = self._example()
-        if self.engine != "torch" and not self.exported:
-            self._prepare_engines()
-        trials = []
-        for rows in (1, 1, 4):  # what is done once is not counted
-            best = math.inf
-            for _ in range(3):
-                start = time.perf_counter()
-                self.answer(Group(operation, (), [value] * rows))
-                best = min(best, time.perf_counter() - start)
-            trials.append((rows, best))
-        if "fill-mask" in self._does:
-            for token in range(self.tokenizer.vocab_size):
-                self.tokenizer.get_word(token)  # a table, so that no answer decodes
-        return trials[1:], float(len(EXAMPLE)), self._longest_step(value, operation)
-
-    def _longest_step(self, value: Any, operation: str) -> float:
-        """Seconds of the least that a request of long texts takes at a time: one row of full
-        length.
-        """
-        long = " ".join([EXAMPLE] * (1 + self.length // len(EXAMPLE.split())))
-        texts = [long, value[1], *value[2:]] if isinstance(value, list) else f"{long} [MASK]"
-        if operation == "fill-mask":
-            words = long.split()[
-                : max(1, self.length // 3)
-            ]  # in the length, whatever the tokenizer
-            texts = f"{' '.join(words)} [MASK]"
-        best = math.inf
-        for _ in range(2):
-            longest = Longest()
-            with self.steps.of(1e-9, longest):
-                self.answer(Group(operation, (), [texts]))
-            best = min(best, longest.seconds)
-        return best
-
-    def _prepare_engines(self) -> None:
-        """Make the engine of answers and that of vectors."""
-        for operation in ("predict", "embed"):
-            if operation in self._does:
-                values = [
-                    self._example(turn)[0] if operation == "predict" else _turned(turn)
-                    for turn in range(VARIANTS)
-                ]
-                self.answer(Group(operation, (), values))
-
-    def _example(self, turn: int = 0) -> tuple[Any, str]:
-        """An input and the operation that answers it."""
-        text = _turned(turn)
-        if self.predictor is not None:
-            task, words = self.predictor.task, text.split()
-            forms: list[Any] = [
-                text,
-                [" ".join(words[:10]), " ".join(words[10:])],
-                [" ".join(words[:8]), " ".join(words[8:12]), words[12:14]],
-            ]
-            for value in forms:
-                try:
-                    task.example(value, "")
-                except (TypeError, ValueError):
-                    continue
-                return value, "predict"
-        if "embed" in self._does:
-            return text, "embed"
-        return (f"{text} [MASK]", "fill-mask") if "fill-mask" in self._does else (text, "tokenize")
-
     # ------------------------------------------------------------------------------------ answering
 
     def answer(self, group: Group) -> list[Row]:
         """A row for each input of a group; within `Steps.of`, in steps."""
-        return self._does[group.operation](
+        return self.does[group.operation](
             list(map(without_nul, group.inputs)), **dict(group.options)
         )
 
@@ -265,7 +190,7 @@ class Served:
             short, cut = value, 0
             if any(map(self._read.is_long, texts_of(value))):
                 if task.output.reads_cls:
-                    short, cut = self._read.shortened(value, predictor.length)
+                    short, cut = self._shorten(value)
                 elif (
                     size := sum(len(self._read.encode(text)) for text in texts_of(value))
                 ) > self.most_tokens:
@@ -277,13 +202,7 @@ class Served:
                 left_out.append((short, cut))
             except (TypeError, ValueError, DataError):
                 rows[place] = Row(b"", 0, f" does not fit this model; {task.inputs}", "validation")
-        items = task.encode(examples, self.tokenizer, predictor.length) if examples else []
-        sizes, truncated = [0] * len(examples), [0] * len(examples)
-        for item in items:
-            if sizes[item.example] == 0:
-                short, cut = left_out[item.example]
-                truncated[item.example] = cut + self._cut_off(short, item)
-            sizes[item.example] += sum(len(row.ids) for row in item.rows)
+        items, sizes, truncated = self._encode(examples, left_out)
         for number, place in enumerate(chosen):
             if sizes[number] > self.most_tokens:
                 rows[place] = too_many(sizes[number], "this service reads", self.most_tokens)
@@ -319,6 +238,46 @@ class Served:
                     )
                 rows[place] = Row(as_json(record), sizes[number], truncated=truncated[number])
         return [row for row in rows if row is not None]
+
+    def _shorten(self, value: Any) -> tuple[Any, int]:
+        """Take the ends off long texts that no row would hold.
+
+        With choices, only the context is shortened, for a row may hold the end of a question.
+
+        Returns:
+            The input, and how many tokens its rows lack.
+        """
+        assert self.predictor is not None
+        most = self.predictor.length
+        if self.predictor.task.output.head != "choice":
+            return self._read.shortened(value, most)
+        if not (isinstance(value, list) and value and isinstance(value[0], str)):
+            return value, 0
+        context, cut = self._read.shortened(value[0], most)
+        return [context, *value[1:]], cut * len(choices_of(value))
+
+    def _encode(
+        self, examples: Sequence[Any], left_out: Sequence[tuple[Any, int]]
+    ) -> tuple[list[Item], list[int], list[int]]:
+        """Encode examples.
+
+        Args:
+            left_out: the shortened input of each example, and how many tokens its rows lack.
+
+        Returns:
+            The items. How many tokens of each example its rows hold, and how many they lack.
+        """
+        assert self.predictor is not None
+        sizes, truncated, items = [0] * len(examples), [0] * len(examples), list[Item]()
+        if examples:
+            with self.steps.aside():
+                items = self.predictor.task.encode(examples, self.tokenizer, self.predictor.length)
+                for item in items:
+                    if sizes[item.example] == 0:
+                        short, cut = left_out[item.example]
+                        truncated[item.example] = cut + self._cut_off(short, item)
+                    sizes[item.example] += sum(len(row.ids) for row in item.rows)
+        return items, sizes, truncated
 
     def _cut_off(self, value: Any, item: Item) -> int:
         """Tokens of an input that its rows do not hold; `item` is the first of its items."""
@@ -356,23 +315,27 @@ class Served:
         return rows
 
     def _filled(self, text: str, top: int) -> Row:
-        masks = len(mask_pattern(self.tokenizer.get_token(self.tokenizer.mask_id)).findall(text))
+        pattern = mask_pattern(self.tokenizer.get_token(self.tokenizer.mask_id))
+        masks = len(pattern.findall(text))
         if masks == 0:
             return Row(
                 b"", 0, " has no mask; write [MASK] where a word should be predicted", "validation"
             )
-        least = (
-            masks + 2
-            if masks + 2 > self.length or not self._read.is_long(text)
-            else len(self._read.encode(text))
-        )
-        if least > self.length:  # and nothing that takes long is done with it
-            return too_many(least, "the model reads", self.length)
-        row = masked_row(self.tokenizer, text, 1 << 40)
+        if masks + 2 > self.length:
+            return too_many(masks + 2, "the model reads", self.length)
+        if self._read.is_long(text):  # finding masks among the tokens takes long
+            count = masks + 2 + len(self._read.encode(pattern.sub(" ", text)))
+            if (
+                count > self.length + 2 * masks
+            ):  # a word that a mask is a part of has a token more without it
+                return too_many(count, "the model reads", self.length)
+        with self.steps.aside():
+            row = masked_row(self.tokenizer, text, 1 << 40)
         if len(row) > self.length:
             return too_many(len(row), "the model reads", self.length)
+        places = [place for place, token in enumerate(row) if token == self.tokenizer.mask_id]
         listed = []
-        for words in self.model.fill(text, top, self.steps.end):
+        for words in self._masks.fill_row(row, places, top, self.steps.end):
             listed.append(as_json([word._asdict() for word in words]))
             self.steps.end()
         return Row(
@@ -414,13 +377,15 @@ class Served:
         function.
         """
         assert self.predictor is not None
-        most = self.length
+        most, task = self.length, self.predictor.task
         shortened = [self._read.shortened(list(pair), most) for pair in inputs]
-        numbers = np.array(
-            [one["prediction"] for one in self.predictor.predict([pair for pair, _ in shortened])]
-        )
+        examples = [task.example(pair, "") for pair, _ in shortened]
+        with self.steps.aside():
+            items = task.encode(examples, self.tokenizer, self.predictor.length)
+            full = [cut + max(self._row_lengths(pair)) for pair, cut in shortened]
+        found = self.predictor.answered(examples, items)
+        numbers = np.array([task.record(one.example, one.answer)["prediction"] for one in found])
         scores = numbers if raw else 0.5 * (1 + np.tanh(numbers / 2))
-        full = [cut + max(self._row_lengths(pair)) for pair, cut in shortened]
         return [
             Row(repr(float(score)).encode(), min(size, most), truncated=max(0, size - most))
             if truncate or size <= most
@@ -454,36 +419,47 @@ class Served:
         )
         rows = []
         for text in inputs:
+            if self._read.is_long(text) and (size := len(self._read.encode(text))) > MOST_LISTED:
+                rows.append(too_many(size, "an answer holds", MOST_LISTED))
+                continue
             listed, count = [as_json([first])[1:-1]] if special else [], 2 * special
             for begin, part in self._read.parts(text):
-                tokens = self._tokens(part, begin)
-                count += len(tokens)
-                listed += [as_json(tokens)[1:-1]] if tokens else []
+                with self.steps.aside():
+                    for tokens in self._list_tokens(part, begin):
+                        count += len(tokens)
+                        listed.append(as_json(tokens)[1:-1])
                 self.steps.end()
             listed += [as_json([last])[1:-1]] if special else []
             rows.append(Row(b"[%b]" % b",".join(listed), count))
         return rows
 
-    def _tokens(self, part: str, begin: int) -> list[dict[str, Any]]:
-        """The tokens of a part of a text that begins at a character."""
+    def _list_tokens(self, part: str, begin: int) -> Iterator[list[dict[str, Any]]]:
+        """List the tokens of a part of a text that begins at a character, some at a time.
+
+        Making JSON of many at once would stop the other thread.
+        """
         space = (
             len(part) - len(part.lstrip()) if begin else 0
         )  # what marks its first word stands behind the space
         ids, spans = self.tokenizer.encode_offsets([part])[0]
-        tokens = []
-        for token, (start, stop) in zip(ids.tolist(), spans.tolist(), strict=True):
-            start, stop = (start, stop) if stop else (space, space)
-            name = self.tokenizer.get_token(token)
-            tokens.append(
-                {
-                    "id": token,
-                    "text": name,
-                    "special": False,
-                    "start": begin + start,
-                    "stop": begin + stop,
-                }
-            )
-        return tokens
+        for place in range(0, len(ids), LISTED):
+            some = slice(place, place + LISTED)
+            pairs = zip(ids[some].tolist(), spans[some].tolist(), strict=True)
+            yield [
+                self._describe_token(token, span if span[1] else [space, space], begin)
+                for token, span in pairs
+            ]
+
+    def _describe_token(self, token: int, span: list[int], begin: int) -> dict[str, Any]:
+        start, stop = span
+        name = self.tokenizer.get_token(token)
+        return {
+            "id": token,
+            "text": name,
+            "special": False,
+            "start": begin + start,
+            "stop": begin + stop,
+        }
 
     def _special(self, piece: int) -> dict[str, Any]:
         return {
@@ -516,7 +492,7 @@ class Served:
         """(N, D) of texts given as tokens without special ones."""
         rows = [build_row(self.tokenizer, ids, None, self._vector_length) for ids in encoded]
         parts = [
-            self._encoder.of_rows(rows[begin:end])
+            self.encoder.of_rows(rows[begin:end])
             for begin, end in self.steps.parts([len(row.ids) for row in rows])
         ]
         vectors: NDArray[np.float32] = (
@@ -524,21 +500,20 @@ class Served:
         )
         return unit(vectors) if normalize else vectors
 
+    @property
+    def _masks(self) -> Any:
+        """What predicts masked tokens."""
+        return self.model if self.exported else self.model.mask_reader
+
     @cached_property
-    def _encoder(self) -> Any:
+    def encoder(self) -> Any:
         """What gives vectors that are not normalised, also of a model that normalises its own."""
         return self.model if self.exported else self.model.vectors_by(None, False)
 
     @property
     def _vector_length(self) -> int:
         """The longest row that a vector is made of, in tokens."""
-        return int(self._encoder.length)
-
-
-def _turned(turn: int) -> str:
-    """The example, which begins with another of its words."""
-    words = EXAMPLE.split()
-    return " ".join(words[turn % len(words) :] + words[: turn % len(words)])
+        return int(self.encoder.length)
 
 
 def _fills(model: Any) -> bool:

@@ -2,7 +2,9 @@
 
 One thread of a worker computes short batches, another long ones. Only one of them works at a time,
 so no model and no engine needs to be safe for threads. The long one offers its turn after every
-step, and gets one step at least after every short batch, so neither of them starves.
+step, and gets one step at least after every short batch, so neither of them starves. Tokenizing has
+no steps, for a text without spaces is one piece of work. But tokenizers are safe for threads, so
+the long one reads texts beside the short batches, without a turn.
 """
 
 from __future__ import annotations
@@ -11,7 +13,7 @@ import math
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 
 import numpy as np
 from numpy.typing import NDArray
@@ -68,6 +70,17 @@ class Turns:
                 self._changed.notify_all()
             self._take()
 
+    @contextmanager
+    def aside(self) -> Iterator[None]:
+        """Do a part of the long work that needs no turn, while short batches are computed."""
+        with self._changed:
+            self._busy = self._long_is_next = False
+            self._changed.notify_all()
+        try:
+            yield
+        finally:
+            self._take()
+
     def _take(self) -> None:
         begun = time.perf_counter()
         with self._changed:
@@ -87,13 +100,25 @@ class Steps:
         self._speed = math.nan
 
     @contextmanager
-    def of(self, seconds: float, step: Callable[[], None]) -> Iterator[None]:
-        """In this thread, call `step` about every so many seconds."""
-        self._mine.seconds, self._mine.step = seconds, step
+    def of(
+        self,
+        seconds: float,
+        step: Callable[[], None],
+        aside: Callable[[], AbstractContextManager[None]] = nullcontext,
+    ) -> Iterator[None]:
+        """In this thread, call `step` about every so many seconds, and tokenize within `aside`."""
+        self._mine.seconds, self._mine.step, self._mine.aside = seconds, step, aside
         try:
             yield
         finally:
-            del self._mine.seconds, self._mine.step
+            del self._mine.seconds, self._mine.step, self._mine.aside
+
+    def aside(self) -> AbstractContextManager[None]:
+        """Around work that needs no turn, where work is done in turns at all."""
+        aside: Callable[[], AbstractContextManager[None]] = getattr(
+            self._mine, "aside", nullcontext
+        )
+        return aside()
 
     def end(self) -> None:
         """The end of a step, where work is done in steps at all."""

@@ -77,7 +77,7 @@ def _serve(served: Any, source: BinaryIO, out: BinaryIO) -> None:
     def answer_long() -> None:
         while (batch := long.get()) is not None:
             number, step_seconds, groups = batch
-            with turns.long(), served.steps.of(step_seconds, turns.step):
+            with turns.long(), served.steps.of(step_seconds, turns.step, turns.aside):
                 answer(number, groups)
 
     thread = threading.Thread(target=answer_long)
@@ -97,10 +97,11 @@ def _serve(served: Any, source: BinaryIO, out: BinaryIO) -> None:
 def _opened(settings: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
     from litebert.registry import load_extensions
     from litebert.serve.served import Served
+    from litebert.serve.warming import warm
 
     load_extensions()
     served = Served(Path(settings["path"]), settings)
-    trials, characters, step = served.warmed()
+    trials, characters, step = warm(served)
     _give_back()
     return served, (served.info(), trials, characters, step)
 

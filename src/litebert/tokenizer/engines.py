@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 import unicodedata
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, TypeAlias
@@ -347,16 +348,21 @@ class TokenizersEngine:
         return TokenizersEngine, (json.dumps(self._spec), "the tokenizer")
 
     def encode(self, texts: Sequence[str]) -> list[list[int]]:
-        # One call a text: a batch call would start the library's thread pool.
-        encode = self._splitter.encode
-        return [encode(text, add_special_tokens=False).ids for text in texts]
+        return [encoding.ids for encoding in self._encode_texts(texts)]
 
     def encode_offsets(self, text: str) -> tuple[list[int], list[tuple[int, int]]]:
         """Return the ids, and the first and last character of each token as the library counts
         them.
         """
-        encoding = self._splitter.encode(text, add_special_tokens=False)
+        (encoding,) = self._encode_texts([text])
         return encoding.ids, encoding.offsets
+
+    def _encode_texts(self, texts: Sequence[str]) -> list[Any]:
+        # A call for a batch lets other Python threads run. But it starts the library's own threads,
+        # unless the environment forbids them, as in the workers of the service.
+        if os.environ.get("TOKENIZERS_PARALLELISM") == "false":
+            return list(self._splitter.encode_batch(list(texts), add_special_tokens=False))
+        return [self._splitter.encode(text, add_special_tokens=False) for text in texts]
 
     def decode(self, ids: Sequence[int]) -> str:
         text = str(self._tokenizer.decode(list(ids), skip_special_tokens=False))
