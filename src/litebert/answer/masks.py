@@ -181,7 +181,7 @@ class MaskReader:
                 ):
                     if not np.isfinite(own).all():
                         raise not_finite("the model")
-                    pieces = tuple(map(self.tokenizer.piece, ids))
+                    pieces = tuple(map(self.tokenizer.get_token, ids))
                     yield Score(float(own.sum(dtype=np.float64)), pieces, tuple(own.tolist()))
                     bar.advance()
 

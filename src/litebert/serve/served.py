@@ -154,7 +154,7 @@ class Served:
         """Whether most words and letters of its tokenizer are Latin, so that the samples of the
         page mean something.
         """
-        tokens = map(self.tokenizer.piece, range(self.tokenizer.vocab_size))
+        tokens = map(self.tokenizer.get_token, range(self.tokenizer.vocab_size))
         written = [
             letters for token in tokens if (letters := [sign for sign in token if sign.isalpha()])
         ]
