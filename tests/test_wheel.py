@@ -115,7 +115,12 @@ def test_it_holds_every_module_and_its_metadata(wheel: Path) -> None:
     modules = {
         str(path.relative_to(source).as_posix()) for path in (source / "litebert").rglob("*.py")
     }
-    beside = {"litebert/py.typed", "litebert/model/kernels.c", "litebert/serve/playground.html"}
+    beside = {
+        "litebert/py.typed",
+        "litebert/analysis/page.css",
+        "litebert/model/kernels.c",
+        "litebert/serve/playground.html",
+    }
     assert modules | beside == {name for name in names if name.startswith("litebert/")}
     assert {name.partition("/")[0] for name in names} == {"litebert", about.partition("/")[0]}
     declared = (ROOT / "pyproject.toml").read_text(encoding="utf-8")

@@ -132,17 +132,6 @@ def test_any_batch(
 
 
 @pytest.mark.parametrize(
-    "masks", [{"unit": "token", "span": "single"}, {"unit": "word", "span": "single"}], ids=str
-)
-def test_a_lower_rate_masks_fewer_tokens_of_the_same_sequences(masks: dict[str, Any]) -> None:
-    make = batches(ToySplit([[9, 8, 9, 7]] * 40), length=48, batch=64, rate=0.4, **masks)
-    whole, lower = make(3), make(3, rate=0.15)
-    assert torch.equal(originals(whole), originals(lower))
-    assert same(make(3, rate=0.4), whole)
-    assert 0.3 < len(lower.masked_positions) / len(whole.masked_positions) < 0.5
-
-
-@pytest.mark.parametrize(
     ("kind", "wanted", "types"),
     [
         ({"format": "segment-pair"}, "CaaSbbbbbS", "0000111111"),

@@ -376,7 +376,7 @@ def _registered() -> None:
     "parts", [(tales,), (Gist,), (NearbyBias, Nearby), (Between, Ranged, Ranges), (ByNumpy,)]
 )
 def test_a_part_is_shorter_than_a_page(parts: tuple[Any, ...]) -> None:
-    assert sum(len(inspect.getsource(part).splitlines()) for part in parts) < 80
+    assert sum(len(inspect.getsource(part).splitlines()) for part in parts) <= 100
 
 
 RECIPE = """

@@ -391,7 +391,6 @@ def read_index(folder: Path) -> tuple[dict[str, Any], list[ShardInfo]]:
             index["tokenizer"]["fingerprint"],
             index["settings"].items(),
             index["documents"]["kept"],
-            index["summary"],
         )
         float(index["unigram_entropy"]), float(index["top_piece_share"])
         infos = [ShardInfo.from_json(shard) for shard in index["shards"]]
