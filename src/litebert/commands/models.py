@@ -125,7 +125,7 @@ def pretrain(words: list[str]) -> int:
     return 0
 
 
-def _show_pretrained(done: Run, rows: Sequence[dict[str, Any]], as_json: bool) -> None:
+def _show_pretrained(done: Run, rows: list[dict[str, Any]], as_json: bool) -> None:
     """Print the last held-out scores of a run, and what its watch found."""
     from litebert.analysis.run_report import make_watched_table
 
@@ -472,8 +472,8 @@ def convert(words: list[str]) -> int:
         measure = partial(measured_importance, source, data, tokenizer=arguments.tokenizer)
     shrinking = Shrinking(**sizes, importance=measure)
     is_stretched = any(value is not None for value in longer.values())
-    to = arguments.to or ("litebert" if shrinking.asked or is_stretched else None)
-    _check_conversion(arguments, to, shrinking.asked)
+    default = "litebert" if shrinking.asked or is_stretched else None
+    to = _check_conversion(arguments, arguments.to or default, shrinking.asked)
     if shrinking.narrows:
         encoder = config_of(source).encoder
         widths(encoder, source, shrinking.hidden_size, shrinking.intermediate_size)
@@ -514,8 +514,11 @@ _SIZES = (
 """The options of `convert` that make a model smaller."""
 
 
-def _check_conversion(arguments: ConvertArguments, to: str | None, shrinks: bool) -> None:
+def _check_conversion(arguments: ConvertArguments, to: str | None, shrinks: bool) -> str:
     """Refuse a conversion without a format, and options that would have no effect.
+
+    Returns:
+        The format to write.
 
     Raises:
         ConfigError: names the option.
@@ -533,6 +536,7 @@ def _check_conversion(arguments: ConvertArguments, to: str | None, shrinks: bool
         arguments.head is None or to != "litebert" or is_foreign,
         f"--head is of Hugging Face folders, and {arguments.source} has its own; leave --head out",
     )
+    return to
 
 
 def _loss_rows(before: dict[str, float], after: dict[str, float]) -> list[tuple[str, str]]:

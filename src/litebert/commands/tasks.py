@@ -205,7 +205,7 @@ def _parse_finetune(words: list[str]) -> tuple[FinetuneArguments, list[str]]:
 
 
 def _finetune_config(
-    arguments: FinetuneArguments, words: list[str], start: InitialModel, task: Task
+    arguments: FinetuneArguments, words: list[str], start: InitialModel, task: Task[Any]
 ) -> FinetuneConfig:
     """Make the config: the recipe, with the fields that the words set and no longer choose.
 
@@ -234,7 +234,7 @@ def _finetune_config(
 
 
 def _show_finetuned(
-    arguments: FinetuneArguments, config: FinetuneConfig, task: Task, runs: Sequence[Finetuned]
+    arguments: FinetuneArguments, config: FinetuneConfig, task: Task[Any], runs: Sequence[Finetuned]
 ) -> None:
     """Print the scores of all seeds beside those of the baseline."""
     from litebert.analysis.run_report import make_exit_tables

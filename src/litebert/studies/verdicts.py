@@ -73,6 +73,7 @@ def make_verdict_table(differences: Sequence[Difference], study: Study) -> Table
         if halfwidth is not None:
             size += f" ± {_format_amount(score, halfwidth)}"
         p = "-" if difference.p is None else _format_p(difference.p).removeprefix("= ")
+        row: tuple[str, ...]
         row = (format_title(score), difference.variant, size, p, _judge(difference))
         if study.paper:
             fit = _compare_with_paper(difference, study) or "-"

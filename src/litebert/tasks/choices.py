@@ -178,8 +178,8 @@ class ChoiceTask(FileTask[Choice]):
         for i, example in enumerate(examples):
             context = context_ids[example.context]
             rows = []
-            for question in tokenizer.encode(example.fill_in(self.blank)):
-                question = self._cut_question(question, max_question)
+            for ids in tokenizer.encode(example.fill_in(self.blank)):
+                question = self._cut_question(ids, max_question)
                 context_size = max_tokens - len(question)
                 if len(context) > context_size:
                     self._notes[f"rows lost the end of their context at {length} tokens"] += 1
