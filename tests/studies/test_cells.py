@@ -153,9 +153,9 @@ def test_a_plan_continues_with_the_same_folders_only(tiny_data: Path, tmp_path: 
         assert first.steps == {"a": 30, "grows": 40}, (
             "a step of the second reads three quarters of the tokens"
         )
-        first.recipe("a").unlink()  # as a kill leaves it
+        first.recipe_file("a").unlink()  # as a kill leaves it
         assert plan(tasks={"sst2": tmp_path / "sst2"}) == first
-        assert first.recipe("a").is_file()
+        assert first.recipe_file("a").is_file()
     asked = read_json(tmp_path / "out" / PLAN, RunError)["scored_on"]
     assert set(asked) == {"--blimp", "--tasks sst2"}
     for extras in ({"blimp": tmp_path / "others"}, {"tasks": {"sst2": tmp_path / "others"}}):
