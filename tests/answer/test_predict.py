@@ -127,6 +127,17 @@ def test_a_file_is_answered_row_by_row(classifier: Path, tmp_path: Path) -> None
     assert [json.loads(line) for line in out.getvalue().splitlines()] == model.predict(asked)
 
 
+def test_texts_that_were_cut_are_counted_over_the_whole_file(
+    classifier: Path, tmp_path: Path, logged: list[str]
+) -> None:
+    source = tmp_path / "in.csv"
+    lines = ["ba " * (200 if row % 3 == 0 else 2) for row in range(FIRST + 100)]
+    source.write_text("\n".join(["text", *lines]) + "\n")
+    predict_file(load(classifier), source, io.StringIO())
+    (note,) = [line for line in logged if "were cut" in line]
+    names(note, -(-len(lines) // 3), len(lines))
+
+
 def test_an_empty_cell_in_quotes_has_an_answer_and_a_blank_line_none(
     classifier: Path, tmp_path: Path
 ) -> None:

@@ -12,8 +12,9 @@ import csv
 import json
 import re
 from collections import Counter, deque
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Literal, NamedTuple, get_args
 
 from litebert.errors import DataError, nearest
@@ -48,24 +49,35 @@ MARK_NOTE = "byte-order marks inside the text were left out"
 _SURROGATES = re.compile("[\ud800-\udfff]")
 COUNT = "{count}"
 """Stands for the count in a note."""
+TOTAL = "{total}"
+"""Stands in a note for the number of all texts."""
 
 
 class Notes(Counter[str]):
     """Counts of events that the user should know of, by sentence."""
 
+    def __init__(self, counts: Mapping[str, int] = MappingProxyType({})) -> None:
+        super().__init__(counts)
+        self._totals = Counter[str]()
+        """How many texts the sentence is about, where it says so."""
+
     def notes(self) -> list[str]:
-        """Return the sentences. The count replaces `COUNT`, else follows in parentheses."""
+        """Return the sentences. The count replaces `COUNT`, else follows in parentheses. The number
+        of all texts replaces `TOTAL`.
+        """
         return [
-            sentence.replace(COUNT, f"{count:,}")
+            sentence.replace(COUNT, f"{count:,}").replace(TOTAL, f"{self._totals[sentence]:,}")
             if COUNT in sentence
             else f"{sentence} ({count:,})"
             for sentence, count in self.items()
         ]
 
     def add_cut(self, cut: int, texts: int, length: int) -> None:
-        """Note that `cut` of `texts` texts were longer than `length` tokens."""
+        """Note that `cut` of `texts` further texts were longer than `length` tokens."""
+        sentence = f"{COUNT} of {TOTAL} texts are longer than {length} tokens and were cut"
+        self._totals[sentence] += texts
         if cut:
-            self[f"{COUNT} of {texts:,} texts are longer than {length} tokens and were cut"] += cut
+            self[sentence] += cut
 
 
 class Record(NamedTuple):
