@@ -321,7 +321,7 @@ def test_a_second_signal_refuses_what_has_no_answer(models: Path, tmp_path: Path
         first = asking(service, pid, seen)
         more = threading.Thread(target=ask, args=(service, ["b c"] * 3000, seen))
         more.start()
-        until(lambda: waiting(service, "x-colours") > 3000)
+        until(lambda: waiting(service, "x-colours") > 4000)
         with connected(service) as half:
             half.sendall(
                 b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -358,6 +358,23 @@ def test_an_idle_worker_that_dies_is_replaced_once_it_can_be(models: Path, tmp_p
         assert int(refused.headers["retry-after"]) > 0
         (tmp_path / "away").rename(model)
         until(lambda: health() == 200)
+        assert client.post("/predict", json={"inputs": "a"}).status_code == 200
+
+
+def test_another_model_in_the_folder_is_not_served_under_the_old_name(
+    models: Path, tmp_path: Path
+) -> None:
+    model = shutil.copytree(models / "x-colours", tmp_path / "model")
+    with serving(tmp_path, model) as service, service.client() as client:
+        shutil.rmtree(model)
+        shutil.copytree(models / "x-masks", model)
+        os.kill(service.events("a model is ready")[0]["pids"][0], signal.SIGKILL)
+        until(lambda: service.events("a worker cannot be replaced"))
+        names(service.events("a worker cannot be replaced")[0]["reason"], str(model))
+        assert client.post("/predict", json={"inputs": "a"}).status_code == 503
+        shutil.rmtree(model)
+        shutil.copytree(models / "x-colours", model)
+        until(lambda: client.get("/health").status_code == 200)
         assert client.post("/predict", json={"inputs": "a"}).status_code == 200
 
 

@@ -284,7 +284,12 @@ class Pool:
 
     async def _replaced(self, worker: Worker) -> bool:
         try:
-            await worker.start()
+            info, *_ = await worker.start()
+            if _without_examples(info) != _without_examples(self.info):
+                raise ModelError(
+                    f"{self._settings['path']} holds another model than when the service started; "
+                    "start the service again to serve it"
+                )
         except Exception as error:  # it is tried again, whatever it was
             await worker.kill()
             about = logs.failure(error)
@@ -326,3 +331,8 @@ class Pool:
         self.queue.computed(batch, seconds + PASSING, long=step > 0)
         batch.answer(answered)
         return True
+
+
+def _without_examples(info: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what clients know of a model, without the texts that may be deleted at any time."""
+    return {name: value for name, value in info.items() if name != "examples"}
