@@ -90,32 +90,7 @@ class Guard:
         # would be read as that body (RFC 9110, section 10.1.1).
         ending = BUSY in scope.get("state", ()) or b"expect" in headers
         try:
-            self._named(scope, about)
-            if BUSY in scope.get("state", ()):
-                message = (
-                    "too many clients are connected; connect again later, or keep fewer connections"
-                )
-                raise Refusal(503, "unavailable", message, retry=1)
-            self._single(scope, headers)
-            if (
-                sum(len(name) + len(value) for name, value in scope["headers"]) > HEAD
-            ):  # which came in one read
-                raise Refusal(
-                    431,
-                    "too_large",
-                    f"the headers have more than {HEAD:,} bytes; send less in them",
-                )
-            self._admit(scope, headers)
-            if (
-                b"content-length" in headers and b"transfer-encoding" in headers
-            ):  # RFC 9112, section 6.3
-                raise Refusal(
-                    400,
-                    "bad_request",
-                    "Content-Length and Transfer-Encoding exclude each other; send one",
-                )
-            if scope["method"] == "POST":
-                self._service.refuse_early(about)
+            self._check(scope, headers, about)
             body = await self._body(scope, headers, receive)
             await self._app(scope, _replayed(body, receive), answer)
         except Refusal as refusal:
@@ -138,6 +113,41 @@ class Guard:
                 )
         finally:
             self._note(method, scope, about)
+
+    def _check(self, scope: Scope, headers: dict[bytes, bytes], about: dict[str, Any]) -> None:
+        """Refuse a request for what its head says, before its body is read.
+
+        Raises:
+            Refusal: it is refused.
+        """
+        self._named(scope, about)
+        if BUSY in scope.get("state", ()):
+            message = (
+                "too many clients are connected; connect again later, or keep fewer connections"
+            )
+            raise Refusal(503, "unavailable", message, retry=1)
+        self._single(scope, headers)
+        if (
+            sum(len(name) + len(value) for name, value in scope["headers"]) > HEAD
+        ):  # which came in one read
+            raise Refusal(
+                431,
+                "too_large",
+                f"the headers have more than {HEAD:,} bytes; send less in them",
+            )
+        self._admit(scope, headers)
+        if (name := about.get("named")) is not None and name not in self._service.pools:
+            raise self._service.refuse_name(name)
+        if (
+            b"content-length" in headers and b"transfer-encoding" in headers
+        ):  # RFC 9112, section 6.3
+            raise Refusal(
+                400,
+                "bad_request",
+                "Content-Length and Transfer-Encoding exclude each other; send one",
+            )
+        if scope["method"] == "POST":
+            self._service.refuse_early(about)
 
     def _single(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
         """Refuse headers that may stand once and stand twice, and HTTP/1.1 without a Host."""
@@ -223,6 +233,12 @@ class Guard:
                     415,
                     "unsupported_media_type",
                     "the body must be sent as Content-Type: application/json",
+                )
+            if headers.get(b"content-encoding", b"identity").strip().lower() != b"identity":
+                raise Refusal(
+                    415,
+                    "unsupported_media_type",
+                    "the body must not be compressed; send it without Content-Encoding",
                 )
         late, task = asyncio.Event(), asyncio.current_task()
         assert task is not None

@@ -13,10 +13,9 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 
-from litebert.errors import nearest
 from litebert.serve import bodies, metrics
 from litebert.serve.costs import masks_of
-from litebert.serve.limits import SCORES, TOP, shortened
+from litebert.serve.limits import SCORES, TOP
 from litebert.serve.refusals import Refusal
 from litebert.serve.service import ABOUT, Service
 from litebert.serve.wire import Row
@@ -65,6 +64,25 @@ def _inputs(value: Any, field: str = "inputs") -> tuple[list[Any], str]:
     return (value, f"{field}[{{}}]") if isinstance(value, list) else ([value], field)
 
 
+async def _parse_json(request: Request) -> Any:
+    """Parse the body of a request.
+
+    Raises:
+        ValueError: it is no JSON in UTF-8.
+        Refusal: it is JSON that Python does not read.
+    """
+    try:
+        return await request.json()
+    except RecursionError:
+        message = "the body is nested too deeply; GET /docs shows the form of each route"
+        raise Refusal(400, "bad_request", message) from None
+    except ValueError as error:
+        if isinstance(error, (json.JSONDecodeError, UnicodeDecodeError)):
+            raise
+        message = "the body has a number of too many digits; send a smaller number"
+        raise Refusal(400, "bad_request", message) from None
+
+
 def api(service: Service) -> APIRouter:
     """The routes that compute."""
 
@@ -76,10 +94,8 @@ def api(service: Service) -> APIRouter:
 
             async def checked(request: Request) -> Response:
                 service.limits.check_values(await request.body())
-                with suppress(
-                    ValueError, RecursionError
-                ):  # no JSON: the handler reads it again and refuses it
-                    service.limits.check_shape(await request.json())
+                with suppress(json.JSONDecodeError, UnicodeDecodeError):  # the handler refuses it
+                    service.limits.check_shape(await _parse_json(request))
                 return await handle(request)
 
             return checked
@@ -344,13 +360,7 @@ def about(service: Service) -> APIRouter:
     )
     async def model(name: str) -> Response:
         if name not in service.pools:
-            name = shortened(name)
-            raise Refusal(
-                404,
-                "not_found",
-                f"there is no model {name!r}; {nearest(name, service.pools)}",
-                "model",
-            )
+            raise service.refuse_name(name)
         return _answer(json.dumps(_listing(name)).encode())
 
     @router.get(

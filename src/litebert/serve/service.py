@@ -61,6 +61,12 @@ class Service:
             **fields,
         )
 
+    def refuse_name(self, name: str) -> Refusal:
+        """Say that no model has a name."""
+        name = shortened(name)
+        message = f"there is no model {name!r}; {nearest(name, self.pools)}"
+        return Refusal(404, "not_found", message, "model")
+
     def refuse_early(self, about: dict[str, Any]) -> None:
         """Refuse a request whose model is known before its body is parsed, for parsing takes longer
         than refusing.
@@ -96,13 +102,7 @@ class Service:
             about["model"] = found[0].name
             return found[0]
         if name not in self.pools:
-            name = shortened(name)
-            raise Refusal(
-                404,
-                "not_found",
-                f"there is no model {name!r}; {nearest(name, self.pools)}",
-                "model",
-            )
+            raise self.refuse_name(name)
         about["model"] = name
         if route not in self.pools[name].info["routes"]:
             has = ", ".join(f"/{one}" for one in self.pools[name].info["routes"])
