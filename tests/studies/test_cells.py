@@ -46,14 +46,14 @@ def plan(tmp_path: Path) -> Plan:
 def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[subprocess.Popen[bytes]]]:
     """The processes that a study starts, which would sleep for a minute."""
     found: list[subprocess.Popen[bytes]] = []
-    start = cells._start
+    start = cells._start_next
 
     def recorded(*arguments: object) -> object:
-        made = start(*arguments)  # type: ignore[arg-type]
-        found.append(made[2])
-        return made
+        job = start(*arguments)  # type: ignore[arg-type]
+        found.append(job.process)
+        return job
 
-    monkeypatch.setattr(cells, "_start", recorded)
+    monkeypatch.setattr(cells, "_start_next", recorded)
     monkeypatch.setattr(cells, "PROGRAM", (sys.executable, "-c", "import time; time.sleep(60)"))
     yield found
     for process in found:

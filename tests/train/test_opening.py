@@ -191,7 +191,7 @@ def test_a_recipe_file_nested_too_deeply(suffix: str, tmp_path: Path, run: Run) 
         ("window", []),
         ("window", {"steps": 1}),
         ("scores", 7),
-        ("memory", None),
+        ("diagnostic_state", None),
         ("seconds", None),
         ("tokens", ...),
     ],
