@@ -48,6 +48,7 @@ def test_convert_writes_the_head_that_is_asked_for(
     assert note in err
     assert str(tmp_path / "hf") in err
     assert json.loads((tmp_path / "hf" / "config.json").read_text())["architectures"] == [written]
+    assert f"transformers.{written}.from_pretrained" in err, "AutoModel would leave the head out"
 
 
 def test_a_head_that_is_not_there_is_refused(run: Callable[..., Output], tmp_path: Path) -> None:

@@ -145,6 +145,10 @@ class EmbedArguments(Reading):
     (with the column "vector").
     """
 
+    output: str = "-"
+    """File to write; - is standard output. If the work stops early, a .jsonl file of float32 keeps
+    the vectors so far.
+    """
     pooling: Literal["mean", "cls"] | None = None
     """How hidden states become the vector of a text: their mean, or the state of [CLS]; by default
     as the model was fine-tuned or its modules.json says, else the mean."""

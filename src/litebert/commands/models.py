@@ -19,7 +19,8 @@ from litebert.commands import console
 from litebert.commands.console import Json, ModelPath, RecipeName
 from litebert.config import Config, Sharing, replace
 from litebert.config.finetuning import HeadName
-from litebert.errors import ConfigError, RunError, require
+from litebert.errors import ConfigError, ModelError, RunError, require
+from litebert.json_reader import read_json
 from litebert.machine import keep_freed_memory
 from litebert.model.objectives import score_rows
 from litebert.storage import check_output
@@ -554,7 +555,10 @@ def _steps_after_conversion(
     """Choose what to show as next steps: how to open the model, and how to train it further."""
     destination = Path(arguments.destination)
     path = str(destination.resolve())
-    opener = "transformers.AutoModel.from_pretrained" if to == "hf" else "litebert.load"
+    opener = "litebert.load"
+    if to == "hf":  # the class, because AutoModel would leave the head out
+        (name,) = read_json(destination / "config.json", ModelError)["architectures"]
+        opener = f"transformers.{name}.from_pretrained"
     steps: list[Sequence[object] | str] = [f"in Python, {opener}({path!r})"]
     has_head = (destination / "task.json").is_file() or (
         shrunk is not None and bool(shrunk.loaded.task)
