@@ -163,6 +163,17 @@ def test_formats(folder: Path, tmp_path: Path, run: Run) -> None:
     )
 
 
+def test_the_vectors_before_a_bad_row_are_kept_and_counted(
+    folder: Path, tmp_path: Path, run: Run
+) -> None:
+    source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
+    source.write_text('{"text": "ba"}\n' * (module.CHUNK + 5) + '{"text": "de')
+    status, _, err = run("embed", folder, "--input", source, "--output", out)
+    assert status == 2
+    assert len(out.read_text().splitlines()) == module.CHUNK
+    names(next(line for line in err.splitlines() if "kept" in line), f"{module.CHUNK:,}", str(out))
+
+
 def test_refusals(folder: Path, tiny_tokenizer: Path, tmp_path: Path, run: Run) -> None:
     (tmp_path / "in.txt").write_text("bado\n")
     for words, places in (

@@ -7,6 +7,7 @@ import logging
 from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
@@ -22,6 +23,7 @@ from litebert.text import encodings
 from litebert.text.files import refuse_duplicates
 from litebert.text.lines import BLOCK, COMPRESSIONS
 from litebert.text.records import FileFormat
+from litebert.text.tally import format_count
 
 log = logging.getLogger("litebert")
 
@@ -95,17 +97,17 @@ def predict_file(
             file = {"file": place} if len(files) > 1 else {}
             yield {**file, **carried(cells, {**file, **answer}, place, form), **answer}
             bar.advance()
+            written.count += 1
 
     with (
-        _told_what_is_kept(out) as told,
+        report_kept(out, "answer") as written,
         progress.task("answering", total=_rows_of(files), unit="rows") as bar,
+        kept_file(out) as file,
     ):
-        told.append(bar)
-        with kept_file(out) as file:
-            if form == "json":
-                _write_by_id(records(), file, files)
-            else:
-                write_records(records(), file, form, task.output.separator)
+        if form == "json":
+            _write_by_id(records(), file, files)
+        else:
+            write_records(records(), file, form, task.output.separator)
     for note in task.notes:
         log.info(note)
     if isinstance(predictor.engine, EarlyExit):
@@ -113,7 +115,7 @@ def predict_file(
             f"texts used {predictor.engine.share:.0%} of the layers; --exit off gives the "
             "answers of all layers"
         )
-    return int(bar.done)
+    return written.count
 
 
 def files_of_sources(
@@ -182,20 +184,24 @@ def _rows_of(files: Sequence[str]) -> int | None:
     return count or None
 
 
+@dataclass
+class Written:
+    """How much of an output is written."""
+
+    count: int = 0
+
+
 @contextmanager
-def _told_what_is_kept(out: str | Path | TextIO) -> Iterator[list[progress.Task]]:
-    """Say how many answers the file keeps when the block ends early; the block gives the bar that
-    counts them.
-    """
-    bars: list[progress.Task] = []
+def report_kept(out: str | Path | TextIO, noun: str) -> Iterator[Written]:
+    """Log how much the file keeps when the block ends early. The block counts what it writes."""
+    written = Written()
     try:
-        yield bars
+        yield written
     except OSError:  # the file could not be written, and `kept_file` has dropped it
         raise
     except BaseException:
-        count = bars[0].done if bars else 0
-        if count and isinstance(out, (str, Path)):
-            log.warning(f"kept {count:,.0f} answer{'' if count == 1 else 's'} in {out}")
+        if written.count and isinstance(out, (str, Path)):
+            log.warning(f"kept {format_count(written.count, noun)} in {out}")
         raise
 
 

@@ -22,7 +22,7 @@ from typing import IO, Any, Literal, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.answer.files import all_opened, files_of_sources, kept_file
+from litebert.answer.files import Written, all_opened, files_of_sources, kept_file, report_kept
 from litebert.answer.inputs import Columns, carried, examples_of
 from litebert.answer.predictor import Model
 from litebert.answer.vectors import CHUNK
@@ -110,15 +110,19 @@ def embed_file(
             return _write_npy(stack.enter_context(_seekable(out)), blocks, encoder.width, dtype)
         if suffix == ".parquet":
             return _write_parquet(stack.enter_context(_seekable(out)), blocks, encoder.width, dtype)
-        file, count = (
-            stack.enter_context(atomic_text(Path(str(out))) if dtype == "int8" else kept_file(out)),
-            0,
-        )
-        for vectors, cells in blocks:
-            for row, vector in zip(cells, vectors.tolist(), strict=True):
-                file.write(json_text({**row, "vector": vector}, indent=None))
-            count += len(cells)
-        return count
+        if dtype == "int8":
+            return _write_json(stack.enter_context(atomic_text(Path(str(out)))), blocks, Written())
+        with report_kept(out, "vector") as written, kept_file(out) as file:
+            return _write_json(file, blocks, written)
+
+
+def _write_json(file: TextIO, blocks: Iterable[Block], written: Written) -> int:
+    """Write a line for each vector, with the cells that are kept."""
+    for vectors, cells in blocks:
+        for row, vector in zip(cells, vectors.tolist(), strict=True):
+            file.write(json_text({**row, "vector": vector}, indent=None))
+            written.count += 1
+    return written.count
 
 
 def scale_file(out: str | Path) -> Path:

@@ -23,7 +23,7 @@ from litebert.interop.exports import PICKLED
 from litebert.interop.exports import WEIGHTS as WEIGHTS
 from litebert.interop.headers import RawTensor, digest_differs, digest_of, facts_of, header_of
 from litebert.interop.weights import BUFFERS
-from litebert.storage import hash_fault, newest_whole, written_whole
+from litebert.storage import FULL, hash_fault, newest_whole, written_whole
 from litebert.tokenizer import Tokenizer
 
 log = logging.getLogger("litebert")
@@ -246,9 +246,11 @@ def new_folder(folder: Path) -> Iterator[Path]:
             aside.mkdir()
             yield aside
     except (OSError, SafetensorError) as error:
-        reason = (error.strerror if isinstance(error, OSError) else None) or error
+        number, reason = getattr(error, "errno", None), getattr(error, "strerror", None) or error
+        # SafetensorError has no number, and says in words what the disk refuses.
+        free = "" if number is not None and number not in FULL else "free some space or "
         raise ModelError(
-            f"cannot write {folder}: {reason}; free the disk or choose another destination"
+            f"cannot write {folder}: {reason}; {free}choose another destination"
         ) from None
 
 
