@@ -283,7 +283,13 @@ def compare(words: list[str]) -> int:
         from litebert.analysis import compare_tasks as tasks
 
     _check_comparison(arguments)
-    is_finetuned = bool(tasks.find_finetunings(Path(arguments.runs[0])))
+    kinds = {bool(tasks.find_finetunings(Path(run))): run for run in arguments.runs}
+    is_finetuned = True in kinds
+    if len(kinds) == 2:
+        raise RunError(
+            f"{kinds[True]} is a fine-tuning run and {kinds[False]} is none; compare runs of one "
+            "kind"
+        )
     _check_comparison_of(arguments, is_finetuned)
     comparison: _Comparison
     with progress.task("reading the runs"):
