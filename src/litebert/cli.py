@@ -43,7 +43,7 @@ VERBS = {
     "score": ("tasks", "score a fine-tuned model on a labelled file"),
     "analyze": ("analyze", "show what each layer of a model does to held-out text"),
     "study": ("study", "run a paper's comparison on your text, with seeds and a report"),
-    "convert": ("models", "convert a model to a Hugging Face or a litebert folder"),
+    "convert": ("convert", "convert a model to a Hugging Face or a litebert folder"),
     "export": (
         "tasks",
         "write a model as ONNX, in float32 or 8 bits, for other software and fast engines",
