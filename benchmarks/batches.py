@@ -26,7 +26,7 @@ from litebert.data.passages import SentenceTask
 from litebert.text.sources import read_documents
 from litebert.train import device as devices
 from litebert.train.pretrain import TrainablePretrainer, build
-from litebert.train.start import resolve
+from litebert.train.start import resolve_vocabulary
 
 
 def main() -> int:
@@ -105,7 +105,7 @@ def _measure(data: Path, repeats: int, sequences: int | None) -> dict[str, dict[
         point = recipe("albert-tiny")
         if sequences is not None:
             point = replace(point, train=replace(point.train, batch=f"{sequences} sequences"))
-        config = resolve(point, shards)
+        config = resolve_vocabulary(point, shards)
         trainable = TrainablePretrainer(config, build(config, machine), shards, machine)
         optimizer = torch.optim.AdamW(trainable.module.parameters(), fused=True)
         making, training = [], []

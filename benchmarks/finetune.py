@@ -36,7 +36,7 @@ from results import write as write_results
 from litebert.config import Config, EncoderConfig, SequenceConfig, replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.finetuning.run import finetune
-from litebert.finetuning.spread import confidence_halfwidth
+from litebert.finetuning.spread import compute_halfwidth
 from litebert.interop import LoadedModel, save_hf
 from litebert.model.pretrainer import Pretrainer
 from litebert.recipes.finetuning import finetune_recipe
@@ -260,7 +260,7 @@ def main() -> int:
                 print(f"  {who:<9} {task.metric} {', '.join(f'{value:.3f}' for value in values)}")
             if arguments.repeats > 1:
                 means = [statistics.fmean(values) for values in scores.values()]
-                noise = confidence_halfwidth(scores["litebert"], scores["Trainer"])
+                noise = compute_halfwidth(scores["litebert"], scores["Trainer"])
                 print(
                     f"  means differ by {abs(means[0] - means[1]):.3f}, where seeds "
                     f"explain {noise:.3f}"

@@ -45,10 +45,10 @@ from litebert.interop import LoadedModel, save_hf
 from litebert.text.sources import read_documents
 from litebert.train import device as devices
 from litebert.train.loop import Loop
-from litebert.train.measure import products_speed, synthetic_batch
+from litebert.train.measure import make_batch, measure_matmul_speed
 from litebert.train.pretrain import TrainablePretrainer, build
 from litebert.train.ranks import Ranks
-from litebert.train.supply import processes_for
+from litebert.train.supply import count_processes
 
 SHAPES = [
     (name, length)
@@ -104,7 +104,7 @@ def campaign(arguments: argparse.Namespace) -> int:
         "date": date.today().isoformat(),
         "transformers": transformers.__version__,
         "dry": arguments.dry,
-        "products_per_second": products_speed(machine),
+        "products_per_second": measure_matmul_speed(machine),
         "shapes": [],
         "runs": [],
     }
@@ -195,7 +195,7 @@ def compare(point: Config, machine: devices.Device, rounds: int) -> dict[str, An
                 taken[name].append(timed(step, batches[name], machine))
         del steps
     free(machine)
-    products, flops = products_speed(machine), 3 * cost.forward_flops(point) * tokens
+    products, flops = measure_matmul_speed(machine), 3 * cost.forward_flops(point) * tokens
     found = []
     for name, times in taken.items():
         seconds = statistics.median(times)
@@ -300,7 +300,7 @@ def losses(
     point: Config, model: Any, weights: Path, machine: devices.Device
 ) -> tuple[float, float]:
     """What both sides compute of one batch, without dropout."""
-    batch = synthetic_batch(point, 4).to(machine.device)
+    batch = make_batch(point, 4).to(machine.device)
     theirs, ours = peer(weights, machine).eval(), model.to(machine.device).eval()
     with machine.autocast_context():
         own = sum(float(loss.total / loss.count) for loss in ours(batch).values())
@@ -313,7 +313,7 @@ def losses(
 
 def micro_batches(point: Config, size: int) -> list[Batch]:
     """A step's batch in parts of a size, as the loop is handed them: in page-locked memory."""
-    batch = synthetic_batch(point, size)
+    batch = make_batch(point, size)
     return [batch.pin() if torch.cuda.is_available() else batch] * (point.batch_sequences // size)
 
 
@@ -407,7 +407,7 @@ def runs(folder: Path, machine: devices.Device, device: str, dry: bool) -> list[
         point = replace(
             point, encoder=encoder, train=train, sequences=replace(point.sequences, length=32)
         )
-    for count in sorted({0, 1, processes_for(point, machine)}):
+    for count in sorted({0, 1, count_processes(point, machine)}):
         times: list[float] = []
         own = replace(point, train=replace(point.train, batch_processes=count))
         pretrain(
@@ -420,7 +420,7 @@ def runs(folder: Path, machine: devices.Device, device: str, dry: bool) -> list[
         half = steps // 2  # the first half finds memory and kernels
         seconds = times[-1] - times[half - 1]
         rate = (steps - half) * point.batch_sequences * point.sequences.length / seconds
-        share = 3 * cost.forward_flops(point) * rate / products_speed(machine)
+        share = 3 * cost.forward_flops(point) * rate / measure_matmul_speed(machine)
         print(
             f"{point.name}, whole run, {count} processes make batches: {rate:,.0f} "
             f"tokens/s, {share:.1%} of products"

@@ -44,7 +44,7 @@ from litebert.data.batches import Batch
 from litebert.machine import keep_freed_memory
 from litebert.model.pretrainer import Pretrainer
 from litebert.train import device as devices
-from litebert.train.measure import synthetic_batch
+from litebert.train.measure import make_batch
 from litebert.train.optim import Optimizers
 
 SHAPES = {
@@ -181,7 +181,7 @@ def other_version(source: Path, shape: str, precision: str) -> tuple[subprocess.
 def serve(shape: str, precision: Any) -> None:
     config, machine = point(shape), devices.choose(precision, "cpu")
     keep_freed_memory()
-    _, step = ours(config, machine, synthetic_batch(config, config.batch_sequences))
+    _, step = ours(config, machine, make_batch(config, config.batch_sequences))
     for _ in sys.stdin:
         print(step(), flush=True)
 
@@ -189,7 +189,7 @@ def serve(shape: str, precision: Any) -> None:
 def compare(shape: str, machine: devices.Device, options: argparse.Namespace) -> dict[str, Any]:
     """Median seconds of each side's step, taken in turns."""
     config = point(shape)
-    batch = synthetic_batch(config, config.batch_sequences)
+    batch = make_batch(config, config.batch_sequences)
     model, own = ours(config, machine, batch)
     sides: dict[str, Step] = {"transformers": theirs(model, config, machine, batch)}
     if options.peer_compiled:

@@ -48,9 +48,9 @@ from litebert.machine import keep_freed_memory
 from litebert.model.pretrainer import Pretrainer
 from litebert.train import device as devices
 from litebert.train.loop import Loop
-from litebert.train.measure import synthetic_batch
-from litebert.train.parallel import spread
-from litebert.train.ranks import Ranks, joined
+from litebert.train.measure import make_batch
+from litebert.train.parallel import parallelize
+from litebert.train.ranks import Ranks, join_group
 
 LOOPBACK = Path("/proc/net/dev")
 
@@ -82,7 +82,7 @@ def sides_of(ranks: int, gpu: bool) -> dict[str, Side]:
 def batch_of(config: Config, rows: slice) -> Batch:
     """Some rows of the made-up batch; each has as many masks, so that a mean of means is the
     mean."""
-    whole, length = synthetic_batch(config, config.batch_sequences), config.sequences.length
+    whole, length = make_batch(config, config.batch_sequences), config.sequences.length
     masks = round(config.masking.rate * length)
     generator = torch.Generator().manual_seed(1)
     places = (
@@ -106,7 +106,7 @@ def batch_of(config: Config, rows: slice) -> Batch:
 
 def serve(shape: str, how: str) -> None:
     """Take a step for every line of input, and print its loss."""
-    group = joined() if how in ("ddp", "fsdp", "transformers") else nullcontext(Ranks())
+    group = join_group() if how in ("ddp", "fsdp", "transformers") else nullcontext(Ranks())
     with group as ranks:
         step = step_of(pretraining.point(shape), how, ranks)
         print("ready", flush=True)
@@ -126,7 +126,7 @@ def step_of(config: Config, how: str, ranks: Ranks) -> Callable[[], float]:
         return pretraining.theirs(
             model, config, machine, batch, torch.nn.parallel.DistributedDataParallel
         )
-    network = spread(model, machine.device, ranks, how, config.batch_sequences)
+    network = parallelize(model, machine.device, ranks, how, config.batch_sequences)
     trainable: Any = SimpleNamespace(
         module=model,
         network=network,

@@ -21,9 +21,9 @@ from litebert.data.shards import Shards
 from litebert.train import metrics
 from litebert.train.device import choose
 from litebert.train.loop import Loop
-from litebert.train.measure import products_speed, synthetic_batch
+from litebert.train.measure import make_batch, measure_matmul_speed
 from litebert.train.pretrain import TrainablePretrainer, build, pretrain
-from litebert.train.supply import ahead
+from litebert.train.supply import prefetch
 from toys.pretraining import config, result
 
 pytestmark = pytest.mark.cuda
@@ -60,7 +60,7 @@ def test_a_step_never_waits(
     machine = choose("bfloat16", "cuda")
     trainable = TrainablePretrainer(point, build(point, machine), Shards.open(tiny_data), machine)
     loop: Loop[Batch] = Loop(trainable, point.train, 100, point.batch_sequences, machine, tmp_path)
-    with ahead(loop.batches, range(4), GPU) as batches:
+    with prefetch(loop.batches, range(4), GPU) as batches:
         loop.train_step(next(batches))  # which finds its memory and libraries
         made = [next(batches) for _ in range(3)]
     no_waiting()
@@ -74,7 +74,7 @@ def test_batches_lie_in_page_locked_memory(tiny_data: Path, tmp_path: Path) -> N
     point = config(objectives=("mlm", "rtd"))
     machine = choose("float32", "cuda")
     trainable = TrainablePretrainer(point, build(point, machine), Shards.open(tiny_data), machine)
-    with ahead(lambda step: [trainable.batch(step, slice(0, 8))], range(2), GPU) as batches:
+    with prefetch(lambda step: [trainable.batch(step, slice(0, 8))], range(2), GPU) as batches:
         (batch,) = next(batches)
     tensors = [value for value in vars(batch).values() if isinstance(value, torch.Tensor)]
     assert all(tensor.is_pinned() for tensor in [*tensors, *batch.added.values()])
@@ -90,7 +90,7 @@ def test_full_sequences_are_attended_to_by_the_flash_kernel(positions: Any) -> N
     }
     point = config(encoder=shape, sequences=SequenceConfig(length=64))
     machine = choose("bfloat16", "cuda")
-    model, batch = build(point, machine).train(), synthetic_batch(point, 4).to(GPU)
+    model, batch = build(point, machine).train(), make_batch(point, 4).to(GPU)
     with sdpa_kernel([SDPBackend.FLASH_ATTENTION]), machine.autocast_context():
         losses = model(batch)
     torch.stack([loss.total for loss in losses.values()]).sum().backward()  # type: ignore[no-untyped-call]
@@ -156,5 +156,5 @@ def test_a_plan_says_what_share_of_the_products_is_reached(
     assert status == 0
     measured = json.loads(out)["measured"]
     assert 0.05 < measured["share_of_products"] < 1
-    assert measured["products_per_second"] == products_speed(choose("auto", "cuda"))
+    assert measured["products_per_second"] == measure_matmul_speed(choose("auto", "cuda"))
     assert measured["batch_processes"] >= 1

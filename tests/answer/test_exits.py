@@ -24,7 +24,7 @@ from litebert.answer.exits import EarlyExit
 from litebert.answer.graphs import KEPT
 from litebert.answer.predictor import load
 from litebert.errors import ConfigError, ModelError
-from litebert.finetuning.exits import NEVER, ExitRule, calibrate, leaving
+from litebert.finetuning.exits import NEVER, ExitRule, calibrate, find_exits
 from litebert.finetuning.items import EncodedPart, EncodedRow, Item
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.rows import PaddedRows, pad_rows
@@ -343,7 +343,10 @@ def test_when_a_row_leaves() -> None:
         (1, NEVER, [4, 4, 4]),
         (1, 0.0, [1, 1, 1]),
     ):
-        assert leaving(ExitRule(patience, threshold), views).tolist() == left, (patience, threshold)
+        assert find_exits(ExitRule(patience, threshold), views).tolist() == left, (
+            patience,
+            threshold,
+        )
 
 
 def test_certainty_of_each_kind_of_answer() -> None:
@@ -386,7 +389,7 @@ def test_calibration_keeps_the_score_of_its_rows(seed: int, drop: float) -> None
     assert found.score >= found.full - drop / 100
     assert found.full == pytest.approx(float((signal[-1] > 0).astype(int).__eq__(truth).mean()))
     views = [output.steady(logits[i - 1] if i else None, logits[i]) for i in range(depth)]
-    left = leaving(ExitRule(found.patience, found.threshold), views)
+    left = find_exits(ExitRule(found.patience, found.threshold), views)
     assert found.share == pytest.approx(left.mean() / depth)
     assert found.score == pytest.approx(
         float((logits[left - 1, np.arange(rows)].argmax(-1) == truth).mean())

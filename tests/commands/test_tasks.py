@@ -16,7 +16,7 @@ import pytest
 
 from litebert.cli import main
 from litebert.finetuning.baselines import read_scores
-from litebert.finetuning.spread import noise_of
+from litebert.finetuning.spread import describe_noise
 from toys.finetuning import recipe_file
 
 Output = tuple[int, str, str]
@@ -124,7 +124,7 @@ def test_several_seeds(folder: Path, tiny_tokenizer: Path, run: Run, tmp_path: P
     assert status == 0
     report = json.loads(out)
     assert len(report["scores"]) == 2
-    assert noise_of("accuracy", [scores["accuracy"] for scores in report["scores"]]) in err
+    assert describe_noise("accuracy", [scores["accuracy"] for scores in report["scores"]]) in err
     assert set(report["seeds"]["accuracy"]) == {"median", "mean", "deviation", "lowest", "highest"}
     alone = words_for(folder, tiny_tokenizer, tmp_path / "out", "--epochs", 1)
     one_sentence(run(*alone), "seed-0", "--seeds", "--out")

@@ -34,7 +34,7 @@ from litebert.cli import main
 from litebert.config import Config, EncoderConfig
 from litebert.errors import DataError, require
 from litebert.finetuning.items import Item, build_row
-from litebert.finetuning.outputs import Answer, Output, saved_output
+from litebert.finetuning.outputs import Answer, Output, restore_output
 from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.task import Task
 from litebert.interop import LoadedModel
@@ -47,7 +47,7 @@ from litebert.text.records import FileFormat, Notes, read_records
 from litebert.text.sources import Reading
 from litebert.tokenizer import Tokenizer
 from litebert.train import metrics
-from litebert.train.measure import synthetic_batch
+from litebert.train.measure import make_batch
 from toys.finetuning import write_ranges
 from toys.refusals import names
 
@@ -232,7 +232,7 @@ class Ranges(Task[Ranged]):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Ranges:
-        return cls(saved_output(settings), {})
+        return cls(restore_output(settings), {})
 
     def read(self, part: str) -> list[Ranged]:
         self._notes = Notes()
@@ -467,7 +467,7 @@ def test_plan_counts_what_is_built(work: Work, run: Callable[..., Told]) -> None
         assert (
             plan["parameters"][part] == sum(weight.numel() for weight in module.parameters()) > 0
         ), part
-    batch = synthetic_batch(config, 8)
+    batch = make_batch(config, 8)
     assert len(batch.masked_labels) == config.masking.rate * batch.tokens
     with sdpa_kernel(SDPBackend.MATH), FlopCounterMode(display=False) as counter, torch.no_grad():
         model(batch)

@@ -16,7 +16,7 @@ from litebert.cli import main
 from litebert.config.finetuning import FinetuneConfig
 from litebert.finetuning.batches import TaskBatch
 from litebert.finetuning.items import Item
-from litebert.finetuning.probe import best_rate, held_apart
+from litebert.finetuning.probe import choose_rate, split_held_out
 from litebert.finetuning.run import finetune, finetune_seeds
 from litebert.recipes.finetuning import finetune_recipe
 from litebert.tasks.table import Table
@@ -255,12 +255,12 @@ def test_a_run_of_few_steps_tries_nothing(
 def test_windows_of_one_question_stand_on_one_side(windows: int) -> None:
     """They overlap, so a rate would be judged by text that its short run has seen."""
     items = [Item(example, (), None) for example in range(100) for _ in range(windows)]
-    learned, held = held_apart(items, 0)
+    learned, held = split_held_out(items, 0)
     assert not {item.example for item in learned} & {item.example for item in held}
     assert sorted(map(id, [*learned, *held])) == sorted(map(id, items))
     assert len(held) == 20 * windows
     assert {item.example for item in held} != {*range(20)}
-    alone, none = held_apart([Item(0, (), None)] * 30, 0)
+    alone, none = split_held_out([Item(0, (), None)] * 30, 0)
     assert (len(alone), none) == (30, [])
 
 
@@ -269,12 +269,12 @@ def test_where_nothing_is_learned_the_network_that_moved_least_does_not_win() ->
     prior = np.array([0.6, 0.7, 0.8, 0.7])
     noise = np.array([0.01, -0.01, 0.01, -0.01])
     flat = {3e-5: prior - noise, 1e-3: prior + 0.02 + noise, 3e-3: prior + 0.01 - noise}
-    assert best_rate(flat, prior, usual=1e-3) == 3e-3
-    assert best_rate(flat, prior, usual=1e-2) == 3e-3
+    assert choose_rate(flat, prior, usual=1e-3) == 3e-3
+    assert choose_rate(flat, prior, usual=1e-2) == 3e-3
     learned = {**flat, 3e-4: prior - 0.2 + noise}
-    assert best_rate(learned, prior, usual=1e-3) == 3e-4
+    assert choose_rate(learned, prior, usual=1e-3) == 3e-4
     alike = {**learned, 1e-3: prior - 0.2 - noise / 2}
-    assert best_rate(alike, prior, usual=3e-5) == 1e-3, (
+    assert choose_rate(alike, prior, usual=3e-5) == 1e-3, (
         "the largest of those that cannot be told apart"
     )
-    assert best_rate({3e-5: np.full(1, np.inf), 1e-3: prior - 0.1}, prior, usual=3e-5) == 1e-3
+    assert choose_rate({3e-5: np.full(1, np.inf), 1e-3: prior - 0.1}, prior, usual=3e-5) == 1e-3

@@ -23,11 +23,11 @@ from litebert.errors import ConfigError, DataError, RunError
 from litebert.finetuning.baselines import read_scores
 from litebert.finetuning.batches import TaskBatch
 from litebert.finetuning.run import finetune, finetune_seeds
-from litebert.finetuning.scoring import logits_of, network_logits
-from litebert.finetuning.spread import noise_of
-from litebert.finetuning.start import load_initial, task_model
+from litebert.finetuning.scoring import compute_logits, compute_network_logits
+from litebert.finetuning.spread import describe_noise
+from litebert.finetuning.start import build_task_model, load_initial
 from litebert.finetuning.text_outputs import Number
-from litebert.finetuning.trainable import layer_rates
+from litebert.finetuning.trainable import compute_layer_rates
 from litebert.model.task_model import TaskModel
 from litebert.tasks.table import Table
 from litebert.tasks.texts import Example
@@ -70,8 +70,8 @@ def test_it_learns_and_leaves_a_folder_that_says_so(
     examples = table.read("dev")
     assert loaded.tokenizer is not None
     items = table.encode(examples, loaded.tokenizer, 32)
-    compute = partial(network_logits, loaded.model, devices.choose("float32", "cpu"))
-    logits = logits_of(compute, items, table.output, loaded.tokenizer.pad_id)
+    compute = partial(compute_network_logits, loaded.model, devices.choose("float32", "cpu"))
+    logits = compute_logits(compute, items, table.output, loaded.tokenizer.pad_id)
     assert table.score(examples, table.answers(examples, items, logits)) == done.scores
 
     rows = [
@@ -137,7 +137,7 @@ def test_files_hold_null_for_a_score_that_is_no_number(
     found = {path.name: strict(path) for path in written}
     assert found["scores.json"]["accuracy"] is found["seeds.json"]["scores"][0]["accuracy"] is None
     assert "accuracy" not in found["seeds.json"]["summary"]
-    assert "accuracy" in noise_of("accuracy", [run.scores["accuracy"] for run in runs])
+    assert "accuracy" in describe_noise("accuracy", [run.scores["accuracy"] for run in runs])
     (row,) = compare_tasks([out])
     assert row.metric == "accuracy"
     assert all(map(math.isnan, row.scores))
@@ -303,8 +303,8 @@ def test_impossible_settings(changes: dict[str, Any], limits: list[int]) -> None
 def test_rates_fall_from_the_head_down(tiny_tokenizer: Path, tmp_path: Path) -> None:
     unshared = recipe_file(tmp_path, 'sharing = "none"\n')
     task = Table(write_table(tmp_path / "train.csv", 20), tmp_path / "train.csv")
-    model = task_model(load_initial(unshared, tiny_tokenizer), task, config())
-    rates = layer_rates(model, 0.5)
+    model = build_task_model(load_initial(unshared, tiny_tokenizer), task, config())
+    rates = compute_layer_rates(model, 0.5)
     assert rates["head.classifier.weight"] == rates["encoder.pooler.weight"] == 1.0
     assert (
         rates["encoder.attention.1.qkv.weight"] == rates["encoder.feedforward.1.norm.bias"] == 0.5
@@ -314,7 +314,7 @@ def test_rates_fall_from_the_head_down(tiny_tokenizer: Path, tmp_path: Path) -> 
         rates["encoder.embedding.word.weight"] == rates["encoder.embedding.project.weight"] == 0.125
     )
     assert set(rates) == {name for name, _ in model.named_parameters()}
-    assert set(layer_rates(model, 1.0).values()) == {1.0}
+    assert set(compute_layer_rates(model, 1.0).values()) == {1.0}
 
 
 def test_layer_decay_slows_the_lower_layers(
@@ -322,7 +322,7 @@ def test_layer_decay_slows_the_lower_layers(
 ) -> None:
     settings = config(epochs=0.5, layer_decay=1e-6)
     done = run(table, tmp_path / "run", tiny_tokenizer, settings)
-    before = task_model(
+    before = build_task_model(
         load_initial(recipe_file(tmp_path), tiny_tokenizer), table, settings
     ).state_dict()
     after = load(done.folder / "model").model.state_dict()

@@ -22,7 +22,7 @@ from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, DataError, RunError
 from litebert.finetuning.batches import TaskBatch, TaskBatches, collate
 from litebert.finetuning.run import Finetuned, finetune
-from litebert.finetuning.similarity import Compared, Similarity, unit, whitening
+from litebert.finetuning.similarity import Compared, Similarity, fit_whitening, scale_to_unit
 from litebert.finetuning.text_outputs import OneClass
 from litebert.recipes.finetuning import finetune_recipe
 from litebert.registry import TASKS
@@ -217,8 +217,8 @@ def test_vectors_that_are_all_alike_find_nothing(seconds: list[str], seed: int) 
     right one.
     """
     draw, different = np.random.default_rng(seed), len(set(seconds))
-    vector = unit(draw.normal(size=8).astype(np.float32))
-    noise = unit(vector + draw.normal(size=(len(seconds), 2, 8)).astype(np.float32) * 1e-8)
+    vector = scale_to_unit(draw.normal(size=8).astype(np.float32))
+    noise = scale_to_unit(vector + draw.normal(size=(len(seconds), 2, 8)).astype(np.float32) * 1e-8)
     for vectors in (
         np.tile(vector, (len(seconds), 2, 1)),
         noise,
@@ -342,7 +342,7 @@ def test_whitened_vectors_have_no_direction(size: int, seed: int) -> None:
     vectors = (draw.normal(size=(200, size)) * scales @ draw.normal(size=(size, size)) + 5).astype(
         np.float32
     )
-    found = whitening(vectors).of(vectors)
+    found = fit_whitening(vectors).of(vectors)
     assert np.isfinite(found).all()
     np.testing.assert_allclose(found.mean(0), 0, atol=2e-2)
     assert (

@@ -22,7 +22,7 @@ from litebert.finetuning.batches import TaskBatch
 from litebert.finetuning.items import EncodedPart, Item
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.run import finetune, finetune_seeds
-from litebert.finetuning.scoring import one_answer
+from litebert.finetuning.scoring import has_one_answer
 from litebert.recipes.finetuning import finetune_recipe
 from litebert.registry import OUTPUTS
 from litebert.tasks.table import Table
@@ -276,13 +276,13 @@ def test_one_answer_to_everything_is_found(problem: str) -> None:
     targets, alike, different = ALIKE[problem]
     for logits, found in ((alike, True), (different, False)):
         arrays = [np.array(one, np.float32) for one in logits]
-        assert one_answer(output(problem, "a", "b"), part(targets), arrays) is found
+        assert has_one_answer(output(problem, "a", "b"), part(targets), arrays) is found
         same = (
             part([targets[0]] * len(targets))
             if problem != "tokens"
             else part([np.array([0, 0]), np.array([0])])
         )
-        assert not one_answer(output(problem, "a", "b"), same, arrays), (
+        assert not has_one_answer(output(problem, "a", "b"), same, arrays), (
             "where the truth is alike too, there is nothing to find"
         )
 

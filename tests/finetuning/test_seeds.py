@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from litebert.finetuning.run import finetune_seeds
-from litebert.finetuning.spread import confidence_halfwidth, noise_of, summarise
+from litebert.finetuning.spread import compute_halfwidth, describe_noise, summarise
 from litebert.tasks.table import Table
 from toys.finetuning import config, recipe_file, write_table
 from toys.refusals import names
@@ -29,15 +29,15 @@ def test_a_summary_is_of_all_runs() -> None:
 
 
 def test_noise_is_what_a_t_test_calls_chance() -> None:
-    names(noise_of("dev_f1", [0.5, 0.7, 0.9]), "dev_f1", 0.2, 3, 0.453)
-    names(noise_of("dev_f1", [0.5, 0.5]), "dev_f1", 2)
+    names(describe_noise("dev_f1", [0.5, 0.7, 0.9]), "dev_f1", 0.2, 3, 0.453)
+    names(describe_noise("dev_f1", [0.5, 0.5]), "dev_f1", 2)
 
 
 def test_the_margin_is_that_of_welch() -> None:
     # Variances 1 and 4 over 3 values each: standard error 1.291, 2.941 degrees of freedom, t
     # 3.2188.
-    assert confidence_halfwidth([1.0, 2.0, 3.0], [0.0, 2.0, 4.0]) == pytest.approx(4.1554, abs=1e-4)
-    assert confidence_halfwidth([1.0, 1.0], [2.0, 2.0]) == 0
+    assert compute_halfwidth([1.0, 2.0, 3.0], [0.0, 2.0, 4.0]) == pytest.approx(4.1554, abs=1e-4)
+    assert compute_halfwidth([1.0, 1.0], [2.0, 2.0]) == 0
 
 
 def test_runs_differ_by_their_seed_alone(tiny_tokenizer: Path, tmp_path: Path) -> None:

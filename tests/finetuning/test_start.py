@@ -14,7 +14,13 @@ import torch
 from litebert.config import Config, EncoderConfig, SequenceConfig
 from litebert.errors import ConfigError, ModelError
 from litebert.finetuning.run import finetune
-from litebert.finetuning.start import InitialModel, _digest, _weights, load_initial, task_model
+from litebert.finetuning.start import (
+    InitialModel,
+    _digest,
+    _weights,
+    build_task_model,
+    load_initial,
+)
 from litebert.interop import convert
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
@@ -88,7 +94,7 @@ def test_each_family_has_the_head_of_its_code(
     folder = tmp_path / "m"
     (save_litebert if layout == "litebert" else save_hf)(whole, words, folder)
     start = load_initial(folder, task=table)
-    first, again = (task_model(start, table, config(seed=3)) for _ in range(2))
+    first, again = (build_task_model(start, table, config(seed=3)) for _ in range(2))
     assert first.dense == dense
     assert first.encoder.config.pooler == (dense is None)
     fresh = not whole.encoder.config.pooler and dense is None
@@ -111,11 +117,11 @@ def test_an_encoder_read_elsewhere_keeps_its_familys_head(
     """A bare ELECTRA folder has no head that would tell it from BERT."""
     save_hf(pretrained(("mlm", "rtd")), words, tmp_path / "m", head="backbone")
     start = load_initial(tmp_path / "m", task=table)
-    assert task_model(start, table, config()).dense == "gelu"
+    assert build_task_model(start, table, config()).dense == "gelu"
     assert start.notes == ()  # of the missing mlm head either, which no task reads
     tuned = TaskModel(EncoderConfig(**SHAPE), True, 2, "gelu")
     save_litebert(tuned, words, tmp_path / "tuned")
-    assert task_model(load_initial(tmp_path / "tuned"), table, config()).dense == "gelu"
+    assert build_task_model(load_initial(tmp_path / "tuned"), table, config()).dense == "gelu"
 
 
 @pytest.mark.parametrize("layout", ["run", "tuned"])
@@ -133,7 +139,7 @@ def test_a_head_starts_from_the_dense_map_of_the_prediction_head(
     save_litebert(whole, words, tmp_path / "m")
     start = load_initial(tmp_path / "m", task=table)
     assert start.notes == ()
-    model = task_model(start, table, config())
+    model = build_task_model(start, table, config())
     assert not model.encoder.config.pooler
     assert model.pooling == ("cls" if layout == "run" else "mean")
     assert torch.equal(model.head.dense.weight, source.dense.weight)
@@ -155,7 +161,7 @@ def test_a_generators_prediction_head_is_no_start(
     start = load_initial(tmp_path / "m", task=table)
     (note,) = start.notes
     names(note, tmp_path / "m")
-    model = task_model(start, table, config())
+    model = build_task_model(start, table, config())
     assert (model.dense, model.encoder.config.pooler, model.head.norm is None) == (
         None,
         False,
@@ -175,7 +181,7 @@ def test_an_untrained_recipe_has_the_head_of_its_family(
         path = tmp_path / "small.toml"
         path.write_text(f"objectives = [{objectives}]\n{shape}\npooler = {pooler}\n")
         start = load_initial(path, tiny_tokenizer, table)
-        model = task_model(start, table, config())
+        model = build_task_model(start, table, config())
         assert (model.dense, model.encoder.config.pooler) == (dense, dense is None)
         (note,) = start.notes
         names(note, path)

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from litebert.finetuning.batches import TaskBatches, collate
 from litebert.finetuning.items import EncodedRow, Item
-from litebert.finetuning.rows import by_length
+from litebert.finetuning.rows import group_by_length
 from litebert.finetuning.text_outputs import OneClass
 from litebert.finetuning.token_outputs import Tags
 from litebert.registry import OUTPUTS
@@ -116,7 +116,7 @@ def test_batches_hold_every_item_once_within_the_bound(
     sizes: list[tuple[int, int]], most: int
 ) -> None:
     lengths, rows = [length for length, _ in sizes], [count for _, count in sizes]
-    batches = list(by_length(lengths, most, rows))
+    batches = list(group_by_length(lengths, most, rows))
     assert sorted(place for batch in batches for place in batch) == list(range(len(sizes)))
     for batch in batches:
         tokens = max(lengths[i] for i in batch) * sum(rows[i] for i in batch)

@@ -379,9 +379,11 @@ def test_a_teacher_that_computes_beside_counts_in_the_plan_of_memory(
     """A batch of 16 fits with its answers alone, which are known before training, and not with its
     layers.
     """
-    monkeypatch.setattr(memory, "_resident", lambda _: 0)
-    monkeypatch.setattr(memory, "peak_bytes", lambda *_: 100_000)
-    monkeypatch.setattr(memory, "free_memory", lambda _: int(16.5 * 100_000 / memory.USABLE))
+    monkeypatch.setattr(memory, "_count_resident_bytes", lambda _: 0)
+    monkeypatch.setattr(memory, "measure_peak_bytes", lambda *_: 100_000)
+    monkeypatch.setattr(
+        memory, "measure_free_memory", lambda _: int(16.5 * 100_000 / memory.USABLE)
+    )
     taught(place, tmp_path / "answers", tiny_tokenizer)
     with refused(ConfigError, "train.micro_batch", "--train.micro-batch"):
         taught(place, tmp_path / "layers", tiny_tokenizer, states=1.0)

@@ -32,7 +32,7 @@ def kl(teacher: Any, student: Any, temperature: float) -> float:
 
 
 def lesson(output: Output, batch: TaskBatch, logits: torch.Tensor) -> tuple[float, int, int]:
-    loss = output.taught_loss(logits, batch, 2.0)
+    loss = output.distill_loss(logits, batch, 2.0)
     return float(loss.total), int(loss.count), int(loss.correct)
 
 
@@ -62,7 +62,7 @@ def test_choices_are_compared_among_those_of_their_item() -> None:
         [item(3, 0, [1.0, 0.0, 2.0], rows=3), item(3, 1, [1.0, -1.0], rows=2)], OneChoice(), 0
     )
     logits = torch.tensor([[0.0], [1.0], [0.0], [2.0], [0.0]], requires_grad=True)
-    loss = OneChoice().taught_loss(logits, batch, 2.0)
+    loss = OneChoice().distill_loss(logits, batch, 2.0)
     loss.total.backward()  # type: ignore[no-untyped-call]
     assert loss.total.item() == pytest.approx(
         kl([1, 0, 2], [0, 1, 0], 2) + kl([1, -1], [2, 0], 2), rel=1e-5

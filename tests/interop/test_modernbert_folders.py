@@ -17,7 +17,7 @@ from torch import Tensor
 
 from litebert import load
 from litebert.errors import ModelError
-from litebert.finetuning.start import load_initial, task_model
+from litebert.finetuning.start import build_task_model, load_initial
 from litebert.interop import convert
 from litebert.interop.layouts import MODERNBERT
 from litebert.interop.settings import settings_of
@@ -460,7 +460,7 @@ def test_their_folder_is_fine_tuned_and_leaves_again(
         write_table(tmp_path / "train.csv", 24),
         write_table(tmp_path / "dev.csv", 8, seed=1),
     )
-    started = task_model(load_initial(source), Table(train, dev), config())
+    started = build_task_model(load_initial(source), Table(train, dev), config())
     assert torch.equal(started.head.state_dict()["dense.weight"], pretrained.head.dense.weight)
     assert torch.equal(started.head.state_dict()["norm.weight"], pretrained.head.norm.weight)
 

@@ -19,7 +19,7 @@ from litebert.interop import read_folder
 from litebert.interop.narrowing import Importance, importance_of
 from litebert.interop.shrinking import Shrinking, shrink
 from litebert.model.pretrainer import Pretrainer
-from litebert.train.importance import measured_importance
+from litebert.train.importance import measure_importance
 from toys.folders import loaded, save_litebert, tiny
 from toys.pretraining import config
 from toys.refusals import refused
@@ -229,8 +229,8 @@ def test_what_matters_most_keeps_more_than_what_matters_least(
     tiny_data: Path, tmp_path: Path
 ) -> None:
     run = pretrain(config(train={"budget": "60 steps"}), tiny_data, tmp_path / "run").folder
-    found = measured_importance(run, tiny_data, batches=4)
-    assert torch.equal(found.features, measured_importance(run, tiny_data, batches=4).features)
+    found = measure_importance(run, tiny_data, batches=4)
+    assert torch.equal(found.features, measure_importance(run, tiny_data, batches=4).features)
     worst = Importance(
         -found.features, tuple(-one for one in found.heads), tuple(-one for one in found.units)
     )
@@ -291,7 +291,7 @@ def test_widths_that_cannot_be_are_refused(run: Any, tiny_data: Path, tmp_path: 
         Shrinking(hidden_size=4)
     save_litebert(model.float(), None, tmp_path / "model")
     with refused(DataError, "tokenizer"):
-        measured_importance(tmp_path / "model", tiny_data)
+        measure_importance(tmp_path / "model", tiny_data)
     status, _, err = run("convert", tmp_path / "model", tmp_path / "small", "--hidden-size", 4)
     assert status == 2
     assert "--data" in err

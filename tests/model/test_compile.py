@@ -13,7 +13,7 @@ from torch import Tensor
 from litebert.config import Config, replace
 from litebert.model.blocks import compile_blocks
 from litebert.model.pretrainer import Pretrainer
-from litebert.train.measure import synthetic_batch
+from litebert.train.measure import make_batch
 from toys.pretraining import config
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # torch's compiler warns of its own code
@@ -42,7 +42,7 @@ def graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
 def losses(
     model: Pretrainer, point: Config, sequences: int, padded: bool = False, depth: int | None = None
 ) -> Tensor:
-    batch = synthetic_batch(point, sequences)
+    batch = make_batch(point, sequences)
     if padded:
         mask = torch.ones_like(batch.input_ids, dtype=torch.bool)
         mask[:, -3:] = False

@@ -10,11 +10,11 @@ import pytest
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError
 from litebert.model.pretrainer import Pretrainer
-from litebert.train.budget import steps_for
+from litebert.train.budget import count_steps
 from litebert.train.device import choose
 from litebert.train.measure import measure
 from litebert.train.pretrain import pretrain
-from litebert.train.supply import PretrainingBatches, made_by_processes
+from litebert.train.supply import PretrainingBatches, make_in_processes
 from toys.pretraining import config, result
 from toys.refusals import refused
 
@@ -50,7 +50,7 @@ def test_sequences_grow_and_a_run_continues_bit_for_bit(tiny_data: Path, tmp_pat
     assert [most for _, most in widths[-2:]] == [32] * 2
 
     batches = PretrainingBatches(whole.config, Shards.open(tiny_data), steps=8)
-    with made_by_processes(
+    with make_in_processes(
         whole.config, tiny_data, [slice(2, 5)], range(1, 8), 2, run_steps=8
     ) as make:
         assert make is not None
@@ -64,7 +64,7 @@ def test_a_budget_pays_for_the_tokens_and_the_time_of_short_sequences(
     point = config(train={"budget": "8k tokens", "depth_schedule": ((0.4, 1),), **GROWING})
     assert point.phases() == ((0.25, 1, 8), (0.4, 1, 16), (0.5, 2, 16), (1.0, 2, 32))
     assert point.mean_length == pytest.approx(0.25 * 8 + 0.25 * 16 + 0.5 * 32)
-    assert steps_for(point, None) == round(8000 / (8 * 22))
+    assert count_steps(point, None) == round(8000 / (8 * 22))
     seen: list[tuple[int, int | None]] = []
     forward = Pretrainer.forward
 

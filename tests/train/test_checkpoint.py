@@ -22,7 +22,7 @@ from torch import Tensor, nn
 
 from litebert.errors import RunError
 from litebert.train import checkpoint
-from litebert.train.checkpoint import newest, prune, save, tidy
+from litebert.train.checkpoint import find_newest, prune, save, tidy
 from toys.refusals import refused
 
 FILES = ("model.safetensors", "optimizer.safetensors", "state.json", "index.json")
@@ -48,7 +48,7 @@ def save_step(folder: Path, step: int) -> Path:
 
 def assert_whole(folder: Path, *steps: int) -> int:
     """The newest checkpoint is that of one of the steps, to the bit; returns its step."""
-    found = newest(folder / "checkpoints")
+    found = find_newest(folder / "checkpoints")
     assert found is not None
     assert found.step in steps
     model, optimizer, state = content(found.step)
@@ -62,7 +62,7 @@ def assert_whole(folder: Path, *steps: int) -> int:
 
 
 def test_a_checkpoint_comes_back_bit_for_bit(tmp_path: Path) -> None:
-    assert newest(tmp_path / "checkpoints") is None
+    assert find_newest(tmp_path / "checkpoints") is None
     path = save_step(tmp_path, 1200)
     assert path == tmp_path / "checkpoints" / "step-00001200"
     assert sorted(item.name for item in path.iterdir()) == sorted(FILES)
@@ -73,7 +73,7 @@ def test_a_checkpoint_comes_back_bit_for_bit(tmp_path: Path) -> None:
     save_step(tmp_path, 900)
     save_step(tmp_path, 123_456_789)
     assert assert_whole(tmp_path, 123_456_789)
-    found = newest(tmp_path / "checkpoints")
+    found = find_newest(tmp_path / "checkpoints")
     assert found is not None
     assert found.damaged == ()
 
@@ -83,7 +83,7 @@ def test_tensors_that_need_grad_or_are_not_contiguous_are_saved(tmp_path: Path) 
     save(
         tmp_path / "checkpoints", 1, {"a": weight, "b": torch.arange(6.0).reshape(2, 3).t()}, {}, {}
     )
-    found = newest(tmp_path / "checkpoints")
+    found = find_newest(tmp_path / "checkpoints")
     assert found is not None
     assert torch.equal(found.model()["a"], weight)
     assert torch.equal(found.model()["b"], weight.t())
@@ -135,7 +135,7 @@ def test_damage_anywhere_falls_back_to_the_one_before_and_is_told(
     )
     for at in places:
         (path / name).write_bytes(change(whole, at))
-        found = newest(tmp_path / "checkpoints")
+        found = find_newest(tmp_path / "checkpoints")
         assert found is not None
         assert found.step == 1, f"{change.__name__} at byte {at} of {name} was not seen"
         assert [(where.name, name in reason) for where, reason in found.damaged] == [
@@ -150,7 +150,7 @@ def test_a_missing_file_is_damage(name: str, tmp_path: Path) -> None:
     save_step(tmp_path, 1)
     (save_step(tmp_path, 2) / name).unlink()
     assert assert_whole(tmp_path, 1)
-    assert name in newest(tmp_path / "checkpoints").damaged[0][1]  # type: ignore[union-attr]
+    assert name in find_newest(tmp_path / "checkpoints").damaged[0][1]  # type: ignore[union-attr]
 
 
 @pytest.mark.parametrize(
@@ -168,7 +168,7 @@ def test_a_run_with_only_damaged_checkpoints_is_not_started_over(tmp_path: Path)
     with refused(
         RunError, tmp_path / "checkpoints", "step-00000002", "step-00000001", "state.json"
     ):
-        newest(tmp_path / "checkpoints")
+        find_newest(tmp_path / "checkpoints")
 
 
 def test_pruning_keeps_the_newest_whole_ones(tmp_path: Path) -> None:
@@ -286,7 +286,7 @@ def test_kills_at_random_instants_leave_a_whole_checkpoint(tmp_path: Path, proce
         time.sleep(generator.uniform(0, 0.06))
         child.kill()
         child.join()
-        found = newest(folder / "checkpoints")
+        found = find_newest(folder / "checkpoints")
         assert found is not None
         assert found.damaged == ()
         assert torch.equal(found.model()["big"], torch.full((300_000,), float(found.step)))

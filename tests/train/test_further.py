@@ -23,7 +23,7 @@ from litebert.train import metrics
 from litebert.train.evaluate import evaluate
 from litebert.train.loop import Loop
 from litebert.train.pretrain import pretrain
-from litebert.train.start import recipe_of
+from litebert.train.start import build_further_recipe
 from toys.families import theirs
 from toys.pretraining import config, result
 from toys.refusals import names, refused
@@ -107,7 +107,7 @@ def test_what_belongs_to_a_beginning_is_not_done_again(tiny_data: Path, tmp_path
         },
     )
     folder = pretrain(grows, tiny_data, tmp_path / "run").folder
-    found = recipe_of(folder)
+    found = build_further_recipe(folder)
     assert (found.train.depth_schedule, found.train.length_schedule) == ((), ())
     assert found.train.schedule == ScheduleConfig(name="trapezoid", warmup=0.05)
     assert (found.encoder.hidden_size, found.train.batch) == (

@@ -129,10 +129,10 @@ def test_a_time_is_measured_once_for_an_extension(
 @pytest.mark.parametrize("name", ["linear", "tf_linear", "product_linear", "cosine", "trapezoid"])
 def test_the_rate_rises_from_where_it_was_to_that_of_a_longer_run(name: Any) -> None:
     law = ScheduleConfig(name=name, warmup=0.1)
-    rates = [schedule.extended_factor(law, step, (100, 300, 340)) for step in range(340)]
-    assert rates[:100] == [schedule.factor(law, step, 100) for step in range(100)]
-    assert rates[110:300] == [schedule.factor(law, step, 300) for step in range(110, 300)]
-    assert rates[302:] == [schedule.factor(law, step, 340) for step in range(302, 340)]
+    rates = [schedule.compute_extended_factor(law, step, (100, 300, 340)) for step in range(340)]
+    assert rates[:100] == [schedule.compute_factor(law, step, 100) for step in range(100)]
+    assert rates[110:300] == [schedule.compute_factor(law, step, 300) for step in range(110, 300)]
+    assert rates[302:] == [schedule.compute_factor(law, step, 340) for step in range(302, 340)]
     rise = [rates[99], *rates[100:110]]
     assert rise == sorted(rise)
     assert rise[1] - rise[0] <= 0.11

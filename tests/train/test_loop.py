@@ -229,7 +229,7 @@ def test_the_first_row_says_what_the_first_step_was(tiny_data: Path, tmp_path: P
     assert first["gradient_norm"] == pytest.approx(
         math.sqrt(sum(float(g.square().sum()) for g in gradient.values())), rel=1e-5
     )
-    assert first["learning_rate"] == 1e-2 * schedule.factor(point.train.schedule, 0, 12)
+    assert first["learning_rate"] == 1e-2 * schedule.compute_factor(point.train.schedule, 0, 12)
     assert first["tokens"] == batch.tokens
     train = [row for row in rows if row["kind"] == "train"]
     assert [row["step"] for row in train] == list(range(1, 13))

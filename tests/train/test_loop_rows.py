@@ -26,7 +26,7 @@ def sums(total: float, count: int, correct: int, **extras: float) -> Loss:
 
 def reloaded(window: Window) -> Window:
     """The window after a checkpoint."""
-    return Window.restored(json.loads(json.dumps(window.state())), torch.device("cpu"))
+    return Window.from_state(json.loads(json.dumps(window.state())), torch.device("cpu"))
 
 
 def test_a_window_holds_means_over_its_steps() -> None:

@@ -12,9 +12,9 @@ from litebert.config import Config, MaskingConfig, SequenceConfig
 from litebert.cost import forward_flops
 from litebert.model.pretrainer import Pretrainer
 from litebert.train import measure as module
-from litebert.train.budget import steps_for
+from litebert.train.budget import count_steps
 from litebert.train.device import choose
-from litebert.train.measure import Rate, measure, products_speed, synthetic_batch
+from litebert.train.measure import Rate, make_batch, measure, measure_matmul_speed
 from toys.pretraining import config
 
 CPU = choose("float32", "cpu")
@@ -28,10 +28,10 @@ def budget(text: str, **train: Any) -> Config:
 
 
 def test_budgets_in_steps_and_tokens_need_no_measurement() -> None:
-    assert steps_for(budget("5k steps"), None) == 5000
-    assert steps_for(budget("1M tokens"), None) == round(1e6 / (8 * 32))
-    assert steps_for(budget("1M tokens", batch="100 sequences"), None) == round(1e6 / 3200)
-    assert steps_for(budget("1 tokens"), None) == 1
+    assert count_steps(budget("5k steps"), None) == 5000
+    assert count_steps(budget("1M tokens"), None) == round(1e6 / (8 * 32))
+    assert count_steps(budget("1M tokens", batch="100 sequences"), None) == round(1e6 / 3200)
+    assert count_steps(budget("1 tokens"), None) == 1
 
 
 @pytest.mark.parametrize("every", ["10%", "50%", "7 steps", "1000 steps"])
@@ -39,12 +39,12 @@ def test_a_time_budget_pays_for_steps_and_evaluations(every: str) -> None:
     rate = Rate(((0.25, 0.1), (0.75, 0.3)), evaluation_seconds=2.0)
     assert rate.mean_step_seconds == pytest.approx(0.25)
     point = budget("10m", evaluate_every=every)
-    steps = steps_for(point, rate)
+    steps = count_steps(point, rate)
     evaluations = steps / int(every.split()[0]) if "steps" in every else 100 / int(every[:-1])
     assert steps * 0.25 + evaluations * 2.0 == pytest.approx(600, abs=2.5)
-    assert steps_for(point, Rate(((1.0, 1e9),), 1e9)) == 1
-    assert steps_for(budget("10m"), rate, spent=300) == pytest.approx(
-        steps_for(budget("5m"), rate), abs=1
+    assert count_steps(point, Rate(((1.0, 1e9),), 1e9)) == 1
+    assert count_steps(budget("10m"), rate, spent=300) == pytest.approx(
+        count_steps(budget("5m"), rate), abs=1
     )
 
 
@@ -55,8 +55,8 @@ def test_the_share_of_the_products_speed_counts_both_passes_and_the_depth(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     point = config(encoder={"layers": 6}, train={"depth_schedule": ((0.5, 2),)})
-    monkeypatch.setattr(module, "products_speed", lambda *_: 1e9)
-    share = module.share_of_products(point, CPU)
+    monkeypatch.setattr(module, "measure_matmul_speed", lambda *_: 1e9)
+    share = module.build_share_of_peak(point, CPU)
     assert share(1000, 6) == pytest.approx(3 * cost.forward_flops(point) * 1000 / 1e9)
     assert share(1000, 2) < share(1000, 6) / 2
     fast = 2e9 / (3 * cost.forward_flops(point))
@@ -66,7 +66,7 @@ def test_the_share_of_the_products_speed_counts_both_passes_and_the_depth(
 
 def test_products_are_as_fast_as_the_machine_multiplies() -> None:
     """In any case above what one multiplier gives, and below what no machine does."""
-    assert 1e8 < module.products_speed(CPU, seconds=0.05) < 1e15
+    assert 1e8 < module.measure_matmul_speed(CPU, seconds=0.05) < 1e15
 
 
 # --------------------------------------------------------------------------------------------- time
@@ -124,16 +124,16 @@ def test_training_is_slower_than_products_alone() -> None:
         * point.sequences.length
         / rate.mean_step_seconds
     )
-    assert flops < products_speed(CPU)
+    assert flops < measure_matmul_speed(CPU)
 
 
 def test_a_made_up_batch_is_what_the_config_asks() -> None:
     point = config(sequences=SequenceConfig(length=48), masking=MaskingConfig(rate=0.2))
-    batch = synthetic_batch(point, 10)
+    batch = make_batch(point, 10)
     assert batch.input_ids.shape == batch.token_type_ids.shape == (10, 48)
     assert batch.attention_mask is None
     assert len(batch.masked_labels) == len(batch.masked_positions) == 96
     assert (batch.masked_positions.diff() > 0).all()
     assert 0 <= int(batch.masked_positions.min()) <= int(batch.masked_positions.max()) < 480
     assert int(batch.input_ids.max()) < 400
-    assert torch.equal(batch.input_ids, synthetic_batch(point, 10).input_ids)
+    assert torch.equal(batch.input_ids, make_batch(point, 10).input_ids)

@@ -24,7 +24,12 @@ from litebert.model.task_model import TaskModel
 from litebert.recipes.files import recipe
 from litebert.train import memory
 from litebert.train.device import choose
-from litebert.train.memory import largest_micro_batch, memory_explained, peak_bytes, require_memory
+from litebert.train.memory import (
+    explain_out_of_memory,
+    find_largest_micro_batch,
+    measure_peak_bytes,
+    require_memory,
+)
 from toys.folders import loaded, save_hf, save_litebert, tiny
 from toys.pretraining import config
 from toys.refusals import names, refused
@@ -94,7 +99,7 @@ def test_the_peak_of_a_batch_is_what_a_process_really_takes() -> None:
     less than what is kept back of the free memory still fits; one that is twice too large wastes
     half of it."""
     taken = really((30, 75, 120), point())
-    assert memory.USABLE * taken < peak_bytes(point(), CPU) < 2 * taken
+    assert memory.USABLE * taken < measure_peak_bytes(point(), CPU) < 2 * taken
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts pages as Linux does")
@@ -120,7 +125,7 @@ def test_a_teacher_beside_its_student_is_counted() -> None:
         sequences=sequences,
     )
     taken = really((10, 25, 40), student, teacher)
-    planned = peak_bytes(student, CPU) + cost.teacher_bytes(teacher.encoder, 128)
+    planned = measure_peak_bytes(student, CPU) + cost.teacher_bytes(teacher.encoder, 128)
     assert memory.USABLE * taken < planned < 2 * taken
     assert really((10, 25, 40), replace(alone, sequences=sequences)) < memory.USABLE * taken
 
@@ -135,7 +140,7 @@ def test_a_large_model_is_measured_with_few_layers(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(memory, "_child_peaks", peaks)
     for name, layers in (("albert-tiny", 12), ("albert-base", 4), ("bert-base", 4)):
         whole = point(name)
-        assert peak_bytes(whole, CPU) == pytest.approx(
+        assert measure_peak_bytes(whole, CPU) == pytest.approx(
             2 * cost.memory(whole, 1).activations, rel=0.01
         )
         assert asked[-1][0] == min(layers, whole.encoder.layers)
@@ -146,28 +151,28 @@ def test_parts_that_another_process_does_not_know_are_planned_generously(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(sys, "executable", "/nowhere/python")
-    assert peak_bytes(point(), CPU) > 2 * cost.memory(point(), 1).activations
+    assert measure_peak_bytes(point(), CPU) > 2 * cost.memory(point(), 1).activations
 
 
 def test_the_largest_micro_batch_fills_the_free_memory(monkeypatch: pytest.MonkeyPatch) -> None:
     small = config()
     fixed = cost.memory(small, 1)
     resident = fixed.weights + fixed.gradients + fixed.optimizer
-    monkeypatch.setattr(memory, "peak_bytes", lambda *_: 1000)
+    monkeypatch.setattr(memory, "measure_peak_bytes", lambda *_: 1000)
     monkeypatch.setattr(
-        memory, "free_memory", lambda _: int((resident + 1000 * 7.5) / memory.USABLE)
+        memory, "measure_free_memory", lambda _: int((resident + 1000 * 7.5) / memory.USABLE)
     )
-    assert largest_micro_batch(small, CPU) == 7
-    monkeypatch.setattr(memory, "free_memory", lambda _: resident // 2)
-    assert largest_micro_batch(small, CPU) == 0
+    assert find_largest_micro_batch(small, CPU) == 7
+    monkeypatch.setattr(memory, "measure_free_memory", lambda _: resident // 2)
+    assert find_largest_micro_batch(small, CPU) == 0
 
 
 # ------------------------------------------------------------------------------ before a run starts
 
 
 def with_free(monkeypatch: pytest.MonkeyPatch, count: int, each: int = MIB) -> None:
-    monkeypatch.setattr(memory, "free_memory", lambda _: count)
-    monkeypatch.setattr(memory, "peak_bytes", lambda *_: each)
+    monkeypatch.setattr(memory, "measure_free_memory", lambda _: count)
+    monkeypatch.setattr(memory, "measure_peak_bytes", lambda *_: each)
 
 
 def test_a_batch_that_does_not_fit_is_refused_with_one_that_does(
@@ -252,9 +257,12 @@ def test_memory_that_runs_out_all_the_same_is_one_sentence() -> None:
         RuntimeError("DefaultCPUAllocator: not enough memory"),
     ):
         wanted = refused(RunError, "--train.micro-batch 16", "--train.recompute", "32 sequences")
-        with wanted, memory_explained(CPU, 32, recompute=False):
+        with wanted, explain_out_of_memory(CPU, 32, recompute=False):
             raise error
-    with pytest.raises(RuntimeError, match="other"), memory_explained(CPU, 32, recompute=False):
+    with (
+        pytest.raises(RuntimeError, match="other"),
+        explain_out_of_memory(CPU, 32, recompute=False),
+    ):
         raise RuntimeError("other")
 
 

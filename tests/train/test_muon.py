@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 from litebert.config import OptimizerConfig
 from litebert.train.device import choose
-from litebert.train.muon import Muon, in_float32, orthogonalised
+from litebert.train.muon import Muon, has_float32_iteration, orthogonalize
 from litebert.train.pretrain import pretrain
 from toys.pretraining import config
 from toys.refusals import names
@@ -42,9 +42,9 @@ def in_float64(matrix: Tensor) -> Tensor:
 def test_the_iteration_is_a_polynomial_of_the_singular_values(shape: tuple[int, int]) -> None:
     matrix = torch.randn(shape, generator=torch.Generator().manual_seed(0))
     torch.testing.assert_close(
-        orthogonalised(matrix).double(), in_float64(matrix), rtol=0, atol=1e-4
+        orthogonalize(matrix).double(), in_float64(matrix), rtol=0, atol=1e-4
     )
-    assert torch.equal(orthogonalised(torch.zeros(shape)), torch.zeros(shape))
+    assert torch.equal(orthogonalize(torch.zeros(shape)), torch.zeros(shape))
 
 
 @needs_muon
@@ -77,7 +77,7 @@ def test_steps_are_those_of_torch_to_the_precision_of_bfloat16(decay: float) -> 
 def test_a_run_in_float32_on_a_cpu_takes_it_and_is_told_where_it_began_otherwise(
     tiny_data: Path, tmp_path: Path, logged: list[str]
 ) -> None:
-    assert not in_float32(choose("bfloat16", "cpu"))
+    assert not has_float32_iteration(choose("bfloat16", "cpu"))
     kinds, arithmetic = {}, {}
     for name in ("adamw", "muon"):
         point = config(train={"budget": "1 steps", "optimizer": OptimizerConfig(name=name)})

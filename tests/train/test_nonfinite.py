@@ -111,7 +111,7 @@ def test_weights_that_are_not_finite_are_never_saved(tiny_data: Path, tmp_path: 
     point = config(train={"save_every": "5 steps"})
     with refused(NonFiniteError, "weights", "step 10"):
         pretrain(point, tiny_data, tmp_path, on_step=poison("weights", at=10))
-    found = checkpoint.newest(tmp_path / "checkpoints")
+    found = checkpoint.find_newest(tmp_path / "checkpoints")
     assert found is not None
     assert found.step == 5
     assert found.damaged == ()
@@ -130,7 +130,7 @@ def test_an_absurd_learning_rate_stops_with_a_finite_checkpoint(
     )
     with refused(NonFiniteError, "train.optimizer.learning_rate"):
         pretrain(point, tiny_data, tmp_path)
-    found = checkpoint.newest(tmp_path / "checkpoints")
+    found = checkpoint.find_newest(tmp_path / "checkpoints")
     tensors = {} if found is None else found.model()
     assert all(tensor.isfinite().all() for tensor in tensors.values())
 

@@ -25,7 +25,7 @@ from litebert.errors import ConfigError, DataError, RunError
 from litebert.storage import locked
 from litebert.tokenizer import Tokenizer
 from litebert.train import metrics
-from litebert.train.budget import steps_for
+from litebert.train.budget import count_steps
 from litebert.train.device import choose
 from litebert.train.loop import Loop
 from litebert.train.measure import Rate
@@ -34,8 +34,8 @@ from litebert.train.pretrain import (
     PLATEAU_ROWS,
     PLATEAU_STEPS,
     build,
-    plateau_warning,
     pretrain,
+    watch_plateau,
 )
 from toys.pretraining import config, result
 from toys.refusals import names, refused
@@ -287,7 +287,7 @@ def test_a_time_too_short_for_the_schedule_is_refused_with_one_that_will_do(
     enough = re.search(r"--budget (\d+s)", str(caught.value).split(";")[1])
     assert enough is not None
     assert (
-        steps_for(
+        count_steps(
             replace(point, train=replace(point.train, budget=enough[1])), Rate(((1.0, 1.0),), 1.0)
         )
         >= least
@@ -316,8 +316,7 @@ def say_all(
     """What is said, and at which row."""
     memory: dict[str, Any] = {}
     said = [
-        (i, plateau_warning(memory, (i + 1) * every, loss, entropy))
-        for i, loss in enumerate(losses)
+        (i, watch_plateau(memory, (i + 1) * every, loss, entropy)) for i, loss in enumerate(losses)
     ]
     assert json.loads(json.dumps(memory)) == memory, "it must go through a checkpoint"
     return [(i, remark) for i, remark in said if remark is not None]
@@ -379,10 +378,10 @@ def test_few_steps_are_no_plateau_however_many_rows() -> None:
 
 def test_a_loss_worse_than_guessing_has_diverged_and_is_no_plateau() -> None:
     memory: dict[str, Any] = {}
-    said = [plateau_warning(memory, 10 * row, 108.0, 6.0, random=9.0) for row in range(200)]
+    said = [watch_plateau(memory, 10 * row, 108.0, 6.0, random=9.0) for row in range(200)]
     [remark] = filter(None, said)
     names(remark, "108.00", "9.00", "diverged", "train.optimizer.learning_rate")
-    assert plateau_warning(memory, 2010, 5.0, 6.0, random=9.0) is None
+    assert watch_plateau(memory, 2010, 5.0, 6.0, random=9.0) is None
 
 
 def test_a_row_without_masked_language_modeling_has_no_plateau() -> None:

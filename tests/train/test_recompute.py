@@ -21,8 +21,8 @@ from litebert.model.pretrainer import Pretrainer
 from litebert.train import memory
 from litebert.train.device import choose
 from litebert.train.loop import Loop
-from litebert.train.measure import synthetic_batch
-from litebert.train.memory import fitting_micro_batch, peak_bytes, recomputing
+from litebert.train.measure import make_batch
+from litebert.train.memory import enable_recompute, fit_micro_batch, measure_peak_bytes
 from litebert.train.pretrain import pretrain
 from toys.finetuning import recipe_file, write_table
 from toys.points import batch, randomise
@@ -73,7 +73,7 @@ def test_a_run_is_the_same_to_the_bit(
 ) -> None:
     point, runs = config(**changes), []
     point = replace(point, encoder=replace(point.encoder, vocab_size=vocabulary(tiny_data)))
-    for name, one in (("kept", point), ("again", recomputing(point))):
+    for name, one in (("kept", point), ("again", enable_recompute(point))):
         loop_of(one, tiny_data, tmp_path / name).run()
         runs.append(result(tmp_path / name))
     assert runs[0] == runs[1]
@@ -88,7 +88,7 @@ def vocabulary(data: Path) -> int:
 @pytest.mark.parametrize("bfloat16", [False, True])
 def test_gradients_of_padded_rows_are_the_same_too(bfloat16: bool) -> None:
     points = [config(encoder={"vocab_size": 50, "attention_dropout": 0.3})]
-    points.append(recomputing(points[0]))
+    points.append(enable_recompute(points[0]))
     found = []
     for point in points:
         model = Pretrainer(point)
@@ -114,7 +114,7 @@ def test_the_formula_knows_what_is_kept(objectives: tuple[str, ...]) -> None:
         max_positions=40,
         pooler="sop" in objectives,
     )
-    point = recomputing(
+    point = enable_recompute(
         Config(name="x", encoder=shape, sequences=SequenceConfig(length=40), objectives=objectives)
     )
     point = replace(point, train=replace(point.train, precision="float32", batch="4 sequences"))
@@ -127,7 +127,7 @@ def test_the_formula_knows_what_is_kept(objectives: tuple[str, ...]) -> None:
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
-        model(synthetic_batch(point, 4))
+        model(make_batch(point, 4))
     between = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
     whole = cost.memory(replace(point, train=replace(point.train, recompute=False))).activations
     one_layer = (8 * 64 + 2 * 128) * 4 * 160
@@ -138,7 +138,7 @@ def test_the_formula_knows_what_is_kept(objectives: tuple[str, ...]) -> None:
 
 def test_a_process_takes_less() -> None:
     point = config(encoder={"layers": 24, "hidden_size": 64, "intermediate_size": 256})
-    assert peak_bytes(recomputing(point), CPU) < peak_bytes(point, CPU) / 2
+    assert measure_peak_bytes(enable_recompute(point), CPU) < measure_peak_bytes(point, CPU) / 2
 
 
 def test_a_run_may_go_on_with_it(tiny_data: Path, tmp_path: Path) -> None:
@@ -151,7 +151,7 @@ def test_a_run_may_go_on_with_it(tiny_data: Path, tmp_path: Path) -> None:
 
     pretrain(point, tiny_data, tmp_path / "whole")
     pretrain(point, tiny_data, tmp_path / "parts", on_step=stop)
-    pretrain(recomputing(point), tiny_data, tmp_path / "parts")
+    pretrain(enable_recompute(point), tiny_data, tmp_path / "parts")
     assert result(tmp_path / "parts") == result(tmp_path / "whole")
 
 
@@ -163,9 +163,9 @@ def with_free(monkeypatch: pytest.MonkeyPatch, count: int, each: int, again: int
     estimate suffices.
     """
     monkeypatch.setattr(memory, "_PEAK", 1000)
-    monkeypatch.setattr(memory, "free_memory", lambda _: count)
+    monkeypatch.setattr(memory, "measure_free_memory", lambda _: count)
     monkeypatch.setattr(
-        memory, "peak_bytes", lambda point, _: again if point.train.recompute else each
+        memory, "measure_peak_bytes", lambda point, _: again if point.train.recompute else each
     )
 
 
@@ -261,9 +261,9 @@ def test_auto_takes_equal_passes_that_fit(monkeypatch: pytest.MonkeyPatch) -> No
         with_free(
             monkeypatch, int((fixed + (fits + 0.5) * MIB) / memory.USABLE), each=MIB, again=MIB
         )
-        assert fitting_micro_batch(point, CPU) == chosen
+        assert fit_micro_batch(point, CPU) == chosen
     with_free(monkeypatch, 64 << 30, each=1 << 40, again=1 << 40)
-    assert fitting_micro_batch(point, CPU) == 100, "a batch that surely fits is not measured"
+    assert fit_micro_batch(point, CPU) == 100, "a batch that surely fits is not measured"
 
 
 def test_a_run_keeps_the_micro_batch_that_auto_chose(

@@ -31,7 +31,7 @@ def auto(amount: str) -> Config:
 @given(st.integers(10_000, 10**12))
 def test_it_is_a_power_of_two_near_the_root_of_the_tokens(tokens: int) -> None:
     point = auto(f"{tokens} tokens")
-    sequences = budget.sensible_batch(point, MACHINE, ALONE)
+    sequences = budget.choose_batch(point, MACHINE, ALONE)
     each = sequences * point.sequences.length
     assert each & (each - 1) == 0
     assert 2**-0.51 <= each / (1.5 * tokens**0.5) <= 2**0.51
@@ -43,13 +43,13 @@ def test_a_budget_in_time_is_turned_into_tokens_by_a_measurement(
     point = auto("10m")
     tokens = point.batch_sequences * point.sequences.length  # a second each, so 600 times
     monkeypatch.setattr(budget, "measure", lambda *_: Rate(((1.0, 1.0),), 0.1))
-    found = budget.sensible_batch(point, MACHINE, ALONE)
-    assert found == budget.sensible_batch(auto(f"{600 * tokens} tokens"), MACHINE, ALONE)
+    found = budget.choose_batch(point, MACHINE, ALONE)
+    assert found == budget.choose_batch(auto(f"{600 * tokens} tokens"), MACHINE, ALONE)
 
 
 def test_steps_decide_nothing() -> None:
     assert auto("7 steps").batch_sequences * auto("7 steps").sequences.length == 4096
-    assert budget.sensible_batch(auto("7 steps"), MACHINE, ALONE) == auto("7 steps").batch_sequences
+    assert budget.choose_batch(auto("7 steps"), MACHINE, ALONE) == auto("7 steps").batch_sequences
 
 
 def test_a_run_records_it_and_keeps_it(tiny_data: Path, tmp_path: Path) -> None:

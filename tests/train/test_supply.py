@@ -24,7 +24,7 @@ from litebert.errors import DataError, RunError
 from litebert.train import supply
 from litebert.train.device import choose
 from litebert.train.pretrain import pretrain
-from litebert.train.supply import PretrainingBatches, ahead, made_by_processes, processes_for
+from litebert.train.supply import PretrainingBatches, count_processes, make_in_processes, prefetch
 from toys.pretraining import config, result
 from toys.refusals import refused
 
@@ -61,7 +61,7 @@ def test_processes_make_the_batches_that_this_one_would_and_are_no_more_than_ste
     )
     here = PretrainingBatches(point, Shards.open(tiny_data))
     before = children()
-    with made_by_processes(point, tiny_data, ROWS, range(5, 7), 9) as make:
+    with make_in_processes(point, tiny_data, ROWS, range(5, 7), 9) as make:
         assert make is not None
         assert len(children() - before) == 2
         for step in range(5, 7):
@@ -111,7 +111,7 @@ def test_a_run_is_the_same_whoever_makes_its_batches_and_may_change_that_when_it
 def test_no_processes_where_none_are_asked_for(tiny_data: Path) -> None:
     before = children()
     for steps, count in ((range(3, 3), 2), (range(3), 0)):
-        with made_by_processes(config(), tiny_data, ROWS, steps, count) as make:
+        with make_in_processes(config(), tiny_data, ROWS, steps, count) as make:
             assert make is None
             assert children() == before
 
@@ -123,7 +123,7 @@ def test_an_error_of_the_data_is_reported_as_it_is(
         raise DataError("data/train-00000.arrow is damaged")
 
     with (
-        ahead(fail, range(4), torch.device("cpu")) as batches,
+        prefetch(fail, range(4), torch.device("cpu")) as batches,
         refused(DataError, "train-00000.arrow"),
     ):
         next(batches)
@@ -158,7 +158,7 @@ def test_where_processes_do_not_know_a_part_the_batches_are_made_here(
         supply, "to_dict", lambda point: {**_plain(point), "objectives": ["of-my-own"]}
     )
     before = children()
-    with made_by_processes(config(), tiny_data, ROWS, range(9), 1) as make:
+    with make_in_processes(config(), tiny_data, ROWS, range(9), 1) as make:
         assert make is None
     assert children() == before
     assert any("of-my-own" in message for message in logged)
@@ -216,7 +216,7 @@ def test_a_run_that_is_ended_leaves_no_process(
 @pytest.fixture
 def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     """How many processes a GPU of 400 TFLOP/s gets in a machine of 16 cores."""
-    monkeypatch.setattr(supply, "products_speed", lambda device: 400e12)
+    monkeypatch.setattr(supply, "measure_matmul_speed", lambda device: 400e12)
     monkeypatch.setattr(supply, "count_cores", lambda: 16)
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
@@ -224,7 +224,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> Callable[..., int]:
     monkeypatch.setattr(torch.cuda, "is_bf16_supported", lambda including_emulation: True)
 
     def count(point: Config) -> int:
-        return processes_for(point, choose("auto", "cuda"))
+        return count_processes(point, choose("auto", "cuda"))
 
     return count
 
@@ -237,7 +237,7 @@ def test_a_cpu_gets_a_thread_and_a_gpu_as_many_processes_as_it_needs_and_the_cor
         config(encoder={"hidden_size": 1024, "intermediate_size": 4096, "layers": 24}),
     )
     medium = config(encoder={"hidden_size": 192, "intermediate_size": 768, "layers": 12})
-    assert processes_for(small, choose("auto", "cpu")) == 0
+    assert count_processes(small, choose("auto", "cpu")) == 0
     assert gpu(large) == 1
     assert gpu(small) == 15
     assert 1 < gpu(medium) < 15

@@ -23,7 +23,7 @@ from litebert.model.objectives import Objective
 from litebert.train.device import choose
 from litebert.train.loop import Loop
 from litebert.train.pretrain import build, pretrain
-from litebert.train.start import recipe_of, start_table
+from litebert.train.start import build_further_recipe, start_table
 from toys.pretraining import config, result
 from toys.refusals import refused
 
@@ -114,7 +114,7 @@ def test_a_run_from_other_weights_counts_nothing(
 ) -> None:
     point = config(table=COUNTS)
     pretrain(point, tiny_data, tmp_path / "first")
-    assert recipe_of(tmp_path / "first").table == TableConfig()
+    assert build_further_recipe(tmp_path / "first").table == TableConfig()
     monkeypatch.setattr("litebert.train.start.count_neighbors", None)
     pretrain(point, tiny_data, tmp_path / "second", from_model=tmp_path / "first")
 

@@ -28,8 +28,8 @@ from litebert.train.evaluate import evaluate
 from litebert.train.loop import Loop
 from litebert.train.metrics import read
 from litebert.train.pretrain import Run, pretrain
-from litebert.train.start import recipe_of
-from litebert.train.teacher import fingerprint_of, taught_by
+from litebert.train.start import build_further_recipe
+from litebert.train.teacher import compute_fingerprint, open_teacher
 from toys import points
 from toys.pretraining import config, result
 from toys.refusals import names, refused
@@ -107,7 +107,7 @@ def test_no_gradient_reaches_the_teacher_and_nothing_of_it_changes(
     place: Path, tiny_data: Path
 ) -> None:
     shards = Shards.open(tiny_data)
-    point, teacher = taught_by(place / "teacher", student(), shards)
+    point, teacher = open_teacher(place / "teacher", student(), shards)
     assert teacher is not None
     assert point.objectives == ("mlm", "soft", "states", "relations")
     assert point.distill.state_layers == ((1, 2), (2, 3))  # spread over three layers
@@ -133,7 +133,7 @@ def test_imitating_itself_costs_nothing(place: Path, tiny_data: Path) -> None:
     shards = Shards.open(tiny_data)
     loaded = read_folder(place / "teacher")
     same = replace(loaded.config, distill=DistillConfig(relations=1.0))
-    point, teacher = taught_by(place / "teacher", same, shards)
+    point, teacher = open_teacher(place / "teacher", same, shards)
     from litebert.train.supply import PretrainingBatches
 
     model = Pretrainer(point)
@@ -194,16 +194,18 @@ def test_guesses_of_another_precision_are_not_taken(
 def test_a_fingerprint_depends_on_weights_and_config_alone(tmp_path: Path) -> None:
     point = points.config(("mlm",))
     model = Pretrainer(point)
-    first = fingerprint_of(LoadedModel(model, point, None, tmp_path))
+    first = compute_fingerprint(LoadedModel(model, point, None, tmp_path))
     assert (
-        fingerprint_of(LoadedModel(model, replace(point, name="renamed"), None, tmp_path / "moved"))
+        compute_fingerprint(
+            LoadedModel(model, replace(point, name="renamed"), None, tmp_path / "moved")
+        )
         == first
     )
     masked = replace(point, masking=replace(point.masking, rate=0.3))
-    assert fingerprint_of(LoadedModel(model, masked, None, tmp_path)) != first
+    assert compute_fingerprint(LoadedModel(model, masked, None, tmp_path)) != first
     with torch.no_grad():
         next(model.parameters()).add_(1.0)
-    assert fingerprint_of(LoadedModel(model, point, None, tmp_path)) != first
+    assert compute_fingerprint(LoadedModel(model, point, None, tmp_path)) != first
 
 
 def test_a_damaged_file_of_guesses_is_written_again(
@@ -407,7 +409,7 @@ def test_a_model_made_smaller_learns_from_the_one_it_was_made_of(
 def test_what_belongs_to_a_run_stays_with_it(place: Path, tiny_data: Path, tmp_path: Path) -> None:
     """The student goes on without its teacher."""
     run = taught(place, tiny_data, tmp_path / "run", student(train={"budget": "3 steps"}))
-    further = recipe_of(run.folder)
+    further = build_further_recipe(run.folder)
     assert further.objectives == ("mlm",)
     assert further.distill == DistillConfig()
     pretrain(
@@ -417,7 +419,7 @@ def test_what_belongs_to_a_run_stays_with_it(place: Path, tiny_data: Path, tmp_p
         from_model=run.folder,
     )
     changed = replace(further, objectives=("mlm", "soft"), distill=DistillConfig(relations=1.0))
-    again, _ = taught_by(place / "teacher", changed, Shards.open(tiny_data))
+    again, _ = open_teacher(place / "teacher", changed, Shards.open(tiny_data))
     assert again.objectives == ("mlm", "soft", "relations")
     convert(run.folder, tmp_path / "small", shrinking=Shrinking(layers=1))
     convert(run.folder, tmp_path / "long", window=16, global_every=2)

@@ -19,7 +19,7 @@ from litebert.analysis.differences import find_differing, flatten, shorten_names
 from litebert.analysis.report import Table
 from litebert.errors import RunError
 from litebert.finetuning.baselines import read_baseline, read_scores
-from litebert.finetuning.spread import confidence_halfwidth
+from litebert.finetuning.spread import compute_halfwidth
 from litebert.json_reader import fault_of, read_json
 from litebert.recipes.files import is_recipe_name
 from litebert.registry import TASKS
@@ -230,7 +230,7 @@ def _format_scores(row: TaskRow, best: TaskRow | None, rivals: int) -> str:
     if len(best.scores) == 1 or len(row.scores) == 1:  # one seed has no interval
         return f"{text}{marks}"
     distance = statistics.fmean(best.scores) - statistics.fmean(row.scores)
-    if distance <= confidence_halfwidth(row.scores, best.scores):
+    if distance <= compute_halfwidth(row.scores, best.scores):
         return f"{text}{marks} *"
     return f"{text}{marks}"
 

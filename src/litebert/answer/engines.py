@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from litebert.errors import ConfigError
 from litebert.finetuning.rows import PaddedRows
-from litebert.finetuning.scoring import network_logits
+from litebert.finetuning.scoring import compute_network_logits
 from litebert.interop import LoadedModel
 from litebert.model.encoder import Kept
 from litebert.model.heads import Pooling, mean_over
@@ -69,7 +69,7 @@ class TorchEngine:
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
         if self._packed is not None:
             return self._packed.logits(*rows)
-        return network_logits(self._network, self._device, rows)
+        return compute_network_logits(self._network, self._device, rows)
 
     @torch.no_grad()
     def vectors(self, rows: PaddedRows, pooling: Pooling) -> NDArray[np.float32]:

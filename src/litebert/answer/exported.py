@@ -20,8 +20,8 @@ from litebert.config import Config
 from litebert.config.serialization import from_dict
 from litebert.errors import LitebertError, ModelError
 from litebert.finetuning.items import EncodedRow, build_row
-from litebert.finetuning.rows import PaddedRows, by_length, padded
-from litebert.finetuning.similarity import pooled, unit
+from litebert.finetuning.rows import PaddedRows, group_by_length, pad_ids
+from litebert.finetuning.similarity import pool_states, scale_to_unit
 from litebert.interop.exports import exported_graph, require_whole
 from litebert.interop.sentence_modules import VectorSettings, settings_of
 from litebert.json_reader import read_json
@@ -120,7 +120,7 @@ class Exported:
         ]
         vectors = self.of_rows(rows)
         return (
-            unit(vectors)
+            scale_to_unit(vectors)
             if (settings.normalized if normalized is None else normalized)
             else vectors
         )
@@ -136,7 +136,7 @@ class Exported:
         settings = settings_of(self.path, self.record) or VectorSettings()
         found = np.zeros((len(rows), self.config.encoder.hidden_size), np.float32)
         passes = list(
-            by_length(
+            group_by_length(
                 [len(row.ids) for row in rows], self.engine.tokens, padding=self.engine.padding
             )
         )
@@ -144,7 +144,7 @@ class Exported:
         for places, one, (states, *_) in zip(
             passes, given, self.engine.run_all(given), strict=True
         ):
-            found[places] = pooled(states, one.mask, settings.pooling)
+            found[places] = pool_states(states, one.mask, settings.pooling)
         if not np.isfinite(found).all():
             raise not_finite(self.path)
         return found if settings.map is None else settings.map.of(found)
@@ -182,5 +182,5 @@ class Exported:
         return found
 
     def _padded(self, rows: Sequence[Sequence[int] | NDArray[np.int32]]) -> PaddedRows:
-        ids, mask = padded(rows, self.tokenizer.pad_id, max(map(len, rows)))
+        ids, mask = pad_ids(rows, self.tokenizer.pad_id, max(map(len, rows)))
         return PaddedRows(ids, np.zeros_like(ids), mask)

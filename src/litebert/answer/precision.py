@@ -19,7 +19,7 @@ from litebert.answer.exits import EarlyExit
 from litebert.errors import LitebertError
 from litebert.finetuning.items import Item
 from litebert.finetuning.rows import PaddedRows
-from litebert.finetuning.scoring import EVALUATION_TOKENS, Logits, logits_of
+from litebert.finetuning.scoring import EVALUATION_TOKENS, Logits, compute_logits
 from litebert.registry import ENGINES
 from litebert.text.tally import format_count
 
@@ -151,7 +151,7 @@ def comparison_of(loaded: LoadedModel, engine: str, device: str) -> Comparison |
 def _compute(engine: Engine, items: Sequence[Item], predictor: Predictor) -> Logits:
     most, padding = getattr(engine, "tokens", EVALUATION_TOKENS), getattr(engine, "padding", None)
     output, pad_id = predictor.task.output, predictor.tokenizer.pad_id
-    return logits_of(
+    return compute_logits(
         engine.logits, items, output, pad_id, predictor.positions, most=most, padding=padding
     )
 

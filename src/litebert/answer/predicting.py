@@ -20,7 +20,7 @@ from litebert.answer.exits import EarlyExit
 from litebert.errors import DataError, LitebertError, ModelError
 from litebert.finetuning.items import Item
 from litebert.finetuning.rows import PaddedRows
-from litebert.finetuning.scoring import EVALUATION_TOKENS, Logits, are_finite, logits_of
+from litebert.finetuning.scoring import EVALUATION_TOKENS, Logits, are_finite, compute_logits
 from litebert.finetuning.task import Task
 from litebert.text.records import format_value
 from litebert.tokenizer import Tokenizer
@@ -166,7 +166,7 @@ class Predictor:
             getattr(self.engine, "padding", None),
         )
         output, pad_id = self.task.output, self.tokenizer.pad_id
-        found = logits_of(
+        found = compute_logits(
             compute, items, output, pad_id, self.positions, most=most, padding=padding
         )
         if not are_finite(found):

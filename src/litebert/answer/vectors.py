@@ -17,9 +17,9 @@ from litebert.answer.engines import Engine
 from litebert.answer.precision import comparison_of
 from litebert.answer.predicting import not_finite
 from litebert.errors import DataError, ModelError
-from litebert.finetuning.items import EncodedRow, single_rows
-from litebert.finetuning.rows import PaddedRows, by_length, pad_rows, padded
-from litebert.finetuning.similarity import pooled, unit
+from litebert.finetuning.items import EncodedRow, build_single_rows
+from litebert.finetuning.rows import PaddedRows, group_by_length, pad_ids, pad_rows
+from litebert.finetuning.similarity import pool_states, scale_to_unit
 from litebert.interop import LoadedModel
 from litebert.interop.exports import exported_graph
 from litebert.interop.sentence_modules import VectorSettings, vector_settings
@@ -66,8 +66,8 @@ def batches(
 
     At most `most` tokens stand in a batch, padding included, but always one row.
     """
-    for places in by_length(list(map(len, rows)), min(most, BATCH_TOKENS)):
-        yield places, *padded([rows[place] for place in places], pad_id, len(rows[places[0]]))
+    for places in group_by_length(list(map(len, rows)), min(most, BATCH_TOKENS)):
+        yield places, *pad_ids([rows[place] for place in places], pad_id, len(rows[places[0]]))
 
 
 @dataclass(frozen=True)
@@ -205,11 +205,13 @@ class SentenceEncoder:
     def _chunks(self, texts: Iterator[str]) -> Generator[tuple[list[EncodedRow], int], None, None]:
         """Up to `CHUNK` texts at a time as rows, and how many were truncated."""
         while chunk := list(islice(texts, CHUNK)):
-            yield single_rows(self.tokenizer, chunk, self.length)
+            yield build_single_rows(self.tokenizer, chunk, self.length)
 
     def _vectors(self, rows: Sequence[EncodedRow], bar: progress.Task) -> NDArray[np.float32]:
         found = np.zeros((len(rows), self.width), np.float32)
-        for places in by_length([len(row.ids) for row in rows], self.tokens, padding=self.padding):
+        for places in group_by_length(
+            [len(row.ids) for row in rows], self.tokens, padding=self.padding
+        ):
             padded = pad_rows(
                 [rows[place] for place in places], self.tokenizer.pad_id, self.positions
             )
@@ -217,7 +219,7 @@ class SentenceEncoder:
             bar.advance(len(places))
         if not np.isfinite(found).all():
             raise not_finite(self.name)
-        return unit(found) if self.normalized else found
+        return scale_to_unit(found) if self.normalized else found
 
 
 def _settings(loaded: LoadedModel, pooling: Pooling | None) -> VectorSettings | None:
@@ -264,6 +266,6 @@ def _pooled_by(engine: Engine, rows: PaddedRows, pooling: Pooling) -> NDArray[np
     """(R, H), by the engine itself where it pools."""
     compute = getattr(engine, "vectors", None)
     if compute is None:
-        return pooled(engine.logits(rows), rows.mask, pooling)
+        return pool_states(engine.logits(rows), rows.mask, pooling)
     found: NDArray[np.float32] = compute(rows, pooling)
     return found

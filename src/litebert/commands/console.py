@@ -241,10 +241,10 @@ def show_log(quiet: bool = False, verbose: bool = False) -> None:
 def group() -> Iterator[Ranks]:
     """The processes that torchrun started for this verb, around its work. Only the main one prints,
     unless another is the first to fail."""
-    from litebert.train.ranks import joined
+    from litebert.train.ranks import join_group
 
     try:
-        with joined() as ranks:
+        with join_group() as ranks:
             yield ranks
     except GroupError:
         raise
@@ -299,7 +299,7 @@ def confirm_overwrite(*folders: RunFolder) -> None:
     """
     from litebert.errors import RunError
 
-    removable = {folder.path: names for folder in folders if (names := folder.removable())}
+    removable = {folder.path: names for folder in folders if (names := folder.list_removable())}
     if not removable or not (sys.stdin.isatty() and sys.stderr.isatty()):
         return
     files = ", ".join(sorted({name for names in removable.values() for name in names}))

@@ -90,14 +90,14 @@ def convert(words: list[str]) -> int:
         from litebert.interop.narrowing import widths
         from litebert.interop.shrinking import Shrinking
         from litebert.train.evaluate import evaluate as score
-        from litebert.train.importance import measured_importance
+        from litebert.train.importance import measure_importance
 
     source, data = arguments.source, arguments.data
     longer = {name: getattr(arguments, name) for name in _LENGTHS}
     sizes = {name: getattr(arguments, name) for name in _SIZES}
     measure = None
     if data is not None:
-        measure = partial(measured_importance, source, data, tokenizer=arguments.tokenizer)
+        measure = partial(measure_importance, source, data, tokenizer=arguments.tokenizer)
     shrinking = Shrinking(**sizes, importance=measure)
     is_stretched = any(value is not None for value in longer.values())
     default = "litebert" if shrinking.asked or is_stretched else None

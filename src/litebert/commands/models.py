@@ -155,8 +155,8 @@ def _recipe_of_model(arguments: PretrainArguments) -> Config:
     """The recipe where none is named."""
     assert arguments.from_model is not None
     with console.loading():
-        from litebert.train.start import recipe_of
-    return recipe_of(arguments.from_model)
+        from litebert.train.start import build_further_recipe
+    return build_further_recipe(arguments.from_model)
 
 
 @dataclass

@@ -142,7 +142,7 @@ def _show_costs(config: Config, data: dict[str, Any]) -> None:
             ("layers again, with --train.recompute", _short(flops["recompute"])),
         ],
     )
-    recomputing = data["recompute_memory_bytes"]
+    recomputed = data["recompute_memory_bytes"]
     table(
         (
             f"memory at {data['micro_batch']} x {config.sequences.length} tokens",
@@ -150,7 +150,7 @@ def _show_costs(config: Config, data: dict[str, Any]) -> None:
             "with --train.recompute",
         ),
         [
-            (part, cost.shown_bytes(size), cost.shown_bytes(recomputing[part]))
+            (part, cost.shown_bytes(size), cost.shown_bytes(recomputed[part]))
             for part, size in memory.items()
         ],
     )
@@ -260,21 +260,24 @@ def _measure(config: Config, device: str) -> dict[str, Any]:
     """
     with loading():
         from litebert.train import device as devices
-        from litebert.train.budget import steps_for
-        from litebert.train.measure import measure, products_speed
-        from litebert.train.memory import parallel_for
+        from litebert.train.budget import count_steps
+        from litebert.train.measure import measure, measure_matmul_speed
+        from litebert.train.memory import choose_parallel
         from litebert.train.ranks import Ranks
-        from litebert.train.supply import processes_for
+        from litebert.train.supply import count_processes
 
     keep_freed_memory()
     machine = devices.choose(config.train.precision, device)
     config, largest = _fit_memory(config, machine)
     micro_batch = min(config.micro_sequences, largest)
     rate = measure(replace(config, train=replace(config.train, micro_batch=micro_batch)), machine)
-    steps = steps_for(config, rate)
+    steps = count_steps(config, rate)
     tokens = config.batch_sequences * config.sequences.length
     full_depth = rate.step_seconds[-1][1]
-    flops, products = 3 * cost.forward_flops(config) * tokens / full_depth, products_speed(machine)
+    flops, products = (
+        3 * cost.forward_flops(config) * tokens / full_depth,
+        measure_matmul_speed(machine),
+    )
     return {
         "machine": machine.describe(),
         "seconds_per_step": rate.mean_step_seconds,
@@ -282,25 +285,29 @@ def _measure(config: Config, device: str) -> dict[str, Any]:
         "flops_per_second": flops,
         "products_flops_per_second": products,
         "share_of_products": flops / products,
-        "batch_processes": processes_for(config, machine),
+        "batch_processes": count_processes(config, machine),
         "steps": steps,
         "hours": steps * rate.mean_step_seconds / 3600,
         "largest_micro_batch": largest,
         "recompute": config.train.recompute,
-        "parallel": parallel_for(config, machine, Ranks()),
+        "parallel": choose_parallel(config, machine, Ranks()),
     }
 
 
 def _fit_memory(config: Config, machine: Device) -> tuple[Config, int]:
     """Find the largest micro-batch, with recomputed layers where too few sequences fit
     otherwise."""
-    from litebert.train.memory import largest_micro_batch, recomputing, sensible_micro_batch
+    from litebert.train.memory import (
+        enable_recompute,
+        find_largest_micro_batch,
+        find_least_micro_batch,
+    )
 
-    largest = largest_micro_batch(config, machine)
-    if largest < sensible_micro_batch(config) and not config.train.recompute:
-        more = largest_micro_batch(recomputing(config), machine)
+    largest = find_largest_micro_batch(config, machine)
+    if largest < find_least_micro_batch(config) and not config.train.recompute:
+        more = find_largest_micro_batch(enable_recompute(config), machine)
         if more > largest:
-            config, largest = recomputing(config), more
+            config, largest = enable_recompute(config), more
     if largest == 0:
         raise ConfigError(
             f"{config.name} does not fit in the free memory of this machine, even one "

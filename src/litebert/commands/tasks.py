@@ -143,7 +143,7 @@ def finetune(words: list[str]) -> int:
         raise ConfigError(f"seeds is {arguments.seeds}; it must be at least 1")
     remarks: list[str] = []
     with console.group() as ranks:
-        with metrics.remarks(remarks):
+        with metrics.collect_remarks(remarks):
             task = task_of(arguments.task, _source(arguments.data), **_task_options(arguments))
             start = load_initial(arguments.model, arguments.tokenizer, task)
             texts = _read_unlabelled(task, arguments) if arguments.unlabelled else None
@@ -238,10 +238,10 @@ def _show_finetuned(
 ) -> None:
     """Print the scores of all seeds beside those of the baseline."""
     from litebert.analysis.run_report import make_exit_tables
-    from litebert.finetuning.scoring import metric_name
-    from litebert.finetuning.spread import noise_of, summarise
+    from litebert.finetuning.scoring import name_metric
+    from litebert.finetuning.spread import describe_noise, summarise
 
-    scores, metric = [run.scores for run in runs], metric_name(task)
+    scores, metric = [run.scores for run in runs], name_metric(task)
     summary, baseline = summarise(scores), runs[0].baseline
     baseline_scores = {} if baseline is None else baseline.scores
     if arguments.json:
@@ -267,7 +267,7 @@ def _show_finetuned(
         several = {name: tuple(figures.values()) for name, figures in summary.items()}
         columns = ("dev", "median", "mean", "standard deviation", "lowest", "highest")
         console.table(*_with_baseline(columns, several, baseline_scores))
-        console.say(noise_of(metric, [score[metric] for score in scores]))
+        console.say(describe_noise(metric, [score[metric] for score in scores]))
     if baseline is not None:
         console.say(f"baseline: {baseline.note}")
 

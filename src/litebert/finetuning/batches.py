@@ -101,7 +101,7 @@ def collate(
     )
 
 
-def thinned(items: Sequence[Item], keys: Keys, deletion: float) -> list[Item]:
+def delete_tokens(items: Sequence[Item], keys: Keys, deletion: float) -> list[Item]:
     """Items without a share of the tokens of their rows, drawn by a key for each; the first and the
     last token stay, and at least one between them.
     """
@@ -144,7 +144,7 @@ class TaskBatches:
         chosen = self._batches_of(step // _POOL_BATCHES)[step % _POOL_BATCHES][rows]
         items = [self._items[i] for i in chosen.tolist()]
         if self._deletion:
-            items = thinned(items, derive(self._seed, _DELETED, step, chosen), self._deletion)
+            items = delete_tokens(items, derive(self._seed, _DELETED, step, chosen), self._deletion)
         return collate(items, self._output, self._pad_id, self._positions)
 
     def _batches_of(self, pool: int) -> NDArray[np.int64]:

@@ -32,7 +32,7 @@ _SAMPLE = 10_000
 """Texts whose lengths are counted, at most."""
 
 
-def recorded_choices(config: FinetuneConfig, record: Mapping[str, Any]) -> FinetuneConfig:
+def take_recorded_choices(config: FinetuneConfig, record: Mapping[str, Any]) -> FinetuneConfig:
     """The config with what is left to choose as the config of a run's finetune.json has it."""
     run = from_dict(FinetuneConfig, record)
     chosen, train = set(config.choose), config.train
@@ -66,7 +66,7 @@ def choose_length(
     """
     if "length" not in config.choose:
         return config, []
-    config = settled(config, "length")
+    config = mark_chosen(config, "length")
     examples = task.read("train")
     lengths = task.lengths(examples[:: 1 + len(examples) // _SAMPLE], tokenizer)
     if lengths is None or not len(lengths):
@@ -90,7 +90,7 @@ def choose_head(
     """
     if "head" not in config.choose:
         return config, []
-    config = settled(config, "head")
+    config = mark_chosen(config, "head")
     if not task.output.linear:
         return config, []
     reads: Literal["paper", "mean"] = "mean" if vectors == "mean" else "paper"
@@ -110,7 +110,7 @@ def choose_amount(config: FinetuneConfig, task: Task[Any], rows: int) -> Chosen:
     than those of whole texts keep the numbers of their recipe.
     """
     asked = [choice for choice in ("batch", "epochs") if choice in config.choose]
-    config = settled(config, *asked)
+    config = mark_chosen(config, *asked)
     if not asked or task.output.head != "sequence":
         return config, []
     train, schedule = config.train, config.train.schedule
@@ -133,6 +133,6 @@ FEW_ROWS = 2000
 """Training rows below which a batch has 16 sequences instead of 32."""
 
 
-def settled(config: FinetuneConfig, *choices: str) -> FinetuneConfig:
+def mark_chosen(config: FinetuneConfig, *choices: str) -> FinetuneConfig:
     """The config with choices that are made."""
     return replace(config, choose=tuple(name for name in config.choose if name not in choices))

@@ -154,7 +154,7 @@ def calibrate(
     for patience in _PATIENCE[: depth - 1]:
         curve, keeps = curves.setdefault(patience, []), True
         for threshold in thresholds:
-            left = leaving(ExitRule(patience, threshold), views)
+            left = find_exits(ExitRule(patience, threshold), views)
             found = score(list(logits_LNC[left - 1, np.arange(items)]))
             point = {"threshold": threshold, "share": float(left.mean() / depth), "score": found}
             if not curve or point["share"] < curve[-1]["share"]:
@@ -179,7 +179,7 @@ def calibrate(
     )
 
 
-def leaving(
+def find_exits(
     rule: ExitRule, views: Sequence[tuple[NDArray[np.bool_], NDArray[np.float64]]]
 ) -> NDArray[np.int64]:
     """(N,): after how many layers each item leaves, from what `Output.steady` says of each

@@ -96,7 +96,7 @@ def build_row(
     )
 
 
-def single_rows(
+def build_single_rows(
     tokenizer: Tokenizer, texts: Sequence[str], length: int
 ) -> tuple[list[EncodedRow], int]:
     """`build_row` of each text alone, for all at once, and how many were cut."""

@@ -22,9 +22,9 @@ from numpy.typing import NDArray
 from litebert import progress
 from litebert.finetuning.items import Item
 from litebert.finetuning.outputs import Output
-from litebert.finetuning.rows import by_length, pad_rows
-from litebert.finetuning.scoring import EVALUATION_TOKENS, network_logits
-from litebert.finetuning.start import PreparedTask, task_model
+from litebert.finetuning.rows import group_by_length, pad_rows
+from litebert.finetuning.scoring import EVALUATION_TOKENS, compute_network_logits
+from litebert.finetuning.start import PreparedTask, build_task_model
 from litebert.train import device as devices
 
 STRENGTHS = (1e-6, 1e-3, 1e-2, 1e-1, 1.0)
@@ -56,11 +56,13 @@ class FittedHead:
         }
 
 
-def frozen_states(
+def read_frozen_states(
     prepared: PreparedTask, items: Sequence[Item], machine: devices.Device
 ) -> NDArray[np.float32]:
     """(N, H): what the last map of the head reads of each item, before any step."""
-    model = task_model(prepared.start, prepared.task, prepared.config).to(machine.device).eval()
+    model = (
+        build_task_model(prepared.start, prepared.task, prepared.config).to(machine.device).eval()
+    )
     positions, pad = model.encoder.config.max_positions, prepared.start.tokenizer.pad_id
     read: list[torch.Tensor] = []
     found = np.zeros((len(items), model.encoder.config.hidden_size), np.float32)
@@ -68,8 +70,8 @@ def frozen_states(
         lambda _, inputs: read.append(inputs[0])
     )
     with progress.task("reading with the frozen encoder", total=len(items), unit="rows") as bar:
-        for places in by_length([item.length for item in items], EVALUATION_TOKENS):
-            network_logits(
+        for places in group_by_length([item.length for item in items], EVALUATION_TOKENS):
+            compute_network_logits(
                 model, machine, pad_rows([items[i].rows[0] for i in places], pad, positions)
             )
             found[places] = read.pop().float().cpu().numpy()
@@ -95,15 +97,15 @@ def fit_head(
         for side in (0, 1)
     )
     for strength in STRENGTHS:
-        weight, bias = _folded(output, states[~held], learned, strength)
-        loss = _loss(output, states[held] @ weight.T + bias, judged)
+        weight, bias = _fit_folded(output, states[~held], learned, strength)
+        loss = _compute_loss(output, states[held] @ weight.T + bias, judged)
         fits.append(FittedHead(weight, bias, strength, loss, fits[0].loss if fits else loss))
     best = min(fits, key=lambda fit: fit.loss)
-    whole = _folded(output, states, targets, best.strength)
+    whole = _fit_folded(output, states, targets, best.strength)
     return best, FittedHead(*whole, best.strength, best.loss, best.prior)
 
 
-def _folded(
+def _fit_folded(
     output: Output, states: NDArray[np.float32], targets: Sequence[Any], strength: float
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
     """The weights and biases for states as they are, of a fit on standardized ones."""
@@ -114,7 +116,9 @@ def _folded(
     return weight.astype(np.float32), (bias - weight @ mean).astype(np.float32)
 
 
-def _loss(output: Output, logits: NDArray[np.floating[Any]], targets: Sequence[Any]) -> float:
+def _compute_loss(
+    output: Output, logits: NDArray[np.floating[Any]], targets: Sequence[Any]
+) -> float:
     """The mean loss that training minimizes."""
     right = torch.from_numpy(output.collate(targets, 0))
     total, _ = output.total(torch.from_numpy(logits.astype(np.float32)), right)

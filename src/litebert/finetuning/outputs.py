@@ -88,7 +88,7 @@ class Output(ABC):
         return self.classes or len(self.labels)
 
     @classmethod
-    def restored(cls, classes: int, labels: Sequence[str]) -> Output:
+    def from_saved(cls, classes: int, labels: Sequence[str]) -> Output:
         """The output of a saved model whose head gives so many numbers, or a ModelError where it
         gives others.
         """
@@ -200,7 +200,7 @@ class Output(ABC):
             ]
         )
 
-    def taught_loss(self, logits: Tensor, batch: TaskBatch, temperature: float) -> Loss:
+    def distill_loss(self, logits: Tensor, batch: TaskBatch, temperature: float) -> Loss:
         """Summed distance from the teacher's answers in `batch.taught`; right is what the teacher
         would answer.
         """
@@ -209,12 +209,12 @@ class Output(ABC):
         from litebert.model.objectives import Loss
 
         assert batch.taught is not None
-        total, same = self.taught_total(
+        total, same = self.distill_total(
             self.arrange(logits, batch), batch.taught, batch, temperature
         )
         return Loss(total, torch.full((), batch.lessons, device=total.device), same)
 
-    def taught_total(
+    def distill_total(
         self, logits: Tensor, taught: Tensor, batch: TaskBatch, temperature: float
     ) -> tuple[Tensor, Tensor]:
         """The summed divergence of arranged logits from the teacher's, and on how many both
@@ -295,7 +295,7 @@ class Output(ABC):
         return f"{format_count(len(targets), f'training {self.unit}')}: {', '.join(told)}"
 
 
-def saved_output(settings: Mapping[str, Any]) -> Output:
+def restore_output(settings: Mapping[str, Any]) -> Output:
     """The output of a saved model, from the `kind` of its head, its `classes`, and its `problem`
     and `labels` where these are known: else the first that has the head, but a number where a
     text's head gives one.
@@ -309,5 +309,5 @@ def saved_output(settings: Mapping[str, Any]) -> Output:
     name = settings.get("problem") or usual
     if name not in found:
         raise ModelError(f"no known output is called '{name}'; {nearest(name, found)}")
-    restored: Output = found[name].restored(classes, settings.get("labels") or ())
-    return restored
+    output: Output = found[name].from_saved(classes, settings.get("labels") or ())
+    return output

@@ -24,10 +24,10 @@ from litebert.config.distillation import TaskDistillConfig
 from litebert.data.random_keys import derive, permute
 from litebert.errors import NonFiniteError
 from litebert.finetuning.batches import TaskBatches, collate
-from litebert.finetuning.defaults import settled
+from litebert.finetuning.defaults import mark_chosen
 from litebert.finetuning.items import Item
-from litebert.finetuning.linear import MOST_ROWS, fit_head, frozen_states
-from litebert.finetuning.start import PreparedTask, task_model
+from litebert.finetuning.linear import MOST_ROWS, fit_head, read_frozen_states
+from litebert.finetuning.start import PreparedTask, build_task_model
 from litebert.finetuning.trainable import TrainableTaskModel
 from litebert.interop.files import read_tensors
 from litebert.train import device as devices
@@ -79,7 +79,7 @@ class Probe:
         )
 
 
-def held_apart(items: Sequence[Item], seed: int) -> tuple[list[Item], list[Item]]:
+def split_held_out(items: Sequence[Item], seed: int) -> tuple[list[Item], list[Item]]:
     """Training items to learn from and to score on, drawn by the seed.
 
     All items of an example, such as the overlapping windows of a question, stand on one side.
@@ -99,23 +99,25 @@ def held_apart(items: Sequence[Item], seed: int) -> tuple[list[Item], list[Item]
 def probe_rate(prepared: PreparedTask, folder: Path, machine: devices.Device) -> Probe | None:
     """Try the rates; None where the run is too short to spend steps on it."""
     steps = min(MOST, int(SHARE * prepared.steps / len(RATES)))
-    learned, held = held_apart(prepared.train.items, prepared.config.train.seed)
+    learned, held = split_held_out(prepared.train.items, prepared.config.train.seed)
     if steps < FEWEST or not held:
         return None
     losses: dict[float, NDArray[np.float64]] = {}
     with progress.task("trying learning rates", total=steps * len(RATES), unit="steps") as bar:
         for rate in RATES:
-            losses[rate] = _losses_after(prepared, rate, steps, learned, held, folder, machine, bar)
+            losses[rate] = _train_shortly(
+                prepared, rate, steps, learned, held, folder, machine, bar
+            )
     means = {rate: float(parts.mean()) for rate, parts in losses.items()}
-    prior = _prior_losses(prepared, learned, held)
+    prior = _compute_prior_losses(prepared, learned, held)
     usual = max(prepared.config.train.optimizer.learning_rate, LEAST_UNTOLD)
-    return Probe(best_rate(losses, prior, usual), steps, means, len(held))
+    return Probe(choose_rate(losses, prior, usual), steps, means, len(held))
 
 
-def best_rate(
+def choose_rate(
     losses: Mapping[float, NDArray[np.float64]], prior: NDArray[np.float64] | None, usual: float
 ) -> float:
-    """The rate to take, as `largest_good` says, where a short run learned something.
+    """The rate to take, as `find_largest_good` says, where a short run learned something.
 
     Where none did, the lowest loss is that of the network that moved least. Then rates below the
     usual one are left out, and the lowest loss of the others counts.
@@ -126,20 +128,24 @@ def best_rate(
         usual: the rate of the recipe.
     """
     best = min(losses.values(), key=lambda parts: float(parts.mean()))
-    if prior is None or not np.isfinite(best).all() or (prior - best).mean() > _error(prior - best):
-        return largest_good(losses)
+    if (
+        prior is None
+        or not np.isfinite(best).all()
+        or (prior - best).mean() > _standard_error(prior - best)
+    ):
+        return find_largest_good(losses)
     higher = [rate for rate in losses if rate >= usual] or [max(losses)]
     return min(higher, key=lambda rate: float(losses[rate].mean()))
 
 
-def _error(differences: NDArray[np.float64]) -> float:
+def _standard_error(differences: NDArray[np.float64]) -> float:
     """The standard error of their mean; none of a single one."""
     return (
         float(differences.std(ddof=1) / np.sqrt(len(differences))) if len(differences) > 1 else 0.0
     )
 
 
-def largest_good(losses: Mapping[float, NDArray[np.float64]]) -> float:
+def find_largest_good(losses: Mapping[float, NDArray[np.float64]]) -> float:
     """The largest rate whose loss is not above the lowest by more than its standard error.
 
     A short run shows too little of what a small rate would still learn from nothing, so that of
@@ -152,11 +158,11 @@ def largest_good(losses: Mapping[float, NDArray[np.float64]]) -> float:
     good = []
     for rate, parts in losses.items():
         if np.isfinite(parts).all():
-            good.append((rate, (parts - best).mean() <= _error(parts - best)))
+            good.append((rate, (parts - best).mean() <= _standard_error(parts - best)))
     return max((rate for rate, fits in good if fits), default=min(losses))
 
 
-def _losses_after(
+def _train_shortly(
     prepared: PreparedTask,
     rate: float,
     steps: int,
@@ -183,7 +189,7 @@ def _losses_after(
         for item, target in zip((*learned, *held), targets, strict=True)
     ]
     items, held = items[: len(learned)], items[len(learned) :]
-    model = task_model(start, task, config, prepared.fitted).to(machine.device)
+    model = build_task_model(start, task, config, prepared.fitted).to(machine.device)
     positions, pad, ranks = model.encoder.config.max_positions, start.tokenizer.pad_id, Ranks()
     batches = TaskBatches(
         items, output, pad, prepared.batch, steps, seed, positions, config.deletion
@@ -210,7 +216,7 @@ def _losses_after(
         return np.full(1, np.inf)
     model.eval()
     parts = []
-    for part in _parts_of(held):
+    for part in _split_by_length(held):
         batch = collate(part, output, pad, positions).to(machine.device)
         with torch.no_grad(), machine.autocast_context():
             losses = trainable.losses(batch, trainable.layers)
@@ -218,7 +224,7 @@ def _losses_after(
     return np.array(parts) if np.isfinite(parts).all() else np.full(1, np.inf)
 
 
-def _parts_of(held: Sequence[Item]) -> list[list[Item]]:
+def _split_by_length(held: Sequence[Item]) -> list[list[Item]]:
     """The held-out rows by length, in `_PARTS` parts."""
     order = sorted(held, key=lambda item: item.length)
     return [
@@ -227,7 +233,7 @@ def _parts_of(held: Sequence[Item]) -> list[list[Item]]:
     ]
 
 
-def _prior_losses(
+def _compute_prior_losses(
     prepared: PreparedTask, learned: list[Item], held: list[Item]
 ) -> NDArray[np.float64] | None:
     """(P,): the mean loss of each part where every row is answered alike, as the learned targets
@@ -242,7 +248,7 @@ def _prior_losses(
         for item, target in zip(held, targets[len(learned) :], strict=True)
     ]
     losses = []
-    for part in _parts_of(known):
+    for part in _split_by_length(known):
         right = torch.from_numpy(output.collate([item.target for item in part], 0))
         total, _ = output.total(
             torch.from_numpy(bias.astype(np.float32)).expand(len(part), -1), right
@@ -271,30 +277,34 @@ def choose_start(
         )
     if (known or not config.fit_head) and "rate" not in config.choose:
         return prepared
-    with place.owned():
+    with place.lock():
         machine = devices.choose(config.train.precision, place.ranks.device(device))
         learned = prepared
         if config.fit_head and not known:
-            learned, prepared = place.ranks.decide(lambda: _fitted(prepared, machine))
+            learned, prepared = place.ranks.decide(lambda: _fit_heads(prepared, machine))
         if "rate" in config.choose:
             prepared = place.ranks.decide(
-                lambda: _with_rate(prepared, learned, place.path, machine)
+                lambda: _choose_rate(prepared, learned, place.path, machine)
             )
     return prepared
 
 
-def _fitted(prepared: PreparedTask, machine: devices.Device) -> tuple[PreparedTask, PreparedTask]:
-    """The task with the head fitted on the rows that `held_apart` leaves, and on all training
+def _fit_heads(
+    prepared: PreparedTask, machine: devices.Device
+) -> tuple[PreparedTask, PreparedTask]:
+    """The task with the head fitted on the rows that `split_held_out` leaves, and on all training
     rows."""
     items = prepared.train.items
     if len(items) > MOST_ROWS:
         items = items[:: -(-len(items) // MOST_ROWS)]
-    apart = {id(item) for item in held_apart(prepared.train.items, prepared.config.train.seed)[1]}
+    apart = {
+        id(item) for item in split_held_out(prepared.train.items, prepared.config.train.seed)[1]
+    }
     held = np.array([id(item) in apart for item in items])
     if held.all() or not held.any():
         return prepared, prepared
     output, targets = prepared.task.output.fit([item.target for item in items])
-    half, whole = fit_head(output, frozen_states(prepared, items, machine), targets, held)
+    half, whole = fit_head(output, read_frozen_states(prepared, items, machine), targets, held)
     told = (
         f"a linear head on frozen states has the loss {whole.loss:.3g} on {held.sum():,} "
         "held-out training rows"
@@ -312,7 +322,7 @@ def _fitted(prepared: PreparedTask, machine: devices.Device) -> tuple[PreparedTa
     return first, second
 
 
-def _with_rate(
+def _choose_rate(
     prepared: PreparedTask, learned: PreparedTask, folder: Path, machine: devices.Device
 ) -> PreparedTask:
     """The task with the rate that `probe_rate` finds for `learned`, or with the one of its recipe
@@ -320,7 +330,7 @@ def _with_rate(
 
     `learned` is the same task, whose fitted head has not seen the held-out rows.
     """
-    config = settled(prepared.config, "rate")
+    config = mark_chosen(prepared.config, "rate")
     optimizer = config.train.optimizer
     if optimizer.name == "muon":  # whose matrices have a rate of their own
         return replace(prepared, config=config)

@@ -30,13 +30,13 @@ def pad_rows(rows: Sequence[EncodedRow], pad_id: int, positions: int | None = No
     size = -(-longest // 8) * 8
     if positions is not None:
         size = max(longest, min(size, positions))
-    ids, mask = padded([row.ids for row in rows], pad_id, size)
+    ids, mask = pad_ids([row.ids for row in rows], pad_id, size)
     types = np.zeros_like(ids)
     types[mask] = np.concatenate([row.types for row in rows])
     return PaddedRows(ids, types, mask)
 
 
-def padded(
+def pad_ids(
     rows: Sequence[Sequence[int] | NDArray[np.int32]], fill: int, size: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
     """Rows side by side, (R, size), with `fill` after their ends, and where none of it stands."""
@@ -46,7 +46,7 @@ def padded(
     return ids, mask
 
 
-def by_length(
+def group_by_length(
     lengths: Sequence[int], most: int, rows: Sequence[int] | None = None, padding: int | None = None
 ) -> Iterator[list[int]]:
     """The places of items of nearly the same length, the longest first, for forward passes with

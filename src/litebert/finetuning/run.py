@@ -45,25 +45,25 @@ from litebert.finetuning.baselines import (
     read_baseline,
     read_scores,
 )
-from litebert.finetuning.baselines.scores import BASELINE, FIELD, scores_fields
+from litebert.finetuning.baselines.scores import BASELINE, FIELD, build_scores_fields
 from litebert.finetuning.batches import TaskBatch, TaskBatches
-from litebert.finetuning.defaults import recorded_choices
+from litebert.finetuning.defaults import take_recorded_choices
 from litebert.finetuning.examples import FILE as EXAMPLES
 from litebert.finetuning.examples import choose_examples, write_examples
 from litebert.finetuning.exits import Exits, calibrate
 from litebert.finetuning.probe import FITTED, choose_start
-from litebert.finetuning.scoring import metric_name, score_parts
+from litebert.finetuning.scoring import name_metric, score_parts
 from litebert.finetuning.spread import summarise
 from litebert.finetuning.start import (
     InitialModel,
     PreparedTask,
+    build_task_model,
     claim,
     load_initial,
     prepare_task,
-    task_model,
 )
 from litebert.finetuning.task import Task
-from litebert.finetuning.teacher import KEPT, taught_logits
+from litebert.finetuning.teacher import KEPT, compute_teacher_logits
 from litebert.finetuning.trainable import TrainableTaskModel
 from litebert.interop import LoadedModel, save_litebert
 from litebert.interop.cards import finetuned_card
@@ -76,13 +76,13 @@ from litebert.train import device as devices
 from litebert.train import metrics
 from litebert.train.loop import Loop, Outcome
 from litebert.train.memory import (
-    fitting_micro_batch,
-    memory_explained,
-    parallel_for,
+    choose_parallel,
+    explain_out_of_memory,
+    fit_micro_batch,
     require_memory,
 )
-from litebert.train.parallel import built, load_state, spread
-from litebert.train.ranks import Ranks, joined
+from litebert.train.parallel import build_module, load_state, parallelize
+from litebert.train.ranks import Ranks, join_group
 from litebert.train.run_folder import ASIDE, RunFolder
 
 log = logging.getLogger("litebert")
@@ -218,9 +218,9 @@ def finetune_seeds(
         start: what `load_initial` gave, where it was asked before.
         remarks: warnings so far, which become events in the metrics of each run.
     """
-    with joined() as ranks:
+    with join_group() as ranks:
         anew = overwrite and not launch.restarts()
-        return _seeds(
+        return _run_seeds(
             ranks,
             model,
             task,
@@ -239,7 +239,7 @@ def finetune_seeds(
         )
 
 
-def _seeds(
+def _run_seeds(
     ranks: Ranks,
     model: str | Path,
     task: Task[Any],
@@ -261,9 +261,9 @@ def _seeds(
         raise ConfigError(f"seeds is {seeds}; it must be at least 1")
     folders = [replace(run_folder(path), ranks=ranks) for path in paths]
     for source in (model, teacher):
-        ranks.decide(partial(_check, Path(out), folders, overwrite, source))
+        ranks.decide(partial(_check_folders, Path(out), folders, overwrite, source))
     heard = list(remarks)
-    with metrics.remarks(heard):
+    with metrics.collect_remarks(heard):
         start = start or load_initial(model, tokenizer, task)
         config = config or choose_default_recipe(start.encoder, start.dense, task.point)
         recorded = ranks.decide(
@@ -271,7 +271,7 @@ def _seeds(
         )
         chosen: list[str] = []
         if recorded and config.choose:
-            config = recorded_choices(config, recorded[0].get("config", {}))
+            config = take_recorded_choices(config, recorded[0].get("config", {}))
             chosen = recorded[0].get("chosen", [])
         prepared = prepare_task(model, task, config, start, teacher, unlabelled, chosen)
     prepared = choose_start(prepared, folders, device, overwrite)
@@ -297,9 +297,9 @@ def _seeds(
         scores = [run.scores for run in runs]
         write_json(
             Path(out) / "seeds.json",
-            scores_fields({"scores": scores, "summary": summarise(scores)}, runs[0].baseline),
+            build_scores_fields({"scores": scores, "summary": summarise(scores)}, runs[0].baseline),
         )
-    _advise(metric_name(task), runs)
+    _advise(name_metric(task), runs)
     return runs
 
 
@@ -310,7 +310,7 @@ def _advise(metric: str, runs: Sequence[Finetuned]) -> None:
         log.warning(sentence)
 
 
-def _check(
+def _check_folders(
     out: Path, folders: Sequence[RunFolder], overwrite: bool, source: str | Path | None
 ) -> None:
     """Refuse folders in which these runs can neither start nor continue, or that hold a model they
@@ -328,8 +328,8 @@ def _check(
     for folder in folders:
         folder.check()
         if overwrite:
-            folder.removable()
-            folder.keep(source)
+            folder.list_removable()
+            folder.protect(source)
 
 
 def run_folder(out: str | Path) -> RunFolder:
@@ -346,7 +346,7 @@ def _one_seed(
     remarks: list[str],
 ) -> Finetuned:
     """A run to its end, and once more where it collapsed."""
-    with metrics.remarks(remarks), folder.owned():
+    with metrics.collect_remarks(remarks), folder.lock():
         machine = devices.choose(prepared.config.train.precision, folder.ranks.device(device))
         done = _run(prepared, folder, machine, on_step, remarks, overwrite)
         if done.collapsed and prepared.config.restart and not done.restarted:
@@ -378,7 +378,7 @@ def _run(
 ) -> Finetuned:
     """One run to its end; after one that collapsed, at a third of the rate."""
     ranks = place.ranks
-    again = ranks.decide(lambda: place.was_set_aside) and not overwrite
+    again = ranks.decide(lambda: place.has_predecessor) and not overwrite
     task, config, folder, pad = (
         prepared.task,
         prepared.config,
@@ -403,11 +403,11 @@ def _run(
         there = ranks.decide(lambda: [] if overwrite else place.identities())
         recorded = [one.get("config", {}).get("train", {}).get("micro_batch", 1) for one in there]
         fits = (prepared.as_pretraining(), machine, rows, prepared.computing_teacher)
-        micro = recorded[0] if recorded else ranks.agree(fitting_micro_batch(*fits))
+        micro = recorded[0] if recorded else ranks.agree(fit_micro_batch(*fits))
         config = replace(config, train=replace(config.train, micro_batch=micro))
         prepared = replace(prepared, config=config)
     planned = prepared.as_pretraining()
-    how = parallel_for(planned, machine, ranks)
+    how = choose_parallel(planned, machine, ranks)
     if how == "fsdp" and prepared.teacher is not None and config.distill.compared:
         raise ConfigError(
             "distill.states and distill.relations read layers one by one, which "
@@ -416,8 +416,8 @@ def _run(
         )
     planned = replace(planned, train=replace(planned.train, parallel=how))
     require_memory(planned, machine, rows, ranks, prepared.computing_teacher)
-    model = built(
-        lambda: task_model(prepared.start, task, config, prepared.fitted),
+    model = build_module(
+        lambda: build_task_model(prepared.start, task, config, prepared.fitted),
         machine.device,
         ranks,
         how,
@@ -459,13 +459,15 @@ def _run(
         ranks.decide(lambda: counted.keep(folder))
     if prepared.teacher is not None:
         teacher = prepared.teacher
-        taught = ranks.decide(lambda: taught_logits(teacher, prepared, folder, str(machine.device)))
+        taught = ranks.decide(
+            lambda: compute_teacher_logits(teacher, prepared, folder, str(machine.device))
+        )
         items = [replace(item, taught=one) for item, one in zip(items, taught, strict=True)]
     positions, seed = model.encoder.config.max_positions, config.train.seed
     if prepared.teacher is not None and config.distill.compared:
         positions = min(positions, prepared.teacher.loaded.config.encoder.max_positions)
     batches = TaskBatches(items, output, pad, batch, steps, seed, positions, config.deletion)
-    network = spread(model, machine.device, ranks, how, batch)
+    network = parallelize(model, machine.device, ranks, how, batch)
     best = folder / "best.safetensors"
     trainable = TrainableTaskModel(model, output, batches, prepared, machine, best, network, ranks)
     loop = Loop(
@@ -480,13 +482,15 @@ def _run(
         remarks=remarks,
         scores_start=bool(prepared.fitted),
     )
-    with memory_explained(machine, config.train.at_once or batch, config.train.recompute):
+    with explain_out_of_memory(machine, config.train.at_once or batch, config.train.recompute):
         outcome = loop.run()
     if not outcome.finished:
         return Finetuned(folder, steps, outcome, {})
     if not ranks.decide(file.exists):
         if ranks.size > 1:  # whole, where it was split
-            trainable.module = model = task_model(prepared.start, task, config).to(machine.device)
+            trainable.module = model = build_task_model(prepared.start, task, config).to(
+                machine.device
+            )
         load_state(model, read_weights(trainable.best) if ranks.main else None, ranks)
         parts = (*prepared.dev, *prepared.tests)
         logits = trainable.kept if machine.autocast is None else {}
@@ -515,8 +519,8 @@ def _run(
                 write_json(folder / "exits.json", asdict(exits))
             output.settle(model.head)
             model.state_map = None
-            written = scores_fields(scores, None if counted is None else counted.keep(folder))
-            card = _card(prepared, place.identities()[-1], written, again)
+            written = build_scores_fields(scores, None if counted is None else counted.keep(folder))
+            card = _write_card(prepared, place.identities()[-1], written, again)
             _write_model(folder / "model", model, replace(prepared, task=task), card, exits)
             write_json(file, written)
     one = trainable.diagnostic_state["one_answer"]
@@ -543,7 +547,7 @@ def _require_calibrated(folder: Path, drop: float) -> None:
         )
 
 
-def _card(
+def _write_card(
     prepared: PreparedTask, identity: Mapping[str, Any], scored: Mapping[str, Any], restarted: bool
 ) -> str:
     """The card of a finished run; `scored` is what scores.json holds."""

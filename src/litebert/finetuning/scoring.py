@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from litebert.errors import NonFiniteError
 from litebert.finetuning.items import EncodedPart, Item
 from litebert.finetuning.outputs import Output
-from litebert.finetuning.rows import PaddedRows, by_length, pad_rows
+from litebert.finetuning.rows import PaddedRows, group_by_length, pad_rows
 from litebert.finetuning.task import Task
 from litebert.progress import tracked
 from litebert.train.ranks import Ranks
@@ -28,7 +28,7 @@ Logits = list[NDArray[np.float32]]
 """Of each item, as `Output.of_item` gives them."""
 
 
-def metric_name(task: Task[Any]) -> str:
+def name_metric(task: Task[Any]) -> str:
     """The score that chooses the weights, as `score_parts` names it."""
     return task.metric if len(task.dev) == 1 else f"{task.dev[0]}_{task.metric}"
 
@@ -76,7 +76,7 @@ def are_finite(logits: Logits) -> bool:
     return all(bool(np.isfinite(values).all()) for values in logits)
 
 
-def one_answer(output: Output, part: EncodedPart, logits: Logits) -> bool:
+def has_one_answer(output: Output, part: EncodedPart, logits: Logits) -> bool:
     """Whether everything in a part is answered alike, where the right answers differ."""
     known = [i for i, item in enumerate(part.items) if item.target is not None]
     return bool(known) and output.one_answer(
@@ -84,7 +84,7 @@ def one_answer(output: Output, part: EncodedPart, logits: Logits) -> bool:
     )
 
 
-def network_logits(
+def compute_network_logits(
     model: TaskModel, device: devices.Device, rows: PaddedRows, every: bool = False
 ) -> NDArray[np.float32]:
     """Logits of rows from a network in evaluation mode on a device: (R, C), or (R, S, C) of every
@@ -101,7 +101,7 @@ def network_logits(
     return found
 
 
-def logits_of(
+def compute_logits(
     compute: Callable[[PaddedRows], NDArray[np.float32]],
     items: Sequence[Item],
     output: Output,
@@ -120,7 +120,7 @@ def logits_of(
     """
     lengths, rows = [item.length for item in items], [len(item.rows) for item in items]
     out: Logits = [np.zeros(0, np.float32)] * len(items)
-    chunks = list(by_length(lengths, most, rows, padding))
+    chunks = list(group_by_length(lengths, most, rows, padding))
     own, computed = ranks.turns(len(chunks)), {}
     total = sum(len(chunks[turn]) for turn in own)
     reported = tracked(own, "scoring", total, "items", lambda turn: len(chunks[turn]))

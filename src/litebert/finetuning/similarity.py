@@ -50,7 +50,7 @@ DROPOUT = 0.1
 """For a network that has none, where two dropout masks are all that tells a text from itself."""
 
 
-def whitening(vectors: NDArray[np.float32]) -> VectorMap:
+def fit_whitening(vectors: NDArray[np.float32]) -> VectorMap:
     """The map after which vectors like these (N, H) have mean 0, and no direction varies more than
     others (Su et al. 2021, "Whitening Sentence Representations").
 
@@ -79,14 +79,14 @@ class Compared(NamedTuple):
     """(2, H) float32, of unit length: an array, or a sparse matrix where a baseline counts."""
 
 
-def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
+def scale_to_unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     """(..., H) of unit length; a zero vector stays one."""
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     found: NDArray[np.float32] = vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
     return found
 
 
-def pooled(
+def pool_states(
     states: NDArray[np.float32], mask: NDArray[np.bool_], pooling: Pooling
 ) -> NDArray[np.float32]:
     """(R, H) from the last states (R, S, H), which may end where all that follows is padding."""
@@ -200,7 +200,7 @@ class Similarity(Output):
             )
             return self
         log.info(f"the vectors are whitened as those of {len(rows):,} training texts are")
-        return replace(self, map=whitening(vectors))
+        return replace(self, map=fit_whitening(vectors))
 
     # ------------------------------------------------------------------------------------ answering
 
@@ -218,7 +218,7 @@ class Similarity(Output):
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Any]:
         """A `Compared` for each pair."""
         pairs = [
-            unit(row_logits if self.map is None else self.map.of(row_logits))
+            scale_to_unit(row_logits if self.map is None else self.map.of(row_logits))
             for row_logits in logits
         ]
         return [Compared(float(np.dot(*pair)), pair) for pair in pairs]

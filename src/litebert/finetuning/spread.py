@@ -26,7 +26,7 @@ def summarise(scores: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]
     }
 
 
-def noise_of(name: str, values: Sequence[float]) -> str:
+def describe_noise(name: str, values: Sequence[float]) -> str:
     """What difference between two means of as many seeds, two or more, is more than chance, in
     words.
     """
@@ -40,11 +40,11 @@ def noise_of(name: str, values: Sequence[float]) -> str:
     return (
         f"{name} differs from seed to seed by {statistics.stdev(values):.3g}: between two "
         f"means of {len(values)} "
-        f"seeds, a difference below {confidence_halfwidth(values, values):.3g} is inside the noise"
+        f"seeds, a difference below {compute_halfwidth(values, values):.3g} is inside the noise"
     )
 
 
-def confidence_halfwidth(first: Sequence[float], second: Sequence[float]) -> float:
+def compute_halfwidth(first: Sequence[float], second: Sequence[float]) -> float:
     """Half of the 95 % interval of the difference of two means (Welch's t): what is smaller may be
     chance.
 

@@ -34,9 +34,9 @@ from litebert.finetuning.baselines import RunBaseline
 from litebert.finetuning.defaults import choose_amount, choose_head, choose_length
 from litebert.finetuning.exits import require_exits
 from litebert.finetuning.items import EncodedPart, Item, count_shared
-from litebert.finetuning.scoring import metric_name
+from litebert.finetuning.scoring import name_metric
 from litebert.finetuning.task import Task
-from litebert.finetuning.teacher import TaskTeacher, open_teacher, unlabelled_part
+from litebert.finetuning.teacher import TaskTeacher, encode_unlabeled, open_teacher
 from litebert.interop import read_folder
 from litebert.interop.loaded import LoadedModel, fresh_dense, untrained_notes
 from litebert.interop.sentence_modules import vector_settings
@@ -49,7 +49,7 @@ from litebert.recipes.finetuning import choose_default_recipe
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.coverage import Coverage
 from litebert.train.run_folder import RunFolder
-from litebert.train.teacher import record_of, refuse_other_teacher, with_layers
+from litebert.train.teacher import build_record, match_layers, refuse_other_teacher
 
 log = logging.getLogger("litebert")
 
@@ -113,7 +113,7 @@ def load_initial(
         loaded.untrained, loaded.config, loaded.path
     )  # of heads that fine-tuning has no use for
     notes = [note for note in loaded.notes if note not in unread]
-    head, hidden = _pretrained_head(loaded), shape.prediction == "hidden"
+    head, hidden = _select_head_weights(loaded), shape.prediction == "hidden"
     if task is not None and hidden and not head:
         notes.append(
             f"{model} has no dense map of a prediction head; the task learns one of its own"
@@ -139,7 +139,7 @@ def load_initial(
     )
 
 
-def _pretrained_head(loaded: LoadedModel) -> dict[str, torch.Tensor]:
+def _select_head_weights(loaded: LoadedModel) -> dict[str, torch.Tensor]:
     """The dense map and the norm that fine-tuning goes on with; those of a generator have its
     width, and stay there.
     """
@@ -159,7 +159,7 @@ def _pretrained_head(loaded: LoadedModel) -> dict[str, torch.Tensor]:
     return {name: tensor for name, tensor in state.items() if name.startswith(("dense.", "norm."))}
 
 
-def task_model(
+def build_task_model(
     start: InitialModel,
     task: Task[Any],
     config: FinetuneConfig,
@@ -339,12 +339,12 @@ def prepare_task(
         taught.require_layers(words, length)
         shape = taught.loaded.config.encoder
         config = replace(
-            config, distill=with_layers(config.distill, start.encoder, shape, taught.source)
+            config, distill=match_layers(config.distill, start.encoder, shape, taught.source)
         )
-    more = None if unlabelled is None else unlabelled_part(task, list(unlabelled), words, length)
+    more = None if unlabelled is None else encode_unlabeled(task, list(unlabelled), words, length)
     notes: list[str] = []
     train, *others = (
-        _part(task, name, words, length, notes) for name in ("train", *task.dev, *task.tests)
+        _encode_part(task, name, words, length, notes) for name in ("train", *task.dev, *task.tests)
     )
     coverage = Coverage(words)
     coverage.add(row.ids for part in (train, *others) for item in part.items for row in item.rows)
@@ -373,7 +373,7 @@ def prepare_task(
     return PreparedTask(str(model), task, start, config, *parts, tuple(notes), taught, more, told)
 
 
-def _part(
+def _encode_part(
     task: Task[Any], name: str, tokenizer: Tokenizer, length: int, notes: list[str]
 ) -> EncodedPart:
     files = task.file_names.get(name, [])
@@ -449,7 +449,7 @@ def _identity(prepared: PreparedTask, steps: int, train: Sequence[Item]) -> dict
     return {
         "format": 1,
         "task": task.full_name,
-        "metric": metric_name(task),
+        "metric": name_metric(task),
         "model": prepared.source,
         "files": task.file_names,  # by part, their names; for people and tables, never compared
         "steps": steps,
@@ -457,9 +457,9 @@ def _identity(prepared: PreparedTask, steps: int, train: Sequence[Item]) -> dict
         "config": to_dict(prepared.config),
         **task.identity(),
         **(
-            record_of(None, None)
+            build_record(None, None)
             if teacher is None
-            else record_of(teacher.source, teacher.fingerprint)
+            else build_record(teacher.source, teacher.fingerprint)
         ),
         "model_fingerprint": _digest(_weights(start)),
         "tokenizer_fingerprint": start.tokenizer.fingerprint,

@@ -24,12 +24,12 @@ from numpy.typing import NDArray
 from litebert import progress
 from litebert.errors import ConfigError, ModelError
 from litebert.finetuning.items import EncodedPart, Item
-from litebert.finetuning.outputs import Output, saved_output
+from litebert.finetuning.outputs import Output, restore_output
 from litebert.finetuning.scoring import (
     EVALUATION_TOKENS,
     Logits,
-    logits_of,
-    metric_name,
+    compute_logits,
+    name_metric,
     score_parts,
 )
 from litebert.finetuning.task import Task
@@ -40,7 +40,7 @@ from litebert.model.distillation import Teacher
 from litebert.registry import ENGINES
 from litebert.storage import sha256_of, written_whole
 from litebert.tokenizer import Tokenizer
-from litebert.train.teacher import fingerprint_of
+from litebert.train.teacher import compute_fingerprint
 
 if TYPE_CHECKING:
     from litebert.finetuning.start import PreparedTask
@@ -64,7 +64,7 @@ class TaskTeacher:
     order: tuple[int, ...]
     """The place of each of the task's labels among its own; empty where the order is the same."""
     known: dict[str, Logits] = field(default_factory=dict)
-    """Its answers so far, by what `_key` calls them; seeds share them."""
+    """Its answers so far, by what `_compute_key` calls them; seeds share them."""
 
     @cached_property
     def layers(self) -> Teacher:
@@ -120,7 +120,7 @@ def open_teacher(source: str | Path, task: Task[Any], words: Tokenizer, length: 
     record = loaded.task_record
     if not record:
         raise ModelError(f"the teacher {source} is not fine-tuned; fine-tune it on this task first")
-    output, ours = saved_output(record), task.output
+    output, ours = restore_output(record), task.output
     if output.name != ours.name or output.width != ours.width:
         theirs = f"'{output.name}' ({output.width} numbers)"
         raise ModelError(
@@ -151,7 +151,7 @@ def open_teacher(source: str | Path, task: Task[Any], words: Tokenizer, length: 
             "rows have up "
             f"to {length}; set --length to what it reads"
         )
-    fingerprint = sha256_of(graph) if graph is not None else fingerprint_of(loaded)
+    fingerprint = sha256_of(graph) if graph is not None else compute_fingerprint(loaded)
     return TaskTeacher(
         str(source),
         loaded,
@@ -162,7 +162,7 @@ def open_teacher(source: str | Path, task: Task[Any], words: Tokenizer, length: 
     )
 
 
-def unlabelled_part(
+def encode_unlabeled(
     task: Task[Any], examples: list[Any], words: Tokenizer, length: int
 ) -> EncodedPart:
     """Texts of a task without labels, encoded.
@@ -187,16 +187,16 @@ def unlabelled_part(
     )
 
 
-def taught_logits(
+def compute_teacher_logits(
     teacher: TaskTeacher, prepared: PreparedTask, folder: Path, device: str
 ) -> Logits:
     """The teacher's logits for the training rows and the unlabelled ones, in this order: those that
     the folder keeps, else computed now and kept."""
     parts = [prepared.train, *([prepared.unlabelled] if prepared.unlabelled else [])]
-    key = _key(teacher, parts)
+    key = _compute_key(teacher, parts)
     if key in teacher.known:
-        _keep(folder / KEPT, key, teacher.known[key])
-    elif (found := _kept(folder / KEPT, key)) is not None:
+        _write_logits(folder / KEPT, key, teacher.known[key])
+    elif (found := _read_logits(folder / KEPT, key)) is not None:
         teacher.known[key] = found
     else:
         exported = exported_graph(teacher.loaded.path) is not None  # which answers on the CPU
@@ -207,17 +207,17 @@ def taught_logits(
         )
         dev = prepared.dev[0]
         with progress.task("asking the teacher"):
-            answers = [_answers(teacher, engine, prepared, part) for part in (*parts, dev)]
+            answers = [_compute_logits(teacher, engine, prepared, part) for part in (*parts, dev)]
         scores = score_parts(prepared.task, (dev,), {dev.name: answers.pop()})
-        name = metric_name(prepared.task)
+        name = name_metric(prepared.task)
         log.info(f"the teacher {teacher.source} scores {name} {scores[name]:.4g} on {dev.name}")
         dtype = np.float32 if isinstance(teacher.output, Number) else np.float16
         teacher.known[key] = [one.astype(dtype) for of_part in answers for one in of_part]
-        _keep(folder / KEPT, key, teacher.known[key])
+        _write_logits(folder / KEPT, key, teacher.known[key])
     return teacher.known[key]
 
 
-def _answers(
+def _compute_logits(
     teacher: TaskTeacher, engine: Any, prepared: PreparedTask, part: EncodedPart
 ) -> Logits:
     task, length = prepared.task, prepared.config.length
@@ -237,13 +237,13 @@ def _answers(
         }
         items = [encoded[item.example] for item in items]
     most = getattr(engine, "tokens", EVALUATION_TOKENS)
-    found = logits_of(
+    found = compute_logits(
         engine.logits, items, teacher.output, teacher.tokenizer.pad_id, positions, most=most
     )
     return [one[..., list(teacher.order)] for one in found] if teacher.order else found
 
 
-def _key(teacher: TaskTeacher, parts: list[EncodedPart]) -> str:
+def _compute_key(teacher: TaskTeacher, parts: list[EncodedPart]) -> str:
     """What tells a teacher's answers from others."""
     digest = hashlib.sha256(teacher.fingerprint.encode() + repr(teacher.order).encode())
     for part in parts:
@@ -252,8 +252,8 @@ def _key(teacher: TaskTeacher, parts: list[EncodedPart]) -> str:
     return digest.hexdigest()
 
 
-def _keep(file: Path, key: str, logits: Logits) -> None:
-    if _kept(file, key) is not None:
+def _write_logits(file: Path, key: str, logits: Logits) -> None:
+    if _read_logits(file, key) is not None:
         return
     flat, sizes = (
         np.concatenate([row_logits.ravel() for row_logits in logits]),
@@ -264,7 +264,7 @@ def _keep(file: Path, key: str, logits: Logits) -> None:
         files.write_tensors(aside, tensors, {"key": key})
 
 
-def _kept(file: Path, key: str) -> Logits | None:
+def _read_logits(file: Path, key: str) -> Logits | None:
     if files.read_metadata(file).get("key") != key:
         return None
     try:

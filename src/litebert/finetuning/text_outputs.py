@@ -71,7 +71,7 @@ class OneClass(Output):
         if len(present) == 1:
             bias[present] = 0.0
             return weight, bias
-        coefficients, intercepts = _logistic(states, classes, strength)
+        coefficients, intercepts = _fit_logistic(states, classes, strength)
         if len(present) == 2:  # scikit-learn gives the difference of the two
             coefficients = np.concatenate((-coefficients, coefficients)) / 2
             intercepts = np.concatenate((-intercepts, intercepts)) / 2
@@ -104,7 +104,7 @@ class SeveralLabels(OneClass):
         total = F.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(-1).sum()
         return total, ((logits > 0) == (targets > 0.5)).all(-1).sum()
 
-    def taught_total(
+    def distill_total(
         self, logits: Tensor, taught: Tensor, batch: TaskBatch, temperature: float
     ) -> tuple[Tensor, Tensor]:
         """The mean over the labels of the divergences of two classes each, present or absent."""
@@ -147,7 +147,7 @@ class SeveralLabels(OneClass):
         weight, bias = np.zeros((len(self.labels), states.shape[1])), np.zeros(len(self.labels))
         for label, column in enumerate(there.T):
             if 0 < column.sum() < len(column):
-                coefficients, intercepts = _logistic(states, column, strength)
+                coefficients, intercepts = _fit_logistic(states, column, strength)
                 weight[label], bias[label] = coefficients[0], intercepts[0]
             else:
                 bias[label] = (1 if column.any() else -1) * np.log(2 * len(column))
@@ -213,7 +213,7 @@ class Number(Output):
         numbers = super().collate_taught(logits, size)
         return ((numbers - self.mean) / self.deviation).astype(np.float32)
 
-    def taught_total(
+    def distill_total(
         self, logits: Tensor, taught: Tensor, batch: TaskBatch, temperature: float
     ) -> tuple[Tensor, Tensor]:
         """Squared error against the teacher's number."""
@@ -293,7 +293,7 @@ class OneChoice(Output):
         return [Answer(int(found.argmax()), softmax(found.astype(np.float64))) for found in logits]
 
 
-def _logistic(
+def _fit_logistic(
     states: NDArray[np.float64], classes: NDArray[np.int64], strength: float
 ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
     """Coefficients and intercepts of scikit-learn's logistic regression, one row each for more than

@@ -42,12 +42,12 @@ class Tags(Output):
         """Tokens that have a tag."""
         return int((targets != IGNORED).sum())
 
-    def taught_total(
+    def distill_total(
         self, logits: Tensor, taught: Tensor, batch: TaskBatch, temperature: float
     ) -> tuple[Tensor, Tensor]:
         """At the tokens that have a tag."""
         tagged = batch.targets != IGNORED
-        return super().taught_total(logits[tagged], taught[tagged], batch, temperature)
+        return super().distill_total(logits[tagged], taught[tagged], batch, temperature)
 
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
         """The likeliest tag of each token, and its probability."""
@@ -100,7 +100,7 @@ class OneSpan(Output):
         first, last = (Output.total(self, logits[..., i], targets[:, i])[0] for i in (0, 1))
         return (first + last) / 2, (logits.argmax(1) == targets).all(-1).sum()
 
-    def taught_total(
+    def distill_total(
         self, logits: Tensor, taught: Tensor, batch: TaskBatch, temperature: float
     ) -> tuple[Tensor, Tensor]:
         """The mean of the divergences of first and last token; both are the same where the

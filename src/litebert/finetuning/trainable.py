@@ -24,10 +24,10 @@ from litebert.finetuning.outputs import Output
 from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.scoring import (
     Logits,
-    logits_of,
-    metric_name,
-    network_logits,
-    one_answer,
+    compute_logits,
+    compute_network_logits,
+    has_one_answer,
+    name_metric,
     score_parts,
 )
 from litebert.finetuning.start import PreparedTask
@@ -37,7 +37,7 @@ from litebert.model.objectives import Loss
 from litebert.model.task_model import TaskModel
 from litebert.storage import written_whole
 from litebert.train import device as devices
-from litebert.train.parallel import whole_state
+from litebert.train.parallel import gather_state
 from litebert.train.ranks import Ranks
 
 _HEAD, _TAUGHT, _STATES, _RELATIONS = "task", "teacher", "states", "relations"
@@ -46,7 +46,7 @@ is one.
 """
 
 
-def layer_rates(model: TaskModel, decay: float) -> dict[str, float]:
+def compute_layer_rates(model: TaskModel, decay: float) -> dict[str, float]:
     """A factor of the learning rate by parameter name: 1 for the head, less by `decay` for every
     layer below it.
 
@@ -103,7 +103,7 @@ class TrainableTaskModel:
             _HEAD: lambda one: self._task_loss(one, batch)
         }
         if batch.taught is not None:
-            asked[_TAUGHT] = lambda one: self.output.taught_loss(
+            asked[_TAUGHT] = lambda one: self.output.distill_loss(
                 one, batch, config.distill.temperature
             )
         losses = {
@@ -159,7 +159,7 @@ class TrainableTaskModel:
         return {_HEAD: 1.0 - weight, _TAUGHT: weight, **self._compared}
 
     def lr_scales(self) -> Mapping[str, float]:
-        return layer_rates(self.module, self.prepared.config.layer_decay)
+        return compute_layer_rates(self.module, self.prepared.config.layer_decay)
 
     def diagnostics(self, step: int, row: Mapping[str, Any]) -> list[str]:
         return []
@@ -179,7 +179,7 @@ class TrainableTaskModel:
         with progress.task(doing, total=sum(len(item.rows) for item in items), unit="rows") as bar:
 
             def compute(rows: PaddedRows) -> NDArray[np.float32]:
-                found = network_logits(self.module, self.device, rows, every)
+                found = compute_network_logits(self.module, self.device, rows, every)
                 bar.advance(len(found))
                 return found
 
@@ -187,7 +187,7 @@ class TrainableTaskModel:
                 self.prepared.start.tokenizer.pad_id,
                 self.module.encoder.config.max_positions,
             )
-            logits = logits_of(compute, items, self.output, pad, positions, self.ranks)
+            logits = compute_logits(compute, items, self.output, pad, positions, self.ranks)
         self.module.train()
         return logits
 
@@ -198,15 +198,15 @@ class TrainableTaskModel:
         task, dev = self.prepared.task, self.prepared.dev
         logits = {part.name: self.logits(part) for part in dev}
         scores = score_parts(task, dev, logits)
-        decisive = scores[metric_name(task)]
+        decisive = scores[name_metric(task)]
         if not math.isfinite(decisive):  # as a score of one's own may be
             decisive = -sys.float_info.max
         if "best" not in self.diagnostic_state or decisive > self.diagnostic_state["best"]:
             self.diagnostic_state["best"], self.kept = decisive, logits
-            self.diagnostic_state["one_answer"] = one_answer(
+            self.diagnostic_state["one_answer"] = has_one_answer(
                 self.output, dev[0], logits[dev[0].name]
             )
-            weights = whole_state(self.module, self.ranks)
+            weights = gather_state(self.module, self.ranks)
             if not self.ranks.main:
                 return scores
             try:

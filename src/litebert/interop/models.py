@@ -405,7 +405,7 @@ def _task(path: Path) -> dict[str, Any]:
     try:
         next(
             output for name, output in outputs.items() if task.get("problem") in (None, name)
-        ).restored(classes, labels)
+        ).from_saved(classes, labels)
     except ModelError as error:
         raise ModelError(
             f"{path} has classes {classes} and {len(labels)} labels: {error}"

@@ -23,7 +23,7 @@ from litebert.answer.predicting import Predictor
 from litebert.errors import ConfigError, DataError, ModelError
 from litebert.finetuning.examples import read_examples
 from litebert.finetuning.items import Item, build_row
-from litebert.finetuning.similarity import unit
+from litebert.finetuning.similarity import scale_to_unit
 from litebert.interop.sentence_modules import vector_width
 from litebert.serve.details import detailed
 from litebert.serve.limits import choices_of
@@ -498,7 +498,7 @@ class Served:
         vectors: NDArray[np.float32] = (
             np.concatenate(parts) if parts else np.zeros((0, self.width), np.float32)
         )
-        return unit(vectors) if normalize else vectors
+        return scale_to_unit(vectors) if normalize else vectors
 
     @property
     def _masks(self) -> Any:

@@ -45,9 +45,9 @@ from litebert.text.sources import read_documents
 from litebert.tokenizer import Tokenizer, train_tokenizer
 from litebert.tokenizer.training import check_size
 from litebert.train import device as devices
-from litebert.train.budget import measured_steps
+from litebert.train.budget import measure_steps
 from litebert.train.evaluate import evaluate
-from litebert.train.measure import measure, synthetic_batch
+from litebert.train.measure import make_batch, measure
 from litebert.train.pretrain import Run, pretrain
 
 log = logging.getLogger("litebert")
@@ -269,7 +269,7 @@ def _check(request: _Request) -> None:
         config = recipe(RECIPE)
         encoder = replace(config.encoder, vocab_size=request.vocab_size or VOCABULARY)
         config = replace(config, encoder=encoder, train=replace(config.train, budget=budget))
-        measured_steps(config, devices.choose(config.train.precision))
+        measure_steps(config, devices.choose(config.train.precision))
     folder.mkdir(parents=True, exist_ok=True)
 
 
@@ -327,7 +327,7 @@ def measure_inference(config: Config, machine: devices.Device, repeats: int = 30
     """Measure the median seconds to encode a full sequence."""
     torch.manual_seed(0)
     model = Pretrainer(config).to(machine.device).eval()
-    batch = synthetic_batch(config, 1).to(machine.device)
+    batch = make_batch(config, 1).to(machine.device)
     seconds = []
     with torch.no_grad(), machine.autocast_context():
         for _ in range(repeats):

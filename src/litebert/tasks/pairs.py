@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 
 from litebert.errors import ConfigError, DataError, ModelError, nearest
-from litebert.finetuning.items import EncodedRow, Item, single_rows
+from litebert.finetuning.items import EncodedRow, Item, build_single_rows
 from litebert.finetuning.similarity import TEMPERATURE, Known, Similarity
 from litebert.interop.sentence_modules import DENSE, read_dense, write_dense
 from litebert.tasks.glue import Glue
@@ -330,9 +330,11 @@ class Pairs(TextTask):
 
         A text without a pair is its own second text.
         """
-        firsts, cut = single_rows(tokenizer, [example.text for example in examples], length)
+        firsts, cut = build_single_rows(tokenizer, [example.text for example in examples], length)
         paired = [i for i, example in enumerate(examples) if example.pair is not None]
-        pairs, cut_pairs = single_rows(tokenizer, [examples[i].pair or "" for i in paired], length)
+        pairs, cut_pairs = build_single_rows(
+            tokenizer, [examples[i].pair or "" for i in paired], length
+        )
         self._notes.add_cut(cut + cut_pairs, len(examples) + len(paired), length)
         seconds = {**dict(enumerate(firsts)), **dict(zip(paired, pairs, strict=True))}
         by_score = self.output.known == "scores"

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from litebert.errors import ConfigError, ModelError
-from litebert.finetuning.outputs import saved_output
+from litebert.finetuning.outputs import restore_output
 from litebert.finetuning.task import Task
 from litebert.registry import TASKS
 from litebert.tasks.splits import Source
@@ -83,7 +83,7 @@ def restore_task(settings: Mapping[str, Any], folder: Path) -> Task[Any]:
             damaged.
     """
     name = str(settings.get("task"))
-    task_class = TASKS[name if name in TASKS else saved_output(settings).task]
+    task_class = TASKS[name if name in TASKS else restore_output(settings).task]
     for key, value in settings.items():
         if wanted := _describe_wanted(key, value, task_class.usual):
             raise ModelError(f"{folder / 'task.json'} has {key} {value!r}; it must be {wanted}")

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from litebert.errors import ConfigError, DataError
 from litebert.finetuning.examples import ModelExample
-from litebert.finetuning.items import Item, PlainItem, build_row, single_rows
-from litebert.finetuning.outputs import Answer, Output, saved_output
+from litebert.finetuning.items import Item, PlainItem, build_row, build_single_rows
+from litebert.finetuning.outputs import Answer, Output, restore_output
 from litebert.storage import atomic_text
 from litebert.tasks.predictions import list_texts, write_records
 from litebert.tasks.scores import compute_class_scores, compute_scores
@@ -64,7 +64,7 @@ class TextTask(FileTask[Example]):
     def from_settings(cls, settings: Mapping[str, Any]) -> TextTask:
         """Return the task with the model's output; a subclass adds its settings."""
         task = cls.__new__(cls)
-        TextTask.__init__(task, saved_output(settings))
+        TextTask.__init__(task, restore_output(settings))
         task.pair = settings.get("pair")
         return task
 
@@ -132,7 +132,7 @@ class TextTask(FileTask[Example]):
     def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, length: int) -> list[Item]:
         """Encode each example as a sequence of at most `length` tokens, and note what is cut."""
         if all(example.pair is None for example in examples):
-            rows, cut = single_rows(tokenizer, [example.text for example in examples], length)
+            rows, cut = build_single_rows(tokenizer, [example.text for example in examples], length)
             self._notes.add_cut(cut, len(rows), length)
             return [Item(i, (row,), examples[i].label) for i, row in enumerate(rows)]
         firsts = tokenizer.encode([example.text for example in examples])

@@ -27,7 +27,7 @@ LEAST_STEPS = 20
 refused."""
 
 
-def steps_for(config: Config, rate: Rate | None, spent: float = 0.0) -> int:
+def count_steps(config: Config, rate: Rate | None, spent: float = 0.0) -> int:
     """Optimizer steps that `train.budget` buys. A budget in time needs a `rate`; held-out
     evaluations are paid for, and the seconds that were `spent` on measuring."""
     budget = parse_amount(config.train.budget, "train.budget", BUDGET_UNITS)
@@ -36,11 +36,11 @@ def steps_for(config: Config, rate: Rate | None, spent: float = 0.0) -> int:
     if budget.unit == "tokens":
         return max(1, round(budget.value / (config.batch_sequences * config.mean_length)))
     assert rate is not None
-    once, each = _seconds(config, rate)
+    once, each = _estimate_seconds(config, rate)
     return max(1, round((budget.value - spent - once) / each))
 
 
-def _seconds(config: Config, rate: Rate) -> tuple[float, float]:
+def _estimate_seconds(config: Config, rate: Rate) -> tuple[float, float]:
     """Seconds of a run whatever its length, and for each step, held-out evaluations included."""
     every = parse_amount(config.train.evaluate_every, "train.evaluate_every", ("share", "steps"))
     if every.unit == "share":
@@ -48,7 +48,7 @@ def _seconds(config: Config, rate: Rate) -> tuple[float, float]:
     return 0.0, rate.mean_step_seconds + rate.evaluation_seconds / every.value
 
 
-def sensible_batch(
+def choose_batch(
     config: Config, machine: Device, ranks: Ranks, teacher: Teacher | None = None
 ) -> int:
     """What `train.batch=auto` becomes, in sequences: a power of two near 1.5 sqrt(T) tokens for a
@@ -87,8 +87,8 @@ def buy_steps(
     """
     amount = config.train.budget
     if parse_amount(amount, "train.budget", BUDGET_UNITS).unit != "time":
-        return steps_for(config, None), None
-    steps, rate = measured_steps(config, machine, option, ranks, teacher)
+        return count_steps(config, None), None
+    steps, rate = measure_steps(config, machine, option, ranks, teacher)
     speed = config.batch_sequences * config.mean_length / rate.mean_step_seconds
     log.info(
         f"{amount} on this machine is {steps:,} steps ({speed:,.0f} tokens/s); the run now "
@@ -97,7 +97,7 @@ def buy_steps(
     return steps, rate
 
 
-def measured_steps(
+def measure_steps(
     config: Config,
     machine: Device,
     option: str = "--budget",
@@ -110,10 +110,10 @@ def measured_steps(
     longest = MEASURED_SHARE * parse_amount(amount, "train.budget", BUDGET_UNITS).value / phases
     rate = measure(config, machine, min(SECONDS, longest), ranks, teacher)
     rate, spent = ranks.agree((rate, time.monotonic() - start))
-    steps, warmup = steps_for(config, rate, spent), config.train.schedule.warmup
+    steps, warmup = count_steps(config, rate, spent), config.train.schedule.warmup
     least = max(LEAST_STEPS, 2 * round(warmup) if warmup >= 1 else 0)
     if steps < least:
-        once, each = _seconds(config, rate)
+        once, each = _estimate_seconds(config, rate)
         seconds = math.ceil(
             1.25 * (spent + once + least * each)
         )  # a quarter more, for no two measurements agree

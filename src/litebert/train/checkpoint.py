@@ -105,14 +105,14 @@ def save(
     return final
 
 
-def newest(folder: Path) -> Checkpoint | None:
+def find_newest(folder: Path) -> Checkpoint | None:
     """The newest checkpoint in `folder` whose files are all as they were written; None where there
     is none yet.
 
     Raises:
         RunError: there are checkpoints, and every one is damaged.
     """
-    path, damaged = newest_whole(folder, _damage)
+    path, damaged = newest_whole(folder, _find_damage)
     if path is not None:
         state = read_json(path / _STATE, RunError)
         return Checkpoint(path, state["step"], state, tuple(damaged))
@@ -143,11 +143,11 @@ def prune(folder: Path, keep: int) -> None:
     for path in found if len(found) > keep else ():  # else none is read to be hashed
         if whole >= keep:
             remove(path)
-        elif _damage(path) is None:
+        elif _find_damage(path) is None:
             whole += 1
 
 
-def _damage(path: Path) -> str | None:
+def _find_damage(path: Path) -> str | None:
     """What is wrong with a checkpoint, or None."""
     name = _INDEX
     try:

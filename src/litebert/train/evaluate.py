@@ -72,7 +72,7 @@ def evaluate_split(
     was_training = model.training
     model.eval()
     try:
-        for (layout, masking, task), names in _questions(
+        for (layout, masking, task), names in _list_questions(
             model, length, transfer, untrained
         ).items():
             try:
@@ -107,9 +107,9 @@ def evaluate_split(
                         asked = replace(
                             asked, token_type_ids=torch.zeros_like(asked.token_type_ids)
                         )
-                    found[i] = _losses(model, asked, i, device)
+                    found[i] = _compute_losses(model, asked, i, device)
                     if ranks.size > 1:
-                        found[i] = _on_cpu(found[i])
+                        found[i] = _move_to_cpu(found[i])
             losses = ranks.union(found)
             for prefix, name in names.items():
                 if any(int(loss[name].count) for loss in losses):
@@ -120,7 +120,7 @@ def evaluate_split(
     return scores
 
 
-def _questions(
+def _list_questions(
     model: Pretrainer, length: int, transfer: bool, untrained: Collection[str]
 ) -> dict[Question, dict[str, str]]:
     """The prefix of the scores and the objective that answers, by question."""
@@ -169,7 +169,7 @@ def evaluate(
     """
     if sequences < 1:
         raise ConfigError(f"sequences is {sequences}; it must be at least 1")
-    loaded, network, shards = pretrained_on(model, data, tokenizer)
+    loaded, network, shards = open_pretrained(model, data, tokenizer)
     config = network.config
     length, longest = length or config.sequences.length, config.encoder.max_positions
     if length > longest:
@@ -191,7 +191,7 @@ def evaluate(
     )
 
 
-def pretrained_on(
+def open_pretrained(
     model: str | Path, data: str | Path, tokenizer: str | Path | None = None
 ) -> tuple[LoadedModel, Pretrainer, Shards]:
     """A pretrained model, its network, and data that it can be asked about.
@@ -222,7 +222,7 @@ def pretrained_on(
 
 
 @torch.no_grad()
-def _losses(model: Pretrainer, batch: Batch, key: int, device: Device) -> dict[str, Loss]:
+def _compute_losses(model: Pretrainer, batch: Batch, key: int, device: Device) -> dict[str, Loss]:
     """One pass over a batch, on torch's generators seeded by `key`; they are left as they were."""
     kind = device.device.type
     with torch.random.fork_rng([] if kind == "cpu" else [device.device], device_type=kind):
@@ -232,10 +232,10 @@ def _losses(model: Pretrainer, batch: Batch, key: int, device: Device) -> dict[s
     return losses
 
 
-def _on_cpu(losses: Mapping[str, Loss]) -> dict[str, Loss]:
+def _move_to_cpu(losses: Mapping[str, Loss]) -> dict[str, Loss]:
     """The same losses for other processes, which have other devices."""
 
-    def moved(loss: Loss) -> Loss:
+    def move(loss: Loss) -> Loss:
         extras, tensors = (
             {name: tensor.cpu() for name, tensor in own.items()}
             for own in (loss.extras, loss.eval_tensors)
@@ -243,4 +243,4 @@ def _on_cpu(losses: Mapping[str, Loss]) -> dict[str, Loss]:
         correct = None if loss.correct is None else loss.correct.cpu()
         return Loss(loss.total.cpu(), loss.count.cpu(), correct, extras, tensors)
 
-    return {name: moved(loss) for name, loss in losses.items()}
+    return {name: move(loss) for name, loss in losses.items()}

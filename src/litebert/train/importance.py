@@ -10,7 +10,7 @@ from litebert import progress
 from litebert.config import replace
 from litebert.interop.narrowing import Importance, importance_of
 from litebert.train.device import choose
-from litebert.train.evaluate import pretrained_on
+from litebert.train.evaluate import open_pretrained
 from litebert.train.supply import PretrainingBatches
 
 BATCHES, SEQUENCES = 128, 4
@@ -18,16 +18,16 @@ BATCHES, SEQUENCES = 128, 4
 here finds the memory, and that the signs of single texts cancel little."""
 
 
-def measured_importance(
+def measure_importance(
     model: str | Path, data: str | Path, batches: int = BATCHES, tokenizer: str | Path | None = None
 ) -> Importance:
     """How much each feature, head and inner unit matters to the losses of a pretrained model, on
     training text masked as the model was trained; the same for equal arguments.
 
     Raises:
-        ModelError, DataError: as `pretrained_on`.
+        ModelError, DataError: as `open_pretrained`.
     """
-    loaded, network, shards = pretrained_on(model, data, tokenizer)
+    loaded, network, shards = open_pretrained(model, data, tokenizer)
     own = loaded.config.without_its_run()
     own = replace(own, train=replace(own.train, batch=f"{SEQUENCES} sequences", seed=0))
     make, machine, found = PretrainingBatches(own, shards, steps=batches), choose("auto"), None

@@ -29,13 +29,13 @@ from litebert.errors import NonFiniteError, RunError
 from litebert.json_reader import fault_of, numbers
 from litebert.progress import Task, task
 from litebert.train import checkpoint, device, schedule
-from litebert.train.metrics import MetricsLog, in_words
-from litebert.train.muon import in_float32
+from litebert.train.metrics import MetricsLog, format_scores
+from litebert.train.muon import has_float32_iteration
 from litebert.train.optim import Optimizers
-from litebert.train.parallel import accumulating, load_state, local, whole, whole_state
+from litebert.train.parallel import accumulating, gather, gather_state, get_local, load_state
 from litebert.train.ranks import Ranks
 from litebert.train.signals import LEAVING, Signals
-from litebert.train.supply import ahead
+from litebert.train.supply import prefetch
 from litebert.train.trainable import B, Trainable
 from litebert.train.window import Window
 
@@ -102,7 +102,7 @@ class Loop(Generic[B]):
             self.config.optimizer,
             self.trainable.lr_scales(),
             self.ranks,
-            in_float32(self.device),
+            has_float32_iteration(self.device),
         )
         self.step = self.tokens = 0
         self.seconds = 0.0
@@ -140,7 +140,7 @@ class Loop(Generic[B]):
 
     def _resume(self) -> None:
         """Continue from the newest whole checkpoint, saying which damaged ones were passed over."""
-        found = checkpoint.newest(self.checkpoints) if self.ranks.main else None
+        found = checkpoint.find_newest(self.checkpoints) if self.ranks.main else None
         if found is not None:
             for path, reason in found.damaged:
                 log.warning(
@@ -164,7 +164,7 @@ class Loop(Generic[B]):
                 numbers(state["scores"]),
             )
             if self.ranks.main:  # whose window holds the sums of all
-                self.window = Window.restored(state["window"], self.device.device)
+                self.window = Window.from_state(state["window"], self.device.device)
             self.trainable.diagnostic_state.update(state["diagnostic_state"])
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             file = path / "state.json"
@@ -179,7 +179,7 @@ class Loop(Generic[B]):
         finite.
         """
         self._require_finite()
-        if not all(local(p).isfinite().all() for p in self.parameters):
+        if not all(get_local(p).isfinite().all() for p in self.parameters):
             raise _nonfinite(f"weights after step {self.step} are")
         state = {
             "tokens": self.tokens,
@@ -188,7 +188,7 @@ class Loop(Generic[B]):
             "scores": self.scores,
             "diagnostic_state": self.trainable.diagnostic_state,
         }
-        tensors = whole_state(self.trainable.module, self.ranks), self.optimizers.state()
+        tensors = gather_state(self.trainable.module, self.ranks), self.optimizers.state()
         if metrics is not None:
             metrics.sync()
             checkpoint.save(self.checkpoints, self.step, *tensors, state)
@@ -214,7 +214,7 @@ class Loop(Generic[B]):
             )
         named = task("training", self.steps, "steps", self.step, tenths=True, work=self.work)
         speaks = named if self.ranks.main else nullcontext(Task("training"))
-        supply = ahead(make or self.batches, range(self.step, self.steps), self.device.device)
+        supply = prefetch(make or self.batches, range(self.step, self.steps), self.device.device)
         with kept as metrics, self.signals.heard(), speaks as bar, supply as batches:
             mark = self._timed_from = (self._saved, self.tokens)
             if metrics is not None:
@@ -262,13 +262,13 @@ class Loop(Generic[B]):
         speed = f"{rate:,.0f} tokens/s" + (
             "" if share is None else f" ({share:.0%} of the machine's peak)"
         )
-        return ", ".join(filter(None, (in_words(scores), speed)))
+        return ", ".join(filter(None, (format_scores(scores), speed)))
 
     def _share(self, rate: float) -> float | None:
         """Of the machine's peak; not in a run's first second, for the peak has to be measured."""
         if self.share_of_peak is None or self.seconds < 1:
             return None
-        return self.share_of_peak(rate / self.ranks.size, self._scheduled(self.step - 1)[0])
+        return self.share_of_peak(rate / self.ranks.size, self._look_up_schedule(self.step - 1)[0])
 
     def batches(self, step: int) -> list[B]:
         """The micro-batches of a step."""
@@ -289,7 +289,7 @@ class Loop(Generic[B]):
                 checkpoint raises.
         """
         batches = self.batches(self.step) if batches is None else batches
-        layers, factor = self._scheduled(self.step)
+        layers, factor = self._look_up_schedule(self.step)
         weights, (counts, tokens) = self.trainable.weights(), self._counts(batches)
         if self.leaving is not None:
             return
@@ -311,7 +311,7 @@ class Loop(Generic[B]):
                 self.window.add(name, loss)
         self.ranks.sum([total])  # the gradients are summed already
         norm = nn.utils.clip_grad_norm_(self.parameters, self.config.clip or math.inf)
-        norm = whole(local(norm), norm)
+        norm = gather(get_local(norm), norm)
         self._judge(total, norm)
         self.window.end_step(norm)
         self.optimizers.step(factor)
@@ -319,11 +319,11 @@ class Loop(Generic[B]):
         self.tokens += tokens
         self.step += 1
 
-    def _scheduled(self, step: int) -> tuple[int, float]:
+    def _look_up_schedule(self, step: int) -> tuple[int, float]:
         """The depth of a step, and its learning rate as a share of the peak."""
         ends = (*self.earlier_ends, self.steps)
-        layers = schedule.depth_at(self.depth_schedule, self.trainable.layers, step, ends[0])
-        return layers, schedule.extended_factor(self.config.schedule, step, ends)
+        layers = schedule.find_depth(self.depth_schedule, self.trainable.layers, step, ends[0])
+        return layers, schedule.compute_extended_factor(self.config.schedule, step, ends)
 
     def _counts(self, batches: list[B]) -> tuple[dict[str, int], int]:
         """Predictions by loss, and tokens, of the whole batch."""
@@ -362,7 +362,7 @@ class Loop(Generic[B]):
         )  # in this step or one before; the run will end at the next row
         for parameter in self.parameters:
             if parameter.grad is not None:
-                local(parameter.grad).masked_fill_(failed, 0.0)
+                get_local(parameter.grad).masked_fill_(failed, 0.0)
 
     def _require_finite(self) -> None:
         """Raise NonFiniteError if a step was not finite."""
@@ -378,7 +378,7 @@ class Loop(Generic[B]):
         if last or (self.step - self.first) % self.log_every == 0:
             self._require_finite()
             self.row = row = self.window.row(self.trainable.weights(), self.ranks)
-            row["layers"], factor = self._scheduled(self.step - 1)
+            row["layers"], factor = self._look_up_schedule(self.step - 1)
             row["learning_rate"] = self.config.optimizer.learning_rate * factor
             row["tokens"] = self.tokens
             self.window = Window()
@@ -399,12 +399,11 @@ class Loop(Generic[B]):
         watched = self.ranks.agree({} if self.watch is None else self.watch())
         if metrics is not None:
             metrics.write("heldout", self.step, **self.scores)
-            log.info(f"step {self.step:,} of {self.steps:,}: held-out {in_words(self.scores)}")
+            now = f"step {self.step:,} of {self.steps:,}"
+            log.info(f"{now}: held-out {format_scores(self.scores)}")
             if watched:
                 metrics.write("watch", self.step, **watched)
-                log.info(
-                    f"step {self.step:,} of {self.steps:,}: on the watched text {in_words(watched)}"
-                )
+                log.info(f"{now}: on the watched text {format_scores(watched)}")
         self._timed_from = (time.monotonic(), self.tokens)
 
     def _write_speed(self, metrics: MetricsLog) -> None:

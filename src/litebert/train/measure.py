@@ -27,9 +27,9 @@ from litebert.model.pretrainer import Pretrainer
 from litebert.progress import task
 from litebert.train.device import Device
 from litebert.train.evaluate import EVALUATION_BATCH
-from litebert.train.muon import in_float32
+from litebert.train.muon import has_float32_iteration
 from litebert.train.optim import Optimizers
-from litebert.train.parallel import built, spread
+from litebert.train.parallel import build_module, parallelize
 from litebert.train.ranks import Ranks
 
 _ALONE = Ranks()
@@ -52,7 +52,7 @@ class Rate:
 
 
 @cache
-def products_speed(device: Device, seconds: float = 0.3) -> float:
+def measure_matmul_speed(device: Device, seconds: float = 0.3) -> float:
     """Floating point operations a second of matrix products, in the type that the device computes a
     run in.
 
@@ -80,7 +80,7 @@ def products_speed(device: Device, seconds: float = 0.3) -> float:
     return best
 
 
-def synthetic_batch(config: Config, sequences: int, padded: bool = False) -> Batch:
+def make_batch(config: Config, sequences: int, padded: bool = False) -> Batch:
     """A full batch of random ids with the share of masks the config asks for on average.
 
     Args:
@@ -107,7 +107,7 @@ def synthetic_batch(config: Config, sequences: int, padded: bool = False) -> Bat
     )
 
 
-def of_one_process(config: Config, ranks: Ranks) -> Config:
+def take_process_share(config: Config, ranks: Ranks) -> Config:
     """The config of what one process computes of every batch, at most."""
     if ranks.size == 1:
         return config
@@ -128,15 +128,15 @@ def measure(
 
     Large batches are timed by one micro-batch, forward and backward, and multiplied.
     """
-    config = of_one_process(config, ranks)
+    config = take_process_share(config, ranks)
     torch.manual_seed(0)
     how = config.train.parallel
-    model = built(lambda: Pretrainer(config), device.device, ranks, how)
-    network, model.teacher = spread(model, device.device, ranks, how), teacher
+    model = build_module(lambda: Pretrainer(config), device.device, ranks, how)
+    network, model.teacher = parallelize(model, device.device, ranks, how), teacher
     if config.train.compile:
         compile_blocks(model)
     optimizers = Optimizers(
-        model, config.train.optimizer, ranks=ranks, muon_in_float32=in_float32(device)
+        model, config.train.optimizer, ranks=ranks, muon_in_float32=has_float32_iteration(device)
     )
     sequences = config.micro_sequences
     scale = config.batch_sequences / sequences
@@ -144,7 +144,7 @@ def measure(
     for end_share, depth, length in config.phases():
         train = replace(config.train, length_schedule=())
         shape = replace(config, sequences=replace(config.sequences, length=length), train=train)
-        batch = synthetic_batch(shape, sequences, padded=True).to(device.device)
+        batch = make_batch(shape, sequences, padded=True).to(device.device)
         passes: list[float] = []
         updates: list[float] = []
         began = time.monotonic()
@@ -172,7 +172,7 @@ def measure(
         start_share = end_share
     model.eval()
     sequences = min(EVALUATION_BATCH, config.train.evaluate_sequences)
-    batch = synthetic_batch(config, sequences, padded=True).to(device.device)
+    batch = make_batch(config, sequences, padded=True).to(device.device)
     forward = []
     for _ in range(3):
         start = _now(device)
@@ -190,9 +190,9 @@ def measure(
     return Rate(tuple(timed), evaluation)
 
 
-def share_of_products(config: Config, device: Device) -> Callable[[float, int], float]:
-    """A function of tokens per second and depth: the share of `products_speed`, measured at the
-    first call, that training at this rate uses. The operations are those of `cost.forward_flops`,
+def build_share_of_peak(config: Config, device: Device) -> Callable[[float, int], float]:
+    """A function of tokens per second and depth: the share of `measure_matmul_speed`, measured at
+    the first call, that training at this rate uses. Operations are those of `cost.forward_flops`,
     three times for both passes.
 
     A machine that was busy while its speed was measured is at least as fast as training has shown
@@ -211,7 +211,7 @@ def share_of_products(config: Config, device: Device) -> Callable[[float, int], 
         nonlocal shown
         used = tokens_per_second * flops(layers)
         shown = max(shown, used)
-        return used / max(shown, products_speed(device))
+        return used / max(shown, measure_matmul_speed(device))
 
     return share
 

@@ -28,7 +28,7 @@ from litebert.machine import keep_freed_memory, read_free_memory, return_freed_m
 from litebert.model.pretrainer import Pretrainer
 from litebert.progress import task
 from litebert.train.device import Device, choose
-from litebert.train.measure import of_one_process, synthetic_batch
+from litebert.train.measure import make_batch, take_process_share
 from litebert.train.parallel import How
 from litebert.train.ranks import Ranks
 
@@ -46,17 +46,21 @@ _PROBE = 96 << 20
 """Bytes, by the formula, of the larger of the two batches that are measured."""
 
 
-def largest_micro_batch(config: Config, device: Device) -> int:
+def find_largest_micro_batch(config: Config, device: Device) -> int:
     """Sequences of full length per forward pass that fit in the free memory, with a margin;
     measured in seconds.
     """
-    config = _on(device, config)
+    config = _with_precision_of(device, config)
     return max(
-        0, int((USABLE * free_memory(device) - _resident(config)) // peak_bytes(config, device))
+        0,
+        int(
+            (USABLE * measure_free_memory(device) - _count_resident_bytes(config))
+            // measure_peak_bytes(config, device)
+        ),
     )
 
 
-def fitting_micro_batch(
+def fit_micro_batch(
     config: Config, device: Device, rows: int = 1, teacher: EncoderConfig | None = None
 ) -> int:
     """What `train.micro_batch=auto` becomes: the batch in as few equal passes as the free memory
@@ -66,41 +70,46 @@ def fitting_micro_batch(
         rows: sequences for each one of the batch, as in `require_memory`.
         teacher: the shape of one that computes beside the student.
     """
-    config, batch = _on(device, config), config.batch_sequences
-    room, beside = USABLE * free_memory(device) - _resident(config), _beside(config, teacher)
-    if _PEAK * batch * rows * (_planned(config, device) + beside) <= room:
+    config, batch = _with_precision_of(device, config), config.batch_sequences
+    room, beside = (
+        USABLE * measure_free_memory(device) - _count_resident_bytes(config),
+        _teacher_bytes(config, teacher),
+    )
+    if _PEAK * batch * rows * (_estimate_bytes(config, device) + beside) <= room:
         return batch
-    largest = max(1, int(room // ((peak_bytes(config, device) + beside) * rows)))
+    largest = max(1, int(room // ((measure_peak_bytes(config, device) + beside) * rows)))
     return math.ceil(batch / math.ceil(batch / largest))
 
 
-def sensible_micro_batch(config: Config) -> int:
+def find_least_micro_batch(config: Config) -> int:
     """The smallest micro-batch worth training with; where even that does not fit, recomputation
     helps more.
     """
     return min(config.batch_sequences, math.ceil(SENSIBLE_TOKENS / config.sequences.length))
 
 
-def recomputing(config: Config) -> Config:
+def enable_recompute(config: Config) -> Config:
     """The config with `train.recompute`."""
     return replace(config, train=replace(config.train, recompute=True))
 
 
-def parallel_for(config: Config, device: Device, ranks: Ranks) -> How:
+def choose_parallel(config: Config, device: Device, ranks: Ranks) -> How:
     """How several processes hold the network: as the config says, else split where the whole does
     not fit in one.
     """
     asked = config.train.parallel
-    fits = _resident(_on(device, config)) <= USABLE * _free_for_one(device, ranks)
+    fits = _count_resident_bytes(_with_precision_of(device, config)) <= USABLE * _free_for_one(
+        device, ranks
+    )
     return ranks.agree("ddp" if fits else "fsdp") if asked == "auto" else asked
 
 
 def _free_for_one(device: Device, ranks: Ranks) -> int:
     """Free bytes for one process; those of a machine share the memory of its CPU."""
-    return free_memory(device) // (ranks.local_size if device.device.type == "cpu" else 1)
+    return measure_free_memory(device) // (ranks.local_size if device.device.type == "cpu" else 1)
 
 
-def _beside(config: Config, teacher: EncoderConfig | None) -> int:
+def _teacher_bytes(config: Config, teacher: EncoderConfig | None) -> int:
     """Bytes of a sequence that a teacher takes."""
     return 0 if teacher is None else cost.teacher_bytes(teacher, config.sequences.length)
 
@@ -122,18 +131,18 @@ def require_memory(
         ConfigError: the micro-batch does not fit, with one that does; or not even one sequence
             does.
     """
-    config = of_one_process(_on(device, config), ranks)
+    config = take_process_share(_with_precision_of(device, config), ranks)
     sequences, free, resident = (
         config.micro_sequences * rows,
         _free_for_one(device, ranks),
-        _resident(config),
+        _count_resident_bytes(config),
     )
     if config.train.parallel == "fsdp":
         resident //= ranks.size
-    room, beside = USABLE * free - resident, _beside(config, teacher)
-    if _PEAK * sequences * (_planned(config, device) + beside) <= room:
+    room, beside = USABLE * free - resident, _teacher_bytes(config, teacher)
+    if _PEAK * sequences * (_estimate_bytes(config, device) + beside) <= room:
         return
-    each = peak_bytes(config, device) + beside
+    each = measure_peak_bytes(config, device) + beside
     if sequences * each <= room:
         return
     fits = int(room // (each * rows))
@@ -142,8 +151,10 @@ def require_memory(
         f"{cost.shown_bytes(resident + sequences * each)} of memory, and "
         f"{cost.shown_bytes(free)} are free"
     )
-    if fits < sensible_micro_batch(config) and not config.train.recompute:
-        again = int(room // ((peak_bytes(recomputing(config), device) + beside) * rows))
+    if fits < find_least_micro_batch(config) and not config.train.recompute:
+        again = int(
+            room // ((measure_peak_bytes(enable_recompute(config), device) + beside) * rows)
+        )
         if again > fits:
             enough = "" if sequences <= again else f" --train.micro-batch {again}"
             raise ConfigError(
@@ -165,7 +176,7 @@ def require_memory(
 
 
 @contextmanager
-def memory_explained(device: Device, sequences: int, recompute: bool) -> Iterator[None]:
+def explain_out_of_memory(device: Device, sequences: int, recompute: bool) -> Iterator[None]:
     """Turn running out of memory into one sentence.
 
     Raises:
@@ -188,12 +199,14 @@ def memory_explained(device: Device, sequences: int, recompute: bool) -> Iterato
 
 
 @task("measuring memory")
-def peak_bytes(config: Config, device: Device) -> int:
+def measure_peak_bytes(config: Config, device: Device) -> int:
     """Bytes that a sequence more takes at the peak of a training step."""
-    config = _on(device, config)
-    planned = _planned(config, device)
-    probe = config if device.device.type == "cuda" or planned < _PROBE // 4 else _shallow(config)
-    small, large = _probe_sizes(_planned(probe, device))
+    config = _with_precision_of(device, config)
+    planned = _estimate_bytes(config, device)
+    probe = (
+        config if device.device.type == "cuda" or planned < _PROBE // 4 else _make_shallow(config)
+    )
+    small, large = _probe_sizes(_estimate_bytes(probe, device))
     try:
         measure = {"cuda": _cuda_peaks, "cpu": _child_peaks}.get(device.device.type)
         peaks = measure(probe, device, (small, large, large, large)) if measure else None
@@ -203,11 +216,11 @@ def peak_bytes(config: Config, device: Device) -> int:
         return int(_PEAK * planned)
     # How well tensors pack into the heap differs from pass to pass by a tenth, so the worst of
     # three counts.
-    ratio = (max(peaks[1:]) - peaks[0]) / (large - small) / _planned(probe, device)
+    ratio = (max(peaks[1:]) - peaks[0]) / (large - small) / _estimate_bytes(probe, device)
     return int(max(1.2, ratio) * planned)
 
 
-def _planned(config: Config, device: Device) -> int:
+def _estimate_bytes(config: Config, device: Device) -> int:
     """Bytes of a sequence by the formula."""
     kept_by_cpu = cost.attention_weights(config) if device.device.type == "cuda" else 0
     return cost.memory(config, 1).activations - kept_by_cpu
@@ -218,34 +231,34 @@ def _probe_sizes(planned: int) -> tuple[int, int]:
     return max(1, large // 4), large
 
 
-def _shallow(config: Config) -> Config:
+def _make_shallow(config: Config) -> Config:
     """The same with few layers, whose peak stands in the same proportion to what is planned."""
     layers = min(config.encoder.layers, max(4, config.encoder.groups))
     train = replace(config.train, depth_schedule=())
     return replace(config, encoder=replace(config.encoder, layers=layers), train=train)
 
 
-def free_memory(device: Device) -> int:
+def measure_free_memory(device: Device) -> int:
     """Free bytes of the device; for a CPU those that this process may still take."""
     if device.device.type == "cuda":
         return int(torch.cuda.mem_get_info(device.device)[0])
     return read_free_memory()
 
 
-def _resident(config: Config) -> int:
+def _count_resident_bytes(config: Config) -> int:
     """Bytes of a run whatever its batch."""
     fixed = cost.memory(config, 1)
     return fixed.weights + fixed.gradients + fixed.optimizer
 
 
-def _on(device: Device, config: Config) -> Config:
+def _with_precision_of(device: Device, config: Config) -> Config:
     """The config with the precision that the device computes in."""
     train = replace(config.train, precision="float32" if device.autocast is None else "bfloat16")
     return replace(config, train=train)
 
 
 def _train_once(model: Pretrainer, config: Config, device: Device, sequences: int) -> None:
-    batch = synthetic_batch(config, sequences).to(device.device)
+    batch = make_batch(config, sequences).to(device.device)
     with device.autocast_context():
         losses = model(batch)
     means = [loss.total / max(1, int(loss.count)) for loss in losses.values()]

@@ -30,7 +30,7 @@ Kind = Literal["train", "heldout", "watch", "event", "speed"]
 
 
 @contextmanager
-def remarks(heard: list[str]) -> Iterator[None]:
+def collect_remarks(heard: list[str]) -> Iterator[None]:
     """Add the warnings that the package logs in this block to `heard`, for the events of a run."""
 
     class Ear(logging.Handler):
@@ -69,9 +69,9 @@ class MetricsLog:
             purged = None if resume is None else resume + 1
             self._mirror = SummaryWriter(str(Path(folder) / "tensorboard"), purge_step=purged)
         self._path, self._speed_path = Path(folder) / "metrics.jsonl", Path(folder) / "speed.jsonl"
-        self._file, rows = _opened(self._path, resume)
+        self._file, rows = _open_rows(self._path, resume)
         self._events = {str(row.get("message")) for row in rows if row["kind"] == "event"}
-        self._speed, _ = _opened(self._speed_path, resume)
+        self._speed, _ = _open_rows(self._speed_path, resume)
 
     def write(self, kind: Kind, step: int, **values: Any) -> None:
         """Append one row. A number that is not finite is written as null, which every JSON reader
@@ -122,12 +122,12 @@ class MetricsLog:
             self._mirror.close()
 
 
-def _opened(path: Path, resume: int | None) -> tuple[FileIO, list[dict[str, Any]]]:
+def _open_rows(path: Path, resume: int | None) -> tuple[FileIO, list[dict[str, Any]]]:
     """A file of rows open for appending, and its rows up to step `resume`: none where a run
     begins."""
     rows = []
     if resume is not None and path.exists():
-        rows = [(line, row) for line, row in _rows(path) if row["step"] <= resume]
+        rows = [(line, row) for line, row in _read_rows(path) if row["step"] <= resume]
     kept = b"".join(line + b"\n" for line, _ in rows)
     if not path.exists() or path.read_bytes() != kept:
         with atomic_write(path) as file:
@@ -144,10 +144,10 @@ def read(path: str | Path) -> list[dict[str, Any]]:
     """
     if not Path(path).exists():
         raise RunError(f"{path} does not exist; give the folder of a run, which has one")
-    return [row for _, row in _rows(Path(path))]
+    return [row for _, row in _read_rows(Path(path))]
 
 
-def in_words(scores: Mapping[str, float]) -> str:
+def format_scores(scores: Mapping[str, float]) -> str:
     """The losses and accuracies among some scores, or else the first two of them: mlm loss 6.1, mlm
     accuracy 12%.
     """
@@ -159,7 +159,7 @@ def in_words(scores: Mapping[str, float]) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {value}" for name, value in shown)
 
 
-def _rows(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
+def _read_rows(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
     """Every whole line with what it says."""
     lines = path.read_bytes().split(b"\n")
     rows = []

@@ -47,13 +47,13 @@ class Muon(torch.optim.Optimizer):
                 if not (state := self.state[param]):
                     state["momentum_buffer"] = torch.zeros_like(param)
                 mean = state["momentum_buffer"].lerp_(param.grad, 1 - momentum)
-                update = orthogonalised(param.grad.lerp(mean, momentum).float()).to(param.dtype)
+                update = orthogonalize(param.grad.lerp(mean, momentum).float()).to(param.dtype)
                 rows, columns = param.shape
                 param.mul_(1 - lr * group["weight_decay"])
                 param.add_(update, alpha=-lr * math.sqrt(max(1, rows / columns)))
 
 
-def orthogonalised(matrix: Tensor) -> Tensor:
+def orthogonalize(matrix: Tensor) -> Tensor:
     """About U V^T of the matrix's singular value decomposition U S V^T, by five Newton-Schulz
     steps: its singular values lie between 0.7 and 1.2."""
     a, b, c = COEFFICIENTS
@@ -66,7 +66,7 @@ def orthogonalised(matrix: Tensor) -> Tensor:
     return x.T if tall else x
 
 
-def in_float32(machine: Device) -> bool:
+def has_float32_iteration(machine: Device) -> bool:
     """Whether a run with Muon takes this one: on a CPU, where its other products are in float32
     too.
 

@@ -23,7 +23,14 @@ from litebert.errors import ConfigError, RunError
 from litebert.model import passes
 from litebert.model.blocks import Block
 from litebert.train.muon import Muon
-from litebert.train.parallel import cut, gathered, is_split, local, received, whole
+from litebert.train.parallel import (
+    broadcast_all,
+    gather,
+    gather_all,
+    get_local,
+    is_split,
+    slice_local,
+)
 from litebert.train.ranks import Ranks
 
 NO_RATES: Mapping[str, float] = MappingProxyType({})
@@ -231,7 +238,7 @@ def _zero_state(optimizer: torch.optim.Optimizer, param: Tensor) -> dict[str, Te
     return {"momentum_buffer": torch.zeros_like(param)}
 
 
-def _dealt(matrices: list[Tensor], ranks: Ranks) -> dict[Tensor, int]:
+def _deal_matrices(matrices: list[Tensor], ranks: Ranks) -> dict[Tensor, int]:
     """A process for each matrix, so that all have about as much to orthogonalise: the largest
     first, to the idlest.
     """
@@ -277,7 +284,7 @@ class Optimizers:
             for group in optimizer.param_groups:
                 params, group["params"] = (
                     group["params"],
-                    [self._held(param) for param in group["params"]],
+                    [self._take_rows(param) for param in group["params"]],
                 )
                 for param, held in zip(params, group["params"], strict=True):
                     state = _zero_state(optimizer, held)
@@ -291,14 +298,14 @@ class Optimizers:
             if isinstance(optimizer, Lamb) and self._split:
                 optimizer.split_over = ranks
             if isinstance(optimizer, _MUONS) and ranks.size > 1 and not self._split:
-                self._owners |= _dealt(
+                self._owners |= _deal_matrices(
                     [param for group in optimizer.param_groups for param in group["params"]], ranks
                 )
 
-    def _held(self, param: nn.Parameter) -> nn.Parameter:
+    def _take_rows(self, param: nn.Parameter) -> nn.Parameter:
         if not is_split(param):
             return param
-        held = nn.Parameter(local(param))
+        held = nn.Parameter(get_local(param))
         self._split[held] = param
         return held
 
@@ -307,7 +314,7 @@ class Optimizers:
         for group, peak in zip(self._groups, self._peaks, strict=True):
             group["lr"] = peak * factor
         for held, param in self._split.items():
-            held.grad = None if param.grad is None else local(param.grad)
+            held.grad = None if param.grad is None else get_local(param.grad)
         for optimizer in self._optimizers:
             if self._split and isinstance(optimizer, _MUONS):
                 self._step_whole(optimizer)
@@ -340,14 +347,14 @@ class Optimizers:
         for group in muon.param_groups:
             for held in (held for held in group["params"] if held.grad is not None):
                 like, rows = self._split[held], muon.state[held]["momentum_buffer"]
-                full, momentum = nn.Parameter(whole(held.detach(), like)), whole(rows, like)
-                full.grad = whole(held.grad, like)
+                full, momentum = nn.Parameter(gather(held.detach(), like)), gather(rows, like)
+                full.grad = gather(held.grad, like)
                 kind: Any = type(muon)
                 one = kind([{**group, "params": [full]}])
                 one.state[full]["momentum_buffer"] = momentum
                 one.step()
-                held.copy_(cut(full, like))
-                rows.copy_(cut(momentum, like))
+                held.copy_(slice_local(full, like))
+                rows.copy_(slice_local(momentum, like))
 
     def zero_grad(self) -> None:
         for optimizer in self._optimizers:
@@ -362,7 +369,7 @@ class Optimizers:
             for param, state in optimizer.state.items():
                 for tensor in state.values() if param in self._owners else ():
                     self._ranks.broadcast(tensor, self._owners[param])
-        return gathered(self._state, self._like, self._ranks)
+        return gather_all(self._state, self._like, self._ranks)
 
     def start(self, tensors: Mapping[str, Tensor] | None) -> int:
         """Begin with the tensors of another run's `state()` that fit by name and shape, and zeros
@@ -403,5 +410,5 @@ class Optimizers:
                     "continue with that one "
                     "or start in another folder"
                 )
-        for name, full in received(tensors, self._state, self._like, self._ranks):
-            self._state[name].copy_(cut(full, self._like[name]))
+        for name, full in broadcast_all(tensors, self._state, self._like, self._ranks):
+            self._state[name].copy_(slice_local(full, self._like[name]))

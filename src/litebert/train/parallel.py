@@ -9,8 +9,8 @@ as they are first laid out, so that a run that continues sums in the same order.
 A network that is to be split is built in the main memory of the main process alone, so it may be
 larger than a device.
 
-`local`, `whole` and `cut` translate between a parameter and the rows of it that this process holds;
-where nothing is split they return what they are given.
+`get_local`, `gather` and `slice_local` translate between a parameter and the rows of it that this
+process holds; where nothing is split they return their argument.
 """
 
 from __future__ import annotations
@@ -31,9 +31,9 @@ How = Literal["ddp", "fsdp"]
 M = TypeVar("M", bound=nn.Module)
 
 
-def built(make: Callable[[], M], device: torch.device, ranks: Ranks, how: str) -> M:
-    """A module for `spread`: on its device; where it is to be split, on the CPU of the main process
-    and nowhere else.
+def build_module(make: Callable[[], M], device: torch.device, ranks: Ranks, how: str) -> M:
+    """Build a module for `parallelize` on its device; where it is to be split, on the CPU of the
+    main process and nowhere else.
 
     Args:
         make: makes the module of the main process in all of them.
@@ -47,14 +47,14 @@ def built(make: Callable[[], M], device: torch.device, ranks: Ranks, how: str) -
         return make()
 
 
-def spread(
+def parallelize(
     module: nn.Module, device: torch.device, ranks: Ranks, how: str, batch: int = 0
 ) -> nn.Module:
     """What computes the losses of a module in all processes; with FSDP that is the module, whose
     parameters are split.
 
     Args:
-        module: as `built` gives it; all processes start from the main one's weights.
+        module: as `build_module` gives it; all processes start from the main one's weights.
         how: `fsdp` or `ddp`.
         batch: sequences of the whole batch.
 
@@ -79,11 +79,11 @@ def spread(
             gradient_as_bucket_view=True,
             find_unused_parameters=True,
         )
-    network.register_comm_hook(None, _summed)
+    network.register_comm_hook(None, _sum_bucket)
     return network
 
 
-def _summed(_: object, bucket: Any) -> Any:
+def _sum_bucket(_: object, bucket: Any) -> Any:
     """The sum of a bucket of gradients over the processes, which DDP awaits."""
     from torch import distributed
 
@@ -91,7 +91,7 @@ def _summed(_: object, bucket: Any) -> Any:
     return work.get_future().then(lambda future: future.value()[0])
 
 
-_summed.__annotations__.clear()  # DDP compares annotations with its own types
+_sum_bucket.__annotations__.clear()  # DDP compares annotations with its own types
 
 
 def _split(module: nn.Module, device: torch.device, ranks: Ranks) -> nn.Module:
@@ -135,12 +135,12 @@ def is_split(tensor: Tensor) -> bool:
     return hasattr(tensor, "device_mesh")
 
 
-def local(tensor: Tensor) -> Tensor:
+def get_local(tensor: Tensor) -> Tensor:
     """The rows that this process holds, in the same memory."""
     return tensor.detach().to_local() if is_split(tensor) else tensor  # type: ignore[attr-defined]
 
 
-def whole(part: Tensor, like: Tensor) -> Tensor:
+def gather(part: Tensor, like: Tensor) -> Tensor:
     """The rows of all processes, which all of them ask for.
 
     Args:
@@ -157,7 +157,7 @@ def whole(part: Tensor, like: Tensor) -> Tensor:
     return full.full_tensor()
 
 
-def cut(full: Tensor, like: Tensor) -> Tensor:
+def slice_local(full: Tensor, like: Tensor) -> Tensor:
     """The rows of a whole tensor that this process holds, where it is split as `like` is."""
     if not is_split(like):
         return full
@@ -166,13 +166,13 @@ def cut(full: Tensor, like: Tensor) -> Tensor:
     return parts[rank] if rank < len(parts) else full[:0]
 
 
-def whole_state(module: nn.Module, ranks: Ranks) -> dict[str, Tensor]:
-    """The state dict of a module; see `gathered`."""
+def gather_state(module: nn.Module, ranks: Ranks) -> dict[str, Tensor]:
+    """The state dict of a module; see `gather_all`."""
     state = module.state_dict()
-    return gathered({name: local(tensor) for name, tensor in state.items()}, state, ranks)
+    return gather_all({name: get_local(tensor) for name, tensor in state.items()}, state, ranks)
 
 
-def gathered(
+def gather_all(
     parts: Mapping[str, Tensor], like: Mapping[str, Tensor], ranks: Ranks
 ) -> dict[str, Tensor]:
     """Tensors as they are; those that are split, which all processes ask for, whole in the main
@@ -180,7 +180,7 @@ def gathered(
     """
     found = {}
     for name, part in parts.items():
-        full = whole(part, like[name])
+        full = gather(part, like[name])
         if not is_split(like[name]):
             found[name] = full
         elif ranks.main:
@@ -205,15 +205,15 @@ def load_state(module: nn.Module, saved: Mapping[str, Tensor] | None, ranks: Ran
 
 
 def _fill(own: Mapping[str, Tensor], saved: Mapping[str, Tensor] | None, ranks: Ranks) -> None:
-    for name, full in received(saved, own, own, ranks):
-        local(own[name]).copy_(cut(full, own[name]))
+    for name, full in broadcast_all(saved, own, own, ranks):
+        get_local(own[name]).copy_(slice_local(full, own[name]))
 
 
 def _shape(tensors: Mapping[str, Tensor], name: str) -> torch.Size | None:
     return tensors[name].shape if name in tensors else None
 
 
-def received(
+def broadcast_all(
     saved: Mapping[str, Tensor] | None,
     here: Mapping[str, Tensor],
     like: Mapping[str, Tensor],

@@ -40,26 +40,26 @@ from litebert.train import device as devices
 from litebert.train import metrics
 from litebert.train.evaluate import evaluate_split
 from litebert.train.loop import Loop, Outcome
-from litebert.train.measure import share_of_products
-from litebert.train.memory import memory_explained, parallel_for, require_memory
-from litebert.train.parallel import built, spread
-from litebert.train.ranks import Ranks, joined
+from litebert.train.measure import build_share_of_peak
+from litebert.train.memory import choose_parallel, explain_out_of_memory, require_memory
+from litebert.train.parallel import build_module, parallelize
+from litebert.train.ranks import Ranks, join_group
 from litebert.train.run_folder import RunFolder
 from litebert.train.start import (
     CONTENTS,
     LEFTOVERS,
-    earlier_ends,
-    new_run,
-    optimizer_of,
-    resolve,
-    same_run,
-    settled,
-    start_from,
+    list_earlier_ends,
+    load_weights,
+    read_optimizer,
+    require_same_run,
+    resolve_vocabulary,
+    settle_batch_sizes,
+    start_run,
     start_table,
 )
-from litebert.train.supply import PretrainingBatches, made_by_processes, processes_for
-from litebert.train.teacher import record_of, refuse_other_teacher, taught_by
-from litebert.train.teacher_answers import answers_in
+from litebert.train.supply import PretrainingBatches, count_processes, make_in_processes
+from litebert.train.teacher import build_record, open_teacher, refuse_other_teacher
+from litebert.train.teacher_answers import open_answers
 
 log = logging.getLogger("litebert")
 
@@ -145,16 +145,16 @@ class TrainablePretrainer:
 
     def diagnostics(self, step: int, row: Mapping[str, Any]) -> list[str]:
         loss, random = (
-            row.get(f"{_watched(self.module)}_loss"),
+            row.get(f"{_find_watched_objective(self.module)}_loss"),
             math.log(self.config.encoder.vocab_size),
         )
-        warning = plateau_warning(
+        warning = watch_plateau(
             self.diagnostic_state, step, loss, self.shards.unigram_entropy, random
         )
         return [warning] if warning else []
 
 
-def _watched(model: Pretrainer) -> str | None:
+def _find_watched_objective(model: Pretrainer) -> str | None:
     """The objective whose loss falls below the unigram entropy where a model learns."""
     own = model.named_objectives.items()
     return next(
@@ -162,8 +162,8 @@ def _watched(model: Pretrainer) -> str | None:
     )
 
 
-def short_run_remark(loss: float | None, steps: int, entropy: float) -> str | None:
-    """What to know of a run too short for `plateau_warning` whose held-out loss ends about the
+def remark_on_short_run(loss: float | None, steps: int, entropy: float) -> str | None:
+    """What to know of a run too short for `watch_plateau` whose held-out loss ends about the
     unigram entropy.
     """
     if loss is None or steps >= PLATEAU_STEPS or loss <= entropy - PLATEAU_NATS:
@@ -176,7 +176,7 @@ def short_run_remark(loss: float | None, steps: int, entropy: float) -> str | No
     )
 
 
-def plateau_warning(
+def watch_plateau(
     state: dict[str, Any], step: int, loss: float | None, entropy: float, random: float = math.inf
 ) -> str | None:
     """Warn when a run is stuck at the unigram entropy of its data, the loss of knowing only piece
@@ -292,7 +292,7 @@ def pretrain(
     """
     remarks: list[str] = []
     extensions = (extend,) if isinstance(extend, str) else tuple(extend)
-    with joined() as ranks, metrics.remarks(remarks):
+    with join_group() as ranks, metrics.collect_remarks(remarks):
         anew = overwrite and not launch.restarts()
         return _pretrain(
             recipe,
@@ -335,9 +335,9 @@ def _pretrain(
     folder = replace(run_folder(out), ranks=ranks)
     ranks.decide(folder.check)
     if overwrite:
-        ranks.decide(folder.removable)
-        ranks.decide(lambda: folder.keep(from_model))
-        ranks.decide(lambda: folder.keep(teacher_model))
+        ranks.decide(folder.list_removable)
+        ranks.decide(lambda: folder.protect(from_model))
+        ranks.decide(lambda: folder.protect(teacher_model))
     if extensions and not ranks.decide(folder.identity_file.exists):
         raise RunError(f"{folder.path} holds no run to extend; leave --extend out to start one")
     shards = Shards.open(data, verify=True)
@@ -350,50 +350,53 @@ def _pretrain(
         if shards.index["settings"].get("heldout"):
             remedy = "prepare more documents, or shorter ones (--split sets where one ends)"
         raise DataError(f"{shards.path} has no held-out text to evaluate on; {remedy}")
-    watched = None if watch is None else _watched_text(watch, shards)
+    watched = None if watch is None else _open_watched(watch, shards)
     machine = devices.choose(recipe.train.precision, ranks.device(device))
-    config, teacher = taught_by(teacher_model, resolve(recipe, shards), shards)
+    config, teacher = open_teacher(teacher_model, resolve_vocabulary(recipe, shards), shards)
     if teacher is not None:
         teacher.to(machine.device)  # before anyone asks how much memory is free
-    answers = answers_in(teacher_answers, config, teacher, folder.path)
-    taught = record_of(teacher_model, None if teacher is None else teacher.fingerprint)
-    config = settled(config, folder, machine, overwrite, teacher)
+    answers = open_answers(teacher_answers, config, teacher, folder.path)
+    taught = build_record(teacher_model, None if teacher is None else teacher.fingerprint)
+    config = settle_batch_sizes(config, folder, machine, overwrite, teacher)
     if ranks.size > 1:
         config = replace(
-            config, train=replace(config.train, parallel=parallel_for(config, machine, ranks))
+            config, train=replace(config.train, parallel=choose_parallel(config, machine, ranks))
         )
     require_memory(
         config, machine, ranks=ranks, teacher=None if teacher is None else teacher.encoder.config
     )
-    with folder.owned(), memory_explained(machine, config.micro_sequences, config.train.recompute):
+    with (
+        folder.lock(),
+        explain_out_of_memory(machine, config.micro_sequences, config.train.recompute),
+    ):
         identities = ranks.decide(lambda: [] if overwrite else folder.identities())
         model = build(config, machine, ranks)
         fresh = overwrite or not ranks.decide(lambda: checkpoints(folder.path / "checkpoints"))
         if from_model is not None and fresh and ranks.main:
-            start_from(from_model, model, shards)
+            load_weights(from_model, model, shards)
         if teacher is not None:
             model.teacher = teacher
         if identities:
             refuse_other_teacher(
                 folder.path, identities[-1], teacher_model, taught["teacher_fingerprint"]
             )
-            run, config = same_run(
+            run, config = require_same_run(
                 folder, identities[-1], config, shards, machine, from_model, extensions, teacher
             )
         else:
-            run = new_run(folder, config, shards, machine, from_model, overwrite, taught, teacher)
+            run = start_run(folder, config, shards, machine, from_model, overwrite, taught, teacher)
         if teacher is not None:
             teacher.answers = answers  # not before the speed is measured, on made-up text
         if from_model is None and fresh and ranks.main:
             start_table(model, shards)
-        network = spread(
+        network = parallelize(
             model, machine.device, ranks, config.train.parallel, config.batch_sequences
         )
-        ends = earlier_ends(run)
+        ends = list_earlier_ends(run)
         steps = (*ends, run["steps"])[0]
         trainable = TrainablePretrainer(config, model, shards, machine, network, ranks, steps)
         if fresh and ranks.main:
-            report_unlabelled_pairs(trainable.batch.unlabelled_shares())
+            report_unlabeled_pairs(trainable.batch.measure_unlabeled_shares())
         loop = Loop(
             trainable=trainable,
             config=config.train,
@@ -407,12 +410,12 @@ def _pretrain(
             on_step=on_step,
             ranks=ranks,
             remarks=remarks,
-            share_of_peak=share_of_products(config, machine),
+            share_of_peak=build_share_of_peak(config, machine),
             work=training_flops(config, steps, None if teacher is None else teacher.encoder.config),
             watch=None if watched is None else lambda: trainable.evaluate(watched),
         )
         if from_model is not None and fresh:
-            state = optimizer_of(from_model, config) if ranks.main else None
+            state = read_optimizer(from_model, config) if ranks.main else None
             if ranks.agree(state is not None):
                 taken = loop.optimizers.start(state)
                 log.info(f"the optimizer goes on with its state in {from_model} ({taken} tensors)")
@@ -423,28 +426,28 @@ def _pretrain(
             log.info(
                 f"this extension is finished; to extend the run once more, give --extend {again}"
             )
-        left, processes = range(loop.step, loop.steps), processes_for(config, machine)
-        with made_by_processes(config, shards.path, loop.rows, left, processes, steps) as make:
+        left, processes = range(loop.step, loop.steps), count_processes(config, machine)
+        with make_in_processes(config, shards.path, loop.rows, left, processes, steps) as make:
             outcome = loop.run(make)
         if answers is not None:
             log.info(
                 f"{answers.found:,} batches of guesses were in {answers.folder}; the "
                 f"teacher made {answers.made:,}"
             )
-        loss = outcome.scores.get(f"{_watched(model)}_loss")
+        loss = outcome.scores.get(f"{_find_watched_objective(model)}_loss")
         if outcome.finished and (
-            remark := short_run_remark(loss, run["steps"], shards.unigram_entropy)
+            remark := remark_on_short_run(loss, run["steps"], shards.unigram_entropy)
         ):
             log.info(remark)
         return Run(folder.path, config, run["steps"], outcome)
 
 
-def report_unlabelled_pairs(shares: Mapping[int, float]) -> None:
+def report_unlabeled_pairs(shares: Mapping[int, float]) -> None:
     """Log how many pairs of segments have no label, and warn where they are many.
 
     Args:
         shares: the share, from 0 to 1, at each length of the run
-            (`PretrainingBatches.unlabelled_shares`).
+            (`PretrainingBatches.measure_unlabeled_shares`).
     """
     if not shares:
         return
@@ -460,7 +463,7 @@ def report_unlabelled_pairs(shares: Mapping[int, float]) -> None:
         )
 
 
-def _watched_text(watch: str | Path, shards: Shards) -> Shards:
+def _open_watched(watch: str | Path, shards: Shards) -> Shards:
     """The data to watch.
 
     Raises:
@@ -487,9 +490,9 @@ def run_folder(out: str | Path) -> RunFolder:
 
 @task("building the network")
 def build(config: Config, machine: devices.Device, ranks: Ranks | None = None) -> Pretrainer:
-    """The untrained model, a function of the config and its seed; in a group, for `spread`."""
+    """The untrained model, a function of the config and its seed; in a group, for `parallelize`."""
     torch.manual_seed(config.train.seed)
-    model = built(
+    model = build_module(
         lambda: Pretrainer(config), machine.device, ranks or Ranks(), config.train.parallel
     )
     if config.train.compile:

@@ -74,7 +74,7 @@ class RunFolder:
                 "give --out a new or an empty folder"
             )
 
-    def removable(self) -> list[str]:
+    def list_removable(self) -> list[str]:
         """What `clear` would delete: the names in the folder, none where there is no run.
 
         Raises:
@@ -95,7 +95,7 @@ class RunFolder:
             )
         return sorted(name for name in there if name in ours)
 
-    def keep(self, source: str | Path | None) -> None:
+    def protect(self, source: str | Path | None) -> None:
         """Refuse to delete a model that a run starts from or learns from.
 
         Raises:
@@ -117,18 +117,18 @@ class RunFolder:
         stays a run.
 
         Raises:
-            RunError: as `removable`.
+            RunError: as `list_removable`.
         """
         if not self.ranks.main:
             return
-        names = self.removable()
+        names = self.list_removable()
         for name in sorted(names, key=lambda name: name == self.identity_name):
             remove(self.path / name)
         if names:
             log.info(f"deleted the run in {self.path}: {', '.join(names)}")
 
     @contextmanager
-    def owned(self) -> Iterator[None]:
+    def lock(self) -> Iterator[None]:
         """The right to write into the folder; what a killed process left half done in it is
         finished or removed.
 
@@ -165,9 +165,7 @@ class RunFolder:
             RunError: they differ.
         """
         here = json.loads(json.dumps(here))  # as the file would hold it
-        if found := [
-            difference for name, difference in _differences(there, here) if name not in free
-        ]:
+        if found := [difference for name, difference in _compare(there, here) if name not in free]:
             differs = "; ".join(found[:6]) + (
                 f"; and {len(found) - 6} more" if len(found) > 6 else ""
             )
@@ -178,7 +176,7 @@ class RunFolder:
             )
 
     @property
-    def was_set_aside(self) -> bool:
+    def has_predecessor(self) -> bool:
         """Whether a run went before this one."""
         return (self.path / ASIDE).is_dir()
 
@@ -194,14 +192,14 @@ class RunFolder:
         aside.rename(self.path / ASIDE)
 
 
-def _differences(
+def _compare(
     there: Mapping[str, Any], here: Mapping[str, Any], path: str = ""
 ) -> Iterator[tuple[str, str]]:
     """The fields that differ by their dotted names, each with a clause that says how."""
     for key in {**here, **there}:
         was, now, name = there.get(key), here.get(key), f"{path}{key}"
         if isinstance(now, Mapping) and isinstance(was, Mapping):
-            yield from _differences(was, now, f"{name}.")
+            yield from _compare(was, now, f"{name}.")
         elif was != now:
             hashed = name.endswith("_fingerprint")  # of which nobody wants to read two
             yield (

@@ -15,7 +15,7 @@ REWARM = 0.05
 """Share of an extension over which the rate rises again."""
 
 
-def extended_factor(config: ScheduleConfig, step: int, ends: Sequence[int]) -> float:
+def compute_extended_factor(config: ScheduleConfig, step: int, ends: Sequence[int]) -> float:
     """The same of a run that was extended: `ends` are the steps at which it ended each time, and
     will end now.
 
@@ -25,20 +25,22 @@ def extended_factor(config: ScheduleConfig, step: int, ends: Sequence[int]) -> f
     Pre-train Large Language Models").
     """
     part = next(i for i, end in enumerate(ends) if step < end)
-    target = factor(config, step, ends[part])
+    target = compute_factor(config, step, ends[part])
     if part == 0:
         return target
     start = ends[part - 1]
-    last = extended_factor(config, start - 1, ends[:part])
-    return last + (target - last) * min(1.0, (step - start + 1) / rewarm_steps(ends[part] - start))
+    last = compute_extended_factor(config, start - 1, ends[:part])
+    return last + (target - last) * min(
+        1.0, (step - start + 1) / count_rewarm_steps(ends[part] - start)
+    )
 
 
-def rewarm_steps(steps: int) -> int:
+def count_rewarm_steps(steps: int) -> int:
     """Steps of an extension of `steps` over which the rate rises again."""
     return max(1, round(REWARM * steps))
 
 
-def factor(config: ScheduleConfig, step: int, steps: int) -> float:
+def compute_factor(config: ScheduleConfig, step: int, steps: int) -> float:
     """The learning rate of step `step` as a share of the peak.
 
     `tf_linear` and `product_linear` start at exactly 0, as BERT, ALBERT and ELECTRA did. The others
@@ -67,7 +69,7 @@ def _progress(step: int, start: int, end: int) -> float:
     return max(0, step - start) / max(1, end - start)
 
 
-def depth_at(schedule: tuple[tuple[float, int], ...], layers: int, step: int, steps: int) -> int:
+def find_depth(schedule: tuple[tuple[float, int], ...], layers: int, step: int, steps: int) -> int:
     """How many layers step `step` applies: those of the first pair whose share of the run is not
     over, then all.
     """

@@ -33,10 +33,10 @@ from litebert.model.heads import SpanBoundaryHead, VocabularyHead
 from litebert.model.pretrainer import Pretrainer
 from litebert.storage import atomic_write, naming
 from litebert.train import checkpoint, schedule
-from litebert.train.budget import buy_steps, sensible_batch, with_budget
+from litebert.train.budget import buy_steps, choose_batch, with_budget
 from litebert.train.device import Device
-from litebert.train.memory import fitting_micro_batch
-from litebert.train.muon import in_float32
+from litebert.train.memory import fit_micro_batch
+from litebert.train.muon import has_float32_iteration
 from litebert.train.ranks import Ranks
 from litebert.train.run_folder import RunFolder
 
@@ -67,7 +67,7 @@ _NO_WEIGHTS = ("hidden_dropout", "attention_dropout", "init", "init_std", "untie
 """Fields of an encoder in which one may differ from the weights it starts from."""
 
 
-def new_run(
+def start_run(
     folder: RunFolder,
     config: Config,
     shards: Shards,
@@ -101,9 +101,9 @@ def new_run(
         "tokenizer_fingerprint": shards.tokenizer.fingerprint,
         "unigram_entropy": shards.unigram_entropy,
         "machine": machine.describe(),
-        "arithmetic": _arithmetic(config, machine, folder.ranks),
+        "arithmetic": _describe_arithmetic(config, machine, folder.ranks),
         "seconds_per_step": None if rate is None else rate.mean_step_seconds,
-        **({} if source is None else {"from": _resolved(source)}),
+        **({} if source is None else {"from": _resolve_path(source)}),
         **({} if teacher is None else taught),
     }
     if folder.ranks.main:
@@ -117,7 +117,7 @@ def new_run(
     return run
 
 
-def settled(
+def settle_batch_sizes(
     config: Config,
     folder: RunFolder,
     machine: Device,
@@ -134,12 +134,12 @@ def settled(
         return config
     there = None
     if not overwrite and folder.ranks.decide(folder.identity_file.exists):
-        there = _recorded(folder).train
+        there = _read_recipe(folder).train
     if config.train.batch == "auto":
         batch = (
             there.batch
             if there
-            else f"{sensible_batch(config, machine, folder.ranks, teacher)} sequences"
+            else f"{choose_batch(config, machine, folder.ranks, teacher)} sequences"
         )
         config = replace(config, train=replace(config.train, batch=batch))
         if there is None:
@@ -152,7 +152,7 @@ def settled(
         micro = (
             there.micro_batch
             if there
-            else folder.ranks.agree(fitting_micro_batch(config, machine, teacher=shape))
+            else folder.ranks.agree(fit_micro_batch(config, machine, teacher=shape))
         )
         config = replace(config, train=replace(config.train, micro_batch=micro))
         if there is None:
@@ -163,7 +163,7 @@ def settled(
     return config
 
 
-def _recorded(folder: RunFolder) -> Config:
+def _read_recipe(folder: RunFolder) -> Config:
     """The recipe.json of a run."""
     file = folder.path / "recipe.json"
     try:
@@ -172,7 +172,7 @@ def _recorded(folder: RunFolder) -> Config:
         raise RunError(f"{file} was changed ({error}); restore it or start another --out") from None
 
 
-def same_run(
+def require_same_run(
     folder: RunFolder,
     run: Mapping[str, Any],
     config: Config,
@@ -191,10 +191,10 @@ def same_run(
     Raises:
         RunError: it is another run, or its files were changed.
     """
-    there, now = _recorded(folder), _arithmetic(config, machine, folder.ranks)
+    there, now = _read_recipe(folder), _describe_arithmetic(config, machine, folder.ranks)
     try:
         steps, fingerprint, data = int(run["steps"]), run["data_fingerprint"], run["data"]
-        ends = earlier_ends(run)
+        ends = list_earlier_ends(run)
         amounts = [str(one["budget"]) for one in run.get("extensions", [])]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RunError(
@@ -206,7 +206,7 @@ def same_run(
             f"{folder.identity_file} was changed (steps {steps}); restore it or start another --out"
         )
     if fingerprint != shards.fingerprint:
-        same = _resolved(str(data)) == _resolved(shards.path)
+        same = _resolve_path(str(data)) == _resolve_path(shards.path)
         how = (
             f"{shards.path} was prepared again or changed since the run in {folder.path} started"
             if same
@@ -220,7 +220,7 @@ def same_run(
     folder.refuse_other(
         to_dict(there), to_dict(config), (*_FREE, *(["train.budget"] if extensions else []))
     )
-    origin = None if source is None else _resolved(source)
+    origin = None if source is None else _resolve_path(source)
     if (was := run.get("from")) != origin:
         began = f"from the weights of {was}" if was else "untrained, without --from"
         fix = f"give --from {shlex.quote(str(was))}" if was else "leave --from out"
@@ -232,10 +232,10 @@ def same_run(
         )
     config = replace(config, train=replace(config.train, budget=there.train.budget))
     run = {**run, "steps": steps}
-    return _extended(folder, run, config, machine, amounts, list(extensions), teacher), config
+    return _extend(folder, run, config, machine, amounts, list(extensions), teacher), config
 
 
-def _extended(
+def _extend(
     folder: RunFolder,
     run: dict[str, Any],
     config: Config,
@@ -255,7 +255,7 @@ def _extended(
             f"--extend {more}"
         )
     before = run["steps"]
-    newest = folder.ranks.decide(lambda: checkpoint.newest(folder.path / "checkpoints"))
+    newest = folder.ranks.decide(lambda: checkpoint.find_newest(folder.path / "checkpoints"))
     if newest is None or newest.step < before:
         at = 0 if newest is None else newest.step
         raise RunError(
@@ -274,9 +274,9 @@ def _extended(
     }
     run = {**run, "steps": steps, "extensions": [*run.get("extensions", []), one]}
     folder.claim(run)
-    rising = schedule.rewarm_steps(steps - before)
-    share = schedule.extended_factor(
-        config.train.schedule, before + rising - 1, (*earlier_ends(run), steps)
+    rising = schedule.count_rewarm_steps(steps - before)
+    share = schedule.compute_extended_factor(
+        config.train.schedule, before + rising - 1, (*list_earlier_ends(run), steps)
     )
     log.info(
         f"extended by {asked[-1]}, from {before:,} to {steps:,} steps; by step "
@@ -288,12 +288,12 @@ def _extended(
     return run
 
 
-def earlier_ends(run: Mapping[str, Any]) -> tuple[int, ...]:
+def list_earlier_ends(run: Mapping[str, Any]) -> tuple[int, ...]:
     """The steps at which a run ended before each of its extensions."""
     return tuple(int(one["from_step"]) for one in run.get("extensions", []))
 
 
-def recipe_of(source: str | Path) -> Config:
+def build_further_recipe(source: str | Path) -> Config:
     """The recipe to train a model further with: its own without teacher, at full depth and length
     from the first step, with a learning rate that rises again over the first twentieth of the run.
 
@@ -308,7 +308,7 @@ def recipe_of(source: str | Path) -> Config:
     return replace(config, train=replace(config.train, schedule=calm))
 
 
-def optimizer_of(source: str | Path, config: Config) -> dict[str, torch.Tensor] | None:
+def read_optimizer(source: str | Path, config: Config) -> dict[str, torch.Tensor] | None:
     """The state of the optimizer that a run ended with; None where `source` is no run, or of
     another optimizer.
     """
@@ -319,11 +319,11 @@ def optimizer_of(source: str | Path, config: Config) -> dict[str, torch.Tensor] 
     if was != now:
         log.info(f"the optimizer of {source} was {was} and is {now} here, so its state begins anew")
         return None
-    newest = checkpoint.newest(folder)
+    newest = checkpoint.find_newest(folder)
     return None if newest is None else newest.optimizer()
 
 
-def start_from(source: str | Path, model: Pretrainer, shards: Shards) -> None:
+def load_weights(source: str | Path, model: Pretrainer, shards: Shards) -> None:
     """Put the weights of a model folder into a new model: those of its encoder, and of each
     objective that fits.
 
@@ -335,7 +335,7 @@ def start_from(source: str | Path, model: Pretrainer, shards: Shards) -> None:
     """
     loaded = with_rows_of(shards.path, shards.tokenizer, read_folder(source), source)
     ours, theirs = model.config.encoder, loaded.config.encoder
-    if differ := _shape_differences(theirs, ours):
+    if differ := _compare_shapes(theirs, ours):
         raise ModelError(
             f"the weights of {source} do not fit this recipe ({'; '.join(differ)}); give "
             "the recipe they were trained "
@@ -401,7 +401,7 @@ def start_table(model: Pretrainer, shards: Shards) -> None:
     )
 
 
-def _shape_differences(theirs: EncoderConfig, ours: EncoderConfig) -> list[str]:
+def _compare_shapes(theirs: EncoderConfig, ours: EncoderConfig) -> list[str]:
     """The fields in which two encoders differ so that the weights of one are no weights of the
     other.
     """
@@ -418,7 +418,7 @@ def _shape_differences(theirs: EncoderConfig, ours: EncoderConfig) -> list[str]:
     ]
 
 
-def resolve(config: Config, shards: Shards) -> Config:
+def resolve_vocabulary(config: Config, shards: Shards) -> Config:
     """The config on this data: the vocabulary is the tokenizer's."""
     size, asked = shards.tokenizer.vocab_size, config.encoder.vocab_size
     if size != asked:
@@ -428,7 +428,7 @@ def resolve(config: Config, shards: Shards) -> Config:
     return replace(config, encoder=replace(config.encoder, vocab_size=size))
 
 
-def _arithmetic(config: Config, machine: Device, ranks: Ranks) -> str:
+def _describe_arithmetic(config: Config, machine: Device, ranks: Ranks) -> str:
     """What decides the last bits of a sum."""
     processes = f", {ranks.size} processes" if ranks.size > 1 else ""
     kernels = (
@@ -437,7 +437,9 @@ def _arithmetic(config: Config, machine: Device, ranks: Ranks) -> str:
         else ""
     )
     muon = (
-        ", Muon in float32" if config.train.optimizer.name == "muon" and in_float32(machine) else ""
+        ", Muon in float32"
+        if config.train.optimizer.name == "muon" and has_float32_iteration(machine)
+        else ""
     )
     return (
         f"{machine.device.type}, {machine.precision}, {torch.get_num_threads()} "
@@ -445,5 +447,5 @@ def _arithmetic(config: Config, machine: Device, ranks: Ranks) -> str:
     )
 
 
-def _resolved(path: str | Path) -> str:
+def _resolve_path(path: str | Path) -> str:
     return str(Path(path).resolve())

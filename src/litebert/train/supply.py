@@ -44,7 +44,7 @@ from litebert.errors import LitebertError, RunError
 from litebert.machine import count_cores
 from litebert.registry import load_extensions
 from litebert.train.device import Device
-from litebert.train.measure import products_speed
+from litebert.train.measure import measure_matmul_speed
 from litebert.train.trainable import B
 
 log = logging.getLogger("litebert")
@@ -97,7 +97,7 @@ class PretrainingBatches:
         self._lengths = (*(length for _, length in lengths), config.sequences.length)
         self._sentence = sentence
 
-    def unlabelled_shares(self, sequences: int = 512) -> dict[int, float]:
+    def measure_unlabeled_shares(self, sequences: int = 512) -> dict[int, float]:
         """The share of segment pairs without a label at each length of the run, among the first
         `sequences` of it.
 
@@ -123,7 +123,7 @@ class PretrainingBatches:
 
 
 @contextmanager
-def ahead(
+def prefetch(
     make: Callable[[int], list[B]], steps: range, device: torch.device
 ) -> Iterator[Iterator[list[B]]]:
     """The micro-batches of each step in turn; those of the next one are made in a thread
@@ -151,7 +151,7 @@ def ahead(
             thread.shutdown(wait=True, cancel_futures=True)
 
 
-def processes_for(config: Config, device: Device) -> int:
+def count_processes(config: Config, device: Device) -> int:
     """How many processes shall make batches: what `train.batch_processes` says, or what the device
     needs.
 
@@ -163,13 +163,13 @@ def processes_for(config: Config, device: Device) -> int:
         return config.train.batch_processes
     if device.device.type != "cuda":
         return 0
-    needed = BUSY_SHARE * products_speed(device) / (3 * cost.forward_flops(config))
+    needed = BUSY_SHARE * measure_matmul_speed(device) / (3 * cost.forward_flops(config))
     most = count_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", "1")) - 1
     return max(0, min(math.ceil(needed / CORE_TOKENS), most))
 
 
 @contextmanager
-def made_by_processes(
+def make_in_processes(
     config: Config,
     data: Path,
     rows: Sequence[slice],

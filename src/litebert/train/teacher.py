@@ -26,7 +26,7 @@ PATH, FINGERPRINT = "teacher", "teacher_fingerprint"
 """Where the JSON file of a run has its teacher."""
 
 
-def fingerprint_of(loaded: LoadedModel) -> str:
+def compute_fingerprint(loaded: LoadedModel) -> str:
     """sha256 (hex) of a model's weights and config."""
     digest = hashlib.sha256(to_json(replace(loaded.config, name="")).encode())
     for name, tensor in sorted(loaded.model.state_dict().items()):
@@ -34,7 +34,7 @@ def fingerprint_of(loaded: LoadedModel) -> str:
     return digest.hexdigest()
 
 
-def taught_by(
+def open_teacher(
     source: str | Path | None, config: Config, shards: Shards
 ) -> tuple[Config, Teacher | None]:
     """The config with what it takes from its teacher, and the teacher; of a config that learns from
@@ -72,7 +72,9 @@ def taught_by(
             )
     loaded = read_folder(source)
     require_tokenizer_of(shards.path, shards.tokenizer, loaded, source)
-    teacher = Teacher(loaded.model.encoder, _head(source, loaded, config), fingerprint_of(loaded))
+    teacher = Teacher(
+        loaded.model.encoder, _select_head(source, loaded, config), compute_fingerprint(loaded)
+    )
     shape, longest = teacher.encoder.config, config.sequences.length
     if longest > shape.max_positions:
         raise ConfigError(
@@ -81,11 +83,11 @@ def taught_by(
             f"set sequences.length to at most {shape.max_positions}"
         )
     return replace(
-        config, distill=with_layers(config.distill, config.encoder, shape, source)
+        config, distill=match_layers(config.distill, config.encoder, shape, source)
     ), teacher
 
 
-def with_layers(distill: L, ours: EncoderConfig, theirs: EncoderConfig, source: str | Path) -> L:
+def match_layers(distill: L, ours: EncoderConfig, theirs: EncoderConfig, source: str | Path) -> L:
     """What is learned from a teacher's layers, with what it takes from its shape: pairs of layers,
     heads and width.
 
@@ -128,7 +130,7 @@ def with_layers(distill: L, ours: EncoderConfig, theirs: EncoderConfig, source: 
     return distill
 
 
-def _head(source: str | Path, loaded: LoadedModel, config: Config) -> Any:
+def _select_head(source: str | Path, loaded: LoadedModel, config: Config) -> Any:
     """The head of a teacher's guesses, where these are learned."""
     if "soft" not in config.objectives:
         return None
@@ -150,7 +152,7 @@ def _head(source: str | Path, loaded: LoadedModel, config: Config) -> Any:
     return model.get_submodule("objectives.mlm.head")
 
 
-def record_of(source: str | Path | None, fingerprint: str | None) -> dict[str, Any]:
+def build_record(source: str | Path | None, fingerprint: str | None) -> dict[str, Any]:
     """What the JSON file of a run says of its teacher."""
     return {PATH: None if source is None else str(Path(source).resolve()), FINGERPRINT: fingerprint}
 

@@ -70,7 +70,7 @@ class TeacherAnswers:
         return digest.hexdigest()[:40]
 
 
-def answers_in(
+def open_answers(
     folder: str | Path | None, config: Config, teacher: Teacher | None, out: str | Path = ""
 ) -> TeacherAnswers | None:
     """The folder that a run keeps its teacher's guesses in, if it does.
@@ -103,7 +103,7 @@ def answers_in(
         )
     if Path(folder).exists() and not Path(folder).is_dir():
         raise ConfigError(f"--teacher-answers {folder} is a file; name a folder")
-    if strangers := _strangers(Path(folder)):
+    if strangers := _list_strangers(Path(folder)):
         raise ConfigError(
             f"--teacher-answers {folder} holds {strangers[0]} too, which is no answer of a "
             "teacher; name a new folder"
@@ -117,7 +117,7 @@ def answers_in(
     return TeacherAnswers(Path(folder), teacher.fingerprint)
 
 
-def _strangers(folder: Path) -> list[str]:
+def _list_strangers(folder: Path) -> list[str]:
     """What lies in a folder and is no folder of answers, which have two hexadecimal digits for a
     name.
     """

@@ -28,7 +28,7 @@ class Window:
         """By loss: total (nats), count, correct, and its extras."""
 
     @classmethod
-    def restored(cls, state: Mapping[str, Any], device: torch.device) -> Window:
+    def from_state(cls, state: Mapping[str, Any], device: torch.device) -> Window:
         """The window that `state` gave."""
         window = cls()
         window._steps, window._gradient_norm = state["steps"], state["gradient_norm"]

@@ -46,7 +46,7 @@ class CharacterFeatures:
         """
         from sklearn.feature_extraction.text import CountVectorizer, TfidfTransformer
 
-        counts, words = _word_counts(texts)
+        counts, words = _count_words(texts)
         lengths = (3, 5) if sum(map(len, texts)) < UNSPACED * counts.sum() else (1, 3)
         self._ngrams = CountVectorizer(analyzer="char_wb", ngram_range=lengths, dtype=np.float32)
         counts = counts @ self._ngrams.fit_transform(words)
@@ -59,14 +59,14 @@ class CharacterFeatures:
 
     def transform(self, texts: Sequence[str]) -> Sparse:
         """The rows of texts; n-grams that `fit` did not see are left out."""
-        counts, words = _word_counts(texts)
+        counts, words = _count_words(texts)
         found: Sparse = self._weights.transform(
             (counts @ self._ngrams.transform(words))[:, self._kept]
         )
         return found
 
 
-def _word_counts(texts: Sequence[str]) -> tuple[Sparse, list[str]]:
+def _count_words(texts: Sequence[str]) -> tuple[Sparse, list[str]]:
     """How often each word stands in each text, and the words; a word is what stands between
     spaces."""
     from sklearn.feature_extraction.text import CountVectorizer
@@ -99,24 +99,24 @@ class TextFeatures:
             sublinear_tf=True,
             dtype=np.float32,
         )
-        texts = _flat(rows)
-        return _joined(
+        texts = _flatten(rows)
+        return _join_features(
             rows, self._words.fit_transform(texts), self._characters.fit(texts, least, self._most)
         )
 
     def transform(self, rows: Sequence[Texts]) -> Sparse:
         """The features of other rows."""
-        texts = _flat(rows)
-        return _joined(rows, self._words.transform(texts), self._characters.transform(texts))
+        texts = _flatten(rows)
+        return _join_features(rows, self._words.transform(texts), self._characters.transform(texts))
 
 
-def _flat(rows: Sequence[Texts]) -> list[str]:
+def _flatten(rows: Sequence[Texts]) -> list[str]:
     """All first texts, then all second ones."""
     return [text for side in zip(*rows, strict=True) for text in side]
 
 
-def _joined(rows: Sequence[Texts], words: Sparse, characters: Sparse) -> Sparse:
-    """One row for each text or pair, out of the features of texts in the order of `_flat`."""
+def _join_features(rows: Sequence[Texts], words: Sparse, characters: Sparse) -> Sparse:
+    """One row for each text or pair, out of the features of texts in the order of `_flatten`."""
     from scipy.sparse import csr_matrix, hstack
 
     if len(rows[0]) == 1:

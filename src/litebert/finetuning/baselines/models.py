@@ -73,7 +73,9 @@ class Baseline(ABC):
         """
         chosen = [
             items[place]
-            for place in _affordable([sum(map(len, item.texts)) for item in items], CHARACTERS)
+            for place in _choose_affordable(
+                [sum(map(len, item.texts)) for item in items], CHARACTERS
+            )
         ]
         self.read = len(chosen)
         self._learn(chosen, classes)
@@ -93,7 +95,7 @@ class Baseline(ABC):
         return task.answers(examples, items, self.logits(items))
 
 
-def _affordable(costs: Sequence[int], most: float) -> list[int]:
+def _choose_affordable(costs: Sequence[int], most: float) -> list[int]:
     """The places of rows whose costs sum to `most` at most: all of them, or some of them at random,
     in their order.
     """
@@ -109,7 +111,9 @@ def _affordable(costs: Sequence[int], most: float) -> list[int]:
     return sorted(chosen)
 
 
-def _folds(count: int, most: int = TRIED) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
+def _split_folds(
+    count: int, most: int = TRIED
+) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
     """Rows to learn from and rows to try on: each row is tried once, but of more than `most` rows
     one fold of so many is enough."""
     order = np.random.default_rng(0).permutation(count)[:most]
@@ -135,16 +139,16 @@ class LinearClasses(Baseline):
         self._features = TextFeatures(min(FEATURES, WEIGHTS // max(1, classes) // 2))
         matrix = self._features.fit([item.texts for item in items])
         truth = self._columns([item.target for item in items], classes)
-        rows = _affordable(np.diff(matrix.indptr).tolist(), FITTED / truth.shape[1])
+        rows = _choose_affordable(np.diff(matrix.indptr).tolist(), FITTED / truth.shape[1])
         if len(rows) < self.read:
             matrix, truth, self.read = matrix[rows], truth[rows], len(rows)
         strength = self._strength(matrix, truth)
-        self._models = [_logistic(matrix, column, strength) for column in truth.T]
+        self._models = [_fit_logistic(matrix, column, strength) for column in truth.T]
 
     def logits(self, items: Sequence[PlainItem]) -> Logits:
         """(C,) of each row."""
         matrix = self._features.transform([item.texts for item in items])
-        return list(self._arranged(_log_odds(self._models, matrix)).astype(np.float32))
+        return list(self._arrange(_compute_log_odds(self._models, matrix)).astype(np.float32))
 
     def _strength(self, matrix: Sparse, truth: NDArray[np.bool_]) -> float:
         """How weak the penalty is, the C of scikit-learn."""
@@ -153,10 +157,12 @@ class LinearClasses(Baseline):
         losses = np.zeros(len(_STRENGTHS))
         work = len(_STRENGTHS) * truth.shape[1] * matrix.nnz / len(truth)  # of a row
         most = min(TRIED, max(2 * _FOLDS, int(COMPARED / max(1, work))))
-        for learn, tried in _folds(len(truth), most):
+        for learn, tried in _split_folds(len(truth), most):
             for i, strength in enumerate(_STRENGTHS):
-                models = [_logistic(matrix[learn], column[learn], strength) for column in truth.T]
-                losses[i] += self._loss(_log_odds(models, matrix[tried]), truth[tried])
+                models = [
+                    _fit_logistic(matrix[learn], column[learn], strength) for column in truth.T
+                ]
+                losses[i] += self._loss(_compute_log_odds(models, matrix[tried]), truth[tried])
         return _STRENGTHS[int(losses.argmin())]
 
     def _columns(self, targets: Sequence[Any], classes: int) -> NDArray[np.bool_]:
@@ -164,14 +170,14 @@ class LinearClasses(Baseline):
         right: NDArray[np.bool_] = np.array(targets)[:, None] == np.arange(classes)
         return right[:, 1:] if classes == 2 else right
 
-    def _arranged(self, odds: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _arrange(self, odds: NDArray[np.float64]) -> NDArray[np.float64]:
         """(N, C) logits of log-odds (N, C), or (N, 1) of two classes."""
         return np.concatenate((-odds, odds), axis=1) / 2 if odds.shape[1] == 1 else odds
 
     def _loss(self, odds: NDArray[np.float64], right: NDArray[np.bool_]) -> float:
         """Cross-entropy."""
         if odds.shape[1] == 1:
-            return _binary_loss(odds, right)
+            return _compute_binary_loss(odds, right)
         shifted = odds - odds.max(1, keepdims=True)
         return float((np.log(np.exp(shifted).sum(1)) - (shifted * right).sum(1)).mean())
 
@@ -182,18 +188,18 @@ class LinearLabels(LinearClasses):
     def _columns(self, targets: Sequence[Any], classes: int) -> NDArray[np.bool_]:
         return np.array(targets, bool).reshape(-1, classes)
 
-    def _arranged(self, odds: NDArray[np.float64]) -> NDArray[np.float64]:
+    def _arrange(self, odds: NDArray[np.float64]) -> NDArray[np.float64]:
         return odds
 
     def _loss(self, odds: NDArray[np.float64], right: NDArray[np.bool_]) -> float:
-        return _binary_loss(odds, right)
+        return _compute_binary_loss(odds, right)
 
 
-def _binary_loss(odds: NDArray[np.float64], right: NDArray[np.bool_]) -> float:
+def _compute_binary_loss(odds: NDArray[np.float64], right: NDArray[np.bool_]) -> float:
     return float(np.logaddexp(0, np.where(right, -odds, odds)).mean())
 
 
-def _logistic(matrix: Sparse, right: NDArray[np.bool_], strength: float) -> Any:
+def _fit_logistic(matrix: Sparse, right: NDArray[np.bool_], strength: float) -> Any:
     """The weights of one class, float32 (F + 1,) with the bias last; its log-odds where all rows
     have it, or none.
     """
@@ -213,7 +219,7 @@ def _logistic(matrix: Sparse, right: NDArray[np.bool_], strength: float) -> Any:
     return np.append(model.coef_[0], model.intercept_[0]).astype(np.float32)
 
 
-def _log_odds(models: Sequence[Any], matrix: Sparse) -> NDArray[np.float64]:
+def _compute_log_odds(models: Sequence[Any], matrix: Sparse) -> NDArray[np.float64]:
     """(N, C)."""
     columns = [
         np.full(matrix.shape[0], model)
@@ -238,11 +244,11 @@ class LinearNumber(Baseline):
         numbers = np.array([item.target for item in items], np.float64)
         self._range = (numbers.min(), numbers.max())
         errors = np.zeros(len(_PENALTIES))
-        for learn, tried in _folds(len(numbers)):
+        for learn, tried in _split_folds(len(numbers)):
             for i, penalty in enumerate(_PENALTIES):
-                found = _ridge(matrix[learn], numbers[learn], penalty).predict(matrix[tried])
+                found = _fit_ridge(matrix[learn], numbers[learn], penalty).predict(matrix[tried])
                 errors[i] += np.square(found - numbers[tried]).mean()
-        self._model = _ridge(matrix, numbers, _PENALTIES[int(errors.argmin())])
+        self._model = _fit_ridge(matrix, numbers, _PENALTIES[int(errors.argmin())])
 
     def logits(self, items: Sequence[PlainItem]) -> Logits:
         """(1,) of each row."""
@@ -250,7 +256,7 @@ class LinearNumber(Baseline):
         return list(np.clip(found, *self._range)[:, None].astype(np.float32))
 
 
-def _ridge(matrix: Sparse, numbers: NDArray[np.float64], penalty: float) -> Any:
+def _fit_ridge(matrix: Sparse, numbers: NDArray[np.float64], penalty: float) -> Any:
     from sklearn.linear_model import Ridge
 
     return Ridge(alpha=penalty, solver="sparse_cg", tol=1e-3, max_iter=300).fit(matrix, numbers)
@@ -327,8 +333,8 @@ class FrequentTags(Baseline):
         every = Counter(tag for tags in counts.values() for tag in tags.elements())
         if not every:
             raise DataError("no word of the training part has a tag")
-        self._unknown = _shares(rare or every, classes)
-        self._tags = {word: _shares(tags, classes) for word, tags in counts.items()}
+        self._unknown = _compute_log_shares(rare or every, classes)
+        self._tags = {word: _compute_log_shares(tags, classes) for word, tags in counts.items()}
 
     def logits(self, items: Sequence[PlainItem]) -> Logits:
         """(n, C) of each sentence: logarithms of how often the word had each tag."""
@@ -341,7 +347,7 @@ class FrequentTags(Baseline):
         ]
 
 
-def _shares(counts: Counter[int], classes: int) -> NDArray[np.float32]:
+def _compute_log_shares(counts: Counter[int], classes: int) -> NDArray[np.float32]:
     """(C,) logarithms of the shares of the tags of a word; a tag that it never had is not
     impossible.
     """

@@ -15,7 +15,7 @@ from litebert import progress
 from litebert.errors import RunError
 from litebert.finetuning.baselines.fitted import fit_baseline
 from litebert.finetuning.items import EncodedPart
-from litebert.finetuning.scoring import metric_name
+from litebert.finetuning.scoring import name_metric
 from litebert.finetuning.task import Task
 from litebert.json_reader import numbers, read_json
 from litebert.storage import write_json
@@ -66,7 +66,7 @@ class RunBaseline:
             ASIDE,
         )  # with torch, which those who only read scores do without
 
-        found = _kept(folder / BASELINE) or _kept(
+        found = _read_saved(folder / BASELINE) or _read_saved(
             folder / ASIDE / BASELINE
         )  # a restarted run has the same rows
         found = found or self._scores
@@ -89,7 +89,7 @@ class RunBaseline:
             log.info(f"there is no baseline beside the scores: {error}")
             return None
         found = BaselineScores(fitted.model.name, scores, fitted.model.read, fitted.training_rows)
-        metric = metric_name(self._task)
+        metric = name_metric(self._task)
         log.info(
             f"baseline ({found.note}): {metric} {scores[metric]:.4g} on {self._task.dev[0]}, in "
             f"{time.monotonic() - began:.1f} seconds"
@@ -118,14 +118,16 @@ def read_baseline(file: Path) -> BaselineScores | None:
     return None if fields is None else _from_fields(fields, file)
 
 
-def scores_fields(scores: Mapping[str, Any], baseline: BaselineScores | None) -> dict[str, Any]:
+def build_scores_fields(
+    scores: Mapping[str, Any], baseline: BaselineScores | None
+) -> dict[str, Any]:
     """What scores.json or seeds.json holds: the scores, and those of the baseline in a field of
     their own.
     """
     return {**scores, **({} if baseline is None else {FIELD: asdict(baseline)})}
 
 
-def _kept(file: Path) -> BaselineScores | None:
+def _read_saved(file: Path) -> BaselineScores | None:
     """The scores in a baseline.json; None where there is no such file, or a person changed it."""
     try:
         return _from_fields(read_json(file, RunError), file)

@@ -23,7 +23,7 @@ from litebert.data import IGNORED
 from litebert.errors import ConfigError, DataError
 from litebert.finetuning.examples import ModelExample
 from litebert.finetuning.items import Item, PlainItem, build_row
-from litebert.finetuning.outputs import Answer, saved_output
+from litebert.finetuning.outputs import Answer, restore_output
 from litebert.finetuning.token_outputs import Tags
 from litebert.storage import atomic_text
 from litebert.tasks.predictions import list_texts
@@ -109,7 +109,7 @@ class TaggingTask(FileTask[Sentence]):
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> TaggingTask:
         """Return the task with the model's tags."""
-        return cls({}, labels=saved_output(settings).labels)
+        return cls({}, labels=restore_output(settings).labels)
 
     def read(self, split: str) -> list[Sentence]:
         """Read the sentences of a split. Only `test` may lack tags: a file with one column."""
