@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from answer.test_engines import model_folder
-from litebert.answer.graphs import KEPT
+from litebert.answer.graphs import FOLDER
 
 ROOT = Path(__file__).resolve().parents[1]
 TRUST = (ROOT / "docs" / "trust.md").read_text(encoding="utf-8")
@@ -58,5 +58,5 @@ def test_answering_writes_where_the_page_says(
     assert places(work) == {"answers.csv", "vectors.npy", "vectors.scale.npy"}
     added = places(model) - before
     assert added
-    assert all(name.startswith(f"{KEPT}/") for name in added)
+    assert all(name.startswith(f"{FOLDER}/") for name in added)
     assert all(name.startswith("cache/litebert/") for name in places(home))

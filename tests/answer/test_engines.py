@@ -24,7 +24,7 @@ from answer.test_predict import made, texts
 from litebert.answer import predicting
 from litebert.answer.engine_speed import measure_engines
 from litebert.answer.files import predict_file
-from litebert.answer.graphs import KEPT
+from litebert.answer.graphs import FOLDER
 from litebert.answer.predicting import FIRST, WINDOW
 from litebert.cli import main
 from litebert.errors import ConfigError, DataError, MissingExtraError, ModelError
@@ -88,7 +88,7 @@ def test_every_engine_gives_the_same_answers(
     folder = model_folder(tmp_path / "m", tiny_tokenizer, name)
     exact = litebert.load(folder, engine="exact").predict(ASKED[name][-1])
     same(litebert.load(folder, engine=engine).predict(ASKED[name][-1]), exact)
-    assert engine == "torch" or len(list((folder / KEPT).glob("*.onnx"))) == 1
+    assert engine == "torch" or len(list((folder / FOLDER).glob("*.onnx"))) == 1
 
 
 @pytest.mark.skipif(
@@ -129,7 +129,7 @@ def test_an_exported_folder_answers_without_weights(
     folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
     expected = litebert.load(folder).predict(LINES)
     litebert.load(folder, engine="onnx").predict(LINES)
-    next((folder / KEPT).glob("*.onnx")).rename(folder / "model.onnx")
+    next((folder / FOLDER).glob("*.onnx")).rename(folder / "model.onnx")
     (folder / "model.safetensors").unlink()
     same(litebert.load(folder, engine=engine).predict(LINES), expected)
 

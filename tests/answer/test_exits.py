@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 import litebert
 from answer.test_engines import needs
 from litebert.answer.exits import EarlyExit
-from litebert.answer.graphs import KEPT
+from litebert.answer.graphs import FOLDER
 from litebert.answer.predictor import load
 from litebert.errors import ConfigError, ModelError
 from litebert.finetuning.exits import NEVER, ExitRule, calibrate, find_exits
@@ -208,14 +208,14 @@ def test_an_engine_of_graphs_computes_all_layers_or_nothing(engine: str, trained
     for chosen in ("auto", 0.7):
         with refused(ConfigError, "exit", chosen, engine, "--exit off", "torch"):
             _ = load(trained, engine=engine, exit=chosen).predictor  # type: ignore[arg-type]
-    assert not (trained / "model" / KEPT).exists(), "no graph is made for what is refused"
+    assert not (trained / "model" / FOLDER).exists(), "no graph is made for what is refused"
     needs(engine)
     full = load(trained, exit="off").predict(asked(trained))
     graph = load(trained, engine=engine, exit="off").predict(asked(trained))
     for answer, other in zip(full, graph, strict=True):
         assert answer.keys() == other.keys()
         assert other["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-5)
-    shutil.rmtree(trained / "model" / KEPT)
+    shutil.rmtree(trained / "model" / FOLDER)
 
 
 def test_an_exported_model_computes_all_layers(trained: Path, run: Run, tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_the_commands_name_the_option_that_computes_all_layers(trained: Path, ru
     assert run(*words, "--exit", "off")[0] == 0
     status, _, error = run(*words, "--exit", "off", "--device", "cuda")
     assert (status, "cuda" in error, "onnx" in error) == (2, True, True)
-    shutil.rmtree(trained / "model" / KEPT)
+    shutil.rmtree(trained / "model" / FOLDER)
 
 
 def certainties(row: NDArray[np.float32]) -> NDArray[np.float64]:

@@ -19,7 +19,7 @@ from answer.test_engines import LINES, PACKAGES, model_folder, needs, same
 from litebert.answer import graphs
 from litebert.answer.export import export
 from litebert.answer.exported import Exported
-from litebert.answer.graphs import KEPT
+from litebert.answer.graphs import FOLDER
 from litebert.errors import ModelError
 from toys.refusals import names, refused
 
@@ -28,7 +28,7 @@ def test_a_graph_is_written_once_for_the_same_weights(tiny_tokenizer: Path, tmp_
     needs("onnx")
     folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
     litebert.load(folder, engine="onnx").predict(LINES)
-    (kept,) = (folder / KEPT).glob("*.onnx")
+    (kept,) = (folder / FOLDER).glob("*.onnx")
     before = kept.stat().st_mtime_ns
     litebert.load(folder, engine="onnx").predict(LINES)
     assert kept.stat().st_mtime_ns == before
@@ -67,7 +67,7 @@ def test_a_kept_graph_that_is_damaged_is_made_again(
     needs("onnx")
     folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
     expected = litebert.load(folder, engine="onnx").predict(LINES)
-    (graph,) = (folder / KEPT).glob("*.onnx")
+    (graph,) = (folder / FOLDER).glob("*.onnx")
     whole = graph.read_bytes()
     if damage == "record":
         graph.with_name(f"{graph.name}.sha256").write_bytes(b"\xff")
@@ -127,6 +127,6 @@ def test_a_folder_that_cannot_be_written_answers_too(
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
     expected = litebert.load(folder).predict(LINES)
-    (folder / KEPT).touch()  # no folder can be made there, whoever asks
+    (folder / FOLDER).touch()  # no folder can be made there, whoever asks
     same(litebert.load(folder, engine="onnx").predict(LINES), expected)
     assert list((tmp_path / "cache" / "litebert" / "answering").iterdir())

@@ -135,13 +135,13 @@ def test_each_distinct_row_is_read_once(
     masked.
     """
     read: list[tuple[int, ...]] = []
-    inner = MaskReader._at
+    inner = MaskReader._logits_at
 
     def listening(self: MaskReader, ids: Any, *rest: Any) -> Any:
         read.extend(map(tuple, ids.tolist()))
         return inner(self, ids, *rest)
 
-    monkeypatch.setattr(MaskReader, "_at", listening)
+    monkeypatch.setattr(MaskReader, "_logits_at", listening)
     ids = [[7, 8, 9, 10], [7, 8, 11, 10], [7, 8, 9, 10]]
     first, second, third = load(albert).mask_reader.log_likelihoods(ids, within_word=False)
     assert len(read) == len(set(read)) == 7

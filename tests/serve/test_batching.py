@@ -23,7 +23,7 @@ def queue(linger: float = LONG, most: float = 400.0, patience: float = 60.0) -> 
 
 
 def ask(waiting: Queue, *texts: str) -> Job:
-    return waiting.put(Group("predict", (), list(texts)), "texts[{}]")
+    return waiting.add(Group("predict", (), list(texts)), "texts[{}]")
 
 
 async def taken(waiting: Queue, long: bool = False) -> Batch:
@@ -42,7 +42,7 @@ def test_a_client_that_asks_alone_is_answered_at_once() -> None:
             ask(waiting, f"text {number}")
             batch = await taken(waiting)
             assert texts_of(batch) == [f"text {number}"]
-            waiting.finished(batch)
+            waiting.remove(batch)
         assert time.monotonic() - began < LONG / 6
 
     asyncio.run(check())
@@ -53,7 +53,7 @@ def test_as_many_are_waited_for_as_asked_when_the_last_batch_was_formed() -> Non
         waiting = queue()
         ask(waiting, "a")
         ask(waiting, "b")
-        waiting.finished(await taken(waiting))
+        waiting.remove(await taken(waiting))
         ask(waiting, "c")
         with pytest.raises(
             asyncio.TimeoutError
@@ -72,8 +72,8 @@ def test_those_that_are_computed_are_expected_to_ask_again() -> None:
         first = await taken(waiting)
         ask(waiting, "b")
         second = await taken(waiting)  # one waits and one is computed: two from now on
-        waiting.finished(first)
-        waiting.finished(second)
+        waiting.remove(first)
+        waiting.remove(second)
         ask(waiting, "c")
         with pytest.raises(asyncio.TimeoutError):
             await asyncio.wait_for(waiting.take(), 0.1)
@@ -86,7 +86,7 @@ def test_the_deadline_ends_the_waiting() -> None:
         waiting = queue(linger=0.05)
         ask(waiting, "a")
         ask(waiting, "b")
-        waiting.finished(await taken(waiting))
+        waiting.remove(await taken(waiting))
         ask(waiting, "c")
         assert texts_of(await taken(waiting)) == ["c"]
 
@@ -98,7 +98,7 @@ def test_a_full_batch_waits_for_nobody() -> None:
         waiting = queue(most=3 * OVERHEAD)
         ask(waiting, "a")
         ask(waiting, "b")
-        waiting.finished(await taken(waiting))
+        waiting.remove(await taken(waiting))
         ask(waiting, "c" * 60)
         ask(waiting, "d")
         assert texts_of(await taken(waiting)) == ["c" * 60]
@@ -128,7 +128,7 @@ def test_long_requests_take_turns_and_hold_up_no_short_one() -> None:
 def test_a_long_request_that_waits_lets_short_ones_in() -> None:
     async def check() -> None:
         waiting = queue(most=3 * OVERHEAD, patience=0.1)
-        waiting.measured([(1, 0.02), (4, 0.05)], 10.0, 1)  # 45 ms a batch
+        waiting.set_pace([(1, 0.02), (4, 0.05)], 10.0, 1)  # 45 ms a batch
         ask(waiting, *(["long"] * 1000))
         await taken(waiting, long=True)
         for _ in range(2):
@@ -170,7 +170,7 @@ def test_every_input_is_computed_once_and_in_its_place(
             batch.answer(
                 [[Row(text.encode(), 1) for text in group.inputs] for group in batch.groups]
             )
-            waiting.finished(batch)
+            waiting.remove(batch)
         stayed = [job for job in jobs if job not in left]
         assert sorted(computed) == sorted(text for job in stayed for text in job.group.inputs)
         for job in stayed:
@@ -197,12 +197,12 @@ def test_a_closed_queue_refuses_what_waits_and_what_comes() -> None:
 def test_a_slow_time_makes_no_short_request_long() -> None:
     async def check() -> None:
         waiting = queue(linger=0.0, most=8192.0, patience=0.1)
-        waiting.measured([(1, 0.005), (4, 0.008)], 100.0, 1)
+        waiting.set_pace([(1, 0.005), (4, 0.008)], 100.0, 1)
         for seconds in [0.3] * 60 + [0.005] * 200:
             ask(waiting, "a short text")
             batch = await taken(waiting)
-            waiting.finished(batch)
-            waiting.computed(batch, seconds)
+            waiting.remove(batch)
+            waiting.record_time(batch, seconds)
         for _ in range(4):
             ask(waiting, "a short text")
         assert len((await taken(waiting)).rows) == 4, "they are computed together again"

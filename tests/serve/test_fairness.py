@@ -228,7 +228,7 @@ def test_a_long_text_is_read_as_a_whole_one(tiny_tokenizer: Path, tmp_path: Path
     assert len(ends) > 20
     assert read.encode(LONG)
     assert len(ends) < 60, "and read once"
-    short, cut = read.shortened([LONG, "ba"], 64)
+    short, cut = read.shorten([LONG, "ba"], 64)
     assert len(tokenizer.encode([short[0]])[0]) + cut == len(tokenizer.encode([LONG])[0])
 
     folder = made(

@@ -23,7 +23,7 @@ from litebert.errors import ConfigError
 from litebert.serve.guard import CLOSING
 from litebert.serve.limits import Limits
 from litebert.serve.metrics import Metrics
-from litebert.serve.server import Settings, _bound, _config, _Server
+from litebert.serve.server import Settings, _bind, _configure, _Server
 from litebert.serve.service import Service as Serving
 from toys.refusals import names, refused
 from toys.serving import Service, connected, raw, read_answer, serving, until
@@ -163,9 +163,9 @@ def test_a_head_without_end_is_refused(
 def test_the_address_decides_which_hosts_are_served(
     host: str, hosts: tuple[str, ...], statuses: list[int]
 ) -> None:
-    with _bound(host, 0) as listening:
+    with _bind(host, 0) as listening:
         address = listening.getsockname()[0]
-    app = _config(
+    app = _configure(
         Settings({}, host=host, hosts=hosts), Serving({}, Limits(), Metrics()), address
     ).app
 
@@ -252,12 +252,12 @@ def test_too_many_connections_are_refused_in_json(models: Path, tmp_path: Path) 
 @pytest.mark.parametrize("run", [asyncio.run, uvloop.run])
 def test_an_address_that_is_taken_while_the_models_open_is_named(run: Callable[..., None]) -> None:
     service = Serving({}, Limits(), Metrics())
-    with _bound("127.0.0.1", 0) as first:
+    with _bind("127.0.0.1", 0) as first:
         port = first.getsockname()[1]
-        with _bound("127.0.0.1", port) as second:
+        with _bind("127.0.0.1", port) as second:
             first.listen()
             with refused(ConfigError, f"127.0.0.1:{port}", "--port"):
-                run(_Server(_config(Settings({}), service), service).serve(sockets=[second]))
+                run(_Server(_configure(Settings({}), service), service).serve(sockets=[second]))
 
 
 def test_only_our_own_pages_may_call(client: httpx.Client, service: Service) -> None:
@@ -360,7 +360,7 @@ def test_a_refused_request_that_waits_to_send_its_body_ends_the_connection(
 def test_a_client_that_goes_in_its_answer_is_no_failure() -> None:
     metrics = Metrics()
     service = Serving({}, Limits(), metrics)
-    app = _config(Settings({}), service).app
+    app = _configure(Settings({}), service).app
 
     async def lose(message: Any) -> None:
         raise RuntimeError("the handler is closed")

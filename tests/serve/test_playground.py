@@ -29,9 +29,9 @@ from litebert.serve.batching import Queue  # noqa: E402
 from litebert.serve.metrics import Metrics  # noqa: E402
 from litebert.serve.playground import page as playground  # noqa: E402
 from litebert.serve.pool import Pool, Worker  # noqa: E402
-from litebert.serve.server import Settings, _config  # noqa: E402
+from litebert.serve.server import Settings, _configure  # noqa: E402
 from litebert.serve.service import Service  # noqa: E402
-from litebert.serve.worker import _opened  # noqa: E402
+from litebert.serve.worker import _open  # noqa: E402
 
 SHAPE: dict[str, Any] = {
     "embedding_size": 8,
@@ -101,7 +101,7 @@ class Here(Worker):
 
     async def start(self) -> Any:
         self.ready, self.ended = True, asyncio.get_running_loop().create_future()
-        self._served, ready = _opened(self._settings)
+        self._served, ready = _open(self._settings)
         return ready
 
     @property
@@ -136,7 +136,7 @@ def served(*folders: Path) -> Iterator[str]:
                 pools[name] = Pool(name, {**opening, "path": str(path)}, queue, 1, 60)
                 await pools[name].start()
             servers.append(
-                uvicorn.Server(_config(settings, Service(pools, settings.limits, Metrics())))
+                uvicorn.Server(_configure(settings, Service(pools, settings.limits, Metrics())))
             )
         finally:
             ready.set()

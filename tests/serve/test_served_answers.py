@@ -18,7 +18,7 @@ from answer.test_predict import made, texts
 from litebert.errors import ConfigError
 from litebert.model.task_model import TaskModel
 from litebert.serve.refusals import Refusal
-from litebert.serve.routes import _labels_of
+from litebert.serve.routes import _count_labels
 from litebert.serve.served import Served
 from litebert.serve.warming import warm
 from litebert.serve.wire import Group, Row
@@ -143,10 +143,10 @@ def test_answers_hold_the_likeliest_labels(
         assert [*part.values()] == sorted(whole.values(), reverse=True)[:7]
         assert part.items() <= whole.items()
     info = served.info()
-    assert _labels_of(info, None, 256) == 100  # by default
-    assert _labels_of(info, 500, 1) == len(labels)  # all of them, the likeliest first
+    assert _count_labels(info, None, 256) == 100  # by default
+    assert _count_labels(info, 500, 1) == len(labels)  # all of them, the likeliest first
     with pytest.raises(Refusal) as large:
-        _labels_of({**info, "labels": labels * 50}, 5000, 256)
+        _count_labels({**info, "labels": labels * 50}, 5000, 256)
     assert (large.value.status, large.value.field) == (413, "top")
 
 

@@ -23,7 +23,7 @@ def answered(groups: Any) -> list[list[Row]]:
 
 
 def test_a_worker_ends_where_its_service_was_killed_inside_of_a_frame() -> None:
-    whole = wire.packed((0, 0.0, [("predict", (), ["a" * 1000])]))
+    whole = wire.pack((0, 0.0, [("predict", (), ["a" * 1000])]))
     served = SimpleNamespace(steps=Steps(), answer=lambda group: answered([group])[0])
     for size in (0, 5, wire.LENGTH, wire.LENGTH + 1, len(whole) - 1):
         out = io.BytesIO()
@@ -35,7 +35,7 @@ def test_a_worker_ends_where_its_service_was_killed_inside_of_a_frame() -> None:
 def test_a_worker_whose_service_was_killed_ends_without_a_word(step: float) -> None:
     reading, writing = os.pipe()
     os.close(reading)
-    source = io.BytesIO(wire.packed((0, step, [("predict", (), ["a"])])))
+    source = io.BytesIO(wire.pack((0, step, [("predict", (), ["a"])])))
     served = SimpleNamespace(steps=Steps(), answer=lambda group: answered([group])[0])
     with os.fdopen(writing, "wb", 0) as out:
         _serve(served, source, out)
@@ -69,7 +69,7 @@ def test_a_worker_that_is_gone_takes_no_long_request() -> None:
         await asyncio.sleep(0)
         for number in range(4):
             texts = [f"{number}.{place} " * 20 for place in range(9)]
-            job = queue.put(Group("predict", (), texts), "texts[{}]")
+            job = queue.add(Group("predict", (), texts), "texts[{}]")
             rows = await asyncio.wait_for(asyncio.shield(job.done), 5)
             assert [row.payload.decode() for row in rows] == texts
         for task in tasks:

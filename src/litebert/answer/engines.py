@@ -41,7 +41,9 @@ class Engine(Protocol):
     """
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
-        """For R rows of S tokens (R, C) where the head reads [CLS], else (R, S, C)."""
+        """Compute the logits of R rows of S tokens: (R, C) where the head reads [CLS], else
+        (R, S, C).
+        """
         ...
 
 
@@ -73,21 +75,21 @@ class TorchEngine:
 
     @torch.no_grad()
     def vectors(self, rows: PaddedRows, pooling: Pooling) -> NDArray[np.float32]:
-        """(R, H) of a model whose logits are its last states: their mean over each row, or the
-        state of [CLS].
+        """Pool the states of a model whose logits are its last states, (R, H): their mean over
+        each row, or the state of [CLS].
         """
         if self._packed is not None:
             return self._packed.vectors(*rows, pooling)
         ids, types, mask = (torch.from_numpy(array).to(self._device.device) for array in rows)
         with self._device.autocast_context():
             states = self._network(ids, types, mask).float()
-        found: NDArray[np.float32] = (
+        vectors: NDArray[np.float32] = (
             (states[:, 0] if pooling == "cls" else mean_over(states, mask)).cpu().numpy()
         )
-        return found
+        return vectors
 
     def walk(self, rows: PaddedRows) -> TorchWalk | PackedWalk:
-        """The batch layer by layer, for early exits (answer/exits.py)."""
+        """Begin a batch layer by layer, for early exits (answer/exits.py)."""
         if self._packed is not None:
             return self._packed.walk(*rows)
         return TorchWalk(self._network, self._device, rows)
@@ -101,22 +103,22 @@ class TorchWalk:
         self._network, self._device = network, device
         ids, types, self._mask = (torch.from_numpy(array).to(device.device) for array in rows)
         self._states = network.encoder.states(ids, types, self._mask)
-        self._kept: Kept | None = None
+        self._selected: Kept | None = None
         with device.autocast_context():
             next(self._states)
 
     @torch.no_grad()
     def step(self) -> NDArray[np.float32]:
         with self._device.autocast_context():
-            state_BSH, self._kept = self._states.send(self._kept), None
+            state_BSH, self._selected = self._states.send(self._selected), None
             logits: NDArray[np.float32] = (
                 self._network.read(state_BSH, self._mask).float().cpu().numpy()
             )
         return logits
 
     def keep(self, rows: NDArray[np.int64], length: int) -> None:
-        self._kept = torch.from_numpy(rows).to(self._mask.device), length
-        self._mask = self._mask[:, :length].index_select(0, self._kept[0])
+        self._selected = torch.from_numpy(rows).to(self._mask.device), length
+        self._mask = self._mask[:, :length].index_select(0, self._selected[0])
 
 
 class ExactEngine(TorchEngine):
@@ -129,7 +131,7 @@ class Bfloat16Engine(TorchEngine):
     """The network with its products in bfloat16, on a device that multiplies it natively.
 
     Raises:
-        ConfigError: this one does not.
+        ConfigError: this device does not.
     """
 
     precision, reference = "auto", "torch"
@@ -145,8 +147,7 @@ class Int8Engine(TorchEngine):
     float32.
 
     Raises:
-        ConfigError: this CPU does not, or the network has parts that the compiled layers do not
-            know.
+        ConfigError: this CPU does not, or the compiled layers do not have a part of the network.
     """
 
     reference = "torch"

@@ -36,7 +36,7 @@ class Walk(Protocol):
     """A batch on its way through a network."""
 
     def step(self) -> NDArray[np.float32]:
-        """Apply the next layer; the logits that the head reads after it, (R, C)."""
+        """Apply the next layer, and return the logits that the head reads after it, (R, C)."""
 
     def keep(self, rows: NDArray[np.int64], length: int) -> None:
         """Go on with these rows only, and with so many of their tokens; the others are padding."""
@@ -46,10 +46,10 @@ class Walks(Protocol):
     """An engine that can leave early."""
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
-        """As every engine."""
+        """Compute the logits of all layers, as every engine does."""
 
     def walk(self, rows: PaddedRows) -> Walk:
-        """Begin with padded rows."""
+        """Begin a batch of padded rows."""
 
 
 class EarlyExit:
@@ -73,26 +73,28 @@ class EarlyExit:
         return self.logits_and_layers(rows)[:, :-1]
 
     def logits_and_layers(self, rows: PaddedRows) -> NDArray[np.float32]:
-        """(R, C + 1): the logits of each row, and how many layers it used."""
+        """Compute the logits of each row, and how many layers it used: (R, C + 1)."""
         walk, lengths = self.engine.walk(rows), rows.mask.sum(1)
-        here = np.arange(len(lengths))  # the rows that are computed; some have left already
-        staying, streak = np.ones(len(here), bool), np.zeros(len(here), np.int64)
-        found, before = np.zeros((len(here), self.output.width + 1), np.float32), None
+        active = np.arange(len(lengths))  # the rows that are computed; some have left already
+        staying, streak = np.ones(len(active), bool), np.zeros(len(active), np.int64)
+        results, before = np.zeros((len(active), self.output.width + 1), np.float32), None
         for layer in range(1, self.layers + 1):
             now = walk.step()
             streak = self.rule.count(streak, *self.output.steady(before, now))
             leaving = staying & ((streak >= self.rule.patience) | (layer == self.layers))
-            found[here[leaving]] = np.column_stack((now[leaving], np.full(leaving.sum(), layer)))
+            answers = np.column_stack((now[leaving], np.full(leaving.sum(), layer)))
+            results[active[leaving]] = answers
             staying &= ~leaving
             if not staying.any():
                 break
             before = now
             if staying.mean() <= 1 - _WORTH:
-                kept = np.flatnonzero(staying)
-                here, streak, before, staying = here[kept], streak[kept], now[kept], staying[kept]
-                walk.keep(kept, min(rows.ids.shape[1], -(-int(lengths[here].max()) // 8) * 8))
-        self.rows, self.used = self.rows + len(found), self.used + int(found[:, -1].sum())
-        return found
+                rest = np.flatnonzero(staying)
+                active, streak = active[rest], streak[rest]
+                before, staying = now[rest], staying[rest]
+                walk.keep(rest, min(rows.ids.shape[1], -(-int(lengths[active].max()) // 8) * 8))
+        self.rows, self.used = self.rows + len(results), self.used + int(results[:, -1].sum())
+        return results
 
 
 def check_exit(chosen: Exit) -> None:

@@ -23,12 +23,15 @@ MAX_DROP = 0.5
 
 @dataclass(frozen=True)
 class Drop:
-    """What 8-bit weights cost on labelled files, in points: percent of a score that is a share."""
+    """The cost of 8-bit weights on labelled files, in points: percent of a score that is a
+    share.
+    """
 
     metric: str
     before: float
-    """In float32, by PyTorch."""
+    """The score in float32, by PyTorch."""
     after: float
+    """The score with 8-bit weights, by ONNX Runtime."""
     examples: int
 
     @property
@@ -45,7 +48,7 @@ class Drop:
 
 @dataclass(frozen=True)
 class Export:
-    """What `export` wrote."""
+    """The folder that `export` wrote."""
 
     written: Written
     drop: Drop | None
@@ -99,7 +102,7 @@ def export(
 
     def check(file: Path) -> None:
         if data is not None:
-            drops.append(_drop(model, file, data, options))
+            drops.append(_measure_drop(model, file, data, options))
             if not drops[-1].points <= max_drop:
                 raise ModelError(
                     f"8-bit weights cost more than {max_drop:g} points: {drops[-1]}; "
@@ -111,14 +114,14 @@ def export(
     return Export(written, drops[0] if drops else None)
 
 
-def _drop(model: Model, file: Path, data: Source, options: dict[str, Any]) -> Drop:
+def _measure_drop(model: Model, file: Path, data: Source, options: dict[str, Any]) -> Drop:
     """Score a model and a file of it on the same labelled files."""
-    ours = replace(model).predictor  # with a task of its own, which remembers what it reads
+    plain = replace(model).predictor  # a new one, because its task remembers what it reads
     before, after = (
-        score_predictor(one, data, **options)
-        for one in (ours, replace(ours, engine=OnnxEngine.of_file(file)))
+        score_predictor(predictor, data, **options)
+        for predictor in (plain, replace(plain, engine=OnnxEngine.of_file(file)))
     )
-    metric, points = ours.task.metric, 1.0 if ours.task.percent else 100.0
+    metric, points = plain.task.metric, 1.0 if plain.task.percent else 100.0
     return Drop(
         metric, points * before.scores[metric], points * after.scores[metric], before.examples
     )

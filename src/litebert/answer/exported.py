@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.answer.mask_texts import Guess, guesses, masked_row, places_of
+from litebert.answer.mask_texts import Guess, build_masked_row, find_masks, list_guesses
 from litebert.answer.onnx_engine import OnnxEngine
 from litebert.answer.predicting import Predictor, not_finite
 from litebert.config import Config
@@ -30,14 +30,14 @@ from litebert.tokenizer import Tokenizer
 
 
 def is_exported(folder: Path) -> bool:
-    """Whether a folder holds a graph, what litebert knows about it, and no other weights."""
+    """Return True if a folder holds a graph, its recipe.json, and no other weights."""
     return exported_graph(folder) is not None and (folder / "recipe.json").is_file()
 
 
 @dataclass(frozen=True)
 class Exported:
-    """An exported model. What it can do depends on its head: answer as it was fine-tuned, guess
-    masks, or give vectors.
+    """An exported model. Its head decides: it answers as it was fine-tuned, guesses masks, or gives
+    vectors.
 
     Shapes: N texts, R rows of S tokens, H hidden size, V vocabulary.
     """
@@ -46,13 +46,15 @@ class Exported:
     config: Config
     tokenizer: Tokenizer
     record: dict[str, Any]
-    """What its task.json holds; empty where it has none."""
+    """The content of its task.json; empty where it has none."""
     engine: OnnxEngine
 
     @classmethod
     def open(cls, folder: Path, threads: int | None = None) -> Exported:
-        """Open a folder; `threads` of ONNX Runtime, as many as torch would take where that is not
-        given.
+        """Open a folder.
+
+        Args:
+            threads: threads of ONNX Runtime; as many as torch would take by default.
 
         Raises:
             ModelError: a file of it is damaged or missing.
@@ -80,12 +82,12 @@ class Exported:
 
     @property
     def gives_vectors(self) -> bool:
-        """Whether it was exported as a backbone."""
+        """True if it was exported as a backbone."""
         return "last_hidden_state" in self.engine.outputs
 
     @property
     def fills(self) -> bool:
-        """Whether it was exported with the head that guesses masked tokens."""
+        """True if it was exported with the head that guesses masked tokens."""
         return not self.record and not self.gives_vectors
 
     @cached_property
@@ -107,11 +109,13 @@ class Exported:
         return Predictor(self.tokenizer, task, self.engine, self.length, positions, str(self.path))
 
     def encode(self, texts: Iterable[str], normalized: bool | None = None) -> NDArray[np.float32]:
-        """Sentence vectors (N, H) of a backbone, as those of `SentenceEncoder`; `normalized` as
-        there.
+        """Compute sentence vectors (N, H) with a backbone, as `SentenceEncoder` does.
+
+        Args:
+            normalized: whether vectors have unit length; by default as the folder says.
 
         Raises:
-            ModelError: it is none.
+            ModelError: it is no backbone.
         """
         settings = settings_of(self.path, self.record) or VectorSettings()
         rows = [
@@ -126,7 +130,7 @@ class Exported:
         )
 
     def of_rows(self, rows: Sequence[EncodedRow]) -> NDArray[np.float32]:
-        """The vectors of rows that `build_row` made of texts, (N, D), not normalized.
+        """Compute the vectors of rows that `build_row` made of texts, (N, D), not normalized.
 
         Raises:
             ModelError: it was not exported as a backbone.
@@ -134,23 +138,23 @@ class Exported:
         if not self.gives_vectors:
             raise ModelError(f"{self.path} gives no vectors; export the model with --head backbone")
         settings = settings_of(self.path, self.record) or VectorSettings()
-        found = np.zeros((len(rows), self.config.encoder.hidden_size), np.float32)
+        vectors = np.zeros((len(rows), self.config.encoder.hidden_size), np.float32)
         passes = list(
             group_by_length(
                 [len(row.ids) for row in rows], self.engine.tokens, padding=self.engine.padding
             )
         )
-        given = [self._padded([rows[place].ids for place in places]) for places in passes]
-        for places, one, (states, *_) in zip(
-            passes, given, self.engine.run_all(given), strict=True
+        inputs = [self._pad([rows[index].ids for index in indices]) for indices in passes]
+        for indices, batch, (states, *_) in zip(
+            passes, inputs, self.engine.run_all(inputs), strict=True
         ):
-            found[places] = pool_states(states, one.mask, settings.pooling)
-        if not np.isfinite(found).all():
+            vectors[indices] = pool_states(states, batch.mask, settings.pooling)
+        if not np.isfinite(vectors).all():
             raise not_finite(self.path)
-        return found if settings.map is None else settings.map.of(found)
+        return vectors if settings.map is None else settings.map.of(vectors)
 
     def fill(self, text: str, top: int = 5) -> list[list[Guess]]:
-        """The `top` likeliest pieces for each mask of a text, as `MaskReader.fill` gives them.
+        """Guess the `top` likeliest tokens for each mask of a text, as `MaskReader.fill` does.
 
         Raises:
             ModelError: it cannot guess masked tokens.
@@ -161,26 +165,26 @@ class Exported:
                 f"{self.path} cannot guess masked tokens; export the pretrained model with "
                 "--head mlm"
             )
-        row = masked_row(self.tokenizer, text, self.length)
-        return self.fill_row(row, places_of(self.tokenizer, row, text, top), top)
+        row = build_masked_row(self.tokenizer, text, self.length)
+        return self.fill_row(row, find_masks(self.tokenizer, row, text, top), top)
 
     def fill_row(
         self,
         row: Sequence[int],
-        places: Sequence[int],
+        positions: Sequence[int],
         top: int,
         pause: Callable[[], None] = lambda: None,
     ) -> list[list[Guess]]:
-        """Do the same for a row that `masked_row` made, as `MaskReader.fill_row` does."""
-        logits = self.engine.run(self._padded([row]))[0]
-        if not np.isfinite(logits[0, places]).all():
+        """Do the same for a row that `build_masked_row` made, as `MaskReader.fill_row` does."""
+        logits = self.engine.run(self._pad([row]))[0]
+        if not np.isfinite(logits[0, positions]).all():
             raise not_finite(self.path)
-        found = []
-        for place in places:
+        guesses = []
+        for position in positions:
             pause()
-            found.append(guesses(self.tokenizer, logits[0, place], top))
-        return found
+            guesses.append(list_guesses(self.tokenizer, logits[0, position], top))
+        return guesses
 
-    def _padded(self, rows: Sequence[Sequence[int] | NDArray[np.int32]]) -> PaddedRows:
+    def _pad(self, rows: Sequence[Sequence[int] | NDArray[np.int32]]) -> PaddedRows:
         ids, mask = pad_ids(rows, self.tokenizer.pad_id, max(map(len, rows)))
         return PaddedRows(ids, np.zeros_like(ids), mask)

@@ -13,7 +13,8 @@ from typing import Any, Literal, TextIO
 
 from litebert import progress
 from litebert.answer.exits import EarlyExit
-from litebert.answer.inputs import Columns, Opened, carried, examples_of, expand, opened
+from litebert.answer.inputs import Columns, InputFile, examples_of, expand, format_cells, open_input
+from litebert.answer.predicting import Predictor
 from litebert.answer.predictor import Model
 from litebert.errors import ConfigError
 from litebert.finetuning.task import Task
@@ -28,7 +29,7 @@ from litebert.text.tally import format_count
 log = logging.getLogger("litebert")
 
 Form = Literal["csv", "jsonl", "json"]
-"""Of the answers; `json` is {id: answer}, as the scripts of SQuAD read it."""
+"""Format of the answers; `json` is {id: answer}, as the scripts of SQuAD read it."""
 
 
 def predict_file(
@@ -51,19 +52,18 @@ def predict_file(
     are read by models of these tasks, and their ids stand in the answers.
 
     Args:
-        sources: a file, a folder or a pattern, or several; of several files, the answers name
-            theirs in `file`.
-        out: a path or an open file. What is answered before a malformed row or an interruption is
-            kept there.
-        source_form: what the files are; by their suffixes where None, and without one by their
-            content.
+        sources: a file, a folder or a pattern, or several; of several files, each answer names its
+            file in `file`.
+        out: a path or an open file. It keeps what is answered before a malformed row or an
+            interruption.
+        source_form: format of the files; by default their suffix decides, or else their content.
         text, pair: columns, or in CSV and TSV their numbers from 0; where None, those of the
             training table, else `text`.
         keep: columns of the input that the answers carry along, or ("all",).
         header: whether the first line of CSV and TSV names the columns.
 
     Returns:
-        How many answers there are.
+        The number of answers.
 
     Raises:
         DataError: a file is missing or malformed; the message names the line.
@@ -72,6 +72,42 @@ def predict_file(
     """
     predictor = model.predictor
     task = predictor.task
+    _check_form(form, out, task)
+    columns = Columns(text, pair, tuple(keep), header, encoding)
+    files = files_of_sources(sources, out, task, encoding)
+    inputs = open_all(model, task, files, source_form, columns)
+    records = _answer_rows(predictor, inputs, files, form)
+    with (
+        report_partial(out, "answer") as written,
+        progress.task("answering", total=_count_rows(files), unit="rows") as bar,
+        open_output(out) as file,
+    ):
+        counted = _count(records, written, bar)
+        if form == "json":
+            _write_by_id(counted, file, files)
+        else:
+            write_records(counted, file, form, task.output.separator)
+    _log_notes(predictor)
+    return written.count
+
+
+def _log_notes(predictor: Predictor) -> None:
+    """Log the notes of the last file, and the share of the layers that texts used."""
+    for note in predictor.task.notes:
+        log.info(note)
+    if isinstance(predictor.engine, EarlyExit):
+        log.info(
+            f"texts used {predictor.engine.share:.0%} of the layers; --exit off gives the "
+            "answers of all layers"
+        )
+
+
+def _check_form(form: Form, out: str | Path | TextIO, task: Task[Any]) -> None:
+    """Refuse answers by id for a task whose benchmark does not have them.
+
+    Raises:
+        ConfigError: the task's predictions are no JSON.
+    """
     if form == "json" and task.suffix != ".json":
         better = (
             Path(out).with_suffix(".jsonl") if isinstance(out, (str, Path)) else "a .jsonl file"
@@ -79,43 +115,34 @@ def predict_file(
         raise ConfigError(
             f"answers of this model are written as CSV or JSONL; give --output {better}"
         )
-    columns = Columns(text, pair, tuple(keep), header, encoding)
-    files = files_of_sources(sources, out, task, encoding)
-    inputs = all_opened(model, task, files, source_form, columns)
+
+
+def _answer_rows(
+    predictor: Predictor, inputs: Iterator[InputFile], files: Sequence[str], form: Form
+) -> Iterator[dict[str, Any]]:
+    """Yield the record of each row: its file if there are several, its cells, and the answer."""
     rows: deque[tuple[dict[str, Any], str]] = deque()
 
     def examples() -> Iterator[Any]:
-        for example, cells, place in examples_of(inputs, task):
-            rows.append((cells, place))
+        for example, cells, path in examples_of(inputs, predictor.task):
+            rows.append((cells, path))
             yield example
 
-    def records() -> Iterator[dict[str, Any]]:
-        for answer in predictor.answers(
-            examples(), ahead=all(Path(file).is_file() for file in files)
-        ):
-            cells, place = rows.popleft()
-            file = {"file": place} if len(files) > 1 else {}
-            yield {**file, **carried(cells, {**file, **answer}, place, form), **answer}
-            bar.advance()
-            written.count += 1
+    is_ahead = all(Path(file).is_file() for file in files)
+    for answer in predictor.answers(examples(), ahead=is_ahead):
+        cells, path = rows.popleft()
+        file = {"file": path} if len(files) > 1 else {}
+        yield {**file, **format_cells(cells, {**file, **answer}, path, form), **answer}
 
-    with (
-        report_kept(out, "answer") as written,
-        progress.task("answering", total=_rows_of(files), unit="rows") as bar,
-        kept_file(out) as file,
-    ):
-        if form == "json":
-            _write_by_id(records(), file, files)
-        else:
-            write_records(records(), file, form, task.output.separator)
-    for note in task.notes:
-        log.info(note)
-    if isinstance(predictor.engine, EarlyExit):
-        log.info(
-            f"texts used {predictor.engine.share:.0%} of the layers; --exit off gives the "
-            "answers of all layers"
-        )
-    return written.count
+
+def _count(
+    records: Iterator[dict[str, Any]], written: Written, bar: progress.Task
+) -> Iterator[dict[str, Any]]:
+    """Yield records, and count each when the next is asked for, because it is written then."""
+    for record in records:
+        yield record
+        bar.advance()
+        written.count += 1
 
 
 def files_of_sources(
@@ -124,11 +151,16 @@ def files_of_sources(
     task: Task[Any],
     encoding: str,
 ) -> list[str]:
-    """The files to read."""
+    """List the files to read, of which none may be the output.
+
+    Raises:
+        ConfigError: there is no such encoding, or a file is the output.
+        DataError: a file is missing, or named twice.
+    """
     encodings.check(encoding, error=ConfigError)
-    named = [sources] if isinstance(sources, (str, Path)) else sources
-    refuse_duplicates(named)
-    files = expand(named, task)
+    sources = [sources] if isinstance(sources, (str, Path)) else sources
+    refuse_duplicates(sources)
+    files = expand(sources, task)
     for file in files:
         if (
             isinstance(out, (str, Path))
@@ -140,18 +172,18 @@ def files_of_sources(
     return files
 
 
-def all_opened(
+def open_all(
     model: Model, task: Task[Any], files: Sequence[str], form: FileFormat | None, columns: Columns
-) -> Iterator[Opened]:
-    """The files, one after the other; all are asked for the columns to keep that the first
-    one has."""
+) -> Iterator[InputFile]:
+    """Open files one after the other. The first decides which columns are kept of all."""
     first: tuple[str, ...] | None = None
-    for file in files:
-        one = opened(file, str(model.path), task, model.task, form, columns, alone=len(files) == 1)
+    is_alone = len(files) == 1
+    for path in files:
+        file = open_input(path, str(model.path), task, model.task, form, columns, is_alone=is_alone)
         if first is None:
-            first = one.source.optional
-        one.source.optional = first
-        yield one
+            first = file.source.optional
+        file.source.optional = first
+        yield file
 
 
 def _write_by_id(records: Iterator[dict[str, Any]], file: TextIO, files: Sequence[str]) -> None:
@@ -169,9 +201,10 @@ def _write_by_id(records: Iterator[dict[str, Any]], file: TextIO, files: Sequenc
             file.write(json.dumps(answers, indent=2, ensure_ascii=False) + "\n")
 
 
-def _rows_of(files: Sequence[str]) -> int | None:
-    """About how many rows there are, by the line ends; None where that takes reading more than
-    once.
+def _count_rows(files: Sequence[str]) -> int | None:
+    """Estimate the number of rows by the line ends.
+
+    Return None for files that cannot be read twice, or whose lines are no rows.
     """
     count = 0
     for name in files:
@@ -186,18 +219,18 @@ def _rows_of(files: Sequence[str]) -> int | None:
 
 @dataclass
 class Written:
-    """How much of an output is written."""
+    """Counts the records of an output that are written."""
 
     count: int = 0
 
 
 @contextmanager
-def report_kept(out: str | Path | TextIO, noun: str) -> Iterator[Written]:
+def report_partial(out: str | Path | TextIO, noun: str) -> Iterator[Written]:
     """Log how much the file keeps when the block ends early. The block counts what it writes."""
     written = Written()
     try:
         yield written
-    except OSError:  # the file could not be written, and `kept_file` has dropped it
+    except OSError:  # the file could not be written, and `open_output` has dropped it
         raise
     except BaseException:
         if written.count and isinstance(out, (str, Path)):
@@ -206,9 +239,9 @@ def report_kept(out: str | Path | TextIO, noun: str) -> Iterator[Written]:
 
 
 @contextmanager
-def kept_file(out: str | Path | TextIO) -> Iterator[TextIO]:
-    """A file that gets its name when it is written, or in part when that ends early with something
-    in it.
+def open_output(out: str | Path | TextIO) -> Iterator[TextIO]:
+    """Open a file that gets its name when it is whole, or when writing ends early with a part of
+    it.
 
     Raises:
         OSError: the file cannot be written; it is then as it was before.

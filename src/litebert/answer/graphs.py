@@ -35,20 +35,20 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("litebert")
 
-KEPT = ".answering"
-"""The folder beside a model for what its answers were computed with."""
+FOLDER = ".answering"
+"""The folder beside a model for the graphs that compute its answers."""
 
 
 def graph_of(loaded: LoadedModel) -> Path:
-    """The file of a model's graph, exported if need be.
+    """Return the file of a model's graph, and export it if need be.
 
     Raises:
         ModelError: it cannot be exported, or nothing can be written.
         MissingExtraError: onnx is not installed.
     """
-    if (there := exported_graph(loaded.path)) is not None:
-        require_whole(there)
-        return there
+    if (exported := exported_graph(loaded.path)) is not None:
+        require_whole(exported)
+        return exported
     from litebert.interop import onnx_graph
 
     def write(file: Path) -> None:
@@ -59,8 +59,9 @@ def graph_of(loaded: LoadedModel) -> Path:
 
 
 def make_once(loaded: LoadedModel, ending: str, write: Callable[[Path], None]) -> Path:
-    """Write a file that is made from a model, or find it. A process waits for another that makes
-    the same.
+    """Write a file that is made from a model, or find it.
+
+    A process waits for another that makes the same file.
 
     Raises:
         ModelError: nothing can be written.
@@ -68,37 +69,36 @@ def make_once(loaded: LoadedModel, ending: str, write: Callable[[Path], None]) -
     from litebert.interop import files
 
     name = f"{sha256_of(files.weights_file(loaded.path))[:20]}-{_maker_key(loaded)}{ending}"
-    places = _places(loaded.path)
-    if found := next((place / name for place in places if _is_whole(place / name)), None):
-        return found
+    folders = _list_folders(loaded.path)
+    if file := next((folder / name for folder in folders if _is_whole(folder / name)), None):
+        return file
     with progress.task("exporting the model for its engine"):
-        for place in places:
+        for folder in folders:
             try:
-                place.mkdir(parents=True, exist_ok=True)
-                with FileLock(place / LOCK):
-                    if not _is_whole(place / name):  # or another process has made it
-                        with written_whole(place / name) as aside:
+                folder.mkdir(parents=True, exist_ok=True)
+                with FileLock(folder / LOCK):
+                    if not _is_whole(folder / name):  # or another process has made it
+                        with written_whole(folder / name) as aside:
                             write(aside)
-                        with written_whole(_record(place / name)) as aside:
-                            aside.write_text(_digest(place / name), "utf-8")
-                return place / name
+                        with written_whole(_digest_file(folder / name)) as aside:
+                            aside.write_text(_digest(folder / name), "utf-8")
+                return folder / name
             except (
                 OSError,
                 NotImplementedError,
             ) as error:  # the latter where a file system has no locks
-                log.debug(f"the graph cannot be kept in {place}: {error}")
+                log.debug(f"the graph cannot be kept in {folder}: {error}")
     raise ModelError(
-        f"the graph of {loaded.path} cannot be written to {' or '.join(map(str, places))}; "
+        f"the graph of {loaded.path} cannot be written to {' or '.join(map(str, folders))}; "
         "free one of them"
     )
 
 
 def _is_whole(path: Path) -> bool:
-    """Whether a kept file is there as it was written; what is damaged is removed, to be made
-    again."""
+    """Return True if a file exists as it was written. Remove a damaged file, to make it again."""
     if not path.exists():
         return False
-    record = _record(path)
+    record = _digest_file(path)
     if record.is_file():  # a process that is killed before it comes to it writes none
         if record.read_text("utf-8", "replace") == _digest(path):
             return True
@@ -108,8 +108,8 @@ def _is_whole(path: Path) -> bool:
     return False
 
 
-def _record(path: Path) -> Path:
-    """Where the digest of a kept file stands."""
+def _digest_file(path: Path) -> Path:
+    """Return the file beside a graph that holds its digest."""
     return path.with_name(f"{path.name}.sha256")
 
 
@@ -132,15 +132,14 @@ def require_numbers(outputs: Sequence[NDArray[Any]], file: Path) -> None:
 
 
 def _maker_key(loaded: LoadedModel) -> str:
-    """What tells graphs of the same weights apart: the config, the task, and the code that makes a
-    graph.
+    """Hash what tells graphs of the same weights apart: the config, the task, and the code that
+    makes a graph.
     """
     from litebert.interop import onnx_graph
 
     parts = [to_json(loaded.config), json.dumps(loaded.task_record, sort_keys=True, default=str)]
-    parts += [
-        one.read_text("utf-8") for one in sorted(Path(onnx_graph.__file__).parent.glob("onnx_*.py"))
-    ]
+    modules = sorted(Path(onnx_graph.__file__).parent.glob("onnx_*.py"))
+    parts += [module.read_text("utf-8") for module in modules]
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
 
 
@@ -158,21 +157,23 @@ def _check(loaded: LoadedModel, file: Path) -> None:
         )
 
 
-def _places(folder: Path) -> list[Path]:
-    """Where the graph of a model may be kept, the best place first."""
-    beside = [folder / KEPT] if os.access(folder, os.W_OK) else []
-    return [*beside, _shared()]
+def _list_folders(model: Path) -> list[Path]:
+    """List the folders that may hold the graph of a model, the best first."""
+    beside = [model / FOLDER] if os.access(model, os.W_OK) else []
+    return [*beside, _answering_cache()]
 
 
-def _shared() -> Path:
-    """Where graphs of models are kept whose folders cannot be written."""
+def _answering_cache() -> Path:
+    """Return the user's folder for the graphs of models whose folders cannot be written."""
     return cache_folder() / "answering"
 
 
 def unreadable(file: Path, error: Exception) -> ModelError:
-    """That an engine cannot run a graph, and what to do."""
+    """Return the error that an engine cannot run a graph, with the way out."""
     inside = [
-        one for one in (file, *file.parents) if one.parent.name == KEPT or one.parent == _shared()
+        path
+        for path in (file, *file.parents)
+        if path.parent.name == FOLDER or path.parent == _answering_cache()
     ]
     way_out = f"delete {inside[0]}, which is made again" if inside else "export the model again"
     return ModelError(f"{file} cannot be run ({str(error).splitlines()[0]}); {way_out}")
@@ -192,23 +193,23 @@ def check_device(engine: str, device: str) -> None:
 
 
 def inputs_of(rows: PaddedRows, ranks: Mapping[str, int]) -> dict[str, NDArray[np.int64]]:
-    """Rows, padded no further than the longest, as the inputs of a graph by name; of choices, which
-    have three axes, each row on its own.
+    """Return rows, padded no further than the longest, as the inputs of a graph by name. The rows
+    of choices, whose inputs have three axes, stand alone.
     """
     longest = int(rows.mask.sum(1).max())
-    given = {
+    padded = {
         "input_ids": rows.ids,
         "attention_mask": rows.mask.astype(np.int64),
         "token_type_ids": rows.types,
     }
-    arrays = {name: array[:, :longest] for name, array in given.items()}
+    arrays = {name: array[:, :longest] for name, array in padded.items()}
     return {
         name: arrays[name][:, None] if rank == 3 else arrays[name] for name, rank in ranks.items()
     }
 
 
 def logits_from(outputs: Sequence[NDArray[np.float32]]) -> NDArray[np.float32]:
-    """The logits of a graph's outputs: one array, or of spans one for the first token and one for
-    the last.
+    """Return the logits of a graph's outputs: one array, or of spans one for the first token and
+    one for the last.
     """
     return outputs[0] if len(outputs) == 1 else np.stack(outputs, axis=-1)

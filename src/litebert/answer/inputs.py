@@ -1,4 +1,4 @@
-"""What `predict` reads: files, folders and patterns, each with its format, its columns and the
+"""The inputs of `predict`: files, folders and patterns, each with its format, its columns and the
 cells to carry along.
 
 The suffix of a file gives its format. Without one (standard input, pipes), the beginning of the
@@ -27,16 +27,16 @@ from litebert.text.records import SUFFIXES, FileFormat, Input, format_value
 log = logging.getLogger("litebert")
 
 HEAD = 1 << 16
-"""Bytes that are looked at."""
+"""Bytes at the beginning of a file that decide its format."""
 ALL = "all"
-"""In place of names of columns to keep: every one."""
+"""Keeps all columns, in place of their names."""
 
 _TAG = re.compile(r"O|[BI]-\S+")
 _NAME = re.compile(r"[^\W\d][\w .\-/()#]{0,39}")
 
 
 class Columns(NamedTuple):
-    """Which cells of a row are wanted; None is decided by the model and the file."""
+    """The cells of a row that are wanted; for None, the model and the file decide."""
 
     text: str | None = None
     pair: str | None = None
@@ -45,87 +45,87 @@ class Columns(NamedTuple):
     encoding: str = "utf-8"
 
 
-class Opened(NamedTuple):
-    """A file to answer, and how."""
+class InputFile(NamedTuple):
+    """A file to answer, and its columns."""
 
     source: Input
     text: str
     pair: str | None
-    official: bool
-    """Whether it has the form of the model's benchmark."""
+    is_official: bool
+    """True if it has the form of the model's benchmark."""
 
 
 def expand(sources: Iterable[str | Path], task: Task[Any]) -> list[str]:
-    """The files that paths, folders and patterns stand for; standard input and pipes as they are.
+    """List the files of paths, folders and patterns; standard input and pipes as they are.
 
     Raises:
         DataError: a folder or a pattern holds none that can be read, or a path does not exist.
     """
-    found = list_files(sources, lambda folder: _inside(folder, task))
-    for path in found:
+    files = list_files(sources, lambda folder: _list_folder(folder, task))
+    for path in files:
         if path != STANDARD_INPUT and not Path(path).exists():
             raise DataError(
                 f"{path} does not exist; give the path of a file, a folder or a pattern"
             )
-    return found
+    return files
 
 
-def _check_options(opened_as: str, source: Input, columns: Columns) -> None:
+def _check_options(form: str, source: Input, columns: Columns) -> None:
     """Refuse options of columns and of text that mean nothing for the file.
 
     Args:
-        opened_as: what the file is.
+        form: the format of the file, or `official`.
 
     Raises:
         ConfigError: the file has no such thing.
     """
     named = {"--text": columns.text, "--pair": columns.pair}
-    if opened_as in ("text", "conll", "official"):
+    if form in ("text", "conll", "official"):
         for option, value in named.items():
             if value is not None:
                 raise ConfigError(f"{source} has no named columns; leave out {option} {value}")
-    if not columns.header and opened_as not in ("csv", "tsv"):
+    if not columns.header and form not in ("csv", "tsv"):
         raise ConfigError(f"{source} has no header line to lack; leave out --no-header")
-    if columns.encoding != "utf-8" and opened_as == "parquet":
+    if columns.encoding != "utf-8" and form == "parquet":
         raise ConfigError(f"{source} is Parquet, which is always UTF-8; leave out --encoding")
 
 
-def _inside(folder: Path, task: Task[Any]) -> list[Path]:
-    """The files of a folder, and of the folders in it, that can be read."""
-    there = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name[0] != "."]
+def _list_folder(folder: Path, task: Task[Any]) -> list[Path]:
+    """List the files of a folder, and of the folders in it, that can be read."""
+    files = [path for path in sorted(folder.rglob("*")) if path.is_file() and path.name[0] != "."]
     suffixes = {*SUFFIXES, task.suffix}
-    known = [path for path in there if find_suffix(path) in suffixes]
-    if not known:
+    readable = [path for path in files if find_suffix(path) in suffixes]
+    if not readable:
         raise DataError(
             f"{folder} is a folder without files ending in {', '.join(SUFFIXES)}; name the "
             "files to read"
         )
-    if len(known) < len(there):
-        others = sorted({path.suffix or path.name for path in there if path not in known})
+    if len(readable) < len(files):
+        others = sorted({path.suffix or path.name for path in files if path not in readable})
         log.warning(
-            f"{folder}: {len(there) - len(known)} of {len(there)} files were skipped "
+            f"{folder}: {len(files) - len(readable)} of {len(files)} files were skipped "
             f"({', '.join(others)})"
         )
-    return known
+    return readable
 
 
-def opened(
+def open_input(
     path: str,
     model: str,
     task: Task[Any],
     saved: Mapping[str, Any],
     form: FileFormat | None,
     columns: Columns,
-    alone: bool = False,
-) -> Opened:
-    """How a file is read.
+    is_alone: bool = False,
+) -> InputFile:
+    """Decide how a file is read.
 
     Args:
-        model: what the model is called, for messages.
-        saved: what the model's task.json says; its `columns` and `header` are those of the training
-            table.
-        form: what the file is; by its suffix, else by its content, where None.
-        alone: whether it is the only file, for which every option must mean something.
+        model: the name of the model, for messages.
+        saved: the content of the model's task.json; its `columns` and `header` are those of the
+            training table.
+        form: the format of the file; by default its suffix decides, or else its content.
+        is_alone: True for the only file, for which every option must mean something.
 
     Raises:
         DataError: nothing that can be read begins like it.
@@ -146,39 +146,70 @@ def opened(
     }
     wanted |= {"text"} if columns.text is None else set()
     if form is None and _is_official(path, text, task):
-        source.form = "jsonl"
-        if columns.keep:
-            raise ConfigError(
-                f"{path} is a file of the {task.name} benchmark, whose answers have its "
-                "ids; leave out "
-                "--keep"
-            )
-        if alone:
-            _check_options("official", source, columns)
-        return Opened(source, "text", None, True)
-    source.form = form or _form(path, head, text, wanted | {"question", "context", "choices"})
+        return _open_official(source, task, columns, is_alone)
+    source.form = form or _tell_format(
+        path, head, text, wanted | {"question", "context", "choices"}
+    )
     if columns.keep and source.form in ("text", "conll"):
         raise ConfigError(f"{path} has no named columns; leave out --keep")
-    if alone:
+    if is_alone:
         _check_options(source.form, source, columns)
-    names = _names(source, text)
-    first = columns.text or _chosen(names, learned.get("text"), "text")
-    second = columns.pair or (_chosen(names, learned.get("pair")) if task.pair else None)
+    names = _list_columns(source, text)
+    first, second = _choose_columns(names, columns, learned, task, model)
+    if columns.keep == (ALL,):
+        source.optional = tuple(names)
+    else:
+        source.keep = columns.keep
+    return InputFile(source, first, second, False)
+
+
+def _open_official(source: Input, task: Task[Any], columns: Columns, is_alone: bool) -> InputFile:
+    """Decide how a file in the form of the task's benchmark is read.
+
+    Raises:
+        ConfigError: an option names columns, which such a file does not have.
+    """
+    source.form = "jsonl"
+    if columns.keep:
+        raise ConfigError(
+            f"{source} is a file of the {task.name} benchmark, whose answers have its "
+            "ids; leave out "
+            "--keep"
+        )
+    if is_alone:
+        _check_options("official", source, columns)
+    return InputFile(source, "text", None, True)
+
+
+def _choose_columns(
+    names: Sequence[str],
+    columns: Columns,
+    learned: Mapping[str, Any],
+    task: Task[Any],
+    model: str,
+) -> tuple[str, str | None]:
+    """Choose the columns of the text and of the second text, if the task takes pairs.
+
+    Args:
+        names: the columns of the file.
+        learned: the columns of the training table.
+
+    Raises:
+        ConfigError: a second column for a model of single texts, or none for one of pairs.
+    """
+    first = columns.text or _choose_column(names, learned.get("text"), "text")
+    second = columns.pair or (_choose_column(names, learned.get("pair")) if task.pair else None)
     if task.pair and second is None:
         raise ConfigError(
             f"{model} was fine-tuned on pairs of texts; name the column of the second with --pair"
         )
     if task.pair is False and second is not None:
         raise ConfigError(f"{model} does not take pairs of texts; leave out --pair {second}")
-    if columns.keep == (ALL,):
-        source.optional = tuple(names)
-    else:
-        source.keep = columns.keep
-    return Opened(source, first, second, False)
+    return first, second
 
 
 def _look(source: Input) -> bytes:
-    """The beginning of a file; what can be read only once is kept in `content`."""
+    """Read the beginning of a file. An input that can be read only once stays in `content`."""
     path = Path(source)
     if source != STANDARD_INPUT and path.is_file():
         return next(read_blocks(source, Meter()), b"")[:HEAD]
@@ -189,7 +220,7 @@ def _look(source: Input) -> bytes:
 
 
 def _is_official(path: str, text: str, task: Task[Any]) -> bool:
-    """Whether a file is in the form of the task's benchmark: one JSON object with `data` or
+    """Return True if a file is in the form of the task's benchmark: a JSON object with `data` or
     `article`.
     """
     kind = type(task)
@@ -197,7 +228,7 @@ def _is_official(path: str, text: str, task: Task[Any]) -> bool:
         return False
     if find_suffix(Path(path)) == task.suffix == ".json":
         return True
-    row = _object(text.lstrip().split("\n")[0])
+    row = _parse_object(text.lstrip().split("\n")[0])
     return (
         "article" in row
         or "data" in row
@@ -205,8 +236,8 @@ def _is_official(path: str, text: str, task: Task[Any]) -> bool:
     )
 
 
-def _form(path: str, head: bytes, text: str, wanted: Collection[str]) -> FileFormat:
-    """The format of a file, logged where its suffix does not say it."""
+def _tell_format(path: str, head: bytes, text: str, wanted: Collection[str]) -> FileFormat:
+    """Tell the format of a file, and log it if the suffix does not say it."""
     form = SUFFIXES.get(find_suffix(Path(path))) if path != STANDARD_INPUT else None
     if form is not None:
         return form
@@ -220,15 +251,15 @@ def _form(path: str, head: bytes, text: str, wanted: Collection[str]) -> FileFor
         form = "parquet"
     else:
         form = sniff(text, wanted, whole=len(head) < HEAD, label=label)
-    taken = {"text": "plain text, one on each line", "conll": "words and tags in columns"}.get(
+    title = {"text": "plain text, one on each line", "conll": "words and tags in columns"}.get(
         form, form.upper()
     )
-    log.info(f"{label} was read as {taken}; --input-format overrides this")
+    log.info(f"{label} was read as {title}; --input-format overrides this")
     return form
 
 
 def sniff(text: str, wanted: Collection[str], *, whole: bool, label: str) -> FileFormat:
-    """What the beginning of a file is: JSONL, words in columns, TSV, CSV, or plain text.
+    """Tell the format by the beginning of a file: JSONL, words in columns, TSV, CSV, or plain text.
 
     Args:
         wanted: names of columns; a first line that has one is a header.
@@ -237,8 +268,8 @@ def sniff(text: str, wanted: Collection[str], *, whole: bool, label: str) -> Fil
     Raises:
         DataError: it is a JSON array of objects.
     """
-    found = text.split("\n")[: None if whole else -1] or [text]
-    rows = [line.removesuffix("\r") for line in found[:200] if line.strip()]
+    lines = text.split("\n")[: None if whole else -1] or [text]
+    rows = [line.removesuffix("\r") for line in lines[:200] if line.strip()]
     if not rows:
         return "text"
     if re.match(r'\s*\{\s*("|\}|$)', rows[0]):
@@ -254,7 +285,7 @@ def sniff(text: str, wanted: Collection[str], *, whole: bool, label: str) -> Fil
         return "tsv"
     if rows[0].strip() in wanted:
         return "csv"
-    cells = _cells(rows)
+    cells = _split_cells(rows)
     header = [cell.strip() for cell in cells[0]] if cells else []
     if len(header) < 2:
         return "text"
@@ -267,33 +298,33 @@ def sniff(text: str, wanted: Collection[str], *, whole: bool, label: str) -> Fil
     return "csv" if set(header) & set(wanted) or (alike and plain) else "text"
 
 
-def _cells(rows: Sequence[str]) -> list[list[str]]:
-    """Of lines as CSV, up to what is none."""
-    found: list[list[str]] = []
+def _split_cells(rows: Sequence[str]) -> list[list[str]]:
+    """Split lines as CSV, up to the first that is no CSV."""
+    cells: list[list[str]] = []
     try:
         for row in csv.reader(row + "\n" for row in rows):
-            found.append(row)
+            cells.append(row)
     except csv.Error:
         pass
-    return found
+    return cells
 
 
-def _names(source: Input, text: str) -> list[str]:
-    """The columns of a file, as its beginning names them; none where it does not."""
+def _list_columns(source: Input, text: str) -> list[str]:
+    """List the columns that the beginning of a file names; none if it names none."""
     rows = [line.removesuffix("\r") for line in text.split("\n") if line.strip()]
     if source.form == "parquet":
-        return _parquet_names(Path(source))
+        return _list_parquet_columns(Path(source))
     if not rows or source.form in ("text", "conll"):
         return []
     if source.form == "jsonl":
-        return list(_object(rows[0]))
-    cells = rows[0].split("\t") if source.form == "tsv" else next(iter(_cells(rows)), [])
+        return list(_parse_object(rows[0]))
+    cells = rows[0].split("\t") if source.form == "tsv" else next(iter(_split_cells(rows)), [])
     return (
         [cell.strip() for cell in cells] if source.header else [str(i) for i in range(len(cells))]
     )
 
 
-def _parquet_names(path: Path) -> list[str]:
+def _list_parquet_columns(path: Path) -> list[str]:
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -303,8 +334,8 @@ def _parquet_names(path: Path) -> list[str]:
         return []
 
 
-def _object(line: str) -> dict[str, Any]:
-    """The JSON object on a line; empty where there is none."""
+def _parse_object(line: str) -> dict[str, Any]:
+    """Parse the JSON object on a line; empty if there is none."""
     try:
         row = json.loads(line)
     except (ValueError, RecursionError):
@@ -312,17 +343,18 @@ def _object(line: str) -> dict[str, Any]:
     return row if isinstance(row, dict) else {}
 
 
-def _chosen(names: Sequence[str], *likely: Any) -> Any:
-    """The first of the likely columns that a file has; else the first of them."""
-    known = [name for name in likely if name]
-    return next((name for name in known if name in names), known[0] if known else None)
+def _choose_column(names: Sequence[str], *likely: Any) -> Any:
+    """Return the first of the likely columns that a file has; else the first of them."""
+    candidates = [name for name in likely if name]
+    first = candidates[0] if candidates else None
+    return next((name for name in candidates if name in names), first)
 
 
-def carried(
-    row: Mapping[str, Any], answer: Mapping[str, Any], place: str, form: str
+def format_cells(
+    row: Mapping[str, Any], answer: Mapping[str, Any], location: str, form: str
 ) -> dict[str, Any]:
-    """The cells of a row that go before its answer, as JSON can write them, or as CSV: lists and
-    objects as JSON.
+    """Return the cells of a row that go before its answer, as JSON can write them, or as CSV: lists
+    and objects as JSON.
 
     Raises:
         DataError: an answer has a column of the same name.
@@ -335,8 +367,8 @@ def carried(
     for name, value in row.items():
         if name in taken:
             raise DataError(
-                f"{place} has a column {format_value(name)}, and the answers have one too; leave "
-                "it out of --keep"
+                f"{location} has a column {format_value(name)}, and the answers have one too; "
+                "leave it out of --keep"
             )
         if isinstance(value, (str, int)) or value is None:
             cells[name] = value
@@ -350,19 +382,19 @@ def carried(
 
 
 def examples_of(
-    inputs: Iterable[Opened], task: Task[Any]
+    inputs: Iterable[InputFile], task: Task[Any]
 ) -> Iterator[tuple[Any, dict[str, Any], str]]:
-    """(example, cells to carry, place) of everything to answer, in order.
+    """Yield (example, cells to carry, path) of each row to answer, in order.
 
-    What was noted of a file is logged when the next one begins, for the task forgets it then; of
-    the last file `task.notes` still has it.
+    The notes of a file are logged when the next one begins, because the task forgets them then.
+    Those of the last file stay in `task.notes`.
     """
     before = ""
     for source in inputs:
         for note in task.notes if before else ():
             log.info(f"{before}: {note}")
         before = str(source.source)
-        if source.official:
+        if source.is_official:
             yield from (
                 (example, {"id": id_}, before)
                 for id_, example in task.official(source.source) or ()

@@ -1,5 +1,5 @@
-"""Texts with masks: the row that a model reads, and the guesses from its logits. Nothing here needs
-torch.
+"""Texts with masks: the row that a model reads, and the guesses from its logits. This module
+needs no torch.
 """
 
 from __future__ import annotations
@@ -17,35 +17,33 @@ from litebert.finetuning.outputs import softmax
 from litebert.tokenizer import Tokenizer
 
 _STAND_IN = "\u9fa5"
-"""A letter that stands for a mask while a text is cut into pieces: rare, and a word of its own in
+"""A letter that stands for a mask while a text is cut into tokens: rare, and a separate word in
 every tokenizer.
 """
 
 
 class Guess(NamedTuple):
-    """What may stand behind a mask."""
+    """A token that may stand behind a mask."""
 
     token: str
     probability: float
-    """Among all pieces."""
+    """Its share among all tokens of the vocabulary."""
     id: int
 
 
-def mask_pattern(own: str) -> re.Pattern[str]:
-    """What a mask is written as in a text: [MASK], <mask>, `own`, which is the tokenizer's,
-    or ___."""
-    return re.compile(rf"\[MASK\]|<mask>|{re.escape(own)}|_{{3,}}")
+def mask_pattern(token: str) -> re.Pattern[str]:
+    """Return the pattern of a mask in a text: [MASK], <mask>, ___, or the mask `token`."""
+    return re.compile(rf"\[MASK\]|<mask>|{re.escape(token)}|_{{3,}}")
 
 
-def masked_row(tokenizer: Tokenizer, text: str, length: int) -> list[int]:
-    """The ids of `[CLS] text [SEP]`, with a mask where the text has one: [MASK], <mask>, the
-    tokenizer's own, or ___.
+def build_masked_row(tokenizer: Tokenizer, text: str, length: int) -> list[int]:
+    """Return the ids of `[CLS] text [SEP]`, with a mask where the text has one (`mask_pattern`).
 
     Raises:
         DataError: it is longer than `length` tokens.
     """
     before, *after = mask_pattern(tokenizer.get_token(tokenizer.mask_id)).split(text)
-    inner = _around(tokenizer, before, after) if after else tokenizer.encode([text])[0]
+    inner = _encode_around(tokenizer, before, after) if after else tokenizer.encode([text])[0]
     if len(inner) + 2 > length:
         raise DataError(
             f"{text[:40]!r} has {len(inner) + 2:,} tokens, and the model reads {length}; shorten it"
@@ -53,29 +51,30 @@ def masked_row(tokenizer: Tokenizer, text: str, length: int) -> list[int]:
     return [tokenizer.cls_id, *inner, tokenizer.sep_id]
 
 
-def _around(tokenizer: Tokenizer, before: str, after: Sequence[str]) -> list[int]:
-    """The ids of texts with a mask between each two. The texts are cut together, so that spaces
-    count as ever.
+def _encode_around(tokenizer: Tokenizer, before: str, after: Sequence[str]) -> list[int]:
+    """Return the ids of texts with a mask between each two.
+
+    The texts are tokenized together, so that spaces count as ever.
     """
-    parts, places, length = [before], list[int](), len(before)
-    for piece in after:
+    parts, starts, length = [before], list[int](), len(before)
+    for text in after:
         joint = " " * (parts[-1][-1:] == _STAND_IN)  # two masks are two words
-        places.append(length + len(joint))
-        parts.append(joint + _STAND_IN + piece)
+        starts.append(length + len(joint))
+        parts.append(joint + _STAND_IN + text)
         length += len(parts[-1])
     ids, spans = tokenizer.encode_offsets(["".join(parts)])[0]
     out: list[int] = []
-    waiting = set(places)
+    waiting = set(starts)
     for token, (begin, end) in zip(ids.tolist(), spans.tolist(), strict=True):
-        number = bisect_left(places, begin)
-        place = places[number] if number < len(places) and places[number] < end else None
-        if place is None:
+        number = bisect_left(starts, begin)
+        start = starts[number] if number < len(starts) and starts[number] < end else None
+        if start is None:
             out.append(token)
         elif end - begin > 1:  # the tokenizer knows the letter: cut the texts apart
-            apart = iter(tokenizer.encode([before, *after]))
-            return [*next(apart), *(token for one in apart for token in (tokenizer.mask_id, *one))]
-        elif place in waiting:
-            waiting.remove(place)
+            first, *rest = tokenizer.encode([before, *after])
+            return [*first, *(token for part in rest for token in (tokenizer.mask_id, *part))]
+        elif start in waiting:
+            waiting.remove(start)
             # The mark of a word belongs to what is masked, as in training.
             while out and out[-1] != tokenizer.mask_id and not tokenizer.decode([out[-1]]).strip():
                 out.pop()
@@ -83,8 +82,8 @@ def _around(tokenizer: Tokenizer, before: str, after: Sequence[str]) -> list[int
     return out
 
 
-def places_of(tokenizer: Tokenizer, row: Sequence[int], text: str, top: int) -> list[int]:
-    """Where the masks of a text's row are.
+def find_masks(tokenizer: Tokenizer, row: Sequence[int], text: str, top: int) -> list[int]:
+    """Return the positions of the masks in a text's row.
 
     Raises:
         DataError: there is none.
@@ -92,23 +91,17 @@ def places_of(tokenizer: Tokenizer, row: Sequence[int], text: str, top: int) -> 
     """
     if top < 1:
         raise ConfigError(f"top is {top}; give at least 1 guess")
-    places = [place for place, token in enumerate(row) if token == tokenizer.mask_id]
-    if not places:
+    positions = [position for position, token in enumerate(row) if token == tokenizer.mask_id]
+    if not positions:
         raise DataError(f"{text[:40]!r} has no mask; write [MASK] where a word should be guessed")
-    return places
+    return positions
 
 
-def guesses(tokenizer: Tokenizer, logits: NDArray[np.float32], top: int) -> list[Guess]:
-    """The `top` likeliest pieces of logits (V,), the likeliest first, special ones not among
-    them."""
+def list_guesses(tokenizer: Tokenizer, logits: NDArray[np.float32], top: int) -> list[Guess]:
+    """Return the `top` likeliest tokens of logits (V,), the likeliest first, no special ones."""
     likely = softmax(logits.astype(np.float64))
     likely[list(tokenizer.special_ids)] = -1
     few = min(top, len(likely) - len(tokenizer.special_ids))
     best = np.argpartition(-likely, few - 1)[:few]
     best = best[np.argsort(-likely[best], kind="stable")].tolist()
-    return [Guess(word_of(tokenizer, piece), float(likely[piece]), piece) for piece in best]
-
-
-def word_of(tokenizer: Tokenizer, piece: int) -> str:
-    """What a piece says, without the mark of a word."""
-    return tokenizer.get_word(piece)
+    return [Guess(tokenizer.get_word(token), float(likely[token]), token) for token in best]

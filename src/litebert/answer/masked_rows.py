@@ -1,4 +1,4 @@
-"""Masked rows waiting to be read, so that each distinct one is computed once, in full batches
+"""Masked rows that wait to be read, so that each distinct row is computed once, in full batches
 without padding.
 """
 
@@ -21,7 +21,7 @@ LogitsAt = Callable[[NDArray[np.int64], Tensor], Tensor]
 
 
 class MaskedRows:
-    """Log-probabilities of pieces at masks. Two sentences that differ in one word share the row
+    """Log-probabilities of tokens at masks. Two sentences that differ in one word share the row
     that masks it.
 
     Rows of one length are read together, so none is padded and memory stays constant, whatever the
@@ -33,20 +33,22 @@ class MaskedRows:
     def __init__(self, logits_at: LogitsAt, vocab_size: int, tokens: int = BATCH_TOKENS) -> None:
         """`tokens`: most in a forward pass, which has one row at least."""
         self._logits_at, self._rows, self._tokens = logits_at, max(1, LOGITS // vocab_size), tokens
-        # By length: each distinct row, with the place, the piece and the number of every question
-        # about it.
+        # By length: each distinct row, with the position, the token and the number of every
+        # question about it.
         self._waiting: defaultdict[int, dict[bytes, list[tuple[int, int, int]]]] = defaultdict(dict)
         self.values: list[float] = []
-        """The answer to each question, in nats; all of them are there after `finish`."""
+        """The answer to each question, in nats; complete after `finish`."""
 
-    def ask(self, row: NDArray[np.int64], place: int, piece: int) -> int:
-        """Ask for the log-probability of a piece at the first mask of a row; the number of the
-        question.
+    def ask(self, row: NDArray[np.int64], position: int, token: int) -> int:
+        """Ask for the log-probability of a token at the first mask of a row.
+
+        Returns:
+            The number of the question, which is the index of its answer in `values`.
         """
         waiting, key = self._waiting[len(row)], row.tobytes()
         if key not in waiting and len(waiting) == max(1, min(self._rows, self._tokens // len(row))):
             self._read(waiting)
-        waiting.setdefault(key, []).append((place, piece, len(self.values)))
+        waiting.setdefault(key, []).append((position, token, len(self.values)))
         self.values.append(float("nan"))
         return len(self.values) - 1
 
@@ -58,17 +60,17 @@ class MaskedRows:
 
     def _read(self, waiting: dict[bytes, list[tuple[int, int, int]]]) -> None:
         ids = np.frombuffer(b"".join(waiting), np.int64).reshape(len(waiting), -1)
-        flat = [row * ids.shape[1] + asked[0][0] for row, asked in enumerate(waiting.values())]
+        flat = [row * ids.shape[1] + about[0][0] for row, about in enumerate(waiting.values())]
         questions = [
-            (row, piece, number)
-            for row, asked in enumerate(waiting.values())
-            for _, piece, number in asked
+            (row, token, number)
+            for row, about in enumerate(waiting.values())
+            for _, token, number in about
         ]
         logits = self._logits_at(ids.copy(), torch.tensor(flat))
-        rows, pieces = torch.tensor(
+        rows, tokens = torch.tensor(
             [question[:2] for question in questions], device=logits.device
         ).T
-        found = logits[rows, pieces] - logits.logsumexp(-1)[rows]
-        for (_, _, number), value in zip(questions, found.tolist(), strict=True):
+        answers = logits[rows, tokens] - logits.logsumexp(-1)[rows]
+        for (_, _, number), value in zip(questions, answers.tolist(), strict=True):
             self.values[number] = value
         waiting.clear()

@@ -1,5 +1,5 @@
-"""What a pretrained model predicts at masks: logits, guesses for masks, and pseudo-log-likelihoods
-of texts.
+"""The predictions of a pretrained model at masks: logits, guesses for masks, and
+pseudo-log-likelihoods of texts.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from litebert import progress
-from litebert.answer.mask_texts import Guess, guesses, masked_row, places_of, word_of
+from litebert.answer.mask_texts import Guess, build_masked_row, find_masks, list_guesses
 from litebert.answer.masked_rows import LOGITS, MaskedRows
 from litebert.answer.predicting import not_finite
 from litebert.answer.vectors import BATCH_TOKENS, CHUNK, batches, texts_of
@@ -39,7 +39,7 @@ class Score:
     log_likelihood: float
     """The sum of `token_log_likelihoods`, in nats; higher is better, and longer texts have less."""
     tokens: tuple[str, ...]
-    """Pieces, as the vocabulary writes them."""
+    """The tokens, as the vocabulary writes them."""
     token_log_likelihoods: tuple[float, ...]
 
     @property
@@ -62,13 +62,13 @@ class MaskReader:
     network: Pretrainer
     tokenizer: Tokenizer
     name: str
-    """Of the objective whose head guesses."""
+    """Name of the objective whose head guesses."""
     length: int
     """Longest row in tokens, special ones included."""
 
     @classmethod
     def of(cls, loaded: LoadedModel, device: torch.device) -> MaskReader:
-        """The reader of a model folder.
+        """Make the reader of a model folder.
 
         Raises:
             ModelError: the model cannot guess masked tokens.
@@ -101,33 +101,33 @@ class MaskReader:
     # ----------------------------------------------------------------------------------- from texts
 
     def logits(self, texts: Iterable[str]) -> list[NDArray[np.float32]]:
-        """(S, V) for each text: of every token of `[CLS] text [SEP]`. A mask in a text is read as
-        one, as in `fill`.
+        """Compute the logits (S, V) of each text, for every token of `[CLS] text [SEP]`. A mask in
+        a text is read as in `fill`.
 
         Raises:
             DataError: a text is too long, or something is no text.
         """
         rows = [self.row(text) for text in texts_of(texts)]
-        found: list[NDArray[np.float32]] = [np.zeros((0, 0), np.float32)] * len(rows)
+        results: list[NDArray[np.float32]] = [np.zeros((0, 0), np.float32)] * len(rows)
         with progress.task("reading", len(rows), "texts") as bar:
-            for places, ids, mask in batches(
+            for indices, ids, mask in batches(
                 rows, self.tokenizer.pad_id, LOGITS // self.tokenizer.vocab_size
             ):
-                logits = self._at(ids, torch.from_numpy(np.flatnonzero(mask)), mask).cpu().numpy()
-                lengths = [len(rows[place]) for place in places]
-                for place, own in zip(
-                    places, np.split(logits, np.cumsum(lengths)[:-1]), strict=True
-                ):
-                    found[place] = own
-                bar.advance(len(places))
-        return found
+                logits = (
+                    self._logits_at(ids, torch.from_numpy(np.flatnonzero(mask)), mask).cpu().numpy()
+                )
+                ends = np.cumsum([len(rows[index]) for index in indices])
+                for index, text_logits in zip(indices, np.split(logits, ends[:-1]), strict=True):
+                    results[index] = text_logits
+                bar.advance(len(indices))
+        return results
 
     def fill(self, text: str, top: int = 5) -> list[list[Guess]]:
-        """The `top` likeliest pieces for each mask of a text, in order, the likeliest first.
+        """Guess the `top` likeliest tokens for each mask of a text, in order, the likeliest first.
 
-        A mask is written [MASK], <mask>, as the tokenizer writes its own, or as three or more
-        underscores. Each is guessed on its own, while the others are masked; special pieces are
-        never guessed.
+        A mask is written [MASK], <mask>, as the tokenizer writes it, or as three or more
+        underscores. Each is guessed alone, while the others are masked. Special tokens are never
+        guessed.
 
         Raises:
             DataError: the text has no mask, or is too long.
@@ -136,37 +136,37 @@ class MaskReader:
         """
         (text,) = texts_of([text])
         row = self.row(text)
-        return self.fill_row(row, places_of(self.tokenizer, row, text, top), top)
+        return self.fill_row(row, find_masks(self.tokenizer, row, text, top), top)
 
     def fill_row(
         self,
         row: Sequence[int],
-        places: Sequence[int],
+        positions: Sequence[int],
         top: int,
         pause: Callable[[], None] = lambda: None,
     ) -> list[list[Guess]]:
-        """Do the same for a row that `masked_row` made, with masks at `places`.
+        """Do the same for a row that `build_masked_row` made, with masks at `positions`.
 
         Args:
             pause: called before each mask, for a program that does other work in between.
         """
-        states, found = self._states(np.array([row])), list[list[Guess]]()
-        for begin in range(0, len(places), MASKS):
+        states, guesses = self._states(np.array([row])), list[list[Guess]]()
+        for begin in range(0, len(positions), MASKS):
             pause()
-            logits = self._logits(states, torch.tensor(places[begin : begin + MASKS]))
+            logits = self._logits(states, torch.tensor(positions[begin : begin + MASKS]))
             if not logits.isfinite().all():
                 raise not_finite("the model")
             for values in logits:
                 pause()
-                found.append(guesses(self.tokenizer, values.cpu().numpy(), top))
-        return found
+                guesses.append(list_guesses(self.tokenizer, values.cpu().numpy(), top))
+        return guesses
 
     def score(self, texts: Iterable[str]) -> Iterator[Score]:
-        """The pseudo-log-likelihood of each text, in order and in constant memory: each token is
-        masked in turn.
+        """Compute the pseudo-log-likelihood of each text, in order and in constant memory: each
+        token is masked in turn.
 
-        A text that is longer than the model reads is scored in parts, each on its own. A mask in a
-        text is text here.
+        A text that is longer than the model reads is scored in parts. A mask in a text counts as
+        plain text.
 
         Raises:
             DataError: something is no text.
@@ -176,71 +176,76 @@ class MaskReader:
         with progress.task("scoring", unit="texts") as bar:
             while chunk := list(islice(source, CHUNK)):
                 encoded = self.tokenizer.encode(chunk)
-                for ids, (own, _) in zip(
+                for ids, (values, _) in zip(
                     encoded, self.log_likelihoods(encoded, within_word=False), strict=True
                 ):
-                    if not np.isfinite(own).all():
+                    if not np.isfinite(values).all():
                         raise not_finite("the model")
-                    pieces = tuple(map(self.tokenizer.get_token, ids))
-                    yield Score(float(own.sum(dtype=np.float64)), pieces, tuple(own.tolist()))
+                    tokens = tuple(map(self.tokenizer.get_token, ids))
+                    total = float(values.sum(dtype=np.float64))
+                    yield Score(total, tokens, tuple(values.tolist()))
                     bar.advance()
 
     def log_likelihoods(
         self, encoded: Iterable[Sequence[int]], *, within_word: bool, tokens: int = BATCH_TOKENS
     ) -> list[tuple[NDArray[np.float32], NDArray[np.float32]]]:
-        """Two pseudo-log-likelihoods of each token, (n,) each, of texts given as ids without
-        special pieces.
+        """Compute two pseudo-log-likelihoods of each token of texts, (n,) each.
 
         The first masks that token alone (Salazar et al. 2020, arXiv:1910.14659). The second masks
-        the later pieces of its word too (Kauf and Ivanova 2023, arXiv:2305.10588), since a model
-        that sees them finds the first pieces of a rare word too likely; without `within_word`, or
-        where the tokenizer does not know words, it is the first one. Texts that are longer than the
-        model reads are scored in parts. `tokens`: most in a forward pass.
+        the later tokens of its word too (Kauf and Ivanova 2023, arXiv:2305.10588). A model that
+        sees them would find the first tokens of a rare word too likely. Texts that are longer than
+        the model reads are scored in parts.
+
+        Args:
+            encoded: the ids of each text, without special tokens.
+            within_word: compute the second form too. Without it, or where the tokenizer does not
+                know words, the second form equals the first.
+            tokens: most tokens of a forward pass.
         """
-        asked = MaskedRows(self._at, self.tokenizer.vocab_size, tokens)
+        rows = MaskedRows(self._logits_at, self.tokenizer.vocab_size, tokens)
         starts = self.tokenizer.word_starts if within_word else None
-        numbers = [self._ask(ids, starts, asked) for ids in encoded]
-        asked.finish()
-        values = np.array(asked.values, np.float32)
+        numbers = [self._ask(ids, starts, rows) for ids in encoded]
+        rows.finish()
+        values = np.array(rows.values, np.float32)
         return [(values[plain], values[within]) for plain, within in numbers]
 
     def _ask(
-        self, ids: Sequence[int], starts: NDArray[np.bool_] | None, asked: MaskedRows
+        self, ids: Sequence[int], starts: NDArray[np.bool_] | None, rows: MaskedRows
     ) -> tuple[list[int], list[int]]:
-        """The numbers of the questions about a text, for each token: of itself masked alone, and
-        within its word.
+        """Ask two questions about each token of a text: masked alone, and within its word.
+
+        Returns:
+            The numbers of the questions of both forms.
         """
         plain: list[int] = []
         within: list[int] = []
         for begin in range(0, len(ids), self.length - 2):
             part = ids[begin : begin + self.length - 2]
             row = np.array(self._with_specials(part), np.int64)
-            for place, (piece, end) in enumerate(
+            for position, (token, end) in enumerate(
                 zip(part, find_word_ends(part, starts), strict=True), 1
             ):
                 masked = row.copy()
-                masked[place] = self.tokenizer.mask_id
-                plain.append(asked.ask(masked, place, piece))
-                masked[place : end + 1] = self.tokenizer.mask_id
-                within.append(asked.ask(masked, place, piece) if end > place else plain[-1])
+                masked[position] = self.tokenizer.mask_id
+                plain.append(rows.ask(masked, position, token))
+                masked[position : end + 1] = self.tokenizer.mask_id
+                within.append(rows.ask(masked, position, token) if end > position else plain[-1])
         return plain, within
 
     # -------------------------------------------------------------------------------------- of rows
 
     def row(self, text: str) -> list[int]:
-        """The ids of `[CLS] text [SEP]`, with a mask where the text has one; see `masked_row`."""
-        return masked_row(self.tokenizer, text, self.length)
+        """Return the ids of `[CLS] text [SEP]`, with its masks; see `build_masked_row`."""
+        return build_masked_row(self.tokenizer, text, self.length)
 
     def _with_specials(self, ids: Sequence[int]) -> list[int]:
         return [self.tokenizer.cls_id, *ids, self.tokenizer.sep_id]
 
-    def _at(
-        self, ids: NDArray[np.int64], places: Tensor, mask: NDArray[np.bool_] | None = None
+    def _logits_at(
+        self, ids: NDArray[np.int64], positions: Tensor, mask: NDArray[np.bool_] | None = None
     ) -> Tensor:
-        """float32 (K, V) logits at flat positions of rows; `mask` says where tokens stand and no
-        padding.
-        """
-        return self._logits(self._states(ids, mask), places)
+        """Compute float32 (K, V) logits at flat positions of rows; `mask` is False for padding."""
+        return self._logits(self._states(ids, mask), positions)
 
     @property
     def _objective(self) -> MaskedLanguageModeling:
@@ -250,40 +255,37 @@ class MaskReader:
 
     @torch.no_grad()
     def _states(self, ids: NDArray[np.int64], mask: NDArray[np.bool_] | None = None) -> Tensor:
-        """(R, S, H) last states of rows."""
+        """Compute the last states of rows, (R, S, H)."""
         device = self.network.encoder.embedding.word.weight.device
         attention = None if mask is None or mask.all() else torch.from_numpy(mask).to(device)
         context = self.network.context(self.name)
         return self._objective.read(context, torch.from_numpy(ids).to(device), None, attention).last
 
     @torch.no_grad()
-    def _logits(self, states: Tensor, places: Tensor) -> Tensor:
-        """float32 (K, V) logits at flat positions of states."""
+    def _logits(self, states: Tensor, positions: Tensor) -> Tensor:
+        """Compute float32 (K, V) logits at flat positions of states."""
         return self._objective.guesses(
-            states, places.to(states.device), self.network.context(self.name)
+            states, positions.to(states.device), self.network.context(self.name)
         ).float()
 
     def guess_at(self, ids: Sequence[int], position: int, top: int) -> list[Guess]:
-        """Guesses for the piece at `position` of a sentence's ids, special ones not among them."""
+        """Guess the token at `position` of a sentence's ids, which have no special tokens."""
         row = self._with_specials(ids)
         row[position + 1] = self.tokenizer.mask_id
-        logits = self._at(np.array([row]), torch.tensor([position + 1]))[0]
-        return guesses(self.tokenizer, logits.cpu().numpy(), top)
+        logits = self._logits_at(np.array([row]), torch.tensor([position + 1]))[0]
+        return list_guesses(self.tokenizer, logits.cpu().numpy(), top)
 
 
 Example = tuple[str, str, str]
-"""A sentence with one piece masked, the piece that stood there, and the best guesses with their
-probabilities.
+"""A sentence with a mask, the token behind the mask, and the best guesses with their probabilities.
 """
 
 
-def examples(reader: MaskReader, split: Split) -> list[Example]:
-    """Guesses in ten held-out sentences of ordinary length, each masking one word that is one
-    piece.
-    """
+def collect_examples(reader: MaskReader, split: Split) -> list[Example]:
+    """Guess a word that is a single token in each of ten held-out sentences of ordinary length."""
     random, tokenizer = np.random.default_rng(0), reader.tokenizer
     starts = tokenizer.word_starts
-    found: list[Example] = []
+    examples: list[Example] = []
     for document in random.permutation(split.documents):
         tokens, offsets = split.read_document(int(document))
         lengths = np.diff(offsets)
@@ -302,15 +304,14 @@ def examples(reader: MaskReader, split: Split) -> list[Example]:
         ]
         if not words:
             continue
-        place = int(random.choice(words))
-        before, after = tokenizer.decode(ids[:place]), tokenizer.decode(ids[place + 1 :])
+        position = int(random.choice(words))
+        before, after = tokenizer.decode(ids[:position]), tokenizer.decode(ids[position + 1 :])
         best = ", ".join(
             f"{guess.token} {guess.probability:.0%}"
-            for guess in reader.guess_at(ids.tolist(), place, 3)
+            for guess in reader.guess_at(ids.tolist(), position, 3)
         )
-        found.append(
-            (f"{before} [MASK] {after}".strip(), word_of(tokenizer, int(ids[place])), best)
-        )
-        if len(found) == 10:
+        word = tokenizer.get_word(int(ids[position]))
+        examples.append((f"{before} [MASK] {after}".strip(), word, best))
+        if len(examples) == 10:
             break
-    return found
+    return examples

@@ -54,7 +54,7 @@ class ParadigmScore:
     plain: Accuracy
     """Each token masked alone."""
     within_word: Accuracy | None
-    """Each token masked with the later pieces of its word; None where the tokenizer does not know
+    """Each token masked with the later tokens of its word; None where the tokenizer does not know
     words.
     """
 
@@ -72,32 +72,32 @@ class MeanScore:
 
 @dataclass(frozen=True)
 class PairScores:
-    """What a model knows of minimal pairs."""
+    """The scores of a model on minimal pairs."""
 
     overall: MeanScore
     phenomena: tuple[MeanScore, ...]
-    """By name."""
+    """The mean of each phenomenon, sorted by name."""
     paradigms: tuple[ParadigmScore, ...]
-    """In the order of the files."""
+    """The score of each paradigm, in the order of the files."""
     in_parts: int
     """Sentences that are longer than the model reads, and were scored in parts."""
 
     def rows(self) -> list[tuple[str, ...]]:
-        """As a table: phenomenon, paradigms, pairs, and the accuracy of both forms."""
+        """Return the rows of a table: phenomenon, paradigms, pairs, the accuracy of both forms."""
         return [
             (
-                one.name,
-                f"{one.paradigms:,}",
-                f"{one.pairs:,}",
-                _shown(one.plain),
-                _shown(one.within_word),
+                mean.name,
+                f"{mean.paradigms:,}",
+                f"{mean.pairs:,}",
+                _format_accuracy(mean.plain),
+                _format_accuracy(mean.within_word),
             )
-            for one in (*self.phenomena, self.overall)
+            for mean in (*self.phenomena, self.overall)
         ]
 
 
 COLUMNS = ("phenomenon", "paradigms", "pairs", "accuracy", "within words")
-"""Of `PairScores.rows`."""
+"""The columns of `PairScores.rows`."""
 
 
 def evaluate_blimp(
@@ -106,8 +106,8 @@ def evaluate_blimp(
     """Score a model with a head for masked tokens on BLiMP, or on other pairs of a good and a bad
     sentence.
 
-    Computed in float32, in both forms of `MaskReader.log_likelihoods`. The pieces of a longer
-    sentence are masked in parts that the model can read.
+    All is computed in float32, in both forms of `MaskReader.log_likelihoods`. A sentence longer
+    than the model reads is scored in parts.
 
     Args:
         model: a run folder, a litebert model folder or a Hugging Face folder.
@@ -128,11 +128,11 @@ def evaluate_blimp(
 
 
 class Pair(NamedTuple):
-    """Two sentences and where they stand, as `file:line`."""
+    """Two sentences and their location, `file:line`."""
 
     good: str
     bad: str
-    place: str
+    location: str
 
 
 @dataclass(frozen=True)
@@ -147,57 +147,58 @@ class Paradigm:
 
 
 def read_paradigms(source: str | Path, pairs: int | None = None) -> list[Paradigm]:
-    """The paradigms of a file, a folder or a pattern, with up to so many `pairs` each; all lines
-    are checked.
+    """Read the paradigms of a file, a folder or a pattern, with up to `pairs` pairs each.
+
+    All lines are checked.
 
     Raises:
-        DataError: as in `evaluate_blimp`.
+        DataError: a file is missing or malformed; the message names the line.
+        ConfigError: `pairs` is less than 1.
     """
     if pairs is not None and pairs < 1:
         raise ConfigError(f"pairs is {pairs}; it must be at least 1")
-    found: dict[tuple[str, ...], Paradigm] = {}
-    for file in list_files([source], _inside):
+    paradigms: dict[tuple[str, ...], Paradigm] = {}
+    for file in list_files([source], _list_json_lines):
         notes, stem = Notes(), _stem(Path(file))
         for line, (good, bad, *about) in read_records(
             file, SENTENCES, notes, optional=("UID", "linguistics_term", "field")
         ):
-            place = f"{file}:{line}"
+            location = f"{file}:{line}"
             for name, sentence in zip(SENTENCES, (good, bad), strict=True):
-                if not require_text(sentence, name, place).strip():
+                if not require_text(sentence, name, location).strip():
                     raise DataError(
-                        f"{place}: {name} is blank; write a sentence, or leave the line out"
+                        f"{location}: {name} is blank; write a sentence, or leave the line out"
                     )
             uid, term, kind = ("" if value is None else str(value) for value in about)
             key = (file, uid or stem, term or uid or stem, kind)
-            one = found.setdefault(key, Paradigm(key[1], file, *key[2:], []))
-            if pairs is None or len(one.pairs) < pairs:
-                one.pairs.append(Pair(good, bad, place))
+            paradigm = paradigms.setdefault(key, Paradigm(key[1], file, *key[2:], []))
+            if pairs is None or len(paradigm.pairs) < pairs:
+                paradigm.pairs.append(Pair(good, bad, location))
         for note in notes.notes():
             log.info(f"{file}: {note}")
-    return list(found.values())
+    return list(paradigms.values())
 
 
-def _inside(folder: Path) -> list[Path]:
-    """The JSON Lines of a folder and of the folders in it, but what is hidden."""
-    there = [
-        path for path in sorted(folder.rglob("*")) if SUFFIXES.get(find_suffix(path)) == "jsonl"
-    ]
-    shown = [
+def _list_json_lines(folder: Path) -> list[Path]:
+    """List the files of JSON Lines in a folder and its folders, except hidden ones."""
+    files = [
         path
-        for path in there
-        if path.is_file() and not any(p[0] == "." for p in path.relative_to(folder).parts)
+        for path in sorted(folder.rglob("*"))
+        if SUFFIXES.get(find_suffix(path)) == "jsonl"
+        and path.is_file()
+        and not any(part[0] == "." for part in path.relative_to(folder).parts)
     ]
-    if not shown:
+    if not files:
         raise DataError(
             f"{folder} holds no file ending in .jsonl (or .jsonl.gz, .xz, .zst); give a "
             "folder or a file "
             f"of lines with {' and '.join(SENTENCES)}"
         )
-    return shown
+    return files
 
 
 def _stem(path: Path) -> str:
-    """The name of a file without the suffixes of its format and its compression."""
+    """Return the name of a file without the suffixes of its format and its compression."""
     return (path.with_suffix("") if path.suffix.lower() in COMPRESSIONS else path).stem
 
 
@@ -205,7 +206,7 @@ def _stem(path: Path) -> str:
 
 
 def score_paradigms(model: Model, paradigms: Sequence[Paradigm]) -> PairScores:
-    """The scores of an opened model; errors as in `evaluate_blimp`."""
+    """Score an opened model; errors as in `evaluate_blimp`."""
     reader = model.mask_reader
     if model.config.generator is not None:
         log.info(
@@ -219,15 +220,15 @@ def score_paradigms(model: Model, paradigms: Sequence[Paradigm]) -> PairScores:
         )
     pairs = [pair for paradigm in paradigms for pair in paradigm.pairs]
     with progress.task("scoring pairs", len(pairs), "pairs") as bar:
-        encoded = _encoded(pairs, reader.tokenizer)
+        encoded = _encode(pairs, reader.tokenizer)
 
         def sentences() -> Iterator[Sequence[int]]:
             for ids in encoded:
                 yield ids
                 bar.advance(0.5)
 
-        found = reader.log_likelihoods(sentences(), within_word=True)
-    sums = [tuple(float(form.sum(dtype="float64")) for form in forms) for forms in found]
+        values = reader.log_likelihoods(sentences(), within_word=True)
+    sums = [tuple(float(form.sum(dtype="float64")) for form in forms) for forms in values]
     if not all(math.isfinite(value) for forms in sums for value in forms):
         raise not_finite(model.path)
     in_parts = sum(len(ids) > reader.length - 2 for ids in encoded)
@@ -238,21 +239,21 @@ def score_paradigms(model: Model, paradigms: Sequence[Paradigm]) -> PairScores:
             f"({in_parts:,})"
         )
     scored, start = [], 0
-    for one in paradigms:
-        own = sums[start : (start := start + 2 * len(one.pairs))]
+    for paradigm in paradigms:
+        part = sums[start : (start := start + 2 * len(paradigm.pairs))]
         plain, within = (
             _binomial(
-                [good[form] > bad[form] for good, bad in zip(own[::2], own[1::2], strict=True)]
+                [good[form] > bad[form] for good, bad in zip(part[::2], part[1::2], strict=True)]
             )
             for form in range(2)
         )
         scored.append(
             ParadigmScore(
-                one.name,
-                one.file,
-                one.phenomenon,
-                one.field,
-                len(one.pairs),
+                paradigm.name,
+                paradigm.file,
+                paradigm.phenomenon,
+                paradigm.field,
+                len(paradigm.pairs),
                 plain,
                 within if knows_words else None,
             )
@@ -264,13 +265,13 @@ def score_paradigms(model: Model, paradigms: Sequence[Paradigm]) -> PairScores:
     return PairScores(_mean("mean of the paradigms", scored), phenomena, tuple(scored), in_parts)
 
 
-def _encoded(pairs: Sequence[Pair], tokenizer: Tokenizer) -> list[list[int]]:
-    """The ids of the good and the bad sentence of each pair in turn."""
+def _encode(pairs: Sequence[Pair], tokenizer: Tokenizer) -> list[list[int]]:
+    """Return the ids of the good and the bad sentence of each pair in turn."""
     encoded = tokenizer.encode([sentence for pair in pairs for sentence in (pair.good, pair.bad)])
     empty = next((i for i, ids in enumerate(encoded) if not ids), None)
     if empty is not None:
         raise DataError(
-            f"{pairs[empty // 2].place}: {SENTENCES[empty % 2]} has no piece that the "
+            f"{pairs[empty // 2].location}: {SENTENCES[empty % 2]} has no token that the "
             "tokenizer of the "
             "model can read; write a sentence, or leave the line out"
         )
@@ -287,15 +288,15 @@ def _mean(name: str, scored: Sequence[ParadigmScore]) -> MeanScore:
         error = math.sqrt(sum(value.standard_error**2 for value in values)) / len(values)
         return Accuracy(sum(value.accuracy for value in values) / len(values), error)
 
-    within = [one.within_word for one in scored if one.within_word is not None]
+    within = [score.within_word for score in scored if score.within_word is not None]
     return MeanScore(
         name,
         len(scored),
-        sum(one.pairs for one in scored),
-        mean([one.plain for one in scored]),
+        sum(score.pairs for score in scored),
+        mean([score.plain for score in scored]),
         mean(within) if within else None,
     )
 
 
-def _shown(score: Accuracy | None) -> str:
+def _format_accuracy(score: Accuracy | None) -> str:
     return "-" if score is None else f"{score.accuracy:.1%} ± {score.standard_error:.1%}"

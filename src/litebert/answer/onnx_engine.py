@@ -48,7 +48,7 @@ class OnnxEngine:
 
     @classmethod
     def of_file(cls, file: Path, threads: int | None = None) -> OnnxEngine:
-        """Over a graph that `litebert export` writes; see `session`."""
+        """Make the engine of a graph that `litebert export` wrote; see `session`."""
         engine = cls.__new__(cls)
         engine._read(file, threads)
         return engine
@@ -61,14 +61,14 @@ class OnnxEngine:
         except Exception as error:  # the library's own kinds share no base
             raise unreadable(file, error) from None
         self._file = file
-        self.ranks = {one.name: len(one.shape) for one in self._session.get_inputs()}
-        self.outputs: tuple[str, ...] = tuple(one.name for one in self._session.get_outputs())
+        self.ranks = {node.name: len(node.shape) for node in self._session.get_inputs()}
+        self.outputs: tuple[str, ...] = tuple(node.name for node in self._session.get_outputs())
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
         return logits_from(self.run(rows))
 
     def run(self, rows: PaddedRows) -> Sequence[NDArray[np.float32]]:
-        """All outputs of the graph, in the order of `outputs`."""
+        """Compute all outputs of the graph, in the order of `outputs`."""
         outputs: Sequence[NDArray[np.float32]] = self._session.run(
             None, inputs_of(rows, self.ranks)
         )
@@ -76,8 +76,10 @@ class OnnxEngine:
         return outputs
 
     def run_all(self, passes: Sequence[PaddedRows]) -> Iterable[Sequence[NDArray[np.float32]]]:
-        """The outputs of each. Passes side by side keep all threads busy, where those of one wait
-        for each other.
+        """Compute the outputs of each pass.
+
+        Passes side by side keep all threads busy, while the threads of a single pass wait for each
+        other.
         """
         return (
             map(self.run, passes) if len(passes) == 1 else self._side_by_side.map(self.run, passes)

@@ -1,8 +1,8 @@
-"""What an engine of fewer bits changes: on the first rows it is compared, once, with an engine in
-float32.
+"""The change that an engine of fewer bits makes: it is compared once, on the first rows, with an
+engine in float32.
 
-An engine names the other one in its attribute `reference`. The comparison costs one pass of both
-engines over at most `ROWS` rows, and the other engine is dropped after it. Nothing is compared
+An engine names its reference in the attribute `reference`. The comparison costs one pass of both
+engines over at most `ROWS` rows, and the reference is dropped after it. Nothing is compared
 where nobody reads the log.
 """
 
@@ -64,27 +64,27 @@ class Comparison:
             sizes[item.example] += item.length * len(item.rows)
         few = _count_first(sizes)
         chosen = [item for item in items if item.example < few]
-        ours, theirs = (_compute(one, chosen, predictor) for one in (engine, reference))
+        logits, expected = (_compute(each, chosen, predictor) for each in (engine, reference))
         answers = [
             [
                 getattr(answer, "value", answer)
-                for answer in predictor.task.answers(examples[:few], chosen, logits)
+                for answer in predictor.task.answers(examples[:few], chosen, side)
             ]
-            for logits in (ours, theirs)
+            for side in (logits, expected)
         ]
         changes = list(zip(*answers, strict=True))
         if all(isinstance(value, float) for value in answers[1]):
-            apart = max((abs(one - other) for one, other in changes), default=0.0)
-            self._say(few, "row", f"answers by at most {apart:.2g}")
+            gap = max((abs(actual - right) for actual, right in changes), default=0.0)
+            self._log(few, "row", f"answers by at most {gap:.2g}")
             return
         gaps = [
             float(np.abs(entry - other).max(initial=0.0))
-            for entry, other in zip(ours, theirs, strict=True)
+            for entry, other in zip(logits, expected, strict=True)
         ]
-        changed = sum(one != other for one, other in changes)
+        changed = sum(actual != right for actual, right in changes)
         verb = "changes" if changed == 1 else "change"
         gap = max(gaps, default=0.0)
-        self._say(
+        self._log(
             few,
             "row",
             f"logits by at most {gap:.2g}, and {changed} of {format_count(few, 'answer')} {verb}",
@@ -104,21 +104,19 @@ class Comparison:
             return
         few = _count_first(np.full(len(rows.ids), rows.ids.shape[1]))
         first = PaddedRows(rows.ids[:few], rows.types[:few], rows.mask[:few])
-        ours, theirs = (
-            vectors[:few].astype(np.float64),
-            compute(reference, first).astype(np.float64),
-        )
-        lengths = np.linalg.norm(ours, axis=1) * np.linalg.norm(theirs, axis=1)
-        cosines = (ours * theirs).sum(1) / np.maximum(lengths, np.finfo(np.float64).tiny)
-        self._say(
+        actual = vectors[:few].astype(np.float64)
+        expected = compute(reference, first).astype(np.float64)
+        lengths = np.linalg.norm(actual, axis=1) * np.linalg.norm(expected, axis=1)
+        cosines = (actual * expected).sum(1) / np.maximum(lengths, np.finfo(np.float64).tiny)
+        self._log(
             few,
             "text",
             f"the cosine of a vector with its vector in float32 is at least {cosines.min():.5f}",
         )
 
     def _reference(self) -> Engine | None:
-        """The engine in float32, the first time that it is asked for; None afterwards, and where it
-        cannot be had.
+        """Make the engine in float32 at the first call. Return None afterwards, and where it cannot
+        be made.
         """
         if not self._due or not log.isEnabledFor(logging.INFO):
             return None
@@ -129,7 +127,7 @@ class Comparison:
             log.debug(f"the engine {self._name} is not compared with float32: {error}")
             return None
 
-    def _say(self, few: int, unit: str, differences: str) -> None:
+    def _log(self, few: int, unit: str, differences: str) -> None:
         log.info(
             f"the engine {self._name} differs from float32 on the first "
             f"{format_count(few, unit)}: {differences}"
@@ -137,8 +135,8 @@ class Comparison:
 
 
 def comparison_of(loaded: LoadedModel, engine: str, device: str) -> Comparison | None:
-    """What compares a registered engine of a model with its reference; None of an engine that has
-    none.
+    """Make the comparison of a registered engine with its reference; None if the engine has no
+    reference.
     """
     reference = getattr(ENGINES[engine], "reference", None)
     return (
@@ -157,5 +155,5 @@ def _compute(engine: Engine, items: Sequence[Item], predictor: Predictor) -> Log
 
 
 def _count_first(sizes: NDArray[np.int64]) -> int:
-    """How many examples of so many tokens are compared."""
+    """Count the examples that are compared, from the tokens of each."""
     return max(1, int((np.cumsum(sizes[:ROWS]) <= TOKENS).sum()))

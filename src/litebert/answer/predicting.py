@@ -1,5 +1,5 @@
-"""A tokenizer, a task and an engine, which together answer. Nothing here needs torch, for not every
-engine does.
+"""A tokenizer, a task and an engine, which together answer. This module needs no torch, because not
+every engine does.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Answered(NamedTuple):
 
     example: Any
     answer: Any
-    """As `Task.record` takes it."""
+    """The answer, as `Task.record` takes it."""
     used: dict[str, int]
     """`layers`, how many it used, where rows leave early."""
 
@@ -60,16 +60,16 @@ class Predictor:
     length: int
     """Longest row in tokens."""
     positions: int | None = None
-    """How many the model has; no row is padded beyond them."""
+    """Positions that the model has; no row is padded beyond them."""
     name: str = "the model"
-    """What messages call the model."""
+    """The name of the model in messages."""
     comparison: Comparison | None = None
-    """What compares an engine of fewer bits with float32 on the first rows."""
+    """Compares an engine of fewer bits with float32 on the first rows."""
     around: Callable[[Compute], Compute] = lambda compute: compute
-    """What is put around the computation of each pass, such as a pause after it."""
+    """Wraps the computation of each pass, for example with a pause after it."""
 
     def predict(self, inputs: Iterable[Any]) -> list[dict[str, Any]]:
-        """One answer per input, in order.
+        """Answer each input, in order.
 
         Args:
             inputs: by what the model was fine-tuned for. Text classes and numbers: texts, or pairs
@@ -91,7 +91,7 @@ class Predictor:
             return list(answers)
 
     def stream(self, inputs: Iterable[Any]) -> Iterator[dict[str, Any]]:
-        """The same one by one, for inputs of any number."""
+        """Answer inputs one by one, in constant memory."""
         if isinstance(inputs, (str, bytes, Mapping)) or not isinstance(inputs, Iterable):
             raise DataError(
                 f"the inputs are {format_value(inputs)}; give a list, even for a single one"
@@ -99,8 +99,9 @@ class Predictor:
         return self.answers(_examples(self.task, inputs))
 
     def answers(self, examples: Iterable[Any], *, ahead: bool = False) -> Iterator[dict[str, Any]]:
-        """The record of the answer to each example, in order. What stands before a malformed one is
-        answered.
+        """Yield the record of the answer to each example, in order.
+
+        The examples before a malformed one are answered.
 
         Args:
             ahead: read and tokenize the next examples while these are computed, in a thread. For
@@ -110,12 +111,11 @@ class Predictor:
             in_advance(self._windows(examples)) if ahead else self._windows(examples)
         ) as windows:
             for chunk, items in windows:
-                yield from (
-                    self.task.record(*one[:2]) | one.used for one in self.answered(chunk, items)
-                )
+                for entry in self.answer_items(chunk, items):
+                    yield self.task.record(entry.example, entry.answer) | entry.used
 
-    def answered(self, examples: Sequence[Any], items: Sequence[Item]) -> Iterator[Answered]:
-        """The answers to examples that the task has encoded as items."""
+    def answer_items(self, examples: Sequence[Any], items: Sequence[Item]) -> Iterator[Answered]:
+        """Answer examples that the task has encoded as items."""
         self.compare(examples, items)
         logits, layers = self.logits(items)
         answers = self.task.answers(examples, items, logits)
@@ -130,8 +130,8 @@ class Predictor:
     def _windows(
         self, examples: Iterable[Any]
     ) -> Generator[tuple[list[Any], list[Item]], None, None]:
-        """Examples with their items, few at first, so that the first answers come soon, and then up
-        to `WINDOW`.
+        """Yield examples with their items: few at first, so that the first answers come soon, and
+        then up to `WINDOW`.
         """
         source, size = iter(examples), FIRST
         fault: LitebertError | None = None
@@ -154,7 +154,8 @@ class Predictor:
             raise fault
 
     def logits(self, items: Sequence[Item]) -> tuple[Logits, list[int]]:
-        """The logits of each item and, where rows leave early, how many layers its only row used.
+        """Compute the logits of each item and, where rows leave early, how many layers its only row
+        used.
 
         Raises:
             ModelError: a logit is not a finite number.
@@ -166,18 +167,18 @@ class Predictor:
             getattr(self.engine, "padding", None),
         )
         output, pad_id = self.task.output, self.tokenizer.pad_id
-        found = compute_logits(
+        logits = compute_logits(
             compute, items, output, pad_id, self.positions, most=most, padding=padding
         )
-        if not are_finite(found):
+        if not are_finite(logits):
             raise not_finite(self.name)
-        return (
-            ([one[:-1] for one in found], [int(one[-1]) for one in found]) if early else (found, [])
-        )
+        if early is None:
+            return logits, []
+        return [row[:-1] for row in logits], [int(row[-1]) for row in logits]
 
 
 def not_finite(name: str | Path) -> ModelError:
-    """That a model computes a NaN or an infinity, of which no answer may be made."""
+    """Return the error that a model computes a NaN or an infinity."""
     return ModelError(
         f"{name} computes numbers that are not finite; give a model whose training went well"
     )

@@ -33,7 +33,7 @@ class Model(LoadedModel):
     """A model folder ready to answer."""
 
     engine: str = "torch"
-    """The registered name of what computes its answers and its vectors."""
+    """The registered name of the engine that computes its answers and its vectors."""
     device: str = "auto"
     """The device it computes them on."""
     exit: Exit = "auto"
@@ -73,11 +73,11 @@ class Model(LoadedModel):
         )
 
     def predict(self, inputs: Iterable[Any]) -> list[dict[str, Any]]:
-        """The answers of its predictor; see `Predictor.predict`."""
+        """Answer with its predictor; see `Predictor.predict`."""
         return self.predictor.predict(inputs)
 
     def stream(self, inputs: Iterable[Any]) -> Iterator[dict[str, Any]]:
-        """The same one by one, for inputs of any number."""
+        """Answer inputs one by one, in constant memory."""
         return self.predictor.stream(inputs)
 
     @cached_property
@@ -108,11 +108,11 @@ class Model(LoadedModel):
     def vectors_by(
         self, pooling: Pooling | None = None, normalized: bool | None = None
     ) -> SentenceEncoder:
-        """The same with a pooling and a normalization of one's own; None is as the model has it."""
+        """Make an encoder with another pooling or normalization; None is as the model has it."""
         return SentenceEncoder.of(self, self.engine, self.device, pooling, normalized)
 
     def encode(self, texts: Iterable[str]) -> NDArray[np.float32]:
-        """Sentence vectors (N, H): by default the mean of the last states of each text; see
+        """Compute sentence vectors (N, H): by default the mean of the last states of each text; see
         `SentenceEncoder.of`.
 
         Raises:
@@ -122,8 +122,8 @@ class Model(LoadedModel):
         return self.sentence_encoder.encode(texts)
 
     def logits(self, texts: Iterable[str]) -> list[NDArray[np.float32]]:
-        """Of a pretrained model: (tokens, vocabulary) of each text, [CLS] and [SEP] included; see
-        `MaskReader.logits`.
+        """Compute the logits (tokens, vocabulary) of each text with a pretrained model, [CLS] and
+        [SEP] included; see `MaskReader.logits`.
 
         Raises:
             DataError: a text is longer than the model reads, or something is no text.
@@ -132,8 +132,8 @@ class Model(LoadedModel):
         return self.mask_reader.logits(texts)
 
     def fill(self, text: str, top: int = 5) -> list[list[Guess]]:
-        """Of a pretrained model: the likeliest pieces for each mask of a text, such as [MASK]; see
-        `MaskReader.fill`.
+        """Guess the likeliest tokens for each mask of a text, such as [MASK], with a pretrained
+        model; see `MaskReader.fill`.
 
         Raises:
             DataError: the text has no mask, or is longer than the model reads.
@@ -142,8 +142,8 @@ class Model(LoadedModel):
         return self.mask_reader.fill(text, top)
 
     def score(self, texts: Iterable[str]) -> list[Score]:
-        """Of a pretrained model: the pseudo-log-likelihood of each text and of its tokens; see
-        `MaskReader.score`.
+        """Compute the pseudo-log-likelihood of each text and of its tokens with a pretrained model;
+        see `MaskReader.score`.
 
         Raises:
             DataError: something is no text.
@@ -189,7 +189,7 @@ def load(
     ENGINES[engine]
     opened = read_folder(path, head, lazy=engine not in ("torch", "exact"), tokenizer=tokenizer)
     return Model(
-        **{one.name: getattr(opened, one.name) for one in fields(opened)},
+        **{field.name: getattr(opened, field.name) for field in fields(opened)},
         engine=engine,
         device=device,
         exit=exit,

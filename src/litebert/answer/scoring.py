@@ -1,4 +1,4 @@
-"""How well a fine-tuned model answers files whose answers are known."""
+"""The scores of a fine-tuned model on labelled files."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ class Scored:
     """The scores of a model on labelled files."""
 
     examples: int
-    """How many were read; those without an answer are not scored."""
+    """Examples that were read; those without an answer are not scored."""
     scores: dict[str, float]
-    """As in the scores.json of a run."""
+    """The scores by name, as scores.json of a run has them."""
     classes: dict[str, dict[str, float]]
     """`precision`, `recall`, `f1` and `count` of each class; empty where the task has none."""
     share: float | None = None
@@ -56,18 +56,18 @@ def score_file(model: Model, source: Source, **options: Any) -> Scored:
 def score_predictor(predictor: Predictor, source: Source, **options: Any) -> Scored:
     """The same of any predictor, whose task then holds what it read."""
     task = predictor.task
-    several = [source] if isinstance(source, (str, Path)) else source
-    where = str(several[0]) if len(several) == 1 else f"{len(several)} files"
+    files = [source] if isinstance(source, (str, Path)) else source
+    label = str(files[0]) if len(files) == 1 else f"{len(files)} files"
     with progress.task("reading and tokenizing"):
         examples = task.read_labeled(source, **options)
         items = task.encode(examples, predictor.tokenizer, predictor.length)
     for note in task.notes:
-        log.info(f"{where}: {note}")
+        log.info(f"{label}: {note}")
     coverage = Coverage(predictor.tokenizer)
     coverage.add(row.ids for item in items for row in item.rows)
     coverage.warn()
     if not items:
-        raise DataError(f"{where} has no examples to score; give a file that has some")
+        raise DataError(f"{label} has no examples to score; give a file that has some")
     predictor.compare(examples, items)
     logits, _ = predictor.logits(items)
     answers = task.answers(examples, items, logits)

@@ -22,8 +22,14 @@ from typing import IO, Any, Literal, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from litebert.answer.files import Written, all_opened, files_of_sources, kept_file, report_kept
-from litebert.answer.inputs import Columns, carried, examples_of
+from litebert.answer.files import (
+    Written,
+    files_of_sources,
+    open_all,
+    open_output,
+    report_partial,
+)
+from litebert.answer.inputs import Columns, examples_of, format_cells
 from litebert.answer.predictor import Model
 from litebert.answer.vectors import CHUNK
 from litebert.errors import ConfigError, DataError
@@ -42,10 +48,10 @@ from litebert.tokenizer.coverage import Coverage
 
 DType = Literal["float32", "int8"]
 SUFFIXES = (".npy", ".parquet", ".jsonl", ".ndjson")
-"""Of the files that vectors are written to."""
+"""Suffixes of the files that vectors are written to."""
 _LEVELS = 255
 Block = tuple[NDArray[Any], list[dict[str, Any]]]
-"""Vectors (n, H), and of each the cells that stand before it."""
+"""Vectors (n, H), and the cells that stand before each of them."""
 
 
 def embed_file(
@@ -62,16 +68,42 @@ def embed_file(
     header: bool = True,
     encoding: str = "utf-8",
 ) -> int:
-    """Write the sentence vector of every row; arguments and errors as in `predict_file`, and as in
-    `Model.vectors_by`.
+    """Write the sentence vector of every row; see `predict_file` and `Model.vectors_by` for the
+    other arguments and the errors.
 
     Args:
         out: a `.npy` file, (N, H), or a `.parquet` file with the column `vector`, which are there
             when they are whole; otherwise JSON Lines with `vector`.
-        dtype: of the numbers; int8 as this file says.
+        dtype: type of the numbers; for int8 see the top of this file.
     """
-    suffix = Path(out).suffix.lower() if isinstance(out, (str, Path)) else ""
-    if suffix == ".npy" and keep:
+    _check_output(out, dtype, keep)
+    encoder, task = model.vectors_by(pooling, normalized), Table(target="number")
+    columns = Columns(text, None, tuple(keep), header, encoding)
+    files = files_of_sources(sources, out, task, encoding)
+    inputs = open_all(model, task, files, source_form, columns)
+    rows: deque[dict[str, Any]] = deque()
+
+    def texts() -> Iterator[str]:
+        for example, cells, path in examples_of(inputs, task):
+            file = {"file": path} if len(files) > 1 else {}
+            rows.append({**file, **format_cells(cells, {**file, "vector": None}, path, "jsonl")})
+            yield example.text
+
+    coverage = Coverage(encoder.tokenizer)
+    vectors = encoder.blocks(
+        texts(), ahead=all(Path(file).is_file() for file in files), coverage=coverage
+    )
+    blocks: Iterator[Block] = ((block, [rows.popleft() for _ in block]) for block in vectors)
+    return _write_vectors(out, blocks, encoder.width, dtype, coverage)
+
+
+def _check_output(out: str | Path | TextIO, dtype: DType, keep: Sequence[str]) -> None:
+    """Refuse an output that cannot hold the cells to keep, or the scale of int8.
+
+    Raises:
+        ConfigError: it cannot.
+    """
+    if isinstance(out, (str, Path)) and Path(out).suffix.lower() == ".npy" and keep:
         raise ConfigError(
             f"{out} holds only vectors; leave out --keep, or give --output a .parquet or "
             ".jsonl file"
@@ -80,23 +112,17 @@ def embed_file(
         raise ConfigError(
             "the scale of int8 stands in a file beside the output; give --output a file"
         )
-    encoder, task = model.vectors_by(pooling, normalized), Table(target="number")
-    columns = Columns(text, None, tuple(keep), header, encoding)
-    files = files_of_sources(sources, out, task, encoding)
-    inputs = all_opened(model, task, files, source_form, columns)
-    rows: deque[dict[str, Any]] = deque()
 
-    def texts() -> Iterator[str]:
-        for example, cells, place in examples_of(inputs, task):
-            file = {"file": place} if len(files) > 1 else {}
-            rows.append({**file, **carried(cells, {**file, "vector": None}, place, "jsonl")})
-            yield example.text
 
-    coverage = Coverage(encoder.tokenizer)
-    found = encoder.blocks(
-        texts(), ahead=all(Path(file).is_file() for file in files), coverage=coverage
-    )
-    blocks: Iterator[Block] = ((block, [rows.popleft() for _ in block]) for block in found)
+def _write_vectors(
+    out: str | Path | TextIO,
+    blocks: Iterator[Block],
+    width: int,
+    dtype: DType,
+    coverage: Coverage,
+) -> int:
+    """Write vectors in the format of the output's suffix, and return how many there were."""
+    suffix = Path(out).suffix.lower() if isinstance(out, (str, Path)) else ""
     with ExitStack() as stack:
         stack.callback(coverage.warn)
         if dtype == "int8":
@@ -105,14 +131,14 @@ def embed_file(
             # Both files get their names at the end: old vectors with a new scale would be other
             # vectors.
             scale = stack.enter_context(atomic_write(scale_file(out)))
-            blocks = _in_8_bits(blocks, encoder.width, Path(out), scale)
+            blocks = _quantize(blocks, width, Path(out), scale)
         if suffix == ".npy":
-            return _write_npy(stack.enter_context(_seekable(out)), blocks, encoder.width, dtype)
+            return _write_npy(stack.enter_context(_open_seekable(out)), blocks, width, dtype)
         if suffix == ".parquet":
-            return _write_parquet(stack.enter_context(_seekable(out)), blocks, encoder.width, dtype)
+            return _write_parquet(stack.enter_context(_open_seekable(out)), blocks, width, dtype)
         if dtype == "int8":
             return _write_json(stack.enter_context(atomic_text(Path(str(out)))), blocks, Written())
-        with report_kept(out, "vector") as written, kept_file(out) as file:
+        with report_partial(out, "vector") as written, open_output(out) as file:
             return _write_json(file, blocks, written)
 
 
@@ -126,13 +152,13 @@ def _write_json(file: TextIO, blocks: Iterable[Block], written: Written) -> int:
 
 
 def scale_file(out: str | Path) -> Path:
-    """Where the scale of vectors in 8 bits stands."""
+    """Return the file of the scale of vectors in 8 bits."""
     return Path(out).with_suffix(".scale.npy")
 
 
 @contextmanager
-def _seekable(out: Any) -> Iterator[IO[bytes]]:
-    """The output file, where a writer may go back to its beginning; a device or a pipe gets the
+def _open_seekable(out: Any) -> Iterator[IO[bytes]]:
+    """Open an output in which a writer may go back to the beginning. A device or a pipe gets the
     content at the end.
     """
     path = Path(out)
@@ -147,16 +173,14 @@ def _seekable(out: Any) -> Iterator[IO[bytes]]:
             shutil.copyfileobj(whole, file)
 
 
-def _in_8_bits(
-    blocks: Iterable[Block], width: int, out: Path, scales: IO[bytes]
-) -> Iterator[Block]:
-    """The blocks in int8; their scale is written to `scales` first."""
-    place = out.parent
+def _quantize(blocks: Iterable[Block], width: int, out: Path, scales: IO[bytes]) -> Iterator[Block]:
+    """Yield the blocks in int8; their scale is written to `scales` first."""
+    folder = out.parent
     # Closing a temporary file on a full disk fails too, so `naming` stands outside.
     with (
         naming(out),
-        TemporaryFile(dir=place) as raw,
-        TemporaryFile("w+", encoding="utf-8", dir=place) as beside,
+        TemporaryFile(dir=folder) as raw,
+        TemporaryFile("w+", encoding="utf-8", dir=folder) as beside,
     ):
         low, high = np.full(width, np.inf, np.float32), np.full(width, -np.inf, np.float32)
         for vectors, cells in blocks:
@@ -198,8 +222,8 @@ def _write_npy(file: IO[bytes], blocks: Iterable[Block], width: int, dtype: DTyp
 
 
 def _write_parquet(file: IO[bytes], blocks: Iterable[Block], width: int, dtype: DType) -> int:
-    """The cells that are kept, and the column `vector` of lists of fixed size; a row group for each
-    block.
+    """Write the cells that are kept, and the column `vector` of lists of fixed size; a row group
+    for each block.
     """
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -235,7 +259,7 @@ def _write_parquet(file: IO[bytes], blocks: Iterable[Block], width: int, dtype: 
 
 
 def _column(name: str, values: list[Any], kind: Any) -> Any:
-    """An Arrow array of a column that is kept, of the type that its first rows had.
+    """Make an Arrow array of a column that is kept, of the type that its first rows had.
 
     Raises:
         DataError: its values are of several types.
@@ -243,11 +267,11 @@ def _column(name: str, values: list[Any], kind: Any) -> Any:
     import pyarrow as pa
 
     try:
-        found = pa.array(values, type=kind)
+        column = pa.array(values, type=kind)
     except (pa.ArrowException, TypeError) as error:
         raise DataError(
             f"the column '{name}' holds values of several types "
             f"({str(error).splitlines()[0]}), and a "
             "Parquet file has one; give --output a .jsonl file"
         ) from None
-    return found.cast(pa.string()) if pa.types.is_null(found.type) else found
+    return column.cast(pa.string()) if pa.types.is_null(column.type) else column

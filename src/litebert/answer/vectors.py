@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from litebert import progress
 from litebert.answer.ahead import in_advance
 from litebert.answer.engines import Engine
-from litebert.answer.precision import comparison_of
+from litebert.answer.precision import Comparison, comparison_of
 from litebert.answer.predicting import not_finite
 from litebert.errors import DataError, ModelError
 from litebert.finetuning.items import EncodedRow, build_single_rows
@@ -41,33 +41,32 @@ BATCH_TOKENS = 8192
 
 
 def texts_of(texts: Iterable[str]) -> Iterator[str]:
-    """The texts of a list, checked.
+    """Check the texts of a list, and yield them.
 
     Raises:
-        DataError: it is one text instead of a list, or something in it is no text.
+        DataError: it is a text instead of a list, or a value in it is no text.
     """
     if isinstance(texts, (str, bytes, Mapping)) or not isinstance(texts, Iterable):
         raise DataError(f"the texts are {format_value(texts)}; give a list, even for a single one")
 
-    def checked() -> Iterator[str]:
+    def check() -> Iterator[str]:
         for number, text in enumerate(texts, 1):
             if not isinstance(text, str):
                 raise DataError(f"text {number} is {format_value(text)}; give a text")
             yield text
 
-    return checked()
+    return check()
 
 
 def batches(
     rows: Sequence[Sequence[int]], pad_id: int, most: int = BATCH_TOKENS
 ) -> Iterator[tuple[list[int], NDArray[np.int64], NDArray[np.bool_]]]:
-    """Rows of nearly the same length side by side: which they are, their ids (R, S), and where no
-    padding stands.
+    """Yield batches of rows of nearly the same length: their indices, ids (R, S) and mask.
 
-    At most `most` tokens stand in a batch, padding included, but always one row.
+    A batch has at most `most` tokens, padding included, but always a row.
     """
-    for places in group_by_length(list(map(len, rows)), min(most, BATCH_TOKENS)):
-        yield places, *pad_ids([rows[place] for place in places], pad_id, len(rows[places[0]]))
+    for indices in group_by_length(list(map(len, rows)), min(most, BATCH_TOKENS)):
+        yield indices, *pad_ids([rows[index] for index in indices], pad_id, len(rows[indices[0]]))
 
 
 @dataclass(frozen=True)
@@ -82,17 +81,17 @@ class SentenceEncoder:
     length: int
     """Longest row in tokens, special ones included."""
     positions: int
-    """How many the model has."""
+    """Positions that the model has."""
     normalized: bool = False
-    """Whether vectors have unit length."""
+    """True if vectors have unit length."""
     tokens: int = BATCH_TOKENS
     """Tokens per forward pass."""
     padding: int | None = None
     """Most tokens that a row is padded with; any number by default."""
     engine: Engine | None = None
-    """What computes the states."""
+    """Computes the states."""
     name: str = "the model"
-    """What messages call the model."""
+    """The name of the model in messages."""
 
     @classmethod
     def of(
@@ -103,10 +102,10 @@ class SentenceEncoder:
         pooling: Pooling | None = None,
         normalized: bool | None = None,
     ) -> SentenceEncoder:
-        """That of a model folder: pretrained, fine-tuned, or exported with its states.
+        """Make the encoder of a model folder: pretrained, fine-tuned, or exported with its states.
 
         Args:
-            engine: the registered name of what computes the states.
+            engine: the registered name of the engine that computes the states.
             pooling: the mean of the states of a text, special tokens included, or the state of
                 [CLS] (cls), and no map after it. By default what the model was fine-tuned with or
                 its modules.json says, else the mean.
@@ -123,51 +122,31 @@ class SentenceEncoder:
             raise ModelError(
                 f"{loaded.path} has no tokenizer; put the one it was trained with there"
             )
-        settings = _settings(loaded, pooling) or VectorSettings()
-        map_ = settings.map if pooling is None else None
-        pooling = settings.pooling if pooling is None else pooling
+        settings = _settings(loaded, pooling)
         shape = loaded.config.encoder
         length = settings.length or int(loaded.task.get("length", loaded.config.sequences.length))
-        length, own = (
-            min(length, shape.max_positions),
-            settings.normalized if normalized is None else normalized,
-        )
-        states = _of_states(loaded)
-        computing = ENGINES[engine](states, device)
+        states = _load_states(loaded)
+        states_engine = ENGINES[engine](states, device)
         comparison = comparison_of(states, engine, device)
-
-        def compute(by: Engine, rows: PaddedRows) -> NDArray[np.float32]:
-            found = _pooled_by(by, rows, pooling)
-            return found if map_ is None else map_.of(found)
-
-        def vectors(rows: PaddedRows) -> NDArray[np.float32]:
-            found = compute(computing, rows)
-            if comparison is not None:
-                comparison.compare_vectors(rows, found, compute)
-            return found
-
-        width = shape.hidden_size if map_ is None else len(map_.bias)
-        tokens, padding = (
-            getattr(computing, "tokens", BATCH_TOKENS),
-            getattr(computing, "padding", None),
-        )
         return cls(
-            vectors,
+            _vector_function(states_engine, settings, comparison),
             loaded.tokenizer,
-            width,
-            length,
+            shape.hidden_size if settings.map is None else len(settings.map.bias),
+            min(length, shape.max_positions),
             shape.max_positions,
-            own,
-            tokens,
-            padding,
-            computing,
+            settings.normalized if normalized is None else normalized,
+            getattr(states_engine, "tokens", BATCH_TOKENS),
+            getattr(states_engine, "padding", None),
+            states_engine,
             str(loaded.path),
         )
 
     def blocks(
         self, texts: Iterable[str], *, ahead: bool = False, coverage: Coverage | None = None
     ) -> Iterator[NDArray[np.float32]]:
-        """The vectors of up to `CHUNK` texts at a time, (n, H), in order and in constant memory.
+        """Yield the vectors of up to `CHUNK` texts at a time, (n, H), in order.
+
+        Memory stays constant.
 
         Longer texts are truncated, which is logged.
 
@@ -194,47 +173,70 @@ class SentenceEncoder:
             log.info(f"texts longer than {self.length} tokens were truncated ({truncated:,})")
 
     def encode(self, texts: Iterable[str]) -> NDArray[np.float32]:
-        """All of them, (N, H)."""
+        """Compute the vectors of all texts, (N, H)."""
         return np.concatenate([np.zeros((0, self.width), np.float32), *self.blocks(texts)])
 
     def of_rows(self, rows: Sequence[EncodedRow]) -> NDArray[np.float32]:
-        """The vectors of rows that `build_row` made of texts, (N, D)."""
+        """Compute the vectors of rows that `build_row` made of texts, (N, D)."""
         with progress.task("encoding", len(rows), "texts") as bar:
             return self._vectors(rows, bar)
 
     def _chunks(self, texts: Iterator[str]) -> Generator[tuple[list[EncodedRow], int], None, None]:
-        """Up to `CHUNK` texts at a time as rows, and how many were truncated."""
+        """Yield up to `CHUNK` texts at a time as rows, with how many were truncated."""
         while chunk := list(islice(texts, CHUNK)):
             yield build_single_rows(self.tokenizer, chunk, self.length)
 
     def _vectors(self, rows: Sequence[EncodedRow], bar: progress.Task) -> NDArray[np.float32]:
-        found = np.zeros((len(rows), self.width), np.float32)
-        for places in group_by_length(
+        vectors = np.zeros((len(rows), self.width), np.float32)
+        for indices in group_by_length(
             [len(row.ids) for row in rows], self.tokens, padding=self.padding
         ):
             padded = pad_rows(
-                [rows[place] for place in places], self.tokenizer.pad_id, self.positions
+                [rows[index] for index in indices], self.tokenizer.pad_id, self.positions
             )
-            found[places] = self.vectors(padded)
-            bar.advance(len(places))
-        if not np.isfinite(found).all():
+            vectors[indices] = self.vectors(padded)
+            bar.advance(len(indices))
+        if not np.isfinite(vectors).all():
             raise not_finite(self.name)
-        return scale_to_unit(found) if self.normalized else found
+        return scale_to_unit(vectors) if self.normalized else vectors
 
 
-def _settings(loaded: LoadedModel, pooling: Pooling | None) -> VectorSettings | None:
-    """As the folder says; where a pooling is given, modules that are not computed do not matter."""
+def _settings(loaded: LoadedModel, pooling: Pooling | None) -> VectorSettings:
+    """Return the settings of the folder, with the pooling of the caller and no map after it if it
+    names a pooling. Modules that litebert does not compute do not matter then.
+    """
     try:
-        return vector_settings(loaded)
+        settings = vector_settings(loaded) or VectorSettings()
     except ModelError:
         if pooling is None:
             raise
-        return None
+        settings = VectorSettings()
+    return settings if pooling is None else settings._replace(pooling=pooling, map=None)
 
 
-def _of_states(loaded: LoadedModel) -> LoadedModel:
-    """The encoder as a model without classes, whose logits are the last states; an exported folder
-    as it is.
+def _vector_function(
+    states_engine: Engine, settings: VectorSettings, comparison: Comparison | None
+) -> Callable[[PaddedRows], NDArray[np.float32]]:
+    """Return the function from rows to vectors (R, D), not normalized, which reports its
+    precision.
+    """
+
+    def compute(engine: Engine, rows: PaddedRows) -> NDArray[np.float32]:
+        vectors = _pool(engine, rows, settings.pooling)
+        return vectors if settings.map is None else settings.map.of(vectors)
+
+    def compute_and_compare(rows: PaddedRows) -> NDArray[np.float32]:
+        vectors = compute(states_engine, rows)
+        if comparison is not None:
+            comparison.compare_vectors(rows, vectors, compute)
+        return vectors
+
+    return compute_and_compare
+
+
+def _load_states(loaded: LoadedModel) -> LoadedModel:
+    """Return the encoder as a model without classes, whose logits are the last states; an exported
+    folder as it is.
 
     Raises:
         ModelError: it was exported with another head.
@@ -251,21 +253,20 @@ def _of_states(loaded: LoadedModel) -> LoadedModel:
     def network() -> TaskModel:
         return TaskModel.of_states(loaded.model.eval().encoder)
 
-    read = isinstance(
-        loaded.network, (Pretrainer, TaskModel)
-    )  # the weights of others are read when they are needed
+    # The weights of other networks are read when they are needed.
+    is_loaded = isinstance(loaded.network, (Pretrainer, TaskModel))
     return replace(
         loaded,
-        network=network() if read else network,
+        network=network() if is_loaded else network,
         task={"kind": "backbone", "classes": 0},
         labels=(),
     )
 
 
-def _pooled_by(engine: Engine, rows: PaddedRows, pooling: Pooling) -> NDArray[np.float32]:
-    """(R, H), by the engine itself where it pools."""
+def _pool(engine: Engine, rows: PaddedRows, pooling: Pooling) -> NDArray[np.float32]:
+    """Compute pooled states (R, H), with the method of the engine if it has one."""
     compute = getattr(engine, "vectors", None)
     if compute is None:
         return pool_states(engine.logits(rows), rows.mask, pooling)
-    found: NDArray[np.float32] = compute(rows, pooling)
-    return found
+    vectors: NDArray[np.float32] = compute(rows, pooling)
+    return vectors

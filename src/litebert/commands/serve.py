@@ -79,12 +79,12 @@ def serve(words: list[str]) -> int:
     arguments = console.parse(ServeArguments, words, "serve")
     _require_packages()
     from litebert.serve.limits import Limits, read_key
-    from litebert.serve.server import Settings, names_of
+    from litebert.serve.server import Settings, parse_models
     from litebert.serve.server import serve as run
 
     _check_options(arguments)
     settings = Settings(
-        names_of(arguments.models),
+        parse_models(arguments.models),
         arguments.host,
         arguments.port,
         arguments.engine,

@@ -318,7 +318,7 @@ def _task_options(arguments: Any) -> dict[str, Any]:
 
 def _read_unlabelled(task: Any, arguments: FinetuneArguments) -> list[Any]:
     """Read the files of --unlabelled, whose columns are named as in the training files."""
-    from litebert.answer.inputs import Columns, examples_of, expand, opened
+    from litebert.answer.inputs import Columns, examples_of, expand, open_input
 
     columns = Columns(
         arguments.text,
@@ -328,7 +328,7 @@ def _read_unlabelled(task: Any, arguments: FinetuneArguments) -> list[Any]:
     )
     files = expand(arguments.unlabelled, task)
     inputs = [
-        opened(path, f"the task {task.name}", task, task.settings(), None, columns)
+        open_input(path, f"the task {task.name}", task, task.settings(), None, columns)
         for path in files
     ]
     return [example for example, _, _ in examples_of(inputs, task)]

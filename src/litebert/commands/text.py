@@ -126,7 +126,7 @@ def prepare(words: list[str]) -> int:
         ]
         entropy = (
             f"{shards.unigram_entropy:.2f} nats, the loss of a model that knows only how "
-            "frequent each piece is"
+            "frequent each token is"
         )
         language = ("sentences end as in", arguments.language)
         every = [*list_rows(shards.index), language, *splits, ("unigram entropy", entropy)]

@@ -11,8 +11,9 @@ from pydantic import BaseModel
 from starlette.exceptions import HTTPException
 from starlette.responses import HTMLResponse
 
-from litebert.serve import bodies, docs_page, playground, routes
+from litebert.serve import bodies, docs_page, playground
 from litebert.serve.refusals import Refusal
+from litebert.serve.routes import AboutRoutes, ComputingRoutes
 from litebert.serve.service import Service
 
 _FIELDS = {
@@ -24,8 +25,8 @@ _FIELDS = {
 _KINDS = {400: "bad_request", 404: "not_found", 405: "method_not_allowed"}
 
 
-def application(service: Service) -> FastAPI:
-    """The routes of a service."""
+def make_application(service: Service) -> FastAPI:
+    """Make the application of a service: its routes, its pages and its refusals."""
     app = FastAPI(
         title="litebert",
         version=version("litebert"),
@@ -33,8 +34,8 @@ def application(service: Service) -> FastAPI:
         redoc_url=None,
         redirect_slashes=False,
     )
-    app.include_router(routes.api(service))
-    app.include_router(routes.about(service))
+    app.include_router(ComputingRoutes(service).router())
+    app.include_router(AboutRoutes(service).router())
 
     @app.get("/", include_in_schema=False)
     async def play() -> HTMLResponse:
@@ -55,7 +56,7 @@ def application(service: Service) -> FastAPI:
 
     @app.exception_handler(RequestValidationError)
     async def refuse_body(request: Request, error: RequestValidationError) -> Response:
-        return _response(request, _of_validation(error))
+        return _response(request, _describe_fault(error))
 
     @app.exception_handler(HTTPException)
     async def refuse_route(request: Request, error: HTTPException) -> Response:
@@ -65,12 +66,12 @@ def application(service: Service) -> FastAPI:
             400: "the body is no JSON in UTF-8",
         }
         message = messages.get(error.status_code, "the request cannot be answered")
-        found = _response(
+        response = _response(
             request,
             Refusal(error.status_code, _KINDS.get(error.status_code, "bad_request"), message),
         )
-        found.headers.update(error.headers or {})
-        return found
+        response.headers.update(error.headers or {})
+        return response
 
     return app
 
@@ -79,20 +80,21 @@ def _response(request: Request, error: Refusal) -> Response:
     return Response(error.body(request.url.path), error.status, error.headers, "application/json")
 
 
-def _of_validation(error: RequestValidationError) -> Refusal:
-    """Of the innermost fault. What the client wrote does not stand in it, but for the name of an
-    unknown field.
+def _describe_fault(error: RequestValidationError) -> Refusal:
+    """Return the refusal of the innermost fault.
+
+    It quotes nothing that the client wrote, except the name of an unknown field.
     """
     first: dict[str, Any] = max(
-        error.errors()[:100], key=lambda one: (one["type"] == "too_short", len(one["loc"]))
+        error.errors()[:100], key=lambda fault: (fault["type"] == "too_short", len(fault["loc"]))
     )
     if first["type"] == "json_invalid":
         return Refusal(400, "bad_request", "the body is no JSON; check its quotes and commas")
     field, names = "", [*first["loc"][1:]]
-    for place, name in enumerate(names):
+    for depth, name in enumerate(names):
         if isinstance(name, int):
             field += f"[{name}]"
-        elif name in _FIELDS or (first["type"] == "extra_forbidden" and place == len(names) - 1):
+        elif name in _FIELDS or (first["type"] == "extra_forbidden" and depth == len(names) - 1):
             field += f".{name}" if field else name
     if not field:
         return Refusal(

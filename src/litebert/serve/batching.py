@@ -35,9 +35,9 @@ class Job:
 
     group: Group
     input_name: str
-    """What the request calls its inputs, with {} for the place of each."""
+    """The name of an input in the request, with {} for its index."""
     costs: list[float]
-    """Of each input."""
+    """The cost of each input."""
     done: asyncio.Future[list[Row]]
     arrived: float = field(default_factory=time.monotonic)
     taken: float | None = None
@@ -64,31 +64,31 @@ class Batch:
 
     @property
     def groups(self) -> list[Group]:
-        """The inputs by what is to be done, in the order of `_places`."""
+        """The inputs by what is to be done, in the order of `_inputs_by_operation`."""
         return [
-            Group(operation, options, [job.group.inputs[place] for job, place in own])
-            for (operation, options), own in self._places().items()
+            Group(operation, options, [job.group.inputs[index] for job, index in inputs])
+            for (operation, options), inputs in self._inputs_by_operation().items()
         ]
 
-    def _places(self) -> dict[Any, list[tuple[Job, int]]]:
-        found: dict[Any, list[tuple[Job, int]]] = {}
-        for job, place in self.rows:
-            found.setdefault((job.group.operation, job.group.options), []).append((job, place))
-        return found
+    def _inputs_by_operation(self) -> dict[Any, list[tuple[Job, int]]]:
+        """Group the inputs, as (request, index), by their operation and its options."""
+        groups: dict[Any, list[tuple[Job, int]]] = {}
+        for job, index in self.rows:
+            groups.setdefault((job.group.operation, job.group.options), []).append((job, index))
+        return groups
 
-    def answer(self, answered: Sequence[Sequence[Row]]) -> None:
-        """Give the rows of each group to their requests; a request whose last row this was is
-        done."""
-        for own, rows in zip(self._places().values(), answered, strict=True):
-            for (job, place), row in zip(own, rows, strict=True):
+    def answer(self, answers: Sequence[Sequence[Row]]) -> None:
+        """Give the rows of each group to their requests. The last row of a request ends it."""
+        for inputs, rows in zip(self._inputs_by_operation().values(), answers, strict=True):
+            for (job, index), row in zip(inputs, rows, strict=True):
                 if job.done.done():
                     continue
                 if row.refusal:
                     status = {"too_large": 413, "validation": 422}.get(row.kind, 500)
-                    name = job.input_name.format(place)
+                    name = job.input_name.format(index)
                     job.done.set_exception(Refusal(status, row.kind, name + row.refusal, name))
                     continue
-                job.rows[place], job.missing = row, job.missing - 1
+                job.rows[index], job.missing = row, job.missing - 1
                 if job.missing == 0:
                     job.done.set_result(job.rows)
 
@@ -104,12 +104,13 @@ class Queue:
 
     Args:
         most: characters of a batch.
-        linger: seconds for which the first request of a batch waits for others, while fewer
-            requests wait than waited or were being computed, each counted once, when the last batch
-            was formed: a client that asks alone is answered at once.
-        patience: seconds that a request may have to wait; None takes four times those of a short
+        linger: most seconds for which the first request of a batch waits for others. The wait ends
+            early once as many requests wait as waited or were computed when the last batch was
+            formed. So a client that asks alone is answered at once.
+        patience: seconds that a request may have to wait; by default four times those of a short
             request alone. It is never less than twice the seconds of the longest step of a long
             request.
+        watch: called with each batch and the seconds that it took.
     """
 
     def __init__(
@@ -119,7 +120,7 @@ class Queue:
         patience: float | None,
         watch: Callable[[Batch, float], None] = lambda batch, seconds: None,
     ) -> None:
-        self._most, self._linger, self._given, self._watch = most, linger, patience, watch
+        self._most, self._linger, self._set_patience, self._watch = most, linger, patience, watch
         self.patience = patience or 1.0
         self._jobs: deque[Job] = deque()
         self._long: deque[Job] = deque()
@@ -130,7 +131,7 @@ class Queue:
         self._first_room = 0.0
         """Characters of a batch by the measurements at the start."""
         self.closed: Refusal | None = None
-        """Why nothing is taken now, if so."""
+        """The refusal of all requests now, if nothing is taken."""
 
     @property
     def rows(self) -> int:
@@ -144,36 +145,40 @@ class Queue:
 
     @property
     def _room(self) -> float:
-        """Characters of the next batch: it shall not take longer than half of what may be waited
-        for.
-        """
+        """Characters of the next batch, which shall not take longer than half of the patience."""
         return min(self._most, self._pace.size(self.patience / 2))
 
-    def measured(
+    def set_pace(
         self,
         trials: Sequence[tuple[int, float]],
         characters: float,
         workers: int,
         longest: float = 0.0,
     ) -> None:
-        """What requests of some short inputs of so many characters take alone: (inputs, seconds) of
-        the first request and others; and what the longest step of a long request takes, which
-        nothing can pass."""
+        """Set the pace of the workers from measured requests, and the patience from the pace.
+
+        Args:
+            trials: (inputs, seconds) of requests of short inputs, computed alone; the first decides
+                the patience.
+            characters: characters of each of their inputs.
+            workers: number of workers.
+            longest: seconds of the longest step of a long request, which nothing can pass.
+        """
         self._workers, seconds = workers, trials[0][1]
-        for rows, took in trials:
-            self._pace.add(rows * (characters + OVERHEAD), took)
+        for rows, trial_seconds in trials:
+            self._pace.add(rows * (characters + OVERHEAD), trial_seconds)
         self.patience = max(
-            4 * (seconds + 0.003) if self._given is None else self._given, 2 * longest
+            4 * (seconds + 0.003) if self._set_patience is None else self._set_patience, 2 * longest
         )
         self._first_room = self._room
 
-    def computed(self, batch: Batch, seconds: float, long: bool = False) -> None:
-        """What a batch took."""
-        if not long:  # of a long one, the cost says little about the time
+    def record_time(self, batch: Batch, seconds: float, long: bool = False) -> None:
+        """Record the seconds that a batch took."""
+        if not long:  # the cost of a long request says little about its time
             self._pace.add(batch.cost, seconds)
         self._watch(batch, seconds)
 
-    def put(self, group: Group, input_name: str) -> Job:
+    def add(self, group: Group, input_name: str) -> Job:
         """Let a request wait for its answer.
 
         Raises:
@@ -202,7 +207,7 @@ class Queue:
             self._full.clear()
 
     def refusal(self, long: bool = False) -> Refusal | None:
-        """Why a request that came now would be refused, if it would."""
+        """Return the refusal of a request that would come now; None if it would be taken."""
         if self.closed is not None:
             return self.closed
         wait = self._wait_long() if long else self._wait()
@@ -214,7 +219,7 @@ class Queue:
         )
 
     def _wait(self) -> float:
-        """Seconds that a short request would have to wait now; 0 where no other waits.
+        """Estimate the seconds that a short request would wait now; 0 if no other waits.
 
         A step of a long request comes before each batch.
         """
@@ -229,7 +234,7 @@ class Queue:
         return (batches * self._pace.fixed + self._pace.slope * ahead + steps) / self._workers
 
     def _wait_long(self) -> float:
-        """Seconds that a long request would have to wait now for its first turn; 0 where no other
+        """Estimate the seconds that a long request would wait now for its first turn; 0 if no other
         waits.
         """
         if not self._long:
@@ -242,7 +247,7 @@ class Queue:
         return (batches * self._pace.fixed + self._pace.slope * ahead) / self._workers
 
     def close(self, refusal: Refusal) -> None:
-        """Refuse what waits and what comes, until it is opened."""
+        """Refuse the requests that wait, and all that come until it is opened."""
         self.closed = refusal
         for job in (*self._jobs, *self._long):
             if not job.done.done():
@@ -271,9 +276,7 @@ class Queue:
             waiting.cancel()
 
     async def take(self) -> Batch:
-        """The next batch, when something waits. Where there are several workers, they stand in
-        line.
-        """
+        """Return the next batch, when a request waits. Several workers take turns."""
         async with self._turn:
             while True:
                 while not self._jobs:
@@ -289,11 +292,13 @@ class Queue:
                     with suppress(asyncio.TimeoutError):
                         await asyncio.wait_for(self._more.wait(), left)
                     continue
-                if batch := self._cut():
+                if batch := self._form_batch():
                     return batch
 
     async def take_long(self) -> Batch:
-        """The next turn of the long request that waits longest for one, when there is one."""
+        """Return the next turn of the long request that waits longest, when there is a long
+        request.
+        """
         while True:
             while not self._long:
                 self._some_long.clear()
@@ -309,7 +314,7 @@ class Queue:
             return batch
 
     def _fill(self, batch: Batch, job: Job, room: float) -> None:
-        """Put what fits of a request into a batch, and one input at least into an empty one."""
+        """Put the inputs of a request that fit into a batch; an empty batch gets at least one."""
         while job.next < len(job.costs) and (
             not batch.rows or batch.cost + job.costs[job.next] <= room
         ):
@@ -318,8 +323,10 @@ class Queue:
             batch.cost, job.waiting, job.next = batch.cost + cost, job.waiting - cost, job.next + 1
             job.taken = job.taken or time.monotonic()
 
-    def _cut(self) -> Batch | None:
-        """What waits longest; the rest of a request that does not fit comes after the others."""
+    def _form_batch(self) -> Batch | None:
+        """Form a batch of the requests that wait longest. The rest of a request that does not fit
+        comes after the others.
+        """
         batch, room = Batch(), self._room
         self._expected = len(
             {*self._jobs, *(job for other in self._underway for job, _ in other.rows)}
@@ -342,7 +349,7 @@ class Queue:
         self._underway.add(batch)
         return batch
 
-    def finished(self, batch: Batch) -> None:
-        """A batch is computed or has failed."""
+    def remove(self, batch: Batch) -> None:
+        """Remove a batch that is computed or has failed."""
         self._underway.discard(batch)
         self._long_underway.discard(batch)

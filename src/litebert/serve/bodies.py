@@ -1,5 +1,5 @@
-"""The bodies of requests and answers. Types refuse what a route does not know; `null` is as good as
-leaving out.
+"""The bodies of requests and answers. Types refuse what a route does not know; `null` is the same
+as leaving a field out.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ class Body(BaseModel):
     model: str | None = MODEL
 
 
-class Asked(BaseModel):
+class NamedInput(BaseModel):
     """An input with names: a text (and its pair), a question and its context, choices, or words."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
@@ -42,10 +42,10 @@ class Asked(BaseModel):
     choices: Words | None = None
 
     def value(self) -> Any:
-        """In the form that `litebert.load(...).predict` takes, None where the names do not belong
-        together.
+        """Return the input as `litebert.load(...).predict` takes it; None if the names do not
+        belong together.
         """
-        given = {name: value for name, value in self if value is not None}
+        fields = {name: value for name, value in self if value is not None}
         for names in (
             ("text",),
             ("text", "pair"),
@@ -53,23 +53,23 @@ class Asked(BaseModel):
             ("question", "context"),
             ("context", "question", "choices"),
         ):
-            if given.keys() == set(names):
-                found = [given[name] for name in names]
-                return found[0] if len(names) == 1 else found
-        if given.keys() == {"context", "choices"}:
-            return [given["context"], "", given["choices"]]
+            if fields.keys() == set(names):
+                values = [fields[name] for name in names]
+                return values[0] if len(names) == 1 else values
+        if fields.keys() == {"context", "choices"}:
+            return [fields["context"], "", fields["choices"]]
         return None
 
 
 Input = (
     str
-    | Asked
+    | NamedInput
     | Annotated[list[str | Words], Field(min_length=1, max_length=PARTS, fail_fast=True)]
 )
 
 
 class Parameters(BaseModel):
-    """What Hugging Face's `text_classification` may send."""
+    """Parameters that Hugging Face's `text_classification` may send."""
 
     model_config = ConfigDict(extra="forbid", strict=True)
 
@@ -78,11 +78,11 @@ class Parameters(BaseModel):
 
 
 class Predict(Body):
-    """What `POST /predict` takes."""
+    """The body of `POST /predict`."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"inputs": ["a fine film", "dull"]}]})
 
-    inputs: str | Asked | Annotated[list[Input], Field(min_length=1, fail_fast=True)]
+    inputs: str | NamedInput | Annotated[list[Input], Field(min_length=1, fail_fast=True)]
     truncate: bool | None = TRUNCATE
     top: int | None = Field(
         None,
@@ -96,7 +96,7 @@ class Predict(Body):
 
 
 class FillMask(Body):
-    """What `POST /fill-mask` takes."""
+    """The body of `POST /fill-mask`."""
 
     model_config = ConfigDict(
         json_schema_extra={"examples": [{"inputs": "Paris is the [MASK] of France.", "top": 2}]}
@@ -107,7 +107,7 @@ class FillMask(Body):
 
 
 class Embed(Body):
-    """What `POST /embed` takes."""
+    """The body of `POST /embed`."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"inputs": ["a fine film", "dull"]}]})
 
@@ -118,7 +118,7 @@ class Embed(Body):
 
 
 class Similarity(Body):
-    """What `POST /similarity` takes."""
+    """The body of `POST /similarity`."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -141,7 +141,7 @@ class Similarity(Body):
 
 
 class Rerank(Body):
-    """What `POST /rerank` takes."""
+    """The body of `POST /rerank`."""
 
     model_config = ConfigDict(
         json_schema_extra={
@@ -158,7 +158,7 @@ class Rerank(Body):
 
 
 class Tokenize(Body):
-    """What `POST /tokenize` takes."""
+    """The body of `POST /tokenize`."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"inputs": "a fine film"}]})
 
@@ -167,7 +167,7 @@ class Tokenize(Body):
 
 
 class Embeddings(Body):
-    """What `POST /v1/embeddings` takes."""
+    """The body of `POST /v1/embeddings`."""
 
     model_config = ConfigDict(json_schema_extra={"examples": [{"input": ["a fine film"]}]})
 
@@ -188,7 +188,7 @@ CUT = Field(
 
 
 class Predictions(BaseModel):
-    """What `POST /predict` and `POST /fill-mask` answer."""
+    """The answer of `POST /predict` and `POST /fill-mask`."""
 
     model: str
     kind: str | None = None
@@ -216,7 +216,7 @@ class Rank(BaseModel):
     truncated: int = CUT
 
 
-class Piece(BaseModel):
+class Token(BaseModel):
     """A token."""
 
     id: int
@@ -244,7 +244,7 @@ class Usage(BaseModel):
 
 
 class Vectors(BaseModel):
-    """What `POST /v1/embeddings` answers."""
+    """The answer of `POST /v1/embeddings`."""
 
     object: Literal["list"]
     model: str

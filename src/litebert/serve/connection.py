@@ -22,8 +22,8 @@ except ImportError:  # h11 parses then
     httptools = None  # type: ignore[assignment]
 
 
-def open_connections() -> int:
-    """How many clients may be connected at a time: each takes a file descriptor."""
+def count_connections() -> int:
+    """Count the clients that may be connected at a time: each takes a file descriptor."""
     try:
         import resource
     except ImportError:  # not on Windows
@@ -50,7 +50,7 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
     _held = 0
     """Bytes of the reads since a head or a part of a body was complete."""
     _deaf = False
-    """Whether no more is read, and the answers that are underway are the last."""
+    """True if no more is read, and the answers that are underway are the last."""
     _late: asyncio.TimerHandle | None = None
     _unread: asyncio.TimerHandle | None = None
 
@@ -84,7 +84,7 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
             self._late = self.loop.call_later(HEADERS, self.transport.abort)
 
     def _parse(self, data: bytes) -> None:
-        """What the class above does with httptools, and requests for other protocols."""
+        """Parse as the class above does with httptools, and also requests for other protocols."""
         self._unset_keepalive_if_required()
         while data:
             try:
@@ -102,7 +102,7 @@ class Connection(AutoHTTPProtocol):  # type: ignore[misc, valid-type]
                 return
 
     def _without_upgrade(self) -> bytes:
-        """The head that was just read, but for the header Upgrade."""
+        """Return the head that was just read, without the header Upgrade."""
         headers = [b"%b: %b\r\n" % header for header in self.headers if header[0] != b"upgrade"]
         if any(b"\n" in value or b"\r" in value for _, value in self.headers):
             raise httptools.HttpParserError("a header of several lines")

@@ -1,11 +1,11 @@
-"""What the inputs of a request cost, in characters of a text that is read once."""
+"""The costs of the inputs of a request, in characters of a text that is read once."""
 
 from __future__ import annotations
 
 import re
 from typing import Any
 
-from litebert.serve.limits import characters, choices_of
+from litebert.serve.limits import choices_of, count_characters
 from litebert.serve.wire import Group
 
 OVERHEAD = 32.0
@@ -19,23 +19,23 @@ QUERY = 4096
 """Characters of a query that count for every pair; more are read once, and then no pair holds
 them."""
 _MASKS = re.compile(r"\[MASK\]|<[^<>\s]{1,30}>|_{3,}")
-"""What may be a mask, whatever the tokenizer writes its own as."""
+"""Matches a mask of any tokenizer, and perhaps more."""
 
 
-def masks_of(text: str) -> int:
-    """What may be masks in a text."""
+def count_masks(text: str) -> int:
+    """Count the words of a text that may be masks."""
     return len(_MASKS.findall(text))
 
 
 def costs_of(group: Group) -> list[float]:
-    """Of each input: what it has to read, and masks x predictions where masks are filled.
+    """Return the cost of each input: its text, and masks x predictions if masks are filled.
 
     Vectors are made of a query once, with the first of its pairs.
     """
     options = dict(group.options)
     if group.operation == "fill-mask":
         each = MASK + options.get("top", 5)
-        return [OVERHEAD + len(text) + each * masks_of(text) for text in group.inputs]
+        return [OVERHEAD + len(text) + each * count_masks(text) for text in group.inputs]
     if group.operation in ("score", "cosine"):
         query, (first, _) = QUERY if group.operation == "score" else 0, group.inputs[0]
         costs = [OVERHEAD + min(len(first), query) + len(text) for _, text in group.inputs]
@@ -44,10 +44,10 @@ def costs_of(group: Group) -> list[float]:
 
 
 def _cost(value: Any) -> float:
-    """Of a text, its tokens, a pair, the words of a sentence, or a question with choices, each of
-    which is a row.
+    """Return the cost of a text, its tokens, a pair, the words of a sentence, or a question with
+    choices, each of which is a row.
     """
     if isinstance(value, str):
         return OVERHEAD + len(value)
     words = sum(isinstance(part, str) for part in value)
-    return OVERHEAD * max(1, len(choices_of(value))) + WORD * words + characters(value)
+    return OVERHEAD * max(1, len(choices_of(value))) + WORD * words + count_characters(value)

@@ -20,7 +20,7 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'"
 
 
 def page(schema: dict[str, Any]) -> str:
-    """HTML."""
+    """Return the HTML of the page."""
     title = escape(f"{schema['info']['title']} {schema['info']['version']}")
     return (
         f'<!doctype html><html lang="en"><meta charset="utf-8"><title>{title}</title>'
@@ -44,4 +44,4 @@ def _routes(schema: dict[str, Any]) -> Iterator[str]:
             for example in body.get("examples", []):
                 yield f"<pre>{escape(json.dumps(example, ensure_ascii=False))}</pre>"
             if fields := body.get("properties"):
-                yield f"<p>Fields: {', '.join(f'<code>{escape(one)}</code>' for one in fields)}</p>"
+                yield f"<p>Fields: {', '.join(f'<code>{escape(key)}</code>' for key in fields)}</p>"

@@ -1,8 +1,8 @@
-"""What stands before the routes: who may ask, how large and how slow a body may be, and what is
+"""The guard before the routes: who may ask, how large and how slow a body may be, and what is
 logged and counted.
 
 Pages of other origins: a browser sends their `Origin` with every POST, which is refused unless it
-is allowed. DNS rebinding: bound to the loopback address, only its own names are served.
+is allowed. DNS rebinding: bound to the loopback address, only the names of that address are served.
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ SINGLE = (b"host", b"origin", b"authorization", b"content-type", b"content-lengt
 HOST = re.compile(r"(\[[0-9a-f:.]+\]|[^\[\]:/@\s]+)(?::[0-9]{0,5})?")
 """A name or an address, and a port."""
 BUSY = "busy"
-"""In the `state` of a request's scope where more clients are connected than may be."""
+"""The key in the `state` of a request's scope if too many clients are connected."""
 CLOSING = "closing"
-"""In that `state`: a function that says whether the connection has ended, or is about to."""
+"""The key in that `state` of a function that is true if the connection has ended, or will soon."""
 
 
 class Guard:
@@ -46,7 +46,7 @@ class Guard:
     Args:
         key: what `Authorization: Bearer` must hold, if anything.
         hosts: names that are served; all where there are none.
-        origins: pages that may call beside our own; `*` is all.
+        origins: pages that may call beside the service's; `*` is all.
         paths: routes, as the log and the metrics name them.
     """
 
@@ -68,9 +68,8 @@ class Guard:
             return
         about: dict[str, Any] = {"start": time.monotonic()}
         method = scope["method"]
-        if (
-            method == "HEAD"
-        ):  # the server leaves the body of the answer out, and needs its own scope for that
+        if method == "HEAD":
+            # The server needs the original scope to leave the body of the answer out.
             scope = {**scope, "method": "GET"}
         scope[ABOUT] = about
 
@@ -92,7 +91,7 @@ class Guard:
         try:
             self._check(scope, headers, about)
             body = await self._body(scope, headers, receive)
-            await self._app(scope, _replayed(body, receive), answer)
+            await self._app(scope, _replay(body, receive), answer)
         except Refusal as refusal:
             await _refuse(answer, refusal, scope["path"], ending)
         except asyncio.CancelledError:
@@ -120,16 +119,15 @@ class Guard:
         Raises:
             Refusal: it is refused.
         """
-        self._named(scope, about)
+        self._take_model_name(scope, about)
         if BUSY in scope.get("state", ()):
             message = (
                 "too many clients are connected; connect again later, or keep fewer connections"
             )
             raise Refusal(503, "unavailable", message, retry=1)
-        self._single(scope, headers)
-        if (
-            sum(len(name) + len(value) for name, value in scope["headers"]) > HEAD
-        ):  # which came in one read
+        self._check_headers(scope, headers)
+        # A head that came in one read was not bounded by the connection.
+        if sum(len(name) + len(value) for name, value in scope["headers"]) > HEAD:
             raise Refusal(
                 431,
                 "too_large",
@@ -138,9 +136,8 @@ class Guard:
         self._admit(scope, headers)
         if (name := about.get("named")) is not None and name not in self._service.pools:
             raise self._service.refuse_name(name)
-        if (
-            b"content-length" in headers and b"transfer-encoding" in headers
-        ):  # RFC 9112, section 6.3
+        # RFC 9112, section 6.3
+        if b"content-length" in headers and b"transfer-encoding" in headers:
             raise Refusal(
                 400,
                 "bad_request",
@@ -149,7 +146,7 @@ class Guard:
         if scope["method"] == "POST":
             self._service.refuse_early(about)
 
-    def _single(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
+    def _check_headers(self, scope: Scope, headers: dict[bytes, bytes]) -> None:
         """Refuse headers that may stand once and stand twice, and HTTP/1.1 without a Host."""
         if len(headers) < len(scope["headers"]):
             names = [name for name, _ in scope["headers"]]
@@ -166,7 +163,7 @@ class Guard:
                 400, "bad_request", "the header Host is missing; send it, as HTTP/1.1 asks for"
             )
 
-    def _named(self, scope: Scope, about: dict[str, Any]) -> None:
+    def _take_model_name(self, scope: Scope, about: dict[str, Any]) -> None:
         """Take the model out of a path such as /models/NAME/predict."""
         if scope["path"].startswith("/models/"):
             name, slash, rest = scope["path"].removeprefix("/models/").partition("/")
@@ -183,35 +180,35 @@ class Guard:
                 "this Host is not served here; the service allows it with --allow-host",
             )
         origin = headers.get(b"origin")
-        if origin is not None and not self._allowed(origin.decode("latin-1").lower(), host):
+        if origin is not None and not self._is_allowed(origin.decode("latin-1").lower(), host):
             raise Refusal(
                 403,
                 "forbidden",
                 "pages of this Origin may not call; the service allows it with --allow-origin",
             )
         if self._key is not None and scope["path"] not in OPEN:
-            kind, _, given = headers.get(b"authorization", b"").partition(b" ")
-            if not hmac.compare_digest(given.strip(), self._key) or kind.lower() != b"bearer":
+            kind, _, key = headers.get(b"authorization", b"").partition(b" ")
+            if not hmac.compare_digest(key.strip(), self._key) or kind.lower() != b"bearer":
                 raise Refusal(
                     401,
                     "unauthorized",
                     "the key is missing or wrong; send Authorization: Bearer KEY",
                 )
 
-    def _allowed(self, origin: str, host: str) -> bool:
+    def _is_allowed(self, origin: str, host: str) -> bool:
         if "*" in self._origins or origin in self._origins:
             return True
         try:
-            place = urlsplit(origin)
+            address = urlsplit(origin)
         except ValueError:
             return False
-        default = {"http": ":80", "https": ":443"}.get(place.scheme)
-        return default is not None and place.netloc.removesuffix(default) == host.removesuffix(
+        default = {"http": ":80", "https": ":443"}.get(address.scheme)
+        return default is not None and address.netloc.removesuffix(default) == host.removesuffix(
             default
         )
 
     async def _body(self, scope: Scope, headers: dict[bytes, bytes], receive: Receive) -> bytes:
-        """All of the body.
+        """Read all of the body.
 
         Raises:
             Refusal: it is too large, too slow or not JSON.
@@ -247,17 +244,14 @@ class Guard:
             late.set()
             task.cancel()
 
-        timer = asyncio.get_running_loop().call_later(
-            BODY, end
-        )  # wait_for would read in a task of its own
+        # asyncio.wait_for would read in another task.
+        timer = asyncio.get_running_loop().call_later(BODY, end)
         try:
-            return await _whole(receive, most, too_large)
+            return await _read_body(receive, most, too_large)
         except asyncio.CancelledError:
             if not late.is_set():
                 raise
-            if hasattr(
-                task, "uncancel"
-            ):  # Python 3.11: else the task counts as cancelled to its end
+            if hasattr(task, "uncancel"):  # since Python 3.11, the task would stay cancelled
                 task.uncancel()
             raise Refusal(
                 408, "timeout", f"the body was not there within {BODY:g} seconds; send it again"
@@ -273,7 +267,8 @@ class Guard:
         self._service.note(method, path, about)
 
 
-async def _whole(receive: Receive, most: int, too_large: Refusal) -> bytes:
+async def _read_body(receive: Receive, most: int, too_large: Refusal) -> bytes:
+    """Read a body of at most `most` bytes, or raise `too_large`."""
     chunks, size, more = [], 0, True
     while more:
         message = await receive()
@@ -287,20 +282,20 @@ async def _whole(receive: Receive, most: int, too_large: Refusal) -> bytes:
 
 
 def _without_port(host: str) -> str:
-    """The name or the address of a Host, or nothing where it is ill-formed."""
+    """Return the name or the address of a Host; empty if it is ill-formed."""
     parts = HOST.fullmatch(host)
     return "" if parts is None else parts[1]
 
 
-def _replayed(body: bytes, receive: Receive) -> Receive:
-    """The body at once, and then what the server says."""
-    given = False
+def _replay(body: bytes, receive: Receive) -> Receive:
+    """Make a `receive` that gives the body at once, and then the messages of the server."""
+    is_sent = False
 
     async def next_message() -> MutableMapping[str, Any]:
-        nonlocal given
-        if given:
+        nonlocal is_sent
+        if is_sent:
             return await receive()
-        given = True
+        is_sent = True
         return {"type": "http.request", "body": body, "more_body": False}
 
     return next_message

@@ -1,4 +1,4 @@
-"""What one client may ask for, and how long anything may take. Every number has an option of
+"""The limits of a request, and of the time that anything may take. Every number has an option of
 `litebert serve`.
 """
 
@@ -39,13 +39,13 @@ _BLANKS = re.compile("_+")
 
 @dataclass(frozen=True)
 class Limits:
-    """What one request may hold."""
+    """The limits of a request."""
 
     rows: int = 256
     characters: int = 200_000
-    """Of all its texts."""
+    """Characters of all its texts."""
     tokens: int = 8192
-    """Of one input, after truncation."""
+    """Tokens of an input, after truncation."""
     body_bytes: int = 4 << 20
     timeout_seconds: float = 30.0
 
@@ -69,11 +69,11 @@ class Limits:
         """
         if not json.detect_encoding(body).startswith("utf-8"):
             raise Refusal(400, "bad_request", "the body is no JSON in UTF-8")
-        if _values(body) <= VALUES:
+        if _count_values(body) <= VALUES:
             return
         plain = body.replace(rb"\\", b"").replace(rb"\"", b"")
         quotes = plain.count(b'"')
-        if quotes > 2 * VALUES or _values(b"".join(plain.split(b'"')[::2])) > VALUES:
+        if quotes > 2 * VALUES or _count_values(b"".join(plain.split(b'"')[::2])) > VALUES:
             message = (
                 f"the body holds more than {VALUES:,} values in its arrays and objects; send "
                 "several requests"
@@ -91,7 +91,7 @@ class Limits:
             if isinstance(value, list) and not (
                 name == "input" and value and isinstance(value[0], int)
             ):
-                self._check_rows(shortened(name), value)
+                self._check_rows(shorten_name(name), value)
         waiting = [body] if isinstance(body, (dict, list)) else []
         while waiting:
             value = waiting.pop()
@@ -118,10 +118,10 @@ class Limits:
         """
         self._check_rows(field, inputs)
         total = len(query)
-        for place, value in enumerate(inputs):
-            total += characters(value)
+        for index, value in enumerate(inputs):
+            total += count_characters(value)
             if total > self.characters:
-                name = f"{field}[{place}]"
+                name = f"{field}[{index}]"
                 message = (
                     f"up to {name} there are {total:,} characters, and the limit is "
                     f"{self.characters:,}"
@@ -137,18 +137,18 @@ class Limits:
             raise Refusal(413, "too_large", message, field)
 
 
-def _values(body: bytes) -> int:
-    """Brackets and commas of a body."""
+def _count_values(body: bytes) -> int:
+    """Count the brackets and commas of a body."""
     return body.count(b"[") + body.count(b"{") + body.count(b",")
 
 
-def shortened(name: str) -> str:
-    """A name as an error may repeat it."""
+def shorten_name(name: str) -> str:
+    """Shorten a name for an error that repeats it."""
     return name if len(name) <= QUOTED else f"{name[:QUOTED]}…"
 
 
-def characters(value: Any) -> int:
-    """Of a text, or of all texts in lists; a token counts as four.
+def count_characters(value: Any) -> int:
+    """Count the characters of a text, or of all texts in lists; a token counts as four.
 
     Texts before a list of choices are read with each choice, which also fills each blank of the
     last of these texts.
@@ -159,37 +159,37 @@ def characters(value: Any) -> int:
         return 4
     choices = choices_of(value)
     texts = [part for part in value if not isinstance(part, list)]
-    plain, blanks = sum(map(characters, texts)), 0
+    plain, blanks = sum(map(count_characters, texts)), 0
     if choices and texts and isinstance(texts[-1], str):
         blanks = len(_BLANKS.findall(texts[-1]))
-    return max(1, len(choices)) * plain + (1 + blanks) * sum(map(characters, choices))
+    return max(1, len(choices)) * plain + (1 + blanks) * sum(map(count_characters, choices))
 
 
 def choices_of(value: Any) -> list[Any]:
-    """What stands in the lists of an input: the choices of a question."""
+    """Return the members of the lists in an input: the choices of a question."""
     return [choice for part in value if isinstance(part, list) for choice in part]
 
 
 def read_key(file: str | None, variable: str | None) -> bytes | None:
-    """The key that clients must send: the first line of a file, or an environment variable's value.
+    """Read the key that clients must send: the first line of a file, or an environment variable.
 
     Raises:
         ConfigError: the file cannot be read, or the key is empty or not printable ASCII.
     """
     if file is not None:
         try:
-            with open(file, encoding="utf-8") as opened:
-                key, where = opened.readline().strip(), file
+            with open(file, encoding="utf-8") as lines:
+                key, source = lines.readline().strip(), file
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(
                 f"the key file {file} cannot be read ({error}); check --key-file"
             ) from None
     elif variable is not None:
-        key, where = variable.strip(), "LITEBERT_KEY"
+        key, source = variable.strip(), "LITEBERT_KEY"
     else:
         return None
     if not key or not key.isascii() or not key.isprintable():
         raise ConfigError(
-            f"the key in {where} must be printable ASCII and not empty; write another one"
+            f"the key in {source} must be printable ASCII and not empty; write another one"
         )
     return key.encode()

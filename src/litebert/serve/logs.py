@@ -52,9 +52,8 @@ def set_up(requests: bool = True) -> None:
     for name in ("uvicorn", "uvicorn.error", "asyncio"):
         logger = logging.getLogger(name)
         logger.handlers, logger.propagate = [handler], False
-        logger.setLevel(
-            logging.CRITICAL
-        )  # they know of nothing that is not logged here, and would quote requests
+        # All that they know is logged by this package, and they would quote requests.
+        logger.setLevel(logging.CRITICAL)
 
 
 def event(name: str, level: int = logging.INFO, to: logging.Logger = LOG, **fields: Any) -> None:
@@ -64,7 +63,7 @@ def event(name: str, level: int = logging.INFO, to: logging.Logger = LOG, **fiel
 
 
 def failure(error: BaseException) -> dict[str, Any]:
-    """What kind of exception it was and where it came from."""
+    """Describe an exception by its kind and the lines it passed."""
     frames = traceback.extract_tb(error.__traceback__)
     return {
         "kind": type(error).__name__,

@@ -26,7 +26,7 @@ class Counter:
         self._values[key] = self._values.get(key, 0) + amount
 
     def lines(self) -> Iterable[str]:
-        """As Prometheus reads them."""
+        """Yield the lines that Prometheus reads."""
         yield from _head(self.name, self.about, "counter")
         for labels, value in self._values.items():
             yield f"{self.name}{_braces(labels)} {value:g}"
@@ -48,7 +48,7 @@ class Histogram:
         self._sums[key] = self._sums.get(key, 0.0) + value
 
     def lines(self) -> Iterable[str]:
-        """As Prometheus reads them."""
+        """Yield the lines that Prometheus reads."""
         yield from _head(self.name, self.about, "histogram")
         for labels, counts in self._counts.items():
             total = 0
@@ -60,7 +60,7 @@ class Histogram:
 
 
 class Metrics:
-    """All of the service."""
+    """All metrics of the service."""
 
     def __init__(self) -> None:
         self.requests = Counter("litebert_requests_total", "Requests by route, model and status.")
@@ -81,8 +81,8 @@ class Metrics:
         )
 
     def text(self, gauges: Mapping[str, tuple[str, Mapping[str, float]]]) -> str:
-        """All of them, with gauges by name: what they are, and the value of each model."""
-        lines = [line for one in vars(self).values() for line in one.lines()]
+        """Format all metrics, with gauges by name: a description, and the value of each model."""
+        lines = [line for metric in vars(self).values() for line in metric.lines()]
         for name, (about, values) in gauges.items():
             lines += _head(name, about, "gauge")
             lines += [
@@ -93,7 +93,7 @@ class Metrics:
 
 
 def resident(pids: Iterable[int]) -> float:
-    """Bytes of memory that processes hold; 0 where the system does not say."""
+    """Sum the bytes of memory that processes hold; 0 if the system does not say."""
     pages = 0
     for pid in pids:
         try:

@@ -4,7 +4,7 @@ it.
 
 from __future__ import annotations
 
-KEPT = 0.95
+DECAY = 0.95
 """How much of what was measured before a batch counts after it."""
 LEAST = 0.1
 """The least share of a mean batch's time that is ascribed to its size: fewer would be noise."""
@@ -22,11 +22,11 @@ class Pace:
 
     def add(self, size: float, seconds: float, weight: float = 1.0) -> None:
         """Count a batch."""
-        self._weight = KEPT * self._weight + weight
-        self._sizes = KEPT * self._sizes + weight * size
-        self._times = KEPT * self._times + weight * seconds
-        self._squares = KEPT * self._squares + weight * size * size
-        self._products = KEPT * self._products + weight * size * seconds
+        self._weight = DECAY * self._weight + weight
+        self._sizes = DECAY * self._sizes + weight * size
+        self._times = DECAY * self._times + weight * seconds
+        self._squares = DECAY * self._squares + weight * size * size
+        self._products = DECAY * self._products + weight * size * seconds
         mean, time = self._sizes / self._weight, self._times / self._weight
         spread = self._squares / self._weight - mean * mean
         slope = (
@@ -38,9 +38,9 @@ class Pace:
         self.fixed = time - self.slope * mean
 
     def seconds(self, size: float) -> float:
-        """What a batch of a size will take."""
+        """Estimate the seconds of a batch of a size."""
         return self.fixed + self.slope * size
 
     def size(self, seconds: float) -> float:
-        """The size of a batch that takes so long; 0 where none is so quick."""
+        """Estimate the size of a batch that takes so many seconds; 0 if all batches take longer."""
         return max(0.0, seconds - self.fixed) / self.slope

@@ -1,4 +1,4 @@
-"""What goes into a worker and comes out: texts of inputs, JSON of answers, refusals, and a clock of
+"""The input and the output of a worker: texts of inputs, JSON of answers, refusals, and a clock of
 steps.
 """
 
@@ -23,7 +23,7 @@ class Longest:
 
 
 def texts_of(value: Any) -> list[str]:
-    """The texts of an input."""
+    """Return the texts of an input."""
     if isinstance(value, str):
         return [value]
     return (
@@ -34,7 +34,7 @@ def texts_of(value: Any) -> list[str]:
 
 
 def without_nul(value: Any) -> Any:
-    """An input whose NUL characters are spaces, as in every file that litebert reads."""
+    """Replace the NUL characters of an input by spaces, as in every file that litebert reads."""
     if isinstance(value, str):
         return value.replace("\0", " ")
     return list(map(without_nul, value)) if isinstance(value, (list, tuple)) else value
@@ -53,7 +53,7 @@ def too_many(count: int, who: str, most: int) -> Row:
 
 
 def as_json(value: Any) -> bytes:
-    """Without what JSON does not know: a number that is none becomes null."""
+    """Format a value as JSON; a number that JSON does not know becomes null."""
     try:
         return json.dumps(
             value, ensure_ascii=False, allow_nan=False, separators=(",", ":")

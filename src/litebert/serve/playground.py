@@ -27,6 +27,6 @@ def page() -> tuple[str, str]:
 
 
 def _hash(html: str, tag: str) -> str:
-    """What stands between a tag and its end, as a policy names it."""
+    """Hash the text between a tag and its end, as a policy names it."""
     (inner,) = re.findall(f"<{tag}>(.*?)</{tag}>", html, re.DOTALL)
     return f"'sha256-{b64encode(sha256(inner.encode()).digest()).decode()}'"

@@ -33,7 +33,7 @@ RETRY = 10
 
 
 class Worker:
-    """One process."""
+    """A process with an open model."""
 
     def __init__(self, settings: Mapping[str, Any]) -> None:
         self._settings = dict(settings)
@@ -44,11 +44,11 @@ class Worker:
         self.ended: asyncio.Future[int] | None = None
         """Done when the process has ended."""
         self.ready = False
-        """Whether its model has been opened."""
+        """True if its model has been opened."""
 
     @property
     def pid(self) -> int | None:
-        """Of the process; None while there is none."""
+        """The number of the process; None while no process lives."""
         return (
             self._process.pid
             if self._process is not None and self._process.returncode is None
@@ -56,7 +56,11 @@ class Worker:
         )
 
     async def start(self) -> tuple[dict[str, Any], list[tuple[int, float]], float, float]:
-        """Open the model; what it can do, and what `Queue.measured` takes.
+        """Open the model.
+
+        Returns:
+            The info of the model, and the trials, the characters and the longest step that
+            `Queue.set_pace` takes.
 
         Raises:
             ModelError: it cannot be opened.
@@ -99,7 +103,7 @@ class Worker:
     async def compute(
         self, groups: Sequence[wire.Group], step: float = 0.0
     ) -> tuple[list[list[wire.Row]], float]:
-        """The rows of each group, and the seconds they took.
+        """Compute the rows of each group, and the seconds they took.
 
         Args:
             step: seconds after which short batches may pass; 0 for a short batch.
@@ -117,33 +121,33 @@ class Worker:
         pending[number] = reply
         try:
             await self._send((number, step, [tuple(group) for group in groups]))
-            answered, seconds = await reply
+            answers, seconds = await reply
         finally:
             pending.pop(number, None)
-        return [[wire.Row(*row) for row in rows] for rows in answered], seconds
+        return [[wire.Row(*row) for row in rows] for rows in answers], seconds
 
     async def _send(self, value: Any) -> None:
         assert self._process is not None
         assert self._process.stdin is not None
         async with self._writing:
-            self._process.stdin.write(wire.packed(value))
+            self._process.stdin.write(wire.pack(value))
             await self._process.stdin.drain()
 
     async def _receive(self) -> Any:
         assert self._process is not None
         assert self._process.stdout is not None
         size = int.from_bytes(await self._process.stdout.readexactly(wire.LENGTH), "big")
-        return wire.unpacked(await self._process.stdout.readexactly(size))
+        return wire.unpack(await self._process.stdout.readexactly(size))
 
     async def _read(self) -> None:
         """Give each batch its answer, until the process ends."""
         pending = self._pending
         try:
             while True:
-                number, answered, seconds = await self._receive()
+                number, answers, seconds = await self._receive()
                 reply = pending.get(number)
                 if reply is not None and not reply.done():
-                    reply.set_result((answered, seconds))
+                    reply.set_result((answers, seconds))
         except Exception:  # the process has ended, or what it wrote is no answer
             for reply in pending.values():
                 if not reply.done():
@@ -173,7 +177,7 @@ class Pool:
     ) -> None:
         self.name, self.queue = name, queue
         self.info: dict[str, Any] = {}
-        """What the model can do, once it is there."""
+        """The abilities of the model, once it is open."""
         self.restarts = 0
         self._settings, self._timeout = settings, timeout
         self._workers = [Worker(settings) for _ in range(workers)]
@@ -181,12 +185,12 @@ class Pool:
 
     @property
     def pids(self) -> list[int]:
-        """Of the workers that live."""
+        """The processes of the workers that live."""
         return [worker.pid for worker in self._workers if worker.pid is not None]
 
     @property
     def healthy(self) -> bool:
-        """Whether a worker lives and its model is open."""
+        """True if a worker lives and its model is open."""
         return any(worker.ready and worker.pid is not None for worker in self._workers)
 
     async def start(self) -> None:
@@ -197,7 +201,7 @@ class Pool:
         """
         for worker in self._workers:
             self.info, trials, characters, step = await worker.start()
-            self.queue.measured(trials, characters, len(self._workers), step)
+            self.queue.set_pace(trials, characters, len(self._workers), step)
         self._tasks = [asyncio.create_task(self._run(worker)) for worker in self._workers]
         self._tasks += [asyncio.create_task(self._run_long(worker)) for worker in self._workers]
 
@@ -210,8 +214,9 @@ class Pool:
         await asyncio.gather(*(worker.stop() for worker in self._workers))
 
     async def _run(self, worker: Worker) -> None:
-        """Keep a worker alive and busy: a second batch goes to it while it computes the first, but
-        only a full one.
+        """Keep a worker alive and busy.
+
+        A second batch goes to it while it computes the first, if it is full.
         """
         deaths, underway = 0, set[asyncio.Task[bool]]()
         held: Batch | None = None
@@ -222,7 +227,7 @@ class Pool:
                         await asyncio.wait(underway)
                     await asyncio.sleep(PAUSES[min(deaths, len(PAUSES) - 1)])
                     deaths += 1
-                    if not await self._replaced(worker):
+                    if not await self._replace_worker(worker):
                         refusal = Refusal(
                             503,
                             "unavailable",
@@ -232,7 +237,7 @@ class Pool:
                         )
                         if held is not None:
                             held.fail(refusal)
-                            self.queue.finished(held)
+                            self.queue.remove(held)
                             held = None
                         if not self.healthy:
                             self.queue.close(refusal)
@@ -248,7 +253,7 @@ class Pool:
                     deaths = 0 if any(task.result() for task in done) else deaths
                     if worker.pid is None:
                         continue
-                held = held or await self._taken(worker, self.queue.take)
+                held = held or await self._take_batch(worker, self.queue.take)
                 if worker.pid is None:
                     if not underway:
                         logs.event("a worker died", logging.ERROR, model=self.name, rows=0)
@@ -260,19 +265,20 @@ class Pool:
                 task.cancel()
 
     async def _run_long(self, worker: Worker) -> None:
-        """Keep a worker busy with long requests, a turn at a time; in the worker, short batches
-        pass.
+        """Keep a worker busy with long requests, a turn at a time.
+
+        In the worker, short batches pass them.
         """
         while True:
             if worker.pid is None or not worker.ready:
                 await asyncio.sleep(WATCHING)
-            elif (batch := await self._taken(worker, self.queue.take_long)) is not None:
+            elif (batch := await self._take_batch(worker, self.queue.take_long)) is not None:
                 await self._answer(worker, batch, self.queue.step)
 
-    async def _taken(
+    async def _take_batch(
         self, worker: Worker, take: Callable[[], Coroutine[Any, Any, Batch]]
     ) -> Batch | None:
-        """The next batch, None where the worker ends before there is one."""
+        """Take the next batch; None if the worker ends before a batch is ready."""
         assert worker.ended is not None
         taking = asyncio.create_task(take())
         try:
@@ -282,7 +288,8 @@ class Pool:
         finally:
             taking.cancel()
 
-    async def _replaced(self, worker: Worker) -> bool:
+    async def _replace_worker(self, worker: Worker) -> bool:
+        """Start a process in place of an ended one, and return True if it opened the model."""
         try:
             info, *_ = await worker.start()
             if _without_examples(info) != _without_examples(self.info):
@@ -302,10 +309,10 @@ class Pool:
         return True
 
     async def _answer(self, worker: Worker, batch: Batch, step: float = 0.0) -> bool:
-        """Have a batch answered, or fail what is in it; whether it was answered."""
+        """Compute a batch, or fail its requests, and return True if it was answered."""
         pid = worker.pid
         try:
-            answered, seconds = await asyncio.wait_for(
+            answers, seconds = await asyncio.wait_for(
                 worker.compute(batch.groups, step), self._timeout
             )
         except Exception as error:  # the process has died, or what it wrote is no answer
@@ -327,9 +334,9 @@ class Pool:
             batch.fail(STOPPED)
             raise
         finally:
-            self.queue.finished(batch)
-        self.queue.computed(batch, seconds + PASSING, long=step > 0)
-        batch.answer(answered)
+            self.queue.remove(batch)
+        self.queue.record_time(batch, seconds + PASSING, long=step > 0)
+        batch.answer(answers)
         return True
 
 

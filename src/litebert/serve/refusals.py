@@ -12,9 +12,7 @@ OPENAI = {
     404: "not_found_error",
     429: "rate_limit_error",
 }
-"""What OpenAI calls the kinds of errors that are not `invalid_request_error`, or from 500 on
-`server_error`.
-"""
+"""OpenAI's names of errors that are not `invalid_request_error`, or from 500 on `server_error`."""
 
 
 class Refusal(Exception):
@@ -39,12 +37,12 @@ class Refusal(Exception):
 
     @property
     def headers(self) -> dict[str, str]:
-        """Those that go with it."""
-        found = {} if self.retry is None else {"retry-after": str(self.retry)}
-        return found | ({"www-authenticate": "Bearer"} if self.status == 401 else {})
+        """The headers of the answer."""
+        headers = {} if self.retry is None else {"retry-after": str(self.retry)}
+        return headers | ({"www-authenticate": "Bearer"} if self.status == 401 else {})
 
     def body(self, path: str) -> bytes:
-        """The JSON for a route."""
+        """Return the JSON for a route."""
         if path.startswith("/v1/"):
             kind = OPENAI.get(
                 self.status, "invalid_request_error" if self.status < 500 else "server_error"

@@ -13,9 +13,10 @@ from typing import Any
 from fastapi import APIRouter, Request, Response
 from fastapi.routing import APIRoute
 
-from litebert.serve import bodies, metrics
-from litebert.serve.costs import masks_of
+from litebert.serve import bodies
+from litebert.serve.costs import count_masks
 from litebert.serve.limits import SCORES, TOP
+from litebert.serve.metrics import resident
 from litebert.serve.refusals import Refusal
 from litebert.serve.service import ABOUT, Service
 from litebert.serve.wire import Row
@@ -45,8 +46,8 @@ JSON = "application/json"
 
 
 def _answer(value: bytes, rows: Sequence[Row] = ()) -> Response:
-    """JSON; of rows, the headers say how many tokens were read (as in text-embeddings-inference)
-    and cut off.
+    """Make a response of JSON. For rows, the headers count the tokens that were read (as in
+    text-embeddings-inference) and cut off.
     """
     headers = {
         "x-compute-tokens": str(sum(row.tokens for row in rows)),
@@ -55,12 +56,13 @@ def _answer(value: bytes, rows: Sequence[Row] = ()) -> Response:
     return Response(value, headers=headers if rows else None, media_type=JSON)
 
 
-def _listed(payloads: list[bytes]) -> bytes:
-    return b"[" + b",".join(payloads) + b"]"
+def _join_payloads(rows: Sequence[Row]) -> bytes:
+    """Return the JSON list of the payloads of rows."""
+    return b"[" + b",".join(row.payload for row in rows) + b"]"
 
 
 def _inputs(value: Any, field: str = "inputs") -> tuple[list[Any], str]:
-    """The inputs of a body, and what it calls each."""
+    """Return the inputs of a body, and the name of each with {} for its index."""
     return (value, f"{field}[{{}}]") if isinstance(value, list) else ([value], field)
 
 
@@ -83,131 +85,121 @@ async def _parse_json(request: Request) -> Any:
         raise Refusal(400, "bad_request", message) from None
 
 
-def api(service: Service) -> APIRouter:
+class ComputingRoutes:
     """The routes that compute."""
 
-    class Route(APIRoute):
-        """One whose body is looked at before it is validated."""
+    def __init__(self, service: Service) -> None:
+        self._service = service
 
-        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
-            handle = super().get_route_handler()
+    def router(self) -> APIRouter:
+        """Make the router, whose bodies are looked at before they are validated."""
+        router = APIRouter(responses=FAILURES, route_class=_checking_route(self._service))
+        add = router.post
+        add(
+            "/predict",
+            response_model=bodies.Predictions | list[list[bodies.Labelled]],
+            summary="Answers of a fine-tuned model",
+        )(self.predict)
+        add(
+            "/fill-mask", response_model=bodies.Predictions, summary="Predictions for masked words"
+        )(self.fill_mask)
+        add("/embed", response_model=list[list[float]], summary="Sentence vectors")(self.embed)
+        add("/similarity", response_model=list[float], summary="Cosines of a sentence with others")(
+            self.similarity
+        )
+        add(
+            "/rerank",
+            response_model=list[bodies.Rank],
+            response_model_exclude_none=True,
+            summary="Texts by how well they fit a query",
+        )(self.rerank)
+        add(
+            "/tokenize",
+            response_model=list[list[bodies.Token]],
+            summary="Tokens with their characters",
+        )(self.tokenize)
+        add(
+            "/v1/embeddings",
+            response_model=bodies.Vectors,
+            responses=OPENAI_FAILURES,
+            summary="Sentence vectors in OpenAI's shape",
+        )(self.embeddings)
+        return router
 
-            async def checked(request: Request) -> Response:
-                service.limits.check_values(await request.body())
-                with suppress(json.JSONDecodeError, UnicodeDecodeError):  # the handler refuses it
-                    service.limits.check_shape(await _parse_json(request))
-                return await handle(request)
-
-            return checked
-
-    router = APIRouter(responses=FAILURES, route_class=Route)
-
-    def wrapped(request: Request, model: str, rows: Sequence[Row], **more: Any) -> Response:
-        spent = round(1000 * (time.monotonic() - request.scope[ABOUT]["start"]), 2)
-        head = json.dumps({"model": model, **more, "ms": spent})
-        listed = _listed([row.payload for row in rows])
-        return _answer(head[:-1].encode() + b', "predictions": ' + listed + b"}", rows)
-
-    @router.post(
-        "/predict",
-        response_model=bodies.Predictions | list[list[bodies.Labelled]],
-        summary="Answers of a fine-tuned model",
-    )
-    async def predict(request: Request, body: bodies.Predict) -> Response:
-        pool = service.choose(request, body.model, "predict")
+    async def predict(self, request: Request, body: bodies.Predict) -> Response:
+        pool = self._service.choose(request, body.model, "predict")
         inputs, field = _inputs(body.inputs)
-        values = [_plain(source, field.format(place)) for place, source in enumerate(inputs)]
+        values = [_plain(value, field.format(index)) for index, value in enumerate(inputs)]
         listed, top = body.parameters is not None, body.top
         if body.parameters is not None:
             _check_parameters(body.parameters, pool.info["kind"])
             top = top or body.parameters.top_k
-        few = _labels_of(pool.info, top, len(values))
-        rows = await service.ask(
+        rows = await self._service.ask(
             request,
             pool,
             "predict",
             values,
             field,
             truncate=body.truncate,
-            top=few,
+            top=_count_labels(pool.info, top, len(values)),
             listed=listed or None,
         )
         if listed:
-            return _answer(_listed([row.payload for row in rows]), rows)
-        return wrapped(request, pool.name, rows, kind=pool.info["kind"])
+            return _answer(_join_payloads(rows), rows)
+        return _wrap(request, pool.name, rows, kind=pool.info["kind"])
 
-    @router.post(
-        "/fill-mask", response_model=bodies.Predictions, summary="Predictions for masked words"
-    )
-    async def fill_mask(request: Request, body: bodies.FillMask) -> Response:
-        pool = service.choose(request, body.model, "fill-mask")
-        _check_masks(_inputs(body.inputs)[0], body.top or 5)
-        rows = await service.ask(request, pool, "fill-mask", *_inputs(body.inputs), top=body.top)
-        return wrapped(request, pool.name, rows)
-
-    @router.post("/embed", response_model=list[list[float]], summary="Sentence vectors")
-    async def embed(request: Request, body: bodies.Embed) -> Response:
-        pool = service.choose(request, body.model, "embed")
+    async def fill_mask(self, request: Request, body: bodies.FillMask) -> Response:
+        pool = self._service.choose(request, body.model, "fill-mask")
         inputs, field = _inputs(body.inputs)
-        rows = await service.ask(
+        _check_masks(inputs, body.top or 5)
+        rows = await self._service.ask(request, pool, "fill-mask", inputs, field, top=body.top)
+        return _wrap(request, pool.name, rows)
+
+    async def embed(self, request: Request, body: bodies.Embed) -> Response:
+        pool = self._service.choose(request, body.model, "embed")
+        inputs, field = _inputs(body.inputs)
+        rows = await self._service.ask(
             request, pool, "embed", inputs, field, normalize=body.normalize, truncate=body.truncate
         )
-        return _answer(_listed([row.payload for row in rows]), rows)
+        return _answer(_join_payloads(rows), rows)
 
-    @router.post(
-        "/similarity", response_model=list[float], summary="Cosines of a sentence with others"
-    )
-    async def similarity(request: Request, body: bodies.Similarity) -> Response:
-        pool = service.choose(request, body.model, "similarity")
+    async def similarity(self, request: Request, body: bodies.Similarity) -> Response:
+        pool = self._service.choose(request, body.model, "similarity")
         pairs = [(body.inputs.source_sentence, sentence) for sentence in body.inputs.sentences]
-        rows = await service.ask(request, pool, "cosine", pairs, "inputs.sentences[{}]")
-        return _answer(_listed([row.payload for row in rows]), rows)
+        rows = await self._service.ask(request, pool, "cosine", pairs, "inputs.sentences[{}]")
+        return _answer(_join_payloads(rows), rows)
 
-    @router.post(
-        "/rerank",
-        response_model=list[bodies.Rank],
-        response_model_exclude_none=True,
-        summary="Texts by how well they fit a query",
-    )
-    async def rerank(request: Request, body: bodies.Rerank) -> Response:
-        pool = service.choose(request, body.model, "rerank")
+    async def rerank(self, request: Request, body: bodies.Rerank) -> Response:
+        pool = self._service.choose(request, body.model, "rerank")
         pairs = [(body.query, text) for text in body.texts]
         pairs_to_number = pool.info["kind"] == "number" and pool.info["pair"] is not False
         options = {"truncate": body.truncate, "raw": body.raw_scores if pairs_to_number else None}
         operation = "score" if pairs_to_number else "cosine"
-        rows = await service.ask(request, pool, operation, pairs, "texts[{}]", **options)
-        ranked: list[dict[str, Any]] = [
+        rows = await self._service.ask(request, pool, operation, pairs, "texts[{}]", **options)
+        ranks: list[dict[str, Any]] = [
             {
-                "index": place,
+                "index": index,
                 "score": float(row.payload),
                 "tokens": row.tokens,
                 "truncated": row.truncated,
             }
-            for place, row in enumerate(rows)
+            for index, row in enumerate(rows)
         ]
-        ranked.sort(key=lambda one: -one["score"])
+        ranks.sort(key=lambda rank: -rank["score"])
         if body.return_text:
-            ranked = [{**one, "text": body.texts[one["index"]]} for one in ranked]
-        return _answer(json.dumps(ranked).encode(), rows)
+            ranks = [{**rank, "text": body.texts[rank["index"]]} for rank in ranks]
+        return _answer(json.dumps(ranks).encode(), rows)
 
-    @router.post(
-        "/tokenize", response_model=list[list[bodies.Piece]], summary="Tokens with their characters"
-    )
-    async def tokenize(request: Request, body: bodies.Tokenize) -> Response:
-        pool = service.choose(request, body.model, "tokenize")
-        rows = await service.ask(
-            request, pool, "tokenize", *_inputs(body.inputs), special=body.add_special_tokens
+    async def tokenize(self, request: Request, body: bodies.Tokenize) -> Response:
+        pool = self._service.choose(request, body.model, "tokenize")
+        inputs, field = _inputs(body.inputs)
+        rows = await self._service.ask(
+            request, pool, "tokenize", inputs, field, special=body.add_special_tokens
         )
-        return _answer(_listed([row.payload for row in rows]), rows)
+        return _answer(_join_payloads(rows), rows)
 
-    @router.post(
-        "/v1/embeddings",
-        response_model=bodies.Vectors,
-        responses=OPENAI_FAILURES,
-        summary="Sentence vectors in OpenAI's shape",
-    )
-    async def embeddings(request: Request, body: bodies.Embeddings) -> Response:
-        pool = service.choose(request, body.model, "embed")
+    async def embeddings(self, request: Request, body: bodies.Embeddings) -> Response:
+        pool = self._service.choose(request, body.model, "embed")
         width = pool.info["width"]
         if body.dimensions not in (None, width):
             raise Refusal(
@@ -216,30 +208,51 @@ def api(service: Service) -> APIRouter:
                 f"dimensions is {body.dimensions}, and vectors have {width}; leave it out",
                 "dimensions",
             )
-        rows = await service.ask(
-            request,
-            pool,
-            "embed",
-            *_tokens_or_texts(body.input),
-            base=body.encoding_format == "base64",
-        )
+        inputs, field = _tokens_or_texts(body.input)
+        is_base64 = body.encoding_format == "base64"
+        rows = await self._service.ask(request, pool, "embed", inputs, field, base=is_base64)
         tokens = sum(row.tokens for row in rows)
-        listed = [
+        entries = [
             b'{"object": "embedding", "index": %d, "embedding": %b, "tokens": %d, "truncated": %d}'
-            % (place, row.payload, row.tokens, row.truncated)
-            for place, row in enumerate(rows)
+            % (index, row.payload, row.tokens, row.truncated)
+            for index, row in enumerate(rows)
         ]
         usage = {"prompt_tokens": tokens, "total_tokens": tokens}
         tail = json.dumps({"model": pool.name, "usage": usage})
-        return _answer(
-            b'{"object": "list", "data": ' + _listed(listed) + b", " + tail[1:].encode(), rows
-        )
+        data = b"[" + b",".join(entries) + b"]"
+        return _answer(b'{"object": "list", "data": ' + data + b", " + tail[1:].encode(), rows)
 
-    return router
+
+def _checking_route(service: Service) -> type[APIRoute]:
+    """Make the class of routes whose bodies are looked at before they are validated."""
+
+    class CheckingRoute(APIRoute):
+        """A route that refuses a body beyond the limits before it is validated."""
+
+        def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+            handle = super().get_route_handler()
+
+            async def check_and_handle(request: Request) -> Response:
+                service.limits.check_values(await request.body())
+                with suppress(json.JSONDecodeError, UnicodeDecodeError):  # the handler refuses it
+                    service.limits.check_shape(await _parse_json(request))
+                return await handle(request)
+
+            return check_and_handle
+
+    return CheckingRoute
+
+
+def _wrap(request: Request, model: str, rows: Sequence[Row], **more: Any) -> Response:
+    """Make the response of predictions, with the model and the milliseconds so far."""
+    spent = round(1000 * (time.monotonic() - request.scope[ABOUT]["start"]), 2)
+    head = json.dumps({"model": model, **more, "ms": spent})
+    payload = head[:-1].encode() + b', "predictions": ' + _join_payloads(rows) + b"}"
+    return _answer(payload, rows)
 
 
 def _tokens_or_texts(value: Any) -> tuple[list[Any], str]:
-    """The inputs of `/v1/embeddings`: texts or lists of token ids, of which an only one may stand
+    """Return the inputs of `/v1/embeddings`: texts or lists of token ids. A single input may stand
     alone.
     """
     if isinstance(value, list) and not isinstance(value[0], (str, list)):
@@ -247,8 +260,8 @@ def _tokens_or_texts(value: Any) -> tuple[list[Any], str]:
     return _inputs(value, "input")
 
 
-def _labels_of(info: dict[str, Any], top: int | None, inputs: int) -> int | None:
-    """How many labels each answer holds, the likeliest first.
+def _count_labels(info: dict[str, Any], top: int | None, inputs: int) -> int | None:
+    """Count the labels that each answer holds, the likeliest first.
 
     None stands for all labels in the order of the model, and for answers that hold no labels.
 
@@ -276,9 +289,9 @@ def _check_masks(texts: list[str], top: int) -> None:
     """Refuse masks whose predictions would be too large an answer.
 
     Raises:
-        Refusal: they would be.
+        Refusal: the answer would be too large.
     """
-    masks = sum(map(masks_of, texts))
+    masks = sum(map(count_masks, texts))
     if masks * top > SCORES:
         message = (
             f"top asks for {top} predictions of each of {masks:,} masks, and an answer holds "
@@ -288,10 +301,10 @@ def _check_masks(texts: list[str], top: int) -> None:
 
 
 def _check_parameters(parameters: bodies.Parameters, kind: str) -> None:
-    """Refuse what Hugging Face's `text_classification` may ask for and this model does not compute.
+    """Refuse parameters of Hugging Face's `text_classification` that this model does not compute.
 
     Raises:
-        Refusal: the model is none of classes or labels, or computes another function of its logits.
+        Refusal: the model has no classes or labels, or computes another function of its logits.
     """
     if kind not in ("classes", "labels"):
         raise Refusal(
@@ -309,8 +322,12 @@ def _check_parameters(parameters: bodies.Parameters, kind: str) -> None:
 
 
 def _plain(value: Any, field: str) -> Any:
-    """An input of `/predict` in the form that a task takes."""
-    if not isinstance(value, bodies.Asked):
+    """Return an input of `/predict` in the form that a task takes.
+
+    Raises:
+        Refusal: its names do not belong together.
+    """
+    if not isinstance(value, bodies.NamedInput):
         return value
     if (plain := value.value()) is None:
         forms = "text; text and pair; words; question and context; or context, question and choices"
@@ -323,15 +340,45 @@ def _plain(value: Any, field: str) -> Any:
     return plain
 
 
-def about(service: Service) -> APIRouter:
+class AboutRoutes:
     """The routes that tell about the service."""
-    router = APIRouter()
 
-    @router.get("/info", response_model=dict[str, Any], summary="Models, limits and version")
-    async def info() -> Response:
+    def __init__(self, service: Service) -> None:
+        self._service = service
+
+    def router(self) -> APIRouter:
+        """Make the router."""
+        router = APIRouter()
+        add = router.get
+        add("/info", response_model=dict[str, Any], summary="Models, limits and version")(self.info)
+        add("/v1/models", response_model=dict[str, Any], summary="Models in OpenAI's shape")(
+            self.models
+        )
+        add(
+            "/v1/models/{name}",
+            response_model=dict[str, Any],
+            responses={404: {"model": bodies.OpenAIFailure}},
+            summary="A model in OpenAI's shape",
+        )(self.model)
+        add(
+            "/health",
+            response_model=dict[str, str],
+            responses={503: {"model": dict[str, str]}},
+            summary="Whether every model has a living worker",
+        )(self.health)
+        add(
+            "/metrics",
+            response_class=Response,
+            summary="Prometheus text",
+            responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
+        )(self.metrics)
+        return router
+
+    async def info(self) -> Response:
+        service = self._service
         models = [{"name": name, **pool.info} for name, pool in service.pools.items()]
         first, limits = models[0], service.limits
-        found = {
+        content = {
             "version": version("litebert"),
             "model_id": first["name"],
             "model_sha": None,
@@ -344,44 +391,25 @@ def about(service: Service) -> APIRouter:
             "models": models,
             "limits": vars(limits),
         }
-        return _answer(json.dumps(found).encode())
+        return _answer(json.dumps(content).encode())
 
-    @router.get("/v1/models", response_model=dict[str, Any], summary="Models in OpenAI's shape")
-    async def models() -> Response:
-        return _answer(
-            json.dumps({"object": "list", "data": list(map(_listing, service.pools))}).encode()
-        )
+    async def models(self) -> Response:
+        data = list(map(_listing, self._service.pools))
+        return _answer(json.dumps({"object": "list", "data": data}).encode())
 
-    @router.get(
-        "/v1/models/{name}",
-        response_model=dict[str, Any],
-        responses={404: {"model": bodies.OpenAIFailure}},
-        summary="A model in OpenAI's shape",
-    )
-    async def model(name: str) -> Response:
-        if name not in service.pools:
-            raise service.refuse_name(name)
+    async def model(self, name: str) -> Response:
+        if name not in self._service.pools:
+            raise self._service.refuse_name(name)
         return _answer(json.dumps(_listing(name)).encode())
 
-    @router.get(
-        "/health",
-        response_model=dict[str, str],
-        responses={503: {"model": dict[str, str]}},
-        summary="Whether every model has a living worker",
-    )
-    async def health() -> Response:
+    async def health(self) -> Response:
+        service = self._service
         well = not service.draining and all(pool.healthy for pool in service.pools.values())
         body = {"status": "ok" if well else "unavailable"}
         return Response(json.dumps(body), 200 if well else 503, media_type=JSON)
 
-    @router.get(
-        "/metrics",
-        response_class=Response,
-        summary="Prometheus text",
-        responses={200: {"content": {"text/plain": {"schema": {"type": "string"}}}}},
-    )
-    async def measured() -> Response:
-        pools = service.pools
+    async def metrics(self) -> Response:
+        pools = self._service.pools
         gauges: dict[str, tuple[str, dict[str, float]]] = {
             "litebert_queue_rows": (
                 "Inputs that wait.",
@@ -397,27 +425,24 @@ def about(service: Service) -> APIRouter:
             ),
             "litebert_worker_resident_bytes": (
                 "Memory of the workers.",
-                {name: metrics.resident(pool.pids) for name, pool in pools.items()},
+                {name: resident(pool.pids) for name, pool in pools.items()},
             ),
             "litebert_resident_bytes": (
                 "Memory of this process.",
-                {"": metrics.resident([os.getpid()])},
+                {"": resident([os.getpid()])},
             ),
         }
-        return Response(
-            service.metrics.text(gauges), media_type="text/plain; version=0.0.4; charset=utf-8"
-        )
-
-    return router
+        text = self._service.metrics.text(gauges)
+        return Response(text, media_type="text/plain; version=0.0.4; charset=utf-8")
 
 
 def _listing(name: str) -> dict[str, Any]:
-    """A model as OpenAI's clients read it."""
+    """Describe a model as OpenAI's clients read it."""
     return {"id": name, "object": "model", "created": 0, "owned_by": "litebert"}
 
 
 def _model_type(model: dict[str, Any]) -> dict[str, Any]:
-    """What text-embeddings-inference calls a model's kind."""
+    """Describe a model's kind as text-embeddings-inference does."""
     if model["kind"] in ("classes", "labels"):
         labels = dict(enumerate(model["labels"]))
         return {

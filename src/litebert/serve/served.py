@@ -1,6 +1,6 @@
-"""A model in a worker process: what it can do, and doing it for a batch of inputs.
+"""A model in a worker process: its abilities, and the answers to a group of inputs.
 
-Every input is answered or refused on its own. A refusal never holds a text.
+Every input is answered or refused alone. A refusal never holds a text.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ from numpy.typing import NDArray
 from litebert.answer.exits import EarlyExit
 from litebert.answer.exported import Exported, is_exported
 from litebert.answer.graphs import check_device
-from litebert.answer.mask_texts import mask_pattern, masked_row
-from litebert.answer.predicting import Predictor
+from litebert.answer.mask_texts import build_masked_row, mask_pattern
+from litebert.answer.predicting import Answered, Predictor
 from litebert.errors import ConfigError, DataError, ModelError
 from litebert.finetuning.examples import read_examples
 from litebert.finetuning.items import Item, build_row
 from litebert.finetuning.similarity import scale_to_unit
 from litebert.interop.sentence_modules import vector_width
-from litebert.serve.details import detailed
+from litebert.serve.details import describe_answer
 from litebert.serve.limits import choices_of
 from litebert.serve.long_texts import LongTexts
 from litebert.serve.payloads import as_json, texts_of, too_many, unknown_token, without_nul
@@ -75,7 +75,7 @@ class Served:
                 self.model.tokenizer,
                 self.model.config,
             )
-            self.engine, fills = self.model.engine, not record and _fills(self.model)
+            self.engine, fills = self.model.engine, not record and _can_fill(self.model)
             vectors = not is_exported(folder) or record.get("kind") == "backbone"
         if tokenizer is None:
             raise ModelError(f"{folder} has no tokenizer; put the one it was trained with there")
@@ -90,12 +90,12 @@ class Served:
         self.predictor: Predictor | None = None
         if record and not self.compares:
             self.predictor = replace(self.model.predictor, around=self.steps.passes)
-        self._read = LongTexts(tokenizer, self.steps.aside)
+        self._long_texts = LongTexts(tokenizer, self.steps.aside)
         self.exits = self.predictor is not None and isinstance(self.predictor.engine, EarlyExit)
         self.examples = read_examples(folder)
         scores = self._pairs_to_number
         self.does: dict[str, Callable[..., list[Row]]] = {"tokenize": self.tokenize}
-        """What is done with a group of inputs, by the name of its operation."""
+        """The method that answers a group of inputs, by the name of its operation."""
         if self.predictor is not None:
             self.does["predict"] = self.predict
         if fills:
@@ -108,7 +108,7 @@ class Served:
 
     @property
     def _pairs_to_number(self) -> bool:
-        """Whether it scores pairs of texts."""
+        """True if it scores pairs of texts."""
         return (
             self.predictor is not None
             and self.predictor.task.output.name == "number"
@@ -116,7 +116,7 @@ class Served:
         )
 
     def info(self) -> dict[str, Any]:
-        """What clients may know about it."""
+        """Describe the model for clients."""
         task = self.predictor.task if self.predictor is not None else None
         routes: list[str] = [
             name for name in ("predict", "fill-mask", "embed") if name in self.does
@@ -151,8 +151,8 @@ class Served:
 
     @property
     def _reads_english(self) -> bool:
-        """Whether most words and letters of its tokenizer are Latin, so that the samples of the
-        page mean something.
+        """True if most words and letters of its tokenizer are Latin, so that the samples of the
+        page suit it.
         """
         tokens = map(self.tokenizer.get_token, range(self.tokenizer.vocab_size))
         written = [
@@ -163,7 +163,7 @@ class Served:
     # ------------------------------------------------------------------------------------ answering
 
     def answer(self, group: Group) -> list[Row]:
-        """A row for each input of a group; within `Steps.of`, in steps."""
+        """Return a row for each input of a group; within `Steps.of`, in steps."""
         return self.does[group.operation](
             list(map(without_nul, group.inputs)), **dict(group.options)
         )
@@ -175,7 +175,7 @@ class Served:
         top: int | None = None,
         listed: bool = False,
     ) -> list[Row]:
-        """Answers as `litebert predict` gives them, with the places they stand at.
+        """Answer inputs as `litebert predict` does, with the positions of the answers.
 
         Args:
             top: keep the probabilities of the likeliest labels alone, the likeliest first.
@@ -183,61 +183,80 @@ class Served:
                 them.
         """
         assert self.predictor is not None
-        predictor, task = self.predictor, self.predictor.task
+        task = self.predictor.task
         rows: list[Row | None] = [None] * len(inputs)
+        chosen, examples, left_out = self._make_examples(inputs, rows)
+        items, sizes, truncated = self._encode(examples, left_out)
+        for number, index in enumerate(chosen):
+            if sizes[number] > self.most_tokens:
+                rows[index] = too_many(sizes[number], "this service reads", self.most_tokens)
+            elif not truncate and truncated[number]:
+                size = sizes[number] + truncated[number]
+                rows[index] = too_many(size, "the model reads", self.length)
+        for number, entry in self._answer_examples(chosen, examples, items, rows):
+            index = chosen[number]
+            reading = {"tokens": sizes[number], "truncated": truncated[number]}
+            record: Any = describe_answer(task, inputs[index], entry) | reading
+            if top is not None or listed:
+                record = _keep_likeliest(record, top, listed)
+            rows[index] = Row(as_json(record), sizes[number], truncated=truncated[number])
+        return [row for row in rows if row is not None]
+
+    def _make_examples(
+        self, inputs: Sequence[Any], rows: list[Row | None]
+    ) -> tuple[list[int], list[Any], list[tuple[Any, int]]]:
+        """Make the examples of inputs, and put the refusals of the others into `rows`.
+
+        Returns:
+            The index of each example among the inputs; the examples; and of each its shortened
+            input, with how many tokens were left out.
+        """
+        assert self.predictor is not None
+        task = self.predictor.task
         chosen, examples, left_out = [], [], []
-        for place, value in enumerate(inputs):
+        for index, value in enumerate(inputs):
             short, cut = value, 0
-            if any(map(self._read.is_long, texts_of(value))):
+            if any(map(self._long_texts.is_long, texts_of(value))):
                 if task.output.reads_cls:
                     short, cut = self._shorten(value)
                 elif (
-                    size := sum(len(self._read.encode(text)) for text in texts_of(value))
+                    size := sum(len(self._long_texts.encode(text)) for text in texts_of(value))
                 ) > self.most_tokens:
-                    rows[place] = too_many(size, "this service reads", self.most_tokens)
+                    rows[index] = too_many(size, "this service reads", self.most_tokens)
                     continue
             try:
-                examples.append(task.example(short, str(place)))
-                chosen.append(place)
+                examples.append(task.example(short, str(index)))
+                chosen.append(index)
                 left_out.append((short, cut))
             except (TypeError, ValueError, DataError):
-                rows[place] = Row(b"", 0, f" does not fit this model; {task.inputs}", "validation")
-        items, sizes, truncated = self._encode(examples, left_out)
-        for number, place in enumerate(chosen):
-            if sizes[number] > self.most_tokens:
-                rows[place] = too_many(sizes[number], "this service reads", self.most_tokens)
-            elif not truncate and truncated[number]:
-                rows[place] = too_many(
-                    sizes[number] + truncated[number], "the model reads", self.length
-                )
-        kept = {
-            number: new
-            for new, number in enumerate(n for n, place in enumerate(chosen) if rows[place] is None)
-        }
-        if kept:
-            own = [
-                replace(item, example=kept[item.example]) for item in items if item.example in kept
-            ]
-            for number, found in zip(
-                kept, predictor.answered([examples[n] for n in kept], own), strict=True
-            ):
-                place, reading = (
-                    chosen[number],
-                    {"tokens": sizes[number], "truncated": truncated[number]},
-                )
-                record: Any = detailed(task, inputs[place], found) | reading
-                if top is not None or listed:
-                    likely = sorted(record["probabilities"].items(), key=lambda pair: -pair[1])[
-                        :top
-                    ]
-                    record["probabilities"] = dict(likely)
-                    record = (
-                        [{"label": label, "score": score} for label, score in likely]
-                        if listed
-                        else record
-                    )
-                rows[place] = Row(as_json(record), sizes[number], truncated=truncated[number])
-        return [row for row in rows if row is not None]
+                rows[index] = Row(b"", 0, f" does not fit this model; {task.inputs}", "validation")
+        return chosen, examples, left_out
+
+    def _answer_examples(
+        self,
+        chosen: Sequence[int],
+        examples: Sequence[Any],
+        items: Sequence[Item],
+        rows: Sequence[Row | None],
+    ) -> Iterator[tuple[int, Answered]]:
+        """Answer the examples that are not refused.
+
+        Yields:
+            The number of each example among `examples`, and its answer.
+        """
+        assert self.predictor is not None
+        open_numbers = [number for number, index in enumerate(chosen) if rows[index] is None]
+        if not open_numbers:
+            return
+        renumbered = {number: new for new, number in enumerate(open_numbers)}
+        open_items = [
+            replace(item, example=renumbered[item.example])
+            for item in items
+            if item.example in renumbered
+        ]
+        open_examples = [examples[number] for number in open_numbers]
+        answers = self.predictor.answer_items(open_examples, open_items)
+        yield from zip(open_numbers, answers, strict=True)
 
     def _shorten(self, value: Any) -> tuple[Any, int]:
         """Take the ends off long texts that no row would hold.
@@ -250,10 +269,10 @@ class Served:
         assert self.predictor is not None
         most = self.predictor.length
         if self.predictor.task.output.head != "choice":
-            return self._read.shortened(value, most)
+            return self._long_texts.shorten(value, most)
         if not (isinstance(value, list) and value and isinstance(value[0], str)):
             return value, 0
-        context, cut = self._read.shortened(value[0], most)
+        context, cut = self._long_texts.shorten(value[0], most)
         return [context, *value[1:]], cut * len(choices_of(value))
 
     def _encode(
@@ -275,24 +294,25 @@ class Served:
                 for item in items:
                     if sizes[item.example] == 0:
                         short, cut = left_out[item.example]
-                        truncated[item.example] = cut + self._cut_off(short, item)
+                        truncated[item.example] = cut + self._count_truncated(short, item)
                     sizes[item.example] += sum(len(row.ids) for row in item.rows)
         return items, sizes, truncated
 
-    def _cut_off(self, value: Any, item: Item) -> int:
-        """Tokens of an input that its rows do not hold; `item` is the first of its items."""
+    def _count_truncated(self, value: Any, item: Item) -> int:
+        """Count the tokens of an input that its rows do not hold; `item` is its first item."""
         assert self.predictor is not None
         output, most = self.predictor.task.output, self.predictor.length
         if output.head == "span":  # a context is read in windows, and only a question is cut
-            asked = int((item.rows[0].types == 0).sum()) - 1 - self.tokenizer.pair_separators
-            return max(0, len(self.tokenizer.encode([value[0].strip()])[0]) - asked)
+            question = int((item.rows[0].types == 0).sum()) - 1 - self.tokenizer.pair_separators
+            return max(0, len(self.tokenizer.encode([value[0].strip()])[0]) - question)
         if not output.reads_cls or item.length < most:  # windows, or a row that has room
             return 0
         return sum(max(0, length - most) for length in self._row_lengths(value))
 
     def _row_lengths(self, value: Any) -> list[int]:
-        """Tokens of each row of an input before truncation: of one row, but of one for each
-        choice."""
+        """Count the tokens of each row of an input before truncation: one row, or one for each
+        choice.
+        """
         texts = [value] if isinstance(value, str) else value
         plain = sum(
             map(len, self.tokenizer.encode([text for text in texts if isinstance(text, str)]))
@@ -307,14 +327,14 @@ class Served:
         return [plain + length for length in choices or [0]]
 
     def fill(self, inputs: Sequence[str], top: int = 5) -> list[Row]:
-        """Predictions for the masks of each text."""
+        """Predict the masks of each text."""
         rows = []
         for text in inputs:
-            rows.append(self._filled(text, top))
+            rows.append(self._fill_text(text, top))
             self.steps.end()
         return rows
 
-    def _filled(self, text: str, top: int) -> Row:
+    def _fill_text(self, text: str, top: int) -> Row:
         pattern = mask_pattern(self.tokenizer.get_token(self.tokenizer.mask_id))
         masks = len(pattern.findall(text))
         if masks == 0:
@@ -323,24 +343,22 @@ class Served:
             )
         if masks + 2 > self.length:
             return too_many(masks + 2, "the model reads", self.length)
-        if self._read.is_long(text):  # finding masks among the tokens takes long
-            count = masks + 2 + len(self._read.encode(pattern.sub(" ", text)))
-            if (
-                count > self.length + 2 * masks
-            ):  # a word that a mask is a part of has a token more without it
+        if self._long_texts.is_long(text):  # finding masks among the tokens takes long
+            count = masks + 2 + len(self._long_texts.encode(pattern.sub(" ", text)))
+            # A word that contains a mask may have a token more without it.
+            if count > self.length + 2 * masks:
                 return too_many(count, "the model reads", self.length)
         with self.steps.aside():
-            row = masked_row(self.tokenizer, text, 1 << 40)
+            row = build_masked_row(self.tokenizer, text, 1 << 40)
         if len(row) > self.length:
             return too_many(len(row), "the model reads", self.length)
-        places = [place for place, token in enumerate(row) if token == self.tokenizer.mask_id]
-        listed = []
-        for words in self._masks.fill_row(row, places, top, self.steps.end):
-            listed.append(as_json([word._asdict() for word in words]))
+        masked = [i for i, token in enumerate(row) if token == self.tokenizer.mask_id]
+        payloads = []
+        for words in self._mask_reader.fill_row(row, masked, top, self.steps.end):
+            payloads.append(as_json([word._asdict() for word in words]))
             self.steps.end()
-        return Row(
-            b'{"masks":[%b],"tokens":%d,"truncated":0}' % (b",".join(listed), len(row)), len(row)
-        )
+        payload = b'{"masks":[%b],"tokens":%d,"truncated":0}' % (b",".join(payloads), len(row))
+        return Row(payload, len(row))
 
     def embed(
         self,
@@ -349,10 +367,10 @@ class Served:
         truncate: bool = True,
         base: bool = False,
     ) -> list[Row]:
-        """A vector for each text or list of token ids, as JSON or as base64 of float32."""
+        """Compute a vector for each text or list of token ids, as JSON or as base64 of float32."""
         encoded, rows = self._ids(inputs), list[Row]()
-        known = [ids for ids in encoded if max(ids, default=0) < self.tokenizer.vocab_size]
-        vectors, most = iter(self._vectors(known, normalize)), self._vector_length
+        valid = [ids for ids in encoded if max(ids, default=0) < self.tokenizer.vocab_size]
+        vectors, most = iter(self._vectors(valid, normalize)), self._vector_length
         for ids in encoded:
             length = len(ids) + 2
             if (largest := max(ids, default=0)) >= self.tokenizer.vocab_size:
@@ -373,18 +391,21 @@ class Served:
         return rows
 
     def score(self, inputs: Sequence[Any], raw: bool = False, truncate: bool = True) -> list[Row]:
-        """The number that the model answers for each pair of texts, or (without `raw`) its logistic
+        """Answer each pair of texts with the number of the model, or (without `raw`) its logistic
         function.
         """
         assert self.predictor is not None
         most, task = self.length, self.predictor.task
-        shortened = [self._read.shortened(list(pair), most) for pair in inputs]
+        shortened = [self._long_texts.shorten(list(pair), most) for pair in inputs]
         examples = [task.example(pair, "") for pair, _ in shortened]
         with self.steps.aside():
             items = task.encode(examples, self.tokenizer, self.predictor.length)
             full = [cut + max(self._row_lengths(pair)) for pair, cut in shortened]
-        found = self.predictor.answered(examples, items)
-        numbers = np.array([task.record(one.example, one.answer)["prediction"] for one in found])
+        records = [
+            task.record(entry.example, entry.answer)
+            for entry in self.predictor.answer_items(examples, items)
+        ]
+        numbers = np.array([record["prediction"] for record in records])
         scores = numbers if raw else 0.5 * (1 + np.tanh(numbers / 2))
         return [
             Row(repr(float(score)).encode(), min(size, most), truncated=max(0, size - most))
@@ -394,8 +415,8 @@ class Served:
         ]
 
     def cosine(self, inputs: Sequence[Any], truncate: bool = True) -> list[Row]:
-        """The cosine of the vectors of each pair of texts. A text that stands in several pairs is
-        read once.
+        """Compute the cosine of the vectors of each pair of texts. A text of several pairs is read
+        once.
         """
         most = self._vector_length
         texts = list(dict.fromkeys(text for pair in inputs for text in pair))
@@ -413,24 +434,28 @@ class Served:
         return rows
 
     def tokenize(self, inputs: Sequence[str], special: bool = True) -> list[Row]:
-        """The tokens of each text with their characters."""
+        """List the tokens of each text with their characters."""
         first, last = (
-            self._special(token) for token in (self.tokenizer.cls_id, self.tokenizer.sep_id)
+            self._describe_special(token)
+            for token in (self.tokenizer.cls_id, self.tokenizer.sep_id)
         )
         rows = []
         for text in inputs:
-            if self._read.is_long(text) and (size := len(self._read.encode(text))) > MOST_LISTED:
+            if (
+                self._long_texts.is_long(text)
+                and (size := len(self._long_texts.encode(text))) > MOST_LISTED
+            ):
                 rows.append(too_many(size, "an answer holds", MOST_LISTED))
                 continue
-            listed, count = [as_json([first])[1:-1]] if special else [], 2 * special
-            for begin, part in self._read.parts(text):
+            payloads, count = [as_json([first])[1:-1]] if special else [], 2 * special
+            for begin, part in self._long_texts.parts(text):
                 with self.steps.aside():
                     for tokens in self._list_tokens(part, begin):
                         count += len(tokens)
-                        listed.append(as_json(tokens)[1:-1])
+                        payloads.append(as_json(tokens)[1:-1])
                 self.steps.end()
-            listed += [as_json([last])[1:-1]] if special else []
-            rows.append(Row(b"[%b]" % b",".join(listed), count))
+            payloads += [as_json([last])[1:-1]] if special else []
+            rows.append(Row(b"[%b]" % b",".join(payloads), count))
         return rows
 
     def _list_tokens(self, part: str, begin: int) -> Iterator[list[dict[str, Any]]]:
@@ -438,12 +463,11 @@ class Served:
 
         Making JSON of many at once would stop the other thread.
         """
-        space = (
-            len(part) - len(part.lstrip()) if begin else 0
-        )  # what marks its first word stands behind the space
+        # The mark of its first word stands behind the space.
+        space = len(part) - len(part.lstrip()) if begin else 0
         ids, spans = self.tokenizer.encode_offsets([part])[0]
-        for place in range(0, len(ids), LISTED):
-            some = slice(place, place + LISTED)
+        for start in range(0, len(ids), LISTED):
+            some = slice(start, start + LISTED)
             pairs = zip(ids[some].tolist(), spans[some].tolist(), strict=True)
             yield [
                 self._describe_token(token, span if span[1] else [space, space], begin)
@@ -461,22 +485,22 @@ class Served:
             "stop": begin + stop,
         }
 
-    def _special(self, piece: int) -> dict[str, Any]:
+    def _describe_special(self, token: int) -> dict[str, Any]:
         return {
-            "id": piece,
-            "text": self.tokenizer.get_token(piece),
+            "id": token,
+            "text": self.tokenizer.get_token(token),
             "special": True,
             "start": None,
             "stop": None,
         }
 
     def _ids(self, inputs: Sequence[Any]) -> list[list[int]]:
-        """Tokens of each text, without special ones; those of a list of tokens are its own."""
+        """Return the tokens of each text or list of tokens, without special tokens."""
         texts = [value for value in inputs if isinstance(value, str)]
-        long = {text for text in texts if self._read.is_long(text)}
+        long = {text for text in texts if self._long_texts.is_long(text)}
         others = iter(self.tokenizer.encode([text for text in texts if text not in long]))
         encoded = iter(
-            [self._read.encode(text) if text in long else next(others) for text in texts]
+            [self._long_texts.encode(text) if text in long else next(others) for text in texts]
         )
         ends = [self.tokenizer.cls_id], [self.tokenizer.sep_id]
         return [
@@ -489,7 +513,7 @@ class Served:
         ]
 
     def _vectors(self, encoded: Sequence[Sequence[int]], normalize: bool) -> NDArray[np.float32]:
-        """(N, D) of texts given as tokens without special ones."""
+        """Compute vectors (N, D) of texts, from their tokens without special tokens."""
         rows = [build_row(self.tokenizer, ids, None, self._vector_length) for ids in encoded]
         parts = [
             self.encoder.of_rows(rows[begin:end])
@@ -501,13 +525,13 @@ class Served:
         return scale_to_unit(vectors) if normalize else vectors
 
     @property
-    def _masks(self) -> Any:
-        """What predicts masked tokens."""
+    def _mask_reader(self) -> Any:
+        """The object whose `fill_row` predicts masked tokens."""
         return self.model if self.exported else self.model.mask_reader
 
     @cached_property
     def encoder(self) -> Any:
-        """What gives vectors that are not normalised, also of a model that normalises its own."""
+        """The object whose `of_rows` computes vectors that are never normalized."""
         return self.model if self.exported else self.model.vectors_by(None, False)
 
     @property
@@ -516,7 +540,19 @@ class Served:
         return int(self.encoder.length)
 
 
-def _fills(model: Any) -> bool:
+def _keep_likeliest(record: dict[str, Any], top: int | None, listed: bool) -> Any:
+    """Keep the probabilities of the `top` likeliest labels, the likeliest first.
+
+    Args:
+        listed: return labels and scores alone, as Hugging Face's `text_classification` reads them.
+    """
+    likely = sorted(record["probabilities"].items(), key=lambda pair: -pair[1])[:top]
+    if listed:
+        return [{"label": label, "score": score} for label, score in likely]
+    return record | {"probabilities": dict(likely)}
+
+
+def _can_fill(model: Any) -> bool:
     try:
         return model.mask_reader is not None
     except ModelError:

@@ -24,9 +24,9 @@ from starlette.middleware.cors import CORSMiddleware
 from litebert.errors import ConfigError, ModelError
 from litebert.machine import count_cores
 from litebert.serve import logs
-from litebert.serve.app import application
+from litebert.serve.app import make_application
 from litebert.serve.batching import Batch, Queue
-from litebert.serve.connection import Connection, open_connections
+from litebert.serve.connection import Connection, count_connections
 from litebert.serve.guard import LOOPBACK, Guard
 from litebert.serve.limits import Limits
 from litebert.serve.metrics import Metrics
@@ -50,7 +50,7 @@ class Settings:
     workers: int = 1
     """Processes for each model."""
     threads: int | None = None
-    """Of each worker; None shares the cores among the workers of a model."""
+    """Threads of each worker; None shares the cores among the workers of a model."""
     key: bytes | None = field(default=None, repr=False)
     origins: tuple[str, ...] = ()
     hosts: tuple[str, ...] = ()
@@ -71,12 +71,12 @@ def serve(settings: Settings) -> None:
         ModelError: a model cannot be opened.
     """
     logs.set_up(settings.log_requests)
-    with _bound(settings.host, settings.port) as listening:
+    with _bind(settings.host, settings.port) as listening:
         _run(_serve(settings, listening))
 
 
 def _run(service: Coroutine[Any, Any, None]) -> None:
-    """By uvloop where it is installed, for it takes less of the processor."""
+    """Run a service with uvloop if it is installed, because it takes less of the processor."""
     try:
         from uvloop import run
     except ImportError:  # an extra, and not for Windows
@@ -86,8 +86,8 @@ def _run(service: Coroutine[Any, Any, None]) -> None:
 
 
 @contextmanager
-def _bound(host: str, port: int) -> Iterator[socket.socket]:
-    """A socket with an address, which nobody can reach before the models are there."""
+def _bind(host: str, port: int) -> Iterator[socket.socket]:
+    """Bind a socket to an address, which nobody can reach before the models are ready."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(
             host, port, type=socket.SOCK_STREAM
@@ -96,12 +96,13 @@ def _bound(host: str, port: int) -> Iterator[socket.socket]:
         listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         listening.bind(address)
     except (OSError, OverflowError) as error:
-        raise _taken(host, port, error) from None
+        raise _refuse_address(host, port, error) from None
     with listening:
         yield listening
 
 
-def _taken(host: str, port: int, error: Exception) -> ConfigError:
+def _refuse_address(host: str, port: int, error: Exception) -> ConfigError:
+    """Return the error that an address cannot be listened at."""
     return ConfigError(f"cannot listen at {host}:{port} ({error}); give another --host or --port")
 
 
@@ -145,9 +146,9 @@ async def _serve(settings: Settings, listening: socket.socket) -> None:
                 advice="give --key-file FILE or set LITEBERT_KEY",
             )
         gc.collect()
-        # what stays to the end needs no look at every collection, which stops all requests
+        # What stays to the end needs no look at every collection, which stops all requests.
         gc.freeze()
-        await _Server(_config(settings, service, address), service).serve(sockets=[listening])
+        await _Server(_configure(settings, service, address), service).serve(sockets=[listening])
     finally:
         await asyncio.gather(*(pool.stop() for pool in pools.values()))
 
@@ -158,7 +159,7 @@ def _watch(metrics: Metrics, name: str, batch: Batch, seconds: float) -> None:
 
 
 def _hosts(settings: Settings, address: str) -> set[str]:
-    """Names that are served at an address; none where all are."""
+    """List the names that are served at an address; none if all are."""
     if not settings.hosts and not ip_address(address).is_loopback:
         return set()
     return {
@@ -168,13 +169,13 @@ def _hosts(settings: Settings, address: str) -> set[str]:
     }
 
 
-def _config(settings: Settings, service: Service, address: str = "127.0.0.1") -> uvicorn.Config:
-    """How the server answers.
+def _configure(settings: Settings, service: Service, address: str = "127.0.0.1") -> uvicorn.Config:
+    """Configure the server.
 
     Args:
         address: what the socket is bound to, which decides the names that are served.
     """
-    api = application(service)
+    api = make_application(service)
     paths = api.openapi()["paths"]
     app: Any = Guard(api, service, settings.key, _hosts(settings, address), settings.origins, paths)
     if settings.origins:
@@ -191,7 +192,7 @@ def _config(settings: Settings, service: Service, address: str = "127.0.0.1") ->
         """A connection of this service."""
 
         service = serving
-        most = open_connections()
+        most = count_connections()
 
     return uvicorn.Config(
         app,
@@ -210,8 +211,9 @@ def _config(settings: Settings, service: Service, address: str = "127.0.0.1") ->
 
 
 class _Server(uvicorn.Server):
-    """Ends with status 0 at SIGTERM and Ctrl-C, after all that was taken is answered; at a second
-    one at once.
+    """Ends with status 0 at SIGTERM and Ctrl-C, after all that was taken is answered.
+
+    A second signal ends it at once.
     """
 
     def __init__(self, config: uvicorn.Config, service: Service) -> None:
@@ -238,10 +240,10 @@ class _Server(uvicorn.Server):
         assert sockets is not None
         host, port = sockets[0].getsockname()[:2]
         try:
-            # Here, because uvloop says nothing where the system refuses it.
+            # uvloop does not report it if the system refuses to listen.
             sockets[0].listen(self.config.backlog)
         except OSError as error:  # another service that was starting too has it
-            raise _taken(host, port, error) from None
+            raise _refuse_address(host, port, error) from None
         await super().startup(sockets)
         url = f"http://{f'[{host}]' if ':' in host else host}:{port}"
         logs.event("listening", url=url, models=list(self._service.pools))
@@ -258,14 +260,14 @@ class _Server(uvicorn.Server):
         logs.event("stopped")
 
 
-def names_of(words: Sequence[str]) -> dict[str, Path]:
-    """Models by name, from NAME=FOLDER or FOLDER.
+def parse_models(words: Sequence[str]) -> dict[str, Path]:
+    """Parse models by name, from NAME=FOLDER or FOLDER.
 
     Raises:
         ConfigError: two have the same name, or a name has other characters than those of a path.
         ModelError: there is no such folder.
     """
-    found: dict[str, Path] = {}
+    models: dict[str, Path] = {}
     for word in words:
         name, equals, path = word.partition("=")
         if not equals or "/" in name or Path(word).exists():
@@ -284,11 +286,11 @@ def names_of(words: Sequence[str]) -> dict[str, Path]:
             raise ModelError(
                 f"there is no folder {path}; give a run, a litebert model or a Hugging Face folder"
             )
-        if name in found:
+        if name in models:
             raise ConfigError(
                 f"two models are called '{name}'; name one of them, as in other={path}"
             )
-        found[name] = Path(path)
-    if not found:
+        models[name] = Path(path)
+    if not models:
         raise ConfigError("there is no model to serve; give a folder")
-    return found
+    return models

@@ -11,7 +11,7 @@ from fastapi import Request
 
 from litebert.errors import nearest
 from litebert.serve import logs
-from litebert.serve.limits import Limits, shortened
+from litebert.serve.limits import Limits, shorten_name
 from litebert.serve.metrics import Metrics
 from litebert.serve.pool import Pool
 from litebert.serve.refusals import Refusal
@@ -20,7 +20,7 @@ from litebert.serve.wire import Group, Row
 METHODS = ("GET", "POST", "HEAD", "OPTIONS", "PUT", "DELETE", "PATCH")
 """Methods that the log names; others are clients' own words."""
 ABOUT = "litebert"
-"""Where a request's `scope` holds what the log says about it."""
+"""The key in a request's `scope` of the facts for the log."""
 
 
 class Service:
@@ -29,13 +29,13 @@ class Service:
     def __init__(self, pools: Mapping[str, Pool], limits: Limits, metrics: Metrics) -> None:
         self.pools, self.limits, self.metrics = pools, limits, metrics
         self.draining = False
-        """Whether it is about to stop, and finishes what it took."""
+        """True if it is about to stop, and finishes the requests that it took."""
 
     def note(self, method: str, route: str, about: Mapping[str, Any]) -> None:
         """Log and count a request that has been answered, refused or left.
 
         Args:
-            about: `start` (by `time.monotonic`), `status`, and what else is known of the request.
+            about: `start` (by `time.monotonic`), `status`, and further facts about the request.
         """
         metrics, seconds = self.metrics, time.monotonic() - about["start"]
         status, model = about.get("status", 499), about.get("model", "")
@@ -62,8 +62,8 @@ class Service:
         )
 
     def refuse_name(self, name: str) -> Refusal:
-        """Say that no model has a name."""
-        name = shortened(name)
+        """Return the refusal that no model has a name."""
+        name = shorten_name(name)
         message = f"there is no model {name!r}; {nearest(name, self.pools)}"
         return Refusal(404, "not_found", message, "model")
 
@@ -84,28 +84,29 @@ class Service:
             raise refusal
 
     def choose(self, request: Request, name: str | None, route: str) -> Pool:
-        """The model that a request names in its path or its body, or the first that has the route.
+        """Choose the model that a request names in its path or its body, or the first with the
+        route.
 
         Raises:
-            Refusal: there is none, or it cannot do that.
+            Refusal: there is no such model, or it does not have the route.
         """
         about = request.scope[ABOUT]
         name = about.get("named") or name
         if name is None:
-            found = [pool for pool in self.pools.values() if route in pool.info["routes"]]
-            if not found:
+            pool = next((p for p in self.pools.values() if route in p.info["routes"]), None)
+            if pool is None:
                 raise Refusal(
                     422,
                     "validation",
                     f"no model here has the route /{route}; GET /info lists what they have",
                 )
-            about["model"] = found[0].name
-            return found[0]
+            about["model"] = pool.name
+            return pool
         if name not in self.pools:
             raise self.refuse_name(name)
         about["model"] = name
         if route not in self.pools[name].info["routes"]:
-            has = ", ".join(f"/{one}" for one in self.pools[name].info["routes"])
+            has = ", ".join(f"/{path}" for path in self.pools[name].info["routes"])
             raise Refusal(
                 422,
                 "validation",
@@ -123,10 +124,10 @@ class Service:
         field: str,
         **options: Any,
     ) -> list[Row]:
-        """The answer to each input.
+        """Wait for the answer to each input.
 
         Args:
-            field: what the request calls an input, with {} for its place.
+            field: the name of an input in the request, with {} for its index.
 
         Raises:
             Refusal: the request is beyond a limit, the queue is full, or there is no answer in
@@ -142,10 +143,10 @@ class Service:
             tuple((name, value) for name, value in options.items() if value is not None),
             list(inputs),
         )
-        job = pool.queue.put(group, field)
+        job = pool.queue.add(group, field)
         about = request.scope[ABOUT]
         about["rows"] = len(inputs)
-        gone = asyncio.ensure_future(_disconnected(request))
+        gone = asyncio.ensure_future(_wait_for_disconnect(request))
         gone.add_done_callback(
             lambda _: _end(job.done, Refusal(499, "cancelled", "the client has gone"))
         )
@@ -180,6 +181,7 @@ def _end(answer: asyncio.Future[Any], refusal: Refusal) -> None:
         answer.set_exception(refusal)
 
 
-async def _disconnected(request: Request) -> None:
+async def _wait_for_disconnect(request: Request) -> None:
+    """Return when the client has gone."""
     while (await request.receive())["type"] != "http.disconnect":
         pass

@@ -3,7 +3,7 @@
 One thread of a worker computes short batches, another long ones. Only one of them works at a time,
 so no model and no engine needs to be safe for threads. The long one offers its turn after every
 step, and gets one step at least after every short batch, so neither of them starves. Tokenizing has
-no steps, for a text without spaces is one piece of work. But tokenizers are safe for threads, so
+no steps, because a text without spaces cannot be divided. But tokenizers are safe for threads, so
 the long one reads texts beside the short batches, without a turn.
 """
 
@@ -26,7 +26,7 @@ Compute = Callable[[PaddedRows], NDArray[np.float32]]
 
 
 class Turns:
-    """Which of the two threads works."""
+    """Decides which of the two threads works."""
 
     def __init__(self) -> None:
         self._changed = threading.Condition()
@@ -96,7 +96,7 @@ class Steps:
     """Passes of as many tokens as fit into a step, by the speed of those before."""
 
     def __init__(self) -> None:
-        self._mine = threading.local()
+        self._local = threading.local()
         self._speed = math.nan
 
     @contextmanager
@@ -106,29 +106,29 @@ class Steps:
         step: Callable[[], None],
         aside: Callable[[], AbstractContextManager[None]] = nullcontext,
     ) -> Iterator[None]:
-        """In this thread, call `step` about every so many seconds, and tokenize within `aside`."""
-        self._mine.seconds, self._mine.step, self._mine.aside = seconds, step, aside
+        """Call `step` about every so many seconds in this thread, and tokenize within `aside`."""
+        self._local.seconds, self._local.step, self._local.aside = seconds, step, aside
         try:
             yield
         finally:
-            del self._mine.seconds, self._mine.step, self._mine.aside
+            del self._local.seconds, self._local.step, self._local.aside
 
     def aside(self) -> AbstractContextManager[None]:
-        """Around work that needs no turn, where work is done in turns at all."""
+        """Return the context of work that needs no turn, if this thread works in turns."""
         aside: Callable[[], AbstractContextManager[None]] = getattr(
-            self._mine, "aside", nullcontext
+            self._local, "aside", nullcontext
         )
         return aside()
 
     def end(self) -> None:
-        """The end of a step, where work is done in steps at all."""
-        if (step := getattr(self._mine, "step", None)) is not None:
+        """End a step, if this thread works in steps."""
+        if (step := getattr(self._local, "step", None)) is not None:
             step()
 
     def passes(self, compute: Compute) -> Compute:
-        """`compute` for fewer rows at a time: (R, ...) of rows that are padded to one length."""
+        """Wrap `compute` to compute fewer rows at a time, whose results (R, ...) are joined."""
 
-        def computed(rows: PaddedRows) -> NDArray[np.float32]:
+        def compute_parts(rows: PaddedRows) -> NDArray[np.float32]:
             count, width = rows.ids.shape
             parts, begin = list[NDArray[np.float32]](), 0
             while begin < count or not parts:
@@ -139,13 +139,14 @@ class Steps:
                 self._measure((end - begin) * width, time.perf_counter() - began)
                 begin = end
                 self.end()
-            return parts[0] if len(parts) == 1 else _joined(parts)
+            return parts[0] if len(parts) == 1 else _join(parts)
 
-        return computed
+        return compute_parts
 
     def parts(self, lengths: Sequence[int]) -> Iterator[tuple[int, int]]:
-        """The begin and end of as many rows as fit into a step each, which is measured and ended
-        after each.
+        """Yield the begin and the end of as many rows as fit into a step.
+
+        Each step is measured and ended before the next is yielded.
         """
         begin = 0
         while begin < len(lengths):
@@ -159,8 +160,8 @@ class Steps:
             self.end()
 
     def _rows(self, width: int, count: int) -> int:
-        """Rows of a pass: all where work is not done in steps, and one at least."""
-        seconds = getattr(self._mine, "seconds", math.inf)
+        """Count the rows of a pass: all if this thread does not work in steps, and at least one."""
+        seconds = getattr(self._local, "seconds", math.inf)
         if math.isinf(seconds):
             return count
         tokens = seconds * self._speed if self._speed > 0 else 0.0
@@ -173,10 +174,8 @@ class Steps:
         )
 
 
-def _joined(parts: list[NDArray[np.float32]]) -> NDArray[np.float32]:
-    """Parts one under the other; where they have states of tokens, they may end where only padding
-    follows.
-    """
+def _join(parts: list[NDArray[np.float32]]) -> NDArray[np.float32]:
+    """Concatenate parts along the rows. States of tokens may end where only padding follows."""
     if parts[0].ndim == 3:
         most = max(part.shape[1] for part in parts)
         parts = [np.pad(part, ((0, 0), (0, most - part.shape[1]), (0, 0))) for part in parts]

@@ -1,6 +1,4 @@
-"""What a model does before it takes requests: it makes its engines, and measures how long requests
-take.
-"""
+"""Warm a model before it takes requests: make its engines, and measure how long requests take."""
 
 from __future__ import annotations
 
@@ -18,7 +16,7 @@ EXAMPLE = (
     "the quick brown fox jumps over the lazy dog and runs back to the river before the sun "
     "goes down again"
 )
-"""What the speed of a model is first measured on."""
+"""The text on which the speed of a model is first measured."""
 VARIANTS = 16
 """Forms of the example on which an engine of fewer bits is compared with float32."""
 

@@ -1,4 +1,4 @@
-"""What passes between the service and its worker processes: frames of plain values, over pipes.
+"""Frames of plain values between the service and its worker processes, over pipes.
 
 `marshal` reads numbers, texts, lists and dictionaries only, and both ends run the same Python.
 """
@@ -33,8 +33,8 @@ class Row(NamedTuple):
     """Tokens that were cut off, because the model reads no more."""
 
 
-def packed(value: Any) -> bytes:
-    """A frame."""
+def pack(value: Any) -> bytes:
+    """Make the frame of a value."""
     body = marshal.dumps(value)
     return len(body).to_bytes(LENGTH, "big") + body
 
@@ -49,9 +49,9 @@ def read(file: BinaryIO) -> Any:
     if len(head) < LENGTH:
         return None
     body = file.read(size := int.from_bytes(head, "big"))
-    return unpacked(body) if len(body) == size else None
+    return unpack(body) if len(body) == size else None
 
 
-def unpacked(body: bytes) -> Any:
-    """What a frame holds, without its length."""
+def unpack(body: bytes) -> Any:
+    """Return the value of a frame, without its length."""
     return marshal.loads(body)

@@ -36,23 +36,22 @@ def main() -> None:
     logs.set_up()
     warnings.simplefilter("ignore")
     try:
-        served, ready = _opened(settings)
+        served, ready = _open(settings)
     except LitebertError as error:
-        out.write(wire.packed(("failed", str(error))))
+        out.write(wire.pack(("failed", str(error))))
         return
     except Exception as error:  # of a library that is broken or missing
         logs.event("a model cannot be opened", logging.ERROR, **logs.failure(error))
         out.write(
-            wire.packed(
+            wire.pack(
                 ("failed", f"{settings['path']} cannot be opened: {type(error).__name__}: {error}")
             )
         )
         return
-    logging.getLogger("litebert").setLevel(
-        logging.CRITICAL
-    )  # from here on, messages may quote texts
+    # From this point on, messages may quote texts.
+    logging.getLogger("litebert").setLevel(logging.CRITICAL)
     logs.LOG.setLevel(logging.ERROR)
-    out.write(wire.packed(("ready", *ready)))
+    out.write(wire.pack(("ready", *ready)))
     _serve(served, source, out)
 
 
@@ -67,12 +66,12 @@ def _serve(served: Any, source: BinaryIO, out: BinaryIO) -> None:
 
     def answer(number: int, groups: Any) -> None:
         start, paused = time.perf_counter(), turns.paused
-        answered = [
-            [tuple(row) for row in _answered(served, wire.Group(*group))] for group in groups
+        answers = [
+            [tuple(row) for row in _answer_group(served, wire.Group(*group))] for group in groups
         ]
         seconds = time.perf_counter() - start - (turns.paused - paused)
         with writing, suppress(BrokenPipeError):  # a service that was killed reads no answers
-            out.write(wire.packed((number, answered, seconds)))
+            out.write(wire.pack((number, answers, seconds)))
 
     def answer_long() -> None:
         while (batch := long.get()) is not None:
@@ -94,7 +93,8 @@ def _serve(served: Any, source: BinaryIO, out: BinaryIO) -> None:
         thread.join()
 
 
-def _opened(settings: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
+def _open(settings: dict[str, Any]) -> tuple[Any, tuple[Any, ...]]:
+    """Open and warm a model, and return it with the reply of `Worker.start`."""
     from litebert.registry import load_extensions
     from litebert.serve.served import Served
     from litebert.serve.warming import warm
@@ -114,9 +114,8 @@ def _give_back() -> None:
     return_freed_memory()
 
 
-def _answered(served: Any, group: wire.Group) -> list[wire.Row]:
-    """The rows of a group; where its inputs cannot be answered together, those of each on its
-    own."""
+def _answer_group(served: Any, group: wire.Group) -> list[wire.Row]:
+    """Answer the inputs of a group; each alone, if they cannot be answered together."""
     try:
         return list(served.answer(group))
     except Exception as error:  # whatever a text sets off in a library
@@ -124,7 +123,7 @@ def _answered(served: Any, group: wire.Group) -> list[wire.Row]:
             return [
                 row
                 for value in group.inputs
-                for row in _answered(served, group._replace(inputs=[value]))
+                for row in _answer_group(served, group._replace(inputs=[value]))
             ]
         if isinstance(error, DataError):  # half a character, say; the message quotes it
             return [

@@ -24,7 +24,7 @@ from litebert.analysis.run_report import (
     read_metrics,
 )
 from litebert.answer import minimal_pairs
-from litebert.answer.masks import Example, MaskReader, examples
+from litebert.answer.masks import Example, MaskReader, collect_examples
 from litebert.answer.predictor import load
 from litebert.config import Config, replace
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
@@ -176,7 +176,7 @@ def _evaluate(run: Run, shards: Shards, data: Path) -> tuple[dict[str, float], l
     scores = evaluate(run.folder, data, sequences=4096)
     with task("filling in masked words"):
         reader = MaskReader.of(read_folder(run.folder), torch.device("cpu"))
-        guesses = examples(reader, shards.heldout)
+        guesses = collect_examples(reader, shards.heldout)
     comparison = compare([run.config, _unshare(run.config)])
     tables = [_make_score_table(scores, shards), comparison, _make_guess_table(guesses)]
     return scores, tables
