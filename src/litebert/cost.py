@@ -134,7 +134,7 @@ def _layer_flops(shape: EncoderConfig, length: int, projection: bool = True) -> 
     """Of all layers and the map E -> H, per token."""
     hidden, branches = shape.hidden_size, 3 if shape.feedforward == "gated" else 2
     layer = 2 * (4 * hidden * hidden + branches * hidden * shape.intermediate_size)
-    scores = sum(4 * keys_read(shape, length, within) * hidden for within in shape.windowed())
+    scores = sum(4 * keys_read(shape, length, within) * hidden for within in shape.window_map())
     mapped = 2 * shape.embedding_size * hidden if projection and shape.projects else 0
     return float(shape.layers * layer + scores + mapped)
 
@@ -193,7 +193,7 @@ def memory(config: Config, micro_batch: int | None = None) -> Memory:
     else:
         per_token += sum(count * whole for count, whole, _ in layers)
     per_token += sum(
-        objective.kept_bytes(width) for objective in config.named_objectives().values()
+        objective.backward_bytes(width) for objective in config.named_objectives().values()
     )
     moments = 2 * weights
     if config.train.optimizer.name == "muon":  # which has one for the matrices of the blocks
@@ -219,7 +219,7 @@ def attention_weights(config: Config) -> int:
     each = [
         (5 if shape.attention_dropout else 2) * shape.heads * keys_read(shape, length, within)
         for shape in _encoders(config)
-        for within in shape.windowed()
+        for within in shape.window_map()
     ]
     return int((max(each) if config.train.recompute else sum(each)) * length)
 

@@ -106,7 +106,7 @@ def test_a_bert_is_given_windows(family: str, run: Run, tmp_path: Path) -> None:
     status, _, err = run(*words)
     assert status == 0, err
     old, new = read_folder(tmp_path / "hf").model, read_folder(tmp_path / "long").model
-    assert new.encoder.config.windowed() == (True,) * 4
+    assert new.encoder.config.window_map() == (True,) * 4
     ids = torch.randint(5, 50, (1, 512), generator=torch.Generator().manual_seed(1))
     with torch.no_grad():
         short = new.encoder(ids[:, :20]).last

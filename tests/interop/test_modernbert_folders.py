@@ -82,7 +82,7 @@ def test_a_long_text_and_a_padded_one(head: str, tmp_path: Path) -> None:
     batch = {"input_ids": ids * mask, "attention_mask": mask}
     expected = their_outputs(model, batch)
     loaded = load(tmp_path / "theirs")
-    assert loaded.config.encoder.windowed() == (False, True, True, False)
+    assert loaded.config.encoder.window_map() == (False, True, True, False)
     assert_equal_outputs(
         expected, our_outputs(loaded.model, batch), ignore=("mlm",) if head == "backbone" else ()
     )
@@ -134,9 +134,9 @@ def test_our_pretrained_model_opens_there_and_comes_back(
     sharing, groups = ("none", 1) if shape.layers == 1 else (shape.sharing, shape.groups)
     assert (found.sharing, found.groups) == (sharing, groups)
     assert bool(back.notes) == (found.sharing != "none")
-    assert (found.window, found.windowed(), found.embedding_size) == (
+    assert (found.window, found.window_map(), found.embedding_size) == (
         shape.window,
-        shape.windowed(),
+        shape.window_map(),
         32,
     )
     save_hf(back.model, None, tmp_path / "again")
@@ -292,7 +292,7 @@ def test_both_spellings_mean_the_same(saved: Path, tmp_path: Path) -> None:
     ).config.encoder
     assert (everywhere.window, everywhere.global_every) == (0, 1)
     once = ["full_attention", *["sliding_attention"] * 3]
-    assert load(edited(saved, tmp_path / "once", layer_types=once)).config.encoder.windowed() == (
+    assert load(edited(saved, tmp_path / "once", layer_types=once)).config.encoder.window_map() == (
         False,
         True,
         True,

@@ -26,10 +26,10 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     hasty.chmod(0o755)
     monkeypatch.setenv("CC", str(hasty))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    compiled._loaded.cache_clear()
+    compiled._load_library.cache_clear()
     yield tmp_path / "litebert"
     monkeypatch.undo()
-    compiled._loaded.cache_clear()
+    compiled._load_library.cache_clear()
 
 
 def states(processes: Any, count: int = 1) -> set[str]:
@@ -46,7 +46,7 @@ def states(processes: Any, count: int = 1) -> set[str]:
 
 def find(environment: dict[str, str], found: Any) -> None:
     os.environ.update(environment)
-    compiled._loaded.cache_clear()
+    compiled._load_library.cache_clear()
     found.put(compiled.state())
 
 

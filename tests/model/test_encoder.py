@@ -59,7 +59,7 @@ def rotate(x: Tensor, base: float) -> Tensor:
 def attend(
     state: dict[str, Tensor], name: str, x: Tensor, config: EncoderConfig, layer: int
 ) -> Tensor:
-    within = config.windowed()[layer]
+    within = config.window_map()[layer]
     base = config.window_rotary_base if within else config.rotary_base
     far = (torch.arange(len(x)) - torch.arange(len(x))[:, None]).abs() > config.window // 2
     far[:, : config.global_tokens] = far[: config.global_tokens] = False

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from litebert.model.kernels import scaled_dot_product
+from litebert.model.kernels import attend
 
 REAL = (torch.arange(24) < torch.tensor([[24], [17]]))[:, None, None, :]
 DISTANCE = (torch.arange(24) - torch.arange(24)[:, None]).abs()
@@ -47,7 +47,7 @@ def test_attention_follows_its_formula_forward_and_backward(
     coarse = dtype == torch.bfloat16
     wanted = plain(*exact, mask)
     with torch.set_grad_enabled(learns), torch.autocast("cpu", torch.bfloat16, enabled=coarse):
-        found = scaled_dot_product(*given, mask, 0.0)
+        found = attend(*given, mask, 0.0)
     assert found.dtype == dtype
     assert torch.allclose(
         found.double(), wanted, atol=0.02 if coarse else 1e-6, rtol=0.01 if coarse else 1e-5
@@ -69,6 +69,6 @@ def test_attention_in_bfloat16_drops_weights_out() -> None:
     q, k = (torch.randn(64, 1, 8, 8).bfloat16().requires_grad_() for _ in range(2))
     ones = torch.ones(64, 1, 8, 8).bfloat16()
     with torch.autocast("cpu", torch.bfloat16):
-        found = scaled_dot_product(q, k, ones, None, 0.25)
+        found = attend(q, k, ones, None, 0.25)
     assert found.std() > 0.05, "the sums of the weights that are left"
     assert abs(found.float().mean().item() - 1) < 0.1, "what is left is scaled up"

@@ -318,7 +318,7 @@ def test_changed_weights_count(change: Callable[[TaskModel], None]) -> None:
     found = answering.logits(*given)
     np.testing.assert_allclose(found, expected(model, given), atol=1e-4)
     assert np.abs(found - before).max() > 1e-3
-    assert len(answering._kept) == 4, "what is kept of weights that are gone is dropped"
+    assert len(answering._panels) == 4, "what is kept of weights that are gone is dropped"
 
 
 def test_weights_of_another_type_are_refused() -> None:

@@ -18,7 +18,7 @@ from litebert.data.batches import Batch
 from litebert.model.encoder import Encoder
 from litebert.model.objectives import Loss
 from litebert.model.objectives.mlm import LOGITS
-from litebert.model.objectives.rtd import REPLACED, _sampled
+from litebert.model.objectives.rtd import REPLACED, _sample_tokens
 from litebert.model.pretrainer import Pretrainer
 from toys.points import PIECES, batch, config, randomise
 
@@ -109,8 +109,13 @@ def test_samples_follow_the_softmax_of_the_generator() -> None:
 
 def test_what_is_impossible_is_never_sampled_not_even_by_the_outermost_draws() -> None:
     logits = torch.tensor([0.0, 0.5, 0.0, 0.5, 0.0]).log().repeat(4, 1)
-    assert _sampled(logits, torch.tensor([0.0, 0.4999, 0.5, 1 - 2**-24])).tolist() == [1, 1, 3, 3]
-    assert _sampled(logits[:1], torch.tensor([1.0])).item() < 5
+    assert _sample_tokens(logits, torch.tensor([0.0, 0.4999, 0.5, 1 - 2**-24])).tolist() == [
+        1,
+        1,
+        3,
+        3,
+    ]
+    assert _sample_tokens(logits[:1], torch.tensor([1.0])).item() < 5
 
 
 @pytest.mark.parametrize("padded", [True, False])

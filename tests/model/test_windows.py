@@ -19,8 +19,8 @@ from litebert import cost
 from litebert.config import EncoderConfig
 from litebert.model.blocks import Attention
 from litebert.model.encoder import Encoder
-from litebert.model.kernels import additive, scaled_dot_product
-from litebert.model.windows import Blocks, blocked, masked, windowed
+from litebert.model.kernels import additive, attend
+from litebert.model.windows import Blocks, attend_by_blocks, block_mask, window_mask
 from toys.points import randomise
 
 
@@ -85,18 +85,18 @@ def test_blocks_are_a_mask(
         leaves = [one.clone().requires_grad_() for one in inputs]
         mask = additive(mask, dtype) if numbers else mask
         if by_blocks:
-            read = masked(half, length, real, device, first, queries=first)
+            read = window_mask(half, length, real, device, first, queries=first)
             read = additive(read, dtype) if numbers else read
-            found = windowed(
+            found = attend_by_blocks(
                 *leaves, mask, Blocks(block, first, None if real is None else read), 0.0
             )
         else:
-            found = scaled_dot_product(*leaves, mask, 0.0)
+            found = attend(*leaves, mask, 0.0)
         return [found.detach() * weights, *torch.autograd.grad(found, leaves, weights)]
 
     device = inputs[0].device
-    ours = outcome(True, blocked(half, block, batch, length, real, device, first))
-    wanted = outcome(False, masked(half, length, real, device, first))
+    ours = outcome(True, block_mask(half, block, batch, length, real, device, first))
+    wanted = outcome(False, window_mask(half, length, real, device, first))
     for one, other in zip(ours, wanted, strict=True):
         assert one.isfinite().all()
         assert (one - other).float().norm() <= (

@@ -407,7 +407,7 @@ def _series_with_errors(
     errors = tuple(scale * float(error) for error in recorded if error is not None)
     if not errors or len(errors) < len(recorded):  # training rows have none
         return line
-    return replace(line, errors=errors, size=score.measured_on(by_step[line.xs[-1]], name))
+    return replace(line, errors=errors, size=score.describe_size(by_step[line.xs[-1]], name))
 
 
 def _series(name: str, rows: Iterable[Mapping[str, Any]], field: str, scale: float = 1.0) -> Series:

@@ -20,7 +20,7 @@ from litebert.analysis.report import (
 from litebert.errors import RunError
 from litebert.finetuning.baselines import advise, read_baseline
 from litebert.json_reader import read_json
-from litebert.model.objectives import ShownScore, score_rows, shown_scores
+from litebert.model.objectives import ShownScore, list_shown_scores, score_rows
 from litebert.progress import task
 from litebert.tasks.scores import score_title
 from litebert.train import metrics
@@ -61,7 +61,7 @@ def _describe_pretraining(folder: Path, rows: list[dict[str, Any]]) -> tuple[str
     tables: list[Table] = []
     headlines: list[Section] = []
     if heldout := [row for row in rows if row["kind"] == "heldout"]:
-        shown = shown_scores(_numbers(heldout[-1]))
+        shown = list_shown_scores(_numbers(heldout[-1]))
         when = f"at step {heldout[-1]['step']:,}"
         note = "litebert evaluate scores more sequences by default, so its numbers differ a little."
         headlines = [make_pretraining_headline(f"Held-out scores {when}", shown, note)]

@@ -250,7 +250,7 @@ class EncoderConfig:
             return tuple(range(depth))
         return tuple(i * self.groups // depth for i in range(depth))
 
-    def windowed(self, layers: int | None = None) -> tuple[bool, ...]:
+    def window_map(self, layers: int | None = None) -> tuple[bool, ...]:
         """Whether each layer attends within the window."""
         depth = self.layers if layers is None else layers
         every = self.global_every

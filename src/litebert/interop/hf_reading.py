@@ -262,7 +262,7 @@ def _whole_config(
     fields: dict[str, Any] = {"encoder": encoder, "sequences": sequences, "objectives": objectives}
     try:
         for name in objectives:
-            fields.update(OBJECTIVES[name].assumed(fields, beside.get(name, tensors)))
+            fields.update(OBJECTIVES[name].assume_fields(fields, beside.get(name, tensors)))
         return Config(name=folder.resolve().name, **fields)
     except ConfigError as error:
         raise ModelError(f"{folder}: {error}") from None

@@ -144,7 +144,7 @@ def save_onnx(
 def _windows_note(loaded: LoadedModel) -> list[str]:
     """What a graph of a network with windows costs; the graph masks whole S x S scores."""
     shape = loaded.config.encoder
-    if not any(shape.windowed()):
+    if not any(shape.window_map()):
         return []
     longest = shape.max_positions
     scores = 4 * shape.heads * longest**2
@@ -234,7 +234,7 @@ def random_rows(loaded: LoadedModel, head: HeadName) -> Iterator[dict[str, NDArr
     """
     shape, random = loaded.config.encoder, np.random.default_rng(0)
     pad = 0 if loaded.tokenizer is None else loaded.tokenizer.pad_id
-    lengths = (*_LENGTHS, 2 * (shape.window // 2) + 8) if any(shape.windowed()) else _LENGTHS
+    lengths = (*_LENGTHS, 2 * (shape.window // 2) + 8) if any(shape.window_map()) else _LENGTHS
     for length in sorted({min(length, shape.max_positions) for length in lengths}):
         mask = np.arange(length) < np.array([[length], [length], [max(2, length // 2)]])
         ids = np.where(mask, random.integers(0, shape.vocab_size, mask.shape), pad)

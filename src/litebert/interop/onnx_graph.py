@@ -61,7 +61,7 @@ class Pass:
     def layer(self, i: int, x: str) -> str:
         """The state after layer i, (B, S, H), of the one before it."""
         config = self.config
-        a, f, within = config.attention_of()[i], config.feedforward_of()[i], config.windowed()[i]
+        a, f, within = config.attention_of()[i], config.feedforward_of()[i], config.window_map()[i]
         attention, feedforward = self.encoder.attention[a], self.encoder.feedforward[f]
         assert isinstance(attention, Attention)
         assert isinstance(feedforward, FeedForward)

@@ -14,13 +14,13 @@ from torch import Tensor, nn
 
 from litebert.config import EncoderConfig
 from litebert.model.kernels import (
+    attend,
     layer_norm,
     linear_activation,
     linear_heads,
     linear_norm,
-    scaled_dot_product,
 )
-from litebert.model.windows import Blocks, windowed
+from litebert.model.windows import Blocks, attend_by_blocks
 
 
 class Block(nn.Module):
@@ -31,11 +31,11 @@ class Block(nn.Module):
     pre_norm: bool
     norm: nn.LayerNorm | nn.Identity
     inner: Callable[..., Tensor]
-    """What the last product takes, of a state, normalised in a pre-norm encoder, and further
-    inputs.
+    """Compute the input of the last product from a state and further inputs; a pre-norm encoder
+    gives the normalized state.
     """
     output: nn.Linear
-    """The last product, whose result is added to the state."""
+    """The last matrix multiplication, whose result is added to the state."""
     dropout: nn.Dropout
 
     def forward(self, x_BSH: Tensor, *inputs: Any, norm: bool = True) -> Tensor:
@@ -75,7 +75,7 @@ def compile_blocks(module: nn.Module) -> None:
 
 
 class AttentionPositions(nn.Module):
-    """What positions do to attention: rotate queries and keys, or bias the scores. This base does
+    """Change attention by position: rotate queries and keys, or bias the scores. This base does
     neither.
     """
 
@@ -90,8 +90,8 @@ class AttentionPositions(nn.Module):
         return None
 
     def bias(self, length: int) -> Tensor | None:
-        """What is added to scores of S = `length` tokens, asked for once a pass; it broadcasts to
-        (B, A, S, S).
+        """Return what is added to scores of S = `length` tokens, once a pass; it broadcasts to (B,
+        A, S, S).
         """
         return None
 
@@ -144,8 +144,8 @@ class Attention(Block):
         self.pre_norm = config.norm == "pre"
         self.qkv = nn.Linear(config.hidden_size, 3 * config.hidden_size, bias=config.bias)
         self.output = nn.Linear(config.hidden_size, config.hidden_size, bias=config.bias)
-        kept = nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=config.bias)
-        self.norm = kept if norm else nn.Identity()
+        input_norm = nn.LayerNorm(config.hidden_size, eps=config.norm_eps, bias=config.bias)
+        self.norm = input_norm if norm else nn.Identity()
         self.dropout = nn.Dropout(config.hidden_dropout)
         self.attention_dropout = config.attention_dropout
 
@@ -156,16 +156,16 @@ class Attention(Block):
         positions: AttentionPositions,
         blocks: Blocks | None = None,
     ) -> Tensor:
-        """Attend, with a mask as `kernels.scaled_dot_product` takes it, or by blocks of queries
+        """Attend, with a mask as `kernels.attend` takes it, or by blocks of queries
         (model/windows.py).
         """
         q_BASD, k_BASD, v_BASD = linear_heads(x_BSH, self.qkv, self.heads, positions)
         dropout = self.attention_dropout if self.training else 0.0
         if blocks:
             assert mask is not None
-            y_BASD = windowed(q_BASD, k_BASD, v_BASD, mask, blocks, dropout)
+            y_BASD = attend_by_blocks(q_BASD, k_BASD, v_BASD, mask, blocks, dropout)
         else:
-            y_BASD = scaled_dot_product(q_BASD, k_BASD, v_BASD, mask, dropout)
+            y_BASD = attend(q_BASD, k_BASD, v_BASD, mask, dropout)
         return y_BASD.transpose(1, 2).reshape(x_BSH.shape)
 
 

@@ -67,16 +67,16 @@ SIGNATURES = {
 
 def library() -> ctypes.CDLL | None:
     """The compiled functions; None where they cannot be had."""
-    return _loaded()[0]
+    return _load_library()[0]
 
 
 def state() -> str:
-    """Whether the functions are in use, and why not, in a sentence for people."""
-    return _loaded()[1]
+    """Say in a sentence for people that the functions are in use, or why not."""
+    return _load_library()[1]
 
 
 @cache
-def _loaded() -> tuple[ctypes.CDLL | None, str]:
+def _load_library() -> tuple[ctypes.CDLL | None, str]:
     if os.environ.get("LITEBERT_KERNELS", "").lower() in ("off", "0", "no"):
         return None, "not used: LITEBERT_KERNELS is off"
     if not sys.platform.startswith("linux"):
@@ -86,7 +86,7 @@ def _loaded() -> tuple[ctypes.CDLL | None, str]:
     if "ATen parallel backend: OpenMP" not in torch.__config__.parallel_info():
         return None, "not used: this build of torch has no OpenMP threads"
     try:
-        return _compiled()
+        return _compile_library()
     except _Unavailable as reason:
         log.info(f"computing without compiled CPU kernels, which is slower: {reason}")
         return None, f"not used: {reason}"
@@ -96,7 +96,7 @@ class _Unavailable(Exception):
     """Why the functions cannot be compiled or loaded."""
 
 
-def _compiled() -> tuple[ctypes.CDLL, str]:
+def _compile_library() -> tuple[ctypes.CDLL, str]:
     file = cache_folder() / f"kernels-{_key()}.so"
     if file.exists():
         try:
@@ -134,13 +134,13 @@ def _compiled() -> tuple[ctypes.CDLL, str]:
 
 
 def cache_folder() -> Path:
-    """Where compiled libraries are kept."""
+    """The folder of compiled libraries."""
     base = os.environ.get("XDG_CACHE_HOME") or os.path.join(os.path.expanduser("~"), ".cache")
     return Path(base, "litebert")
 
 
 def _key() -> str:
-    """Of the source, the flags and the processor."""
+    """Hash the source, the flags and the processor."""
     facts = read_processor_facts()
     kinds = [
         value

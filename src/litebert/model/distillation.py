@@ -42,9 +42,11 @@ def divergence(logits: Tensor, taught: Tensor, temperature: float = 1.0) -> Tens
 
     Minus infinity in both counts for nothing.
     """
-    own, theirs = ((one.float() / temperature).log_softmax(-1) for one in (logits, taught))
-    p = theirs.exp()
-    distance: Tensor = temperature**2 * (p * (theirs - own)).masked_fill(p == 0, 0.0).sum(-1)
+    student, teacher = (
+        (values.float() / temperature).log_softmax(-1) for values in (logits, taught)
+    )
+    p = teacher.exp()
+    distance: Tensor = temperature**2 * (p * (teacher - student)).masked_fill(p == 0, 0.0).sum(-1)
     return distance
 
 
@@ -59,19 +61,19 @@ class Likeliest(NamedTuple):
 
 def likeliest(logits_KV: Tensor, count: int, temperature: float) -> Likeliest:
     """Those of logits, `count` or all where there are fewer."""
-    known = (logits_KV.float() / temperature).log_softmax(-1)
-    found = known.topk(min(count, known.shape[-1]))
-    return Likeliest(found.indices, found.values.half())
+    log_probabilities = (logits_KV.float() / temperature).log_softmax(-1)
+    top = log_probabilities.topk(min(count, log_probabilities.shape[-1]))
+    return Likeliest(top.indices, top.values.half())
 
 
 def divergence_from(taught: Likeliest, logits_KV: Tensor, temperature: float) -> Tensor:
     """`divergence`, (K,), where all pieces but the likeliest count as one: a lower bound of that of
     all, and equal to it where none is left out."""
     own_KV = (logits_KV.float() / temperature).log_softmax(-1)
-    theirs = taught.log_probabilities.float()
-    between = (theirs.exp() * (theirs - own_KV.gather(-1, taught.pieces))).sum(-1)
+    teacher_log = taught.log_probabilities.float()
+    between = (teacher_log.exp() * (teacher_log - own_KV.gather(-1, taught.pieces))).sum(-1)
     if taught.pieces.shape[-1] < logits_KV.shape[-1]:
-        rest = (1 - theirs.exp().sum(-1)).clamp(
+        rest = (1 - teacher_log.exp().sum(-1)).clamp(
             min=0
         )  # rounded to half precision, the sum may exceed 1
         own_rest = own_KV.scatter(-1, taught.pieces, -torch.inf).logsumexp(-1)
@@ -87,13 +89,15 @@ def state_distance(states_BSH: Tensor, taught_BSH: Tensor, map_: nn.Module) -> T
     Without that, states of pre-norm encoders, which grow from layer to layer, would count by their
     size.
     """
-    own, theirs = (F.layer_norm(one.float(), one.shape[-1:]) for one in (states_BSH, taught_BSH))
-    distance: Tensor = (map_(own) - theirs).square().mean(-1)
+    student, teacher = (
+        F.layer_norm(states.float(), states.shape[-1:]) for states in (states_BSH, taught_BSH)
+    )
+    distance: Tensor = (map_(student) - teacher).square().mean(-1)
     return distance
 
 
 def relation_distance(
-    own: Projections, theirs: Projections, heads: int, mask: Tensor | None
+    student: Projections, teacher: Projections, heads: int, mask: Tensor | None
 ) -> Tensor:
     """(B, S): KL of the teacher's relations between queries, between keys and between values from
     the student's, summed over the three and averaged over the heads (MiniLMv2, Wang et al. 2021,
@@ -106,8 +110,11 @@ def relation_distance(
         mask: (B, S), nonzero on real tokens.
     """
     total: Any = 0.0
-    for mine, its in zip(own, theirs, strict=True):
-        scores = [_relation(_regrouped(one, heads), mask) for one in (mine, its)]
+    for student_part, teacher_part in zip(student, teacher, strict=True):
+        scores = [
+            _relation(_regroup(projection, heads), mask)
+            for projection in (student_part, teacher_part)
+        ]
         total = total + divergence(scores[0], scores[1]).mean(1)
     distance: Tensor = total
     return distance
@@ -119,11 +126,11 @@ def mean_over_pairs(
     """The mean over pairs of layers of a distance (B, S), summed over the real tokens: (), of the
     mask (B, S).
     """
-    found = torch.stack([distance(*pair) for pair in pairs]).mean(0)
-    return (found if mask is None else found.masked_fill(~mask, 0.0)).sum()
+    distance_BS = torch.stack([distance(*pair) for pair in pairs]).mean(0)
+    return (distance_BS if mask is None else distance_BS.masked_fill(~mask, 0.0)).sum()
 
 
-def _regrouped(x_BASD: Tensor, heads: int) -> Tensor:
+def _regroup(x_BASD: Tensor, heads: int) -> Tensor:
     batch, _, length, _ = x_BASD.shape
     return x_BASD.float().transpose(1, 2).reshape(batch, length, heads, -1).transpose(1, 2)
 
@@ -137,13 +144,13 @@ def _relation(x_BASD: Tensor, mask: Tensor | None) -> Tensor:
 
 
 class Answers(Protocol):
-    """What a teacher has said of batches, on disk."""
+    """A teacher's guesses for earlier batches, on disk."""
 
     def likeliest(
-        self, batch: Batch, asked: tuple[int, int, float], compute: Callable[[], Likeliest]
+        self, batch: Batch, request: tuple[int, int, float], compute: Callable[[], Likeliest]
     ) -> Likeliest:
-        """Its guesses for a batch: known, or computed now and kept. `asked`: as `Lesson.likeliest`
-        is.
+        """Read its guesses for a batch, or compute and store them. `request`: the arguments of
+        `Lesson.likeliest`.
         """
         ...
 
@@ -157,7 +164,7 @@ class Teacher:
         """
         self.encoder, self.head, self.fingerprint = encoder, head, fingerprint
         self.answers: Answers | None = None
-        """What it has said before."""
+        """Its guesses for earlier batches."""
         for module in filter(None, (encoder, head)):
             module.eval().requires_grad_(False)
 
@@ -168,12 +175,12 @@ class Teacher:
         return self
 
     def lesson(self, batch: Read) -> Lesson:
-        """What it says of a batch."""
+        """Its outputs for a batch."""
         return Lesson(self, batch)
 
 
 class Lesson:
-    """What a teacher says of a batch. One pass, taken when it is first asked, serves all
+    """A teacher's outputs for a batch. One forward pass, made at the first request, serves all
     objectives.
     """
 

@@ -19,15 +19,15 @@ from litebert.model.kernels import layer_norm
 from litebert.registry import POSITIONS
 
 Borrows = Literal["tables", "all"]
-"""What a generator's embedding has from the encoder's."""
+"""The parts that a generator's embedding borrows from the encoder's."""
 
 
 class AddedPositions(Protocol):
     """A module whose rows are added to the token embeddings."""
 
     def rows(self, length: int, attention_mask: Tensor | None) -> Tensor:
-        """What is added to sequences of S = `length` tokens, (S, E) or (B, S, E); the mask is the
-        encoder's.
+        """Return what is added to sequences of S = `length` tokens, (S, E) or (B, S, E); the mask
+        is the encoder's.
         """
 
 
@@ -113,7 +113,7 @@ class Embedding(nn.Module):
 
 
 def too_long(length: int, most: int) -> DataError:
-    """What is raised for a sequence with more tokens than the model has positions."""
+    """The error for a sequence with more tokens than the model has positions."""
     return DataError(
         f"a sequence has {length} tokens and the model's encoder.max_positions is {most}; "
         "shorten or split the text"

@@ -27,13 +27,13 @@ from litebert.config import EncoderConfig
 from litebert.model.blocks import Attention, FeedForward
 from litebert.model.embedding import Borrows, Embedding
 from litebert.model.kernels import additive, computing_dtype, layer_norm
-from litebert.model.windows import Blocks, blocked, masked
+from litebert.model.windows import Blocks, block_mask, window_mask
 from litebert.registry import POSITIONS
 
 
 @dataclass(frozen=True)
 class EncoderOutput:
-    """What a forward pass gives to heads and objectives."""
+    """The result of a forward pass, for heads and objectives."""
 
     last: Tensor
     """(B, S, H): the last state, normalised once more in a pre-norm encoder."""
@@ -45,7 +45,7 @@ class EncoderOutput:
 
 
 Reads = tuple[Tensor | None, nn.Module, Blocks | None]
-"""What attention is given besides a state: the mask, the positions, and how a windowed layer cuts
+"""The inputs of attention besides a state: the mask, the positions, and how a windowed layer cuts
 its queries.
 """
 Kept = tuple[Tensor, int]
@@ -63,13 +63,13 @@ class Encoder(nn.Module):
         super().__init__()
         self.config = config
         self.recompute = False
-        """Whether a pass keeps the state before each layer alone, and computes the rest again in
+        """True where a pass keeps only the state before each layer and computes the rest again in
         the backward pass.
         """
         self.embedding = Embedding(config, borrows)
         positions = POSITIONS[config.positions](config)
         self.positions = positions.attention()
-        self.window_positions = positions.window_attention() if any(config.windowed()) else None
+        self.window_positions = positions.window_attention() if any(config.window_map()) else None
         normed = config.attention_norms()
         self.attention = nn.ModuleList(
             Attention(config, i in normed) for i in range(max(config.attention_of()) + 1)
@@ -113,10 +113,10 @@ class Encoder(nn.Module):
             DataError: a sequence is longer than `max_positions`.
         """
         x_BSH = self.embedding(input_ids, token_type_ids, attention_mask, lender)
-        kept = yield x_BSH
+        selection = yield x_BSH
         real_BS, windowed = (
             None if attention_mask is None else attention_mask.bool(),
-            self.config.windowed(layers),
+            self.config.window_map(layers),
         )
         reads: dict[bool, Reads] = {}
         blocks = zip(
@@ -126,22 +126,25 @@ class Encoder(nn.Module):
             strict=True,
         )
         for i, (a, f, within) in enumerate(blocks):
-            if kept is not None:
-                rows_K, length = kept
+            if selection is not None:
+                rows_K, length = selection
                 x_BSH = x_BSH[:, :length].index_select(0, rows_K)
                 real_BS = None if real_BS is None else real_BS[:, :length].index_select(0, rows_K)
-            if kept is not None or not reads:
-                reads = {one: self._reads(one, x_BSH, real_BS) for one in set(windowed)}
-            given = (a, f, x_BSH, reads[within], i > 0 or self.config.first_norm)
+            if selection is not None or not reads:
+                reads = {
+                    is_windowed: self._reads(is_windowed, x_BSH, real_BS)
+                    for is_windowed in set(windowed)
+                }
+            inputs = (a, f, x_BSH, reads[within], i > 0 or self.config.first_norm)
             if self.recompute and torch.is_grad_enabled():  # with the same dropout
-                x_BSH = checkpoint(self._layer, *given, use_reentrant=False)
+                x_BSH = checkpoint(self._layer, *inputs, use_reentrant=False)
             else:
-                x_BSH = self._layer(*given)
-            kept = yield x_BSH
+                x_BSH = self._layer(*inputs)
+            selection = yield x_BSH
 
     def _reads(self, within: bool, x_BSH: Tensor, real_BS: Tensor | None) -> Reads:
-        """What attention of the layers within the window, or of the others, is given besides a
-        state.
+        """Build the inputs of attention besides a state, for the layers within the window or for
+        the others.
         """
         (batch, length), device = x_BSH.shape[:2], x_BSH.device
         positions = (
@@ -161,16 +164,16 @@ class Encoder(nn.Module):
             block = 0 if bias is not None or traced else cost.window_block(self.config, length)
             if block:
                 mask, blocks = (
-                    blocked(reach, block, batch, length, real_BS, device, first),
+                    block_mask(reach, block, batch, length, real_BS, device, first),
                     Blocks(block, first),
                 )
             else:
-                mask = masked(reach, length, real_BS, device, first)
+                mask = window_mask(reach, length, real_BS, device, first)
             mask = (
                 mask if bias is not None else additive(mask, computing_dtype(x_BSH))
             )  # once for all layers
             if blocks and first and real_BS is not None:
-                read = masked(reach, length, real_BS, device, first, queries=first)
+                read = window_mask(reach, length, real_BS, device, first, queries=first)
                 blocks = blocks._replace(first_mask=additive(read, computing_dtype(x_BSH)))
         if (
             bias is not None
@@ -185,20 +188,20 @@ class Encoder(nn.Module):
     def attention_weights(
         self, layer: int, state_BSH: Tensor, attention_mask: Tensor | None = None
     ) -> Tensor:
-        """What each token reads in a layer (from 0), given the state before it, (B, A, S, S), rows
-        summing to 1.
+        """Compute what each token reads in a layer (from 0), given the state before it, (B, A, S,
+        S), rows summing to 1.
 
         For analysis: training and answers never hold all weights.
         """
         config, length = self.config, state_BSH.shape[1]
-        within, positions = config.windowed()[layer], self._positions_of(layer)
+        within, positions = config.window_map()[layer], self._positions_of(layer)
         q_BASD, k_BASD, _ = self.projections(layer, state_BSH)
         scores_BASS = q_BASD @ k_BASD.transpose(-1, -2) * q_BASD.shape[-1] ** -0.5
         if (bias := positions.bias(length)) is not None:
             scores_BASS = scores_BASS + bias
         real_BS = None if attention_mask is None else attention_mask.bool()
         device, first = state_BSH.device, config.global_tokens
-        mask = masked(config.window // 2, length, real_BS, device, first) if within else None
+        mask = window_mask(config.window // 2, length, real_BS, device, first) if within else None
         if mask is None and real_BS is not None:
             mask = real_BS[:, None, None, :]
         weights: Tensor = (
@@ -219,8 +222,8 @@ class Encoder(nn.Module):
         return positions.rotate(q_BASD), positions.rotate(k_BASD), v_BASD
 
     def _positions_of(self, layer: int) -> Any:
-        """What positions do to the attention of a layer."""
-        within = self.config.windowed()[layer]
+        """The module by which positions change the attention of a layer."""
+        within = self.config.window_map()[layer]
         return (
             self.window_positions
             if within and self.window_positions is not None

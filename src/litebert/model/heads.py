@@ -70,10 +70,10 @@ class VocabularyHead(nn.Module):
 
 
 HeadActivation = Literal[Activation, "tanh"]
-"""What may follow the dense map of a classifier."""
+"""The activations that may follow the dense map of a classifier."""
 Pooling = Literal["cls", "mean"]
-"""What a classifier of a whole text reads of the last states: that of [CLS], or the mean over the
-real tokens.
+"""The input of a classifier of a whole text: the last state of [CLS], or the mean over the real
+tokens.
 """
 
 

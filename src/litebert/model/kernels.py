@@ -1,4 +1,4 @@
-"""What a layer does between its matrix products: PyTorch's operations, or on a CPU one compiled
+"""The operations of a layer between its matrix multiplications: PyTorch's, or on a CPU one compiled
 pass for several.
 
 Every function here has both ways. PyTorch's is the reference; it runs on every device and in every
@@ -8,7 +8,7 @@ joins the pass that follows it, and its gradient the one that comes before it on
 agree to rounding (tests/model/test_kernels.py).
 
 Two functions are ways around kernels that are slow on one kind of processor; docs/decisions.md has
-the figures. `scaled_dot_product`: on a CPU in bfloat16, the backward pass of PyTorch's fused
+the figures. `attend`: on a CPU in bfloat16, the backward pass of PyTorch's fused
 attention is slow, so that training there takes two matrix products instead. `pad_rows`: under
 autocast there, oneDNN makes and keeps a kernel for every number of rows it meets, the largest where
 the vocabulary is projected.
@@ -40,7 +40,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 def linear_activation(x: Tensor, linear: nn.Linear, activation: str, gated: bool = False) -> Tensor:
     """act(x W + b), or when gated act(first half) * second half."""
-    if activation in passes.ACTIVATIONS and passes.taken(x, linear, linear.out_features):
+    if activation in passes.ACTIVATIONS and passes.can_follow(x, linear, linear.out_features):
         return passes.activate(F.linear(x, linear.weight), linear.bias, activation, gated)
     x = linear(x)
     if not gated:
@@ -54,8 +54,8 @@ def linear_norm(
 ) -> Tensor:
     """norm(residual + dropout(x W + b))."""
     if not (
-        passes.taken(x, linear, linear.out_features)
-        and passes.taken(residual, norm, linear.out_features)
+        passes.can_follow(x, linear, linear.out_features)
+        and passes.can_follow(residual, norm, linear.out_features)
     ):
         normed: Tensor = norm(residual + dropout(linear(x)))
         return normed
@@ -66,14 +66,14 @@ def linear_norm(
 
 def layer_norm(x: Tensor, norm: nn.Module) -> Tensor:
     """norm(x); a norm that is none gives x."""
-    if isinstance(norm, nn.LayerNorm) and passes.taken(x, norm, x.shape[-1]):
+    if isinstance(norm, nn.LayerNorm) and passes.can_follow(x, norm, x.shape[-1]):
         return passes.add_norm(x, None, None, norm)
     normed: Tensor = norm(x)
     return normed
 
 
 class Rotation(Protocol):
-    """What positions do to queries and keys."""
+    """Changes queries and keys by position."""
 
     def rotate(self, x_BASD: Tensor) -> Tensor:
         """Queries or keys as attention shall compare them."""
@@ -89,7 +89,7 @@ def linear_heads(
     batch, length, hidden = x_BSH.shape
     shape = (batch, length, 3, heads, hidden // heads)
     tables = positions.tables()
-    if passes.taken(x_BSH, linear, 3 * hidden) and (
+    if passes.can_follow(x_BSH, linear, 3 * hidden) and (
         tables is None or (tables[0].dtype == torch.float32 and len(tables[0]) >= length)
     ):
         qkv = F.linear(x_BSH, linear.weight).view(shape)
@@ -101,7 +101,7 @@ def linear_heads(
     return positions.rotate(q_BASD), positions.rotate(k_BASD), v_BASD
 
 
-def scaled_dot_product(
+def attend(
     q_BASD: Tensor, k_BASD: Tensor, v_BASD: Tensor, mask: Tensor | None, dropout: float
 ) -> Tensor:
     """softmax(q k^T / sqrt(D) + mask) v (BERT section 3), in the dtype of q.
@@ -121,7 +121,7 @@ def scaled_dot_product(
             q_BASD, k_BASD, v_BASD, attn_mask=mask, dropout_p=dropout
         )
     scale = q_BASD.shape[-1] ** -0.5
-    if not learned and passes.taken(q_BASD, None, k_BASD.shape[2]):
+    if not learned and passes.can_follow(q_BASD, None, k_BASD.shape[2]):
         weights_BASS = passes.attention_weights(q_BASD, k_BASD, mask, scale)
         return F.dropout(weights_BASS, dropout) @ v_BASD
     scores_BASS = (q_BASD * scale) @ k_BASD.transpose(-1, -2)
@@ -133,7 +133,9 @@ def scaled_dot_product(
 
 
 def computing_dtype(x: Tensor) -> torch.dtype:
-    """What products of x are computed in: that of autocast, where it is on."""
+    """The dtype in which matrix multiplications of x are computed: that of autocast, where it is
+    on.
+    """
     kind = x.device.type
     return torch.get_autocast_dtype(kind) if torch.is_autocast_enabled(kind) else x.dtype
 
@@ -149,7 +151,7 @@ def cross_entropy(logits_NC: Tensor, labels_N: Tensor, ignored: int) -> tuple[Te
     """The summed cross-entropy in nats, in float32 whatever the dtype, and how many labels have the
     highest logit.
     """
-    if passes.taken(logits_NC, None, 1) and passes.labels_fit(
+    if passes.can_follow(logits_NC, None, 1) and passes.labels_fit(
         labels_N, logits_NC.shape[-1], ignored
     ):
         return passes.cross_entropy(logits_NC, labels_N, ignored)

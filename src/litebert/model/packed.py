@@ -62,7 +62,7 @@ _PARTS = (
 
 
 _TYPES = (None, torch.bfloat16, torch.int8)
-"""What products multiply, in the order of kernels.c."""
+"""The types of matrix multiplications, in the order of kernels.c."""
 
 
 class Packed(NamedTuple):
@@ -82,7 +82,7 @@ class Packed(NamedTuple):
     def of(
         cls, ids_RS: NDArray[np.int64], types_RS: NDArray[np.int64], mask_RS: NDArray[np.bool_]
     ) -> Packed:
-        """Of padded rows, whose padding stands at the end."""
+        """Pack padded rows, whose padding stands at the end."""
         starts = np.concatenate(([0], np.cumsum(mask_RS.sum(1))))
         places = np.nonzero(mask_RS)[1]
         types = torch.from_numpy(types_RS[mask_RS]) if types_RS.any() else None
@@ -94,33 +94,33 @@ class Packed(NamedTuple):
             int(np.diff(starts).max(initial=0)),
         )
 
-    def chosen(self, kept: Tensor) -> tuple[Packed, Tensor]:
-        """Some of the rows, by their numbers (K,), and the numbers of their tokens."""
+    def select(self, rows_K: Tensor) -> tuple[Packed, Tensor]:
+        """Select rows by their numbers (K,); returns them and the numbers of their tokens."""
         lengths = self.starts.diff()
-        stays = torch.zeros(len(lengths), dtype=torch.bool).index_fill_(0, kept, True)
+        stays = torch.zeros(len(lengths), dtype=torch.bool).index_fill_(0, rows_K, True)
         tokens = torch.repeat_interleave(stays, lengths).nonzero().squeeze(1)
         types = None if self.types is None else self.types[tokens]
-        starts = torch.cat((self.starts[:1], lengths[kept].cumsum(0)))
+        starts = torch.cat((self.starts[:1], lengths[rows_K].cumsum(0)))
         return Packed(
-            self.ids[tokens], types, self.places[tokens], starts, int(lengths[kept].max())
+            self.ids[tokens], types, self.places[tokens], starts, int(lengths[rows_K].max())
         ), tokens
 
 
 class _Table(NamedTuple):
-    """What `layer` reads of the blocks of a layer."""
+    """The addresses that `layer` reads of the blocks of a layer."""
 
     places: Tensor
     """The addresses of panels, biases and norms."""
     eps: Tensor
-    """Of both norms."""
+    """The epsilon of each norm."""
     held: list[Tensor | nn.Module | None]
-    """What is at the addresses and what it was made of, which stay while anyone has the table."""
+    """The objects at the addresses and their sources, which live as long as the table."""
     state: list[object]
-    """Of the modules that it was made of."""
+    """The state of the modules that it was made of."""
 
 
-class _Own(threading.local):
-    """What a thread works with."""
+class _Workspace(threading.local):
+    """The working memory of a thread."""
 
     def __init__(self) -> None:
         self.rooms: dict[str, Tensor] = {}
@@ -150,16 +150,16 @@ class PackedNetwork:
         self._layers = [
             (cast(Attention, attention[a]), cast(FeedForward, feedforward[f])) for a, f in blocks
         ]
-        self._kept: dict[Tensor, tuple[tuple[int, int], Tensor]] = {}
-        """Of a weight its place and version, and what products read instead."""
+        self._panels: dict[Tensor, tuple[tuple[int, int], Tensor]] = {}
+        """The address and version of each weight, and what matrix multiplications read instead."""
         self._tables: dict[tuple[nn.Module, nn.Module], _Table] = {}
-        self._own = _Own()
+        self._workspace = _Workspace()
 
     @classmethod
     def of(cls, model: TaskModel, products: torch.dtype | None = None) -> PackedNetwork | None:
         """The network that answers for a model; None where that cannot be made."""
         config = model.encoder.config
-        known = all(
+        has_parts = all(
             type(module) in _PARTS and not module._forward_hooks and not module._forward_pre_hooks
             for module in model.modules()
         )
@@ -175,7 +175,7 @@ class PackedNetwork:
             parameter.is_inference() for parameter in model.parameters()
         ):
             return None
-        if not (known and plain and fits) or any(config.windowed()) or library() is None:
+        if not (has_parts and plain and fits) or any(config.window_map()) or library() is None:
             return None
         if not _can_multiply(products, config):
             return None
@@ -187,14 +187,14 @@ class PackedNetwork:
     ) -> NDArray[np.float32]:
         """(R, C), or (R, S, C) with zeros in place of padding."""
         rows = Packed.of(ids_RS, types_RS, mask_RS)
-        self._own.walk = None
+        self._workspace.walk = None
         *_, state = self.states(rows)
-        found: NDArray[np.float32] = self.read(state, rows).numpy()
+        logits: NDArray[np.float32] = self.read(state, rows).numpy()
         if self._model.reads_cls:
-            return found
-        spread = np.zeros((*ids_RS.shape, found.shape[-1]), np.float32)
-        spread[mask_RS] = found
-        return spread
+            return logits
+        padded = np.zeros((*ids_RS.shape, logits.shape[-1]), np.float32)
+        padded[mask_RS] = logits
+        return padded
 
     @torch.inference_mode()
     def vectors(
@@ -206,7 +206,7 @@ class PackedNetwork:
     ) -> NDArray[np.float32]:
         """(R, H): the mean of the last states of each row, or that of [CLS]."""
         rows = Packed.of(ids_RS, types_RS, mask_RS)
-        self._own.walk = None
+        self._workspace.walk = None
         *_, state = self.states(rows)
         state = self._encoder.norm(state)
         if pooling == "cls":
@@ -226,21 +226,21 @@ class PackedNetwork:
     def states(self, rows: Packed) -> Generator[Tensor, tuple[Packed, Tensor] | None, None]:
         """The embedding, then the state after each layer, (T, H); of the last layer (R, H) where
         [CLS] is all that is read. Each is overwritten when the next one is asked for. `send` of
-        what `Packed.chosen` gives goes on with some of the rows.
+        what `Packed.select` gives goes on with some of the rows.
         """
-        state = self._embedded(rows)
-        kept = yield state
+        state = self._embed(rows)
+        selection = yield state
         for i, (attention, feedforward) in enumerate(self._layers):
-            if kept is not None:
-                rows, tokens = kept
+            if selection is not None:
+                rows, tokens = selection
                 stays = torch.index_select(
                     state, 0, tokens, out=self._room("kept", len(tokens), self._hidden)
                 )
                 state = self._room("state", *stays.shape).copy_(stays)
-            one = self._reads_cls and i == len(self._layers) - 1
+            only_cls = self._reads_cls and i == len(self._layers) - 1
             normed_first = i > 0 or self._encoder.config.first_norm
-            state = self._layer(attention, feedforward, state, rows, one, normed_first)
-            kept = yield state
+            state = self._layer(attention, feedforward, state, rows, only_cls, normed_first)
+            selection = yield state
 
     def read(self, state: Tensor, rows: Packed) -> Tensor:
         """Logits of a state: (R, C), or (T, C)."""
@@ -259,16 +259,24 @@ class PackedNetwork:
         logits: Tensor = self._model.head(state)
         return logits
 
-    def _embedded(self, rows: Packed) -> Tensor:
-        own = self._encoder.embedding
-        if rows.longest > own.max_positions:
-            raise too_long(rows.longest, own.max_positions)
-        x = own.word(rows.ids)
-        if isinstance(own.position, PositionTable):
-            x += own.position.weight[own.position.offset + rows.places]
-        if own.token_type is not None:
-            x += own.token_type.weight[0] if rows.types is None else own.token_type(rows.types)
-        x = own.norm(own.project(x)) if own.norm_after else own.project(own.norm(x))
+    def _embed(self, rows: Packed) -> Tensor:
+        embedding = self._encoder.embedding
+        if rows.longest > embedding.max_positions:
+            raise too_long(rows.longest, embedding.max_positions)
+        x = embedding.word(rows.ids)
+        if isinstance(embedding.position, PositionTable):
+            x += embedding.position.weight[embedding.position.offset + rows.places]
+        if embedding.token_type is not None:
+            x += (
+                embedding.token_type.weight[0]
+                if rows.types is None
+                else embedding.token_type(rows.types)
+            )
+        x = (
+            embedding.norm(embedding.project(x))
+            if embedding.norm_after
+            else embedding.project(embedding.norm(x))
+        )
         return self._room("state", *x.shape).copy_(x)
 
     def _layer(
@@ -277,7 +285,7 @@ class PackedNetwork:
         feedforward: FeedForward,
         x: Tensor,
         rows: Packed,
-        one: bool,
+        only_cls: bool,
         normed_first: bool,
     ) -> Tensor:
         """The state after a layer, with `one` of [CLS] alone; it overwrites the state x."""
@@ -308,14 +316,14 @@ class PackedNetwork:
             int(feedforward.gated),
             int(feedforward.pre_norm),
             int(normed_first),
-            int(one),
+            int(only_cls),
             _TYPES.index(self._products),
             elements=tokens * wide * hidden,
         )
-        return x[: len(rows.starts) - 1] if one else x
+        return x[: len(rows.starts) - 1] if only_cls else x
 
     def _table(self, attention: Attention, feedforward: FeedForward) -> _Table:
-        """Of a layer, made anew where a module or a parameter has changed.
+        """The table of a layer; it is built again where a module or a parameter has changed.
 
         Raises:
             ModelError: a parameter is no longer in float32 on the CPU.
@@ -328,20 +336,20 @@ class PackedNetwork:
         state += [
             _state(parameter) for module in modules for parameter in module._parameters.values()
         ]
-        known = self._tables.get((attention, feedforward))
-        if known is not None and known.state == state:
-            return known
-        plain = [one.bias for one in linear] + [
+        table = self._tables.get((attention, feedforward))
+        if table is not None and table.state == state:
+            return table
+        plain = [layer.bias for layer in linear] + [
             getattr(norm, name, None) for norm in norms for name in ("weight", "bias")
         ]
-        for weight in (*(one.weight for one in linear), *plain):
+        for weight in (*(layer.weight for layer in linear), *plain):
             if weight is not None and (weight.dtype, weight.device.type) != (torch.float32, "cpu"):
                 changed = f"in {str(weight.dtype).removeprefix('torch.')} on {weight.device}"
                 raise ModelError(
                     f"a weight of a loaded model is now {changed}; load the model again to "
                     "answer with it"
                 )
-        qkv, *others = panels = [self._once(one.weight) for one in linear]
+        qkv, *others = panels = [self._once(layer.weight) for layer in linear]
         queries = -(
             -self._hidden // _constant("panel_columns")
         )  # panels of them, before those of keys and values
@@ -349,11 +357,13 @@ class PackedNetwork:
         self._tables[attention, feedforward] = table = _Table(
             torch.tensor([0 if place is None else place.data_ptr() for place in places]),
             torch.tensor(eps, dtype=torch.float32),
-            [*panels, *plain, *modules, *(one.weight for one in linear)],
+            [*panels, *plain, *modules, *(layer.weight for layer in linear)],
             state,
         )
         current = set(map(id, self._model.parameters()))
-        self._kept = {weight: kept for weight, kept in self._kept.items() if id(weight) in current}
+        self._panels = {
+            weight: panels for weight, panels in self._panels.items() if id(weight) in current
+        }
         return table
 
     def _for_heads(self, rows: Packed) -> tuple[Tensor | None, Tensor | None, int]:
@@ -368,27 +378,31 @@ class PackedNetwork:
         )
 
     def _once(self, weight: Tensor) -> Tensor:
-        """What products read in place of a weight, made anew only where that has changed."""
-        state, kept = self._kept.get(weight, (None, weight))
+        """The panels that matrix multiplications read in place of a weight; they are built again
+        only where it has changed.
+        """
+        state, panels = self._panels.get(weight, (None, weight))
         if state != _state(weight):
             parts = [weight.shape[0] // 3, 2 * weight.shape[0] // 3]
-            qkv = any(weight is one.qkv.weight for one, _ in self._layers)
+            qkv = any(weight is attention.qkv.weight for attention, _ in self._layers)
             split = torch.split(weight, parts if qkv else [len(weight)])
-            kept = torch.cat([_panels(one, self._products) for one in split])
-            self._kept[weight] = _state(weight), kept
-        return kept
+            panels = torch.cat([_panels(part, self._products) for part in split])
+            self._panels[weight] = _state(weight), panels
+        return panels
 
     def _room(self, name: str, rows: int, width: int) -> Tensor:
         """Memory that is kept from call to call, for the system clears what is new."""
-        rooms = self._own.rooms
-        kept = rooms.get(name)
-        if kept is None or kept.numel() < rows * width:
-            kept = rooms[name] = torch.empty(rows * width, dtype=torch.float32, device="cpu")
-        return kept[: rows * width].view(rows, width)
+        rooms = self._workspace.rooms
+        room = rooms.get(name)
+        if room is None or room.numel() < rows * width:
+            room = rooms[name] = torch.empty(rows * width, dtype=torch.float32, device="cpu")
+        return room[: rows * width].view(rows, width)
 
 
 def _can_multiply(products: torch.dtype | None, config: EncoderConfig) -> bool:
-    """Whether this processor multiplies the type in kernels.c, and the sizes of the layers fit."""
+    """True where this processor multiplies the type in kernels.c, and the sizes of the layers
+    fit.
+    """
     if products is None:
         return True
     together, name = (4, "multiplies_bytes") if products is torch.int8 else (2, "multiplies_narrow")
@@ -424,10 +438,10 @@ def _state(weight: Tensor | None) -> tuple[int, int]:
 
 @cache
 def _constant(name: str) -> int:
-    """Of kernels.c."""
-    found = library()
-    assert found is not None
-    return ctypes.c_long.in_dll(found, name).value
+    """Read a constant of kernels.c."""
+    compiled_library = library()
+    assert compiled_library is not None
+    return ctypes.c_long.in_dll(compiled_library, name).value
 
 
 class PackedWalk:
@@ -437,19 +451,21 @@ class PackedWalk:
     @torch.inference_mode()
     def __init__(self, network: PackedNetwork, rows: Packed) -> None:
         self._network, self._rows, self._states = network, rows, network.states(rows)
-        self._kept: tuple[Packed, Tensor] | None = None
-        network._own.walk = self
+        self._selection: tuple[Packed, Tensor] | None = None
+        network._workspace.walk = self
         next(self._states)
 
     @torch.inference_mode()
     def step(self) -> NDArray[np.float32]:
         """Apply the next layer; the logits that the head reads after it, (R, C)."""
-        assert self._network._own.walk is self, "another batch has taken the memory of this one"
-        state, self._kept = self._states.send(self._kept), None
+        assert self._network._workspace.walk is self, (
+            "another batch has taken the memory of this one"
+        )
+        state, self._selection = self._states.send(self._selection), None
         logits: NDArray[np.float32] = self._network.read(state, self._rows).numpy()
         return logits
 
     def keep(self, rows: NDArray[np.int64], length: int) -> None:
         """Go on with these rows only; padding, which `length` tells others of, there is none."""
-        self._kept = self._rows.chosen(torch.from_numpy(rows))
-        self._rows = self._kept[0]
+        self._selection = self._rows.select(torch.from_numpy(rows))
+        self._rows = self._selection[0]

@@ -1,5 +1,5 @@
 """The functions of kernels.c as operations with gradients, which model/kernels.py takes where
-`taken` allows it.
+`can_follow` allows it.
 
 Shapes: B sequences, S tokens, A heads, D head size, N rows, C classes, W the width of a row.
 """
@@ -17,14 +17,16 @@ from torch.autograd.function import once_differentiable
 from litebert.model.compiled import BLOCK, STRETCH, WIDEST, library
 
 ACTIVATIONS = ("gelu", "gelu_tanh", "silu", "relu")
-"""In the order of kernels.c."""
+"""The activations, in the order of kernels.c."""
 _TYPES = {torch.float32: 0, torch.bfloat16: 1}
 _SERIAL = 16384
 """Elements up to which a second thread costs more than it saves."""
 
 
-def taken(x: Tensor, module: nn.Module | None, width: int) -> bool:
-    """Whether a compiled pass over rows of `width` may follow `x` and a module of torch's own."""
+def can_follow(x: Tensor, module: nn.Module | None, width: int) -> bool:
+    """True where a compiled pass over rows of `width` may follow `x` and a module of torch's
+    own.
+    """
     return (
         torch.is_grad_enabled()
         and x.device.type == "cpu"
@@ -40,7 +42,7 @@ def taken(x: Tensor, module: nn.Module | None, width: int) -> bool:
 
 
 def _plain(module: nn.Module) -> bool:
-    """Whether a module computes what its class does, in float32, and nobody listens to it."""
+    """True where a module computes what its class does, in float32, without hooks."""
     return (
         type(module) in (nn.Linear, nn.LayerNorm)
         and all(
@@ -55,10 +57,10 @@ def _plain(module: nn.Module) -> bool:
 
 def call(name: str, *arguments: Tensor | float | None, elements: int) -> None:
     """A function of kernels.c, with as many threads as the work is worth."""
-    given = [
+    values = [
         argument.data_ptr() if isinstance(argument, Tensor) else argument for argument in arguments
     ]
-    getattr(library(), name)(*given, torch.get_num_threads() if elements > _SERIAL else 1)
+    getattr(library(), name)(*values, torch.get_num_threads() if elements > _SERIAL else 1)
 
 
 def _sums(rows: int, width: int) -> tuple[Tensor, Tensor]:
@@ -126,9 +128,9 @@ class _Activation(Function):
 def norm_fits(
     x: Tensor, bias: Tensor | None, residual: Tensor | None, *gains: Tensor | None
 ) -> bool:
-    """Whether the shapes belong together, for a compiled pass reads what it is given."""
-    rows = all(one.shape == x.shape for one in (residual,) if one is not None)
-    return rows and all(one.shape == x.shape[-1:] for one in (bias, *gains) if one is not None)
+    """True where the shapes belong together, for a compiled pass reads what it is given."""
+    rows = residual is None or residual.shape == x.shape
+    return rows and all(gain.shape == x.shape[-1:] for gain in (bias, *gains) if gain is not None)
 
 
 def add_norm(x: Tensor, bias: Tensor | None, residual: Tensor | None, norm: nn.LayerNorm) -> Tensor:
@@ -179,7 +181,7 @@ class _AddNorm(Function):
         rows, width = stats.shape[0], z.shape[-1]
         dz = torch.empty_like(z)
         narrower = next(
-            (one for one in (x_dtype, residual_dtype) if one not in (z.dtype, None)), None
+            (dtype for dtype in (x_dtype, residual_dtype) if dtype not in (z.dtype, None)), None
         )
         other = None if narrower is None else torch.empty_like(z, dtype=narrower)
         sums, parts = _sums(rows, 3 * width)
@@ -317,7 +319,7 @@ class _Weights(Function):
 
 
 def labels_fit(labels_N: Tensor, classes: int, ignored: int) -> bool:
-    """Whether every label is a class or ignored; PyTorch's own loss refuses others."""
+    """True where every label is a class or ignored; PyTorch's own loss refuses others."""
     if labels_N.dtype != torch.int64 or labels_N.ndim != 1:
         return False
     labels = labels_N.numpy()  # on a CPU, where nothing is waited for
@@ -378,8 +380,8 @@ class _CrossEntropy(Function):
 # --------------------------------------------------------------------------------------- optimizers
 
 
-def updates(parameters: list[Tensor]) -> bool:
-    """Whether `update` can step these parameters."""
+def can_update(parameters: list[Tensor]) -> bool:
+    """True where `update` can step these parameters."""
     tensors = [
         *parameters,
         *(parameter.grad for parameter in parameters if parameter.grad is not None),
@@ -403,9 +405,9 @@ def update(
     """
     assert parameter.grad is not None
     n, rate, (beta1, beta2) = parameter.numel(), group["lr"], group["betas"]
-    kept = torch.empty_like(parameter) if adapt else None
+    steps = torch.empty_like(parameter) if adapt else None
     squares = torch.empty(-(-n // STRETCH), 2) if adapt else None
     rates = (1 - beta1, 1 - beta2, group["eps"], group["weight_decay"], rate)
-    call("moments", parameter.grad, first, second, parameter, kept, squares, n, *rates, elements=n)
+    call("moments", parameter.grad, first, second, parameter, steps, squares, n, *rates, elements=n)
     if adapt:
-        call("adapted", parameter, kept, squares, n, rate, elements=n)
+        call("adapted", parameter, steps, squares, n, rate, elements=n)

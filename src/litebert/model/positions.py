@@ -22,7 +22,7 @@ class Positions:
     """One kind of positions, in the encoder of one config; this base knows no order at all."""
 
     rotates = False
-    """Whether attention keeps rotated copies of queries and keys for the backward pass."""
+    """True where attention keeps rotated copies of queries and keys for the backward pass."""
 
     def __init__(self, config: EncoderConfig) -> None:
         self.config = config

@@ -33,13 +33,13 @@ class Pretrainer(nn.Module):
                 module.recompute = config.train.recompute
 
         self.teacher: Teacher | None = None
-        """What the objectives learn from that have one; it is no part of this module."""
+        """The teacher of the objectives that have one; it is no part of this module."""
         self._reads_states = any(
             objective.reads_states for objective in self.named_objectives.values()
         )
 
     def context(self, name: str, layers: int | None = None) -> Context:
-        """What the hooks of an objective may use in a pass of this depth."""
+        """The inputs of an objective's hooks in a pass of this depth."""
         return Context(
             self.objectives[self.named_objectives[name].head_of or name], self.encoder, layers
         )

@@ -83,7 +83,7 @@ class TaskModel(nn.Module):
             else StateHead()
         )
         self.state_map: nn.Linear | None = None
-        """What compares its states with those of a teacher, while it learns from one; no part of a
+        """The map that compares its states with a teacher's, while it learns from one; no part of a
         finished model.
         """
 
@@ -108,9 +108,10 @@ class TaskModel(nn.Module):
         the L layers, (L, B, C) or (L, B, S, C). With `states`, the logits, and the embedding and
         the state after each layer, (B, S, H) each."""
         if every or states:
-            found = list(self.encoder.states(input_ids, token_type_ids, attention_mask))
+            layer_states = list(self.encoder.states(input_ids, token_type_ids, attention_mask))
             read = [
-                self.read(state, attention_mask) for state in (found[1:] if every else found[-1:])
+                self.read(state, attention_mask)
+                for state in (layer_states[1:] if every else layer_states[-1:])
             ]
             logits = torch.stack(read) if every else read[0]
             if (
@@ -119,7 +120,7 @@ class TaskModel(nn.Module):
                 logits = logits + 0 * sum(
                     parameter.sum() for parameter in self.state_map.parameters()
                 )
-            return (logits, found) if states else logits
+            return (logits, layer_states) if states else logits
         return self._logits(self.encoder(input_ids, token_type_ids, attention_mask), attention_mask)
 
     def read(self, state_BSH: Tensor, attention_mask: Tensor | None) -> Tensor:

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from litebert.model.kernels import scaled_dot_product
+from litebert.model.kernels import attend
 
 
 class Blocks(NamedTuple):
@@ -35,10 +35,10 @@ class Blocks(NamedTuple):
     first: int = 0
     """G."""
     first_mask: Tensor | None = None
-    """Which keys the global tokens read, as bool or additive, (B, 1, G, S); None for all."""
+    """The keys that the global tokens read, as bool or additive, (B, 1, G, S); None for all."""
 
 
-def masked(
+def window_mask(
     reach: int,
     length: int,
     real_BS: Tensor | None,
@@ -46,7 +46,8 @@ def masked(
     first: int = 0,
     queries: int | None = None,
 ) -> Tensor:
-    """Which keys are read, among all of them: (1, 1, S, S), or with padding (B, 1, S, S).
+    """The keys that each query reads, among all of them: (1, 1, S, S), or with padding (B, 1, S,
+    S).
 
     Args:
         reach: tokens that are read on each side.
@@ -62,7 +63,7 @@ def masked(
     return near if real_BS is None else near & (real_BS[:, None, None] | (distance == 0))
 
 
-def blocked(
+def block_mask(
     reach: int,
     block: int,
     batch: int,
@@ -71,10 +72,10 @@ def blocked(
     device: torch.device,
     first: int = 0,
 ) -> Tensor:
-    """Which keys are read, among the global ones and those of each block of queries: (B N, 1, C, G
-    + 2 C).
+    """The keys that each query reads, among the global ones and those of its block: (B N, 1, C, G +
+    2 C).
 
-    Arguments as of `masked`; what global tokens read is not in it.
+    Arguments as of `window_mask`; what global tokens read is not in it.
     """
     half, count = block // 2, -(-length // block)
     query, key = (
@@ -96,17 +97,17 @@ def blocked(
     return read.flatten(0, 1)[:, None]
 
 
-def windowed(
+def attend_by_blocks(
     q_BASD: Tensor, k_BASD: Tensor, v_BASD: Tensor, mask: Tensor, blocks: Blocks, dropout: float
 ) -> Tensor:
-    """Attention by blocks of queries, (B, A, S, D), with the mask that `blocked` makes, as bool or
-    additive.
+    """Attention by blocks of queries, (B, A, S, D), with the mask that `block_mask` makes, as bool
+    or additive.
     """
     batch, heads, length, size = q_BASD.shape
     block, first, first_mask = blocks
     count = -(-length // block)
 
-    def cut(x_BASD: Tensor, blocks: int, before: int) -> Tensor:
+    def split_blocks(x_BASD: Tensor, blocks: int, before: int) -> Tensor:
         """(B, blocks, A, C, D), the first `before` tokens and those behind the last of them
         zeros."""
         after = blocks * block - before - length
@@ -114,17 +115,17 @@ def windowed(
         return x_BASD.view(batch, heads, blocks, block, size).transpose(1, 2)
 
     def neighbours(x_BASD: Tensor) -> Tensor:
-        x_BNACD = cut(x_BASD, count + 1, block // 2)
+        x_BNACD = split_blocks(x_BASD, count + 1, block // 2)
         parts = [x_BNACD[:, :-1], x_BNACD[:, 1:]]
         if first:
             parts.insert(0, x_BASD[:, None, :, :first].expand(batch, count, heads, first, size))
         return torch.cat(parts, dim=3).flatten(0, 1)
 
-    q_NACD = cut(q_BASD, count, 0).flatten(0, 1)
-    y_NACD = scaled_dot_product(q_NACD, neighbours(k_BASD), neighbours(v_BASD), mask, dropout)
+    q_NACD = split_blocks(q_BASD, count, 0).flatten(0, 1)
+    y_NACD = attend(q_NACD, neighbours(k_BASD), neighbours(v_BASD), mask, dropout)
     y_BNACD = y_NACD.view(batch, count, heads, block, size)
     y_BASD = y_BNACD.transpose(1, 2).flatten(2, 3)[:, :, :length]
     if first:
-        y_BAGD = scaled_dot_product(q_BASD[:, :, :first], k_BASD, v_BASD, first_mask, dropout)
+        y_BAGD = attend(q_BASD[:, :, :first], k_BASD, v_BASD, first_mask, dropout)
         y_BASD = torch.cat((y_BAGD, y_BASD[:, :, first:]), dim=2)
     return y_BASD

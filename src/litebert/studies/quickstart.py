@@ -35,7 +35,7 @@ from litebert.finetuning.baselines import advise
 from litebert.finetuning.run import Finetuned
 from litebert.interop import read_folder
 from litebert.json_reader import read_json
-from litebert.model.objectives import score_rows, shown_scores
+from litebert.model.objectives import list_shown_scores, score_rows
 from litebert.model.pretrainer import Pretrainer
 from litebert.progress import task
 from litebert.recipes.files import recipe
@@ -403,7 +403,7 @@ def _write_report(
         f"in {run.outcome.seconds / 60:.1f} minutes on {facts['machine']}."
     )
     note = _make_score_table(dict(scores), shards).note
-    headline = make_pretraining_headline("Held-out scores", shown_scores(scores), note)
+    headline = make_pretraining_headline("Held-out scores", list_shown_scores(scores), note)
     rows = read_metrics(run.folder)
     curves = report.run_sections(rows, unigram_entropy=shards.unigram_entropy)
     sections = arrange_sections([headline], curves, list(tables))

@@ -72,7 +72,7 @@ class UncorrectedAdamW(torch.optim.Optimizer):
                 continue
             for param in params:
                 self.state[param] = self.state[param] or _zero_state(self, param)
-            if self.split_over is None and passes.updates(params):
+            if self.split_over is None and passes.can_update(params):
                 for param in params:
                     state = self.state[param]
                     passes.update(

@@ -1,4 +1,4 @@
-"""What pretraining learns: one objective a file, each registered by name in `registry.OBJECTIVES`.
+"""The objectives of pretraining, one a file, each registered by name in `registry.OBJECTIVES`.
 
 An objective of your own is a subclass of `Objective` and a line, `OBJECTIVES.add("mine", Mine)`.
 Importing this room does not load torch, so that a config can be checked and its cost be known
@@ -12,5 +12,5 @@ from litebert.model.objectives.objective import Loss as Loss
 from litebert.model.objectives.objective import Objective as Objective
 from litebert.model.objectives.objective import Score as Score
 from litebert.model.objectives.objective import ShownScore as ShownScore
+from litebert.model.objectives.objective import list_shown_scores as list_shown_scores
 from litebert.model.objectives.objective import score_rows as score_rows
-from litebert.model.objectives.objective import shown_scores as shown_scores

@@ -81,8 +81,10 @@ class SoftLabels(Distillation):
         ),
     )
 
-    def kept_bytes(self, width: int) -> float:
-        """As the loss of the masked tokens itself: the logits of both, normalised."""
+    def backward_bytes(self, width: int) -> float:
+        """Count the normalized logits of teacher and student, as for the loss of the masked
+        tokens.
+        """
         return self.config.masking.rate * 16 * self.config.encoder.vocab_size
 
     def loss(self, output: EncoderOutput, batch: Batch, context: Context) -> Loss:
@@ -138,9 +140,9 @@ class _Layers(Distillation):
             "does not gather; set ddp",
         )
         require(
-            all(own <= depth for own, _ in pairs),
+            all(layer <= depth for layer, _ in pairs),
             f"distill.{self.pairs_in} names layer "
-            f"{max((own for own, _ in pairs), default=0)} of a student with "
+            f"{max((layer for layer, _ in pairs), default=0)} of a student with "
             f"encoder.layers={depth}; name layers that it has",
         )
 
@@ -150,10 +152,10 @@ class _Layers(Distillation):
         pairs: tuple[tuple[int, int], ...] = getattr(self.config.distill, self.pairs_in)
         return pairs
 
-    def kept_bytes(self, width: int) -> float:
+    def backward_bytes(self, width: int) -> float:
         return 4 * 3 * len(self.pairs) * self.config.encoder.hidden_size
 
-    def summed(
+    def sum_over_pairs(
         self, output: EncoderOutput, batch: Batch, distance: Callable[[int, int], Tensor]
     ) -> Loss:
         """The mean over the pairs of a distance (B, S), summed over the real tokens."""
@@ -214,10 +216,12 @@ class States(_Layers):
         if lesson is None:
             return self.nothing(output, context)
         head = context.network.head
-        return self.summed(
+        return self.sum_over_pairs(
             output,
             batch,
-            lambda own, its: state_distance(output.states[own], lesson.states[its], head),
+            lambda student_layer, teacher_layer: state_distance(
+                output.states[student_layer], lesson.states[teacher_layer], head
+            ),
         )
 
 
@@ -239,7 +243,7 @@ class Relations(_Layers):
     )
 
     def flops(self, length: int) -> float:
-        """Of queries, keys and values once more, and their products."""
+        """Count queries, keys and values once more, and the scores between them."""
         return (
             6.0
             * len(self.pairs)
@@ -247,13 +251,14 @@ class Relations(_Layers):
             * (self.config.encoder.hidden_size + length)
         )
 
-    def kept_bytes(self, width: int) -> float:
-        """Of queries, keys and values the scores of every token with every other: logarithms, the
-        teacher's probabilities and where they are zero are kept, and five more are held for one of
-        the three at a time."""
+    def backward_bytes(self, width: int) -> float:
+        """Count the scores of every token with every other, for queries, keys and values. Their
+        logarithms, the teacher's probabilities and where these are zero are kept. Five more are
+        held for one of the three at a time.
+        """
         heads = self.config.distill.relation_heads or self.config.encoder.heads
         scores = (3 * 9 + 5 * 4) * heads * self.config.sequences.length
-        return super().kept_bytes(width) + len(self.pairs) * scores
+        return super().backward_bytes(width) + len(self.pairs) * scores
 
     def loss(self, output: EncoderOutput, batch: Batch, context: Context) -> Loss:
         from litebert.model.distillation import relation_distance
@@ -262,8 +267,12 @@ class Relations(_Layers):
         if lesson is None:
             return self.nothing(output, context)
 
-        def distance(own: int, its: int) -> Tensor:
-            mine = context.encoder.projections(own - 1, output.states[own - 1])
-            return relation_distance(mine, lesson.projections(its), heads, batch.attention_mask)
+        def distance(student_layer: int, teacher_layer: int) -> Tensor:
+            student = context.encoder.projections(
+                student_layer - 1, output.states[student_layer - 1]
+            )
+            return relation_distance(
+                student, lesson.projections(teacher_layer), heads, batch.attention_mask
+            )
 
-        return self.summed(output, batch, distance)
+        return self.sum_over_pairs(output, batch, distance)

@@ -15,11 +15,11 @@ if TYPE_CHECKING:
     from litebert.model.encoder import EncoderOutput
 
 LOGITS = "generator_logits"
-"""Where `Batch.added` holds the guesses of a generator, (K, V) with a gradient."""
+"""The key in `Batch.added` of a generator's guesses, (K, V) with a gradient."""
 
 
 GUESSES = "guesses"
-"""Where `Context.shared` holds what was guessed at the masked positions, (K, V)."""
+"""The key in `Context.shared` of the guesses at the masked positions, (K, V)."""
 
 
 class MaskedLanguageModeling(TokenPrediction):
@@ -61,7 +61,7 @@ class MaskedLanguageModeling(TokenPrediction):
         return super().network_name if self.config.generator is None else "generator"
 
     def parameters(self) -> dict[str, int]:
-        """Of the generator beside the tables it borrows, and of the vocabulary head, whose table
+        """Count the generator beside the tables it borrows, and the vocabulary head, whose table
         may be tied.
         """
         shape = self._reader
@@ -83,21 +83,21 @@ class MaskedLanguageModeling(TokenPrediction):
             shape.segment_types * embedding,
             cost.norm(hidden if after else embedding, shape.bias),
         )
-        own = (
+        unshared = (
             types + norm
             if self.config.rtd.generator_embeddings == "tables"
             else norm
             if after
             else 0
         )
-        tables = {"embeddings": own}
+        tables = {"embeddings": unshared}
         return {
             "generator": sum((cost.encoder_parameters(shape) | tables).values()),
             "mlm head": head,
         }
 
     def flops(self, length: int) -> float:
-        """Of the vocabulary head, on the masked share of the tokens."""
+        """Count the vocabulary head, on the masked share of the tokens."""
         shape = self._reader
         hidden, embedding = shape.hidden_size, shape.embedding_size
         mapped = hidden * embedding if shape.prediction == "embedding" or shape.projects else 0
@@ -146,7 +146,7 @@ class MaskedLanguageModeling(TokenPrediction):
         return logits
 
     def corrupt(self, batch: Batch, context: Context) -> Batch:
-        """With a generator, the batch and its guesses."""
+        """Add a generator's guesses to the batch, where there is one."""
         if "generator" not in context.network:
             return batch
         read = self.read(context, batch.input_ids, batch.token_type_ids, batch.attention_mask)

@@ -46,7 +46,7 @@ class Loss:
 
 @dataclass(frozen=True)
 class Context:
-    """What the hooks of an objective may use beside their batch."""
+    """The inputs of an objective's hooks beside their batch."""
 
     network: Any
     """The module that `Objective.build` made for this objective."""
@@ -54,10 +54,11 @@ class Context:
     layers: int | None = None
     """Depth of the pass; None is the configured one."""
     teacher: Any | None = None
-    """What a teacher says of the batch (`model.distillation.Lesson`); no state dict or count of the
-    student holds it. None without one."""
+    """A teacher's outputs for the batch (`model.distillation.Lesson`); no state dict or count of
+    the student holds it. None without a teacher.
+    """
     shared: dict[str, Tensor] = field(default_factory=dict)
-    """What the losses of one pass share; each puts there what those after it may need."""
+    """Tensors that the losses of one pass share; each puts there what those after it may need."""
 
 
 @dataclass(frozen=True)
@@ -69,13 +70,13 @@ class ShownScore:
     error: str
     """Its standard error; empty if unknown."""
     baseline: str
-    """What a prediction without learning would score; empty if there is no such prediction."""
+    """The score of a prediction without learning; empty if there is no such prediction."""
     remark: str
-    """What the baseline is; without a baseline, what the score is a share of."""
+    """The name of the baseline; without a baseline, what the score is a share of."""
     size: str
     """How many predictions it is about, such as "496 pairs"; empty if unknown."""
     is_compared: bool = False
-    """Whether comparisons of runs show it."""
+    """True where comparisons of runs show it."""
 
     @property
     def text(self) -> str:
@@ -99,13 +100,13 @@ class Score:
     baseline: str = ""
     """Key of what guessing would give."""
     remark: str = ""
-    """What the baseline is; without a baseline, what the score is a share of."""
+    """The name of the baseline; without a baseline, what the score is a share of."""
     error: str = ""
     """Key of the standard error."""
     size: str = ""
     """Key of how many predictions the score is about."""
     unit: str = "predictions"
-    """What these predictions are called."""
+    """The name of these predictions."""
 
     def number(self, key: str, scores: Mapping[str, float], name: str) -> str:
         """The score under a key of objective `name`, formatted; empty where there is none."""
@@ -128,10 +129,10 @@ class Score:
             else ""
             if self.baseline
             else self.remark,
-            size=self.measured_on(scores, name),
+            size=self.describe_size(scores, name),
         )
 
-    def measured_on(self, scores: Mapping[str, float], name: str) -> str:
+    def describe_size(self, scores: Mapping[str, float], name: str) -> str:
         """How many predictions of objective `name` the score is about, such as "496 pairs"; empty
         if unknown.
         """
@@ -157,23 +158,23 @@ class Curves:
     """
 
     title: str
-    """With `{NAME}` as in `Score`."""
+    """The chart's title, with `{NAME}` as in `Score`."""
     lines: tuple[tuple[str, str, str], ...] = (
         ("training", "train", "accuracy"),
         ("held out", "heldout", "accuracy"),
     )
-    """Of each its label, the kind of rows it is read from, and the key in them."""
+    """Each line's label, the kind of rows it is read from, and the key in them."""
     axis: str = "correct, %"
     scale: float = 100.0
     baseline: str = "majority"
     """Key of what guessing would give, drawn as a level; empty for none."""
     note: str = ""
     unigram_entropy: bool = False
-    """Whether the unigram entropy of the data is the level to get below."""
+    """True where the unigram entropy of the data is the level to get below."""
 
 
-def joined(losses: Sequence[Loss], name: str) -> Tensor:
-    """One of the evaluation tensors of all losses."""
+def join_tensors(losses: Sequence[Loss], name: str) -> Tensor:
+    """Join an evaluation tensor of all losses."""
     import torch
 
     return torch.cat([loss.eval_tensors[name] for loss in losses])
@@ -199,11 +200,11 @@ class Objective(ABC):
     it.
     """
     taught: ClassVar[bool] = False
-    """Whether it learns from a teacher."""
+    """True where it learns from a teacher."""
     reads_states: ClassVar[bool] = False
-    """Whether its loss reads the state after each layer (`EncoderOutput.states`)."""
+    """True where its loss reads the state after each layer (`EncoderOutput.states`)."""
     reads_boundaries: ClassVar[bool] = False
-    """Whether it reads the tokens around masked spans (`Batch.masked_boundaries`)."""
+    """True where it reads the tokens around masked spans (`Batch.masked_boundaries`)."""
     counted: ClassVar[str] = "predictions"
     """Key of its scores for how many predictions they are about."""
     scored_on_training_masks: ClassVar[bool] = False
@@ -218,13 +219,12 @@ class Objective(ABC):
     curves: ClassVar[tuple[Curves, ...]] = (Curves("Accuracy on {NAME}"),)
     """Its charts in a run's report."""
     owner_of: ClassVar[Mapping[str, str]] = {}
-    """Whose the scores of another objective are where both are learned, as `{"mlm": "generator's
-    "}`.
+    """The owner of another objective's scores where both are learned, as `{"mlm": "generator's "}`.
     """
     note: ClassVar[str] = ""
     """A sentence below a comparison that shows it."""
     counted_in_print: ClassVar[str] = ""
-    """What its head is called, where the paper counts it with the encoder."""
+    """The name of its head, where the paper counts it with the encoder."""
 
     foreign_part: ClassVar[str] = ""
     """The part of a foreign layout that its head becomes (interop/layouts.py); empty where none is
@@ -266,9 +266,11 @@ class Objective(ABC):
         )
 
     @classmethod
-    def assumed(cls, fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-        """Fields of a config for weights of unknown training, from known ones and the tensors of
-        its `foreign_file`.
+    def assume_fields(
+        cls, fields: Mapping[str, Any], tensors: Mapping[str, Tensor]
+    ) -> dict[str, Any]:
+        """Guess fields of a config for weights of unknown training, from known ones and the tensors
+        of its `foreign_file`.
 
         Without such a file, the tensors are those of the whole model.
         """
@@ -276,7 +278,7 @@ class Objective(ABC):
 
     @property
     def weight(self) -> float:
-        """Of its mean loss in the sum of all."""
+        """The weight of its mean loss in the sum of all."""
         return 1.0
 
     @property
@@ -292,15 +294,15 @@ class Objective(ABC):
         """Operations per token of a forward pass over sequences of `length`, encoders aside."""
         return 0.0
 
-    def kept_bytes(self, width: int) -> float:
-        """Bytes kept per token for the backward pass, encoders aside; a number has `width` bytes
-        under autocast.
+    def backward_bytes(self, width: int) -> float:
+        """Count the bytes per token that the backward pass needs, encoders aside; a number has
+        `width` bytes under autocast.
         """
         return 0.0
 
     @property
     def network_name(self) -> str:
-        """What its network is called in a sentence."""
+        """The name of its network in a sentence."""
         return f"{self.name} head"
 
     def head(self) -> nn.Module | None:
@@ -325,8 +327,8 @@ class Objective(ABC):
         """
         return batch
 
-    def prepared(self, batch: Batch, name: str) -> Tensor:
-        """What `prepare` adds under a name, made now where it was not made ahead."""
+    def get_prepared(self, batch: Batch, name: str) -> Tensor:
+        """Return what `prepare` adds under a name; it is made now where it was not made ahead."""
         return batch.added[name] if name in batch.added else self.prepare(batch).added[name]
 
     def corrupt(self, batch: Batch, context: Context) -> Batch:
@@ -389,8 +391,8 @@ class Classification(Objective):
         )
 
     def scores(self, losses: Sequence[Loss]) -> dict[str, float]:
-        """With the accuracy of always giving the commonest label."""
-        labels = joined(losses, "labels")
+        """Add the accuracy of always giving the commonest label."""
+        labels = join_tensors(losses, "labels")
         labels = labels[labels != IGNORED]
         return {**super().scores(losses), "majority": int(labels.bincount().max()) / len(labels)}
 
@@ -403,7 +405,7 @@ class TokenPrediction(Classification):
         replace(ACCURACY, remark="most frequent piece", unit="masked tokens"),
     )
 
-    def kept_bytes(self, width: int) -> float:
+    def backward_bytes(self, width: int) -> float:
         """The logits of the masked share, as computed, in float32, and normalised."""
         return self.config.masking.rate * (4 + 4 + width) * self.config.encoder.vocab_size
 
@@ -412,16 +414,16 @@ class TokenPrediction(Classification):
         return {**scores, "perplexity": math.exp(min(scores["loss"], 700.0))}
 
 
-def shown_scores(scores: Mapping[str, float]) -> list[ShownScore]:
+def list_shown_scores(scores: Mapping[str, float]) -> list[ShownScore]:
     """The held-out scores of a run in the order of its objectives, those that are in `scores`."""
-    there = {
+    objectives = {
         name: kind
         for name, kind in OBJECTIVES.items()
         if {f"{name}_loss", f"{name}_accuracy"} & set(scores)
     }
     listed = []
-    for name, objective in there.items():
-        owner = "".join(other.owner_of.get(name, "") for other in there.values())
+    for name, objective in objectives.items():
+        owner = "".join(other.owner_of.get(name, "") for other in objectives.values())
         for score in objective.shown:
             if shown := score.show(scores, name):
                 is_compared = score.key in objective.compared.values()
@@ -434,4 +436,4 @@ def score_rows(scores: Mapping[str, float]) -> list[tuple[str, str]]:
     """Held-out scores as a table's rows, each accuracy beside its error and what guessing would
     give.
     """
-    return [(score.title, score.text) for score in shown_scores(scores)]
+    return [(score.title, score.text) for score in list_shown_scores(scores)]

@@ -16,7 +16,7 @@ from litebert.model.objectives.objective import (
     Loss,
     Objective,
     Score,
-    joined,
+    join_tensors,
 )
 
 if TYPE_CHECKING:
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 _SAMPLE = 31  # the stream of random numbers that samples are drawn with
 REAL = "real"
-"""Where `Batch.added` holds the places of the real tokens of a padded batch, (N,)."""
+"""The key in `Batch.added` of the positions of the real tokens of a padded batch, (N,)."""
 DRAWS = "rtd_draws"
-"""Where `Batch.added` holds a uniform number for each predicted position, (K,) float32."""
+"""The key in `Batch.added` of a uniform number for each predicted position, (K,) float32."""
 REPLACED = "replaced"
-"""Where `Batch.added` says, as bool (B, S), that another token stands here than in the text."""
+"""The key in `Batch.added` of a bool (B, S): True where another token stands than in the text."""
 
 
 class ReplacedTokenDetection(Objective):
@@ -100,7 +100,9 @@ class ReplacedTokenDetection(Objective):
         _ = self.generator  # which refuses a width of no whole heads
 
     @classmethod
-    def assumed(cls, fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    def assume_fields(
+        cls, fields: Mapping[str, Any], tensors: Mapping[str, Tensor]
+    ) -> dict[str, Any]:
         """The generator's width where its tensors are there; else near a quarter, in whole heads,
         which always fits.
         """
@@ -149,7 +151,7 @@ class ReplacedTokenDetection(Objective):
         hidden = self.config.encoder.hidden_size
         return 2 * (hidden * hidden + hidden)
 
-    def kept_bytes(self, width: int) -> float:
+    def backward_bytes(self, width: int) -> float:
         """The dense map of its head, before and after the activation."""
         return 2 * width * self.config.encoder.hidden_size
 
@@ -159,8 +161,8 @@ class ReplacedTokenDetection(Objective):
         return ClassifierHead(self.config.encoder, classes=1, dense=self.config.encoder.activation)
 
     def prepare(self, batch: Batch) -> Batch:
-        """What samples are drawn with, and where the real tokens of a padded batch are: (N,) places
-        in (B, S).
+        """Add the random numbers of the samples and the positions of the real tokens of a padded
+        batch, (N,) in (B, S).
         """
         added = {**batch.added, DRAWS: _draws(batch)}
         if batch.attention_mask is not None:
@@ -172,7 +174,7 @@ class ReplacedTokenDetection(Objective):
         import torch
 
         with torch.no_grad():
-            sampled_K = _sampled(batch.added[LOGITS], self.prepared(batch, DRAWS))
+            sampled_K = _sample_tokens(batch.added[LOGITS], self.get_prepared(batch, DRAWS))
             input_ids, replaced = (
                 batch.input_ids.flatten().clone(),
                 torch.zeros_like(batch.input_ids).flatten().bool(),
@@ -191,7 +193,7 @@ class ReplacedTokenDetection(Objective):
         import torch
         from torch.nn import functional as F
 
-        real = self.prepared(batch, REAL) if batch.attention_mask is not None else slice(None)
+        real = self.get_prepared(batch, REAL) if batch.attention_mask is not None else slice(None)
         logits_N = context.network.head(output.last).float().flatten()[real]
         labels_N = batch.added[REPLACED].flatten()[real]
         total = F.binary_cross_entropy_with_logits(logits_N, labels_N.float(), reduction="sum")
@@ -199,23 +201,23 @@ class ReplacedTokenDetection(Objective):
             torch.full((), len(labels_N), device=total.device),
             ((logits_N > 0) == labels_N).sum(),
         )
-        extras, kept = {"replaced": labels_N.sum()}, {}
+        extras, eval_tensors = {"replaced": labels_N.sum()}, {}
         if not context.network.training:
-            kept = {
+            eval_tensors = {
                 "logits": logits_N.detach(),
                 "labels": labels_N,
                 "pieces": batch.input_ids.flatten()[real],
             }
-        return Loss(total, count, correct, extras, kept)
+        return Loss(total, count, correct, extras, eval_tensors)
 
     def count(self, batch: Batch) -> int:
         return batch.tokens
 
     def scores(self, losses: Sequence[Loss]) -> dict[str, float]:
-        """With the accuracy of the commoner answer, precision and recall of `replaced`, and the
-        area under the curve.
+        """Add the accuracy of the commoner answer, precision and recall of `replaced`, and the area
+        under the curve.
 
-        `piece_auc` is the area that pieces give without their context (`_replaced_rates`): a
+        `piece_auc` is the area that pieces give without their context (`_replacement_rates`): a
         generator's samples have other frequencies than text, so an early one gives itself away.
         Without both labels there is no area and no recall, with nothing called replaced no
         precision.
@@ -223,20 +225,20 @@ class ReplacedTokenDetection(Objective):
         from sklearn.metrics import roc_auc_score  # takes half a second to load
 
         scores = super().scores(losses)
-        logits, labels = joined(losses, "logits").cpu(), joined(losses, "labels").cpu()
-        hits, called, there = (
+        logits, labels = join_tensors(losses, "logits").cpu(), join_tensors(losses, "labels").cpu()
+        hits, called, replaced = (
             int(((logits > 0) & labels).sum()),
             int((logits > 0).sum()),
             int(labels.sum()),
         )
-        share = there / len(labels)
+        share = replaced / len(labels)
         scores |= {"base_rate": max(share, 1 - share), "replaced": share}
         if called:
             scores["precision"] = hits / called
-        if 0 < there < len(labels):
-            scores["recall"] = hits / there
+        if 0 < replaced < len(labels):
+            scores["recall"] = hits / replaced
             scores["auc"] = float(roc_auc_score(labels.numpy(), logits.numpy()))
-            rates = _replaced_rates(joined(losses, "pieces").cpu(), labels)
+            rates = _replacement_rates(join_tensors(losses, "pieces").cpu(), labels)
             scores["piece_auc"] = float(roc_auc_score(labels.numpy(), rates.numpy()))
         return scores
 
@@ -258,7 +260,7 @@ def _draws(batch: Batch) -> Tensor:
     return draws.flatten()[batch.masked_positions.cpu()].float()
 
 
-def _sampled(logits_KV: Tensor, draws_K: Tensor) -> Tensor:
+def _sample_tokens(logits_KV: Tensor, draws_K: Tensor) -> Tensor:
     """The piece at which the cumulative distribution passes the draw, (K,)."""
     import torch
 
@@ -272,9 +274,9 @@ def _sampled(logits_KV: Tensor, draws_K: Tensor) -> Tensor:
     )
 
 
-def _replaced_rates(pieces_N: Tensor, labels_N: Tensor) -> Tensor:
-    """How often the piece of each token was replaced among the tokens of the other half, even or
-    odd places.
+def _replacement_rates(pieces_N: Tensor, labels_N: Tensor) -> Tensor:
+    """Estimate how often the piece of each token was replaced among the tokens of the other half,
+    at even or odd positions.
     """
     import torch
 
@@ -283,9 +285,9 @@ def _replaced_rates(pieces_N: Tensor, labels_N: Tensor) -> Tensor:
         labels_N.float().mean(),
         int(pieces_N.max()) + 1,
     )
-    for here in (0, 1):
-        other = slice(1 - here, None, 2)
+    for parity in (0, 1):
+        other = slice(1 - parity, None, 2)
         seen = torch.bincount(pieces_N[other], minlength=size)
         replaced = torch.bincount(pieces_N[other], weights=labels_N[other].float(), minlength=size)
-        rates_N[here::2] = ((replaced + share) / (seen + 1))[pieces_N[here::2]].float()
+        rates_N[parity::2] = ((replaced + share) / (seen + 1))[pieces_N[parity::2]].float()
     return rates_N

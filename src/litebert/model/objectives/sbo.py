@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from litebert.model.encoder import EncoderOutput
 
 CHOSEN = "span_boundary"
-"""Where `Batch.added` holds which of the predicted tokens have an SBO loss, (N,)."""
+"""The key in `Batch.added` of the predicted tokens that have an SBO loss, (N,)."""
 
 
 class SpanBoundary(TokenPrediction):
@@ -40,18 +40,20 @@ class SpanBoundary(TokenPrediction):
     foreign_file = "sbo.safetensors"
 
     @classmethod
-    def assumed(cls, fields: Mapping[str, Any], tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    def assume_fields(
+        cls, fields: Mapping[str, Any], tensors: Mapping[str, Tensor]
+    ) -> dict[str, Any]:
         """A head of spans is scored on spans, and where no pair is asked for in one document."""
-        known: dict[str, Any] = {"masking": SPANS}
+        assumptions: dict[str, Any] = {"masking": SPANS}
         table = tensors.get("head.position.weight")
         if table is not None and table.ndim == 2:
             positions, size = table.shape
-            known["sbo"] = SpanBoundaryConfig(positions=positions, position_size=size)
+            assumptions["sbo"] = SpanBoundaryConfig(positions=positions, position_size=size)
         if all(OBJECTIVES[name].sentence is None for name in fields["objectives"]):
-            known["sequences"] = replace(
+            assumptions["sequences"] = replace(
                 fields["sequences"], format="doc-sentences", short_probability=0.0
             )
-        return known
+        return assumptions
 
     def parameters(self) -> dict[str, int]:
         """Two dense maps with their norms, the table of places, and the bias of the tied
@@ -79,7 +81,7 @@ class SpanBoundary(TokenPrediction):
         self, output: EncoderOutput, batch: Batch, context: Context
     ) -> tuple[Tensor, Tensor]:
         """(N, V) and (N,) of the N predicted tokens that have both neighbours."""
-        chosen_N, boundaries_K2 = self.prepared(batch, CHOSEN), batch.masked_boundaries
+        chosen_N, boundaries_K2 = self.get_prepared(batch, CHOSEN), batch.masked_boundaries
         assert boundaries_K2 is not None
         left_N, right_N = boundaries_K2[chosen_N].unbind(1)
         place_N = batch.masked_positions[chosen_N] - left_N - 1
@@ -88,7 +90,9 @@ class SpanBoundary(TokenPrediction):
         return logits, batch.masked_labels[chosen_N]
 
     def prepare(self, batch: Batch) -> Batch:
-        """Which of the K predicted tokens have an SBO loss: (N,) places among them."""
+        """Add the positions of those of the K predicted tokens that have an SBO loss: (N,) among
+        them.
+        """
         assert batch.masked_boundaries is not None
         left_K, right_K = batch.masked_boundaries.unbind(1)
         reached_K = batch.masked_positions - left_K <= self.config.sbo.positions
@@ -96,4 +100,4 @@ class SpanBoundary(TokenPrediction):
         return replace(batch, added={**batch.added, CHOSEN: chosen_K.nonzero().squeeze(1)})
 
     def count(self, batch: Batch) -> int:
-        return len(self.prepared(batch, CHOSEN))
+        return len(self.get_prepared(batch, CHOSEN))
