@@ -18,7 +18,7 @@ import yaml
 from litebert.finetuning.baselines import read_scores
 from litebert.finetuning.run import finetune
 from litebert.interop import convert
-from litebert.interop.cards import finetuned_card
+from litebert.interop.cards import make_finetuned_card
 from litebert.model.task_model import TaskModel
 from litebert.tasks.registry import task_of
 from toys.families import MODERN
@@ -189,7 +189,7 @@ def test_names_that_yaml_does_not_take(tmp_path: Path) -> None:
         "config": {"length": 32},
     }
     scores = {"accuracy": 0.00001, "matthews": float("nan")}
-    card = finetuned_card("sequence", identity, {"dev": (2, 9)}, scores, ["dev"])
+    card = make_finetuned_card("sequence", identity, {"dev": (2, 9)}, scores, ["dev"])
     (tmp_path / "README.md").write_text(card, encoding="utf-8")
     facts = front(tmp_path)
     assert facts["base_model"] == "base: x"

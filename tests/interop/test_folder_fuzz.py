@@ -22,7 +22,7 @@ from litebert.analysis.compare_tasks import compare_tasks, make_differences_tabl
 from litebert.config import replace
 from litebert.errors import LitebertError
 from litebert.finetuning.run import finetune_seeds
-from litebert.interop.cards import card_of
+from litebert.interop.cards import make_card
 from litebert.interop.loaded import LoadedModel
 from litebert.model.task_model import TaskModel
 from litebert.tasks.registry import task_of
@@ -122,7 +122,7 @@ def changed(value: Any, path: tuple[Any, ...], by: Any, how: str) -> Any:
 
 def opened(folder: Path) -> None:
     loaded: LoadedModel = litebert.load(folder)
-    card_of(loaded)
+    make_card(loaded)
     if isinstance(loaded.model, TaskModel):
         litebert.load(folder).predict(["a text"])
 

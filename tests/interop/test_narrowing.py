@@ -120,7 +120,9 @@ def test_units_without_an_effect_are_cut_without_a_loss(shape: dict[str, Any]) -
     importance = importance_of(model.encoder)
     made = shrink(loaded(model), Shrinking(intermediate_size=11, importance=lambda: importance))
     assert made.loaded.config.encoder.intermediate_size == 11
-    assert made.kept == pytest.approx({"features": 1.0, "heads": 1.0, "inner units": 1.0})
+    assert made.importance_kept == pytest.approx(
+        {"features": 1.0, "heads": 1.0, "inner units": 1.0}
+    )
     assert not made.left_out
     student = made.loaded.model.double()
     torch.testing.assert_close(loss(student), loss(model), rtol=1e-5, atol=1e-5)  # type: ignore[arg-type]
@@ -134,7 +136,9 @@ def test_what_is_kept_are_the_features_and_heads_that_matter_most(shape: dict[st
     made = shrink(
         loaded(model), Shrinking(hidden_size=4, intermediate_size=8, importance=lambda: importance)
     )
-    assert made.kept == pytest.approx({"features": 0.9, "heads": 0.75, "inner units": 1.0})
+    assert made.importance_kept == pytest.approx(
+        {"features": 0.9, "heads": 0.75, "inner units": 1.0}
+    )
     encoder, rows = made.loaded.config.encoder, [1, 3, 4, 7]
     assert (encoder.hidden_size, encoder.heads, encoder.intermediate_size) == (4, 1, 8)
     assert made.loaded.config.objectives == ("mlm", "sop")

@@ -13,7 +13,7 @@ from torch import Tensor
 from litebert.config import EncoderConfig
 from litebert.errors import ModelError
 from litebert.interop.layouts import ALBERT, BERT, LAYOUTS, TASK_PARTS, Layout
-from litebert.interop.weights import groups_agree, modernise, pairs, slots, to_ours, to_theirs
+from litebert.interop.weights import groups_agree, modernize, pairs, slots, to_foreign, to_litebert
 from litebert.model.encoder import Encoder
 from toys.folders import tiny
 from toys.refusals import refused
@@ -42,13 +42,13 @@ def test_there_and_back_is_the_identity(sharing: Any) -> None:
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter)
     table = pairs(ALBERT, PARTS, model.encoder.config, "sop")
-    theirs = to_theirs(table, model.state_dict())
-    assert same(dict(model.state_dict()), to_ours(table, theirs, "x"))
+    theirs = to_foreign(table, model.state_dict())
+    assert same(dict(model.state_dict()), to_litebert(table, theirs, "x"))
 
 
 def test_shared_blocks_are_written_once_per_slot_and_own_their_memory() -> None:
     model = tiny(sharing="attention", layers=3)
-    theirs = to_theirs(pairs(ALBERT, PARTS, model.encoder.config, "sop"), model.state_dict())
+    theirs = to_foreign(pairs(ALBERT, PARTS, model.encoder.config, "sop"), model.state_dict())
     group = "albert.encoder.albert_layer_groups.{}.albert_layers.0"
     attention = [theirs[f"{group.format(i)}.attention.dense.weight"] for i in range(3)]
     feedforward = [theirs[f"{group.format(i)}.ffn.weight"] for i in range(3)]
@@ -86,8 +86,8 @@ def test_tables_name_every_parameter_once(layout: Layout) -> None:
     model = tiny(objectives, sharing="none", embedding_size=width, pooler=pooler, **layout.computes)
     parts = [part for part in PARTS if part in layout.parts]
     table = pairs(layout, parts, model.encoder.config, layout.sentence or "")
-    assert sorted(pair.ours for pair in table) == sorted(model.state_dict())
-    theirs = [name for pair in table for name in pair.theirs]
+    assert sorted(pair.name for pair in table) == sorted(model.state_dict())
+    theirs = [name for pair in table for name in pair.foreign]
     assert len(set(theirs)) == len(theirs)
 
 
@@ -104,13 +104,15 @@ def test_every_part_is_of_some_class_and_every_class_of_parts(layout: Layout) ->
 def bare() -> tuple[Encoder, dict[str, Tensor]]:
     model = tiny(sharing="none", embedding_size=8)
     table = pairs(BERT, ("backbone", "pooler"), model.encoder.config)
-    return model.encoder, to_theirs(table, model.state_dict())
+    return model.encoder, to_foreign(table, model.state_dict())
 
 
 @pytest.mark.parametrize("layout", LAYOUTS.values(), ids=list(LAYOUTS))
 def test_old_spellings_are_read(layout: Layout) -> None:
     model = tiny(("mlm",), sharing="none", embedding_size=8, pooler=False, **layout.computes)
-    theirs = to_theirs(pairs(layout, ("backbone", "mlm"), model.encoder.config), model.state_dict())
+    theirs = to_foreign(
+        pairs(layout, ("backbone", "mlm"), model.encoder.config), model.state_dict()
+    )
     old = {}
     for name, tensor in theirs.items():
         stem, _, leaf = name.rpartition(".")
@@ -121,7 +123,7 @@ def test_old_spellings_are_read(layout: Layout) -> None:
     old[f"{layout.backbone_prefix}embeddings.token_type_ids"] = torch.zeros(1, 16)
     for name, target in layout.tied.items():
         old[name] = theirs[target].clone()
-    assert same(modernise(layout, old, "x"), theirs)
+    assert same(modernize(layout, old, "x"), theirs)
     # A bare backbone has no prefix.
     backbone = {
         name: tensor for name, tensor in theirs.items() if name.startswith(layout.backbone_prefix)
@@ -130,26 +132,26 @@ def test_old_spellings_are_read(layout: Layout) -> None:
         name.removeprefix(layout.backbone_prefix): old_tensor
         for name, old_tensor in backbone.items()
     }
-    assert same(modernise(layout, bare, "x"), backbone)
+    assert same(modernize(layout, bare, "x"), backbone)
 
 
 def test_tied_repeats_must_be_equal() -> None:
     _, theirs = bare()
     word = theirs["bert.embeddings.word_embeddings.weight"]
     key = "cls.predictions.decoder.weight"
-    assert same(modernise(BERT, {**theirs, key: word.clone()}, "x"), theirs)
+    assert same(modernize(BERT, {**theirs, key: word.clone()}, "x"), theirs)
     with refused(ModelError, "model.bin", f"'{key}'", "'bert.embeddings.word_embeddings.weight'"):
-        modernise(BERT, {**theirs, key: word + 1}, "model.bin")
+        modernize(BERT, {**theirs, key: word + 1}, "model.bin")
     # Some files keep the vocabulary's bias under the decoder's name alone.
     bias = torch.arange(40.0)
-    moved = modernise(BERT, {**theirs, "cls.predictions.decoder.bias": bias}, "x")
+    moved = modernize(BERT, {**theirs, "cls.predictions.decoder.bias": bias}, "x")
     assert torch.equal(moved["cls.predictions.bias"], bias)
 
 
 def test_half_precision_is_widened() -> None:
     encoder, theirs = bare()
     table = pairs(BERT, ("backbone", "pooler"), encoder.config)
-    found = to_ours(table, {name: tensor.bfloat16() for name, tensor in theirs.items()}, "x")
+    found = to_litebert(table, {name: tensor.bfloat16() for name, tensor in theirs.items()}, "x")
     assert {tensor.dtype for tensor in found.values()} == {torch.float32}
 
 
@@ -159,11 +161,11 @@ def test_unknown_and_missing_keys_are_named_with_the_nearest() -> None:
     misspelt = dict(theirs)
     misspelt["bert.pooler.dens.weight"] = misspelt.pop("bert.pooler.dense.weight")
     with refused(ModelError, "f", "'bert.pooler.dense.weight'", "'bert.pooler.dens.weight'"):
-        to_ours(table, misspelt, "f")
+        to_litebert(table, misspelt, "f")
     with refused(ModelError, "f", "'bert.embeddings.word_embeddings.weight'", 38):
-        to_ours(table, {"x": torch.zeros(1)}, "f")
+        to_litebert(table, {"x": torch.zeros(1)}, "f")
     with refused(ModelError, "f", "'bert.pooler.dense.extra'", 1, "'bert.pooler.dense.weight'"):
-        to_ours(
+        to_litebert(
             table,
             {**theirs, "bert.pooler.dense.extra": torch.zeros(1), "other": torch.zeros(1)},
             "f",

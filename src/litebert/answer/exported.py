@@ -22,7 +22,7 @@ from litebert.errors import LitebertError, ModelError
 from litebert.finetuning.items import EncodedRow, build_row
 from litebert.finetuning.rows import PaddedRows, group_by_length, pad_ids
 from litebert.finetuning.similarity import pool_states, scale_to_unit
-from litebert.interop.exports import exported_graph, require_whole
+from litebert.interop.onnx.exports import find_exported_graph, require_whole
 from litebert.interop.sentence_modules import VectorSettings, settings_of
 from litebert.json_reader import read_json
 from litebert.tasks.registry import restore_task
@@ -31,7 +31,7 @@ from litebert.tokenizer import Tokenizer
 
 def is_exported(folder: Path) -> bool:
     """Return True if a folder holds a graph, its recipe.json, and no other weights."""
-    return exported_graph(folder) is not None and (folder / "recipe.json").is_file()
+    return find_exported_graph(folder) is not None and (folder / "recipe.json").is_file()
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Exported:
             ModelError: a file of it is damaged or missing.
             MissingExtraError: onnxruntime is not installed.
         """
-        graph, recipe = exported_graph(folder), folder / "recipe.json"
+        graph, recipe = find_exported_graph(folder), folder / "recipe.json"
         assert graph is not None
         require_whole(graph)
         try:

@@ -26,8 +26,8 @@ from litebert import progress
 from litebert.config.serialization import to_json
 from litebert.errors import ConfigError, ModelError
 from litebert.finetuning.rows import PaddedRows
-from litebert.interop.exports import exported_graph, require_whole
-from litebert.model.compiled import cache_folder
+from litebert.interop.onnx.exports import find_exported_graph, require_whole
+from litebert.model.cpu.loader import cache_folder
 from litebert.storage import LOCK, remove, sha256_of, written_whole
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def graph_of(loaded: LoadedModel) -> Path:
         ModelError: it cannot be exported, or nothing can be written.
         MissingExtraError: onnx is not installed.
     """
-    if (exported := exported_graph(loaded.path)) is not None:
+    if (exported := find_exported_graph(loaded.path)) is not None:
         require_whole(exported)
         return exported
     from litebert.interop import onnx_graph
@@ -147,7 +147,7 @@ def _check(loaded: LoadedModel, file: Path) -> None:
     """Compare a new graph with PyTorch, as an export is, where ONNX Runtime is installed."""
     if find_spec("onnxruntime") is None:
         return
-    from litebert.interop.onnx_folder import ALLOWED, differences
+    from litebert.interop.onnx.folder import ALLOWED, differences
 
     difference, scale = differences(loaded, file, loaded.head)
     if not difference <= ALLOWED * max(1.0, scale):

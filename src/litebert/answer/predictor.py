@@ -21,7 +21,7 @@ from litebert.answer.vectors import SentenceEncoder
 from litebert.config.finetuning import HeadName
 from litebert.errors import LitebertError, ModelError
 from litebert.interop import LoadedModel, read_folder
-from litebert.interop.exports import exported_graph
+from litebert.interop.exports import find_exported_graph
 from litebert.model.heads import Pooling
 from litebert.registry import ENGINES
 from litebert.tasks.registry import restore_task
@@ -61,7 +61,7 @@ class Model(LoadedModel):
             raise ModelError(f"the task of {self.path} cannot be restored: {error}") from None
         length = int(record.get("length", self.config.sequences.length))
         positions = self.config.encoder.max_positions
-        make, has_weights = ENGINES[self.engine], exported_graph(self.path) is None
+        make, has_weights = ENGINES[self.engine], find_exported_graph(self.path) is None
         walks = hasattr(make, "walk")
         rule = rule_for(self.exit, record, self.engine, walks=walks, has_weights=has_weights)
         engine = make(self, self.device)
@@ -185,7 +185,7 @@ def load(
             `tokenizer` does not fit the model.
     """
     if engine is None:
-        engine = "torch" if exported_graph(Path(path)) is None else "onnx"
+        engine = "torch" if find_exported_graph(Path(path)) is None else "onnx"
     ENGINES[engine]
     opened = read_folder(path, head, lazy=engine not in ("torch", "exact"), tokenizer=tokenizer)
     return Model(

@@ -21,7 +21,7 @@ from litebert.finetuning.items import EncodedRow, build_single_rows
 from litebert.finetuning.rows import PaddedRows, group_by_length, pad_ids, pad_rows
 from litebert.finetuning.similarity import pool_states, scale_to_unit
 from litebert.interop import LoadedModel
-from litebert.interop.exports import exported_graph
+from litebert.interop.exports import find_exported_graph
 from litebert.interop.sentence_modules import VectorSettings, vector_settings
 from litebert.model.heads import Pooling
 from litebert.model.pretrainer import Pretrainer
@@ -241,7 +241,7 @@ def _load_states(loaded: LoadedModel) -> LoadedModel:
     Raises:
         ModelError: it was exported with another head.
     """
-    if exported_graph(loaded.path) is not None:
+    if find_exported_graph(loaded.path) is not None:
         if loaded.task.get("kind") != "backbone":
             raise ModelError(
                 f"{loaded.path} is an ONNX export that gives no states; export the model "

@@ -100,8 +100,8 @@ def convert(words: list[str]) -> int:
         measure = partial(measure_importance, source, data, tokenizer=arguments.tokenizer)
     shrinking = Shrinking(**sizes, importance=measure)
     is_stretched = any(value is not None for value in longer.values())
-    default = "litebert" if shrinking.asked or is_stretched else None
-    to = _check_conversion(arguments, arguments.to or default, shrinking.asked)
+    default = "litebert" if shrinking.is_active or is_stretched else None
+    to = _check_conversion(arguments, arguments.to or default, shrinking.is_active)
     if shrinking.narrows:
         encoder = config_of(source).encoder
         widths(encoder, source, shrinking.hidden_size, shrinking.intermediate_size)

@@ -244,11 +244,11 @@ def _extend(words: list[str]) -> int:
     with loading():
         from litebert.interop import read_folder, save_litebert
         from litebert.interop.files import require_new
-        from litebert.interop.vocabulary import known_tokenizer, with_tokenizer
+        from litebert.interop.vocabulary import require_tokenizer, with_tokenizer
 
     require_new(arguments.out, arguments.model)
     loaded = read_folder(arguments.model)
-    tokenizer = known_tokenizer(loaded)
+    tokenizer = require_tokenizer(loaded)
     lines = _lines(arguments, arguments.text, arguments.memory, arguments.seed)
     new, added = _extend_tokenizer(tokenizer, lines, arguments.size)
     moved = with_tokenizer(loaded, new)

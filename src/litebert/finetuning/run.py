@@ -66,7 +66,7 @@ from litebert.finetuning.task import Task
 from litebert.finetuning.teacher import KEPT, compute_teacher_logits
 from litebert.finetuning.trainable import TrainableTaskModel
 from litebert.interop import LoadedModel, save_litebert
-from litebert.interop.cards import finetuned_card
+from litebert.interop.cards import make_finetuned_card
 from litebert.interop.files import read_weights, write_tensors
 from litebert.json_reader import read_json
 from litebert.model.task_model import TaskModel
@@ -561,7 +561,7 @@ def _write_card(
     }
     dev = [part.name for part in prepared.dev]
     scores = {name: value for name, value in scored.items() if name != FIELD}
-    return finetuned_card(
+    return make_finetuned_card(
         prepared.task.output.head, identity, sizes, scores, dev, restarted, scored.get(FIELD)
     )
 

@@ -38,7 +38,7 @@ from litebert.finetuning.scoring import name_metric
 from litebert.finetuning.task import Task
 from litebert.finetuning.teacher import TaskTeacher, encode_unlabeled, open_teacher
 from litebert.interop import read_folder
-from litebert.interop.loaded import LoadedModel, fresh_dense, untrained_notes
+from litebert.interop.loaded import LoadedModel, fresh_dense, note_untrained
 from litebert.interop.sentence_modules import vector_settings
 from litebert.model.encoder import initialiser
 from litebert.model.heads import HeadActivation, Pooling
@@ -109,7 +109,7 @@ def load_initial(
     if loaded.tokenizer is None:
         raise ConfigError(f"{model} has no tokenizer; give it a --tokenizer")
     words, shape = loaded.tokenizer, loaded.config.encoder
-    unread = untrained_notes(
+    unread = note_untrained(
         loaded.untrained, loaded.config, loaded.path
     )  # of heads that fine-tuning has no use for
     notes = [note for note in loaded.notes if note not in unread]

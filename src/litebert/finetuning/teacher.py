@@ -35,7 +35,7 @@ from litebert.finetuning.scoring import (
 from litebert.finetuning.task import Task
 from litebert.finetuning.text_outputs import Number
 from litebert.interop import LoadedModel, files, read_folder
-from litebert.interop.exports import exported_graph
+from litebert.interop.exports import find_exported_graph
 from litebert.model.distillation import Teacher
 from litebert.registry import ENGINES
 from litebert.storage import sha256_of, written_whole
@@ -78,7 +78,7 @@ class TaskTeacher:
             ModelError: it has another tokenizer, fewer positions, or is an exported graph.
         """
         fix = "set distill.states and distill.relations to 0"
-        if exported_graph(self.loaded.path) is not None:
+        if find_exported_graph(self.loaded.path) is not None:
             raise ModelError(
                 f"the teacher {self.source} is an exported graph, which shows its answers "
                 "only; name the "
@@ -115,7 +115,7 @@ def open_teacher(source: str | Path, task: Task[Any], words: Tokenizer, length: 
         raise ConfigError(
             f"the {task.name} task learns vectors, and a teacher gives answers; leave --teacher out"
         )
-    graph = exported_graph(Path(source))
+    graph = find_exported_graph(Path(source))
     loaded = read_folder(source, task.output.head, lazy=graph is not None)
     record = loaded.task_record
     if not record:
@@ -199,7 +199,7 @@ def compute_teacher_logits(
     elif (found := _read_logits(folder / KEPT, key)) is not None:
         teacher.known[key] = found
     else:
-        exported = exported_graph(teacher.loaded.path) is not None  # which answers on the CPU
+        exported = find_exported_graph(teacher.loaded.path) is not None  # which answers on the CPU
         engine = (
             ENGINES["onnx"](teacher.loaded, "cpu")
             if exported

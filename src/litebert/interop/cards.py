@@ -77,7 +77,7 @@ _FIELDS = (
 # --------------------------------------------------------------------- what a run says of its model
 
 
-def finetuned_card(
+def make_finetuned_card(
     kind: str,
     identity: Mapping[str, Any],
     sizes: Mapping[str, tuple[int, int]],
@@ -98,24 +98,11 @@ def finetuned_card(
         baseline: what scores.json holds of a baseline: its `name` and its `scores`, named as those
             of the model.
     """
-    from huggingface_hub import EvalResult
-
     task, source, metric = (identity[key] for key in ("task", "model", "metric"))
     files = {part: [Path(file).name for file in names] for part, names in identity["files"].items()}
     base = _last(source)
     name = f"{base} fine-tuned on {task}"
-    scored_on = ", ".join(files.get(dev[0], [])) or f"{task}, {dev[0]} part"
-    front = _front(
-        base_model=None if is_recipe_name(source) else base,
-        datasets=files.get("train") or [task],
-        metrics=[metric],
-        model_name=name,
-        eval_results=[
-            EvalResult(_pipeline(kind, True), task, scored_on, score, round(value, 4))
-            for score, value in scores.items()
-            if math.isfinite(value)
-        ],
-    )
+    front = _make_front_of_tuning(kind, identity, files, scores, dev[0])
     start = f"the untrained network of the recipe {base}" if is_recipe_name(source) else f"`{base}`"
     parts = [
         (part, ", ".join(files.get(part, [])), f"{examples:,}", f"{tokens:,}")
@@ -133,7 +120,7 @@ def finetuned_card(
         "with litebert.\n\n"
         f"## Data\n\n{_table(('part', 'files', 'examples', 'tokens'), parts)}\n"
         f"## Training\n\n{_table(('setting', 'value'), fields)}\n{again if restarted else ''}"
-        f"## Scores\n\n{_scored(scores, baseline)}\n"
+        f"## Scores\n\n{_score_table(scores, baseline)}\n"
         f"`{metric}` on {sizes[dev[0]][0]:,} examples of the part `{dev[0]}` chose the "
         "weights, so a new sample of "
         "the same kind will score a little lower. One run with one seed: differences of a "
@@ -147,7 +134,33 @@ def finetuned_card(
     )
 
 
-def _scored(scores: Mapping[str, float], baseline: Mapping[str, Any] | None) -> str:
+def _make_front_of_tuning(
+    kind: str,
+    identity: Mapping[str, Any],
+    files: Mapping[str, Sequence[str]],
+    scores: Mapping[str, float],
+    dev: str,
+) -> str:
+    """The metadata of a fine-tuned model; `dev` is the part that it was scored on."""
+    from huggingface_hub import EvalResult
+
+    task, source, metric = (identity[key] for key in ("task", "model", "metric"))
+    base = _last(source)
+    scored_on = ", ".join(files.get(dev, [])) or f"{task}, {dev} part"
+    return _front(
+        base_model=None if is_recipe_name(source) else base,
+        datasets=files.get("train") or [task],
+        metrics=[metric],
+        model_name=f"{base} fine-tuned on {task}",
+        eval_results=[
+            EvalResult(_pipeline(kind, True), task, scored_on, score, round(value, 4))
+            for score, value in scores.items()
+            if math.isfinite(value)
+        ],
+    )
+
+
+def _score_table(scores: Mapping[str, float], baseline: Mapping[str, Any] | None) -> str:
     """The table of the scores, those of the baseline beside them."""
     if baseline is None:
         return _table(
@@ -173,7 +186,7 @@ def _pipeline(head: str, compares: bool) -> str:
     )
 
 
-def _pretrained_card(loaded: LoadedModel) -> str:
+def _make_pretrained_card(loaded: LoadedModel) -> str:
     """The card of a pretrained model, from the files of its run where it has one."""
     config, run, folder = loaded.config, _read(loaded.path / "run.json"), loaded.path
     newest, _ = newest_whole(folder / "checkpoints", lambda path: hash_fault(path, "state.json"))
@@ -249,7 +262,7 @@ def read_card(folder: Path) -> str:
         return ""
 
 
-def card_of(
+def make_card(
     loaded: LoadedModel,
     architecture: str = "",
     head: str = "",
@@ -268,10 +281,17 @@ def card_of(
     task = (
         head
         or kind
-        or ("mlm" if any(one.foreign_part == "mlm" for one in _objectives(loaded)) else "backbone")
+        or (
+            "mlm"
+            if any(objective.foreign_part == "mlm" for objective in _objectives(loaded))
+            else "backbone"
+        )
     )
     compares = kind == "backbone"
-    end = ["In litebert, with this folder as the working directory:", _python(_ours(loaded, kind))]
+    end = [
+        "In litebert, with this folder as the working directory:",
+        _python(_litebert_code(loaded, kind)),
+    ]
     if not architecture:
         library = "litebert"
         end += [
@@ -284,24 +304,24 @@ def card_of(
         end += [f"In `{library}`:", _python(_SENTENCES)]
     else:
         library = "transformers"
-        end += [f"In `{library}`:", _python(_theirs(loaded, architecture, task, opened))]
+        end += [f"In `{library}`:", _python(_foreign_code(loaded, architecture, task, opened))]
     if notes:
         end += [
             "What the conversion wrote differently:",
             "\n".join(f"- {_clean(note)}" for note in notes),
         ]
-    return _joined(about, library, _pipeline(task, compares), end)
+    return _join_card(about, library, _pipeline(task, compares), end)
 
 
-def exported_card(loaded: LoadedModel, head: str, architecture: str) -> str:
+def make_exported_card(loaded: LoadedModel, head: str, architecture: str) -> str:
     """The card of an ONNX export; `architecture` is the class of optimum that opens it."""
-    code = _python(_theirs(loaded, architecture, head, {}, "optimum.onnxruntime"))
+    code = _python(_foreign_code(loaded, architecture, head, {}, "optimum.onnxruntime"))
     end = ["With `optimum`, with this folder as the working directory:", code]
-    return _joined(_about(loaded)[1], "onnx", _pipeline(head, False), end)
+    return _join_card(_about(loaded)[1], "onnx", _pipeline(head, False), end)
 
 
-def _joined(about: str, library: str, pipeline: str, end: Sequence[str]) -> str:
-    """What a card says of the model, with the metadata and the end that are about this folder."""
+def _join_card(about: str, library: str, pipeline: str, end: Sequence[str]) -> str:
+    """Join a card's text about the model with the metadata and the end about this folder."""
     about = _set_metadata(about, {"library_name": library, "pipeline_tag": pipeline})
     return "\n\n".join((about.rstrip("\n"), _OWN_END, "## How to use", *end)) + "\n"
 
@@ -311,20 +331,20 @@ def _about(loaded: LoadedModel) -> tuple[str, str]:
     kind = loaded.head if isinstance(loaded.model, TaskModel) else ""
     about = loaded.card.partition(_OWN_END)[0].rstrip("\n") + "\n" if loaded.card else ""
     if about or not kind:
-        return kind, about or _pretrained_card(loaded)
+        return kind, about or _make_pretrained_card(loaded)
     text = f"# {_clean(loaded.config.name)}\n\nA fine-tuned model that {_KINDS[kind]}. "
     return kind, f"{_front()}{text}Its folder does not record what it was trained on.\n"
 
 
 def _objectives(loaded: LoadedModel) -> list[Any]:
     return [
-        one
-        for name, one in loaded.config.named_objectives().items()
+        objective
+        for name, objective in loaded.config.named_objectives().items()
         if name not in loaded.untrained
     ]
 
 
-def _ours(loaded: LoadedModel, kind: str) -> list[str]:
+def _litebert_code(loaded: LoadedModel, kind: str) -> list[str]:
     lines = ["from litebert import load", "", 'model = load(".")']
     if loaded.tokenizer is None:
         return [*lines, "print(model.model)  # the folder has no tokenizer"]
@@ -344,7 +364,7 @@ _SENTENCES = (
 )
 
 
-def _theirs(
+def _foreign_code(
     loaded: LoadedModel,
     architecture: str,
     head: str,
@@ -395,12 +415,12 @@ def _front(**facts: Any) -> str:
 def _set_metadata(card: str, facts: Mapping[str, str]) -> str:
     """A card with some of its metadata set, whoever wrote it; the other lines stay as they
     stand."""
-    found = _FRONT.match(card)
-    kept = found[1] if found else ""
+    front = _FRONT.match(card)
+    others = front[1] if front else ""
     for key in facts:
-        kept = re.sub(rf"^{key}:.*\n", "", kept, flags=re.MULTILINE)
+        others = re.sub(rf"^{key}:.*\n", "", others, flags=re.MULTILINE)
     lines = "".join(f"{key}: {value}\n" for key, value in facts.items())
-    return f"---\n{lines}{kept}---\n{card[found.end() :] if found else card}"
+    return f"---\n{lines}{others}---\n{card[front.end() :] if front else card}"
 
 
 def _table(columns: Sequence[str], rows: Sequence[Sequence[str]]) -> str:

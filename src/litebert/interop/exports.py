@@ -1,5 +1,5 @@
-"""How an exported folder is told from others. Nothing here imports torch, for such a folder answers
-without it.
+"""Recognize an exported folder. Nothing here imports torch, for such a folder answers without
+it.
 """
 
 from __future__ import annotations
@@ -11,15 +11,17 @@ from litebert.json_reader import read_json
 from litebert.storage import file_record, hash_fault, index_text
 
 GRAPHS = ("model.onnx", "model_quantized.onnx")
-"""What the graph of an exported folder is called."""
+"""The names of the graph of an exported folder."""
 WEIGHTS, PICKLED = "model.safetensors", "pytorch_model.bin"
-"""What the weights of any other folder are called."""
+"""The names of the weights of any other folder."""
 DIGESTS = "digests.json"
-"""What an exported folder says of the files of its graph: bytes and sha256 of each."""
+"""The file of an exported folder that records the files of its graph: bytes and sha256 of each."""
 
 
-def exported_graph(folder: Path) -> Path | None:
-    """The graph of an exported folder, which has no other weights; None of any other folder."""
+def find_exported_graph(folder: Path) -> Path | None:
+    """Find the graph of an exported folder, which has no other weights; None of any other
+    folder.
+    """
     if any((folder / name).is_file() for name in (WEIGHTS, PICKLED)):
         return None
     return next((folder / name for name in GRAPHS if (folder / name).is_file()), None)

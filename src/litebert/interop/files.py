@@ -35,7 +35,7 @@ _TOKENIZER_FILES = ("tokenizer.json", "spiece.model", "sentencepiece.bpe.model",
 
 
 def holds_weights(folder: Path) -> bool:
-    """Whether a folder has weights of PyTorch."""
+    """True where a folder has weights of PyTorch."""
     return any((folder / name).is_file() for name in _NAMES)
 
 
@@ -110,7 +110,7 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
     """
     try:
         if path.suffix == ".safetensors":
-            return _checked(path, load_file(path))
+            return _check_digest(path, load_file(path))
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # torch's, about old pickles
             tensors = torch.load(path, map_location="cpu", weights_only=True)
@@ -143,8 +143,8 @@ def read_tensors(path: Path) -> dict[str, Tensor]:
 
 
 def read_metadata(path: Path) -> dict[str, str]:
-    """What the header of a safetensors file says beside its tensors; nothing of another, damaged or
-    missing file.
+    """Read the texts in the header of a safetensors file; none of another, damaged or missing
+    file.
     """
     if path.suffix != ".safetensors":
         return {}
@@ -155,7 +155,7 @@ def read_metadata(path: Path) -> dict[str, str]:
         return {}
 
 
-def _checked(path: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
+def _check_digest(path: Path, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
     """The tensors of a file, where its digest does not say that they are others."""
     with safe_open(path, "pt") as file:
         header = dict(file.metadata() or {})
@@ -183,7 +183,7 @@ def _dtype(tensor: Tensor) -> str:
 
 
 def _is_pickle(path: Path) -> bool:
-    """Whether a file begins as pickles do, outside torch's own container."""
+    """True where a file begins as pickles do, outside torch's own container."""
     with open(path, "rb") as file:
         return file.read(1) == pickle.PROTO
 
@@ -264,11 +264,11 @@ def newest_weights(run: Path) -> Path:
     Raises:
         ModelError: the run has no whole checkpoint.
     """
-    found, damaged = newest_whole(run / "checkpoints", lambda path: hash_fault(path, WEIGHTS))
-    if found is not None:
+    newest, damaged = newest_whole(run / "checkpoints", lambda path: hash_fault(path, WEIGHTS))
+    if newest is not None:
         for path, fault in damaged:
-            log.warning(f"{path} {fault}; using the older checkpoint {found.name}")
-        return found / WEIGHTS
+            log.warning(f"{path} {fault}; using the older checkpoint {newest.name}")
+        return newest / WEIGHTS
     if damaged:
         faults = "; ".join(f"{path} {fault}" for path, fault in damaged)
         raise ModelError(

@@ -23,7 +23,7 @@ class RawTensor(NamedTuple):
 
     name: str
     dtype: str
-    """As NumPy spells it, such as float32."""
+    """NumPy's name of it, such as float32."""
     shape: tuple[int, ...]
     data: Any
     """A contiguous buffer."""
@@ -57,8 +57,7 @@ def facts_of(header: Mapping[str, str]) -> dict[str, str]:
 
 
 def digest_differs(header: Mapping[str, str], tensors: Iterable[RawTensor]) -> bool:
-    """Whether a header has a digest, and it is of other tensors; a header of other programs has
-    none.
+    """True where a header has a digest of other tensors; a header of other programs has none.
 
     Raises:
         ValueError: the header is damaged.

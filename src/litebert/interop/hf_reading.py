@@ -9,8 +9,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 from torch import Tensor
 
@@ -21,23 +22,22 @@ from litebert.interop.files import read_tokenizer, read_weights, weights_file
 from litebert.interop.layouts import TASK_HEADS, TASK_PARTS, Layout, Names
 from litebert.interop.loaded import (
     LoadedModel,
-    built,
-    check,
+    build_network,
+    check_tensors,
     choose_tokenizer,
     fill,
+    note_untrained,
     outputs_of,
-    untrained_notes,
 )
 from litebert.interop.sentence_modules import modules_note
 from litebert.interop.settings import encoder_config, layout_of, pooling_of, problem_of, unties
-from litebert.interop.weights import generator_pairs, modernise, pairs, shared_again, to_ours
+from litebert.interop.weights import find_sharing, generator_pairs, modernize, pairs, to_litebert
 from litebert.json_reader import read_json
+from litebert.model.heads import Pooling
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.registry import OBJECTIVES
 from litebert.tokenizer import Tokenizer
-
-M = TypeVar("M", Pretrainer, TaskModel)
 
 
 def read_hf(
@@ -59,10 +59,33 @@ def read_hf(
     )  # a model that is not known is refused before megabytes are read
     file = weights_file(folder)
     words = choose_tokenizer(lambda: read_tokenizer(folder), tokenizer, folder)
-    return opened(folder, config, settings, file, read_weights(file), words, head)
+    return open_model(folder, config, settings, file, read_weights(file), words, head)
 
 
-def opened(
+@dataclass(frozen=True)
+class _Files:
+    """The config.json and the weights of a folder, and the family that they belong to."""
+
+    folder: Path
+    config: Path
+    settings: Mapping[str, Any]
+    weights: Path
+    layout: Layout
+
+
+@dataclass(frozen=True)
+class _Contents:
+    """The parts of a model that a file of weights holds, and their tensors."""
+
+    head: HeadName | None
+    """The fine-tuning head; None where it has none."""
+    parts: Sequence[str]
+    """The parts beside the backbone."""
+    tensors: Mapping[str, Tensor]
+    notes: Sequence[str]
+
+
+def open_model(
     folder: Path,
     config_file: Path,
     settings: Mapping[str, Any],
@@ -71,52 +94,88 @@ def opened(
     tokenizer: Tokenizer | None,
     head: HeadName | None,
 ) -> LoadedModel:
-    """The model of a config.json and tensors under the names of transformers; errors name the two
-    files.
+    """Build the model of a config.json and tensors under the names of transformers; errors name the
+    two files.
 
     Tensors of `generator.`, named like those of the backbone, are those of the generator that a
     discriminator learned from; it borrows the embeddings. Only files that hold both have them.
     """
     source = str(config_file)
     layout = layout_of(settings, source)
-    tensors = modernise(layout, tensors, str(file), unties(layout, settings, layout.parts))
-    found = _found(layout, tensors)
-    head = _head(layout, settings, found, head, source)
+    files = _Files(folder, config_file, settings, file, layout)
+    tensors = modernize(layout, tensors, str(file), unties(layout, settings, layout.parts))
+    contents = _select_parts(files, tensors, head)
+    config, contents = _read_shape(files, contents)
+    head, parts, tensors = contents.head, contents.parts, contents.tensors
+    beside = _read_beside(folder) if head is None else {}
+    objectives, untrained = _objectives(layout, parts, beside)
+    whole = _whole_config(folder, config, objectives, beside, tensors)
+    table = pairs(layout, ["backbone", *parts], config, layout.sentence or "")
+    if whole.generator is not None and not untrained:
+        table += generator_pairs(layout, whole.generator)
+    state = to_litebert(table, tensors, str(file))
+    pooling = pooling_of(layout, settings, source)
+    model: Pretrainer | TaskModel
+    labels: tuple[str, ...] = ()
+    task: dict[str, Any] = {}
+    if head is None:
+        model = build_network(config_file, Pretrainer, whole, drawn=bool(untrained))
+        state |= _beside_state(model, beside, folder)
+    else:
+        model = _build_task_model(files, head, config, state, pooling)
+        usual, untrained = next(iter(outputs_of(head).values())), ()
+        labels = _labels(settings, model.classes) if usual.classes is None else ()
+        longest = _longest(folder, config.max_positions)
+        task = {"kind": head, "length": longest, **problem_of(settings, head, source)}
+    fill(model, state, untrained, file)
+    notes = (*contents.notes, *note_untrained(untrained, whole, folder), *modules_note(folder))
+    return LoadedModel(
+        model, whole, tokenizer, folder, labels, untrained, notes, task, layout.dense, pooling
+    )
+
+
+def _select_parts(files: _Files, tensors: Mapping[str, Tensor], head: HeadName | None) -> _Contents:
+    """Find out which parts a file holds and leave out those that its class does not read."""
+    layout, folder = files.layout, files.folder
+    parts = _find_parts(layout, tensors)
+    head = _head(layout, files.settings, parts, head, str(files.config))
     notes: list[str] = []
     if foreign := _foreign_heads(layout, tensors):
         tensors = {name: tensor for name, tensor in tensors.items() if name not in foreign}
         notes.append(
-            f"{file} also holds {_listed(foreign)}, of a head that litebert does not know; "
-            "it is left out"
+            f"{files.weights} also holds {_list_names(foreign)}, of a head that litebert does not "
+            "know; it is left out"
         )
     if head is not None and (
-        unread := [part for part in found if part not in _read_with(layout, head)]
+        unread := [part for part in parts if part not in _read_with(layout, head)]
     ):
-        found = [part for part in found if part not in unread]
-        kept = {name for part in ("backbone", *found) for name in _names(layout.parts[part])}
-        dropped = {name for part in unread for name in _names(layout.parts[part])} - kept
+        parts = [part for part in parts if part not in unread]
+        names = {name for part in ("backbone", *parts) for name in _names(layout.parts[part])}
+        dropped = {name for part in unread for name in _names(layout.parts[part])} - names
         notes.append(
-            f"{file} also holds {_listed(dropped & {*tensors})}, which "
-            f"{layout.class_of(head)} does not read; "
-            "it is left out"
+            f"{files.weights} also holds {_list_names(dropped & {*tensors})}, which "
+            f"{layout.class_of(head)} does not read; it is left out"
         )
         tensors = {name: tensor for name, tensor in tensors.items() if name not in dropped}
-    if (
-        "dense" in found and "pooler" in found
-    ):  # older classifiers of RoBERTa's have both, and read one
-        found.remove("pooler")
-        tensors = {
-            name: tensor
-            for name, tensor in tensors.items()
-            if name not in _names(layout.parts["pooler"])
-        }
+    # Older classifiers of RoBERTa's have both, and read one.
+    if "dense" in parts and "pooler" in parts:
+        parts.remove("pooler")
+        pooler = _names(layout.parts["pooler"])
+        tensors = {name: tensor for name, tensor in tensors.items() if name not in pooler}
         notes.append(f"{folder} has a pooler that its classifier does not read; it is left out")
-    if "pooler" not in found and ("sentence" in found or (head and "pooler" in layout.heads[head])):
-        found.append("pooler")  # then its absence is an error that names it
-    config = encoder_config(layout, settings, found, source)
-    if config.projects and "projection" not in found:
-        found.append("projection")
-    unshared, config = config, shared_again(layout, config, tensors)
+    if "pooler" not in parts and ("sentence" in parts or (head and "pooler" in layout.heads[head])):
+        parts.append("pooler")  # then its absence is an error that names it
+    return _Contents(head, parts, tensors, notes)
+
+
+def _read_shape(files: _Files, contents: _Contents) -> tuple[EncoderConfig, _Contents]:
+    """The encoder's config, with blocks shared that the file holds as equal copies."""
+    layout, notes = files.layout, list(contents.notes)
+    config = encoder_config(layout, files.settings, contents.parts, str(files.config))
+    parts = list(contents.parts)
+    if config.projects and "projection" not in parts:
+        parts.append("projection")
+    unshared, config = config, find_sharing(layout, config, contents.tensors)
     if config != unshared:
         how = ", ".join(
             f"encoder.{name}={getattr(config, name)}"
@@ -124,61 +183,47 @@ def opened(
             if getattr(config, name) != getattr(unshared, name)
         )
         notes.append(
-            f"{folder} has equal weights in several layers; they are read as blocks that "
+            f"{files.folder} has equal weights in several layers; they are read as blocks that "
             f"layers share ({how})"
         )
+    return config, replace(contents, parts=parts, notes=notes)
 
-    model: Pretrainer | TaskModel
-    labels: tuple[str, ...] = ()
-    task: dict[str, Any] = {}
-    beside = {
-        name: read_weights(folder / one.foreign_file)
-        for name, one in OBJECTIVES.items()
-        if head is None and one.foreign_file and (folder / one.foreign_file).is_file()
+
+def _read_beside(folder: Path) -> dict[str, dict[str, Tensor]]:
+    """The heads of objectives that have a file of their own in a folder, by objective."""
+    return {
+        name: read_weights(folder / objective.foreign_file)
+        for name, objective in OBJECTIVES.items()
+        if objective.foreign_file and (folder / objective.foreign_file).is_file()
     }
-    objectives, untrained = _objectives(layout, found, beside)
-    whole = _whole_config(folder, config, objectives, beside, tensors)
-    table = pairs(layout, ["backbone", *found], config, layout.sentence or "")
-    if whole.generator is not None and not untrained:
-        table += generator_pairs(layout, whole.generator)
-    state = to_ours(table, tensors, str(file))
-    pooling = pooling_of(layout, settings, source)
-    if head is None:
-        model = built(config_file, Pretrainer, whole, drawn=bool(untrained))
-        for name, stored in beside.items():
-            check(
-                model.objectives[name].state_dict(),
-                stored,
-                (),
-                folder / OBJECTIVES[name].foreign_file,
-            )
-            state.update(
-                {f"objectives.{name}.{key}": tensor.float() for key, tensor in stored.items()}
-            )
-    else:
-        classes, usual = len(state["head.classifier.bias"]), next(iter(outputs_of(head).values()))
-        dense = layout.dense if "head.dense.bias" in state else None
-        read = pooling if usual.reads_cls else "cls"
-        model = built(
-            config_file, TaskModel, config, usual.reads_cls, classes, dense, read, drawn=False
-        )
-        labels, untrained = _labels(settings, classes) if usual.classes is None else (), ()
-        longest = _longest(folder, config.max_positions)
-        task = {"kind": head, "length": longest, **problem_of(settings, head, source)}
-    fill(model, state, untrained, file)
-    notes += untrained_notes(untrained, whole, folder) + modules_note(folder)
-    return LoadedModel(
-        model,
-        whole,
-        tokenizer,
-        folder,
-        labels,
-        untrained,
-        tuple(notes),
-        task,
-        layout.dense,
-        pooling,
-    )
+
+
+def _beside_state(
+    model: Pretrainer, beside: Mapping[str, Mapping[str, Tensor]], folder: Path
+) -> dict[str, Tensor]:
+    """The entries of a state dict for heads that have a file of their own."""
+    state: dict[str, Tensor] = {}
+    for name, stored in beside.items():
+        expected, file = model.objectives[name].state_dict(), folder / OBJECTIVES[name].foreign_file
+        check_tensors(expected, stored, (), file)
+        state.update({f"objectives.{name}.{key}": tensor.float() for key, tensor in stored.items()})
+    return state
+
+
+def _build_task_model(
+    files: _Files,
+    head: HeadName,
+    config: EncoderConfig,
+    state: Mapping[str, Tensor],
+    pooling: Pooling,
+) -> TaskModel:
+    """The network of a fine-tuned folder, not filled yet."""
+    usual = next(iter(outputs_of(head).values()))
+    classes = len(state["head.classifier.bias"])
+    dense = files.layout.dense if "head.dense.bias" in state else None
+    reading = pooling if usual.reads_cls else "cls"
+    fitting = (config, usual.reads_cls, classes, dense, reading)
+    return build_network(files.config, TaskModel, *fitting, drawn=False)
 
 
 def _longest(folder: Path, positions: int) -> int:
@@ -198,12 +243,12 @@ def _longest(folder: Path, positions: int) -> int:
 def _head(
     layout: Layout,
     settings: Mapping[str, Any],
-    found: Sequence[str],
-    asked: HeadName | None,
+    all_parts: Sequence[str],
+    requested: HeadName | None,
     source: str,
 ) -> HeadName | None:
     """The fine-tuning head of a folder, None where it has none."""
-    parts = set(found) & set(TASK_PARTS)
+    parts = set(all_parts) & set(TASK_PARTS)
     if not parts:
         return None
     heads = [name for name in TASK_HEADS if set(layout.heads[name]) - {"pooler"} == parts] or list(
@@ -213,7 +258,7 @@ def _head(
         return heads[0]
     classes = settings.get("architectures")
     named = classes if isinstance(classes, list) else []
-    head = next((name for name in heads if layout.class_of(name) in named), asked)
+    head = next((name for name in heads if layout.class_of(name) in named), requested)
     if head not in heads:
         possible = ", ".join(layout.class_of(name) for name in heads)
         raise ModelError(
@@ -224,7 +269,7 @@ def _head(
 
 
 def _objectives(
-    layout: Layout, found: Sequence[str], beside: Collection[str]
+    layout: Layout, parts: Sequence[str], beside: Collection[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The objectives of a pretrained folder, and those of them that it has no head of.
 
@@ -233,9 +278,12 @@ def _objectives(
     """
     objectives = [
         name
-        for name, one in OBJECTIVES.items()
+        for name, objective in OBJECTIVES.items()
         if name in beside
-        or (one.foreign_part in found and (one.sentence is None or name == layout.sentence))
+        or (
+            objective.foreign_part in parts
+            and (objective.sentence is None or name == layout.sentence)
+        )
     ]
     needed = {
         need: None
@@ -243,7 +291,7 @@ def _objectives(
         for need in OBJECTIVES[name].needs
         if need not in objectives
     }
-    any_head = (name for name, one in OBJECTIVES.items() if one.foreign_part in layout.parts)
+    any_head = (name for name, kind in OBJECTIVES.items() if kind.foreign_part in layout.parts)
     untrained = (
         tuple(needed) if objectives else (next(any_head),)
     )  # what a head learned from has a folder of its own
@@ -268,15 +316,15 @@ def _whole_config(
         raise ModelError(f"{folder}: {error}") from None
 
 
-def _found(layout: Layout, tensors: Collection[str]) -> list[str]:
+def _find_parts(layout: Layout, tensors: Collection[str]) -> list[str]:
     """The parts beside the backbone of which a file holds something; heads may begin with the same
     names.
     """
     names = {part: _names(modules) for part, modules in layout.parts.items() if part != "backbone"}
     return [
         part
-        for part, own in names.items()
-        if own.difference(*(of for other, of in names.items() if other != part)) & {*tensors}
+        for part, mentioned in names.items()
+        if mentioned.difference(*(of for other, of in names.items() if other != part)) & {*tensors}
     ]
 
 
@@ -288,14 +336,15 @@ def _read_with(layout: Layout, head: HeadName) -> tuple[str, ...]:
 def _foreign_heads(layout: Layout, tensors: Collection[str]) -> set[str]:
     """The tensors of heads that no part of the layout knows; never what may belong to an
     encoder."""
-    known = {name for modules in layout.parts.values() for name in _names(modules)} | {*layout.tied}
+    leaves = {name for modules in layout.parts.values() for name in _names(modules)}
+    names = leaves | {*layout.tied}
     # By module, for a bias that this shape lacks is a leaf of a head that is known.
-    modules_known = {name.rpartition(".")[0] for name in known}
+    modules = {name.rpartition(".")[0] for name in names}
     outside = (
         name
         for name in tensors
-        if name.rpartition(".")[0] not in modules_known
-        and name not in known
+        if name.rpartition(".")[0] not in modules
+        and name not in names
         and not name.startswith(layout.backbone_prefix)
     )
     return {
@@ -312,16 +361,16 @@ _ENCODER_WORDS = re.compile(
 """Words in the names of weights that an encoder, or an addition to one, is made of."""
 
 
-def _listed(names: Collection[str]) -> str:
+def _list_names(names: Collection[str]) -> str:
     """The first of some names, and how many more there are."""
     first = min(names)
     return f"'{first}'" + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
 
 def _names(modules: Sequence[Names]) -> set[str]:
-    """Every name of theirs, of modules without a slot."""
+    """Every foreign name of modules without a slot."""
     return {
-        f"{name}.{leaf}" for module in modules for name in module.theirs for leaf in module.leaves
+        f"{name}.{leaf}" for module in modules for name in module.foreign for leaf in module.leaves
     }
 
 

@@ -17,13 +17,14 @@ from torch import Tensor
 from litebert.config import EncoderConfig, replace
 from litebert.config.finetuning import HeadName
 from litebert.errors import ModelError, nearest
-from litebert.interop.cards import CARD, card_of
+from litebert.interop.cards import CARD, make_card
 from litebert.interop.files import WEIGHTS, new_folder, write_tensors
 from litebert.interop.layouts import HEADS, TASK_HEADS, Layout
 from litebert.interop.loaded import LoadedModel
 from litebert.interop.sentence_modules import carry_modules
 from litebert.interop.settings import folds, layout_for, padding_id, settings_of
-from litebert.interop.weights import pairs, to_theirs
+from litebert.interop.weights import pairs, to_foreign
+from litebert.model.objectives import Objective
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.registry import TASKS
@@ -43,128 +44,212 @@ def save_hf(
     Raises:
         ModelError: no class of theirs holds the model, the folder exists, or it cannot be written.
     """
-    model, tokenizer = loaded.model, loaded.tokenizer
-    config, state, has = model.encoder.config, dict(model.state_dict()), parts_of(loaded)
+    model, has, requested = loaded.model, parts_of(loaded), head
     objectives = model.named_objectives if isinstance(model, Pretrainer) else {}
     classifier = model if isinstance(model, TaskModel) else None
     dense = classifier.dense if classifier else None
+    proposing = _proposing_objective(model)
+    proposes = proposing.foreign_part if proposing else ""
+    config, state = _weights_to_write(loaded, proposing, requested)
+    layout, notes = layout_for(config, has, dense)
+    head = _head_to_write(layout, loaded, has, proposes, requested)
+    name, parts = layout.class_of(head), list(layout.heads[head])
+    _require_same_computation(layout, head, config, classifier)
+    if proposes:
+        notes += _note_generator(has, proposes, requested)
+    _pooler_as_dense(state, has, parts, dense)
+    sentence = next(
+        (key for key, objective in objectives.items() if objective.foreign_part == "sentence"), ""
+    )
+    notes += _note_parts(layout, head, parts, has, objectives, sentence)
+    homeless = _homeless_objectives(loaded)
+    notes += [
+        f"the {objective.network_name} is {_place(objective.foreign_file)}"
+        for objective in homeless
+    ]
+    if folds(config):
+        config = _fold_map(state, config)
+    notes += _fit_embeddings(state, layout, config, loaded.tokenizer)
+    notes += _settings_left_out(loaded.task)
+    labels, label_notes = _labels_to_write(loaded, classifier)
+    notes += label_notes
+    tensors = _foreign_tensors(layout, head, parts, config, sentence, state)
+    lacks_pooler = "pooler" in layout.heads[head] and "pooler" not in parts
+    unpooled = {"add_pooling_layer": False} if lacks_pooler else {}
+    with new_folder(Path(folder)) as partial:
+        write_tensors(partial / WEIGHTS, tensors)
+        for objective in homeless:
+            if objective.foreign_file:
+                beside = _without_prefix(state, f"objectives.{objective.name}.")
+                write_tensors(partial / objective.foreign_file, beside)
+        settings = _settings_to_write(layout, config, head, loaded, labels)
+        _write_json(partial / "config.json", settings)
+        write_tokenizer(loaded, partial)
+        (partial / CARD).write_text(
+            make_card(loaded, name, head, notes, **unpooled), encoding="utf-8"
+        )
+        notes += carry_modules(loaded, partial, foreign=head == "backbone")
+    return tuple(notes)
+
+
+def _proposing_objective(model: Pretrainer | TaskModel) -> Objective | None:
+    """The objective whose network has the generator; None without one."""
+    if not isinstance(model, Pretrainer):
+        return None
+    state = model.state_dict()
     generating = (
         objective
-        for objective in objectives.values()
+        for objective in model.named_objectives.values()
         if _without_prefix(state, f"objectives.{objective.name}.generator.")
     )
-    if (proposing := next(generating, None)) and head == proposing.foreign_part:
-        config, state = (
-            loaded.config.generator or config,
-            _own_and_borrowed(state, f"objectives.{proposing.name}."),
-        )
-    layout, notes = layout_for(config, has, dense)
-    proposes, asked = proposing.foreign_part if proposing else "", head
-    head = _head_to_write(layout, loaded, has, proposes, asked)
-    name, parts = layout.class_of(head), list(layout.heads[head])
+    return next(generating, None)
+
+
+def _weights_to_write(
+    loaded: LoadedModel, proposing: Objective | None, requested: HeadName | None
+) -> tuple[EncoderConfig, dict[str, Tensor]]:
+    """The config and the tensors of the encoder that is written: the model's, or its generator's
+    where that is requested.
+    """
+    config, state = loaded.model.encoder.config, dict(loaded.model.state_dict())
+    if proposing and requested == proposing.foreign_part:
+        prefix = f"objectives.{proposing.name}."
+        return loaded.config.generator or config, _generator_state(state, prefix)
+    return config, state
+
+
+def _require_same_computation(
+    layout: Layout, head: HeadName, config: EncoderConfig, classifier: TaskModel | None
+) -> None:
+    """Refuse a head that the foreign class computes otherwise.
+
+    Raises:
+        ModelError: the class reads another state, or has another activation.
+    """
+    name = layout.class_of(head)
     if classifier and classifier.pooling == "mean" and head != "backbone" and not layout.pooling:
         raise ModelError(
             f"{name} reads [CLS], and this head reads the mean of the states; write "
             "head=backbone, export the model to "
             "ONNX, keep the litebert folder, or fine-tune with head_reads=paper"
         )
-    if {*layout.gelu_parts} & {*parts} and config.activation != "gelu":
+    if {*layout.gelu_parts} & {*layout.heads[head]} and config.activation != "gelu":
         raise ModelError(
             f"{name} computes gelu in its head whatever the encoder does, and "
             "encoder.activation is "
             f"{config.activation}; write head=backbone, or keep the model as a litebert folder"
         )
-    if proposing and asked == proposes:
-        has = [proposes]
-        notes.append(
-            f"what is written is the generator; without head={head} it is the model that "
+
+
+def _note_generator(has: list[str], proposes: str, requested: HeadName | None) -> list[str]:
+    """Say which of a discriminator and its generator is written; the other's part leaves `has`."""
+    if requested == proposes:
+        has[:] = [proposes]
+        return [
+            f"what is written is the generator; without head={proposes} it is the model that "
             "learned from it"
-        )
-    elif proposes in has:
+        ]
+    if proposes in has:
         has.remove(proposes)
-        notes.append(
+        return [
             f"the generator is left out; head={proposes} (--head {proposes}) writes it to "
             "a folder of its own"
-        )
-    _pooler_as_dense(state, has, parts, dense)
-    notes += _left_out(
-        has,
-        head,
-        parts,
-        name,
-        {objective.foreign_part: objective.network_name for objective in objectives.values()},
-    )
+        ]
+    return []
+
+
+def _note_parts(
+    layout: Layout,
+    head: HeadName,
+    parts: list[str],
+    has: Sequence[str],
+    objectives: Mapping[str, Objective],
+    sentence: str,
+) -> list[str]:
+    """Say which parts are left out or written as others; a pooler that is missing leaves `parts`.
+
+    Args:
+        parts: parts of the foreign class.
+        has: parts of the model.
+        sentence: the model's objective about two segments, empty where it has none.
+    """
+    name = layout.class_of(head)
+    networks = {objective.foreign_part: objective.network_name for objective in objectives.values()}
+    notes = _note_left_out(has, head, parts, name, networks)
     if "pooler" in parts and "pooler" not in has:
         parts.remove("pooler")
         notes.append(
             f"the model has no pooler; open it with {name}.from_pretrained(folder, "
             "add_pooling_layer=False)"
         )
-    sentence = next(
-        (key for key, objective in objectives.items() if objective.foreign_part == "sentence"), ""
-    )
     if "sentence" in parts and sentence != layout.sentence:
         notes.append(
             f"the {sentence} head is written as {name}'s {layout.sentence} head, which has "
-            "the same shape; it still "
-            f"answers {sentence}"
+            f"the same shape; it still answers {sentence}"
         )
-    kept = {
-        key: objective for key, objective in objectives.items() if not objective.taught
-    }  # the others need their teacher
-    homeless = [
-        one for key, one in kept.items() if not one.foreign_part and key not in loaded.untrained
+    return notes
+
+
+def _homeless_objectives(loaded: LoadedModel) -> list[Objective]:
+    """The trained objectives whose head no foreign class has; those of a teacher need the teacher
+    and are left out.
+    """
+    model = loaded.model
+    named = model.named_objectives if isinstance(model, Pretrainer) else {}
+    return [
+        objective
+        for name, objective in named.items()
+        if not objective.taught and not objective.foreign_part and name not in loaded.untrained
     ]
-    notes += [f"the {one.network_name} is {_place(one.foreign_file)}" for one in homeless]
-    if folds(config):
-        config = _fold_map(state, config)
-    notes += _fit_embeddings(state, layout, config, tokenizer) + _settings_left_out(loaded.task)
-    labels = loaded.labels
-    if classifier and labels and len(labels) != classifier.classes:
-        notes.append(
-            f"the {len(labels)} labels ({', '.join(labels)}) are left out: transformers "
-            "names each number of a head, "
-            f"and this head gives {classifier.classes}"
-        )
-        labels = ()
-    parts = [
-        "backbone",
-        *(["projection"] if config.projects or layout.always_projects else []),
-        *parts,
-    ]
-    numbered = tuple(f"LABEL_{index}" for index in range(classifier.classes)) if classifier else ()
-    dropout = classifier.head.dropout.p if classifier else 0.1
-    pooling, problem = (
-        classifier.pooling if classifier else loaded.pooling,
-        loaded.task.get("problem"),
-    )
-    settings = settings_of(
-        layout, config, head, tokenizer, labels or numbered, dropout, problem, pooling
-    )
-    tensors = to_theirs(pairs(layout, parts, config, sentence), state)
+
+
+def _foreign_tensors(
+    layout: Layout,
+    head: HeadName,
+    parts: Sequence[str],
+    config: EncoderConfig,
+    sentence: str,
+    state: Mapping[str, Tensor],
+) -> dict[str, Tensor]:
+    """The tensors of a foreign class, under its names."""
+    projection = ["projection"] if config.projects or layout.always_projects else []
+    table = pairs(layout, ["backbone", *projection, *parts], config, sentence)
+    tensors = to_foreign(table, state)
     if head == "backbone":  # its class is the backbone, and names nothing after itself
         tensors = _without_prefix(tensors, layout.backbone_prefix)
-    unpooled = (
-        {"add_pooling_layer": False}
-        if "pooler" in layout.heads[head] and "pooler" not in parts
-        else {}
-    )
-    with new_folder(Path(folder)) as partial:
-        write_tensors(partial / WEIGHTS, tensors)
-        for one in homeless:
-            if one.foreign_file:
-                write_tensors(
-                    partial / one.foreign_file, _without_prefix(state, f"objectives.{one.name}.")
-                )
-        (partial / "config.json").write_text(
-            json.dumps(settings, indent=2) + "\n", encoding="utf-8"
+    return tensors
+
+
+def _labels_to_write(
+    loaded: LoadedModel, classifier: TaskModel | None
+) -> tuple[tuple[str, ...], list[str]]:
+    """The names of the classes, numbered where the model has none that fit, and notes on them."""
+    if classifier is None:
+        return loaded.labels, []
+    labels = loaded.labels
+    notes = []
+    if labels and len(labels) != classifier.classes:
+        notes.append(
+            f"the {len(labels)} labels ({', '.join(labels)}) are left out: transformers "
+            f"names each number of a head, and this head gives {classifier.classes}"
         )
-        write_tokenizer(loaded, partial)
-        (partial / CARD).write_text(
-            card_of(loaded, name, head, notes, **unpooled), encoding="utf-8"
-        )
-        notes += carry_modules(loaded, partial, foreign=head == "backbone")
-    return tuple(notes)
+        labels = ()
+    return labels or tuple(f"LABEL_{index}" for index in range(classifier.classes)), notes
+
+
+def _settings_to_write(
+    layout: Layout,
+    config: EncoderConfig,
+    head: HeadName,
+    loaded: LoadedModel,
+    labels: Sequence[str],
+) -> dict[str, Any]:
+    """The config.json of a model."""
+    classifier = loaded.model if isinstance(loaded.model, TaskModel) else None
+    dropout = classifier.head.dropout.p if classifier else 0.1
+    pooling = classifier.pooling if classifier else loaded.pooling
+    problem = loaded.task.get("problem")
+    return settings_of(layout, config, head, loaded.tokenizer, labels, dropout, problem, pooling)
 
 
 def parts_of(loaded: LoadedModel) -> list[str]:
@@ -182,9 +267,13 @@ def parts_of(loaded: LoadedModel) -> list[str]:
 
 
 def _head_to_write(
-    layout: Layout, loaded: LoadedModel, has: Sequence[str], proposes: str, asked: HeadName | None
+    layout: Layout,
+    loaded: LoadedModel,
+    has: Sequence[str],
+    proposes: str,
+    requested: HeadName | None,
 ) -> HeadName:
-    """The head that was asked for, else the one that holds most; `proposes` is the part of a
+    """The head that was requested, else the one that holds most; `proposes` is the part of a
     generator.
     """
     if isinstance(loaded.model, TaskModel):
@@ -194,12 +283,14 @@ def _head_to_write(
         possible.sort(
             key=lambda name: proposes not in layout.heads[name]
         )  # a generator is written when asked for
-    if asked is not None and asked not in possible:
-        raise ModelError(f"the model has no {asked} head to write; {nearest(asked, possible)}")
-    return asked or possible[-1]
+    if requested is not None and requested not in possible:
+        raise ModelError(
+            f"the model has no {requested} head to write; {nearest(requested, possible)}"
+        )
+    return requested or possible[-1]
 
 
-def _left_out(
+def _note_left_out(
     has: Sequence[str],
     head: HeadName,
     parts: Sequence[str],
@@ -244,16 +335,16 @@ def _settings_left_out(task: Mapping[str, Any]) -> list[str]:
     ]
 
 
-def _own_and_borrowed(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
+def _generator_state(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
     """The generator under the names of an encoder: the embeddings it borrows, then what is its own,
     and its head.
     """
     borrowed = {
         name: tensor for name, tensor in state.items() if name.startswith("encoder.embedding.")
     }
-    own = _without_prefix(state, f"{prefix}generator.")
+    unshared = _without_prefix(state, f"{prefix}generator.")
     head = {name: tensor for name, tensor in state.items() if name.startswith(f"{prefix}head.")}
-    return {**borrowed, **{f"encoder.{name}": tensor for name, tensor in own.items()}, **head}
+    return {**borrowed, **{f"encoder.{name}": tensor for name, tensor in unshared.items()}, **head}
 
 
 def write_tokenizer(loaded: LoadedModel, folder: Path) -> None:
@@ -265,6 +356,10 @@ def write_tokenizer(loaded: LoadedModel, folder: Path) -> None:
     loaded.tokenizer.save(folder, token_types=shape.segment_types >= 2)
     longest = min(shape.max_positions, int(loaded.task.get("length", shape.max_positions)))
     settings = {**json.loads(file.read_text(encoding="utf-8")), "model_max_length": longest}
+    _write_json(file, settings)
+
+
+def _write_json(file: Path, settings: Mapping[str, Any]) -> None:
     file.write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
 
 

@@ -1,10 +1,11 @@
 """The tables of names: one `Layout` for each `model_type` of Hugging Face that can be read and
 written.
 
-A template of a name is filled with `{slot}`, the index of a block in their list, on their side and
-with `{attention}`, `{feedforward}` (the blocks that slot holds) and `{sentence}` (sop or nsp) on
-ours. `weights.py` reads every table in both directions. Supporting another family is writing
-another table. Names and shapes were checked against transformers 5.23.
+A template of a name is filled with `{slot}`, the index of a block in the foreign list, on the
+foreign side. On litebert's side it is filled with `{attention}`, `{feedforward}` (the blocks that
+slot holds) and `{sentence}` (sop or nsp). `weights.py` reads every table in both directions.
+Supporting another family is writing another table. Names and shapes were checked against
+transformers 5.23.
 """
 
 from __future__ import annotations
@@ -35,18 +36,19 @@ _CLASSES: dict[HeadName, str] = {
 
 @dataclass(frozen=True)
 class Names:
-    """One of our modules and theirs. Several of theirs are ours stacked along the first
-    dimension."""
+    """A module of litebert and its foreign modules. Several foreign modules are one of litebert's,
+    stacked along the first dimension.
+    """
 
-    ours: str
-    theirs: tuple[str, ...]
+    module: str
+    foreign: tuple[str, ...]
     leaves: tuple[str, ...] = ("weight", "bias")
     first: bool = True
-    """Whether slot 0 has it."""
+    """False where slot 0 lacks it."""
     may_bias: bool = False
-    """Whether it has a bias, beside the leaves, where `encoder.bias` says so."""
+    """True where it has a bias, beside the leaves, if `encoder.bias` says so."""
     untied: bool = False
-    """Whether only models with `encoder.untied` have it."""
+    """True where only models with `encoder.untied` have it."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,13 +57,15 @@ class Layout:
 
     model_type: str
     prefix: str = ""
-    """With a dot after it, it comes before backbone names in every class but the bare backbone;
-    empty where it is the `model_type`."""
+    """The prefix of backbone names, without its dot, in every class but the bare backbone; empty
+    where it is the `model_type`.
+    """
     classes: str
     """How the names of its classes begin."""
     parts: Mapping[str, tuple[Names, ...]]
-    """By part: backbone, projection, pooler, mlm, sentence, discriminator, and those of
-    TASK_PARTS."""
+    """The modules of each part: backbone, projection, pooler, mlm, sentence, discriminator, and
+    those of TASK_PARTS.
+    """
     heads: Mapping[HeadName, tuple[str, ...]]
     """Its classes, and the parts each holds beyond the backbone."""
     tied: Mapping[str, str]
@@ -87,7 +91,7 @@ class Layout:
     keys: Mapping[str, str] = field(default_factory=lambda: KEYS)
     """Fields of EncoderConfig and their keys in config.json."""
     absent: Mapping[str, Any] = field(default_factory=lambda: ABSENT)
-    """What an absent key of some fields means."""
+    """The values of some fields where their key is absent."""
     computes: Mapping[str, object] = field(default_factory=lambda: CLASSIC)
     """Fields of EncoderConfig for which its classes have one value only."""
     windows: bool = False
@@ -99,12 +103,12 @@ class Layout:
     pooling: str = ""
     """The key of what its classifiers of texts read, where that is a choice."""
     repeats: Mapping[str, str] = field(default_factory=dict)
-    """Further keys, and the fields of EncoderConfig that they repeat: ours has one dropout or
+    """Further keys, and the fields of EncoderConfig that they repeat: litebert has one dropout or
     activation for both.
     """
     fixed: Mapping[str, object]
-    """Keys that change the computation, with the one value ours has; an absent key means that
-    value.
+    """Keys that change the computation, with the one value that litebert computes; an absent key
+    means that value.
     """
     fixed_by_part: Mapping[str, Mapping[str, object]] = field(default_factory=dict)
     """The same for keys that only some part reads."""
@@ -118,7 +122,7 @@ class Layout:
 
     @property
     def backbone_prefix(self) -> str:
-        """What comes before backbone names, dot included."""
+        """The prefix of backbone names, dot included."""
         return f"{self.prefix or self.model_type}."
 
 
@@ -154,7 +158,7 @@ CLASSIC: Mapping[str, object] = {
     "prediction": "embedding",
     "untied": False,
 }
-"""What all families but the last compute."""
+"""The values of fields that all families but the last compute."""
 
 HEADS: Mapping[HeadName, tuple[str, ...]] = {
     "backbone": ("pooler",),
@@ -204,7 +208,7 @@ def _backbone(
     embeddings = f"{prefix}.embeddings"
     heads, *others = (f"{prefix}.{layer}.{name}" for name in names)
     attention, feedforward = "encoder.attention.{attention}", "encoder.feedforward.{feedforward}"
-    ours = (
+    modules = (
         f"{attention}.output",
         f"{attention}.norm",
         *(f"{feedforward}.{of}" for of in ("input", "output", "norm")),
@@ -217,7 +221,7 @@ def _backbone(
         ),
         Names("encoder.embedding.norm", (f"{embeddings}.LayerNorm",)),
         Names(f"{attention}.qkv", (f"{heads}.query", f"{heads}.key", f"{heads}.value")),
-        *(Names(own, (other,)) for own, other in zip(ours, others, strict=True)),
+        *(Names(module, (other,)) for module, other in zip(modules, others, strict=True)),
     )
 
 
@@ -351,8 +355,8 @@ ELECTRA = Layout(
 )
 
 
-def _modern(ours: str, theirs: str, first: bool = True) -> Names:
-    return Names(ours, (theirs,), ("weight",), first, may_bias=True)
+def _modern(module: str, foreign: str, first: bool = True) -> Names:
+    return Names(module, (foreign,), ("weight",), first, may_bias=True)
 
 
 MODERNBERT = Layout(
@@ -427,5 +431,5 @@ MODERNBERT = Layout(
 )
 
 LAYOUTS: Mapping[str, Layout] = {
-    one.model_type: one for one in (ALBERT, BERT, ROBERTA, ELECTRA, MODERNBERT)
+    layout.model_type: layout for layout in (ALBERT, BERT, ROBERTA, ELECTRA, MODERNBERT)
 }

@@ -31,8 +31,8 @@ class LoadedModel:
     """A model folder in memory."""
 
     network: Pretrainer | TaskModel | Callable[[], TaskModel]
-    """In evaluation mode, float32, on the CPU; or what reads its weights when `model` is first
-    asked for.
+    """The network in evaluation mode, float32, on the CPU; or a function that reads its weights
+    when `model` is first used.
     """
     config: Config
     tokenizer: Tokenizer | None
@@ -43,15 +43,15 @@ class LoadedModel:
     untrained: tuple[str, ...] = ()
     """Objectives whose head is not in the folder; theirs is freshly initialised."""
     notes: tuple[str, ...] = ()
-    """What a person should know about it."""
+    """Sentences about it that a person should know."""
     task: Mapping[str, Any] = field(default_factory=dict)
-    """Of a fine-tuned model: what its task.json says, the `kind` of its head among it."""
+    """The task.json of a fine-tuned model, the `kind` of its head among it."""
     dense: HeadActivation | None = None
     """The activation of the dense map that a fresh classifier of texts puts on [CLS]; None where it
     reads a pooler.
     """
     pooling: Pooling = "cls"
-    """What a fresh classifier of texts reads."""
+    """The states that a fresh classifier of texts reads."""
     card: str = ""
     """The text of its README.md."""
 
@@ -70,11 +70,13 @@ class LoadedModel:
         if named := self.task.get("kind"):
             return cast(HeadName, named)
         assert isinstance(self.model, TaskModel)
-        return next(one.head for one in OUTPUTS.values() if one.reads_cls == self.model.reads_cls)
+        return next(
+            output.head for output in OUTPUTS.values() if output.reads_cls == self.model.reads_cls
+        )
 
     @property
     def task_record(self) -> dict[str, Any]:
-        """What task.json holds of a fine-tuned model, from which its task is restored; empty for a
+        """The task.json of a fine-tuned model, from which its task is restored; empty for a
         pretrained one.
         """
         network = self.network
@@ -189,10 +191,10 @@ def require_tokenizer_of(
 def outputs_of(head: object) -> dict[str, Any]:
     """The registered outputs (`finetuning.outputs.Output`) of a head by name, the usual one
     first."""
-    return {name: one for name, one in OUTPUTS.items() if one.head == head}
+    return {name: output for name, output in OUTPUTS.items() if output.head == head}
 
 
-def untrained_notes(untrained: Sequence[str], config: Config, folder: Path) -> list[str]:
+def note_untrained(untrained: Sequence[str], config: Config, folder: Path) -> list[str]:
     """Say which heads are freshly initialised."""
     objectives = config.named_objectives()
     return [
@@ -211,10 +213,15 @@ def fresh_dense(config: Config) -> HeadActivation | None:
     """
     if config.encoder.prediction == "hidden":
         return None
-    said = next(
-        (one.classifier for one in config.named_objectives().values() if one.classifier), None
+    activation = next(
+        (
+            objective.classifier
+            for objective in config.named_objectives().values()
+            if objective.classifier
+        ),
+        None,
     )
-    return said or ("tanh" if config.encoder.position_offset > 0 else None)
+    return activation or ("tanh" if config.encoder.position_offset > 0 else None)
 
 
 class _Zeros(TorchFunctionMode):
@@ -223,7 +230,7 @@ class _Zeros(TorchFunctionMode):
     def __torch_function__(
         self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
-        given = kwargs or {}
+        options = kwargs or {}
         drawing = (
             Tensor.normal_,
             Tensor.uniform_,
@@ -232,12 +239,12 @@ class _Zeros(TorchFunctionMode):
             init.kaiming_uniform_,
         )
         if func not in drawing:
-            return func(*args, **given)
+            return func(*args, **options)
         with torch.no_grad():
-            return (args[0] if args else given["tensor"]).zero_()
+            return (args[0] if args else options["tensor"]).zero_()
 
 
-def built(file: Path, network: Callable[..., M], *arguments: Any, drawn: bool = True) -> M:
+def build_network(file: Path, network: Callable[..., M], *arguments: Any, drawn: bool = True) -> M:
     """A network of a config, whose refusal to be built names the file that the config comes from.
 
     Args:
@@ -252,7 +259,7 @@ def built(file: Path, network: Callable[..., M], *arguments: Any, drawn: bool = 
         raise ModelError(f"{file} describes no model that can be built: {reason}") from None
 
 
-def rebuilt(
+def rebuild(
     loaded: LoadedModel,
     config: Config,
     other: Config,
@@ -289,12 +296,12 @@ def fill(
 ) -> None:
     """Put a state dict into a model, strictly but for the heads that are known to be absent."""
     expected = model.state_dict()
-    check(expected, state, tuple(f"objectives.{name}." for name in untrained), file)
+    check_tensors(expected, state, tuple(f"objectives.{name}." for name in untrained), file)
     model.load_state_dict({**expected, **state})
     model.eval()
 
 
-def check(
+def check_tensors(
     expected: Mapping[str, Tensor], state: Mapping[str, Tensor], absent: tuple[str, ...], file: Path
 ) -> None:
     """Names and shapes are those expected; only names that start with one of `absent` may be

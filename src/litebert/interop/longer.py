@@ -21,14 +21,14 @@ from torch import Tensor
 
 from litebert.config import EncoderConfig
 from litebert.errors import ModelError
-from litebert.interop.loaded import LoadedModel, rebuilt
+from litebert.interop.loaded import LoadedModel, rebuild
 from litebert.registry import POSITIONS
 
 GLOBAL_EVERY = 3
-"""With a window and nothing said, every third layer reads everything, as in ModernBERT."""
+"""The default with a window: every third layer reads everything, as in ModernBERT."""
 
 
-def lengthened(
+def lengthen(
     loaded: LoadedModel,
     positions: int | None = None,
     window: int | None = None,
@@ -71,12 +71,12 @@ def lengthened(
         )
     config = replace(loaded.config, encoder=replace(was, **changes))
     other = replace(config, encoder=replace(config.encoder, max_positions=positions + 1))
-    return rebuilt(
-        loaded, config, other, lambda table: _repeated(table, was.position_offset, positions)
+    return rebuild(
+        loaded, config, other, lambda table: _repeat_rows(table, was.position_offset, positions)
     )
 
 
-def _repeated(table: Tensor, offset: int, positions: int) -> Tensor:
+def _repeat_rows(table: Tensor, offset: int, positions: int) -> Tensor:
     """The rows before the first position, then those of the positions as often as needed."""
     rows = offset + torch.arange(positions) % (len(table) - offset)
     return torch.cat((table[:offset], table[rows]))

@@ -32,21 +32,21 @@ from litebert.config.finetuning import HeadName
 from litebert.config.serialization import from_dict, to_json
 from litebert.errors import ConfigError, ModelError, nearest
 from litebert.interop import files
-from litebert.interop.cards import CARD, card_of, read_card
+from litebert.interop.cards import CARD, make_card, read_card
 from litebert.interop.hf_reading import read_hf
 from litebert.interop.layouts import TASK_HEADS
 from litebert.interop.loaded import (
     LoadedModel,
     another_tokenizer,
-    built,
+    build_network,
     choose_tokenizer,
     fill,
     fresh_dense,
+    note_untrained,
     outputs_of,
     require_fit,
-    untrained_notes,
 )
-from litebert.interop.longer import lengthened
+from litebert.interop.longer import lengthen
 from litebert.interop.sentence_modules import carry_modules, map_note
 from litebert.interop.shrinking import Shrinking, Shrunk, shrink
 from litebert.interop.tensorflow import index_of, read_tensorflow
@@ -59,8 +59,8 @@ from litebert.registry import FORMATS
 from litebert.tokenizer import Tokenizer
 
 _FINGERPRINT = "tokenizer_fingerprint"
-"""In run.json, finetune.json or, of a model folder, in the header of the weights: which tokenizer
-they know.
+"""The key of the tokenizer that weights know: in run.json, finetune.json or, of a model folder, in
+the header of the weights.
 """
 _READING = "reading.json"
 MOST = 10_000_000
@@ -69,12 +69,12 @@ MOST = 10_000_000
 
 @dataclass(frozen=True)
 class Conversion:
-    """What `convert` wrote."""
+    """The result of `convert`."""
 
     path: Path
     notes: tuple[str, ...]
     shrunk: Shrunk | None = None
-    """What was lost, where the model was made smaller."""
+    """The losses, where the model was made smaller."""
 
 
 @progress.task("loading the model")
@@ -154,7 +154,7 @@ def convert(
     shrinking: Shrinking | None = None,
     tokenizer: str | Path | None = None,
 ) -> Conversion:
-    """Read any model folder and write it in another format, for longer texts (`longer.lengthened`)
+    """Read any model folder and write it in another format, for longer texts (`longer.lengthen`)
     or smaller.
 
     Args:
@@ -175,9 +175,9 @@ def convert(
     files.require_new(Path(destination), source)
     loaded = read_folder(source, head, tokenizer=tokenizer)
     longer = (positions, window, global_every, global_tokens)
-    if any(one is not None for one in longer):
-        loaded = lengthened(loaded, *longer)
-    if shrinking is None or not shrinking.asked:
+    if any(value is not None for value in longer):
+        loaded = lengthen(loaded, *longer)
+    if shrinking is None or not shrinking.is_active:
         return Conversion(Path(destination), (*loaded.notes, *save(loaded, destination, head)))
     shrunk = shrink(loaded, shrinking)
     notes = (*loaded.notes, *save(shrunk.loaded, destination, head))
@@ -226,7 +226,7 @@ def save_litebert(
             )
         if loaded.tokenizer is not None:
             loaded.tokenizer.save(partial / "tokenizer")
-        (partial / CARD).write_text(card_of(loaded), encoding="utf-8")
+        (partial / CARD).write_text(make_card(loaded), encoding="utf-8")
         beside(partial)
         return carry_modules(loaded, partial)
 
@@ -256,7 +256,7 @@ def _load_own(folder: Path, lazy: bool, substitute: str | Path | None) -> Loaded
     file = _weights(folder)
     tensors, fresh = files.read_weights(file), fresh_dense(config)
     tokenizer = _own_tokenizer(folder, file, substitute)
-    model = built(recipe, Pretrainer, config, drawn=False)
+    model = build_network(recipe, Pretrainer, config, drawn=False)
     untrained = tuple(
         name
         for name in model.objectives
@@ -264,9 +264,9 @@ def _load_own(folder: Path, lazy: bool, substitute: str | Path | None) -> Loaded
         and not any(key.startswith(f"objectives.{name}.") for key in tensors)
     )
     if untrained:
-        model = built(recipe, Pretrainer, config)
+        model = build_network(recipe, Pretrainer, config)
     fill(model, tensors, untrained, file)
-    notes = tuple(untrained_notes(untrained, config, folder))
+    notes = tuple(note_untrained(untrained, config, folder))
     return LoadedModel(
         model,
         config,
@@ -281,7 +281,7 @@ def _load_own(folder: Path, lazy: bool, substitute: str | Path | None) -> Loaded
 
 
 def _pooling(path: Path) -> Pooling:
-    """What the classifiers of a pretrained model read."""
+    """Read which states the classifiers of a pretrained model read."""
     pooling = read_json(path, ModelError).get("pooling", "cls") if path.is_file() else "cls"
     if pooling not in get_args(Pooling):
         raise ModelError(
@@ -309,7 +309,7 @@ def _load_tuned(
             task.get("dense"),
             task.get("pooling", "cls"),
         )
-        classifier = built(folder / "task.json", TaskModel, *fitting, drawn=False)
+        classifier = build_network(folder / "task.json", TaskModel, *fitting, drawn=False)
         fill(classifier, tensors, (), file)
         return classifier
 
@@ -338,19 +338,19 @@ def _own_tokenizer(folder: Path, weights: Path, substitute: str | Path | None) -
             folder
         )  # the latter of an export
 
-    def recorded() -> object:  # None where the model was written without a tokenizer
+    def read_fingerprint() -> object:  # None where the model was written without a tokenizer
         record = files.read_metadata(weights) if run is None else read_json(run, ModelError)
         return record.get(_FINGERPRINT)
 
     if (
-        substitute is not None and (trained := recorded()) is not None
+        substitute is not None and (trained := read_fingerprint()) is not None
     ):  # it decides, whatever lies in the folder
         tokenizer = Tokenizer.load(substitute)
         if trained != tokenizer.fingerprint:
             raise another_tokenizer(substitute, folder)
         return tokenizer
     words = choose_tokenizer(read, substitute, folder)
-    if words is not None and (trained := recorded()) not in (None, words.fingerprint):
+    if words is not None and (trained := read_fingerprint()) not in (None, words.fingerprint):
         raise ModelError(
             f"{folder / 'tokenizer'} is another tokenizer ({words.fingerprint[:12]}) than "
             "the one of the training, "
@@ -360,20 +360,20 @@ def _own_tokenizer(folder: Path, weights: Path, substitute: str | Path | None) -
 
 
 def _task(path: Path) -> dict[str, Any]:
-    """What a task.json says, checked."""
+    """Read a task.json and check it."""
     task = read_json(path, ModelError)
     outputs, classes, labels = (
         outputs_of(task.get("kind")),
         task.get("classes"),
         task.get("labels", []),
     )
-    known = {
+    allowed = {
         "kind": (*TASK_HEADS, "backbone"),
         "dense": (None, *ACTIVATIONS),
         "problem": (None, *outputs),
         "pooling": (None, *get_args(Pooling)),
     }
-    for key, names in known.items():
+    for key, names in allowed.items():
         if (name := task.get(key)) not in names:
             raise ModelError(
                 f"{path} has {key} {name!r}; {nearest(str(name), filter(None, names))}"

@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import NamedTuple
 
 import torch
 from torch import Tensor, nn
@@ -40,8 +41,8 @@ class Importance:
     """(I,) of each feed-forward block."""
 
     def __add__(self, other: Importance) -> Importance:
-        def sums(ours: tuple[Tensor, ...], theirs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
-            return tuple(entry + another for entry, another in zip(ours, theirs, strict=True))
+        def sums(first: tuple[Tensor, ...], second: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+            return tuple(entry + another for entry, another in zip(first, second, strict=True))
 
         return Importance(
             self.features + other.features,
@@ -51,19 +52,21 @@ class Importance:
 
 
 def importance_of(encoder: Encoder) -> Importance:
-    """Of one batch, whose gradients are in the parameters of the encoder."""
+    """Measure the importance of the parts on one batch, whose gradients are in the parameters of
+    the encoder.
+    """
     hidden, heads = encoder.config.hidden_size, encoder.config.heads
 
-    def products(one: Tensor | None) -> Tensor:
+    def products(parameter: Tensor | None) -> Tensor:
         if (
-            one is None or one.grad is None
+            parameter is None or parameter.grad is None
         ):  # a bias that is left out, or a block that the batch did not reach
             return torch.zeros(())
-        return (one.detach() * one.grad).cpu()
+        return (parameter.detach() * parameter.grad).cpu()
 
     def gates(output: nn.Linear, parts: int) -> Tensor:
-        found = products(output.weight).expand(output.weight.shape)
-        return found.sum(0).view(parts, -1).sum(1).abs()
+        gradients = products(output.weight).expand(output.weight.shape)
+        return gradients.sum(0).view(parts, -1).sum(1).abs()
 
     norms = [
         module
@@ -89,7 +92,7 @@ def importance_of(encoder: Encoder) -> Importance:
 
 
 def widths(
-    theirs: EncoderConfig, path: str | Path, hidden_size: int | None, intermediate_size: int | None
+    shape: EncoderConfig, path: str | Path, hidden_size: int | None, intermediate_size: int | None
 ) -> tuple[int, int]:
     """The hidden and the intermediate size of a narrower network; None keeps one.
 
@@ -97,27 +100,23 @@ def widths(
         ConfigError: a size that cannot be.
         ModelError: a map between tables and states of the same width, which nothing tells apart.
     """
-    head = theirs.hidden_size // theirs.heads
-    width = theirs.hidden_size if hidden_size is None else hidden_size
-    inner = theirs.intermediate_size if intermediate_size is None else intermediate_size
-    for option, own, size in (
-        ("hidden-size", width, theirs.hidden_size),
-        ("intermediate-size", inner, theirs.intermediate_size),
+    head = shape.hidden_size // shape.heads
+    width = shape.hidden_size if hidden_size is None else hidden_size
+    inner = shape.intermediate_size if intermediate_size is None else intermediate_size
+    for option, value, size in (
+        ("hidden-size", width, shape.hidden_size),
+        ("intermediate-size", inner, shape.intermediate_size),
     ):
-        if not 1 <= own <= size:
+        if not 1 <= value <= size:
             raise ConfigError(
-                f"--{option} is {own}, and that of {path} is {size}; give 1 to {size}"
+                f"--{option} is {value}, and that of {path} is {size}; give 1 to {size}"
             )
     if width % head:
         raise ConfigError(
             f"--hidden-size is {width}, and heads of {path} are {head} wide; give a "
             f"multiple of {head}"
         )
-    if (
-        width < theirs.hidden_size
-        and theirs.projects
-        and theirs.embedding_size == theirs.hidden_size
-    ):
+    if width < shape.hidden_size and shape.projects and shape.embedding_size == shape.hidden_size:
         raise ModelError(
             f"{path} has a map between tables and states of one width "
             "(encoder.always_project), which "
@@ -147,48 +146,68 @@ def narrow(
         ConfigError: a size that cannot be.
         ModelError: as `widths`.
     """
-    theirs = config.encoder
-    width, inner = widths(theirs, path, hidden_size, intermediate_size)
+    wide = config.encoder
+    width, inner = widths(wide, path, hidden_size, intermediate_size)
     shape = replace(
-        theirs,
+        wide,
         hidden_size=width,
-        heads=theirs.heads * width // theirs.hidden_size,
+        heads=wide.heads * width // wide.hidden_size,
         intermediate_size=inner,
-        embedding_size=theirs.embedding_size if theirs.projects else width,
-        always_project=theirs.projects and theirs.embedding_size == width,  # the map stays
+        embedding_size=wide.embedding_size if wide.projects else width,
+        always_project=wide.projects and wide.embedding_size == width,  # the map stays
     )
     importance = measure()
     features = _most(importance.features, width)
     heads = [_most(head, shape.heads) for head in importance.heads]
     units = [_most(unit, inner) for unit in importance.units]
-    with torch.device("meta"):
-        wanted = Pretrainer(replace(config, encoder=shape)).state_dict()
-    cut: dict[str, Tensor] = {}
-    for name, tensor in state.items():
-        part, _, leaf = name.removeprefix("encoder.").partition(".")
-        block, _, leaf = leaf.partition(".")
-        if part == "attention" and block.isdecimal():
-            cut[name] = _of_attention(leaf, tensor, theirs.heads, heads[int(block)], features)
-        elif part == "feedforward" and block.isdecimal():
-            cut[name] = _of_feedforward(
-                leaf, tensor, theirs.intermediate_size, units[int(block)], features
-            )
-        else:
-            sizes = zip(tensor.shape, wanted[name].shape, strict=True) if name in wanted else ()
-            axes = [
-                i
-                for i, pair in enumerate(sizes)
-                if pair == (theirs.hidden_size, width) and pair[0] != pair[1]
-            ]
-            cut[name] = tensor
-            for axis in axes:
-                cut[name] = cut[name].index_select(axis, features)
-    kept = {
+    parts = _Parts(features, heads, units)
+    shares = {
         "features": _share([importance.features], [features]),
         "heads": _share(importance.heads, heads),
         "inner units": _share(importance.units, units),
     }
-    return cut, shape, kept
+    return _select_weights(state, config, shape, parts), shape, shares
+
+
+class _Parts(NamedTuple):
+    """The numbers of the parts that a narrower network keeps."""
+
+    features: Tensor
+    """(H,)"""
+    heads: Sequence[Tensor]
+    """(A,) of each attention block."""
+    units: Sequence[Tensor]
+    """(I,) of each feed-forward block."""
+
+
+def _select_weights(
+    state: Mapping[str, Tensor], config: Config, shape: EncoderConfig, parts: _Parts
+) -> dict[str, Tensor]:
+    """The weights of a network of `shape`, of all weights those that belong to its parts."""
+    wide = config.encoder
+    with torch.device("meta"):
+        expected = Pretrainer(replace(config, encoder=shape)).state_dict()
+    narrowed: dict[str, Tensor] = {}
+    for name, tensor in state.items():
+        part, _, leaf = name.removeprefix("encoder.").partition(".")
+        block, _, leaf = leaf.partition(".")
+        if part == "attention" and block.isdecimal():
+            heads = parts.heads[int(block)]
+            narrowed[name] = _of_attention(leaf, tensor, wide.heads, heads, parts.features)
+        elif part == "feedforward" and block.isdecimal():
+            units, size = parts.units[int(block)], wide.intermediate_size
+            narrowed[name] = _of_feedforward(leaf, tensor, size, units, parts.features)
+        else:
+            sizes = zip(tensor.shape, expected[name].shape, strict=True) if name in expected else ()
+            axes = [
+                i
+                for i, pair in enumerate(sizes)
+                if pair == (wide.hidden_size, shape.hidden_size) and pair[0] != pair[1]
+            ]
+            narrowed[name] = tensor
+            for axis in axes:
+                narrowed[name] = narrowed[name].index_select(axis, parts.features)
+    return narrowed
 
 
 def _of_attention(leaf: str, tensor: Tensor, parts: int, heads: Tensor, features: Tensor) -> Tensor:
@@ -218,10 +237,9 @@ def _most(importance: Tensor, count: int) -> Tensor:
     return importance.argsort(descending=True, stable=True)[:count].sort().values
 
 
-def _share(importance: Sequence[Tensor], kept: Sequence[Tensor]) -> float:
-    whole = sum(float(one.sum()) for one in importance)
-    return (
-        sum(float(one[own].sum()) for one, own in zip(importance, kept, strict=True)) / whole
-        if whole
-        else 1.0
-    )
+def _share(importance: Sequence[Tensor], selections: Sequence[Tensor]) -> float:
+    whole = sum(float(values.sum()) for values in importance)
+    if not whole:
+        return 1.0
+    pairs = zip(importance, selections, strict=True)
+    return sum(float(values[selection].sum()) for values, selection in pairs) / whole

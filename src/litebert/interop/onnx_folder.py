@@ -29,12 +29,12 @@ from litebert.config.finetuning import HeadName
 from litebert.config.serialization import to_json
 from litebert.errors import ModelError
 from litebert.interop import files
-from litebert.interop.cards import CARD, exported_card
+from litebert.interop.cards import CARD, make_exported_card
 from litebert.interop.exports import write_digests
 from litebert.interop.hf_writing import parts_of, write_tokenizer
 from litebert.interop.layouts import ALBERT, MODERNBERT
 from litebert.interop.loaded import LoadedModel
-from litebert.interop.onnx_graph import expected_outputs, exported_head, onnx_model
+from litebert.interop.onnx_graph import choose_head, compute_outputs, onnx_model
 from litebert.interop.onnx_int8 import Int8Graph
 from litebert.interop.onnx_session import session
 from litebert.interop.sentence_modules import VectorSettings, carry_modules, vector_settings
@@ -52,8 +52,9 @@ above 1.
 _LARGEST_FILE = 1_800_000_000
 """Bytes; a file of protobuf cannot hold 2 GB."""
 _LENGTHS = (5, 24, 64)
-"""Of the rows that are compared, in tokens, as far as the model has positions. With windows there
-is a longer one, for in these nothing may lie outside a window."""
+"""The lengths of the rows that are compared, in tokens, as far as the model has positions. With
+windows there is a longer one, for in these nothing may lie outside a window.
+"""
 _CLASSES = {
     "backbone": "ForFeatureExtraction",
     "mlm": "ForMaskedLM",
@@ -67,7 +68,7 @@ _CLASSES = {
 
 @dataclass(frozen=True)
 class Written:
-    """What `save_onnx` wrote."""
+    """The result of `save_onnx`."""
 
     path: Path
     head: HeadName
@@ -104,7 +105,7 @@ def save_onnx(
             taken or cannot be written, or the file differs from the model.
         MissingExtraError: onnx or onnxruntime is not installed.
     """
-    head = exported_head(loaded, head)
+    head = choose_head(loaded, head)
     with files.new_folder(Path(folder)) as partial:
         graph = Int8Graph(multiplies_words=head == "mlm") if int8 else None
         _write(onnx_model(loaded, head, graph), partial / NAME)
@@ -135,14 +136,14 @@ def save_onnx(
             )
         write_tokenizer(loaded, partial)
         (partial / CARD).write_text(
-            exported_card(loaded, head, f"ORTModel{_CLASSES[head]}"), encoding="utf-8"
+            make_exported_card(loaded, head, f"ORTModel{_CLASSES[head]}"), encoding="utf-8"
         )
         notes += carry_modules(loaded, partial, foreign=head == "backbone")
     return Written(Path(folder), head, size, difference, tuple(notes))
 
 
 def _windows_note(loaded: LoadedModel) -> list[str]:
-    """What a graph of a network with windows costs; the graph masks whole S x S scores."""
+    """Say what a graph of a network with windows costs; it masks whole S x S scores."""
     shape = loaded.config.encoder
     if not any(shape.window_map()):
         return []
@@ -156,8 +157,8 @@ def _windows_note(loaded: LoadedModel) -> list[str]:
 
 
 def _task_record(loaded: LoadedModel, head: HeadName) -> dict[str, Any]:
-    """What task.json holds of an export, from which litebert answers; a backbone without a task
-    gives vectors.
+    """The task.json of an export, from which litebert answers; a backbone without a task gives
+    vectors.
     """
     if isinstance(loaded.model, TaskModel) and head == loaded.head:
         return loaded.task_record
@@ -208,22 +209,22 @@ def differences(loaded: LoadedModel, file: Path, head: HeadName) -> tuple[float,
     """
     running, worst, scale = session(file), 0.0, 0.0
     loaded.model.to("cpu").eval()
-    for given in random_rows(loaded, head):
-        wanted = expected_outputs(
-            loaded, head, {name: torch.from_numpy(array) for name, array in given.items()}
+    for inputs in random_rows(loaded, head):
+        expected = compute_outputs(
+            loaded, head, {name: torch.from_numpy(array) for name, array in inputs.items()}
         )
-        found = running.run(
-            list(wanted), {one.name: given[one.name] for one in running.get_inputs()}
+        outputs = running.run(
+            list(expected), {value.name: inputs[value.name] for value in running.get_inputs()}
         )
-        real = given["attention_mask"].astype(bool)
-        for one, other in zip(wanted.values(), found, strict=True):
+        real = inputs["attention_mask"].astype(bool)
+        for tensor, output in zip(expected.values(), outputs, strict=True):
             by_token = head in ("tokens", "span", "mlm", "backbone")
-            expected = one.numpy()[real] if by_token else one.numpy()
-            got = other[real] if by_token else other
-            gap = float(np.abs(got - expected).max())
+            wanted = tensor.numpy()[real] if by_token else tensor.numpy()
+            actual = output[real] if by_token else output
+            gap = float(np.abs(actual - wanted).max())
             worst, scale = (
                 (max(worst, gap) if gap == gap else gap),
-                max(scale, float(np.abs(expected).max())),
+                max(scale, float(np.abs(wanted).max())),
             )
     return worst, scale
 
@@ -256,7 +257,7 @@ def _write(model: onnx.ModelProto, file: Path) -> None:
     onnx.save_model(
         model,
         file,
-        save_as_external_data=sum(len(one.raw_data) for one in model.graph.initializer)
+        save_as_external_data=sum(len(tensor.raw_data) for tensor in model.graph.initializer)
         > _LARGEST_FILE,
         location=f"{file.name}_data",
     )

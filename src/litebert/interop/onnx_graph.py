@@ -33,9 +33,11 @@ if TYPE_CHECKING:
 
 OPSET = 18
 INPUTS = ("input_ids", "attention_mask", "token_type_ids")
-"""In this order, int64; the last one only where the model has more than one token type."""
+"""The inputs in their order, int64; the last one only where the model has more than one token
+type.
+"""
 _LOWEST = float(np.finfo(np.float32).min)
-"""What is added to the score of a key that may not be read."""
+"""The number that is added to the score of a key that may not be read."""
 
 
 # -------------------------------------------------------------------------------------- the encoder
@@ -73,7 +75,7 @@ class Pass:
         inner = f"encoder.feedforward.{f}"
         return self._block(inner, feedforward, x, lambda h: self._transform(inner, feedforward, h))
 
-    def pooled(self, last: str) -> str:
+    def pool(self, last: str) -> str:
         """(B, H), of an encoder with a pooler."""
         pooler = self.encoder.pooler
         assert pooler is not None
@@ -85,18 +87,18 @@ class Pass:
         )
 
     def embedding(self) -> str:
-        """What the first layer reads, (B, S, H)."""
+        """The state that the first layer reads, (B, S, H)."""
         graph, embedding, ids = self.graph, self.encoder.embedding, self.inputs["input_ids"]
         x = graph.words(WORDS, embedding.word.weight, ids)
         if embedding.position is not None:
             x = graph("Add", x, self._position_rows(embedding.position))
         if embedding.token_type is not None:
             name, types = "encoder.embedding.token_type.weight", embedding.token_type.weight
-            given = self.inputs.get("token_type_ids")
+            type_ids = self.inputs.get("token_type_ids")
             row = (
                 graph.weight(name, types[0])
-                if given is None
-                else graph("Gather", graph.weight(name, types), given)
+                if type_ids is None
+                else graph("Gather", graph.weight(name, types), type_ids)
             )
             x = graph("Add", x, row)
         if not embedding.norm_after:
@@ -127,21 +129,21 @@ class Pass:
         if name not in self._tables:
             graph, count = self.graph, len(axes)
             ends = graph("Concat", *[self.length] * count, axis=0) if count > 1 else self.length
-            given = (
+            inputs = (
                 graph.weight(name, table),
                 graph.numbers(*[0] * count),
                 ends,
                 graph.numbers(*axes),
             )
-            self._tables[name] = graph("Slice", *given)
+            self._tables[name] = graph("Slice", *inputs)
         return self._tables[name]
 
     # --------------------------------------------------------------------------------------- blocks
 
     def _block(self, name: str, block: Any, x: str, inner: Any, norms: bool = True) -> str:
         graph = self.graph
-        given = graph.norm(f"{name}.norm", x, block.norm) if block.pre_norm and norms else x
-        added = graph("Add", self._linear(name, "output", inner(given), block.output), x)
+        read = graph.norm(f"{name}.norm", x, block.norm) if block.pre_norm and norms else x
+        added = graph("Add", self._linear(name, "output", inner(read), block.output), x)
         return added if block.pre_norm else graph.norm(f"{name}.norm", added, block.norm)
 
     def _linear(
@@ -177,9 +179,9 @@ class Pass:
         kind = positions if isinstance(positions, AttentionPositions) else self.encoder.positions
         shape = graph.numbers(0, 0, heads, size)
         q, k, v = (
-            graph("Transpose", graph("Reshape", one, shape), perm=[0, 2, 1, 3]) for one in split
+            graph("Transpose", graph("Reshape", part, shape), perm=[0, 2, 1, 3]) for part in split
         )
-        q, k = self._rotated(kind, q, within), self._rotated(kind, k, within)
+        q, k = self._rotate(kind, q, within), self._rotate(kind, k, within)
         scores = graph("MatMul", q, graph("Transpose", k, perm=[0, 1, 3, 2]))
         scores = graph("Add", scores, self._mask(within, kind))
         read = graph(
@@ -187,7 +189,7 @@ class Pass:
         )
         return str(graph("Reshape", read, graph.numbers(0, 0, hidden)))
 
-    def _rotated(self, kind: AttentionPositions, x: str, within: bool) -> str:
+    def _rotate(self, kind: AttentionPositions, x: str, within: bool) -> str:
         tables, graph = kind.tables(), self.graph
         if tables is None:
             if type(kind).rotate is not AttentionPositions.rotate:
@@ -208,15 +210,15 @@ class Pass:
         return str(graph("Add", graph("Mul", x, cos), graph("Mul", swapped, sin)))
 
     def _mask(self, within: bool, kind: AttentionPositions) -> str:
-        """What is added to the scores: broadcasts to (B, A, S, S)."""
+        """The mask that is added to the scores; it broadcasts to (B, A, S, S)."""
         if within in self._masks:
             return self._masks[within]
         graph, config = self.graph, self.config
         read = graph("Unsqueeze", self.inputs["attention_mask"], graph.numbers(1, 2))
         read = graph("Cast", read, to=9)  # bool
         if within:
-            near, own = self._window()
-            read = graph("And", near, graph("Or", read, own))
+            near, itself = self._window()
+            read = graph("And", near, graph("Or", read, itself))
         mask = graph("Where", read, graph.scalar(0.0), graph.scalar(_LOWEST))
         bias = kind.bias(config.max_positions)
         if bias is not None:
@@ -228,10 +230,15 @@ class Pass:
         return str(mask)
 
     def _window(self) -> tuple[str, str]:
-        """Which keys are near each query, and which is its own, bool (S, S)."""
-        graph, zero, one = self.graph, np.array(0, np.int64), np.array(1, np.int64)
+        """The keys near each query, and each query's position, bool (S, S)."""
+        graph = self.graph
         end = graph("Squeeze", self.length, graph.numbers(0))
-        place = graph("Range", graph.weight("zero", zero), end, graph.weight("one", one))
+        place = graph(
+            "Range",
+            graph.weight("zero", np.array(0, np.int64)),
+            end,
+            graph.weight("one", np.array(1, np.int64)),
+        )
         column = graph("Unsqueeze", place, graph.numbers(1))
         distance = graph("Abs", graph("Sub", place, column))
         near = graph("LessOrEqual", distance, graph.numbers(self.config.window // 2))
@@ -246,7 +253,7 @@ class Pass:
 # ------------------------------------------------------------------------------------- whole models
 
 
-def exported_head(loaded: LoadedModel, head: HeadName | None = None) -> HeadName:
+def choose_head(loaded: LoadedModel, head: HeadName | None = None) -> HeadName:
     """The head that an export holds: of a fine-tuned model its own, else mlm where it is trained,
     else backbone.
 
@@ -272,8 +279,10 @@ def _vocabulary_objective(model: Pretrainer) -> str:
     """The objective whose head guesses masked tokens from the encoder's own states; empty for
     none."""
     named = model.named_objectives
-    own = [name for name, one in named.items() if isinstance(one, MaskedLanguageModeling)]
-    return own[0] if own and model.config.generator is None else ""
+    names = [
+        name for name, objective in named.items() if isinstance(objective, MaskedLanguageModeling)
+    ]
+    return names[0] if names and model.config.generator is None else ""
 
 
 def onnx_model(
@@ -289,14 +298,14 @@ def onnx_model(
     of backbone.
 
     Args:
-        head: what it computes, as `exported_head` chooses by default.
+        head: what it computes, as `choose_head` chooses by default.
         graph: where to put operators and weights.
 
     Raises:
         ModelError: the model has no such head, or a part of it cannot be exported.
         MissingExtraError: onnx is not installed.
     """
-    head, graph = exported_head(loaded, head), graph or Graph()
+    head, graph = choose_head(loaded, head), graph or Graph()
     encoder = loaded.model.encoder
     names = INPUTS[: 3 if encoder.config.segment_types > 1 else 2]
     axes = ["batch_size", *["num_choices"] * (head == "choice"), "sequence_length"]
@@ -306,8 +315,8 @@ def onnx_model(
             "Concat", graph.numbers(-1), graph("Shape", "input_ids", start=2, end=3), axis=0
         )
         read = {name: graph("Reshape", name, rows) for name in names}
-    one_pass = Pass(graph, encoder, read)
-    outputs = _outputs(graph, loaded, one_pass, head)
+    forward = Pass(graph, encoder, read)
+    outputs = _outputs(graph, loaded, forward, head)
     return _model_of(graph, dict.fromkeys(names, axes), outputs)
 
 
@@ -337,11 +346,11 @@ def _model_of(
 
 
 @torch.no_grad()
-def expected_outputs(
-    loaded: LoadedModel, head: HeadName, given: Mapping[str, Tensor]
+def compute_outputs(
+    loaded: LoadedModel, head: HeadName, inputs: Mapping[str, Tensor]
 ) -> dict[str, Tensor]:
-    """What PyTorch gives for the inputs of an export, under the names of its outputs."""
-    model, (shape, rows) = loaded.model, _rows_of(given)
+    """Compute with PyTorch what an export gives, under the names of its outputs."""
+    model, (shape, rows) = loaded.model, _rows_of(inputs)
     order = (rows["input_ids"], rows.get("token_type_ids"), rows["attention_mask"])
     if head == "backbone":
         return {"last_hidden_state": model.encoder(*order).last}
@@ -356,27 +365,27 @@ def expected_outputs(
     return {"logits": logits.reshape(shape[:-1]) if head == "choice" else logits}
 
 
-def _rows_of(given: Mapping[str, Tensor]) -> tuple[torch.Size, dict[str, Tensor]]:
+def _rows_of(inputs: Mapping[str, Tensor]) -> tuple[torch.Size, dict[str, Tensor]]:
     """The shape of the inputs, and the inputs as rows."""
-    shape = given["input_ids"].shape
-    return shape, {name: tensor.reshape(-1, shape[-1]) for name, tensor in given.items()}
+    shape = inputs["input_ids"].shape
+    return shape, {name: tensor.reshape(-1, shape[-1]) for name, tensor in inputs.items()}
 
 
 def _outputs(
-    graph: Graph, loaded: LoadedModel, one: Pass, head: HeadName
+    graph: Graph, loaded: LoadedModel, forward: Pass, head: HeadName
 ) -> dict[str, Sequence[Any]]:
     """Add a head; the names of what it gives, and their shapes."""
-    model, last = loaded.model, one.last()
+    model, last = loaded.model, forward.last()
     batch, tokens = "batch_size", "sequence_length"
     if head == "backbone":
         graph("Identity", last, name="last_hidden_state")
-        return {"last_hidden_state": (batch, tokens, one.config.hidden_size)}
+        return {"last_hidden_state": (batch, tokens, forward.config.hidden_size)}
     if isinstance(model, Pretrainer):
         network = model.objectives[_vocabulary_objective(model)].head
         assert isinstance(network, VocabularyHead)
-        graph("Identity", _vocabulary(graph, network, last, one.encoder), name="logits")
-        return {"logits": (batch, tokens, one.config.vocab_size)}
-    read = _text_state(graph, model, one, last) if model.reads_cls else last
+        graph("Identity", _vocabulary(graph, network, last, forward.encoder), name="logits")
+        return {"logits": (batch, tokens, forward.config.vocab_size)}
+    read = _text_state(graph, model, forward, last) if model.reads_cls else last
     logits = _classifier(graph, model.head, read)
     if head == "span":
         starts, ends = graph("Split", logits, outputs=2, axis=-1, num_outputs=2)
@@ -390,16 +399,16 @@ def _outputs(
     return {"logits": (batch, *[tokens] * (not model.reads_cls), model.classes)}
 
 
-def _text_state(graph: Graph, model: TaskModel, one: Pass, last: str) -> str:
-    """What a classifier of whole texts reads, (B, H)."""
+def _text_state(graph: Graph, model: TaskModel, forward: Pass, last: str) -> str:
+    """The state that a classifier of whole texts reads, (B, H)."""
     if model.pooling == "mean":
         real = graph(
-            "Unsqueeze", graph("Cast", one.inputs["attention_mask"], to=1), graph.numbers(-1)
+            "Unsqueeze", graph("Cast", forward.inputs["attention_mask"], to=1), graph.numbers(-1)
         )
         total = graph("ReduceSum", graph("Mul", last, real), graph.numbers(1), keepdims=0)
         return str(graph("Div", total, graph("ReduceSum", real, graph.numbers(1), keepdims=0)))
     if model.encoder.pooler is not None:
-        return one.pooled(last)
+        return forward.pool(last)
     return str(graph("Gather", last, graph.weight("first", np.array(0, np.int64)), axis=1))
 
 
@@ -420,8 +429,8 @@ def _vocabulary(graph: Graph, head: VocabularyHead, x: str, encoder: Encoder) ->
     x = graph.norm("mlm.norm", x, head.norm)
     if head.word is not None:
         if head.project is not None:
-            x = graph.tied("mlm.project.weight", x, head.project.weight.T, None)
+            x = graph.linear_transposed("mlm.project.weight", x, head.project.weight.T, None)
         return graph.linear("mlm", x, head.word.weight, head.bias)
     if head.hidden and embedding.map is not None:
-        x = graph.tied("encoder.embedding.project.weight", x, embedding.map.T, None)
-    return graph.tied(WORDS, x, embedding.word.weight, head.bias, "mlm")
+        x = graph.linear_transposed("encoder.embedding.project.weight", x, embedding.map.T, None)
+    return graph.linear_transposed(WORDS, x, embedding.word.weight, head.bias, "mlm")

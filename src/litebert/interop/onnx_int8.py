@@ -16,13 +16,13 @@ from torch import Tensor
 from litebert.interop.onnx_operators import WORDS, Graph
 
 LARGEST = 63
-"""Of a weight that is multiplied; the same below zero."""
+"""The largest entry of a weight that is multiplied; the same below zero."""
 _LARGEST_ROW = 127
-"""Of an entry that is only looked up."""
+"""The largest entry of a table that is only looked up."""
 KEPT = ("head.classifier",)
 """Maps that stay in float32."""
 _FLOAT = 1
-"""What ONNX calls float32."""
+"""ONNX's number of float32."""
 
 
 class Int8Graph(Graph):
@@ -37,7 +37,7 @@ class Int8Graph(Graph):
         self._inputs: dict[str, tuple[str, str]] = {}
 
     def words(self, name: str, table_VE: Tensor, ids: str) -> str:
-        scale_V1 = self._quantised(name, table_VE, 1, self._largest_word)
+        scale_V1 = self._quantize(name, table_VE, 1, self._largest_word)
         rows = self("Cast", self("Gather", name, ids), to=_FLOAT)
         return str(self("Mul", rows, self("Gather", scale_V1, ids)))
 
@@ -46,10 +46,10 @@ class Int8Graph(Graph):
             return super().linear(name, x, weight, bias)
         stored = f"{name}.weight"
         return self._plus(
-            name, self._product(x, stored, self._quantised(stored, weight.T, 0, LARGEST)), bias
+            name, self._product(x, stored, self._quantize(stored, weight.T, 0, LARGEST)), bias
         )
 
-    def tied(
+    def linear_transposed(
         self, name: str, x: str, stored: Tensor, bias: Tensor | None, bias_name: str = ""
     ) -> str:
         if name == WORDS:  # whose rows are the channels of this product
@@ -62,7 +62,7 @@ class Int8Graph(Graph):
             bias_name, self("MatMul", x, self("Transpose", weights, perm=[1, 0])), bias
         )
 
-    def _quantised(self, name: str, matrix: Tensor, axis: int, largest: int) -> str:
+    def _quantize(self, name: str, matrix: Tensor, axis: int, largest: int) -> str:
         """Store a matrix as int8 under its name; the name of its scales, of which each serves all
         of an axis.
         """

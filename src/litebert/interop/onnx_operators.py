@@ -78,7 +78,7 @@ class Graph:
         """x W + b, of a weight (out, in) as PyTorch has it."""
         return self._plus(name, self("MatMul", x, self.weight(f"{name}.weight", weight.T)), bias)
 
-    def tied(
+    def linear_transposed(
         self, name: str, x: str, stored: Tensor, bias: Tensor | None, bias_name: str = ""
     ) -> str:
         """x T' + b, of a matrix (out, in) that is stored as it stands, for another reader."""
@@ -95,10 +95,10 @@ class Graph:
         """The layer norm of x; a norm that is none gives x."""
         if not isinstance(norm, nn.LayerNorm):
             return x
-        given = [x, self.weight(f"{name}.weight", norm.weight)]
+        inputs = [x, self.weight(f"{name}.weight", norm.weight)]
         if norm.bias is not None:
-            given.append(self.weight(f"{name}.bias", norm.bias))
-        normed: str = self("LayerNormalization", *given, axis=-1, epsilon=norm.eps)
+            inputs.append(self.weight(f"{name}.bias", norm.bias))
+        normed: str = self("LayerNormalization", *inputs, axis=-1, epsilon=norm.eps)
         return normed
 
     def activation(self, name: str, x: str) -> str:

@@ -1,4 +1,4 @@
-"""What a folder of sentence-transformers holds beside its encoder: the pooling and other modules
+"""The files of a sentence-transformers folder beside its encoder: the pooling and other modules
 that follow it.
 
 Of a model whose states are vectors (finetuning/similarity.py) they are written: Pooling, Dense
@@ -34,7 +34,7 @@ _LENGTHS = "sentence_bert_config.json"
 _SETTINGS = (_LENGTHS, "config_sentence_transformers.json")
 _POOLING = "1_Pooling"
 DENSE = "2_Dense"
-"""Where a map lies in a folder that litebert writes, whoever opens it."""
+"""The folder of a map in a folder that litebert writes, whoever opens it."""
 _KINDS = ("Transformer", "Pooling", "Dense", "Normalize")
 _ACTIVATIONS = {"Identity": False, "Tanh": True}
 _POOLINGS: Mapping[str, Pooling] = {"mean": "mean", "cls": "cls"}
@@ -46,7 +46,7 @@ _FORMER = {
     "weightedmean": "pooling_mode_weightedmean_tokens",
     "lasttoken": "pooling_mode_lasttoken",
 }
-"""By mode, its key in files of sentence-transformers up to 5.2, each true or false."""
+"""The key of each mode in files of sentence-transformers up to 5.2, each true or false."""
 
 
 class VectorMap(NamedTuple):
@@ -70,8 +70,8 @@ class VectorMap(NamedTuple):
                 "states have "
                 f"{vectors.shape[-1]}; restore the one that it was trained with"
             )
-        found: NDArray[np.float32] = vectors @ self.weight.T + self.bias
-        return np.tanh(found) if self.tanh else found
+        mapped: NDArray[np.float32] = vectors @ self.weight.T + self.bias
+        return np.tanh(mapped) if self.tanh else mapped
 
 
 class VectorSettings(NamedTuple):
@@ -79,17 +79,18 @@ class VectorSettings(NamedTuple):
 
     pooling: Pooling = "mean"
     normalized: bool = False
-    """Whether vectors have unit length."""
+    """True where vectors have unit length."""
     length: int | None = None
     """Tokens a text may have, special ones included, where the folder says it."""
     map: VectorMap | None = None
-    """What follows the pooling."""
+    """The map after the pooling."""
     map_folder: str = DENSE
-    """Where the map lies in the folder."""
+    """The map's folder in the folder of the model."""
 
 
 def vector_settings(loaded: LoadedModel) -> VectorSettings | None:
-    """As the task of the model says, or the modules of its folder; None where neither does.
+    """Read the vector settings from the task of a model, or from the modules of its folder; None
+    where neither has any.
 
     Raises:
         ModelError: they ask for what litebert does not compute.
@@ -100,22 +101,22 @@ def vector_settings(loaded: LoadedModel) -> VectorSettings | None:
 def settings_of(folder: Path, task: Mapping[str, Any]) -> VectorSettings | None:
     """The same of a folder and what its task.json holds."""
     if "vectors" in task:
-        found = task["vectors"]
-        pooling = str(found.get("pooling")) if isinstance(found, dict) else ""
+        vectors = task["vectors"]
+        pooling = str(vectors.get("pooling")) if isinstance(vectors, dict) else ""
         if pooling not in _POOLINGS:
             raise ModelError(
-                f"{folder / 'task.json'} has vectors {found!r}; give them the pooling mean or cls"
+                f"{folder / 'task.json'} has vectors {vectors!r}; give them the pooling mean or cls"
             )
-        dense = found.get("map")
+        dense = vectors.get("map")
         return VectorSettings(
             _POOLINGS[pooling],
-            bool(found.get("normalized")),
+            bool(vectors.get("normalized")),
             task.get("length"),
             None if dense is None else read_dense(folder, dense),
         )
     if not (folder / LIST).is_file():
         return None
-    modules = [one for one in _modules(folder) if isinstance(one, dict)]
+    modules = [module for module in _modules(folder) if isinstance(module, dict)]
     kinds = [str(module.get("type")).rpartition(".")[2] for module in modules]
     in_order = [kind for kind in _KINDS if kind in kinds]
     alone = "give --pooling mean to take vectors of the encoder alone"
@@ -228,15 +229,15 @@ def _raw(item: tuple[str, NDArray[Any]]) -> RawTensor:
 
 def _bfloat16(file: Path) -> dict[str, NDArray[np.float32]]:
     """The tensors of a file in bfloat16, which are the first halves of numbers in float32."""
-    found = {}
-    for name, one in deserialize(file.read_bytes()):  # type: ignore[no-untyped-call]
-        if one["dtype"] != "BF16":
+    arrays = {}
+    for name, tensor in deserialize(file.read_bytes()):  # type: ignore[no-untyped-call]
+        if tensor["dtype"] != "BF16":
             raise ModelError(
-                f"{file} has {name} in {one['dtype']}, which is not read; save it in float32"
+                f"{file} has {name} in {tensor['dtype']}, which is not read; save it in float32"
             )
-        halves = np.frombuffer(one["data"], np.uint16).astype(np.uint32)
-        found[name] = (halves << 16).view(np.float32).reshape(one["shape"])
-    return found
+        halves = np.frombuffer(tensor["data"], np.uint16).astype(np.uint32)
+        arrays[name] = (halves << 16).view(np.float32).reshape(tensor["shape"])
+    return arrays
 
 
 def write_dense(place: Path, map_: VectorMap) -> None:
@@ -257,8 +258,8 @@ def write_dense(place: Path, map_: VectorMap) -> None:
 
 
 def _pooling(file: Path) -> Pooling:
-    """What a Pooling module does, as files of any version of sentence-transformers say it; the mean
-    by default.
+    """Read the pooling of a Pooling module, in files of any version of sentence-transformers; the
+    mean by default.
     """
     settings = _json(file)
     named = (
@@ -278,20 +279,20 @@ def _pooling(file: Path) -> Pooling:
 
 def modules_note(folder: Path) -> list[str]:
     """Name the modules that are not part of the encoder."""
-    found = _present(folder)
+    names = _present(folder)
     return (
         [
             f"{folder} is a sentence-transformers model; litebert embed applies its "
             "pooling and what follows it, and "
-            f"{_are_copied(found)} when the model is converted"
+            f"{_are_copied(names)} when the model is converted"
         ]
-        if found
+        if names
         else []
     )
 
 
 def map_note(loaded: LoadedModel) -> list[str]:
-    """What a model made smaller needs before its vectors are used."""
+    """Say what a model made smaller needs before its vectors are used."""
     try:
         settings = vector_settings(loaded)
     except ModelError:  # which asking for vectors reports
@@ -326,16 +327,16 @@ def carry_modules(loaded: LoadedModel, folder: Path, foreign: bool = False) -> t
     dense = vectors.get("map") if isinstance(vectors, dict) else None
     if not foreign and dense is not None and loaded.path.is_dir():  # not one that is being made
         write_dense(folder / DENSE, read_dense(loaded.path, dense))
-    found = _present(loaded.path) if isinstance(loaded.network, Pretrainer) else []
-    found = [name for name in found if not (folder / name).exists()]
-    for name in found:
+    names = _present(loaded.path) if isinstance(loaded.network, Pretrainer) else []
+    names = [name for name in names if not (folder / name).exists()]
+    for name in names:
         source = loaded.path / name
         if source.is_dir():
             shutil.copytree(source, folder / name)
         else:
             shutil.copyfile(source, folder / name)
-    told = set(modules_note(loaded.path)) & set(loaded.notes)  # when the folder was read
-    return (f"{_are_copied(found)} for sentence-transformers",) if found and not told else ()
+    reported = set(modules_note(loaded.path)) & set(loaded.notes)  # when the folder was read
+    return (f"{_are_copied(names)} for sentence-transformers",) if names and not reported else ()
 
 
 def _are_copied(names: Sequence[str]) -> str:
@@ -399,18 +400,18 @@ def _present(folder: Path) -> list[str]:
 
 
 def _modules(folder: Path) -> list[Any]:
-    """What modules.json lists."""
-    modules = _parsed(folder / LIST)
+    """The entries of modules.json."""
+    modules = _parse_file(folder / LIST)
     return modules if isinstance(modules, list) else []
 
 
 def _json(file: Path) -> dict[str, Any]:
     """A JSON object; empty where there is none."""
-    content = _parsed(file) if file.is_file() else {}
+    content = _parse_file(file) if file.is_file() else {}
     return content if isinstance(content, dict) else {}
 
 
-def _parsed(file: Path) -> Any:
+def _parse_file(file: Path) -> Any:
     try:
         return parse_json(file.read_bytes())
     except (OSError, ValueError) as error:

@@ -1,5 +1,5 @@
-"""EncoderConfig to Hugging Face's config.json and back, and which of their layouts can hold a
-config at all.
+"""Turn EncoderConfig into Hugging Face's config.json and back, and say which of their layouts can
+hold a config at all.
 """
 
 from __future__ import annotations
@@ -32,7 +32,9 @@ _ACTIVATIONS: Mapping[str, Activation] = {
     "gelu_fast": "gelu_tanh",
     "swish": "silu",
 }
-"""Their hidden_act, ours; the first spelling of each of ours is the one written."""
+"""Values of hidden_act and litebert's activations; the first spelling of each is the one
+written.
+"""
 
 _SIZES = (
     "vocab_size",
@@ -137,8 +139,8 @@ def _unlike(layout: Layout, config: EncoderConfig, has: Collection[str]) -> list
 
 
 def folds(config: EncoderConfig) -> bool:
-    """Whether there is a map E -> H with nothing between it and the table, so that their product is
-    one V x H table.
+    """True where there is a map E -> H with nothing between it and the table, so that their product
+    is one V x H table.
     """
     return config.projects and config.embedding_norm == "after"
 
@@ -164,7 +166,7 @@ def _layout(config: EncoderConfig, has: Collection[str], dense: str | None) -> L
 
 
 def _differences(layout: Layout, config: EncoderConfig) -> list[str]:
-    """What a layout can hold only by writing it differently."""
+    """Note what a layout can hold only by writing it differently."""
     notes = []
     name = layout.class_of("backbone")
     if config.segment_types == 0 and "segment_types" in layout.keys:
@@ -202,7 +204,8 @@ def _differences(layout: Layout, config: EncoderConfig) -> list[str]:
 def encoder_config(
     layout: Layout, settings: Mapping[str, Any], parts: Collection[str], source: str
 ) -> EncoderConfig:
-    """Our config of a config.json; keys that do not change the computation are not looked at.
+    """Read the encoder's config from a config.json; keys that do not change the computation are not
+    looked at.
 
     Args:
         parts: of the layout's table, those that the folder holds.
@@ -259,7 +262,7 @@ def encoder_config(
 
 
 def unties(layout: Layout, settings: Mapping[str, Any], parts: Collection[str]) -> bool:
-    """Whether a config.json gives a head before the vocabulary, if that is there, a table of its
+    """True where a config.json gives a head before the vocabulary, if that exists, a table of its
     own.
 
     Classes that must be tied here read the same key; a table that differs is then refused where
@@ -275,22 +278,22 @@ def _sizes(layout: Layout) -> dict[str, str]:
 
 
 def _bias(keys: Sequence[str], settings: Mapping[str, Any], source: str) -> bool:
-    """Whether maps and norms have biases: all of them or none."""
-    said = {key: settings.get(key, False) for key in keys}
-    if unclear := next((key for key, value in said.items() if not isinstance(value, bool)), ""):
-        raise ModelError(f"{source} has {unclear}={said[unclear]!r}; it must be true or false")
-    if len({*said.values()}) > 1:
-        told = ", ".join(f"{key}={value}" for key, value in said.items())
+    """Read whether maps and norms have biases: all of them or none."""
+    biases = {key: settings.get(key, False) for key in keys}
+    if unclear := next((key for key, value in biases.items() if not isinstance(value, bool)), ""):
+        raise ModelError(f"{source} has {unclear}={biases[unclear]!r}; it must be true or false")
+    if len({*biases.values()}) > 1:
+        listed = ", ".join(f"{key}={value}" for key, value in biases.items())
         raise ModelError(
-            f"{source} has {told}; only all of them True or all of them False can be computed"
+            f"{source} has {listed}; only all of them True or all of them False can be computed"
         )
-    return any(said.values())
+    return any(biases.values())
 
 
 def pooling_of(layout: Layout, settings: Mapping[str, Any], source: str) -> Pooling:
-    """What classifiers of texts read."""
+    """Read what classifiers of texts read."""
     named = settings.get(layout.pooling, "cls") if layout.pooling else "cls"
-    return _known({name: name for name in get_args(Pooling)}, layout.pooling, named, source)
+    return _look_up({name: name for name in get_args(Pooling)}, layout.pooling, named, source)
 
 
 def _activation(
@@ -298,7 +301,7 @@ def _activation(
 ) -> Activation:
     """The one activation of the encoder and its heads."""
     key = layout.keys["activation"]
-    activation = _known(_ACTIVATIONS, key, settings.get(key, layout.absent["activation"]), source)
+    activation = _look_up(_ACTIVATIONS, key, settings.get(key, layout.absent["activation"]), source)
     if activation != "gelu" and (bound := {*layout.gelu_parts} & {*parts}):
         raise ModelError(
             f"{source} has {key}={settings[key]!r}, but the head of "
@@ -310,7 +313,7 @@ def _activation(
         if (
             field == "activation"
             and parts
-            and _known(_ACTIVATIONS, other, named, source) != activation
+            and _look_up(_ACTIVATIONS, other, named, source) != activation
         ):
             raise ModelError(
                 f"{source} has {other}={named!r} beside "
@@ -334,8 +337,8 @@ def _sharing(layers: int, groups: int, source: str) -> dict[str, object]:
     return {"sharing": "groups", "groups": groups}
 
 
-def _known(table: Mapping[str, T], key: str, name: object, source: str) -> T:
-    """What a table says of the value of a key."""
+def _look_up(table: Mapping[str, T], key: str, name: object, source: str) -> T:
+    """Look up the value of a key in a table."""
     if str(name) not in table:
         raise ModelError(f"{source} has {key}={name!r}; {nearest(str(name), table)}")
     return table[str(name)]
@@ -345,20 +348,20 @@ def problem_of(settings: Mapping[str, Any], head: HeadName, source: str) -> dict
     """`problem` as a task.json has it, from a config.json with a known problem_type; empty where it
     has none.
     """
-    named, known = settings.get("problem_type"), _problem_types(head)
+    named, types = settings.get("problem_type"), _problem_types(head)
     return (
-        {"problem": _known(known, "problem_type", named, source)}
-        if known and named is not None
+        {"problem": _look_up(types, "problem_type", named, source)}
+        if types and named is not None
         else {}
     )
 
 
 def _problem_types(head: HeadName) -> dict[str, str]:
-    """What they call the outputs of a head, and the names of ours."""
+    """Map the foreign names of a head's outputs to litebert's."""
     named = reversed(
         outputs_of(head).items()
     )  # what is built on another output does not take its place
-    return {one.problem_type: name for name, one in named if one.problem_type}
+    return {output.problem_type: name for name, output in named if output.problem_type}
 
 
 def padding_id(config: EncoderConfig, tokenizer: Tokenizer | None) -> int:
@@ -383,7 +386,7 @@ def settings_of(
         problem: the name of its output.
         pooling: what a classifier of texts reads.
     """
-    activation = next(name for name, ours in _ACTIVATIONS.items() if ours == config.activation)
+    activation = next(name for name, local in _ACTIVATIONS.items() if local == config.activation)
     settings: dict[str, Any] = {
         "architectures": [layout.class_of(head)],
         "model_type": layout.model_type,
@@ -418,11 +421,19 @@ def settings_of(
         settings[layout.keys["max_positions"]] += pad_id + 1
     if layout.grouped:
         settings.update(num_hidden_groups=len(slots(layout, config)), inner_group_num=1)
-    if any(one.classes is None for one in outputs_of(head).values()):
+    return settings | _head_settings(head, labels, problem)
+
+
+def _head_settings(head: HeadName, labels: Sequence[str], problem: str | None) -> dict[str, Any]:
+    """The keys of a config.json about the labels and the output of a head."""
+    settings: dict[str, Any] = {}
+    if any(output.classes is None for output in outputs_of(head).values()):
         settings["id2label"] = {str(index): label for index, label in enumerate(labels)}
         settings["label2id"] = {label: index for index, label in enumerate(labels)}
     if (
-        name := next((name for name, ours in _problem_types(head).items() if ours == problem), None)
+        name := next(
+            (name for name, output in _problem_types(head).items() if output == problem), None
+        )
     ) is not None:
         settings["problem_type"] = name
     return settings

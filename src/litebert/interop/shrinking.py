@@ -38,8 +38,8 @@ class Shrinking:
     layers: int | None = None
     embedding_size: int | None = None
     merge: Merge = "average"
-    """What a block becomes of the teacher's blocks in its layers: their mean, or the first, middle
-    or last.
+    """How the teacher's blocks in the layers of a block become one: their mean, or the first,
+    middle or last.
     """
     hidden_size: int | None = None
     intermediate_size: int | None = None
@@ -59,15 +59,14 @@ class Shrinking:
         )
 
     @property
-    def asked(self) -> bool:
-        """Whether anything is to shrink."""
-        return self.narrows or any(
-            one is not None for one in (self.share, self.layers, self.embedding_size)
-        )
+    def is_active(self) -> bool:
+        """True where anything is to shrink."""
+        fewer = (self.share, self.layers, self.embedding_size)
+        return self.narrows or any(value is not None for value in fewer)
 
     @property
     def narrows(self) -> bool:
-        """Whether the network shall become narrower."""
+        """True where the network shall become narrower."""
         return self.hidden_size is not None or self.intermediate_size is not None
 
 
@@ -83,19 +82,20 @@ class Shrunk:
     were.
     """
     distances: Mapping[str, float]
-    """By block, the root of the mean squared distance of the teacher's blocks from what they
-    became, relative to their own size: 0 where all are equal."""
+    """The root of the mean squared distance of the teacher's blocks from what they became, by
+    block, relative to their size: 0 where all are equal."""
     left_out: tuple[str, ...]
     """Objectives whose head does not fit the smaller model."""
-    kept: Mapping[str, float]
-    """By kind of part, the share of the importance that a narrower network keeps."""
+    importance_kept: Mapping[str, float]
+    """The share of the importance that a narrower network keeps, by kind of part."""
 
     def rows(self) -> list[tuple[str, str]]:
-        """For a table."""
+        """The rows of a table."""
         before, after = self.parameters
         rows = [("parameters", f"{before:,} -> {after:,} ({after / before:.1%})")]
         rows += [
-            (f"importance of {name} kept", f"{share:.1%}") for name, share in self.kept.items()
+            (f"importance of {name} kept", f"{share:.1%}")
+            for name, share in self.importance_kept.items()
         ]
         rows += (
             [] if self.energy is None else [("energy of the embeddings kept", f"{self.energy:.2%}")]
@@ -113,30 +113,13 @@ def shrink(loaded: LoadedModel, how: Shrinking) -> Shrunk:
         ModelError: the model is fine-tuned, or of a kind whose parts cannot be merged or
             factorised.
     """
-    model, path = loaded.model, loaded.path
-    if not isinstance(model, Pretrainer):
-        raise ModelError(
-            f"{path} is fine-tuned; shrink the pretrained model, and let it learn the task with "
-            "litebert finetune --teacher"
-        )
-    theirs, depth = (
-        model.encoder.config,
-        model.encoder.config.layers if how.layers is None else how.layers,
-    )
-    if loaded.config.generator is not None:
-        raise ModelError(
-            f"{path} has a generator that borrows its embeddings, which cannot be shrunk "
-            "with it; convert "
-            "it to a model without one first"
-        )
-    if depth > theirs.layers:
-        raise ConfigError(
-            f"--layers {depth} is more than the {theirs.layers} of {path}; give at most so many"
-        )
+    path = loaded.path
+    model, depth = _require_shrinkable(loaded, how)
+    teacher = model.encoder.config
     state = {name: tensor.double() for name, tensor in model.state_dict().items()}
-    kept: dict[str, float] = {}
+    importance_kept: dict[str, float] = {}
     if how.importance is not None and how.narrows:
-        state, theirs, kept = narrow(
+        state, teacher, importance_kept = narrow(
             state,
             loaded.config.without_its_run(),
             path,
@@ -145,85 +128,139 @@ def shrink(loaded: LoadedModel, how: Shrinking) -> Shrunk:
             how.importance,
         )
     shape = replace(
-        theirs,
+        teacher,
         layers=depth,
-        sharing=how.share or theirs.sharing,
-        groups=how.groups if how.share else theirs.groups,
+        sharing=how.share or teacher.sharing,
+        groups=how.groups if how.share else teacher.groups,
     )
     energy = None
-    if how.embedding_size not in (None, theirs.embedding_size):
-        shape = _factorised_shape(loaded, shape, how.embedding_size or 0)
-        energy = _factorise(state, shape.embedding_size)
-    merged: dict[str, Tensor] = {}
+    if how.embedding_size not in (None, teacher.embedding_size):
+        shape = _factorize_shape(loaded, shape, how.embedding_size or 0)
+        energy = _factorize(state, shape.embedding_size)
     distances: dict[str, float] = {}
-    if (shape.sharing, shape.groups, depth) != (theirs.sharing, theirs.groups, theirs.layers):
-        for part, blocks in (
-            ("attention", EncoderConfig.attention_of),
-            ("feedforward", EncoderConfig.feedforward_of),
-        ):
-            for block, found in _sources(blocks, theirs, shape).items():
-                own, distances[f"{part} {block + 1}"] = _merged(
-                    state, f"encoder.{part}", found, how.merge
-                )
-                merged.update(
-                    {f"encoder.{part}.{block}.{leaf}": tensor for leaf, tensor in own.items()}
-                )
-        state = {name: one for name, one in state.items() if not name.startswith(_BLOCKS)} | merged
-    of_old = loaded.config.without_its_run()
-    objectives, left_out = _fitting(of_old, shape, state)
-    config = replace(of_old, encoder=shape, objectives=objectives)
+    if (shape.sharing, shape.groups, depth) != (teacher.sharing, teacher.groups, teacher.layers):
+        state, distances = _merge_blocks(state, teacher, shape, how.merge)
+    old_config = loaded.config.without_its_run()
+    objectives, left_out = _select_objectives(old_config, shape, state)
+    config = replace(old_config, encoder=shape, objectives=objectives)
+    student = _build_student(config, state, loaded.untrained)
+    counts = [sum(cost.model_parameters(each).values()) for each in (loaded.config, config)]
+    untrained = tuple(name for name in loaded.untrained if name in objectives)
+    small = replace(loaded, network=student, config=config, untrained=untrained, card="")
+    return Shrunk(small, (counts[0], counts[1]), energy, distances, left_out, importance_kept)
+
+
+def _require_shrinkable(loaded: LoadedModel, how: Shrinking) -> tuple[Pretrainer, int]:
+    """The network of a model that can be shrunk, and its new depth.
+
+    Raises:
+        ConfigError: more layers than there are.
+        ModelError: the model is fine-tuned, or has a generator.
+    """
+    model, path = loaded.model, loaded.path
+    if not isinstance(model, Pretrainer):
+        raise ModelError(
+            f"{path} is fine-tuned; shrink the pretrained model, and let it learn the task with "
+            "litebert finetune --teacher"
+        )
+    if loaded.config.generator is not None:
+        raise ModelError(
+            f"{path} has a generator that borrows its embeddings, which cannot be shrunk "
+            "with it; convert it to a model without one first"
+        )
+    layers = model.encoder.config.layers
+    depth = layers if how.layers is None else how.layers
+    if depth > layers:
+        raise ConfigError(
+            f"--layers {depth} is more than the {layers} of {path}; give at most so many"
+        )
+    return model, depth
+
+
+def _build_student(
+    config: Config, state: Mapping[str, Tensor], untrained: Sequence[str]
+) -> Pretrainer:
+    """A network with the tensors of a state dict; heads of untrained objectives stay fresh."""
     student = Pretrainer(config)
-    wanted = student.state_dict()
-    absent = tuple(f"objectives.{name}." for name in loaded.untrained)
-    missing = [name for name in wanted if name not in state and not name.startswith(absent)]
+    fresh = student.state_dict()
+    absent = tuple(f"objectives.{name}." for name in untrained)
+    missing = [name for name in fresh if name not in state and not name.startswith(absent)]
     assert not missing, missing
     student.load_state_dict(
-        {name: state.get(name, one).to(one.dtype) for name, one in wanted.items()}
+        {name: state.get(name, tensor).to(tensor.dtype) for name, tensor in fresh.items()}
     )
-    counts = [sum(cost.model_parameters(one).values()) for one in (loaded.config, config)]
-    untrained = tuple(name for name in loaded.untrained if name in objectives)
-    small = replace(loaded, network=student.eval(), config=config, untrained=untrained, card="")
-    return Shrunk(small, (counts[0], counts[1]), energy, distances, left_out, kept)
+    return student.eval()
 
+
+# --------------------------------------------------------------------------------------- the blocks
 
 _BLOCKS = ("encoder.attention.", "encoder.feedforward.")
 
 
+def _merge_blocks(
+    state: Mapping[str, Tensor], teacher: EncoderConfig, student: EncoderConfig, merge: Merge
+) -> tuple[dict[str, Tensor], dict[str, float]]:
+    """The state dict with the student's blocks in place of the teacher's, and by block how far the
+    teacher's are from it.
+    """
+    merged: dict[str, Tensor] = {}
+    distances: dict[str, float] = {}
+    for part, blocks in (
+        ("attention", EncoderConfig.attention_of),
+        ("feedforward", EncoderConfig.feedforward_of),
+    ):
+        for block, sources in _sources(blocks, teacher, student).items():
+            tensors, distances[f"{part} {block + 1}"] = _merge(
+                state, f"encoder.{part}", sources, merge
+            )
+            merged.update(
+                {f"encoder.{part}.{block}.{leaf}": tensor for leaf, tensor in tensors.items()}
+            )
+    others = {name: tensor for name, tensor in state.items() if not name.startswith(_BLOCKS)}
+    return others | merged, distances
+
+
 def _sources(
-    blocks: Callable[[EncoderConfig], tuple[int, ...]], theirs: EncoderConfig, ours: EncoderConfig
+    blocks: Callable[[EncoderConfig], tuple[int, ...]],
+    teacher: EncoderConfig,
+    student: EncoderConfig,
 ) -> dict[int, list[int]]:
-    """Of each block of the student the teacher's blocks, one for each layer of the teacher that it
+    """The teacher's blocks of each block of the student, one for each layer of the teacher that it
     stands for.
     """
-    found: dict[int, list[int]] = {}
-    for layer, source in enumerate(blocks(theirs)):
-        found.setdefault(blocks(ours)[layer * ours.layers // theirs.layers], []).append(source)
-    return dict(sorted(found.items()))
+    sources: dict[int, list[int]] = {}
+    for layer, source in enumerate(blocks(teacher)):
+        block = blocks(student)[layer * student.layers // teacher.layers]
+        sources.setdefault(block, []).append(source)
+    return dict(sorted(sources.items()))
 
 
-def _merged(
+def _merge(
     state: Mapping[str, Tensor], part: str, sources: Sequence[int], merge: Merge
 ) -> tuple[dict[str, Tensor], float]:
-    """One block out of several, by the names in it, and how far they are from it."""
+    """Merge several blocks; the tensors by their names in the block, and how far the blocks are
+    from it.
+    """
     chosen = {
         "average": sources,
         "first": sources[:1],
         "middle": sources[len(sources) // 2 :][:1],
         "last": sources[-1:],
     }[merge]
-    every = [_block(state, f"{part}.{source}.") for source in sources]
-    parts = [_block(state, f"{part}.{source}.") for source in chosen]
-    own = {}
-    for leaf in dict.fromkeys(
-        name for one in every for name in one
-    ):  # the first layer may lack a norm
-        there = [part[leaf] for part in parts if leaf in part] or [
-            one[leaf] for one in every if leaf in one
+    blocks = [_block(state, f"{part}.{source}.") for source in sources]
+    selection = [_block(state, f"{part}.{source}.") for source in chosen]
+    mean = {}
+    # The first layer may lack a norm.
+    for leaf in dict.fromkeys(name for block in blocks for name in block):
+        tensors = [block[leaf] for block in selection if leaf in block] or [
+            block[leaf] for block in blocks if leaf in block
         ]
-        own[leaf] = torch.stack(there).mean(0)
-    apart = sum(float((one[leaf] - own[leaf]).square().sum()) for one in every for leaf in one)
-    size = sum(float(tensor.square().sum()) for one in every for tensor in one.values())
-    return own, (apart / size) ** 0.5
+        mean[leaf] = torch.stack(tensors).mean(0)
+    apart = sum(
+        float((block[leaf] - mean[leaf]).square().sum()) for block in blocks for leaf in block
+    )
+    size = sum(float(tensor.square().sum()) for block in blocks for tensor in block.values())
+    return mean, (apart / size) ** 0.5
 
 
 def _block(state: Mapping[str, Tensor], prefix: str) -> dict[str, Tensor]:
@@ -240,7 +277,7 @@ _TABLES = tuple(f"encoder.embedding.{name}.weight" for name in ("word", "positio
 _MAP = "encoder.embedding.project.weight"
 
 
-def _factorised_shape(loaded: LoadedModel, shape: EncoderConfig, size: int) -> EncoderConfig:
+def _factorize_shape(loaded: LoadedModel, shape: EncoderConfig, size: int) -> EncoderConfig:
     """The shape with tables of another width, where that can be done without moving a norm."""
     path, width = loaded.path, shape.hidden_size
     if not 1 <= size < (shape.embedding_size if shape.projects else width):
@@ -262,11 +299,11 @@ def _factorised_shape(loaded: LoadedModel, shape: EncoderConfig, size: int) -> E
             "(encoder.prediction=embedding); "
             "leave --embedding-size out"
         )
-    known = ("encoder.embedding.norm", *_TABLES, _MAP)
+    supported = ("encoder.embedding.norm", *_TABLES, _MAP)
     other = [
         name
         for name in loaded.model.state_dict()
-        if name.startswith("encoder.embedding.") and not name.startswith(known)
+        if name.startswith("encoder.embedding.") and not name.startswith(supported)
     ]
     if other:
         raise ModelError(
@@ -281,42 +318,42 @@ def _factorised_shape(loaded: LoadedModel, shape: EncoderConfig, size: int) -> E
     )
 
 
-def _factorise(state: dict[str, Tensor], size: int) -> float:
+def _factorize(state: dict[str, Tensor], size: int) -> float:
     """Replace the tables by narrower ones and a map, all in float64; the share of the energy that
     is kept.
 
     The right singular vectors of the tables side by side are the eigenvectors of their Gram matrix,
     (H, H).
     """
-    there = [name for name in _TABLES if name in state]
-    rows = torch.cat([state[name] for name in there])
+    tables = [name for name in _TABLES if name in state]
+    rows = torch.cat([state[name] for name in tables])
     if _MAP in state:
         rows = rows @ state[_MAP].T
     energy, vectors = torch.linalg.eigh(rows.T @ rows)
     energy, map_HE = energy.flip(0).clamp(min=0), vectors.flip(1)[:, :size]
-    sizes = [len(state[name]) for name in there]
-    state.update(zip(there, (rows @ map_HE).split(sizes), strict=True))
+    sizes = [len(state[name]) for name in tables]
+    state.update(zip(tables, (rows @ map_HE).split(sizes), strict=True))
     state[_MAP] = map_HE
     return float(energy[:size].sum() / energy.sum())
 
 
-def _fitting(
+def _select_objectives(
     config: Config, shape: EncoderConfig, state: Mapping[str, Tensor]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The objectives whose heads have the same form in the smaller model, and those that have
     not."""
-    kept: list[str] = []
+    objectives = replace(config, encoder=shape).named_objectives()
+    fitting: list[str] = []
     for name in config.objectives:
-        network = replace(config, encoder=shape).named_objectives()[name].build()
-        own = {
-            f"objectives.{name}.{key}": tensor.shape for key, tensor in network.state_dict().items()
+        forms = {
+            f"objectives.{name}.{key}": tensor.shape
+            for key, tensor in objectives[name].build().state_dict().items()
         }
-        if all(key not in state or state[key].shape == form for key, form in own.items()):
-            kept.append(name)
-    if not kept:
+        if all(key not in state or state[key].shape == form for key, form in forms.items()):
+            fitting.append(name)
+    if not fitting:
         raise ModelError(
             "no objective of the model keeps its head in the smaller one; leave "
-            "--embedding-size and "
-            "--hidden-size out"
+            "--embedding-size and --hidden-size out"
         )
-    return tuple(kept), tuple(name for name in config.objectives if name not in kept)
+    return tuple(fitting), tuple(name for name in config.objectives if name not in fitting)

@@ -43,11 +43,11 @@ _DTYPES = {
     14: torch.bfloat16,
     19: torch.float16,
 }
-"""By their number in tensorflow/core/framework/types.proto."""
+"""The types, by their number in tensorflow/core/framework/types.proto."""
 
 
 class Entry(NamedTuple):
-    """What the index says of one tensor."""
+    """The index's entry of a tensor."""
 
     dtype: int
     shape: tuple[int, ...]
@@ -145,7 +145,7 @@ class Bundle:
             raise ModelError(
                 f"{file} {reason}; {self.index.name} needs it for {name}, so put it there"
             ) from None
-        if _masked_checksum(data) != entry.checksum:
+        if _compute_checksum(data) != entry.checksum:
             raise ModelError(
                 f"{file} is damaged: the checksum of {name} is another than in the index; "
                 "copy it again"
@@ -169,7 +169,7 @@ def _table(data: bytes) -> Iterator[tuple[bytes, bytes]]:
 
 
 def _place(data: bytes, at: int) -> tuple[int, int]:
-    """Where a block begins, and its size."""
+    """Read where a block begins, and its size."""
     offset, at = _varint(data, at)
     size, _ = _varint(data, at)
     return offset, size
@@ -181,27 +181,30 @@ def _block(data: bytes, offset: int, size: int) -> Iterator[tuple[bytes, bytes]]
     if end + _TRAILER > len(data) - _FOOTER:
         raise ValueError("a block ends behind its last byte")
     kind = data[end]
-    if _masked_checksum(data[offset : end + 1]) != int.from_bytes(
+    if _compute_checksum(data[offset : end + 1]) != int.from_bytes(
         data[end + 1 : end + _TRAILER], "little"
     ):
         raise ValueError("the checksum of a block does not match")
-    block = _decompressed(data[offset:end], kind)
+    block = _decompress(data[offset:end], kind)
     stop = len(block) - 4 * (
         1 + int.from_bytes(block[-4:], "little")
     )  # behind it, where keys are written whole
     key, at = b"", 0
     while at < stop:
         shared, at = _varint(block, at)
-        own, at = _varint(block, at)
+        unshared, at = _varint(block, at)
         length, at = _varint(block, at)
-        key, value = key[:shared] + block[at : at + own], block[at + own : at + own + length]
-        at += own + length
+        key, value = (
+            key[:shared] + block[at : at + unshared],
+            block[at + unshared : at + unshared + length],
+        )
+        at += unshared + length
         yield key, value
     if at != stop:
         raise ValueError("a block has no end")
 
 
-def _masked_checksum(data: bytes) -> int:
+def _compute_checksum(data: bytes) -> int:
     """The CRC-32C of some bytes, rotated and shifted as these files store it
     (tensorflow/core/lib/hash/crc32c.h).
 
@@ -216,7 +219,7 @@ def _masked_checksum(data: bytes) -> int:
     return ((checksum >> 15 | checksum << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def _decompressed(block: bytes, kind: int) -> bytes:
+def _decompress(block: bytes, kind: int) -> bytes:
     if kind == 0:
         return block
     if kind != 1:

@@ -28,7 +28,7 @@ from torch import Tensor
 from litebert.config.finetuning import HeadName
 from litebert.errors import ModelError
 from litebert.interop.files import holds_weights, require_weights
-from litebert.interop.hf_reading import opened
+from litebert.interop.hf_reading import open_model
 from litebert.interop.loaded import LoadedModel, choose_tokenizer
 from litebert.interop.tensor_bundle import Bundle
 from litebert.json_reader import read_json
@@ -57,7 +57,7 @@ _SHOWN = 5
 """So many of the names that are not understood are listed."""
 
 
-def _layers(theirs: str, name: str) -> dict[str, str]:
+def _layers(prefix: str, name: str) -> dict[str, str]:
     """The modules of BERT's layers, whose names differ in what divides them alone."""
     modules = (
         "attention/self/query",
@@ -70,7 +70,7 @@ def _layers(theirs: str, name: str) -> dict[str, str]:
         "output/LayerNorm",
     )
     return {
-        f"{theirs}/encoder/layer_{{}}/{module}": (
+        f"{prefix}/encoder/layer_{{}}/{module}": (
             f"{name}.encoder.layer.{{}}.{module.replace('/', '.')}"
         )
         for module in modules
@@ -131,8 +131,8 @@ NAMES: Mapping[str, Mapping[str, str]] = {
         "discriminator_predictions/dense_1": "discriminator_predictions.dense_prediction",
     },
 }
-"""By family, a module's name there and in `transformers`; `{}` is the number of a layer or of a
-group of layers.
+"""A module's name there and in `transformers`, for each family; `{}` is the number of a layer or of
+a group of layers.
 """
 
 
@@ -145,16 +145,18 @@ def index_of(folder: Path) -> Path | None:
     """
     if holds_weights(folder):
         return None
-    found = sorted(folder.glob("*.index")) or sorted((folder / "variables").glob("variables.index"))
-    if len(found) < 2:
-        return found[0] if found else None
+    indexes = sorted(folder.glob("*.index")) or sorted(
+        (folder / "variables").glob("variables.index")
+    )
+    if len(indexes) < 2:
+        return indexes[0] if indexes else None
     record = folder / "checkpoint"
     text = record.read_text("utf-8", "replace") if record.is_file() else ""
     named = re.search(r'^model_checkpoint_path:\s*"(?:[^"]*/)?([^"/]+)"', text, re.MULTILINE)
-    if named is None or folder / f"{named[1]}.index" not in found:
+    if named is None or folder / f"{named[1]}.index" not in indexes:
         raise ModelError(
-            f"{folder} holds several checkpoints, such as {found[0].name} and "
-            f"{found[1].name}; keep the "
+            f"{folder} holds several checkpoints, such as {indexes[0].name} and "
+            f"{indexes[1].name}; keep the "
             "files of one of them in a folder of its own"
         )
     return folder / f"{named[1]}.index"
@@ -174,7 +176,7 @@ def read_tensorflow(
             is not understood.
     """
     bundle = Bundle.open(index)
-    family, wanted, left_out = _understood(bundle)
+    family, wanted, left_out = _match_variables(bundle)
     tensors = {}
     for name, (target, turned) in wanted.items():
         tensor = bundle.read(name)
@@ -198,11 +200,11 @@ def read_tensorflow(
         notes.append(
             f"{folder} has neither a vocab.txt nor a .model file, so the model has no tokenizer"
         )
-    model = opened(folder, config_file or index, settings, index, tensors, vocabulary, head)
+    model = open_model(folder, config_file or index, settings, index, tensors, vocabulary, head)
     return replace(model, notes=(*notes, *model.notes))
 
 
-def _understood(bundle: Bundle) -> tuple[str, dict[str, tuple[str, bool]], int]:
+def _match_variables(bundle: Bundle) -> tuple[str, dict[str, tuple[str, bool]], int]:
     """The family, the target of each variable with whether it is transposed, and how many are the
     optimizer's.
     """
@@ -244,7 +246,7 @@ def _understood(bundle: Bundle) -> tuple[str, dict[str, tuple[str, bool]], int]:
 
 def _target(names: Mapping[str, str], name: str) -> str | None:
     """A variable's name in `transformers`; None where there is none."""
-    number = found[2] if (found := _NUMBER.search(name)) else ""
+    number = match[2] if (match := _NUMBER.search(name)) else ""
     module, _, leaf = _NUMBER.sub(r"\1_{}", name).rpartition("/")
     if module not in names or leaf not in _LEAVES:
         return None
@@ -257,23 +259,23 @@ def _places(folder: Path) -> tuple[Path, Path]:
 
 def _config_file(folder: Path) -> Path | None:
     """The config file beside a checkpoint."""
-    found = [
+    files = [
         path
         for place in _places(folder)
         for path in sorted(place.glob("*config*.json"))
         if path.name != "tokenizer_config.json"
     ]
-    if len(found) > 1:
+    if len(files) > 1:
         raise ModelError(
-            f"{folder} holds several config files, such as {found[0].name} and "
-            f"{found[1].name}; keep "
+            f"{folder} holds several config files, such as {files[0].name} and "
+            f"{files[1].name}; keep "
             "the one that the checkpoint was trained with"
         )
-    return found[0] if found else None
+    return files[0] if files else None
 
 
 def _settings_by_sizes(family: str, tensors: Mapping[str, Tensor], index: Path) -> dict[str, Any]:
-    """What a config file would say of a published model, by the sizes of its weights.
+    """Compose the config file of a published model from the sizes of its weights.
 
     Heads are 64 wide in BERT and ELECTRA. ALBERT's weights show neither heads nor layers, so its
     recipes do.
@@ -284,7 +286,7 @@ def _settings_by_sizes(family: str, tensors: Mapping[str, Tensor], index: Path) 
         for name, tensor in tensors.items()
         if name.startswith(backbone)
     }
-    layers = {found[1] for name in sizes if (found := re.match(r"encoder\.layer\.(\d+)\.", name))}
+    layers = {match[1] for name in sizes if (match := re.match(r"encoder\.layer\.(\d+)\.", name))}
     first = (
         "encoder.albert_layer_groups.0.albert_layers.0" if family == "albert" else "encoder.layer.0"
     )
@@ -310,9 +312,9 @@ def _settings_by_sizes(family: str, tensors: Mapping[str, Tensor], index: Path) 
         ) from None
     if family == "albert":
         published = [RECIPES[name]().encoder for name in PUBLISHED if name.startswith("albert-")]
-        shape = {(one.hidden_size, one.intermediate_size): one for one in published}.get(
-            (hidden, intermediate)
-        )
+        shape = {
+            (config.hidden_size, config.intermediate_size): config for config in published
+        }.get((hidden, intermediate))
         if shape is None:
             raise ModelError(
                 f"{index} has no albert_config.json beside it and is of no published size; put the "
@@ -347,16 +349,16 @@ def _complete(family: str, settings: dict[str, Any], tensors: dict[str, Tensor])
 
 def _tokenizer(folder: Path) -> Tokenizer | None:
     """The tokenizer beside a checkpoint: a vocab.txt or a SentencePiece model, of any name."""
-    found = [
+    files = [
         path
         for place in _places(folder)
         for path in (*sorted(place.glob("*.model")), place / "vocab.txt")
     ]
-    found = [path for path in found if path.is_file()]
-    if len(found) > 1:
+    files = [path for path in files if path.is_file()]
+    if len(files) > 1:
         raise ModelError(
-            f"{folder} holds several vocabularies, such as {found[0].name} and "
-            f"{found[1].name}; keep "
+            f"{folder} holds several vocabularies, such as {files[0].name} and "
+            f"{files[1].name}; keep "
             "the one that the checkpoint was trained with"
         )
-    return Tokenizer.load(found[0]) if found else None
+    return Tokenizer.load(files[0]) if files else None

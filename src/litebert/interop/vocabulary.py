@@ -19,7 +19,7 @@ from torch import Tensor
 
 from litebert.config import Config
 from litebert.errors import ModelError
-from litebert.interop.loaded import LoadedModel, rebuilt, require_tokenizer_of
+from litebert.interop.loaded import LoadedModel, rebuild, require_tokenizer_of
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.spelling import find_sources
 
@@ -45,12 +45,13 @@ def with_tokenizer(loaded: LoadedModel, tokenizer: Tokenizer) -> Moved:
         ModelError: the folder of the model has no tokenizer, so nobody knows what its rows stand
             for.
     """
-    found = find_sources(known_tokenizer(loaded), tokenizer)
+    sources = find_sources(require_tokenizer(loaded), tokenizer)
     config, other = (with_vocabulary(loaded.config, tokenizer.vocab_size + more) for more in (0, 1))
-    ids = [one.ids for one in found]
-    model = rebuilt(loaded, config, other, lambda table: _rows(table, ids), tokenizer=tokenizer)
-    same, drawn = sum(one.same for one in found), sum(not one.ids for one in found)
-    return Moved(model, same, len(found) - same - drawn, drawn)
+    ids = [source.ids for source in sources]
+    model = rebuild(loaded, config, other, lambda table: _rows(table, ids), tokenizer=tokenizer)
+    same = sum(source.same for source in sources)
+    drawn = sum(not source.ids for source in sources)
+    return Moved(model, same, len(sources) - same - drawn, drawn)
 
 
 def with_rows_of(
@@ -71,10 +72,10 @@ def with_rows_of(
     if loaded.config.encoder.vocab_size == (rows := tokenizer.vocab_size):
         return loaded
     config, other = (with_vocabulary(loaded.config, size) for size in (rows, rows + 1))
-    return rebuilt(loaded, config, other, lambda table: table[:rows])
+    return rebuild(loaded, config, other, lambda table: table[:rows])
 
 
-def known_tokenizer(loaded: LoadedModel) -> Tokenizer:
+def require_tokenizer(loaded: LoadedModel) -> Tokenizer:
     """The tokenizer of a model.
 
     Raises:
@@ -92,11 +93,11 @@ def with_vocabulary(config: Config, size: int) -> Config:
     return replace(config, encoder=replace(config.encoder, vocab_size=size))
 
 
-def _rows(table: Tensor, found: Sequence[Sequence[int]]) -> Tensor:
+def _rows(table: Tensor, sources: Sequence[Sequence[int]]) -> Tensor:
     """A table (V, ...) for pieces that are made of these old ones."""
-    counts = torch.tensor([len(ids) for ids in found])
-    old, new = torch.tensor([i for ids in found for i in ids]), torch.repeat_interleave(counts)
-    rows = table.new_zeros(len(found), *table.shape[1:]).index_add(0, new, table[old])
+    counts = torch.tensor([len(ids) for ids in sources])
+    old, new = torch.tensor([i for ids in sources for i in ids]), torch.repeat_interleave(counts)
+    rows = table.new_zeros(len(sources), *table.shape[1:]).index_add(0, new, table[old])
     rows /= counts.clamp(min=1).view(-1, *[1] * (table.ndim - 1))
     drawn = counts == 0
     noise = torch.randn(rows[drawn].shape, generator=torch.Generator().manual_seed(0))

@@ -1,8 +1,8 @@
-"""The one interpreter of the name tables, applied forwards and backwards.
+"""The interpreter of the name tables, applied forwards and backwards.
 
-`pairs` spells a table out for one config; `to_ours` and `to_theirs` are then the two directions of
-the same list. A block of ours that sits in several slots of theirs is written once per slot: that
-is how sharing becomes copies.
+`pairs` spells a table out for one config; `to_litebert` and `to_foreign` are then the two
+directions of the same list. A block that sits in several foreign slots is written once per slot:
+that is how sharing becomes copies.
 """
 
 from __future__ import annotations
@@ -23,19 +23,19 @@ _OLD_LEAVES = {"gamma": "weight", "beta": "bias"}
 BUFFERS = ("position_ids", "token_type_ids")
 """Constants that older files hold beside the weights."""
 GENERATOR = "generator."
-"""What stands in the place of the backbone's prefix in files that hold a generator too."""
+"""The prefix that replaces the backbone's in files that hold a generator too."""
 
 
 class Pair(NamedTuple):
-    """A parameter of ours and those of theirs that stack to it."""
+    """A parameter of litebert and the foreign ones that stack to it."""
 
-    ours: str
-    theirs: tuple[str, ...]
+    name: str
+    foreign: tuple[str, ...]
 
 
 def slots(layout: Layout, config: EncoderConfig) -> list[tuple[int, int]]:
-    """Our (attention, feed-forward) blocks in each of their slots, which are groups of layers or
-    layers.
+    """The (attention, feed-forward) blocks in each foreign slot, which is a group of layers or a
+    layer.
     """
     if layout.grouped and as_groups(config):
         return [(group, group) for group in range(config.groups)]
@@ -43,12 +43,12 @@ def slots(layout: Layout, config: EncoderConfig) -> list[tuple[int, int]]:
 
 
 def as_groups(config: EncoderConfig) -> bool:
-    """Whether the groups of transformers say what these layers share."""
+    """True where the groups of transformers say what these layers share."""
     return config.sharing in ("all", "groups") and groups_agree(config.layers, config.groups)
 
 
 def groups_agree(layers: int, groups: int) -> bool:
-    """Whether transformers gives every layer the group that i * G // L does; its floats round
+    """True where transformers gives every layer the group that i * G // L does; its floats round
     otherwise for a few L.
     """
     return all(int(i / (layers / groups)) == i * groups // layers for i in range(layers))
@@ -57,21 +57,24 @@ def groups_agree(layers: int, groups: int) -> bool:
 def pairs(
     layout: Layout, parts: Collection[str], config: EncoderConfig, sentence: str = ""
 ) -> list[Pair]:
-    """The names of some parts, spelled out for a config; `sentence` names our sentence
-    objective."""
+    """Spell out the names of some parts for a config; `sentence` names litebert's sentence
+    objective.
+    """
     # In order of first mention and without repeats: most templates do not depend on the slot.
-    found: dict[Pair, None] = {}
+    table: dict[Pair, None] = {}
     for module in (module for part in parts for module in layout.parts[part]):
         for slot, (attention, feedforward) in enumerate(slots(layout, config)):
-            ours = module.ours.format(
+            exists = (slot or module.first) and (config.untied or not module.untied)
+            if not exists:
+                continue
+            path = module.module.format(
                 attention=attention, feedforward=feedforward, sentence=sentence
             )
-            theirs = [name.format(slot=slot) for name in module.theirs]
-            leaves = (*module.leaves, *["bias"] * (module.may_bias and config.bias))
-            there = (slot or module.first) and (config.untied or not module.untied)
-            for leaf in leaves if there else ():
-                found[Pair(f"{ours}.{leaf}", tuple(f"{name}.{leaf}" for name in theirs))] = None
-    return list(found)
+            foreign = [name.format(slot=slot) for name in module.foreign]
+            for leaf in (*module.leaves, *["bias"] * (module.may_bias and config.bias)):
+                pair = Pair(f"{path}.{leaf}", tuple(f"{name}.{leaf}" for name in foreign))
+                table[pair] = None
+    return list(table)
 
 
 def generator_pairs(layout: Layout, config: EncoderConfig) -> list[Pair]:
@@ -81,41 +84,45 @@ def generator_pairs(layout: Layout, config: EncoderConfig) -> list[Pair]:
     parts = ["backbone", *["projection"] * config.projects]
     return [
         Pair(
-            pair.ours.replace("encoder.", "objectives.mlm.generator.", 1),
-            tuple(name.replace(layout.backbone_prefix, GENERATOR, 1) for name in pair.theirs),
+            pair.name.replace("encoder.", "objectives.mlm.generator.", 1),
+            tuple(name.replace(layout.backbone_prefix, GENERATOR, 1) for name in pair.foreign),
         )
         for pair in pairs(layout, parts, config)
-        if not pair.ours.startswith("encoder.embedding.") or ".project." in pair.ours
+        if not pair.name.startswith("encoder.embedding.") or ".project." in pair.name
     ]
 
 
-def to_ours(table: Sequence[Pair], tensors: Mapping[str, Tensor], source: str) -> dict[str, Tensor]:
-    """Their tensors as our state dict.
+def to_litebert(
+    table: Sequence[Pair], tensors: Mapping[str, Tensor], source: str
+) -> dict[str, Tensor]:
+    """Turn foreign tensors into litebert's state dict.
 
     Raises:
         ModelError: a key is missing or unknown; `source` is the file it names.
     """
-    known = [name for pair in table for name in pair.theirs]
-    unknown = sorted(tensors.keys() - set(known))
-    missing = [name for name in known if name not in tensors]
+    expected = [name for pair in table for name in pair.foreign]
+    unknown = sorted(tensors.keys() - set(expected))
+    missing = [name for name in expected if name not in tensors]
     if missing:
         raise ModelError(
-            f"{source} has no {_named(missing, unknown)}; the file and its config.json are "
+            f"{source} has no {_list_names(missing, unknown)}; the file and its config.json are "
             "not of one model"
         )
     if unknown:
         raise ModelError(
-            f"{source} has {_named(unknown, known)}, which no part of this model holds; "
+            f"{source} has {_list_names(unknown, expected)}, which no part of this model holds; "
             "if it is not needed, remove it from the file"
         )
-    return {pair.ours: torch.cat([tensors[name] for name in pair.theirs]).float() for pair in table}
+    return {
+        pair.name: torch.cat([tensors[name] for name in pair.foreign]).float() for pair in table
+    }
 
 
-def shared_again(
+def find_sharing(
     layout: Layout, config: EncoderConfig, tensors: Mapping[str, Tensor]
 ) -> EncoderConfig:
-    """The config, where it shares nothing, with blocks shared of which the file holds bit-equal
-    copies.
+    """Recognize sharing: the config, where it shares nothing, with blocks shared of which the file
+    holds bit-equal copies.
     """
     if config.sharing != "none" or config.layers == 1:
         return config
@@ -123,17 +130,17 @@ def shared_again(
         kind: [{} for _ in range(config.layers)] for kind in ("attention", "feedforward")
     }
     for pair in pairs(layout, ["backbone"], config):
-        _, kind, number, *leaf = pair.ours.split(".", 3)
+        _, kind, number, *leaf = pair.name.split(".", 3)
         if kind in blocks:
             held = {
                 f"{leaf} {i}": tensors[name]
-                for i, name in enumerate(pair.theirs)
+                for i, name in enumerate(pair.foreign)
                 if name in tensors
             }
             blocks[kind][int(number)].update(held)
     attention, feedforward = map(_kinds, blocks.values())
     for like in _sharings(config, 1 + max(attention), 1 + max(feedforward)):
-        if attention == _numbered(like.attention_of()) and feedforward == _numbered(
+        if attention == _renumber(like.attention_of()) and feedforward == _renumber(
             like.feedforward_of()
         ):
             return like
@@ -171,35 +178,35 @@ def _kinds(blocks: Sequence[Mapping[str, Tensor]]) -> list[int]:
     return kinds
 
 
-def _numbered(blocks: Sequence[int]) -> list[int]:
-    """The same map with blocks numbered as they come."""
+def _renumber(blocks: Sequence[int]) -> list[int]:
+    """Number the blocks of a map as they come."""
     numbers: dict[int, int] = {}
     return [numbers.setdefault(block, len(numbers)) for block in blocks]
 
 
-def _named(names: Sequence[str], others: Sequence[str]) -> str:
-    """The first of some names, how many more there are, and the nearest of the others where one is
-    near.
+def _list_names(names: Sequence[str], others: Sequence[str]) -> str:
+    """List the first of some names, how many more there are, and the nearest of the others where
+    one is near.
     """
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
     close = get_close_matches(names[0], others, n=1)
     return f"'{names[0]}'{more}" + (f" (nearest: '{close[0]}')" if close else "")
 
 
-def to_theirs(table: Sequence[Pair], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Our state dict as their tensors, each with memory of its own."""
+def to_foreign(table: Sequence[Pair], state: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Turn litebert's state dict into foreign tensors, each with memory of its own."""
     tensors: dict[str, Tensor] = {}
     for pair in table:
-        whole = state[pair.ours].detach().cpu()
-        for name, piece in zip(pair.theirs, whole.chunk(len(pair.theirs)), strict=True):
+        whole = state[pair.name].detach().cpu()
+        for name, piece in zip(pair.foreign, whole.chunk(len(pair.foreign)), strict=True):
             tensors[name] = piece.clone()
     return tensors
 
 
-def modernise(
+def modernize(
     layout: Layout, tensors: Mapping[str, Tensor], source: str, untied: bool = False
 ) -> dict[str, Tensor]:
-    """Their tensors under today's names: prefixed, old spellings renamed, buffers and tied repeats
+    """Give foreign tensors today's names: prefixed, old spellings renamed, buffers and tied repeats
     dropped.
 
     Args:

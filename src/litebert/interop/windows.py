@@ -1,5 +1,5 @@
-"""Which layers attend within a window, and how queries and keys rotate: ModernBERT's part of
-config.json.
+"""ModernBERT's part of config.json: which layers attend within a window, and how queries and keys
+rotate.
 
 transformers 4.48 wrote `global_attn_every_n_layers`, `global_rope_theta` and `local_rope_theta`;
 version 5 writes the kind of every layer (`layer_types`) and a table for each kind
@@ -18,9 +18,11 @@ from litebert.interop.values import number, whole
 
 _GLOBAL, _LOCAL = "full_attention", "sliding_attention"
 _EVERY, _WINDOW = 3, 128
-"""What absent keys mean."""
+"""The values of absent keys."""
 _BASES = {_GLOBAL: ("global_rope_theta", 160000.0), _LOCAL: ("local_rope_theta", 10000.0)}
-"""Of each kind of layer the key of its rotary base in older files, and what its absence means."""
+"""The key of the rotary base of each kind of layer in older files, and its value where it is
+absent.
+"""
 
 
 def window_fields(settings: Mapping[str, Any], layers: int, source: str) -> dict[str, Any]:
