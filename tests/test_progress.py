@@ -16,7 +16,7 @@ from litebert import progress
 def test_short_work_is_silent(caplog: pytest.LogCaptureFixture) -> None:
     with (
         caplog.at_level(logging.INFO, "litebert"),
-        progress.tracked(range(5), "counting") as counted,
+        progress.track(range(5), "counting") as counted,
     ):
         assert list(counted) == [0, 1, 2, 3, 4]
     assert not caplog.records
@@ -24,7 +24,7 @@ def test_short_work_is_silent(caplog: pytest.LogCaptureFixture) -> None:
 
 def test_the_report_of_a_loop_that_fails_ends() -> None:
     def count() -> None:
-        with progress.tracked([1, 0], "counting badly") as counted:
+        with progress.track([1, 0], "counting badly") as counted:
             for number in counted:
                 assert 1 // number
 

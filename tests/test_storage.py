@@ -20,7 +20,7 @@ from safetensors.numpy import save_file
 
 from litebert.errors import ConfigError, DataError, RunError
 from litebert.json_reader import read_json
-from litebert.storage import atomic_write, check_output, locked, write_json, written_whole
+from litebert.storage import atomic_write, check_output, lock_folder, write_json, write_whole
 from toys.killed import leave_unfinished
 from toys.refusals import refused
 
@@ -41,7 +41,7 @@ def text_of(path: Path) -> str:
 
 
 def interrupted(path: Path, write: Callable[[Path, str], None]) -> None:
-    with written_whole(path) as aside:
+    with write_whole(path) as aside:
         write(aside, "half")
         raise RuntimeError
 
@@ -56,7 +56,7 @@ def test_a_path_appears_whole_or_not_at_all(
         interrupted(path, write)
     assert list(tmp_path.iterdir()) == []
     leave_unfinished(path)
-    with written_whole(path) as aside:
+    with write_whole(path) as aside:
         write(aside, "all of it")
         assert not path.exists()
     assert text_of(path) == "all of it"
@@ -83,7 +83,7 @@ def test_a_json_object_comes_back(tmp_path: Path) -> None:
 
 
 def _hold(folder: Path, held: Any) -> None:
-    with locked(folder, RunError):
+    with lock_folder(folder, RunError):
         child = os.fork()  # a worker that outlives a kill of its parent
         if child:
             (folder / "worker").write_text(str(child))
@@ -93,12 +93,12 @@ def _hold(folder: Path, held: Any) -> None:
 
 def test_a_second_owner_is_refused_with_the_first_ones_process(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "run"
-    with locked(folder, RunError):
-        with refused(DataError, folder, f"process {os.getpid()}"), locked(folder, DataError):
+    with lock_folder(folder, RunError):
+        with refused(DataError, folder, f"process {os.getpid()}"), lock_folder(folder, DataError):
             pytest.fail("entered twice")
-        with refused(RunError, folder), locked(folder, RunError):
+        with refused(RunError, folder), lock_folder(folder, RunError):
             pytest.fail("the refusal dropped the lock")
-    with locked(folder, RunError):
+    with lock_folder(folder, RunError):
         pass
 
 
@@ -110,7 +110,7 @@ def test_the_lock_dies_with_its_process_even_if_a_worker_lives(
     owner = processes.Process(target=_hold, args=(tmp_path, held))
     owner.start()
     assert held.wait(60)
-    with refused(RunError, tmp_path, owner.pid), locked(tmp_path, RunError):
+    with refused(RunError, tmp_path, owner.pid), lock_folder(tmp_path, RunError):
         pytest.fail("entered while another process holds it")
     owner.kill()
     owner.join()
@@ -118,7 +118,7 @@ def test_the_lock_dies_with_its_process_even_if_a_worker_lives(
     try:
         for _ in range(100):  # a worker lets go first thing, which a busy machine may put off
             os.kill(worker, 0)  # it lives
-            with suppress(RunError), locked(tmp_path, RunError):
+            with suppress(RunError), lock_folder(tmp_path, RunError):
                 break
             time.sleep(0.1)
         else:
@@ -138,11 +138,11 @@ def test_a_forked_child_that_leaves_the_block_does_not_drop_the_lock(
 
 
 def _leave_in_child(folder: Path) -> None:
-    with locked(folder, RunError):
+    with lock_folder(folder, RunError):
         child = os.fork()
         if child:
             assert os.waitpid(child, 0)[1] == 0
-            with refused(RunError, folder), locked(folder, RunError):
+            with refused(RunError, folder), lock_folder(folder, RunError):
                 pass
     if not child:
         os._exit(0)
@@ -152,14 +152,14 @@ def test_a_folder_that_cannot_be_locked_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "file").write_text("")
-    with refused(RunError, tmp_path / "file"), locked(tmp_path / "file", RunError):
+    with refused(RunError, tmp_path / "file"), lock_folder(tmp_path / "file", RunError):
         pytest.fail("locked a file")
 
     def no_locks(self: object) -> None:
         raise OSError(errno.ENOLCK, "No locks available")
 
     monkeypatch.setattr(filelock.FileLock, "_acquire", no_locks)
-    with refused(RunError, tmp_path, "No locks available"), locked(tmp_path, RunError):
+    with refused(RunError, tmp_path, "No locks available"), lock_folder(tmp_path, RunError):
         pytest.fail("locked without locks")
 
 
@@ -169,7 +169,7 @@ def test_whoever_may_read_a_folder_may_read_its_files(tmp_path: Path) -> None:
     try:
         for number, umask in enumerate((0o027, 0o022, 0o077)):
             os.umask(umask)
-            with written_whole(tmp_path / str(number)) as aside:
+            with write_whole(tmp_path / str(number)) as aside:
                 aside.mkdir()
                 save_file({"a": np.zeros(2)}, aside / "weights.safetensors")
             assert (
@@ -312,7 +312,7 @@ def _write_much(path: Path) -> None:
         with atomic_write(path) as file:
             file.write(bytes(20_000))
         return
-    with written_whole(path) as aside:
+    with write_whole(path) as aside:
         aside.mkdir()
         (aside / "inside").write_bytes(bytes(20_000))
 

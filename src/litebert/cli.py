@@ -73,7 +73,7 @@ SPEECH = {
 
 
 def help_text() -> str:
-    """What `litebert --help` prints."""
+    """The text of `litebert --help`."""
     width = max(map(len, VERBS))
     verbs = "\n".join(f"  {name:<{width}}  {line}" for name, (_, line) in VERBS.items())
     return (
@@ -145,12 +145,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if all(speech.values()) and words[0] in VERBS:
         return _refuse(words[0], "--quiet and --verbose contradict each other; give one of them")
     if launch.processes() > 1:
-        os.environ.setdefault(
-            "TORCH_CPP_LOG_LEVEL", "ERROR"
-        )  # every process would print torch's remarks on DDP
-        if not launch.main_process():  # of many processes, the first speaks
-            silence = open(os.devnull, "w")  # noqa: SIM115 - open until the process ends
-            sys.stdout = sys.stderr = silence
+        _let_one_process_speak()
         if words[0] in VERBS and words[0] not in launch.GROUPED:
             return _refuse(words[0], "this verb runs in one process; start it without torchrun")
     # Worker threads that wait must sleep after some microseconds, not spin: beside any other busy
@@ -193,6 +188,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         return _refuse(words[0], OUT_OF_MEMORY)
     return status
+
+
+def _let_one_process_speak() -> None:
+    """Silence all processes of a group but the first."""
+    # Every process would print torch's remarks on DDP.
+    os.environ.setdefault("TORCH_CPP_LOG_LEVEL", "ERROR")
+    if not launch.main_process():
+        silence = open(os.devnull, "w")  # noqa: SIM115 - open until the process ends
+        sys.stdout = sys.stderr = silence
 
 
 def _version_text() -> str:
@@ -277,7 +281,7 @@ def _point_at_nothing(stream: TextIO) -> None:
 
 
 def _out_of_memory(error: BaseException) -> bool:
-    """Whether memory ran out, of the machine or of an accelerator."""
+    """True where memory ran out, of the machine or of an accelerator."""
     stack = (
         "can't start new thread",
         os.strerror(errno.EAGAIN),

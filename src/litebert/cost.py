@@ -65,7 +65,7 @@ def encoder_parameters(config: EncoderConfig) -> dict[str, int]:
 def model_parameters(config: Config) -> dict[str, int]:
     """Parameters of all that pretraining trains, by part; their sum is the exact count."""
     parts = encoder_parameters(config.encoder)
-    for objective in config.named_objectives().values():
+    for objective in config.build_objectives().values():
         for part, count in objective.parameters().items():
             parts[part] = parts.get(part, 0) + count
     return {name: count for name, count in parts.items() if count}
@@ -86,7 +86,7 @@ def forward_flops(config: Config, length: int | None = None) -> float:
     total = sum(_layer_flops(shape, length) for shape in _encoders(config))
     if config.encoder.pooler:
         total += 2 * config.encoder.hidden_size**2 / length
-    for objective in config.named_objectives().values():
+    for objective in config.build_objectives().values():
         total += objective.flops(length)
     return total
 
@@ -124,14 +124,14 @@ def training_flops(
     return first
 
 
-def recomputed_flops(config: Config) -> float:
-    """Those of `forward_flops` that `train.recompute` spends once more: all of the layers."""
+def count_recomputed_flops(config: Config) -> float:
+    """Count those of `forward_flops` that `train.recompute` spends once more: all of the layers."""
     length = config.sequences.length
     return sum(_layer_flops(shape, length, projection=False) for shape in _encoders(config))
 
 
 def _layer_flops(shape: EncoderConfig, length: int, projection: bool = True) -> float:
-    """Of all layers and the map E -> H, per token."""
+    """Count all layers and the map E -> H, per token."""
     hidden, branches = shape.hidden_size, 3 if shape.feedforward == "gated" else 2
     layer = 2 * (4 * hidden * hidden + branches * hidden * shape.intermediate_size)
     scores = sum(4 * keys_read(shape, length, within) * hidden for within in shape.window_map())
@@ -193,7 +193,7 @@ def memory(config: Config, micro_batch: int | None = None) -> Memory:
     else:
         per_token += sum(count * whole for count, whole, _ in layers)
     per_token += sum(
-        objective.backward_bytes(width) for objective in config.named_objectives().values()
+        objective.backward_bytes(width) for objective in config.build_objectives().values()
     )
     moments = 2 * weights
     if config.train.optimizer.name == "muon":  # which has one for the matrices of the blocks
@@ -236,10 +236,10 @@ def _embedding_bytes(shape: EncoderConfig) -> int:
     than others.
     """
     if shape.embedding_norm == "before":
-        kept = 12 * shape.embedding_size
+        bytes_ = 12 * shape.embedding_size
     else:
-        kept = 8 * shape.hidden_size + (4 * shape.embedding_size if shape.projects else 0)
-    return kept - (0 if shape.first_norm else 4 * shape.hidden_size)
+        bytes_ = 8 * shape.hidden_size + (4 * shape.embedding_size if shape.projects else 0)
+    return bytes_ - (0 if shape.first_norm else 4 * shape.hidden_size)
 
 
 def _layer_bytes(shape: EncoderConfig, width: int) -> int:
@@ -249,8 +249,8 @@ def _layer_bytes(shape: EncoderConfig, width: int) -> int:
     return (attention * width + 8) * shape.hidden_size + width * inner
 
 
-def shown_bytes(count: float) -> str:
-    """Bytes in the largest unit that fits: 512 B, 1.5 KiB, 20.0 MiB, 1,024.0 GiB."""
+def format_bytes(count: float) -> str:
+    """Write bytes in the largest unit that fits: 512 B, 1.5 KiB, 20.0 MiB, 1,024.0 GiB."""
     unit = next((i for i in (3, 2, 1) if count >= 1024**i), 0)
     return f"{count / 1024**unit:,.{min(unit, 1)}f} {('B', 'KiB', 'MiB', 'GiB')[unit]}"
 
@@ -270,6 +270,6 @@ def require_room(parts: Mapping[str, int]) -> None:
         raise ModelError(
             f"a network of {needed // 4:,} parameters ({parts[largest]:,} of them in its "
             f"{largest}) takes "
-            f"{shown_bytes(needed)}, and {shown_bytes(free)} of memory are free; check the "
+            f"{format_bytes(needed)}, and {format_bytes(free)} of memory are free; check the "
             "sizes in its config"
         )

@@ -1,4 +1,4 @@
-"""What can go wrong for a user, as a tree.
+"""The errors that a user may meet, as a tree.
 
     LitebertError
     ├── ConfigError         a point outside the space, a misspelt field, an unreadable recipe file

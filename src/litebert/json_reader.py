@@ -61,7 +61,7 @@ def parse_json(text: str | bytes, read_keys: Collection[str] | None = None) -> A
     """
     if isinstance(text, bytes):
         text = text.decode("utf-8-sig")
-    if text.count("[") + text.count("{") > DEEPEST and nested_deeper(
+    if text.count("[") + text.count("{") > DEEPEST and is_nested_deeper(
         text.encode("utf-8", "replace"), DEEPEST
     ):
         raise ValueError(f"nested more than {DEEPEST} levels deep")
@@ -71,9 +71,9 @@ def parse_json(text: str | bytes, read_keys: Collection[str] | None = None) -> A
         raise ValueError("nested too deeply") from None
 
 
-def nested_deeper(text: bytes, levels: int) -> bool:
-    """Whether more than so many lists and objects are open at once in a JSON text, which is not
-    parsed for it.
+def is_nested_deeper(text: bytes, levels: int) -> bool:
+    """True where more than so many lists and objects are open at once in a JSON text, which is not
+    parsed.
     """
     if b"\\" in text:
         text = _ESCAPE.sub(b"", text)
@@ -109,7 +109,7 @@ def numbers(data: Mapping[str, Any]) -> dict[str, float]:
 
 
 def fault_of(error: Exception) -> str:
-    """What is wrong with the contents of a JSON file, from the error that reading its fields
+    """Say what is wrong with the contents of a JSON file, from the error that reading its fields
     raised.
     """
     if isinstance(error, KeyError):

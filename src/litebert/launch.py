@@ -1,5 +1,5 @@
-"""What torchrun tells each process about the group it started, through the environment; read
-without torch.
+"""The variables by which torchrun tells each process about the group it started, through the
+environment; read without torch.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ def processes() -> int:
 
 
 def main_process() -> bool:
-    """Whether this is the only process, or the first of them."""
+    """True where this is the only process, or the first of them."""
     return processes() == 1 or os.environ["RANK"] == "0"
 
 

@@ -72,7 +72,8 @@ def read_free_memory() -> int:
             else 1 << 62
         )
     return max(
-        0, min([free, *(left for folder in _cgroups() if (left := _left(folder)) is not None)])
+        0,
+        min([free, *(left for folder in _cgroups() if (left := _memory_left(folder)) is not None)]),
     )
 
 
@@ -98,7 +99,7 @@ def _cgroups() -> list[Path]:
     return folders
 
 
-def _left(folder: Path) -> int | None:
+def _memory_left(folder: Path) -> int | None:
     """Bytes left below the limit of a cgroup, files in the cache not counted; None where it has no
     limit.
     """

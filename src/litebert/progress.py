@@ -48,14 +48,15 @@ class Task:
     """More about it, such as a rate or a loss."""
     began: float = field(default_factory=time.monotonic)
     start: float = 0
-    """What was done before this call, in a run that continues; the time left is judged by the
-    rest."""
+    """The amount that was done before this call, in a run that continues; the time left is judged
+    by the rest.
+    """
     work: Callable[[float], float] | None = None
     """The work behind a number of `unit`s, where they are not of equal size; the time left is
     judged by it.
     """
     tenths: bool = False
-    """Whether a line is logged at every tenth of `total`, too."""
+    """True where a line is logged at every tenth of `total`, too."""
 
     def advance(self, by: float = 1) -> None:
         """More of it is done."""
@@ -73,7 +74,7 @@ class Task:
         return ", ".join(filter(None, (amount, left or self._so_far(), self.text)))
 
     def line(self) -> str:
-        """Where it stands, as one line of a log."""
+        """The progress as one line of a log."""
         amount, left = self._parts()
         return f"{self.name}: {', '.join(filter(None, (amount, self._so_far(), left, self.text)))}"
 
@@ -86,7 +87,8 @@ class Task:
         if self.start < self.done < self.total:
             seconds = time.monotonic() - self.began
             start, now, end = (
-                self.work(one) if self.work else one for one in (self.start, self.done, self.total)
+                self.work(amount) if self.work else amount
+                for amount in (self.start, self.done, self.total)
             )
             left = f"{duration((end - now) / (now - start) * seconds)} left"
         return f"{done} of {self._amount(self.total)} {self.unit}".strip() + f" ({share:.0%})", left
@@ -143,24 +145,24 @@ def task(
     work: Callable[[float], float] | None = None,
 ) -> Iterator[Task]:
     """Report the work of this block. One within another is reported beside it."""
-    one, ended = (
+    job, ended = (
         Task(name, total, unit, done=start, start=start, work=work, tenths=tenths),
         threading.Event(),
     )
     reporter = threading.Thread(
-        target=_report, args=(one, ended), name=f"progress of {name}", daemon=True
+        target=_report, args=(job, ended), name=f"progress of {name}", daemon=True
     )
     reporter.start()
     try:
-        yield one
+        yield job
     finally:
         ended.set()
         reporter.join(2.0)  # it ends at once, unless a signal came where a lock of the log was held
-        log.debug(f"{name}: took {time.monotonic() - one.began:.2f} s")
+        log.debug(f"{name}: took {time.monotonic() - job.began:.2f} s")
 
 
 @contextmanager
-def tracked(
+def track(
     items: Iterable[T],
     name: str,
     total: float | None = None,
@@ -177,31 +179,31 @@ def tracked(
     def each() -> Iterator[T]:
         for item in items:
             yield item
-            one.advance(size(item))
+            job.advance(size(item))
 
-    with task(name, total, unit) as one:
+    with task(name, total, unit) as job:
         yield each()
 
 
-def _report(one: Task, ended: threading.Event) -> None:
+def _report(job: Task, ended: threading.Event) -> None:
     global _spoken
     display = _display
     if display is None:
-        least, tenth = min(LONG, EVERY), one.tenth()
+        least, tenth = min(LONG, EVERY), job.tenth()
         while not ended.wait(
-            least if one.tenths else max(least, _spoken + EVERY - time.monotonic())
+            least if job.tenths else max(least, _spoken + EVERY - time.monotonic())
         ):
             with _speaking:  # of tasks at the same time one speaks
-                if time.monotonic() - _spoken >= EVERY or one.tenth() > tenth:
-                    log.info(one.line())
-                    _spoken, tenth = time.monotonic(), one.tenth()
+                if time.monotonic() - _spoken >= EVERY or job.tenth() > tenth:
+                    log.info(job.line())
+                    _spoken, tenth = time.monotonic(), job.tenth()
         return
     if ended.wait(LONG):
         return
     try:
         while True:
-            display.update(one)
+            display.update(job)
             if ended.wait(0.2):
                 break
     finally:
-        display.remove(one)
+        display.remove(job)

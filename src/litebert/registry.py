@@ -1,5 +1,5 @@
-"""Where litebert is extended: each registry is one kind of part, and maps the names a person types
-to those parts.
+"""The registries by which litebert is extended: each is one kind of part, and maps the names a
+person types to those parts.
 
     OBJECTIVES  what pretraining learns           `--objectives mlm sop`       model/objectives/
     POSITIONS   how the encoder knows token order `--encoder.positions rotary` model/positions.py
@@ -32,8 +32,8 @@ from litebert.errors import ConfigError, nearest
 
 @cache
 def python_file(path: Path) -> dict[str, Any]:
-    """What a Python file defines; it runs once in a process, with its folder among those it can
-    import from.
+    """Run a Python file and return what it defines; it runs once in a process, with its folder
+    among those it can import from.
     """
     sys.path.insert(0, str(path.parent))
     try:
@@ -85,12 +85,12 @@ class Registry(Mapping[str, Any]):
             ConfigError: another part has that name, or this is no part of the kind.
         """
         if not (callable(part) and hasattr(part, self._method)):
-            asked = (
+            wanted = (
                 "function"
                 if self._method == "__call__"
                 else f"class with the method {self._method}"
             )
-            raise ConfigError(f"{part!r} cannot be the {self.kind} '{name}'; give a {asked}")
+            raise ConfigError(f"{part!r} cannot be the {self.kind} '{name}'; give a {wanted}")
         if name in self._parts and self._parts[name] is not part:
             raise ConfigError(f"the {self.kind} '{name}' exists already; choose another name")
         self._parts[name] = part

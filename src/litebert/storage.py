@@ -28,14 +28,15 @@ UNFINISHED = ".tmp-"
 """Names of files and folders that are being written begin like this."""
 LOCK = ".lock"
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-"""What the system says where no more can be written: a full disk, a quota, a limit of file
-sizes."""
+"""The error numbers of the system where no more can be written: a full disk, a quota, a limit of
+file sizes.
+"""
 
 
 @contextmanager
-def written_whole(path: Path) -> Iterator[Path]:
-    """Where to write a file or a folder that then takes the name `path`, complete and on the disk,
-    or never does.
+def write_whole(path: Path) -> Iterator[Path]:
+    """Give a path to write a file or a folder to, which then takes the name `path`, complete and on
+    the disk, or never does.
 
     A file of that name is replaced, and the new one keeps its mode. So is an empty folder, but no
     other. A symbolic link keeps leading to the file. Whoever may read the folder may read what was
@@ -85,18 +86,18 @@ def _machine() -> str:
 
 def _sweep(place: Path) -> None:
     """Delete what killed processes left of writing to `place`."""
-    own = _aside(place)
-    stem = own.name.removesuffix(str(os.getpid()))
+    unfinished = _aside(place)
+    stem = unfinished.name.removesuffix(str(os.getpid()))
     with suppress(OSError):
         names = [entry.name for entry in os.scandir(place.parent) if entry.name.startswith(stem)]
         for name in names:
             owner = name.removeprefix(stem)
-            if name == own.name or (owner.isdecimal() and not _alive(int(owner))):
+            if name == unfinished.name or (owner.isdecimal() and not _alive(int(owner))):
                 remove(place.with_name(name))
 
 
 def _alive(process: int) -> bool:
-    """Whether a process of this machine runs; where the system cannot tell, it may."""
+    """True where a process of this machine runs; where the system cannot tell, it may."""
     if os.name == "nt":  # os.kill would end it
         return True
     try:
@@ -121,7 +122,7 @@ def _copy_access(source: Path, target: Path) -> None:
 @contextmanager
 def atomic_write(path: Path) -> Iterator[IO[bytes]]:
     """A file that appears under its name complete and on the disk, or not at all; see
-    `written_whole`.
+    `write_whole`.
 
     Every file that a person names as output is written here. A device, a pipe and standard output
     are written into, never replaced, so what was written before an error stays there.
@@ -133,7 +134,7 @@ def atomic_write(path: Path) -> Iterator[IO[bytes]]:
         with _Output(path, _descriptor(path)) as file:
             yield file
         return
-    with written_whole(path) as aside, _Output(path, aside) as file:
+    with write_whole(path) as aside, _Output(path, aside) as file:
         yield file
 
 
@@ -176,8 +177,9 @@ def atomic_text(path: Path) -> Iterator[TextIO]:
 
 
 def is_written_into(path: Path) -> bool:
-    """Whether a path leads to what is no regular file, or to a stream that this process has
-    open."""
+    """True where a path leads to what is no regular file, or to a stream that this process has
+    open.
+    """
     try:
         return (not stat.S_ISREG(path.stat().st_mode) and not path.is_dir()) or _open_stream(
             path
@@ -202,7 +204,7 @@ def _open_stream(path: Path) -> int | None:
 
 
 def _is_null(about: os.stat_result) -> bool:
-    """Whether this is the null device, which any number of streams may be."""
+    """True where this is the null device, which any number of streams may be."""
     return os.path.samestat(about, os.stat(os.devnull))
 
 
@@ -332,7 +334,7 @@ INDEX_FORMAT = 1
 
 
 def file_record(file: Path) -> dict[str, int | str]:
-    """What an index says of a file: its bytes and its sha256."""
+    """The record of a file in an index: its bytes and its sha256."""
     return {"bytes": file.stat().st_size, "sha256": sha256_of(file)}
 
 
@@ -342,7 +344,7 @@ def index_text(files: Mapping[str, Any]) -> str:
 
 
 def hash_fault(folder: Path, name: str, index: str = "index.json") -> str | None:
-    """What is wrong with one file of a folder by its index, as the end of a sentence, or None."""
+    """Say what is wrong with a file of a folder by its index, as the end of a sentence, or None."""
     try:
         recorded = read_json(folder / index, LitebertError)
         whole = recorded["files"][name]["sha256"] == sha256_of(folder / name)
@@ -356,9 +358,9 @@ def hash_fault(folder: Path, name: str, index: str = "index.json") -> str | None
 
 
 @contextmanager
-def locked(folder: Path, error: type[LitebertError]) -> Iterator[None]:
-    """The right to write into a folder, which is made if need be, until the process dies; forks do
-    not keep it.
+def lock_folder(folder: Path, error: type[LitebertError]) -> Iterator[None]:
+    """Take the right to write into a folder, which is made if need be, until the process dies;
+    forks do not keep it.
 
     `folder`/.lock holds the owner's process id.
 

@@ -21,7 +21,7 @@ from litebert.data import prepare as preparing
 from litebert.data import shards as disk
 from litebert.data.shards import Shards
 from litebert.errors import DataError
-from litebert.storage import locked
+from litebert.storage import lock_folder
 from litebert.text.sentences import split_sentences
 from litebert.text.sources import Document, read_documents
 from litebert.tokenizer import Tokenizer, train_tokenizer
@@ -339,7 +339,10 @@ def test_folders_that_are_not_for_it(
 def test_two_commands_in_one_folder(
     tiny_corpus: Path, tiny_tokenizer: Path, unfinished: Path
 ) -> None:
-    with locked(unfinished, DataError), refused(DataError, unfinished, f"process {os.getpid()}"):
+    with (
+        lock_folder(unfinished, DataError),
+        refused(DataError, unfinished, f"process {os.getpid()}"),
+    ):
         run(tiny_corpus, unfinished, tiny_tokenizer)
     run(tiny_corpus, unfinished, tiny_tokenizer)
 

@@ -165,7 +165,7 @@ def test_sentence_objectives_say_which_second_segment_they_need() -> None:
     said = {
         name: objective.sentence
         for names in (("mlm", "sop"), ("nsp",))
-        for name, objective in config(names).named_objectives().items()
+        for name, objective in config(names).build_objectives().items()
     }
     assert said == {"mlm": None, "sop": "sop", "nsp": "nsp"}
 

@@ -15,7 +15,7 @@ import pytest
 
 from litebert.errors import RunError
 from litebert.json_reader import read_json
-from litebert.storage import locked, write_json
+from litebert.storage import lock_folder, write_json
 from litebert.studies import cells
 from litebert.studies.cells import Cell, Command, read_scores, run_cells
 from litebert.studies.plan import PLAN, Extras, Plan, make_environment, make_plan
@@ -91,7 +91,7 @@ def test_a_cell_waits_for_whoever_still_works_in_its_folders(tmp_path: Path) -> 
     )
     cell = Cell("a", 0, tmp_path / "run", 4, commands)
     assert cells._may_start(cell, {})
-    with locked(task, RunError):
+    with lock_folder(task, RunError):
         assert not cells._may_start(cell, {})
     assert cells._may_start(cell, {})
 
@@ -148,7 +148,7 @@ def test_a_plan_continues_with_the_same_folders_only(tiny_data: Path, tmp_path: 
             device="cpu",
         )
 
-    with locked(tmp_path / "out", RunError):
+    with lock_folder(tmp_path / "out", RunError):
         first = plan(blimp=tmp_path / "pairs")
         assert first.steps == {"a": 30, "grows": 40}, (
             "a step of the second reads three quarters of the tokens"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from litebert.storage import written_whole
+from litebert.storage import write_whole
 
 
 def leave_unfinished(path: Path) -> Path:
@@ -14,7 +14,7 @@ def leave_unfinished(path: Path) -> Path:
     """
     before = set(path.parent.iterdir())
     if not (child := os.fork()):
-        with written_whole(path) as aside:
+        with write_whole(path) as aside:
             aside.mkdir()
             (aside / "half").write_text("left by a kill")
             os._exit(0)

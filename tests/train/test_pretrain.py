@@ -22,7 +22,7 @@ from litebert.data.batches import Batch
 from litebert.data.prepare import prepare
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, DataError, RunError
-from litebert.storage import locked
+from litebert.storage import lock_folder
 from litebert.tokenizer import Tokenizer
 from litebert.train import metrics
 from litebert.train.budget import count_steps
@@ -166,7 +166,7 @@ def test_what_is_no_data_is_called_what_it_is(
 
 
 def test_a_folder_in_use_is_refused(tiny_data: Path, tmp_path: Path) -> None:
-    with locked(tmp_path, RunError), refused(RunError, tmp_path, os.getpid()):
+    with lock_folder(tmp_path, RunError), refused(RunError, tmp_path, os.getpid()):
         pretrain(config(), tiny_data, tmp_path)
 
 

@@ -28,7 +28,7 @@ from litebert.interop.vocabulary import with_rows_of
 from litebert.model.encoder import Encoder
 from litebert.model.objectives.mlm import MaskedLanguageModeling
 from litebert.model.pretrainer import Pretrainer
-from litebert.progress import tracked
+from litebert.progress import track
 from litebert.train.device import choose
 from litebert.train.evaluate import EVALUATION_BATCH, MASKING, SEED
 
@@ -161,7 +161,7 @@ def _analyze_model(
     compared: list[list[Tensor]] = []  # the states of each batch, by layer
     compared_tokens = 0
     total = sum(len(batch.input_ids) for batch in batches)
-    with tracked(
+    with track(
         batches, f"analyzing {name}", total, "sequences", lambda batch: len(batch.input_ids)
     ) as tracked_batches:
         for cpu_batch in tracked_batches:

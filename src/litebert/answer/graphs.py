@@ -28,7 +28,7 @@ from litebert.errors import ConfigError, ModelError
 from litebert.finetuning.rows import PaddedRows
 from litebert.interop.onnx.exports import find_exported_graph, require_whole
 from litebert.model.cpu.loader import cache_folder
-from litebert.storage import LOCK, remove, sha256_of, written_whole
+from litebert.storage import LOCK, remove, sha256_of, write_whole
 
 if TYPE_CHECKING:
     from litebert.interop import LoadedModel
@@ -78,9 +78,9 @@ def make_once(loaded: LoadedModel, ending: str, write: Callable[[Path], None]) -
                 folder.mkdir(parents=True, exist_ok=True)
                 with FileLock(folder / LOCK):
                     if not _is_whole(folder / name):  # or another process has made it
-                        with written_whole(folder / name) as aside:
+                        with write_whole(folder / name) as aside:
                             write(aside)
-                        with written_whole(_digest_file(folder / name)) as aside:
+                        with write_whole(_digest_file(folder / name)) as aside:
                             aside.write_text(_digest(folder / name), "utf-8")
                 return folder / name
             except (

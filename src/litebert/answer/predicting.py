@@ -87,7 +87,7 @@ class Predictor:
         total = len(inputs) if isinstance(inputs, Sized) else None
         if total is not None and total <= FIRST:
             return list(self.stream(inputs))
-        with progress.tracked(self.stream(inputs), "answering", total, "inputs") as answers:
+        with progress.track(self.stream(inputs), "answering", total, "inputs") as answers:
             return list(answers)
 
     def stream(self, inputs: Iterable[Any]) -> Iterator[dict[str, Any]]:

@@ -230,7 +230,7 @@ def fill(words: list[str]) -> int:
     model = load(arguments.model, device=arguments.device, tokenizer=arguments.tokenizer)
     coverage = Coverage(model.mask_reader.tokenizer)
     matches, count = [], 0
-    with progress.tracked(
+    with progress.track(
         arguments.texts or _lines(), "filling", len(arguments.texts) or None, "texts"
     ) as texts:
         for text in texts:

@@ -80,8 +80,8 @@ def doctor(words: list[str]) -> int:
         ("accelerators", ", ".join(checks["accelerators"]) or "none"),
         ("threads", str(checks["threads"] or "unknown")),
         ("CPU kernels", checks["kernels"] or "unknown"),
-        ("free memory", cost.shown_bytes(checks["free_memory"])),
-        ("free disk", f"{cost.shown_bytes(checks['free_disk'])} in {checks['folder']}"),
+        ("free memory", cost.format_bytes(checks["free_memory"])),
+        ("free disk", f"{cost.format_bytes(checks['free_disk'])} in {checks['folder']}"),
     ]
     rows += [
         (f"extra {name}", extra["install"] or "installed")
@@ -165,7 +165,7 @@ def _accelerators(torch: Any) -> list[str]:
     gpus = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
     apple = ["mps"] if torch.backends.mps.is_available() else []
     return [
-        f"cuda:{i} {gpu.name}, {cost.shown_bytes(gpu.total_memory)}" for i, gpu in enumerate(gpus)
+        f"cuda:{i} {gpu.name}, {cost.format_bytes(gpu.total_memory)}" for i, gpu in enumerate(gpus)
     ] + apple
 
 

@@ -121,7 +121,7 @@ def _show_parameters(config: Config, data: dict[str, Any]) -> None:
         return
     encoder, without = data["encoder_parameters"], data["encoder_parameters_without_pooler"]
     more = "" if encoder == without else f", {without:,} without its pooler"
-    for name, objective in config.named_objectives().items():
+    for name, objective in config.build_objectives().items():
         if objective.counted_in_print:
             count = encoder + data["parameters"][f"{name} head"]
             more = f", {count:,} with {objective.counted_in_print}"
@@ -154,7 +154,7 @@ def _show_costs(config: Config, data: dict[str, Any]) -> None:
             for part, size in memory.items()
         ],
     )
-    held = cost.shown_bytes(data["held_bytes_per_process"])
+    held = cost.format_bytes(data["held_bytes_per_process"])
     show(
         f"Of several processes, each holds {held} of weights, gradients and optimizer "
         "state with ddp, and a share of it with fsdp (--train.parallel)."
@@ -240,7 +240,7 @@ def _plan(config: Config, measured: bool, device: str) -> dict[str, Any]:
         "flops_per_token": {
             "forward": forward,
             "backward": 2 * forward,
-            "recompute": cost.recomputed_flops(config),
+            "recompute": cost.count_recomputed_flops(config),
         },
         "micro_batch": config.micro_sequences,
         "memory_bytes": {**vars(memory), "total": sum(vars(memory).values())},

@@ -294,13 +294,13 @@ def _extend_tokenizer(
 def _lines(options: TextOptions, sources: tuple[str, ...], memory: int, seed: int = 0) -> list[str]:
     """A sample of the lines of some text."""
     from litebert.errors import DataError
-    from litebert.progress import tracked
+    from litebert.progress import track
     from litebert.text.sentences import split_lines
     from litebert.text.sources import read_documents
     from litebert.tokenizer.training import sample_lines
 
     def lines() -> Iterator[str]:
-        with tracked(
+        with track(
             read_documents(sources, options.reading()), "reading text", unit="documents"
         ) as read:
             for document in read:

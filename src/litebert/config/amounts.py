@@ -23,7 +23,7 @@ class Amount:
 
 
 BUDGET_UNITS: tuple[Unit, ...] = ("time", "steps", "tokens")
-"""What the length of a run is given in."""
+"""The units of the length of a run."""
 
 _SECONDS = {
     **dict.fromkeys(("s", "sec", "secs", "second", "seconds"), 1),

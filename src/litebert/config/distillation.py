@@ -15,7 +15,7 @@ Pairs = tuple[tuple[int, int], ...]
 
 @dataclass(frozen=True, kw_only=True)
 class LayersConfig:
-    """What is learned from a teacher's layers, whatever its width."""
+    """The settings of learning from a teacher's layers, whatever its width."""
 
     states: float = 0.0
     """Weight of the teacher's hidden states, which a learned map compares with the student's (Jiao
@@ -63,8 +63,9 @@ class TaskDistillConfig(LayersConfig):
     have none.
     """
     temperature: float = 2.0
-    """What logits of classes are divided by before teacher and student are compared; the loss is
-    multiplied by its square, so that the gradient keeps its size. Not used for numbers."""
+    """The divisor of logits of classes, before teacher and student are compared; the loss is
+    multiplied by its square, so that the gradient keeps its size. Not used for numbers.
+    """
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -86,15 +87,16 @@ class TaskDistillConfig(LayersConfig):
 
 @dataclass(frozen=True, kw_only=True)
 class DistillConfig(LayersConfig):
-    """What pretraining learns from a teacher: its guesses, its states, and how its tokens relate.
-    Each part with a weight above 0 is an objective: soft, states and relations."""
+    """The settings of learning from a teacher in pretraining: its guesses, its states, and how its
+    tokens relate. Each part with a weight above 0 is an objective: soft, states and relations.
+    """
 
     soft: float = 1.0
     """Weight of the teacher's probabilities of the masked tokens (Sanh et al. 2019, "DistilBERT");
     0 for none.
     """
     temperature: float = 2.0
-    """What these logits are divided by; the loss is multiplied by its square."""
+    """The divisor of these logits; the loss is multiplied by its square."""
     top_k: int = 0
     """Pieces of each guess that are learned one by one, the likeliest, in half precision; the
     others count as one. Such guesses can be kept (--teacher-answers). 0 learns the whole

@@ -52,7 +52,9 @@ class EncoderConfig:
     intermediate_size: int = 3072
     """I: width of the feed-forward block (of each of its two branches when gated)."""
     sharing: Sharing = "all"
-    """What the layers share: none, all, attention, feedforward, or groups of adjacent layers."""
+    """The blocks that layers share: none, all, attention, feedforward, or groups of adjacent
+    layers.
+    """
     groups: int = 1
     """Number of groups; used only with sharing=groups."""
     max_positions: int = 512
@@ -76,9 +78,10 @@ class EncoderConfig:
     """Local attention: in a windowed layer, a token reads those at most window // 2 away on each
     side. 0: every layer reads everything."""
     global_every: int = 1
-    """With a window, layer i reads everything where i is a multiple of this, and the other layers
-    are windowed. 0: all layers are windowed, so that work and memory grow with the length and not
-    with its square."""
+    """The distance of layers that read everything, where there is a window: layer i does where i is
+    a multiple of this, and the other layers are windowed. 0: all layers are windowed, so that work
+    and memory grow with the length and not with its square.
+    """
     global_tokens: int = 0
     """So many tokens at the beginning of a sequence, [CLS] first, read all tokens in the windowed
     layers too, and are read by all (Beltagy et al. 2020, "Longformer", section 3.1, with one set of
@@ -92,8 +95,8 @@ class EncoderConfig:
     end.
     """
     first_norm: bool = True
-    """With norm=pre, whether the first layer's attention normalises its input, which the embeddings
-    already did.
+    """False, with norm=pre: the first layer's attention does not normalize its input, which the
+    embeddings already did.
     """
     norm_eps: float = 1e-12
     """Epsilon of every layer norm."""
@@ -107,9 +110,10 @@ class EncoderConfig:
     always_project: bool = False
     """Keep the E -> H map even if E = H, as `transformers` does for ALBERT."""
     prediction: Literal["embedding", "hidden"] = "embedding"
-    """What stands between the last state and the vocabulary. embedding: a dense map H -> E,
+    """The layers between the last state and the vocabulary. embedding: a dense map H -> E,
     activation, norm. hidden: a dense map H -> H, activation, norm, and the transpose of the map E
-    -> H; heads of fine-tuning begin with the first three, and start from the pretrained ones."""
+    -> H; heads of fine-tuning begin with the first three, and start from the pretrained ones.
+    """
     untied: bool = False
     """The head before the vocabulary has a table and a map of its own, instead of those of the
     embeddings.
@@ -127,6 +131,15 @@ class EncoderConfig:
     """Standard deviation of the initial weights."""
 
     def __post_init__(self) -> None:
+        self._check_sizes()
+        self._check_positions()
+        self._check_blocks()
+        self._check_windows()
+        self._check_rotation()
+        require(self.norm_eps > 0, f"encoder.norm_eps is {self.norm_eps}; it must be positive")
+        require(self.init_std > 0, f"encoder.init_std is {self.init_std}; it must be positive")
+
+    def _check_sizes(self) -> None:
         for name in (
             "vocab_size",
             "embedding_size",
@@ -162,12 +175,16 @@ class EncoderConfig:
             f"encoder.hidden_size {self.hidden_size} is not a multiple of encoder.heads "
             f"{self.heads}",
         )
+
+    def _check_positions(self) -> None:
         require(
             self.positions in POSITIONS,
             f"encoder.positions is '{self.positions}'; {nearest(self.positions, POSITIONS)}",
         )
-        kind = POSITIONS[self.positions](self)
-        kind.check()
+        POSITIONS[self.positions](self).check()
+
+    def _check_blocks(self) -> None:
+        """Check what belongs to the blocks of layers: sharing, dropout and the first norm."""
         require(
             self.sharing == "groups" or self.groups == 1,
             f"encoder.groups is {self.groups}, which only encoder.sharing=groups reads",
@@ -187,6 +204,8 @@ class EncoderConfig:
             f"and encoder.norm={self.norm}; "
             "set encoder.first_norm=True too",
         )
+
+    def _check_windows(self) -> None:
         require(
             self.window == 0 or self.window >= 2,
             f"encoder.window is {self.window}; it must be 0 for none, or at least 2",
@@ -217,6 +236,9 @@ class EncoderConfig:
             "token reads everything; set it "
             "to 0, or set encoder.window",
         )
+
+    def _check_rotation(self) -> None:
+        kind = POSITIONS[self.positions](self)
         for name in ("rotary_base", "window_rotary_base"):
             base = getattr(self, name)
             require(1 <= base <= 1e12, f"encoder.{name} is {base}; it must be from 1 to 1e12")
@@ -231,8 +253,6 @@ class EncoderConfig:
             "reads; set encoder.window "
             "as well",
         )
-        require(self.norm_eps > 0, f"encoder.norm_eps is {self.norm_eps}; it must be positive")
-        require(self.init_std > 0, f"encoder.init_std is {self.init_std}; it must be positive")
 
     def attention_of(self, layers: int | None = None) -> tuple[int, ...]:
         """The index map of attention blocks: layer i uses block `attention_of()[i]`; `layers`
@@ -251,7 +271,7 @@ class EncoderConfig:
         return tuple(i * self.groups // depth for i in range(depth))
 
     def window_map(self, layers: int | None = None) -> tuple[bool, ...]:
-        """Whether each layer attends within the window."""
+        """The layers that attend within the window: True or False for each layer."""
         depth = self.layers if layers is None else layers
         every = self.global_every
         return tuple(self.window > 0 and (every == 0 or i % every > 0) for i in range(depth))
@@ -264,5 +284,5 @@ class EncoderConfig:
 
     @property
     def projects(self) -> bool:
-        """Whether a map E -> H exists."""
+        """True where a map E -> H exists."""
         return self.always_project or self.embedding_size != self.hidden_size

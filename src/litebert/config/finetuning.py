@@ -20,7 +20,7 @@ HeadName = Literal[
 """The heads that a model folder may hold: `pretraining` is mlm with a sentence objective; the last
 four are what fine-tuned models have."""
 Choice = Literal["length", "batch", "epochs", "head", "rate"]
-"""What may be chosen from the model and the training rows when a run starts."""
+"""The settings that may be chosen from the model and the training rows when a run starts."""
 
 
 def _train() -> LoopConfig:
@@ -38,10 +38,11 @@ class FinetuneConfig:
     """How a pretrained encoder learns a task."""
 
     choose: tuple[Choice, ...] = ()
-    """What is chosen from the model and the training rows when a run starts, in place of the field
-    here: length, batch, epochs, head (head_reads and fit_head), and rate
+    """The settings that are chosen from the model and the training rows when a run starts, in place
+    of the field here: length, batch, epochs, head (head_reads and fit_head), and rate
     (train.optimizer.learning-rate). A run records its choices, and keeps them when it continues.
-    The command line chooses whatever is not given, unless --recipe is."""
+    The command line chooses whatever is not given, unless --recipe is.
+    """
     length: int = 128
     """Longest row in tokens; the task truncates longer texts or reads them in windows. Shorter ones
     cost less.
@@ -59,10 +60,11 @@ class FinetuneConfig:
     head_dropout: float = 0.1
     """Dropout before the classifier."""
     head_reads: Literal["paper", "mean"] = "paper"
-    """What the classifier of a whole text reads. paper: what the encoder's paper reads, [CLS]
-    through a pooler or a dense map. mean: the mean of the last states, as models of sentence
+    """The states that the classifier of a whole text reads. paper: what the encoder's paper reads,
+    [CLS] through a pooler or a dense map. mean: the mean of the last states, as models of sentence
     vectors are trained for, by one linear map (in an encoder with prediction=hidden, by the dense
-    map of its heads)."""
+    map of its heads).
+    """
     fit_head: bool = False
     """Fit the classifier on the frozen states before training, score it before the first step, and
     keep it where no later weights score higher."""
@@ -75,10 +77,11 @@ class FinetuneConfig:
     (docs/exits.md).
     """
     exit_drop: float = 0.5
-    """With exits: points of score (hundredths) that leaving early may cost on the development
-    part."""
+    """Points of score (hundredths) that early exits may cost on the development part."""
     distill: TaskDistillConfig = field(default_factory=TaskDistillConfig)
-    """What is learned from a teacher; nothing without one (docs/distillation.md)."""
+    """The settings of learning from a teacher; nothing is learned without one
+    (docs/distillation.md).
+    """
     restart: bool = True
     """If a run collapses to one answer, start once more at a third of the learning rate."""
     examples: bool = True

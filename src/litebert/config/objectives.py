@@ -21,9 +21,10 @@ class ReplacedTokenConfig:
     generator_width: float = 0.25
     """Share of the encoder's width; 1 for a generator of its size (the released ELECTRA-small)."""
     generator_embeddings: Literal["tables", "all"] = "all"
-    """What the generator shares with the encoder. tables: the token and position tables (ELECTRA
-    section 3.2). all: also the token types and the layer norm (its code). Each always has its own
-    map from E to the hidden size."""
+    """The parts that the generator shares with the encoder. tables: the token and position tables
+    (ELECTRA section 3.2). all: also the token types and the layer norm (its code). Each always has
+    its own map from E to the hidden size.
+    """
     weight: float = 50.0
     """Weight of the rtd loss; the weight of the generator's mlm loss is 1."""
 

@@ -76,7 +76,7 @@ class MaskingConfig:
     length. Held-out text is masked at 15 %, except for objectives that are scored on the run's own
     masks, which use this rate."""
     unit: Literal["token", "word"] = "word"
-    """What a span is made of; words come from the tokenizer."""
+    """The unit of a span; words come from the tokenizer."""
     span: Literal["single", "ngram", "geometric"] = "ngram"
     """Length law: always one unit; n units with p(n) ~ 1/n (ALBERT section 4.1); or p(n) ~ (1 -
     p)^n (SpanBERT section 3.1). The last two are truncated at max_span and renormalised."""
@@ -89,7 +89,7 @@ class MaskingConfig:
     replace_random: float = 0.1
     """Share of the predicted tokens that become a random token; the rest stay as they are."""
     replace_per: Literal["token", "span"] = "token"
-    """Whether each token draws what replaces it, or the tokens of a span draw together (SpanBERT
+    """How replacements are drawn: by each token, or by the tokens of a span together (SpanBERT
     section 3.1).
     """
     copies: int = 0
@@ -160,8 +160,8 @@ class Config:
     sequences: SequenceConfig = field(default_factory=SequenceConfig)
     masking: MaskingConfig = field(default_factory=MaskingConfig)
     objectives: tuple[str, ...] = ("mlm", "sop")
-    """What is learned: mlm, sop, nsp, rtd, sbo; soft, states and relations of a teacher; or
-    objectives of your own.
+    """The objectives that are learned: mlm, sop, nsp, rtd, sbo; soft, states and relations of a
+    teacher; or objectives of your own.
     """
     rtd: ReplacedTokenConfig = field(default_factory=ReplacedTokenConfig)
     sbo: SpanBoundaryConfig = field(default_factory=SpanBoundaryConfig)
@@ -180,7 +180,7 @@ class Config:
         )
         for name in self.objectives:
             require(name in OBJECTIVES, f"objectives has '{name}'; {nearest(name, OBJECTIVES)}")
-        for objective in self.named_objectives().values():
+        for objective in self.build_objectives().values():
             objective.check()
         require(
             self.sequences.length <= self.encoder.max_positions,
@@ -213,7 +213,7 @@ class Config:
                 "--train.depth-schedule",
             )
 
-    def named_objectives(self) -> dict[str, Any]:
+    def build_objectives(self) -> dict[str, Any]:
         """The objectives (`model.objectives.Objective`) by name, in order, each of this config."""
         return {name: OBJECTIVES[name](name, self) for name in self.objectives}
 
@@ -222,23 +222,19 @@ class Config:
         """The point of the space that proposes tokens to an objective; None where no objective has
         one.
         """
-        return next(
-            (
-                found
-                for one in self.named_objectives().values()
-                if (found := one.generator) is not None
-            ),
-            None,
-        )
+        generators = (objective.generator for objective in self.build_objectives().values())
+        return next((generator for generator in generators if generator is not None), None)
 
     def without_its_run(self) -> Config:
         """The config that another run or another shape begins from: without a teacher, without a
         start of its token table, and at full depth and length from the first step."""
-        kept = tuple(name for name, one in self.named_objectives().items() if not one.taught)
+        objectives = tuple(
+            name for name, objective in self.build_objectives().items() if not objective.taught
+        )
         train = replace(self.train, depth_schedule=(), length_schedule=())
         return replace(
             self,
-            objectives=kept or self.objectives,
+            objectives=objectives or self.objectives,
             distill=DistillConfig(),
             table=TableConfig(),
             train=train,

@@ -32,19 +32,19 @@ def from_dict(cls: type[T], data: Mapping[str, Any], path: str = "", base: T | N
             f"{path.rstrip('.') or cls.__name__} must be a table of fields, not {data!r}"
         )
     hints = get_type_hints(cls)
-    known = {item.name for item in fields(cls)}  # type: ignore[arg-type]
+    names = {field_.name for field_ in fields(cls)}  # type: ignore[arg-type]
     for key in data:
-        if key not in known:
-            raise ConfigError(f"unknown field '{path}{key}'; {nearest(str(key), known)}")
+        if key not in names:
+            raise ConfigError(f"unknown field '{path}{key}'; {nearest(str(key), names)}")
     values: dict[str, Any] = {}
     for key, value in data.items():
         inner = getattr(base, key) if base is not None else None
         values[key] = _coerce(hints[key], value, f"{path}{key}", inner)
     if base is not None:
         return replace(base, **values)  # type: ignore[type-var]
-    for item in fields(cls):  # type: ignore[arg-type]
-        if item.name not in values and item.default is item.default_factory is MISSING:
-            raise ConfigError(f"field '{path}{item.name}' is missing; add it")
+    for field_ in fields(cls):  # type: ignore[arg-type]
+        if field_.name not in values and field_.default is field_.default_factory is MISSING:
+            raise ConfigError(f"field '{path}{field_.name}' is missing; add it")
     return cls(**values)
 
 

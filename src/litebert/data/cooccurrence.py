@@ -24,7 +24,7 @@ import numpy.typing as npt
 from litebert.config import TableConfig
 from litebert.data.shards import Split
 from litebert.errors import DataError
-from litebert.progress import tracked
+from litebert.progress import track
 
 MOST_CELLS = 1 << 25
 """Numbers of the array of counts, 128 MiB in float32."""
@@ -75,7 +75,7 @@ def count_neighbors(split: Split, vocab_size: int, table: TableConfig) -> Counts
     column_of = np.full(vocab_size, -1, np.int64)
     column_of[neighbors] = np.arange(width)
     pairs = np.zeros((vocab_size, width), np.float32)
-    with tracked(passages, "counting neighbors", len(passages), "passages") as starts:
+    with track(passages, "counting neighbors", len(passages), "passages") as starts:
         for block, first in starts:
             ids, segment = _read_passage(*blocks[block], first, table.window)
             _add_neighbors(pairs, ids, segment, table.window, column_of)

@@ -43,7 +43,7 @@ class Journal:
         self.finished: dict[str, ShardInfo] = {}
         """Unchanged shards on the disk, by file name."""
         infos = [ShardInfo.from_json(line) for line in lines[1:]] if is_continued else []
-        with progress.tracked(infos, "checking finished shards", len(infos), "shards") as checked:
+        with progress.track(infos, "checking finished shards", len(infos), "shards") as checked:
             for info in checked:
                 if (folder / info.file).is_file() and sha256_of(folder / info.file) == info.sha256:
                     self.finished[info.file] = info

@@ -98,7 +98,7 @@ def prepare(
     try:
         if not (folder / disk.INDEX).exists():
             check_folder(folder)
-            with storage.locked(folder, DataError):
+            with storage.lock_folder(folder, DataError):
                 journal = Journal(folder, header)
                 _save_tokenizer(loaded, folder)
                 _build(folder, journal, header, sources, reading, processes)
@@ -229,7 +229,7 @@ def _save_tokenizer(tokenizer: Tokenizer, folder: Path) -> None:
     if target.exists() and Tokenizer.load(target).fingerprint != tokenizer.fingerprint:
         storage.remove(target)  # the command was corrected before it finished a shard
     if not target.exists():
-        with storage.written_whole(target) as unfinished:
+        with storage.write_whole(target) as unfinished:
             tokenizer.save(unfinished)
 
 
@@ -265,7 +265,7 @@ def _build(
     tokenizer = folder / disk.TOKENIZER
     counts = _Counts({split: np.zeros(vocab_size, np.int64) for split in disk.SPLITS})
     finished = dict(journal.finished)
-    with progress.tracked(
+    with progress.track(
         finished.values(), "reading finished shards", len(finished), "shards"
     ) as infos:
         for info in infos:

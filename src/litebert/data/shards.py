@@ -27,7 +27,7 @@ import pyarrow as pa
 from litebert.data.encoding import Encoded, choose_id_type
 from litebert.errors import DataError, nearest
 from litebert.json_reader import fault_of, read_json
-from litebert.progress import tracked
+from litebert.progress import track
 from litebert.storage import atomic_write, sha256_of, write_json
 from litebert.tokenizer import Tokenizer
 
@@ -310,7 +310,7 @@ class Shards:
         self.index, infos = read_index(path)
         self.fingerprint = sha256_of(path / INDEX)
         total = sum(info.bytes for info in infos)
-        with tracked(
+        with track(
             infos, "checking the shards", total, "bytes", lambda info: info.bytes
         ) as checked:
             for info in checked:

@@ -71,7 +71,7 @@ from litebert.interop.files import read_weights, write_tensors
 from litebert.json_reader import read_json
 from litebert.model.task_model import TaskModel
 from litebert.recipes.finetuning import choose_default_recipe
-from litebert.storage import write_json, written_whole
+from litebert.storage import write_json, write_whole
 from litebert.train import device as devices
 from litebert.train import metrics
 from litebert.train.loop import Loop, Outcome
@@ -427,7 +427,7 @@ def _run(
     if (
         prepared.fitted and ranks.main and not place.identity_file.exists()
     ):  # a run without it has no fitted head
-        with written_whole(folder / FITTED) as aside:
+        with write_whole(folder / FITTED) as aside:
             write_tensors(aside, prepared.fitted)
     ranks.decide(lambda: claim(place, prepared, steps, items))
     settings, optimizer = config.train, config.train.optimizer

@@ -14,7 +14,7 @@ from litebert.finetuning.items import EncodedPart, Item
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.rows import PaddedRows, group_by_length, pad_rows
 from litebert.finetuning.task import Task
-from litebert.progress import tracked
+from litebert.progress import track
 from litebert.train.ranks import Ranks
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def compute_logits(
     chunks = list(group_by_length(lengths, most, rows, padding))
     own, computed = ranks.turns(len(chunks)), {}
     total = sum(len(chunks[turn]) for turn in own)
-    reported = tracked(own, "scoring", total, "items", lambda turn: len(chunks[turn]))
+    reported = track(own, "scoring", total, "items", lambda turn: len(chunks[turn]))
     with nullcontext(own) if len(own) == 1 else reported as turns:
         for turn in turns:
             padded = pad_rows(

@@ -38,7 +38,7 @@ from litebert.interop import LoadedModel, files, read_folder
 from litebert.interop.exports import find_exported_graph
 from litebert.model.distillation import Teacher
 from litebert.registry import ENGINES
-from litebert.storage import sha256_of, written_whole
+from litebert.storage import sha256_of, write_whole
 from litebert.tokenizer import Tokenizer
 from litebert.train.teacher import compute_fingerprint
 
@@ -260,7 +260,7 @@ def _write_logits(file: Path, key: str, logits: Logits) -> None:
         np.array([row_logits.shape for row_logits in logits], np.int32),
     )
     tensors = {"logits": torch.from_numpy(flat), "shapes": torch.from_numpy(sizes)}
-    with written_whole(file) as aside:
+    with write_whole(file) as aside:
         files.write_tensors(aside, tensors, {"key": key})
 
 

@@ -35,7 +35,7 @@ from litebert.interop.files import write_tensors
 from litebert.model.distillation import mean_over_pairs, relation_distance, state_distance
 from litebert.model.objectives import Loss
 from litebert.model.task_model import TaskModel
-from litebert.storage import written_whole
+from litebert.storage import write_whole
 from litebert.train import device as devices
 from litebert.train.parallel import gather_state
 from litebert.train.ranks import Ranks
@@ -210,7 +210,7 @@ class TrainableTaskModel:
             if not self.ranks.main:
                 return scores
             try:
-                with written_whole(self.best) as aside:
+                with write_whole(self.best) as aside:
                     write_tensors(aside, weights, {})
             except (OSError, SafetensorError) as error:
                 raise RunError(

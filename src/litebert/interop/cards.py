@@ -339,7 +339,7 @@ def _about(loaded: LoadedModel) -> tuple[str, str]:
 def _objectives(loaded: LoadedModel) -> list[Any]:
     return [
         objective
-        for name, objective in loaded.config.named_objectives().items()
+        for name, objective in loaded.config.build_objectives().items()
         if name not in loaded.untrained
     ]
 

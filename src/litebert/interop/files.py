@@ -23,7 +23,7 @@ from litebert.interop.exports import PICKLED
 from litebert.interop.exports import WEIGHTS as WEIGHTS
 from litebert.interop.headers import RawTensor, digest_differs, digest_of, facts_of, header_of
 from litebert.interop.weights import BUFFERS
-from litebert.storage import FULL, hash_fault, newest_whole, written_whole
+from litebert.storage import FULL, hash_fault, newest_whole, write_whole
 from litebert.tokenizer import Tokenizer
 
 log = logging.getLogger("litebert")
@@ -242,7 +242,7 @@ def new_folder(folder: Path) -> Iterator[Path]:
     try:
         place = Path(os.path.realpath(folder))  # resolve() gives up at a loop of links
         place.parent.mkdir(parents=True, exist_ok=True)
-        with written_whole(place) as aside:
+        with write_whole(place) as aside:
             aside.mkdir()
             yield aside
     except (OSError, SafetensorError) as error:

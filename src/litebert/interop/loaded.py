@@ -196,7 +196,7 @@ def outputs_of(head: object) -> dict[str, Any]:
 
 def note_untrained(untrained: Sequence[str], config: Config, folder: Path) -> list[str]:
     """Say which heads are freshly initialised."""
-    objectives = config.named_objectives()
+    objectives = config.build_objectives()
     return [
         f"{folder} has no {objectives[name].network_name}; that objective is untrained"
         for name in untrained
@@ -216,7 +216,7 @@ def fresh_dense(config: Config) -> HeadActivation | None:
     activation = next(
         (
             objective.classifier
-            for objective in config.named_objectives().values()
+            for objective in config.build_objectives().values()
             if objective.classifier
         ),
         None,

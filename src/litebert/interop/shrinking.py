@@ -342,7 +342,7 @@ def _select_objectives(
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The objectives whose heads have the same form in the smaller model, and those that have
     not."""
-    objectives = replace(config, encoder=shape).named_objectives()
+    objectives = replace(config, encoder=shape).build_objectives()
     fitting: list[str] = []
     for name in config.objectives:
         forms = {

@@ -24,7 +24,7 @@ class Pretrainer(nn.Module):
         super().__init__()
         self.config = config
         self.encoder = Encoder(config.encoder)
-        self.named_objectives: dict[str, Objective] = config.named_objectives()
+        self.named_objectives: dict[str, Objective] = config.build_objectives()
         self.objectives = nn.ModuleDict(
             {name: objective.build() for name, objective in self.named_objectives.items()}
         )

@@ -24,7 +24,7 @@ from litebert import progress
 from litebert.errors import RunError
 from litebert.json_reader import read_json
 from litebert.registry import TASKS
-from litebert.storage import locked, write_json
+from litebert.storage import lock_folder, write_json
 from litebert.studies.plan import DECIDING, Extras, Plan, make_environment
 from litebert.studies.study import Study
 from litebert.train import metrics
@@ -253,7 +253,7 @@ def _may_start(cell: Cell, cell_of: Mapping[tuple[str, int], Cell]) -> bool:
 
 def _is_locked(folder: Path) -> bool:
     try:
-        with locked(folder, RunError):
+        with lock_folder(folder, RunError):
             return False
     except RunError:
         return True

@@ -9,7 +9,7 @@ from pathlib import Path
 from litebert.answer.minimal_pairs import read_paradigms
 from litebert.errors import DataError, RunError
 from litebert.registry import TASKS
-from litebert.storage import locked
+from litebert.storage import lock_folder
 from litebert.studies.cells import make_cells, run_cells
 from litebert.studies.page import Findings, write_reports
 from litebert.studies.plan import Extras, Plan, make_plan
@@ -63,7 +63,7 @@ def study(
         None if blimp is None else Path(blimp),
     )
     _check_extras(extras)
-    with locked(folder, RunError):
+    with lock_folder(folder, RunError):
         plan = make_plan(
             grid,
             name,

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from litebert.progress import tracked
+from litebert.progress import track
 from litebert.text.sentences import split_lines
 from litebert.tokenizer.coverage import describe_poor_coverage
 
@@ -107,7 +107,7 @@ def inspect(tokenizer: Tokenizer, texts: Iterable[str], warns: bool = True) -> I
     """
     inspection = Inspection()
     characters: Counter[str] = Counter()
-    with tracked(texts, "inspecting", unit="documents") as read:
+    with track(texts, "inspecting", unit="documents") as read:
         for text in read:
             lines = list(split_lines(text))
             ids, _ = tokenizer.encode_flat(lines)

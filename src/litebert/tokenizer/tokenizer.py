@@ -26,7 +26,7 @@ from tokenizers.models import BPE
 
 from litebert.errors import DataError
 from litebert.json_reader import parse_json, read_json
-from litebert.storage import UNFINISHED, remove, written_whole
+from litebert.storage import UNFINISHED, remove, write_whole
 from litebert.tokenizer.engines import (
     SPECIAL_NAMES,
     STEPS_PREFIX,
@@ -186,7 +186,7 @@ class Tokenizer:
         target = Path(os.path.realpath(folder))  # resolve() gives up at a loop of links
         old, replaced = target.with_name(f"{UNFINISHED}old-{target.name}"), False
         target.parent.mkdir(parents=True, exist_ok=True)
-        with written_whole(target) as unfinished:
+        with write_whole(target) as unfinished:
             self.save(unfinished)
             if replaced := target.exists() and any(target.iterdir()):
                 remove(old)

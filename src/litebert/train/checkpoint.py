@@ -37,7 +37,7 @@ from litebert.storage import (
     newest_whole,
     remove,
     sync,
-    written_whole,
+    write_whole,
 )
 
 _HASHED = _MODEL, _OPTIMIZER, _STATE = "model.safetensors", "optimizer.safetensors", "state.json"
@@ -79,7 +79,7 @@ def save(
     final, old = folder / f"step-{step:08d}", folder / f"step-{step:08d}.old"
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with written_whole(final) as aside:
+        with write_whole(final) as aside:
             aside.mkdir()
             for file, tensors in ((_MODEL, model), (_OPTIMIZER, optimizer)):
                 save_file(

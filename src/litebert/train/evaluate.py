@@ -23,7 +23,7 @@ from litebert.interop import LoadedModel, read_folder
 from litebert.interop.vocabulary import with_rows_of
 from litebert.model.objectives import Loss
 from litebert.model.pretrainer import Pretrainer
-from litebert.progress import tracked
+from litebert.progress import track
 from litebert.registry import OBJECTIVES
 from litebert.tokenizer import Tokenizer
 from litebert.train.device import Device, choose, seed_step
@@ -96,7 +96,7 @@ def evaluate_split(
             ]
             own, found = ranks.turns(len(sizes)), {}
             total = sum(sizes[i] for i in own)
-            with tracked(
+            with track(
                 own, f"scoring {' and '.join(names)}", total, "sequences", sizes.__getitem__
             ) as turns:
                 for i in turns:

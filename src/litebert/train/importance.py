@@ -33,7 +33,7 @@ def measure_importance(
     make, machine, found = PretrainingBatches(own, shards, steps=batches), choose("auto"), None
     trained = [
         name
-        for name, one in own.named_objectives().items()
+        for name, one in own.build_objectives().items()
         if not {name, *one.needs} & set(loaded.untrained)
     ]
     network.to(machine.device)

@@ -148,8 +148,8 @@ def require_memory(
     fits = int(room // (each * rows))
     about = (
         f"{sequences:,} sequences of {config.sequences.length} tokens at a time need about "
-        f"{cost.shown_bytes(resident + sequences * each)} of memory, and "
-        f"{cost.shown_bytes(free)} are free"
+        f"{cost.format_bytes(resident + sequences * each)} of memory, and "
+        f"{cost.format_bytes(free)} are free"
     )
     if fits < find_least_micro_batch(config) and not config.train.recompute:
         again = int(

@@ -18,7 +18,7 @@ from typing import Any
 
 from litebert.errors import RunError
 from litebert.json_reader import read_json
-from litebert.storage import locked, remove, write_json
+from litebert.storage import lock_folder, remove, write_json
 from litebert.train import checkpoint
 from litebert.train.ranks import Ranks
 
@@ -139,7 +139,7 @@ class RunFolder:
         if not self.ranks.main:
             yield
             return
-        with locked(self.path, RunError):
+        with lock_folder(self.path, RunError):
             if (self.path / _MOVING).is_dir():
                 self.set_aside()
             checkpoint.tidy(self.path / "checkpoints")

@@ -66,7 +66,7 @@ class PretrainingBatches:
         Args:
             steps: of the run, over which sequences grow.
         """
-        self._objectives = list(config.named_objectives().values())
+        self._objectives = list(config.build_objectives().values())
         sentence = next(
             (objective.sentence for objective in self._objectives if objective.sentence), None
         )

@@ -47,7 +47,7 @@ def open_teacher(
         DataError: the data was prepared with another tokenizer than the teacher's, or the teacher
             has none.
     """
-    own = [name for name, one in config.named_objectives().items() if one.taught]
+    own = [name for name, one in config.build_objectives().items() if one.taught]
     if source is None:
         if own:
             raise ConfigError(

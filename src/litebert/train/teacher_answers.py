@@ -25,7 +25,7 @@ from litebert.data.batches import Batch
 from litebert.errors import ConfigError, ModelError
 from litebert.interop.files import read_metadata, read_tensors, write_tensors
 from litebert.model.distillation import Likeliest, Teacher
-from litebert.storage import written_whole
+from litebert.storage import write_whole
 
 log = logging.getLogger("litebert")
 
@@ -139,7 +139,7 @@ def _write(file: Path, found: Likeliest) -> None:
     own = file.with_name(
         f"{file.stem}.{os.getpid()}{file.suffix}"
     )  # another run may be writing the same
-    with written_whole(own) as aside:
+    with write_whole(own) as aside:
         write_tensors(
             aside,
             {"pieces": pieces, "log_probabilities": values},

@@ -251,7 +251,7 @@ class Objective(ABC):
             )
         if self.sentence is None:
             return
-        for name, other in self.config.named_objectives().items():
+        for name, other in self.config.build_objectives().items():
             require(
                 other.sentence in (None, self.sentence),
                 f"objectives has both {self.name} and {name}, which need different second "
