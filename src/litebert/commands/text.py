@@ -22,7 +22,7 @@ class TextOptions:
     text_field: str = "text"
     """Field of .jsonl, .csv, .tsv and .parquet rows that holds the text."""
     split: Literal["blank-line", "file", "line"] = "blank-line"
-    """Where one document of a text file ends and the next begins."""
+    """The boundary between two documents of a text file."""
     encoding: tyro.conf.UseAppendAction[
         Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME|PATTERN=NAME")]
     ] = ()

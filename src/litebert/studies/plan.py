@@ -127,10 +127,7 @@ def make_plan(
         RunError: the folder holds another study, or something else.
         DataError: the data cannot be used.
     """
-    if seeds < 1:
-        raise ConfigError(f"seeds is {seeds}; it must be at least 1")
-    if jobs < 0:
-        raise ConfigError(f"jobs is {jobs}; it must be at least 1, or 0 to choose by the machine")
+    _check_counts(seeds, jobs)
     amount = parse_amount(budget, "--budget", BUDGET_UNITS)
     shards = Shards.open(data, verify=True)
     identity = {
@@ -144,10 +141,7 @@ def make_plan(
         plan = _continue_plan(identity, folder, data, extras, seeds, jobs, shards)
         _write_inputs(study, plan)
         return plan
-    if any(path.name[0] != "." for path in folder.iterdir()):
-        raise RunError(
-            f"{folder} is not empty and holds no study (it has no {PLAN}); give --out a new folder"
-        )
+    _require_empty(folder)
     machine = devices.choose(next(iter(study.variants.values())).train.precision, device)
     vocabulary = shards.tokenizer.vocab_size
     grid = _make_grid(study, vocabulary, seeds, jobs, machine, device)
@@ -169,6 +163,20 @@ def make_plan(
     _write_plan(plan, identity, extras)
     _write_inputs(study, plan)
     return plan
+
+
+def _require_empty(folder: Path) -> None:
+    if any(path.name[0] != "." for path in folder.iterdir()):
+        raise RunError(
+            f"{folder} is not empty and holds no study (it has no {PLAN}); give --out a new folder"
+        )
+
+
+def _check_counts(seeds: int, jobs: int) -> None:
+    if seeds < 1:
+        raise ConfigError(f"seeds is {seeds}; it must be at least 1")
+    if jobs < 0:
+        raise ConfigError(f"jobs is {jobs}; it must be at least 1, or 0 to choose by the machine")
 
 
 def _write_plan(plan: Plan, identity: Mapping[str, Any], extras: Extras) -> None:

@@ -58,11 +58,7 @@ def study(
     """
     grid = make_study(name, scale)
     folder = Path(out) if out is not None else Path(f"study-{make_slug(Path(name).stem)}")
-    extras = Extras(
-        {task: Path(path) for task, path in (tasks or {}).items()},
-        None if blimp is None else Path(blimp),
-    )
-    _check_extras(extras)
+    extras = _make_extras(tasks or {}, blimp)
     with lock_folder(folder, RunError):
         plan = make_plan(
             grid,
@@ -94,8 +90,12 @@ def _run_plan(grid: Study, plan: Plan, extras: Extras, device: str) -> Findings:
     return Findings(grid, plan, cells, extra_scores, stopped)
 
 
-def _check_extras(extras: Extras) -> None:
+def _make_extras(tasks: Mapping[str, str | Path], blimp: str | Path | None) -> Extras:
     """Refuse wrong tasks and sentence pairs now, rather than after hours of training."""
+    extras = Extras(
+        {task: Path(path) for task, path in tasks.items()},
+        None if blimp is None else Path(blimp),
+    )
     for task, path in extras.tasks.items():
         TASKS[task]  # raises a ConfigError for an unknown name
         if not path.exists():
@@ -104,3 +104,4 @@ def _check_extras(extras: Extras) -> None:
             )
     if extras.blimp is not None:
         read_paradigms(extras.blimp, 1)
+    return extras

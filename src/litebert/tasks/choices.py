@@ -179,7 +179,7 @@ class ChoiceTask(FileTask[Choice]):
             context = context_ids[example.context]
             rows = []
             for ids in tokenizer.encode(example.fill_in(self.blank)):
-                question = self._cut_question(ids, max_question)
+                question = self._truncate_question(ids, max_question)
                 context_size = max_tokens - len(question)
                 if len(context) > context_size:
                     self._notes[f"rows lost the end of their context at {length} tokens"] += 1
@@ -189,7 +189,7 @@ class ChoiceTask(FileTask[Choice]):
             items.append(Item(i, tuple(rows), example.label))
         return items
 
-    def _cut_question(self, question: Sequence[int], size: int) -> Sequence[int]:
+    def _truncate_question(self, question: Sequence[int], size: int) -> Sequence[int]:
         """Return at most `size` tokens of a question with its choice, as `Order` says."""
         if len(question) <= size:
             return question
