@@ -57,7 +57,7 @@ LONG = (
     "train/test_recompute.py",
     "train/test_grow.py",
     "data/test_prepare_interruption.py",
-    "model/test_compiled.py",
+    "model/test_loader.py",
     "test_wheel.py",
     "train/test_supply.py",
 )

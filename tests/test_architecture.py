@@ -35,6 +35,7 @@ LEVELS = (
     ("data",),
     ("model",),
     ("interop",),
+    ("change",),
     ("train",),
     ("finetuning",),
     ("tasks",),

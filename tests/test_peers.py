@@ -19,7 +19,7 @@ import pytest
 from litebert.answer.predictor import load
 from litebert.config.finetuning import HeadName
 from litebert.interop import save_hf
-from litebert.interop.onnx_folder import save_onnx
+from litebert.interop.onnx.folder import save_onnx
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.tokenizer import Tokenizer

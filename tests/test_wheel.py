@@ -118,7 +118,7 @@ def test_it_holds_every_module_and_its_metadata(wheel: Path) -> None:
     beside = {
         "litebert/py.typed",
         "litebert/analysis/page.css",
-        "litebert/model/kernels.c",
+        "litebert/model/cpu/kernels.c",
         "litebert/serve/playground.html",
     }
     assert modules | beside == {name for name in names if name.startswith("litebert/")}

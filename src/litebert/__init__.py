@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from litebert.answer.export import export as export
     from litebert.answer.minimal_pairs import evaluate_blimp as evaluate_blimp
     from litebert.answer.predictor import load as load
+    from litebert.change.conversion import convert as convert
     from litebert.config import Config as Config
     from litebert.config import replace as replace
     from litebert.config.finetuning import FinetuneConfig as FinetuneConfig
@@ -22,7 +23,6 @@ if TYPE_CHECKING:
     from litebert.data.shards import Shards as Shards
     from litebert.errors import LitebertError as LitebertError
     from litebert.finetuning.run import finetune as finetune
-    from litebert.interop import convert as convert
     from litebert.model.encoder import Encoder as Encoder
     from litebert.model.pretrainer import Pretrainer as Pretrainer
     from litebert.recipes.files import recipe as recipe
@@ -43,7 +43,7 @@ _HOME = {
     "Tokenizer": "tokenizer",
     "analyze": "analysis.layers",
     "compare": "analysis.compare",
-    "convert": "interop",
+    "convert": "change.conversion",
     "evaluate": "train.evaluate",
     "evaluate_blimp": "answer.minimal_pairs",
     "export": "answer.export",

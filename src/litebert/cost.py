@@ -208,7 +208,7 @@ def memory(config: Config, micro_batch: int | None = None) -> Memory:
 
 def attention_weights(config: Config) -> int:
     """Bytes of the A x S x S weights that a CPU keeps of one sequence in bfloat16, in all layers
-    (model/kernels.py).
+    (model/operations.py).
 
     With dropout they are kept before and after it, and so is what was dropped. In float32 nothing
     is. Within a window there are fewer (`keys_read`).

@@ -181,7 +181,7 @@ SOURCES = Registry(
     **{"python-docs": "text.python_docs:read_python_docs", "hf:": "text.sources:read_dataset"},
 )
 FORMATS = Registry(
-    "model format", hf="interop.hf_writing:save_hf", litebert="interop.models:save_litebert"
+    "model format", hf="interop.hf.writing:save_hf", litebert="interop.models:save_litebert"
 )
 STUDIES = Registry(
     "study",

@@ -29,7 +29,7 @@ from litebert.answer.predicting import FIRST, WINDOW
 from litebert.cli import main
 from litebert.errors import ConfigError, DataError, MissingExtraError, ModelError
 from litebert.finetuning.rows import PaddedRows
-from litebert.model import compiled, packed
+from litebert.model.cpu import loader, packed
 from toys.refusals import refused
 
 LINES = texts(9, most=9)
@@ -52,7 +52,7 @@ ASKED: dict[str, tuple[int, tuple[str, ...], dict[str, Any], list[Any]]] = {
         [(LINES[0], LINES[1], LINES[2:5]), (LINES[5], LINES[6], LINES[7:9])],
     ),
 }
-BYTES = compiled.library() is not None and bool(packed._constant("multiplies_bytes"))
+BYTES = loader.library() is not None and bool(packed._constant("multiplies_bytes"))
 PACKAGES = {"onnx": "onnxruntime", "openvino": "openvino"}
 
 

@@ -23,6 +23,7 @@ from answer.test_engines import needs
 from litebert.answer.exits import EarlyExit
 from litebert.answer.graphs import FOLDER
 from litebert.answer.predictor import load
+from litebert.change.conversion import convert
 from litebert.errors import ConfigError, ModelError
 from litebert.finetuning.exits import NEVER, ExitRule, calibrate, find_exits
 from litebert.finetuning.items import EncodedPart, EncodedRow, Item
@@ -30,7 +31,6 @@ from litebert.finetuning.outputs import Output
 from litebert.finetuning.rows import PaddedRows, pad_rows
 from litebert.finetuning.run import finetune
 from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
-from litebert.interop import convert
 from litebert.model.task_model import TaskModel
 from litebert.registry import ENGINES
 from litebert.tasks.table import Table

@@ -22,7 +22,7 @@ from litebert.answer.onnx_engine import OnnxEngine
 from litebert.errors import ConfigError, MissingExtraError, ModelError
 from litebert.interop import LoadedModel, onnx_folder, read_folder
 from litebert.interop.files import read_tokenizer
-from litebert.interop.onnx_folder import NAME
+from litebert.interop.onnx.folder import NAME
 from toys.finetuning import write_table
 from toys.folders import save_litebert, tiny
 from toys.points import randomise

@@ -16,10 +16,10 @@ import torch
 from litebert.answer.files import predict_file
 from litebert.answer.predicting import FIRST
 from litebert.answer.predictor import load
+from litebert.change.conversion import convert
 from litebert.config import EncoderConfig
 from litebert.errors import ConfigError, DataError, ModelError
 from litebert.finetuning.run import finetune
-from litebert.interop import convert
 from litebert.model.task_model import TaskModel
 from litebert.tasks.table import Table
 from litebert.tokenizer import Tokenizer

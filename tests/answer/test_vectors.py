@@ -28,7 +28,7 @@ from litebert.answer.exported import Exported
 from litebert.config import Config, SequenceConfig
 from litebert.errors import ModelError
 from litebert.finetuning.rows import PaddedRows
-from litebert.interop.onnx_folder import save_onnx
+from litebert.interop.onnx.folder import save_onnx
 from litebert.interop.sentence_modules import _bfloat16, read_dense, vector_width
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel

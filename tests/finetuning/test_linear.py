@@ -18,13 +18,13 @@ from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
 from litebert import load, task_of
+from litebert.change.conversion import convert
 from litebert.config import Config, EncoderConfig, SequenceConfig, replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, ModelError
 from litebert.finetuning import linear
 from litebert.finetuning.batches import TaskBatch
 from litebert.finetuning.run import finetune
-from litebert.interop import convert
 from litebert.model.pretrainer import Pretrainer
 from litebert.registry import OUTPUTS
 from litebert.tasks.table import Table

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 
+from litebert.change.conversion import convert
 from litebert.config import Config, EncoderConfig, SequenceConfig
 from litebert.errors import ConfigError, ModelError
 from litebert.finetuning.run import finetune
@@ -21,7 +22,6 @@ from litebert.finetuning.start import (
     build_task_model,
     load_initial,
 )
-from litebert.interop import convert
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.tasks.table import Table

@@ -17,13 +17,14 @@ from torch.nn import functional as F
 import litebert
 from litebert.answer.engines import TorchEngine
 from litebert.answer.export import export
+from litebert.change.conversion import convert
 from litebert.config import FinetuneConfig, TaskDistillConfig, replace
 from litebert.errors import ConfigError, ModelError, RunError
 from litebert.finetuning.batches import TaskBatch
 from litebert.finetuning.run import Finetuned, finetune, finetune_seeds
 from litebert.finetuning.task import Task
 from litebert.finetuning.teacher import KEPT
-from litebert.interop import convert, read_folder
+from litebert.interop import read_folder
 from litebert.interop.files import read_tensors
 from litebert.tasks.registry import task_of
 from litebert.tasks.table import Table

@@ -15,9 +15,9 @@ from typing import Any
 import pytest
 import yaml
 
+from litebert.change.conversion import convert
 from litebert.finetuning.baselines import read_scores
 from litebert.finetuning.run import finetune
-from litebert.interop import convert
 from litebert.interop.cards import make_finetuned_card
 from litebert.model.task_model import TaskModel
 from litebert.tasks.registry import task_of

@@ -14,9 +14,10 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from litebert import load
+from litebert.change.conversion import convert
 from litebert.config import replace
 from litebert.errors import ConfigError, ModelError
-from litebert.interop import LoadedModel, convert
+from litebert.interop import LoadedModel
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.registry import FORMATS

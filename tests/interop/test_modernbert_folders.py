@@ -16,11 +16,11 @@ import transformers
 from torch import Tensor
 
 from litebert import load
+from litebert.change.conversion import convert
 from litebert.errors import ModelError
 from litebert.finetuning.start import build_task_model, load_initial
-from litebert.interop import convert
-from litebert.interop.layouts import MODERNBERT
-from litebert.interop.settings import settings_of
+from litebert.interop.hf.layouts import MODERNBERT
+from litebert.interop.hf.settings import settings_of
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.recipes.files import recipe

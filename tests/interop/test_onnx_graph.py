@@ -17,9 +17,9 @@ from torch import Tensor, nn
 from extension.test_alibi import LinearBias
 from litebert.config import EncoderConfig, replace
 from litebert.errors import ModelError
-from litebert.interop.onnx_graph import onnx_model
-from litebert.interop.onnx_int8 import LARGEST, Int8Graph
-from litebert.interop.onnx_operators import WORDS
+from litebert.interop.onnx.graph import onnx_model
+from litebert.interop.onnx.int8 import LARGEST, Int8Graph
+from litebert.interop.onnx.operators import WORDS
 from litebert.model.blocks import AttentionPositions
 from litebert.model.positions import Positions
 from litebert.model.pretrainer import Pretrainer

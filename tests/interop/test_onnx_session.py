@@ -12,7 +12,7 @@ from onnx import TensorProto, helper, save_model
 _RUN = """
 import sys
 from pathlib import Path
-from litebert.interop.onnx_session import session
+from litebert.interop.onnx.session import session
 
 print(session(Path(sys.argv[1]), threads=1).run(None, {"x": [2.0]}))
 """

@@ -9,8 +9,14 @@ import transformers
 
 from litebert.config import Activation, EncoderConfig
 from litebert.errors import ModelError
-from litebert.interop.layouts import ALBERT, BERT, ELECTRA, LAYOUTS, ROBERTA, Layout
-from litebert.interop.settings import encoder_config, layout_for, layout_of, problem_of, settings_of
+from litebert.interop.hf.layouts import ALBERT, BERT, ELECTRA, LAYOUTS, ROBERTA, Layout
+from litebert.interop.hf.settings import (
+    encoder_config,
+    layout_for,
+    layout_of,
+    problem_of,
+    settings_of,
+)
 from toys.folders import small_tokenizer
 from toys.refusals import refused
 

@@ -21,7 +21,7 @@ from torch import Tensor
 from litebert import load
 from litebert.errors import MissingExtraError, ModelError
 from litebert.interop import read_folder
-from litebert.interop.tensor_bundle import Bundle
+from litebert.interop.tensorflow.bundle import Bundle
 from litebert.model.pretrainer import Pretrainer
 from toys.bundles import NUMBERS, _bytes, checksum, table, variables, write_bundle, write_config
 from toys.families import (

@@ -17,7 +17,7 @@ import torch
 
 from litebert import load
 from litebert.errors import ModelError
-from litebert.interop.tensor_bundle import Bundle
+from litebert.interop.tensorflow.bundle import Bundle
 from toys.bundles import variables, write_config
 from toys.environments import python_with
 from toys.families import assert_equal_outputs, inputs, our_outputs, their_outputs, theirs

@@ -12,8 +12,15 @@ from torch import Tensor
 
 from litebert.config import EncoderConfig
 from litebert.errors import ModelError
-from litebert.interop.layouts import ALBERT, BERT, LAYOUTS, TASK_PARTS, Layout
-from litebert.interop.weights import groups_agree, modernize, pairs, slots, to_foreign, to_litebert
+from litebert.interop.hf.layouts import ALBERT, BERT, LAYOUTS, TASK_PARTS, Layout
+from litebert.interop.hf.weights import (
+    groups_agree,
+    modernize,
+    pairs,
+    slots,
+    to_foreign,
+    to_litebert,
+)
 from litebert.model.encoder import Encoder
 from toys.folders import tiny
 from toys.refusals import refused

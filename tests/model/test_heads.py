@@ -9,7 +9,7 @@ import torch
 
 from litebert.errors import ModelError
 from litebert.model.heads import ClassifierHead, HeadActivation, VocabularyHead
-from litebert.model.kernels import ACTIVATIONS
+from litebert.model.operations import ACTIVATIONS
 from litebert.model.task_model import TaskModel
 from toys.points import PIECES, batch, randomise, shape
 from toys.refusals import refused

@@ -17,16 +17,16 @@ from torch import Tensor, nn
 
 from litebert.config import EncoderConfig
 from litebert.errors import DataError, ModelError
-from litebert.model import compiled, packed
 from litebert.model.blocks import Attention
-from litebert.model.packed import PackedNetwork
+from litebert.model.cpu import loader, packed
+from litebert.model.cpu.packed import PackedNetwork
 from litebert.model.task_model import TaskModel
 from toys.refusals import refused
 
 pytestmark = pytest.mark.skipif(
-    compiled.library() is None, reason=f"compiled kernels are {compiled.state()}"
+    loader.library() is None, reason=f"compiled kernels are {loader.state()}"
 )
-COMPILED = compiled.library() is not None
+COMPILED = loader.library() is not None
 BYTES = COMPILED and bool(packed._constant("multiplies_bytes"))
 PAIRS = COMPILED and bool(packed._constant("multiplies_narrow"))
 in_bytes = pytest.mark.skipif(

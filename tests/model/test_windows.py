@@ -19,7 +19,7 @@ from litebert import cost
 from litebert.config import EncoderConfig
 from litebert.model.blocks import Attention
 from litebert.model.encoder import Encoder
-from litebert.model.kernels import additive, attend
+from litebert.model.operations import additive, attend
 from litebert.model.windows import Blocks, attend_by_blocks, block_mask, window_mask
 from toys.points import randomise
 

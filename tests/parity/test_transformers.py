@@ -12,7 +12,7 @@ import torch
 import transformers
 
 from litebert import load
-from litebert.interop import convert
+from litebert.change.conversion import convert
 from litebert.model.heads import HeadActivation
 from litebert.model.task_model import TaskModel
 from toys.families import (

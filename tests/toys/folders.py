@@ -17,7 +17,7 @@ from litebert.config.finetuning import HeadName
 from litebert.config.serialization import to_json
 from litebert.interop import LoadedModel
 from litebert.interop import models as interop
-from litebert.interop.hf_writing import save_hf as write_hf
+from litebert.interop.hf.writing import save_hf as write_hf
 from litebert.model.pretrainer import Pretrainer
 from litebert.tokenizer import Tokenizer, train_tokenizer
 

@@ -14,6 +14,7 @@ import pytest
 import torch
 
 from litebert import cost
+from litebert.change.shrinking import Shrinking
 from litebert.config import Config, DistillConfig, replace
 from litebert.data.batches import Batch
 from litebert.data.prepare import prepare
@@ -21,7 +22,6 @@ from litebert.data.shards import Shards
 from litebert.errors import ConfigError, DataError, ModelError, RunError
 from litebert.interop import LoadedModel, convert, read_folder
 from litebert.interop.files import read_tensors
-from litebert.interop.shrinking import Shrinking
 from litebert.model.pretrainer import Pretrainer
 from litebert.tokenizer import train_tokenizer
 from litebert.train.evaluate import evaluate

@@ -19,12 +19,12 @@ import torch
 from torch import Tensor
 
 from litebert import cost
+from litebert.change.vocabulary import with_rows_of
 from litebert.config import SequenceConfig, replace
 from litebert.data.batches import Batch, Batches
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError
 from litebert.interop import LoadedModel, read_folder
-from litebert.interop.vocabulary import with_rows_of
 from litebert.model.encoder import Encoder
 from litebert.model.objectives.mlm import MaskedLanguageModeling
 from litebert.model.pretrainer import Pretrainer

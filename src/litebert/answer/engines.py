@@ -14,9 +14,9 @@ from litebert.errors import ConfigError
 from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.scoring import compute_network_logits
 from litebert.interop import LoadedModel
+from litebert.model.cpu.packed import PackedNetwork, PackedWalk
 from litebert.model.encoder import Kept
 from litebert.model.heads import Pooling, mean_over
-from litebert.model.packed import PackedNetwork, PackedWalk
 from litebert.model.task_model import TaskModel
 from litebert.train import device as devices
 
@@ -49,7 +49,7 @@ class Engine(Protocol):
 
 class TorchEngine:
     """The network in float32, so that other programs give the same answers; on a CPU without
-    padding (model/packed.py).
+    padding (model/cpu/packed.py).
 
     Raises:
         ConfigError: there is no such device on this machine.

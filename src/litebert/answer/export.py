@@ -14,7 +14,7 @@ from litebert.answer.predictor import Model, load
 from litebert.answer.scoring import score_predictor
 from litebert.config.finetuning import HeadName
 from litebert.errors import ConfigError, ModelError
-from litebert.interop.onnx_folder import Written, save_onnx
+from litebert.interop.onnx.folder import Written, save_onnx
 from litebert.tasks.splits import Source
 
 MAX_DROP = 0.5

@@ -135,7 +135,7 @@ def _maker_key(loaded: LoadedModel) -> str:
     """Hash what tells graphs of the same weights apart: the config, the task, and the code that
     makes a graph.
     """
-    from litebert.interop import onnx_graph
+    from litebert.interop.onnx import graph as onnx_graph
 
     parts = [to_json(loaded.config), json.dumps(loaded.task_record, sort_keys=True, default=str)]
     modules = sorted(Path(onnx_graph.__file__).parent.glob("onnx_*.py"))

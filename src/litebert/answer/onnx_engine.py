@@ -21,7 +21,7 @@ from litebert.answer.graphs import (
 )
 from litebert.errors import LitebertError
 from litebert.finetuning.rows import PaddedRows
-from litebert.interop.onnx_session import session
+from litebert.interop.onnx.session import session
 
 if TYPE_CHECKING:
     from litebert.interop import LoadedModel

@@ -21,7 +21,7 @@ from litebert.answer.vectors import SentenceEncoder
 from litebert.config.finetuning import HeadName
 from litebert.errors import LitebertError, ModelError
 from litebert.interop import LoadedModel, read_folder
-from litebert.interop.exports import find_exported_graph
+from litebert.interop.onnx.exports import find_exported_graph
 from litebert.model.heads import Pooling
 from litebert.registry import ENGINES
 from litebert.tasks.registry import restore_task

@@ -21,7 +21,7 @@ from litebert.finetuning.items import EncodedRow, build_single_rows
 from litebert.finetuning.rows import PaddedRows, group_by_length, pad_ids, pad_rows
 from litebert.finetuning.similarity import pool_states, scale_to_unit
 from litebert.interop import LoadedModel
-from litebert.interop.exports import find_exported_graph
+from litebert.interop.onnx.exports import find_exported_graph
 from litebert.interop.sentence_modules import VectorSettings, vector_settings
 from litebert.model.heads import Pooling
 from litebert.model.pretrainer import Pretrainer

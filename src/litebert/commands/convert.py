@@ -19,7 +19,7 @@ from litebert.errors import ConfigError, ModelError, require
 from litebert.json_reader import read_json
 
 if TYPE_CHECKING:
-    from litebert.interop.shrinking import Shrunk
+    from litebert.change.shrinking import Shrunk
 
 log = logging.getLogger("litebert")
 
@@ -85,10 +85,10 @@ def convert(words: list[str]) -> int:
     """litebert convert SRC DST --to hf|litebert [--head mlm] [--share all --embedding-size 128]"""
     arguments = console.parse(ConvertArguments, words, "convert")
     with console.loading():
-        from litebert.interop import convert as run
+        from litebert.change.conversion import convert as run
+        from litebert.change.narrowing import widths
+        from litebert.change.shrinking import Shrinking
         from litebert.interop.models import config_of
-        from litebert.interop.narrowing import widths
-        from litebert.interop.shrinking import Shrinking
         from litebert.train.evaluate import evaluate as score
         from litebert.train.importance import measure_importance
 

@@ -171,9 +171,9 @@ def _accelerators(torch: Any) -> list[str]:
 
 def _kernels() -> str:
     """Tell if the compiled kernels for training on a CPU are in use, and if not, why."""
-    from litebert.model import compiled
+    from litebert.model.cpu import loader
 
-    return compiled.state()
+    return loader.state()
 
 
 def _instructions() -> list[str]:

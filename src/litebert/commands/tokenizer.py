@@ -24,8 +24,8 @@ from litebert.errors import ConfigError, ModelError, require
 from litebert.json_reader import read_json
 
 if TYPE_CHECKING:
+    from litebert.change.vocabulary import Moved
     from litebert.config import Config
-    from litebert.interop.vocabulary import Moved
     from litebert.tokenizer import Inspection, Tokenizer
     from litebert.tokenizer.extension import Added
 
@@ -242,9 +242,9 @@ def _extend(words: list[str]) -> int:
             f"--size is {arguments.size}; give the number of tokens to add, at least 1"
         )
     with loading():
+        from litebert.change.vocabulary import require_tokenizer, with_tokenizer
         from litebert.interop import read_folder, save_litebert
         from litebert.interop.files import require_new
-        from litebert.interop.vocabulary import require_tokenizer, with_tokenizer
 
     require_new(arguments.out, arguments.model)
     loaded = read_folder(arguments.model)
@@ -263,9 +263,9 @@ def _extend(words: list[str]) -> int:
 def _transplant(words: list[str]) -> int:
     arguments = parse(TransplantTokenizerArguments, words, "tokenizer transplant")
     with loading():
+        from litebert.change.vocabulary import with_tokenizer
         from litebert.interop import read_folder, save_litebert
         from litebert.interop.files import require_new
-        from litebert.interop.vocabulary import with_tokenizer
         from litebert.tokenizer import Tokenizer
 
     require_new(arguments.out, arguments.model)

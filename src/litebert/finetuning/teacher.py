@@ -35,7 +35,7 @@ from litebert.finetuning.scoring import (
 from litebert.finetuning.task import Task
 from litebert.finetuning.text_outputs import Number
 from litebert.interop import LoadedModel, files, read_folder
-from litebert.interop.exports import find_exported_graph
+from litebert.interop.onnx.exports import find_exported_graph
 from litebert.model.distillation import Teacher
 from litebert.registry import ENGINES
 from litebert.storage import sha256_of, write_whole

@@ -8,19 +8,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from litebert.interop.hf_writing import save_hf as save_hf
+    from litebert.interop.hf.writing import save_hf as save_hf
     from litebert.interop.loaded import LoadedModel as LoadedModel
-    from litebert.interop.models import Conversion as Conversion
-    from litebert.interop.models import convert as convert
     from litebert.interop.models import read_folder as read_folder
     from litebert.interop.models import save_litebert as save_litebert
 
 _HOME = {
-    "Conversion": "models",
     "LoadedModel": "loaded",
-    "convert": "models",
     "read_folder": "models",
-    "save_hf": "hf_writing",
+    "save_hf": "hf.writing",
     "save_litebert": "models",
 }
 """Imported when first used: an exported model answers without torch."""

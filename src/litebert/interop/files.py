@@ -19,10 +19,10 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from litebert.errors import ModelError
-from litebert.interop.exports import PICKLED
-from litebert.interop.exports import WEIGHTS as WEIGHTS
 from litebert.interop.headers import RawTensor, digest_differs, digest_of, facts_of, header_of
-from litebert.interop.weights import BUFFERS
+from litebert.interop.hf.weights import BUFFERS
+from litebert.interop.onnx.exports import PICKLED
+from litebert.interop.onnx.exports import WEIGHTS as WEIGHTS
 from litebert.storage import FULL, hash_fault, newest_whole, write_whole
 from litebert.tokenizer import Tokenizer
 

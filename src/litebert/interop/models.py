@@ -22,7 +22,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
@@ -33,8 +33,8 @@ from litebert.config.serialization import from_dict, to_json
 from litebert.errors import ConfigError, ModelError, nearest
 from litebert.interop import files
 from litebert.interop.cards import CARD, make_card, read_card
-from litebert.interop.hf_reading import read_hf
-from litebert.interop.layouts import TASK_HEADS
+from litebert.interop.hf.layouts import TASK_HEADS
+from litebert.interop.hf.reading import read_hf
 from litebert.interop.loaded import (
     LoadedModel,
     another_tokenizer,
@@ -46,16 +46,13 @@ from litebert.interop.loaded import (
     outputs_of,
     require_fit,
 )
-from litebert.interop.longer import lengthen
-from litebert.interop.sentence_modules import carry_modules, map_note
-from litebert.interop.shrinking import Shrinking, Shrunk, shrink
-from litebert.interop.tensorflow import index_of, read_tensorflow
+from litebert.interop.sentence_modules import carry_modules
+from litebert.interop.tensorflow.checkpoints import index_of, read_tensorflow
 from litebert.json_reader import read_json
 from litebert.model.heads import Pooling
-from litebert.model.kernels import ACTIVATIONS
+from litebert.model.operations import ACTIVATIONS
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
-from litebert.registry import FORMATS
 from litebert.tokenizer import Tokenizer
 
 _FINGERPRINT = "tokenizer_fingerprint"
@@ -65,16 +62,6 @@ the header of the weights.
 _READING = "reading.json"
 MOST = 10_000_000
 """No task has more classes or tokens; checked before anything is counted up to it."""
-
-
-@dataclass(frozen=True)
-class Conversion:
-    """The result of `convert`."""
-
-    path: Path
-    notes: tuple[str, ...]
-    shrunk: Shrunk | None = None
-    """The losses, where the model was made smaller."""
 
 
 @progress.task("loading the model")
@@ -138,54 +125,6 @@ def _read_folder(
         "Face) and no .index file "
         "(TensorFlow); give the folder that has one"
     )
-
-
-@progress.task("converting")
-def convert(
-    source: str | Path,
-    destination: str | Path,
-    *,
-    to: str = "litebert",
-    head: HeadName | None = None,
-    positions: int | None = None,
-    window: int | None = None,
-    global_every: int | None = None,
-    global_tokens: int | None = None,
-    shrinking: Shrinking | None = None,
-    tokenizer: str | Path | None = None,
-) -> Conversion:
-    """Read any model folder and write it in another format, for longer texts (`longer.lengthen`)
-    or smaller.
-
-    Args:
-        to: a name in `FORMATS`: hf or litebert.
-        head: the Hugging Face class to write or, of a source without a class name, to read; by
-            default the one that holds most of the model.
-        shrinking: how to make a pretrained model smaller (interop/shrinking.py).
-        tokenizer: of a source that has none, or one that cannot be read; it is written with the
-            model.
-
-    Raises:
-        ConfigError: there is no such format, a size to shrink to cannot be, or the source has
-            another tokenizer.
-        ModelError: the source cannot be read, the destination is taken or lies in the source, or
-            the format cannot express the model.
-    """
-    save = FORMATS[to]
-    files.require_new(Path(destination), source)
-    loaded = read_folder(source, head, tokenizer=tokenizer)
-    longer = (positions, window, global_every, global_tokens)
-    if any(value is not None for value in longer):
-        loaded = lengthen(loaded, *longer)
-    if shrinking is None or not shrinking.is_active:
-        return Conversion(Path(destination), (*loaded.notes, *save(loaded, destination, head)))
-    shrunk = shrink(loaded, shrinking)
-    notes = (*loaded.notes, *save(shrunk.loaded, destination, head))
-    left_out = tuple(
-        f"the head of objective {name} does not fit the smaller model and is left out"
-        for name in shrunk.left_out
-    )
-    return Conversion(Path(destination), (*notes, *left_out, *map_note(loaded)), shrunk)
 
 
 def save_litebert(

@@ -21,8 +21,8 @@ from safetensors import SafetensorError, deserialize, safe_open
 from safetensors.numpy import load_file, save_file
 
 from litebert.errors import ModelError
-from litebert.interop.exports import PICKLED, WEIGHTS
 from litebert.interop.headers import RawTensor, digest_differs, digest_of, header_of
+from litebert.interop.onnx.exports import PICKLED, WEIGHTS
 from litebert.json_reader import parse_json
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 from litebert.config import EncoderConfig
-from litebert.model.kernels import (
+from litebert.model.operations import (
     attend,
     layer_norm,
     linear_activation,

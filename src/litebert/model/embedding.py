@@ -15,7 +15,7 @@ from torch import Tensor, nn
 
 from litebert.config import EncoderConfig
 from litebert.errors import DataError
-from litebert.model.kernels import layer_norm
+from litebert.model.operations import layer_norm
 from litebert.registry import POSITIONS
 
 Borrows = Literal["tables", "all"]

@@ -26,7 +26,7 @@ from litebert import cost
 from litebert.config import EncoderConfig
 from litebert.model.blocks import Attention, FeedForward
 from litebert.model.embedding import Borrows, Embedding
-from litebert.model.kernels import additive, computing_dtype, layer_norm
+from litebert.model.operations import additive, computing_dtype, layer_norm
 from litebert.model.windows import Blocks, block_mask, window_mask
 from litebert.registry import POSITIONS
 

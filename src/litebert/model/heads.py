@@ -17,7 +17,7 @@ from torch.nn import functional as F
 
 from litebert.config import Activation, EncoderConfig, SpanBoundaryConfig
 from litebert.model.encoder import initialiser
-from litebert.model.kernels import layer_norm, linear_activation, pad_rows
+from litebert.model.operations import layer_norm, linear_activation, pad_rows
 
 
 class VocabularyHead(nn.Module):

@@ -24,7 +24,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from litebert.model.kernels import attend
+from litebert.model.operations import attend
 
 
 class Blocks(NamedTuple):

@@ -14,13 +14,13 @@ from pathlib import Path
 
 import torch
 
+from litebert.change.vocabulary import with_rows_of
 from litebert.config import PAIR_FORMATS, MaskingConfig, SequenceConfig, replace
 from litebert.data.batches import Batch, Batches
 from litebert.data.passages import SentenceTask
 from litebert.data.shards import Shards, Split
 from litebert.errors import ConfigError, DataError, ModelError
 from litebert.interop import LoadedModel, read_folder
-from litebert.interop.vocabulary import with_rows_of
 from litebert.model.objectives import Loss
 from litebert.model.pretrainer import Pretrainer
 from litebert.progress import track

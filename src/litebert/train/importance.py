@@ -1,4 +1,4 @@
-"""What matters in a pretrained network, measured on prepared text (interop/narrowing.py)."""
+"""What matters in a pretrained network, measured on prepared text (change/narrowing.py)."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from pathlib import Path
 import torch
 
 from litebert import progress
+from litebert.change.narrowing import Importance, importance_of
 from litebert.config import replace
-from litebert.interop.narrowing import Importance, importance_of
 from litebert.train.device import choose
 from litebert.train.evaluate import open_pretrained
 from litebert.train.supply import PretrainingBatches

@@ -20,8 +20,8 @@ from torch import Tensor, nn
 
 from litebert.config import OptimizerConfig
 from litebert.errors import ConfigError, RunError
-from litebert.model import passes
 from litebert.model.blocks import Block
+from litebert.model.cpu import functions
 from litebert.train.muon import Muon
 from litebert.train.parallel import (
     broadcast_all,
@@ -72,10 +72,10 @@ class UncorrectedAdamW(torch.optim.Optimizer):
                 continue
             for param in params:
                 self.state[param] = self.state[param] or _zero_state(self, param)
-            if self.split_over is None and passes.can_update(params):
+            if self.split_over is None and functions.can_update(params):
                 for param in params:
                     state = self.state[param]
-                    passes.update(
+                    functions.update(
                         param, state["exp_avg"], state["exp_avg_sq"], group, self.adapts(group)
                     )
                 continue

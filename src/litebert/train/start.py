@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 import torch
 
+from litebert.change.vocabulary import with_rows_of
 from litebert.config import Config, EncoderConfig, replace
 from litebert.config.serialization import from_dict, to_dict, to_json
 from litebert.data.cooccurrence import compute_token_vectors, count_neighbors
@@ -25,9 +26,8 @@ from litebert.data.shards import Shards
 from litebert.errors import ConfigError, ModelError, RunError
 from litebert.interop import read_folder
 from litebert.interop.models import config_of
-from litebert.interop.vocabulary import with_rows_of
 from litebert.json_reader import fault_of, read_json
-from litebert.model import compiled
+from litebert.model.cpu import loader
 from litebert.model.distillation import Teacher
 from litebert.model.heads import SpanBoundaryHead, VocabularyHead
 from litebert.model.pretrainer import Pretrainer
@@ -433,7 +433,7 @@ def _describe_arithmetic(config: Config, machine: Device, ranks: Ranks) -> str:
     processes = f", {ranks.size} processes" if ranks.size > 1 else ""
     kernels = (
         ", compiled kernels"
-        if machine.device.type == "cpu" and compiled.library() is not None
+        if machine.device.type == "cpu" and loader.library() is not None
         else ""
     )
     muon = (

@@ -227,8 +227,8 @@ class Objective(ABC):
     """The name of its head, where the paper counts it with the encoder."""
 
     foreign_part: ClassVar[str] = ""
-    """The part of a foreign layout that its head becomes (interop/layouts.py); empty where none is
-    like it.
+    """The part of a foreign layout that its head becomes (interop/hf/layouts.py); empty where none
+    is like it.
     """
     foreign_file: ClassVar[str] = ""
     """Else the file that holds its head beside a foreign model; empty where it is left out."""
@@ -378,7 +378,7 @@ class Classification(Objective):
 
     def loss(self, output: EncoderOutput, batch: Batch, context: Context) -> Loss:
         """Summed cross-entropy, in float32 whatever the autocast precision."""
-        from litebert.model.kernels import cross_entropy
+        from litebert.model.operations import cross_entropy
 
         logits_NC, labels_N = self.logits(output, batch, context)
         total, correct = cross_entropy(logits_NC, labels_N, IGNORED)

@@ -5,7 +5,7 @@ Every function here has both ways. PyTorch's is the reference; it runs on every 
 dtype, is what exports and `torch.compile` see, and works without a compiler. The compiled way
 (kernels.c) is taken where gradients are, on a CPU in float32 and bfloat16: the bias of a product
 joins the pass that follows it, and its gradient the one that comes before it on the way back. Both
-agree to rounding (tests/model/test_kernels.py).
+agree to rounding (tests/model/test_operations.py).
 
 Two functions are ways around kernels that are slow on one kind of processor; docs/decisions.md has
 the figures. `attend`: on a CPU in bfloat16, the backward pass of PyTorch's fused
@@ -26,7 +26,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from litebert.model import passes
+from litebert.model.cpu import functions
 
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "tanh": torch.tanh,
@@ -40,8 +40,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 def linear_activation(x: Tensor, linear: nn.Linear, activation: str, gated: bool = False) -> Tensor:
     """act(x W + b), or when gated act(first half) * second half."""
-    if activation in passes.ACTIVATIONS and passes.can_follow(x, linear, linear.out_features):
-        return passes.activate(F.linear(x, linear.weight), linear.bias, activation, gated)
+    if activation in functions.ACTIVATIONS and functions.can_follow(x, linear, linear.out_features):
+        return functions.activate(F.linear(x, linear.weight), linear.bias, activation, gated)
     x = linear(x)
     if not gated:
         return ACTIVATIONS[activation](x)
@@ -54,20 +54,20 @@ def linear_norm(
 ) -> Tensor:
     """norm(residual + dropout(x W + b))."""
     if not (
-        passes.can_follow(x, linear, linear.out_features)
-        and passes.can_follow(residual, norm, linear.out_features)
+        functions.can_follow(x, linear, linear.out_features)
+        and functions.can_follow(residual, norm, linear.out_features)
     ):
         normed: Tensor = norm(residual + dropout(linear(x)))
         return normed
     if dropout.p and dropout.training:
-        return passes.add_norm(dropout(linear(x)), None, residual, norm)
-    return passes.add_norm(F.linear(x, linear.weight), linear.bias, residual, norm)
+        return functions.add_norm(dropout(linear(x)), None, residual, norm)
+    return functions.add_norm(F.linear(x, linear.weight), linear.bias, residual, norm)
 
 
 def layer_norm(x: Tensor, norm: nn.Module) -> Tensor:
     """norm(x); a norm that is none gives x."""
-    if isinstance(norm, nn.LayerNorm) and passes.can_follow(x, norm, x.shape[-1]):
-        return passes.add_norm(x, None, None, norm)
+    if isinstance(norm, nn.LayerNorm) and functions.can_follow(x, norm, x.shape[-1]):
+        return functions.add_norm(x, None, None, norm)
     normed: Tensor = norm(x)
     return normed
 
@@ -89,11 +89,11 @@ def linear_heads(
     batch, length, hidden = x_BSH.shape
     shape = (batch, length, 3, heads, hidden // heads)
     tables = positions.tables()
-    if passes.can_follow(x_BSH, linear, 3 * hidden) and (
+    if functions.can_follow(x_BSH, linear, 3 * hidden) and (
         tables is None or (tables[0].dtype == torch.float32 and len(tables[0]) >= length)
     ):
         qkv = F.linear(x_BSH, linear.weight).view(shape)
-        q_BASD, k_BASD, v_BASD = passes.split_heads(qkv, linear.bias, tables)
+        q_BASD, k_BASD, v_BASD = functions.split_heads(qkv, linear.bias, tables)
         if tables is not None:
             return q_BASD, k_BASD, v_BASD
     else:
@@ -121,8 +121,8 @@ def attend(
             q_BASD, k_BASD, v_BASD, attn_mask=mask, dropout_p=dropout
         )
     scale = q_BASD.shape[-1] ** -0.5
-    if not learned and passes.can_follow(q_BASD, None, k_BASD.shape[2]):
-        weights_BASS = passes.attention_weights(q_BASD, k_BASD, mask, scale)
+    if not learned and functions.can_follow(q_BASD, None, k_BASD.shape[2]):
+        weights_BASS = functions.attention_weights(q_BASD, k_BASD, mask, scale)
         return F.dropout(weights_BASS, dropout) @ v_BASD
     scores_BASS = (q_BASD * scale) @ k_BASD.transpose(-1, -2)
     if mask is not None:
@@ -151,10 +151,10 @@ def cross_entropy(logits_NC: Tensor, labels_N: Tensor, ignored: int) -> tuple[Te
     """The summed cross-entropy in nats, in float32 whatever the dtype, and how many labels have the
     highest logit.
     """
-    if passes.can_follow(logits_NC, None, 1) and passes.labels_fit(
+    if functions.can_follow(logits_NC, None, 1) and functions.labels_fit(
         labels_N, logits_NC.shape[-1], ignored
     ):
-        return passes.cross_entropy(logits_NC, labels_N, ignored)
+        return functions.cross_entropy(logits_NC, labels_N, ignored)
     logits_NC = logits_NC.float()
     total = F.cross_entropy(logits_NC, labels_N, ignore_index=ignored, reduction="sum")
     return total, (logits_NC.argmax(-1) == labels_N).sum()

@@ -14,10 +14,10 @@ import torch
 from torch import Tensor
 
 from litebert import cost, evaluate, pretrain
+from litebert.change.narrowing import Importance, importance_of
+from litebert.change.shrinking import Shrinking, shrink
 from litebert.errors import ConfigError, DataError, ModelError
 from litebert.interop import read_folder
-from litebert.interop.narrowing import Importance, importance_of
-from litebert.interop.shrinking import Shrinking, shrink
 from litebert.model.pretrainer import Pretrainer
 from litebert.train.importance import measure_importance
 from toys.folders import loaded, save_litebert, tiny

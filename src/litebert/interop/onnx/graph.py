@@ -20,7 +20,7 @@ from torch import Tensor, nn
 from litebert.config.finetuning import HeadName
 from litebert.errors import ModelError
 from litebert.interop.loaded import LoadedModel
-from litebert.interop.onnx_operators import WORDS, Graph
+from litebert.interop.onnx.operators import WORDS, Graph
 from litebert.model.blocks import Attention, AttentionPositions, FeedForward
 from litebert.model.encoder import Encoder
 from litebert.model.heads import ClassifierHead, VocabularyHead

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from litebert import cost
+from litebert.change.narrowing import Importance, narrow
 from litebert.config import Config, EncoderConfig, Sharing
 from litebert.errors import ConfigError, ModelError, require
 from litebert.interop.loaded import LoadedModel
-from litebert.interop.narrowing import Importance, narrow
 from litebert.model.pretrainer import Pretrainer
 
 Merge = Literal["average", "first", "middle", "last"]

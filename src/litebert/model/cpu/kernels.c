@@ -1,10 +1,10 @@
 /* What a training step on a CPU does between its matrix products, in one pass over memory each; and, in a
-   section of its own, a layer of a network that answers without padding, its products included (model/packed.py).
+   section of its own, a layer of a network that answers without padding, its products included (model/cpu/packed.py).
 
    Tensors are contiguous, in float32 or bfloat16 (`type` 0 or 1); all arithmetic is float32. NaN and infinity pass
    through as in PyTorch's kernels, for the loop must see them. Each row is computed by one thread, and sums over rows
    are taken block by block and then over the blocks in their order, so results depend neither on the number of threads
-   nor on which of them was faster. model/kernels.py has the same functions in PyTorch. */
+   nor on which of them was faster. model/operations.py has the same functions in PyTorch. */
 
 #include <math.h>
 #include <stdint.h>

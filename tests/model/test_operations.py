@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from litebert.model.kernels import attend
+from litebert.model.operations import attend
 
 REAL = (torch.arange(24) < torch.tensor([[24], [17]]))[:, None, None, :]
 DISTANCE = (torch.arange(24) - torch.arange(24)[:, None]).abs()

@@ -13,7 +13,7 @@ from __future__ import annotations
 import numpy as np
 from torch import Tensor
 
-from litebert.interop.onnx_operators import WORDS, Graph
+from litebert.interop.onnx.operators import WORDS, Graph
 
 LARGEST = 63
 """The largest entry of a weight that is multiplied; the same below zero."""

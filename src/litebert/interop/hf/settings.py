@@ -11,11 +11,11 @@ from litebert.config import Activation, EncoderConfig
 from litebert.config.encoder import LARGEST_SIZES
 from litebert.config.finetuning import HeadName
 from litebert.errors import ConfigError, ModelError, nearest
-from litebert.interop.layouts import ALBERT, BERT, ELECTRA, LAYOUTS, MODERNBERT, ROBERTA, Layout
+from litebert.interop.hf.layouts import ALBERT, BERT, ELECTRA, LAYOUTS, MODERNBERT, ROBERTA, Layout
+from litebert.interop.hf.values import number, whole
+from litebert.interop.hf.weights import groups_agree, slots
+from litebert.interop.hf.windows import window_fields, window_settings
 from litebert.interop.loaded import outputs_of
-from litebert.interop.values import number, whole
-from litebert.interop.weights import groups_agree, slots
-from litebert.interop.windows import window_fields, window_settings
 from litebert.model.heads import Pooling
 from litebert.tokenizer import Tokenizer
 

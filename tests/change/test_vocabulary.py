@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 import torch
 
+from litebert.change.vocabulary import with_tokenizer
 from litebert.interop import read_folder
-from litebert.interop.vocabulary import with_tokenizer
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.tokenizer import Tokenizer

@@ -34,11 +34,11 @@ from torch import Tensor, nn
 from litebert.config import EncoderConfig
 from litebert.errors import ModelError
 from litebert.model.blocks import Attention, AttentionPositions, FeedForward, Rotary
-from litebert.model.compiled import WIDEST, library
+from litebert.model.cpu.functions import ACTIVATIONS, call
+from litebert.model.cpu.loader import WIDEST, library
 from litebert.model.embedding import Embedding, PositionTable, too_long
 from litebert.model.encoder import Encoder
 from litebert.model.heads import ClassifierHead, Pooling, StateHead
-from litebert.model.passes import ACTIVATIONS, call
 from litebert.model.task_model import TaskModel
 
 _PARTS = (

@@ -13,9 +13,9 @@ import torch
 from torch import Tensor
 
 from litebert import cost
+from litebert.change.shrinking import Shrinking, shrink
 from litebert.errors import ConfigError, ModelError
 from litebert.interop import read_folder
-from litebert.interop.shrinking import Shrinking, shrink
 from litebert.model.pretrainer import Pretrainer
 from toys.folders import loaded, save_litebert, small_tokenizer, tiny
 from toys.refusals import names, refused

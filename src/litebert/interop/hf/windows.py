@@ -14,7 +14,7 @@ from typing import Any
 
 from litebert.config import EncoderConfig
 from litebert.errors import ModelError
-from litebert.interop.values import number, whole
+from litebert.interop.hf.values import number, whole
 
 _GLOBAL, _LOCAL = "full_attention", "sliding_attention"
 _EVERY, _WINDOW = 3, 128

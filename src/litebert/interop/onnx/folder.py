@@ -30,15 +30,15 @@ from litebert.config.serialization import to_json
 from litebert.errors import ModelError
 from litebert.interop import files
 from litebert.interop.cards import CARD, make_exported_card
-from litebert.interop.exports import write_digests
-from litebert.interop.hf_writing import parts_of, write_tokenizer
-from litebert.interop.layouts import ALBERT, MODERNBERT
+from litebert.interop.hf.layouts import ALBERT, MODERNBERT
+from litebert.interop.hf.settings import layout_for, settings_of
+from litebert.interop.hf.writing import parts_of, write_tokenizer
 from litebert.interop.loaded import LoadedModel
-from litebert.interop.onnx_graph import choose_head, compute_outputs, onnx_model
-from litebert.interop.onnx_int8 import Int8Graph
-from litebert.interop.onnx_session import session
+from litebert.interop.onnx.exports import write_digests
+from litebert.interop.onnx.graph import choose_head, compute_outputs, onnx_model
+from litebert.interop.onnx.int8 import Int8Graph
+from litebert.interop.onnx.session import session
 from litebert.interop.sentence_modules import VectorSettings, carry_modules, vector_settings
-from litebert.interop.settings import layout_for, settings_of
 from litebert.model.task_model import TaskModel
 
 if TYPE_CHECKING:

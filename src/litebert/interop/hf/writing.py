@@ -19,11 +19,11 @@ from litebert.config.finetuning import HeadName
 from litebert.errors import ModelError, nearest
 from litebert.interop.cards import CARD, make_card
 from litebert.interop.files import WEIGHTS, new_folder, write_tensors
-from litebert.interop.layouts import HEADS, TASK_HEADS, Layout
+from litebert.interop.hf.layouts import HEADS, TASK_HEADS, Layout
+from litebert.interop.hf.settings import folds, layout_for, padding_id, settings_of
+from litebert.interop.hf.weights import pairs, to_foreign
 from litebert.interop.loaded import LoadedModel
 from litebert.interop.sentence_modules import carry_modules
-from litebert.interop.settings import folds, layout_for, padding_id, settings_of
-from litebert.interop.weights import pairs, to_foreign
 from litebert.model.objectives import Objective
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from litebert.config import EncoderConfig, replace
 from litebert.errors import ModelError
-from litebert.interop.layouts import Layout
+from litebert.interop.hf.layouts import Layout
 
 _OLD_LEAVES = {"gamma": "weight", "beta": "bias"}
 """Names that files from before 2019 give to the parameters of a layer norm."""

@@ -19,7 +19,9 @@ from litebert.config import Config, EncoderConfig, SequenceConfig
 from litebert.config.finetuning import HeadName
 from litebert.errors import ConfigError, ModelError
 from litebert.interop.files import read_tokenizer, read_weights, weights_file
-from litebert.interop.layouts import TASK_HEADS, TASK_PARTS, Layout, Names
+from litebert.interop.hf.layouts import TASK_HEADS, TASK_PARTS, Layout, Names
+from litebert.interop.hf.settings import encoder_config, layout_of, pooling_of, problem_of, unties
+from litebert.interop.hf.weights import find_sharing, generator_pairs, modernize, pairs, to_litebert
 from litebert.interop.loaded import (
     LoadedModel,
     build_network,
@@ -30,8 +32,6 @@ from litebert.interop.loaded import (
     outputs_of,
 )
 from litebert.interop.sentence_modules import modules_note
-from litebert.interop.settings import encoder_config, layout_of, pooling_of, problem_of, unties
-from litebert.interop.weights import find_sharing, generator_pairs, modernize, pairs, to_litebert
 from litebert.json_reader import read_json
 from litebert.model.heads import Pooling
 from litebert.model.pretrainer import Pretrainer

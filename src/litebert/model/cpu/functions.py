@@ -1,4 +1,4 @@
-"""The functions of kernels.c as operations with gradients, which model/kernels.py takes where
+"""The functions of kernels.c as operations with gradients, which model/operations.py takes where
 `can_follow` allows it.
 
 Shapes: B sequences, S tokens, A heads, D head size, N rows, C classes, W the width of a row.
@@ -14,7 +14,7 @@ from torch import Tensor, nn
 from torch.autograd import Function
 from torch.autograd.function import once_differentiable
 
-from litebert.model.compiled import BLOCK, STRETCH, WIDEST, library
+from litebert.model.cpu.loader import BLOCK, STRETCH, WIDEST, library
 
 ACTIVATIONS = ("gelu", "gelu_tanh", "silu", "relu")
 """The activations, in the order of kernels.c."""

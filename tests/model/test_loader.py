@@ -11,10 +11,10 @@ from typing import Any
 
 import pytest
 
-from litebert.model import compiled
+from litebert.model.cpu import loader
 
 needs_compiler = pytest.mark.skipif(
-    compiled.library() is None, reason=f"compiled kernels are {compiled.state()}"
+    loader.library() is None, reason=f"compiled kernels are {loader.state()}"
 )
 
 
@@ -26,10 +26,10 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     hasty.chmod(0o755)
     monkeypatch.setenv("CC", str(hasty))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    compiled._load_library.cache_clear()
+    loader._load_library.cache_clear()
     yield tmp_path / "litebert"
     monkeypatch.undo()
-    compiled._load_library.cache_clear()
+    loader._load_library.cache_clear()
 
 
 def states(processes: Any, count: int = 1) -> set[str]:
@@ -46,8 +46,8 @@ def states(processes: Any, count: int = 1) -> set[str]:
 
 def find(environment: dict[str, str], found: Any) -> None:
     os.environ.update(environment)
-    compiled._load_library.cache_clear()
-    found.put(compiled.state())
+    loader._load_library.cache_clear()
+    found.put(loader.state())
 
 
 @needs_compiler
@@ -81,13 +81,13 @@ def test_without_it_the_reference_computes(
 ) -> None:
     import torch
 
-    from litebert.model.kernels import linear_activation
+    from litebert.model.operations import linear_activation
 
     monkeypatch.setenv(variable, value)
     if variable == "CC":  # the next compiler must not be found either
         monkeypatch.setenv("PATH", os.devnull)
-    assert compiled.library() is None
-    assert compiled.state().startswith("not used")
+    assert loader.library() is None
+    assert loader.state().startswith("not used")
     linear = torch.nn.Linear(3, 4)
     x = torch.randn(2, 3, requires_grad=True)
     assert torch.equal(linear_activation(x, linear, "silu"), torch.nn.functional.silu(linear(x)))

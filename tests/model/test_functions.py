@@ -16,12 +16,13 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 from litebert.config import EncoderConfig
-from litebert.model import compiled, kernels, passes
+from litebert.model import operations
 from litebert.model.blocks import Attention, AttentionPositions, Block, FeedForward, Rotary
+from litebert.model.cpu import functions, loader
 from litebert.train.optim import Lamb, UncorrectedAdamW
 
 pytestmark = pytest.mark.skipif(
-    compiled.library() is None, reason=f"compiled kernels are {compiled.state()}"
+    loader.library() is None, reason=f"compiled kernels are {loader.state()}"
 )
 
 DTYPES = (torch.float32, torch.bfloat16)
@@ -35,7 +36,7 @@ fast = settings(max_examples=40)
 @contextmanager
 def reference() -> Iterator[None]:
     """PyTorch's operations alone."""
-    with patch.object(passes, "library", lambda: None):
+    with patch.object(functions, "library", lambda: None):
         yield
 
 
@@ -83,7 +84,7 @@ sizes = st.integers(1, 90)
     bias=st.booleans(),
     gated=st.booleans(),
     seed=st.integers(0, 99),
-    activation=st.sampled_from(passes.ACTIVATIONS),
+    activation=st.sampled_from(functions.ACTIVATIONS),
     dtype=st.sampled_from(DTYPES),
 )
 def test_an_activation_follows_a_product(
@@ -108,7 +109,7 @@ def test_an_activation_follows_a_product(
 
     def compute(x: Tensor, weight: Tensor, shift: Tensor | None = None) -> Tensor:
         linear = nn.Linear(width, wide, bias=bias)
-        return kernels.linear_activation(
+        return operations.linear_activation(
             x, with_parameters(linear, weight, shift), activation, gated
         )
 
@@ -143,7 +144,7 @@ def test_a_norm_of_a_sum(
     ) -> Tensor:
         linear = with_parameters(nn.Linear(8, width, bias=bias), weight, rest[0] if bias else None)
         norm = with_parameters(nn.LayerNorm(width, bias=shift), scale, rest[-1] if shift else None)
-        return kernels.linear_norm(x, linear, nn.Dropout(0.0), residual, norm)
+        return operations.linear_norm(x, linear, nn.Dropout(0.0), residual, norm)
 
     both(compute, inputs, dtype)
 
@@ -202,11 +203,11 @@ def test_cross_entropy(rows: int, classes: int, dtype: torch.dtype, ignored: boo
         labels[::2] = -100
     logits = (3 * normal(rows, classes)).to(dtype)
     logits[:, 1] = logits[:, 0]  # of equal ones the first counts
-    found = gradients(lambda x: kernels.cross_entropy(x, labels, -100)[0], [logits])
-    right = kernels.cross_entropy(logits, labels, -100)[1]
+    found = gradients(lambda x: operations.cross_entropy(x, labels, -100)[0], [logits])
+    right = operations.cross_entropy(logits, labels, -100)[1]
     with reference():
-        wanted = gradients(lambda x: kernels.cross_entropy(x, labels, -100)[0], [logits])
-        assert right == kernels.cross_entropy(logits, labels, -100)[1]
+        wanted = gradients(lambda x: operations.cross_entropy(x, labels, -100)[0], [logits])
+        assert right == operations.cross_entropy(logits, labels, -100)[1]
     assert torch.allclose(found[0], wanted[0], rtol=1e-5)
     assert torch.allclose(
         found[1].float(),
@@ -218,7 +219,7 @@ def test_cross_entropy(rows: int, classes: int, dtype: torch.dtype, ignored: boo
 
 def test_cross_entropy_refuses_a_label_that_is_no_class() -> None:
     with pytest.raises(IndexError):
-        kernels.cross_entropy(normal(3, 5), torch.tensor([1, 5, 2]), -100)
+        operations.cross_entropy(normal(3, 5), torch.tensor([1, 5, 2]), -100)
 
 
 def block_of(kind: type[Block], **fields: object) -> Block:
@@ -256,7 +257,7 @@ def test_a_loss_is_not_finite_where_a_logit_is_not(dtype: torch.dtype, broken: f
     logits = normal(4, 9).to(dtype)
     logits[2, 3] = broken
     logits.requires_grad_()
-    total, _ = kernels.cross_entropy(logits, torch.tensor([0, 1, 2, -100]), -100)
+    total, _ = operations.cross_entropy(logits, torch.tensor([0, 1, 2, -100]), -100)
     assert not total.isfinite()
     total.backward()
     assert not logits.grad[2].isfinite().all()
@@ -267,7 +268,7 @@ def test_strided_and_empty_inputs() -> None:
     wide = normal(9, 2, 48)
     both(block, [wide.transpose(0, 1)[..., ::2]], torch.float32)
     assert block(torch.empty(0, 9, 24)).shape == (0, 9, 24)
-    total, right = kernels.cross_entropy(
+    total, right = operations.cross_entropy(
         torch.empty(0, 7, requires_grad=True), torch.empty(0, dtype=torch.int64), -100
     )
     assert (total, right) == (0, 0)
@@ -299,8 +300,8 @@ def test_threads_and_repetition_change_no_bit(dtype: torch.dtype) -> None:
 def test_doubles_hooks_and_evaluation_keep_the_reference() -> None:
     block, x = block_of(FeedForward), normal(3, 5, 24)
     with (
-        patch.object(passes, "activate", side_effect=AssertionError),
-        patch.object(passes, "add_norm", side_effect=AssertionError),
+        patch.object(functions, "activate", side_effect=AssertionError),
+        patch.object(functions, "add_norm", side_effect=AssertionError),
     ):
         with torch.no_grad():
             block(x)

@@ -1,0 +1,1 @@
+"""A model made from another one: smaller, for longer texts, or with another vocabulary."""

@@ -1,0 +1,1 @@
+"""Hugging Face folders: the tables of names, the settings, reading and writing."""

@@ -1,0 +1,1 @@
+"""Original checkpoints of TensorFlow 1, read without TensorFlow."""
