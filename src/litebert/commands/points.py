@@ -150,7 +150,7 @@ def _show_costs(config: Config, data: dict[str, Any]) -> None:
             "with --train.recompute",
         ),
         [
-            (part, cost.shown_bytes(size), cost.shown_bytes(recomputed[part]))
+            (part, cost.format_bytes(size), cost.format_bytes(recomputed[part]))
             for part, size in memory.items()
         ],
     )
