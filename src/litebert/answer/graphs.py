@@ -49,7 +49,7 @@ def graph_of(loaded: LoadedModel) -> Path:
     if (exported := find_exported_graph(loaded.path)) is not None:
         require_whole(exported)
         return exported
-    from litebert.interop import onnx_graph
+    from litebert.interop.onnx import graph as onnx_graph
 
     def write(file: Path) -> None:
         file.write_bytes(onnx_graph.onnx_model(loaded).SerializeToString())
@@ -138,8 +138,14 @@ def _maker_key(loaded: LoadedModel) -> str:
     from litebert.interop.onnx import graph as onnx_graph
 
     parts = [to_json(loaded.config), json.dumps(loaded.task_record, sort_keys=True, default=str)]
-    modules = sorted(Path(onnx_graph.__file__).parent.glob("onnx_*.py"))
+<<<<<<< HEAD
+    modules = sorted(Path(onnx_graph.__file__).parent.glob("*.py"))
     parts += [module.read_text("utf-8") for module in modules]
+=======
+    parts += [
+        file.read_text("utf-8") for file in sorted(Path(onnx_graph.__file__).parent.glob("*.py"))
+    ]
+>>>>>>> 050fa6e (The key of a graph reads all files that make graphs)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
 
 
