@@ -20,8 +20,9 @@ import litebert
 from answer.test_predict import made, texts
 from litebert.answer.onnx_engine import OnnxEngine
 from litebert.errors import ConfigError, MissingExtraError, ModelError
-from litebert.interop import LoadedModel, onnx_folder, read_folder
+from litebert.interop import LoadedModel, read_folder
 from litebert.interop.files import read_tokenizer
+from litebert.interop.onnx import folder as onnx_folder
 from litebert.interop.onnx.folder import NAME
 from toys.finetuning import write_table
 from toys.folders import save_litebert, tiny
