@@ -138,14 +138,8 @@ def _maker_key(loaded: LoadedModel) -> str:
     from litebert.interop.onnx import graph as onnx_graph
 
     parts = [to_json(loaded.config), json.dumps(loaded.task_record, sort_keys=True, default=str)]
-<<<<<<< HEAD
     modules = sorted(Path(onnx_graph.__file__).parent.glob("*.py"))
     parts += [module.read_text("utf-8") for module in modules]
-=======
-    parts += [
-        file.read_text("utf-8") for file in sorted(Path(onnx_graph.__file__).parent.glob("*.py"))
-    ]
->>>>>>> 050fa6e (The key of a graph reads all files that make graphs)
     return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:12]
 
 
