@@ -94,7 +94,7 @@ def test_the_contrastive_loss_leaves_out_equal_texts(tiny_tokenizer: Path, tmp_p
         expected -= np.log(weights[i] / (weights[i] + sum(weights[j] for j in others)))
     assert float(found.total) == pytest.approx(expected, rel=1e-5)
     assert int(found.count) == 5
-    assert task.output.known == "positives"
+    assert task.output.supervision == "positives"
 
 
 def test_the_loss_of_scores_counts_pairs_in_wrong_order(
@@ -189,7 +189,7 @@ def test_texts_alone_are_learned_with_dropout(
     )
     dev = write_pairs(tmp_path / "dev.csv", 30, 1)
     task = task_of("pairs", tmp_path / "texts.txt", dev=dev, **COLUMNS)
-    assert task.output.known == "texts"
+    assert task.output.supervision == "texts"
     done = learned(task, tmp_path / "run", tiny_tokenizer, replace(config(epochs=1), dropout=-1))
     assert json.loads((tmp_path / "run" / "finetune.json").read_text())["config"]["dropout"] == 0.1
     assert done.scores.keys() == {"spearman", "pearson"}
@@ -419,7 +419,7 @@ def test_vectors_have_no_teacher(tiny_tokenizer: Path, tmp_path: Path) -> None:
 
 
 def test_dropout_of_the_model_stays_and_one_pair_is_no_batch() -> None:
-    output, shape = Similarity(known="texts"), EncoderConfig(hidden_dropout=0.2)
+    output, shape = Similarity(supervision="texts"), EncoderConfig(hidden_dropout=0.2)
     assert output.recipe_for(FinetuneConfig(), shape).dropout == -1
     alone = replace(config(), train=replace(config().train, batch="1 sequences"))
     with refused(ConfigError, "train.batch", "'1 sequences'"):
@@ -428,7 +428,7 @@ def test_dropout_of_the_model_stays_and_one_pair_is_no_batch() -> None:
 
 def test_sts_b_as_vectors(shared_data: Path) -> None:
     task = TASKS["stsb-vectors"].from_data("stsb-vectors", shared_data / "glue" / "STS-B")
-    assert (task.dev, task.output.known) == (("dev",), "scores")
+    assert (task.dev, task.output.supervision) == (("dev",), "scores")
     (example, *_) = task.read("dev")
     assert (example.label, example.pair is None) == (5.0, False)
 

@@ -85,18 +85,18 @@ def collate(
     """
     padded = pad_rows([row for item in items for row in item.rows], pad_id, positions)
     size = padded.ids.shape[1]
-    known = [item.target is not None for item in items]
+    has_target = [item.target is not None for item in items]
     targets = output.collate([item.target for item in items if item.target is not None], size)
-    ids, types, mask, right = map(torch.from_numpy, (*padded, targets))
+    ids, types, mask, labels = map(torch.from_numpy, (*padded, targets))
     taught = [item.taught for item in items if item.taught is not None]
     return TaskBatch(
         ids,
         types,
         mask,
         tuple(len(item.rows) for item in items),
-        right,
+        labels,
         output.count(targets),
-        None if all(known) else torch.tensor(known),
+        None if all(has_target) else torch.tensor(has_target),
         torch.from_numpy(output.collate_taught(taught, size)) if taught else None,
     )
 
@@ -105,16 +105,16 @@ def delete_tokens(items: Sequence[Item], keys: Keys, deletion: float) -> list[It
     """Items without a share of the tokens of their rows, drawn by a key for each; the first and the
     last token stay, and at least one between them.
     """
-    found = []
+    shortened = []
     for item, key in zip(items, keys, strict=True):
         rows = []
-        for place, (ids, types) in enumerate(item.rows):
-            draws = draw_uniforms(key[None], len(ids), place)[0]
+        for segment, (ids, types) in enumerate(item.rows):
+            draws = draw_uniforms(key[None], len(ids), segment)[0]
             stays = draws >= min(deletion, draws[1:-1].max(initial=0))
             stays[[0, -1]] = True
             rows.append(EncodedRow(ids[stays], types[stays]))
-        found.append(replace(item, rows=tuple(rows)))
-    return found
+        shortened.append(replace(item, rows=tuple(rows)))
+    return shortened
 
 
 class TaskBatches:
@@ -149,13 +149,13 @@ class TaskBatches:
 
     def _batches_of(self, pool: int) -> NDArray[np.int64]:
         """The items of fifty steps, fewer at the end of the run: (steps, batch)."""
-        known, batches = self._pool
-        if known != pool:
+        cached, batches = self._pool
+        if cached != pool:
             first = pool * _POOL_BATCHES
             count = min(_POOL_BATCHES, self._steps - first)
-            place = np.arange(first * self._batch, (first + count) * self._batch, dtype=np.int64)
-            epoch, place = np.divmod(place, len(self._items))
-            chosen = permute(place, len(self._items), derive(self._seed, _ORDER, epoch))
+            position = np.arange(first * self._batch, (first + count) * self._batch, dtype=np.int64)
+            epoch, position = np.divmod(position, len(self._items))
+            chosen = permute(position, len(self._items), derive(self._seed, _ORDER, epoch))
             batches = chosen[self._lengths[chosen].argsort(kind="stable")].reshape(
                 count, self._batch
             )

@@ -94,12 +94,12 @@ def choose_head(
     if not task.output.linear:
         return config, []
     reads: Literal["paper", "mean"] = "mean" if vectors == "mean" else "paper"
-    told = (
+    remarks = (
         ["the head reads the mean of the states, which the model was trained for"]
         if reads == "mean"
         else []
     )
-    return replace(config, head_reads=reads, fit_head=pretrained), told
+    return replace(config, head_reads=reads, fit_head=pretrained), remarks
 
 
 def choose_amount(config: FinetuneConfig, task: Task[Any], rows: int) -> Chosen:
@@ -109,14 +109,14 @@ def choose_amount(config: FinetuneConfig, task: Task[Any], rows: int) -> Chosen:
     epochs fall with the fourth root of the rows, from 10 at 500 rows to 3 at 67,000. Tasks other
     than those of whole texts keep the numbers of their recipe.
     """
-    asked = [choice for choice in ("batch", "epochs") if choice in config.choose]
-    config = mark_chosen(config, *asked)
-    if not asked or task.output.head != "sequence":
+    wanted = [choice for choice in ("batch", "epochs") if choice in config.choose]
+    config = mark_chosen(config, *wanted)
+    if not wanted or task.output.head != "sequence":
         return config, []
     train, schedule = config.train, config.train.schedule
-    if "batch" in asked:
+    if "batch" in wanted:
         train = replace(train, batch=f"{16 if rows < FEW_ROWS else 32} sequences")
-    if "epochs" in asked:
+    if "epochs" in wanted:
         if config.steps and schedule.warmup >= 1:  # the paper's share of the paper's steps
             train = replace(
                 train, schedule=replace(schedule, warmup=schedule.warmup / config.steps)
@@ -125,8 +125,10 @@ def choose_amount(config: FinetuneConfig, task: Task[Any], rows: int) -> Chosen:
             config, steps=0, epochs=float(np.clip(round(10 * (500 / rows) ** 0.25), 1, 15))
         )
     config = replace(config, train=train)
-    told = {"batch": f"batches of {train.batch}", "epochs": f"{config.epochs:g} epochs"}
-    return config, [f"{' and '.join(told[choice] for choice in asked)}, for {rows:,} training rows"]
+    amounts = {"batch": f"batches of {train.batch}", "epochs": f"{config.epochs:g} epochs"}
+    return config, [
+        f"{' and '.join(amounts[choice] for choice in wanted)}, for {rows:,} training rows"
+    ]
 
 
 FEW_ROWS = 2000

@@ -145,7 +145,7 @@ def calibrate(
         ]
 
     views = [output.steady(logits_LNC[i - 1] if i else None, logits_LNC[i]) for i in range(depth)]
-    certain = np.concatenate([one for _, one in views[:-1]])
+    certain = np.concatenate([view for _, view in views[:-1]])
     levels = np.floor(np.quantile(certain, np.linspace(0, 1, _LEVELS)) * 1e6) / 1e6
     thresholds = [NEVER, *sorted({0.0, *levels.tolist()}, reverse=True)]
     full = score(list(logits_LNC[-1]))
@@ -154,17 +154,21 @@ def calibrate(
     for patience in _PATIENCE[: depth - 1]:
         curve, keeps = curves.setdefault(patience, []), True
         for threshold in thresholds:
-            left = find_exits(ExitRule(patience, threshold), views)
-            found = score(list(logits_LNC[left - 1, np.arange(items)]))
-            point = {"threshold": threshold, "share": float(left.mean() / depth), "score": found}
+            exit_layers = find_exits(ExitRule(patience, threshold), views)
+            score_now = score(list(logits_LNC[exit_layers - 1, np.arange(items)]))
+            point = {
+                "threshold": threshold,
+                "share": float(exit_layers.mean() / depth),
+                "score": score_now,
+            }
             if not curve or point["share"] < curve[-1]["share"]:
                 curve.append(point)
-            keeps = keeps and (threshold == NEVER or found >= full - drop / points)
+            keeps = keeps and (threshold == NEVER or score_now >= full - drop / points)
             if keeps and (best is None or point["share"] < best[0]):
                 best = point["share"], patience, point
     assert best is not None
     _, patience, point = best
-    each = [score(list(one)) for one in logits_LNC]
+    each = [score(list(view)) for view in logits_LNC]
     return Exits(
         part.name,
         task.metric,

@@ -66,8 +66,8 @@ class EncodedPart:
 def count_shared(part: EncodedPart, other: EncodedPart) -> int:
     """How many items of a part have the very tokens of an item of another part."""
     # Hashes, because the tokens of millions of rows would be in memory twice.
-    known = {_hash_tokens(item) for item in other.items}
-    return sum(_hash_tokens(item) in known for item in part.items)
+    hashes = {_hash_tokens(item) for item in other.items}
+    return sum(_hash_tokens(item) in hashes for item in part.items)
 
 
 def _hash_tokens(item: Item) -> int:
@@ -101,15 +101,15 @@ def build_single_rows(
 ) -> tuple[list[EncodedRow], int]:
     """`build_row` of each text alone, for all at once, and how many were cut."""
     flat, lengths = tokenizer.encode_flat(texts)
-    kept = np.minimum(lengths, max(0, length - 2))
-    if cut := int((kept < lengths).sum()):
+    read = np.minimum(lengths, max(0, length - 2))
+    if cut := int((read < lengths).sum()):
         place = np.arange(len(flat)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
-        flat = flat[place < np.repeat(kept, lengths)]
-    ends = np.cumsum(kept + 2)
-    starts = ends - kept - 2
-    ids, inner = np.empty(int((kept + 2).sum()), np.int32), np.ones(int((kept + 2).sum()), bool)
+        flat = flat[place < np.repeat(read, lengths)]
+    ends = np.cumsum(read + 2)
+    starts = ends - read - 2
+    ids, inner = np.empty(int((read + 2).sum()), np.int32), np.ones(int((read + 2).sum()), bool)
     inner[starts] = inner[ends - 1] = False
     ids[starts], ids[ends - 1], ids[inner] = tokenizer.cls_id, tokenizer.sep_id, flat
-    types = np.zeros(int(kept.max(initial=0)) + 2, np.int32)
+    types = np.zeros(int(read.max(initial=0)) + 2, np.int32)
     places = zip(starts.tolist(), ends.tolist(), strict=True)
     return [EncodedRow(ids[start:end], types[: end - start]) for start, end in places], cut

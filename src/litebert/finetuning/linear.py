@@ -65,7 +65,7 @@ def read_frozen_states(
     )
     positions, pad = model.encoder.config.max_positions, prepared.start.tokenizer.pad_id
     read: list[torch.Tensor] = []
-    found = np.zeros((len(items), model.encoder.config.hidden_size), np.float32)
+    states = np.zeros((len(items), model.encoder.config.hidden_size), np.float32)
     handle = model.head.classifier.register_forward_pre_hook(
         lambda _, inputs: read.append(inputs[0])
     )
@@ -74,10 +74,10 @@ def read_frozen_states(
             compute_network_logits(
                 model, machine, pad_rows([items[i].rows[0] for i in places], pad, positions)
             )
-            found[places] = read.pop().float().cpu().numpy()
+            states[places] = read.pop().float().cpu().numpy()
             bar.advance(len(places))
     handle.remove()
-    return found
+    return states
 
 
 def fit_head(

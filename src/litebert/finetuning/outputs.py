@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 def softmax(values: NDArray[np.floating], axis: int = -1) -> NDArray[np.float64]:
     """Along an axis. That of scipy gives the same, and takes half a second to import."""
     shifted = np.exp(values - values.max(axis=axis, keepdims=True))
-    found: NDArray[np.float64] = shifted / shifted.sum(axis=axis, keepdims=True)
-    return found
+    shares: NDArray[np.float64] = shifted / shifted.sum(axis=axis, keepdims=True)
+    return shares
 
 
 class Answer(NamedTuple):
@@ -304,10 +304,10 @@ def restore_output(settings: Mapping[str, Any]) -> Output:
         ModelError: no output is like that.
     """
     classes = settings["classes"]
-    found = {name: output for name, output in OUTPUTS.items() if output.head == settings["kind"]}
-    usual = "number" if classes == 1 and "number" in found else next(iter(found), "")
+    outputs = {name: output for name, output in OUTPUTS.items() if output.head == settings["kind"]}
+    usual = "number" if classes == 1 and "number" in outputs else next(iter(outputs), "")
     name = settings.get("problem") or usual
-    if name not in found:
-        raise ModelError(f"no known output is called '{name}'; {nearest(name, found)}")
-    output: Output = found[name].from_saved(classes, settings.get("labels") or ())
+    if name not in outputs:
+        raise ModelError(f"no known output is called '{name}'; {nearest(name, outputs)}")
+    output: Output = outputs[name].from_saved(classes, settings.get("labels") or ())
     return output

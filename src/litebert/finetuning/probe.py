@@ -243,12 +243,12 @@ def _compute_prior_losses(
         return None
     output, targets = prepared.task.output.fit([item.target for item in (*learned, *held)])
     _, bias = output.fit_linear(np.zeros((len(learned), 1)), targets[: len(learned)], 1.0)
-    known = [
+    judged = [
         replace(item, target=target)
         for item, target in zip(held, targets[len(learned) :], strict=True)
     ]
     losses = []
-    for part in _split_by_length(known):
+    for part in _split_by_length(judged):
         right = torch.from_numpy(output.collate([item.target for item in part], 0))
         total, _ = output.total(
             torch.from_numpy(bias.astype(np.float32)).expand(len(part), -1), right
@@ -258,34 +258,31 @@ def _compute_prior_losses(
 
 
 def choose_start(
-    prepared: PreparedTask, folders: Sequence[RunFolder], device: str, anew: bool
+    prepared: PreparedTask, folders: Sequence[RunFolder], device: str, overwrite: bool
 ) -> PreparedTask:
     """The task with a fitted head and a rate, where the config asks for them: as a run in one of
     the folders has them, else found now.
 
     Args:
-        anew: whether those runs are about to be deleted.
+        overwrite: whether those runs are about to be deleted.
     """
-    config, place = prepared.config, folders[0]
-    known = place.ranks.decide(lambda: not anew and any(folder.identities() for folder in folders))
+    config, first = prepared.config, folders[0]
+    decide = first.ranks.decide
+    has_run = decide(lambda: not overwrite and any(folder.identities() for folder in folders))
     files = [folder.path / sub / FITTED for folder in folders for sub in (".", ASIDE)]
-    if config.fit_head and known:
-        there = place.ranks.decide(lambda: next((file for file in files if file.is_file()), None))
-        prepared = replace(
-            prepared,
-            fitted=place.ranks.decide(lambda: {} if there is None else read_tensors(there)),
-        )
-    if (known or not config.fit_head) and "rate" not in config.choose:
+    if config.fit_head and has_run:
+        saved = decide(lambda: next((file for file in files if file.is_file()), None))
+        fitted = decide(lambda: {} if saved is None else read_tensors(saved))
+        prepared = replace(prepared, fitted=fitted)
+    if (has_run or not config.fit_head) and "rate" not in config.choose:
         return prepared
-    with place.lock():
-        machine = devices.choose(config.train.precision, place.ranks.device(device))
+    with first.lock():
+        machine = devices.choose(config.train.precision, first.ranks.device(device))
         learned = prepared
-        if config.fit_head and not known:
-            learned, prepared = place.ranks.decide(lambda: _fit_heads(prepared, machine))
+        if config.fit_head and not has_run:
+            learned, prepared = decide(lambda: _fit_heads(prepared, machine))
         if "rate" in config.choose:
-            prepared = place.ranks.decide(
-                lambda: _choose_rate(prepared, learned, place.path, machine)
-            )
+            prepared = decide(lambda: _choose_rate(prepared, learned, first.path, machine))
     return prepared
 
 
@@ -305,19 +302,19 @@ def _fit_heads(
         return prepared, prepared
     output, targets = prepared.task.output.fit([item.target for item in items])
     half, whole = fit_head(output, read_frozen_states(prepared, items, machine), targets, held)
-    told = (
+    remark = (
         f"a linear head on frozen states has the loss {whole.loss:.3g} on {held.sum():,} "
         "held-out training rows"
     )
     if whole.loss >= whole.prior:
-        told += f", no less than without them ({whole.prior:.3g}): the head starts as drawn"
+        remark += f", no less than without them ({whole.prior:.3g}): the head starts as drawn"
         heads: tuple[dict[str, torch.Tensor], ...] = ({}, {})
     else:
-        told += f" ({whole.prior:.3g} without them): the run starts from it"
+        remark += f" ({whole.prior:.3g} without them): the run starts from it"
         heads = half.tensors(), whole.tensors()
-    log.info(told)
+    log.info(remark)
     first, second = (
-        replace(prepared, fitted=head, chosen=(*prepared.chosen, told)) for head in heads
+        replace(prepared, fitted=head, chosen=(*prepared.chosen, remark)) for head in heads
     )
     return first, second
 
@@ -336,12 +333,12 @@ def _choose_rate(
         return replace(prepared, config=config)
     probe = probe_rate(replace(learned, config=config), folder, machine)
     rate = optimizer.learning_rate if probe is None else probe.rate
-    told = (
+    remark = (
         f"learning rate {rate:.0e}: {prepared.steps} steps are too few to try others"
         if probe is None
         else str(probe)
     )
-    log.info(told)
+    log.info(remark)
     optimizer = replace(optimizer, learning_rate=rate)
     config = replace(config, train=replace(config.train, optimizer=optimizer))
-    return replace(prepared, config=config, chosen=(*prepared.chosen, told))
+    return replace(prepared, config=config, chosen=(*prepared.chosen, remark))

@@ -59,18 +59,18 @@ def group_by_length(
         padding: tokens that an item may be shorter than the longest of its pass; any number by
             default.
     """
-    held: list[int] = []
+    group: list[int] = []
     count = 0
-    for place in np.argsort(-np.array(lengths, np.int64), kind="stable").tolist():
-        own = rows[place] if rows else 1
-        longest = lengths[held[0]] if held else 0
-        if held and (
-            (count + own) * longest > most
-            or (padding is not None and longest - lengths[place] > padding)
+    for position in np.argsort(-np.array(lengths, np.int64), kind="stable").tolist():
+        row_count = rows[position] if rows else 1
+        longest = lengths[group[0]] if group else 0
+        if group and (
+            (count + row_count) * longest > most
+            or (padding is not None and longest - lengths[position] > padding)
         ):
-            yield held
-            held, count = [], 0
-        held.append(place)
-        count += own
-    if held:
-        yield held
+            yield group
+            group, count = [], 0
+        group.append(position)
+        count += row_count
+    if group:
+        yield group

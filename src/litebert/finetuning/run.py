@@ -493,7 +493,7 @@ def _run(
             )
         load_state(model, read_weights(trainable.best) if ranks.main else None, ranks)
         parts = (*prepared.dev, *prepared.tests)
-        logits = trainable.kept if machine.autocast is None else {}
+        logits = trainable.best_logits if machine.autocast is None else {}
         trainable.device = replace(
             machine, autocast=None
         )  # as `predict` computes, and other programs

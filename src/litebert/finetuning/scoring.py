@@ -65,9 +65,9 @@ def score_answers(
     scores: dict[str, float] = {}
     for part in parts:
         if part.name in task.dev or any(item.target is not None for item in part.items):
-            found = task.score(part.examples, answer(part))
+            part_scores = task.score(part.examples, answer(part))
             prefix = "" if task.dev == (part.name,) else f"{part.name}_"
-            scores.update({prefix + name: value for name, value in found.items()})
+            scores.update({prefix + name: value for name, value in part_scores.items()})
     return scores
 
 
@@ -78,9 +78,9 @@ def are_finite(logits: Logits) -> bool:
 
 def has_one_answer(output: Output, part: EncodedPart, logits: Logits) -> bool:
     """Whether everything in a part is answered alike, where the right answers differ."""
-    known = [i for i, item in enumerate(part.items) if item.target is not None]
-    return bool(known) and output.one_answer(
-        [part.items[i].target for i in known], [logits[i] for i in known]
+    labeled = [i for i, item in enumerate(part.items) if item.target is not None]
+    return bool(labeled) and output.one_answer(
+        [part.items[i].target for i in labeled], [logits[i] for i in labeled]
     )
 
 
@@ -97,8 +97,8 @@ def compute_network_logits(
     with torch.no_grad(), device.autocast_context():
         inputs = [torch.from_numpy(array).to(device.device) for array in rows]
         logits = model(*inputs, every=True).transpose(0, 1) if every else model(*inputs)
-    found: NDArray[np.float32] = logits.float().cpu().numpy()
-    return found
+    values: NDArray[np.float32] = logits.float().cpu().numpy()
+    return values
 
 
 def compute_logits(
@@ -121,10 +121,10 @@ def compute_logits(
     lengths, rows = [item.length for item in items], [len(item.rows) for item in items]
     out: Logits = [np.zeros(0, np.float32)] * len(items)
     chunks = list(group_by_length(lengths, most, rows, padding))
-    own, computed = ranks.turns(len(chunks)), {}
-    total = sum(len(chunks[turn]) for turn in own)
-    reported = track(own, "scoring", total, "items", lambda turn: len(chunks[turn]))
-    with nullcontext(own) if len(own) == 1 else reported as turns:
+    assigned, computed = ranks.turns(len(chunks)), {}
+    total = sum(len(chunks[turn]) for turn in assigned)
+    reported = track(assigned, "scoring", total, "items", lambda turn: len(chunks[turn]))
+    with nullcontext(assigned) if len(assigned) == 1 else reported as turns:
         for turn in turns:
             padded = pad_rows(
                 [row for i in chunks[turn] for row in items[i].rows], pad_id, positions

@@ -40,7 +40,7 @@ if TYPE_CHECKING:
 
 log = logging.getLogger("litebert")
 
-Known = Literal["texts", "positives", "scores"]
+Supervision = Literal["texts", "positives", "scores"]
 """What is known of the training pairs."""
 TEMPERATURE = 0.05
 """What cosines are divided by in the losses."""
@@ -82,8 +82,8 @@ class Compared(NamedTuple):
 def scale_to_unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
     """(..., H) of unit length; a zero vector stays one."""
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
-    found: NDArray[np.float32] = vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
-    return found
+    scaled: NDArray[np.float32] = vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
+    return scaled
 
 
 def pool_states(
@@ -93,15 +93,15 @@ def pool_states(
     if pooling == "cls":
         return states[:, 0]
     real = mask[:, : states.shape[1]].astype(np.float32)
-    found: NDArray[np.float32] = np.einsum("rs,rsh->rh", real / real.sum(1, keepdims=True), states)
-    return found
+    means: NDArray[np.float32] = np.einsum("rs,rsh->rh", real / real.sum(1, keepdims=True), states)
+    return means
 
 
 @dataclass(frozen=True)
 class Similarity(Output):
     """The cosine of the vectors of two texts.
 
-    A target is int64 (2,), a key of each text, which tells equal texts; or a number, where `known`
+    A target is int64 (2,), a key of each text, which tells equal texts; or a number, where `supervision`
     says scores.
     """
 
@@ -109,7 +109,7 @@ class Similarity(Output):
     """What makes a vector of the last states of a text: their mean, special tokens included, or
     that of [CLS].
     """
-    known: Known = "positives"
+    supervision: Supervision = "positives"
     temperature: float = TEMPERATURE
     whiten: bool = False
     """Whether the vectors are whitened when training has ended."""
@@ -134,7 +134,7 @@ class Similarity(Output):
                 "others of its "
                 "batch; give 2 sequences or more"
             )
-        if self.known != "texts":
+        if self.supervision != "texts":
             return super().recipe_for(config, encoder)
         if config.deletion:
             return config
@@ -154,7 +154,7 @@ class Similarity(Output):
 
     def collate(self, targets: Sequence[Any], size: int) -> NDArray[Any]:
         """(B, 2), or (B,) of scores."""
-        return np.array(targets, np.float32 if self.known == "scores" else np.int64)
+        return np.array(targets, np.float32 if self.supervision == "scores" else np.int64)
 
     def arrange(self, logits: Tensor, batch: TaskBatch) -> Tensor:
         """The last states of both texts of each pair, (2B, S, H) -> vectors of unit length, (B, 2,
@@ -172,7 +172,7 @@ class Similarity(Output):
         """B times the loss of a batch; right are the texts that are nearest to their own second."""
         return (
             _cosent(logits, targets, self.temperature)
-            if self.known == "scores"
+            if self.supervision == "scores"
             else _contrast(logits, targets, self.temperature)
         )
 
@@ -251,10 +251,12 @@ def _contrast(vectors: Tensor, keys: Tensor, temperature: float) -> tuple[Tensor
     first, second = keys.unbind(1)
     likeness = firsts @ seconds.T / temperature
     same = (second == second[:, None]) | (second == first[:, None]) | (first == first[:, None])
-    own = torch.arange(len(keys), device=keys.device)
-    same[own, own] = False
+    diagonal = torch.arange(len(keys), device=keys.device)
+    same[diagonal, diagonal] = False
     likeness = likeness.masked_fill(same, -torch.inf)
-    return F.cross_entropy(likeness, own, reduction="sum"), (likeness.argmax(1) == own).sum()
+    return F.cross_entropy(likeness, diagonal, reduction="sum"), (
+        likeness.argmax(1) == diagonal
+    ).sum()
 
 
 def _cosent(vectors: Tensor, scores: Tensor, temperature: float) -> tuple[Tensor, Tensor]:

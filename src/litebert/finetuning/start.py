@@ -257,7 +257,8 @@ class PreparedTask:
         compared: dict[str, Any] = {}
         if self.computing_teacher is not None:
             layers = {
-                one.name: getattr(self.config.distill, one.name) for one in fields(LayersConfig)
+                shared.name: getattr(self.config.distill, shared.name)
+                for shared in fields(LayersConfig)
             }
             distill = DistillConfig(soft=0, **layers)
             compared = {"distill": distill, "objectives": ("mlm", *distill.objectives)}
@@ -316,9 +317,9 @@ def prepare_task(
             "or leave it out"
         )
     config = config or choose_default_recipe(start.encoder, start.dense, task.point)
-    config, said = choose_length(config, task, start.tokenizer, start.encoder.max_positions)
+    config, choices = choose_length(config, task, start.tokenizer, start.encoder.max_positions)
     config, heads = choose_head(config, task, start.state is not None, start.vectors)
-    said += heads
+    choices += heads
     if config.length > start.encoder.max_positions:
         log.info(
             f"length is {start.encoder.max_positions} instead of {config.length}: {model} "
@@ -366,11 +367,13 @@ def prepare_task(
     config, amounts = choose_amount(
         config, task, len(train.items) + len(more.items if more else ())
     )
-    for choice in (*said, *amounts):
+    for choice in (*choices, *amounts):
         log.info(choice)
     parts = (train, tuple(dev), tuple(tests))
-    told = (*chosen, *said, *amounts)
-    return PreparedTask(str(model), task, start, config, *parts, tuple(notes), taught, more, told)
+    chosen_now = (*chosen, *choices, *amounts)
+    return PreparedTask(
+        str(model), task, start, config, *parts, tuple(notes), taught, more, chosen_now
+    )
 
 
 def _encode_part(
@@ -427,10 +430,10 @@ def claim(folder: RunFolder, prepared: PreparedTask, steps: int, train: Sequence
         RunError: the folder holds another run.
     """
     run = _identity(prepared, steps, train)
-    for there in folder.identities():
-        refuse_other_teacher(folder.path, there, run["teacher"], run["teacher_fingerprint"])
-        folder.refuse_other({**there, "files": run["files"]}, run, _FREE)
-        if there.get("test_fingerprint") != run["test_fingerprint"]:
+    for before in folder.identities():
+        refuse_other_teacher(folder.path, before, run["teacher"], run["teacher_fingerprint"])
+        folder.refuse_other({**before, "files": run["files"]}, run, _FREE)
+        if before.get("test_fingerprint") != run["test_fingerprint"]:
             raise RunError(
                 f"{folder.path} holds a run with another test part; give its own, or "
                 "answer this one with "

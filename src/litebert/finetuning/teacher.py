@@ -63,7 +63,7 @@ class TaskTeacher:
     """With its own order of labels."""
     order: tuple[int, ...]
     """The place of each of the task's labels among its own; empty where the order is the same."""
-    known: dict[str, Logits] = field(default_factory=dict)
+    computed: dict[str, Logits] = field(default_factory=dict)
     """Its answers so far, by what `_compute_key` calls them; seeds share them."""
 
     @cached_property
@@ -120,32 +120,32 @@ def open_teacher(source: str | Path, task: Task[Any], words: Tokenizer, length: 
     record = loaded.task_record
     if not record:
         raise ModelError(f"the teacher {source} is not fine-tuned; fine-tune it on this task first")
-    output, ours = restore_output(record), task.output
-    if output.name != ours.name or output.width != ours.width:
-        theirs = f"'{output.name}' ({output.width} numbers)"
+    output, wanted = restore_output(record), task.output
+    if output.name != wanted.name or output.width != wanted.width:
+        answers = f"'{output.name}' ({output.width} numbers)"
         raise ModelError(
-            f"the teacher {source} answers with {theirs} and this task with '{ours.name}' "
-            f"({ours.width}); "
+            f"the teacher {source} answers with {answers} and this task with '{wanted.name}' "
+            f"({wanted.width}); "
             "fine-tune the teacher on this task"
         )
-    if loaded.labels and set(loaded.labels) != set(ours.labels):
+    if loaded.labels and set(loaded.labels) != set(wanted.labels):
         raise ModelError(
             f"the teacher {source} has the labels {', '.join(loaded.labels)}, and this task has "
-            f"{', '.join(ours.labels)}; fine-tune it on this task, or rename the labels in its "
+            f"{', '.join(wanted.labels)}; fine-tune it on this task, or rename the labels in its "
             "config.json or task.json"
         )
-    order = tuple(loaded.labels.index(name) for name in ours.labels) if loaded.labels else ()
-    if (own := loaded.tokenizer) is None:
+    order = tuple(loaded.labels.index(name) for name in wanted.labels) if loaded.labels else ()
+    if (tokenizer := loaded.tokenizer) is None:
         raise ModelError(
             f"the teacher {source} has no tokenizer; put the one it was trained with there"
         )
-    if not ours.reads_cls and own.fingerprint != words.fingerprint:
+    if not wanted.reads_cls and tokenizer.fingerprint != words.fingerprint:
         raise ModelError(
             f"the teacher {source} has another tokenizer than the student, and answers of "
-            f"'{ours.name}' "
+            f"'{wanted.name}' "
             "stand at tokens; name a teacher with the student's tokenizer"
         )
-    if not ours.reads_cls and length > loaded.config.encoder.max_positions:
+    if not wanted.reads_cls and length > loaded.config.encoder.max_positions:
         raise ModelError(
             f"the teacher {source} reads {loaded.config.encoder.max_positions} tokens, and "
             "rows have up "
@@ -156,7 +156,7 @@ def open_teacher(source: str | Path, task: Task[Any], words: Tokenizer, length: 
         str(source),
         loaded,
         fingerprint,
-        own,
+        tokenizer,
         output,
         () if order == tuple(range(len(order))) else order,
     )
@@ -194,10 +194,10 @@ def compute_teacher_logits(
     the folder keeps, else computed now and kept."""
     parts = [prepared.train, *([prepared.unlabelled] if prepared.unlabelled else [])]
     key = _compute_key(teacher, parts)
-    if key in teacher.known:
-        _write_logits(folder / KEPT, key, teacher.known[key])
-    elif (found := _read_logits(folder / KEPT, key)) is not None:
-        teacher.known[key] = found
+    if key in teacher.computed:
+        _write_logits(folder / KEPT, key, teacher.computed[key])
+    elif (saved := _read_logits(folder / KEPT, key)) is not None:
+        teacher.computed[key] = saved
     else:
         exported = find_exported_graph(teacher.loaded.path) is not None  # which answers on the CPU
         engine = (
@@ -212,9 +212,11 @@ def compute_teacher_logits(
         name = name_metric(prepared.task)
         log.info(f"the teacher {teacher.source} scores {name} {scores[name]:.4g} on {dev.name}")
         dtype = np.float32 if isinstance(teacher.output, Number) else np.float16
-        teacher.known[key] = [one.astype(dtype) for of_part in answers for one in of_part]
-        _write_logits(folder / KEPT, key, teacher.known[key])
-    return teacher.known[key]
+        teacher.computed[key] = [
+            row_logits.astype(dtype) for part_logits in answers for row_logits in part_logits
+        ]
+        _write_logits(folder / KEPT, key, teacher.computed[key])
+    return teacher.computed[key]
 
 
 def _compute_logits(
@@ -237,10 +239,12 @@ def _compute_logits(
         }
         items = [encoded[item.example] for item in items]
     most = getattr(engine, "tokens", EVALUATION_TOKENS)
-    found = compute_logits(
+    logits = compute_logits(
         engine.logits, items, teacher.output, teacher.tokenizer.pad_id, positions, most=most
     )
-    return [one[..., list(teacher.order)] for one in found] if teacher.order else found
+    return (
+        [row_logits[..., list(teacher.order)] for row_logits in logits] if teacher.order else logits
+    )
 
 
 def _compute_key(teacher: TaskTeacher, parts: list[EncodedPart]) -> str:
@@ -275,6 +279,6 @@ def _read_logits(file: Path, key: str) -> Logits | None:
     shapes: NDArray[np.int32] = tensors["shapes"]
     ends = np.cumsum(shapes.prod(axis=1))
     return [
-        one.reshape(shape)
-        for one, shape in zip(np.split(tensors["logits"], ends[:-1]), shapes, strict=True)
+        row_logits.reshape(shape)
+        for row_logits, shape in zip(np.split(tensors["logits"], ends[:-1]), shapes, strict=True)
     ]

@@ -112,10 +112,10 @@ class SeveralLabels(OneClass):
 
         from litebert.model.distillation import divergence
 
-        own, theirs = (
-            torch.stack((one, torch.zeros_like(one)), dim=-1) for one in (logits, taught)
+        student, teacher = (
+            torch.stack((values, torch.zeros_like(values)), dim=-1) for values in (logits, taught)
         )
-        return divergence(own, theirs, temperature).mean(-1).sum(), (
+        return divergence(student, teacher, temperature).mean(-1).sum(), (
             (logits > 0) == (taught > 0)
         ).all(-1).sum()
 
@@ -143,9 +143,9 @@ class SeveralLabels(OneClass):
         """A logistic regression for each label; one that all rows or none have is given smoothed
         odds.
         """
-        there = np.array(targets, np.int64)
+        present = np.array(targets, np.int64)
         weight, bias = np.zeros((len(self.labels), states.shape[1])), np.zeros(len(self.labels))
-        for label, column in enumerate(there.T):
+        for label, column in enumerate(present.T):
             if 0 < column.sum() < len(column):
                 coefficients, intercepts = _fit_logistic(states, column, strength)
                 weight[label], bias[label] = coefficients[0], intercepts[0]
@@ -157,8 +157,8 @@ class SeveralLabels(OneClass):
         return tuple(int(name in value) for name in self.labels)
 
     def counts(self, targets: Sequence[Any] | NDArray[np.int64]) -> NDArray[np.int64]:
-        found: NDArray[np.int64] = np.array(targets, np.int64).sum(axis=0)
-        return found
+        counts: NDArray[np.int64] = np.array(targets, np.int64).sum(axis=0)
+        return counts
 
 
 @dataclass(frozen=True)
@@ -290,7 +290,10 @@ class OneChoice(Output):
 
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
         """The place of the likeliest choice, the first of equals, and the probabilities of all."""
-        return [Answer(int(found.argmax()), softmax(found.astype(np.float64))) for found in logits]
+        return [
+            Answer(int(row_logits.argmax()), softmax(row_logits.astype(np.float64)))
+            for row_logits in logits
+        ]
 
 
 def _fit_logistic(

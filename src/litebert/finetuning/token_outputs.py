@@ -51,7 +51,7 @@ class Tags(Output):
 
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
         """The likeliest tag of each token, and its probability."""
-        likely = [softmax(found.astype(np.float64), axis=-1) for found in logits]
+        likely = [softmax(row_logits.astype(np.float64), axis=-1) for row_logits in logits]
         return [
             Answer(tuple(self.labels[i] for i in p.argmax(-1).tolist()), p.max(-1)) for p in likely
         ]
@@ -68,8 +68,8 @@ class Tags(Output):
         return len(set(truth[truth != IGNORED].tolist())) > 1 and len(set(guess.tolist())) == 1
 
     def balance(self, targets: Sequence[Any] | NDArray[np.int64]) -> str | None:
-        told = np.concatenate(targets)
-        return super().balance(told[told != IGNORED])
+        tags = np.concatenate(targets)
+        return super().balance(tags[tags != IGNORED])
 
 
 BEST = 20

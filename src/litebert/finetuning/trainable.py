@@ -78,7 +78,7 @@ class TrainableTaskModel:
         self.device, self.best, self.network, self.ranks = device, best, network, ranks
         self.layers = model.encoder.config.layers
         self.diagnostic_state: dict[str, Any] = {}
-        self.kept: dict[str, Logits] = {}
+        self.best_logits: dict[str, Logits] = {}
         """What the best weights say of each development part, where this very process saw them."""
 
     def counts(self, batch: TaskBatch) -> dict[str, int]:
@@ -97,18 +97,18 @@ class TrainableTaskModel:
         inputs = (batch.input_ids, batch.token_type_ids, batch.attention_mask)
         config = self.prepared.config
         compares = bool(self._compared)
-        found = self.network(*inputs, every=config.exits, states=compares)
-        logits, states = found if compares else (found, [])
-        asked: dict[str, Callable[[Tensor], Loss]] = {
-            _HEAD: lambda one: self._task_loss(one, batch)
+        outputs = self.network(*inputs, every=config.exits, states=compares)
+        logits, states = outputs if compares else (outputs, [])
+        laws: dict[str, Callable[[Tensor], Loss]] = {
+            _HEAD: lambda values: self._task_loss(values, batch)
         }
         if batch.taught is not None:
-            asked[_TAUGHT] = lambda one: self.output.distill_loss(
-                one, batch, config.distill.temperature
+            laws[_TAUGHT] = lambda values: self.output.distill_loss(
+                values, batch, config.distill.temperature
             )
         losses = {
             name: loss_of_layers(loss, logits) if config.exits else loss(logits)
-            for name, loss in asked.items()
+            for name, loss in laws.items()
         }
         return losses | self._lessons(batch, states)
 
@@ -126,13 +126,15 @@ class TrainableTaskModel:
         mask, map_ = batch.attention_mask, self.module.state_map
         lesson = teacher.layers.lesson(batch)
 
-        def of_states(own: int, its: int) -> Tensor:
+        def of_states(student_layer: int, teacher_layer: int) -> Tensor:
             assert map_ is not None
-            return state_distance(states[own], lesson.states[its], map_)
+            return state_distance(states[student_layer], lesson.states[teacher_layer], map_)
 
-        def of_relations(own: int, its: int) -> Tensor:
-            mine = encoder.projections(own - 1, states[own - 1])
-            return relation_distance(mine, lesson.projections(its), distill.relation_heads, mask)
+        def of_relations(student_layer: int, teacher_layer: int) -> Tensor:
+            projections = encoder.projections(student_layer - 1, states[student_layer - 1])
+            return relation_distance(
+                projections, lesson.projections(teacher_layer), distill.relation_heads, mask
+            )
 
         laws = {
             _STATES: (distill.state_layers, of_states),
@@ -179,9 +181,9 @@ class TrainableTaskModel:
         with progress.task(doing, total=sum(len(item.rows) for item in items), unit="rows") as bar:
 
             def compute(rows: PaddedRows) -> NDArray[np.float32]:
-                found = compute_network_logits(self.module, self.device, rows, every)
-                bar.advance(len(found))
-                return found
+                logits_now = compute_network_logits(self.module, self.device, rows, every)
+                bar.advance(len(logits_now))
+                return logits_now
 
             pad, positions = (
                 self.prepared.start.tokenizer.pad_id,
@@ -202,7 +204,7 @@ class TrainableTaskModel:
         if not math.isfinite(decisive):  # as a score of one's own may be
             decisive = -sys.float_info.max
         if "best" not in self.diagnostic_state or decisive > self.diagnostic_state["best"]:
-            self.diagnostic_state["best"], self.kept = decisive, logits
+            self.diagnostic_state["best"], self.best_logits = decisive, logits
             self.diagnostic_state["one_answer"] = has_one_answer(
                 self.output, dev[0], logits[dev[0].name]
             )

@@ -21,7 +21,7 @@ import numpy as np
 
 from litebert.errors import ConfigError, DataError, ModelError, nearest
 from litebert.finetuning.items import EncodedRow, Item, build_single_rows
-from litebert.finetuning.similarity import TEMPERATURE, Known, Similarity
+from litebert.finetuning.similarity import TEMPERATURE, Similarity, Supervision
 from litebert.interop.sentence_modules import DENSE, read_dense, write_dense
 from litebert.tasks.glue import Glue
 from litebert.tasks.scores import compute_scores
@@ -44,7 +44,7 @@ They are the mean of 1/rank of the right second text among all, and how often th
 """
 _BLOCK = 1024
 """First texts that are compared at once, which bounds the memory of their cosines."""
-_SUPERVISION_NAMES: Mapping[Known, str] = {
+_SUPERVISION_NAMES: Mapping[Supervision, str] = {
     "scores": "pairs with scores",
     "positives": "pairs that belong together",
     "texts": "texts without pairs, each against itself",
@@ -135,7 +135,7 @@ class Pairs(TextTask):
             supervision = self._survey()
         self.output = Similarity(
             pooling=pooling,
-            known=supervision,
+            supervision=supervision,
             temperature=temperature,
             whiten=supervision == "texts" if whiten is None else whiten,
         )
@@ -207,7 +207,7 @@ class Pairs(TextTask):
         """Return the settings that change what the model learns."""
         output = self.output
         return {
-            "known": output.known,
+            "known": output.supervision,
             "pooling": output.pooling,
             "temperature": output.temperature,
             "whiten": output.whiten,
@@ -216,7 +216,7 @@ class Pairs(TextTask):
     @property
     def point(self) -> str:
         """The name of its hyper-parameters; single texts need other ones than pairs."""
-        return "texts" if self.output.known == "texts" else self.full_name
+        return "texts" if self.output.supervision == "texts" else self.full_name
 
     # ------------------------------------------------------------------------------------- examples
 
@@ -253,7 +253,9 @@ class Pairs(TextTask):
             self._check_train(examples)
         examples = self._select_split(split, examples, lambda i: i, "rows")
         if split == "train":
-            log.info(f"learning from {len(examples):,} {_SUPERVISION_NAMES[self.output.known]}")
+            log.info(
+                f"learning from {len(examples):,} {_SUPERVISION_NAMES[self.output.supervision]}"
+            )
         elif len(self._texts) == 1:
             halved = [_halve(example) for example in examples]
             examples = [example for example in halved if example is not None]
@@ -262,7 +264,7 @@ class Pairs(TextTask):
             ] = len(examples)
         return examples
 
-    def _survey(self) -> Known:
+    def _survey(self) -> Supervision:
         """Tell the supervision of the training files by the columns of the first file."""
         first = self._paths["train"][0]
         for _, (_, pair, label) in self._records(first, 1, Notes()):
@@ -272,7 +274,7 @@ class Pairs(TextTask):
     def _count_needed(self, split: str) -> int:
         """Count the columns, of text, pair and label, that the files of a split must have."""
         if split == "train" and "dev" in self._paths:
-            return {"texts": 1, "positives": 2, "scores": 3}[self.output.known]
+            return {"texts": 1, "positives": 2, "scores": 3}[self.output.supervision]
         return len(self._texts) + (self._label is not None and split != "test")
 
     def _records(self, path: Path, needed: int, notes: Notes) -> Iterator[Record]:
@@ -319,7 +321,10 @@ class Pairs(TextTask):
                 f"{files} has one row, and pairs are learned by comparing them; give two "
                 "rows or more"
             )
-        if self.output.known == "scores" and len({example.label for example in examples}) == 1:
+        if (
+            self.output.supervision == "scores"
+            and len({example.label for example in examples}) == 1
+        ):
             raise DataError(
                 f"{files} has the same score, {examples[0].label:g}, on every row; give "
                 "rows that differ"
@@ -337,7 +342,7 @@ class Pairs(TextTask):
         )
         self._notes.add_cut(cut + cut_pairs, len(examples) + len(paired), length)
         seconds = {**dict(enumerate(firsts)), **dict(zip(paired, pairs, strict=True))}
-        by_score = self.output.known == "scores"
+        by_score = self.output.supervision == "scores"
         items = []
         for i, (example, first) in enumerate(zip(examples, firsts, strict=True)):
             second = seconds[i]
@@ -405,7 +410,7 @@ class StsbVectors(Pairs):
         return examples
 
 
-def _tell_supervision(pair: Any, label: Any) -> Known:
+def _tell_supervision(pair: Any, label: Any) -> Supervision:
     """Tell how texts are learned from the columns that are not None."""
     if pair is None:
         return "texts"

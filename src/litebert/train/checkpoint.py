@@ -139,8 +139,8 @@ def tidy(folder: Path) -> None:
 
 def prune(folder: Path, keep: int) -> None:
     """Delete every checkpoint older than the newest `keep` whole ones."""
-    found, whole = checkpoints(folder), 0
-    for path in found if len(found) > keep else ():  # else none is read to be hashed
+    paths, whole = checkpoints(folder), 0
+    for path in paths if len(paths) > keep else ():  # else none is read to be hashed
         if whole >= keep:
             remove(path)
         elif _find_damage(path) is None:

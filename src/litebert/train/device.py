@@ -59,23 +59,26 @@ def choose(precision: Literal["auto", "float32", "bfloat16"], device: str = "aut
         ConfigError: there is no such device on this machine.
     """
     accelerators = {"cuda": torch.cuda.is_available(), "mps": torch.backends.mps.is_available()}
-    found = [*(kind for kind, there in accelerators.items() if there), "cpu"]  # best first
+    kinds = [
+        *(kind for kind, is_present in accelerators.items() if is_present),
+        "cpu",
+    ]  # best first
     try:
-        chosen = torch.device(found[0] if device == "auto" else device)
+        selected = torch.device(kinds[0] if device == "auto" else device)
     except RuntimeError:
-        chosen = torch.device(
+        selected = torch.device(
             "meta"
         )  # a name that torch does not know is refused as one that is absent
-    count = torch.cuda.device_count() if chosen.type == "cuda" else 1
-    if chosen.type not in found or (chosen.index or 0) >= count:
+    count = torch.cuda.device_count() if selected.type == "cuda" else 1
+    if selected.type not in kinds or (selected.index or 0) >= count:
         raise ConfigError(
-            f"this machine has no device '{device}'; choose one of: auto, {', '.join(found)}"
+            f"this machine has no device '{device}'; choose one of: auto, {', '.join(kinds)}"
         )
-    native = precision == "auto" and _computes_bfloat16(chosen)
+    native = precision == "auto" and _computes_bfloat16(selected)
     name = machine.read_processor_name()
-    if chosen.type == "cuda":
-        name = torch.cuda.get_device_name(chosen)
-    return Device(chosen, torch.bfloat16 if native or precision == "bfloat16" else None, name)
+    if selected.type == "cuda":
+        name = torch.cuda.get_device_name(selected)
+    return Device(selected, torch.bfloat16 if native or precision == "bfloat16" else None, name)
 
 
 def require_bfloat16(device: Device, engine: str, instead: str) -> None:

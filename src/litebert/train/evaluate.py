@@ -90,59 +90,60 @@ def evaluate_split(
                 if task is None:
                     raise
                 continue  # one document has no other to draw a random segment from
-            count = min(sequences, batches.examples)
-            sizes = [
-                min(EVALUATION_BATCH, count - first) for first in range(0, count, EVALUATION_BATCH)
-            ]
-            own, found = ranks.turns(len(sizes)), {}
-            total = sum(sizes[i] for i in own)
-            with track(
-                own, f"scoring {' and '.join(names)}", total, "sequences", sizes.__getitem__
-            ) as turns:
-                for i in turns:
-                    asked = batches(i, slice(0, sizes[i]))
-                    if (
-                        model.config.sequences.format not in PAIR_FORMATS
-                    ):  # it never saw the second token type
-                        asked = replace(
-                            asked, token_type_ids=torch.zeros_like(asked.token_type_ids)
-                        )
-                    found[i] = _compute_losses(model, asked, i, device)
-                    if ranks.size > 1:
-                        found[i] = _move_to_cpu(found[i])
-            losses = ranks.union(found)
+            title = f"scoring {' and '.join(names)}"
+            losses = _share_losses(model, batches, sequences, device, ranks, title)
             for prefix, name in names.items():
                 if any(int(loss[name].count) for loss in losses):
-                    said = model.named_objectives[name].scores([loss[name] for loss in losses])
-                    scores.update({f"{prefix}_{key}": value for key, value in said.items()})
+                    results = model.named_objectives[name].scores([loss[name] for loss in losses])
+                    scores.update({f"{prefix}_{key}": value for key, value in results.items()})
     finally:
         model.train(was_training)
     return scores
 
 
+def _share_losses(
+    model: Pretrainer, batches: Batches, sequences: int, device: Device, ranks: Ranks, title: str
+) -> list[dict[str, Loss]]:
+    """Compute the losses of each batch of up to `sequences` sequences, shared between processes."""
+    count = min(sequences, batches.examples)
+    sizes = [min(EVALUATION_BATCH, count - first) for first in range(0, count, EVALUATION_BATCH)]
+    assigned = ranks.turns(len(sizes))
+    total = sum(sizes[number] for number in assigned)
+    losses: dict[int, dict[str, Loss]] = {}
+    with track(assigned, title, total, "sequences", sizes.__getitem__) as turns:
+        for number in turns:
+            batch = batches(number, slice(0, sizes[number]))
+            # Without pairs of segments, the model never saw the second token type.
+            if model.config.sequences.format not in PAIR_FORMATS:
+                batch = replace(batch, token_type_ids=torch.zeros_like(batch.token_type_ids))
+            losses[number] = _compute_losses(model, batch, number, device)
+            if ranks.size > 1:
+                losses[number] = _move_to_cpu(losses[number])
+    return ranks.union(losses)
+
+
 def _list_questions(
     model: Pretrainer, length: int, transfer: bool, untrained: Collection[str]
 ) -> dict[Question, dict[str, str]]:
-    """The prefix of the scores and the objective that answers, by question."""
+    """Map each question to the objectives that answer it, by the prefix of their scores."""
     common = SequenceConfig(length=length, short_probability=0.0), MASKING
     layout = replace(model.config.sequences, length=length, short_probability=0.0)
-    own = layout, replace(model.config.masking, copies=1)
+    trained_on = layout, replace(model.config.masking, copies=1)
     trained = [
         objective
         for objective in model.named_objectives.values()
         if not {objective.name, *objective.needs} & set(untrained)
     ]
     questions: dict[Question, dict[str, str]] = {}
-    for one in sorted(
-        trained, key=lambda one: (one.sentence is not None, one.scored_on_training_masks)
+    for objective in sorted(
+        trained,
+        key=lambda trained: (trained.sentence is not None, trained.scored_on_training_masks),
     ):
-        for asked in (
-            name
-            for name in OBJECTIVES
-            if name == one.name or (transfer and name in one.also_answers)
-        ):
-            text = own if one.scored_on_training_masks else common
-            questions.setdefault((*text, OBJECTIVES[asked].sentence), {})[asked] = one.name
+        text = trained_on if objective.scored_on_training_masks else common
+        for name in OBJECTIVES:
+            if name == objective.name or (transfer and name in objective.also_answers):
+                question = (*text, OBJECTIVES[name].sentence)
+                questions.setdefault(question, {})[name] = objective.name
     return questions
 
 
@@ -237,8 +238,8 @@ def _move_to_cpu(losses: Mapping[str, Loss]) -> dict[str, Loss]:
 
     def move(loss: Loss) -> Loss:
         extras, tensors = (
-            {name: tensor.cpu() for name, tensor in own.items()}
-            for own in (loss.extras, loss.eval_tensors)
+            {name: tensor.cpu() for name, tensor in tensors_by_name.items()}
+            for tensors_by_name in (loss.extras, loss.eval_tensors)
         )
         correct = None if loss.correct is None else loss.correct.cpu()
         return Loss(loss.total.cpu(), loss.count.cpu(), correct, extras, tensors)

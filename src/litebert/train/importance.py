@@ -28,13 +28,17 @@ def measure_importance(
         ModelError, DataError: as `open_pretrained`.
     """
     loaded, network, shards = open_pretrained(model, data, tokenizer)
-    own = loaded.config.without_its_run()
-    own = replace(own, train=replace(own.train, batch=f"{SEQUENCES} sequences", seed=0))
-    make, machine, found = PretrainingBatches(own, shards, steps=batches), choose("auto"), None
+    config = loaded.config.without_its_run()
+    config = replace(config, train=replace(config.train, batch=f"{SEQUENCES} sequences", seed=0))
+    make, machine, importance = (
+        PretrainingBatches(config, shards, steps=batches),
+        choose("auto"),
+        None,
+    )
     trained = [
         name
-        for name, one in own.build_objectives().items()
-        if not {name, *one.needs} & set(loaded.untrained)
+        for name, objective in config.build_objectives().items()
+        if not {name, *objective.needs} & set(loaded.untrained)
     ]
     network.to(machine.device)
     with progress.task("measuring what matters", batches, "batches") as bar:
@@ -46,8 +50,8 @@ def measure_importance(
                     [losses[name].total / losses[name].count.clamp(min=1) for name in trained]
                 ).sum()
                 total.backward()  # type: ignore[no-untyped-call]
-            this = importance_of(network.encoder)
-            found = this if found is None else found + this
+            batch_importance = importance_of(network.encoder)
+            importance = batch_importance if importance is None else importance + batch_importance
             bar.advance(1)
-    assert found is not None
-    return found
+    assert importance is not None
+    return importance

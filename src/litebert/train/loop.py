@@ -140,20 +140,20 @@ class Loop(Generic[B]):
 
     def _resume(self) -> None:
         """Continue from the newest whole checkpoint, saying which damaged ones were passed over."""
-        found = checkpoint.find_newest(self.checkpoints) if self.ranks.main else None
-        if found is not None:
-            for path, reason in found.damaged:
+        newest = checkpoint.find_newest(self.checkpoints) if self.ranks.main else None
+        if newest is not None:
+            for path, reason in newest.damaged:
                 log.warning(
                     f"checkpoint {path.name} is damaged ({reason}); using the older "
-                    f"{found.path.name}"
+                    f"{newest.path.name}"
                 )
         state, path = self.ranks.agree(
-            (found.state, found.path) if found else ({}, self.checkpoints)
+            (newest.state, newest.path) if newest else ({}, self.checkpoints)
         )
         self.resumed = bool(state)
         if not state:
             return
-        model, optimizer = (found.model(), found.optimizer()) if found else (None, None)
+        model, optimizer = (newest.model(), newest.optimizer()) if newest else (None, None)
         load_state(self.trainable.module, model, self.ranks)
         self.optimizers.load(optimizer)
         self.step = state["step"]
@@ -207,15 +207,15 @@ class Loop(Generic[B]):
         self._saved = time.monotonic()
         began = self._saved - self.seconds
         self.trainable.module.train()
-        kept: AbstractContextManager[MetricsLog | None] = nullcontext()
+        writer: AbstractContextManager[MetricsLog | None] = nullcontext()
         if self.ranks.main:
-            kept = closing(
+            writer = closing(
                 MetricsLog(self.folder, self.step if self.resumed else None, self.tensorboard)
             )
         named = task("training", self.steps, "steps", self.step, tenths=True, work=self.work)
-        speaks = named if self.ranks.main else nullcontext(Task("training"))
+        report = named if self.ranks.main else nullcontext(Task("training"))
         supply = prefetch(make or self.batches, range(self.step, self.steps), self.device.device)
-        with kept as metrics, self.signals.heard(), speaks as bar, supply as batches:
+        with writer as metrics, self.signals.heard(), report as bar, supply as batches:
             mark = self._timed_from = (self._saved, self.tokens)
             if metrics is not None:
                 metrics.note(self.step, self.remarks)
@@ -330,8 +330,8 @@ class Loop(Generic[B]):
         counts: Counter[str] = Counter()
         for batch in batches:
             counts.update(self.trainable.counts(batch))
-        *found, tokens = self._exchange([*counts.values(), sum(batch.tokens for batch in batches)])
-        return dict(zip(counts, found, strict=True)), tokens
+        *totals, tokens = self._exchange([*counts.values(), sum(batch.tokens for batch in batches)])
+        return dict(zip(counts, totals, strict=True)), tokens
 
     def _exchange(self, numbers: list[int]) -> list[int]:
         """The numbers summed over the processes; on the way all hear of a signal that one has
@@ -340,13 +340,16 @@ class Loop(Generic[B]):
             self.save_every.unit == "time"
             and time.monotonic() - self._saved >= self.save_every.value
         )
-        told = [*(self.signals.received == one for one in LEAVING), self.ranks.main and late]
-        summed = torch.tensor([*numbers, *told], dtype=torch.int64)
+        flags = [*(self.signals.received == signal for signal in LEAVING), self.ranks.main and late]
+        summed = torch.tensor([*numbers, *flags], dtype=torch.int64)
         self.ranks.sum([summed])
-        *found, terminated, interrupted, due = summed.tolist()
-        heard = zip(LEAVING, (terminated, interrupted), strict=True)
-        self.leaving, self.due = next((int(one) for one, count in heard if count), None), bool(due)
-        return found
+        *totals, terminated, interrupted, due = summed.tolist()
+        counts = zip(LEAVING, (terminated, interrupted), strict=True)
+        self.leaving, self.due = (
+            next((int(signal) for signal, count in counts if count), None),
+            bool(due),
+        )
+        return totals
 
     def _judge(self, loss: Tensor, norm: Tensor) -> None:
         """See to it that nothing of a step whose loss or gradient is not finite reaches the
@@ -411,8 +414,10 @@ class Loop(Generic[B]):
         then, tokens = self._timed_from
         rate = (self.tokens - tokens) / max(1e-9, time.monotonic() - then)
         share = self._share(rate)
-        known = {} if share is None else {"share_of_peak": share}
-        metrics.write("speed", self.step, seconds=self.seconds, tokens_per_second=rate, **known)
+        peak_share = {} if share is None else {"share_of_peak": share}
+        metrics.write(
+            "speed", self.step, seconds=self.seconds, tokens_per_second=rate, **peak_share
+        )
 
 
 def _nonfinite(what: str) -> NonFiniteError:

@@ -65,14 +65,14 @@ def measure_matmul_speed(device: Device, seconds: float = 0.3) -> float:
     kind, dtype = device.device, device.autocast or torch.float32
     best, taken, size = 0.0, 0.0, 512
     while size <= 8192 and 16 * taken < seconds:
-        one, other = (torch.randn(size, size, device=kind).to(dtype) for _ in range(2))
+        left, right = (torch.randn(size, size, device=kind).to(dtype) for _ in range(2))
         repeats = 1
         for _ in range(
             3
         ):  # the first finds its library, the second says how often there is time for
             start = _now(device)
             for _ in range(repeats):
-                torch.mm(one, other)
+                torch.mm(left, right)
             taken = (_now(device) - start) / repeats
             repeats = max(1, min(50, int(seconds / 10 / taken)))
         best = max(best, 2 * size**3 / taken)
@@ -138,38 +138,41 @@ def measure(
     optimizers = Optimizers(
         model, config.train.optimizer, ranks=ranks, muon_in_float32=has_float32_iteration(device)
     )
-    sequences = config.micro_sequences
-    scale = config.batch_sequences / sequences
-    timed, start_share = [], 0.0
+    scale = config.batch_sequences / config.micro_sequences
+
+    def time_step(batch: Batch, depth: int) -> tuple[float, float]:
+        """Return the seconds of one micro-batch, forward and backward, and of the update."""
+        start = _now(device)
+        with device.autocast_context():
+            losses = network(batch, depth)
+        torch.stack(
+            [loss.total / loss.count.clamp(min=1) for loss in losses.values()]
+        ).sum().backward()  # type: ignore[no-untyped-call]
+        middle = _now(device)
+        nn.utils.clip_grad_norm_(model.parameters(), config.train.clip or math.inf)
+        optimizers.step(0.0)
+        optimizers.zero_grad()
+        return middle - start, _now(device) - middle
+
+    step_seconds, start_share = [], 0.0
     for end_share, depth, length in config.phases():
         train = replace(config.train, length_schedule=())
         shape = replace(config, sequences=replace(config.sequences, length=length), train=train)
-        batch = make_batch(shape, sequences, padded=True).to(device.device)
-        passes: list[float] = []
-        updates: list[float] = []
+        batch = make_batch(shape, config.micro_sequences, padded=True).to(device.device)
+        times: list[tuple[float, float]] = []
         began = time.monotonic()
-        while not ranks.agree(_enough(len(passes), time.monotonic() - began, seconds)):
-            start = _now(device)
-            with device.autocast_context():
-                losses = network(batch, depth)
-            torch.stack(
-                [loss.total / loss.count.clamp(min=1) for loss in losses.values()]
-            ).sum().backward()  # type: ignore[no-untyped-call]
-            middle = _now(device)
-            nn.utils.clip_grad_norm_(model.parameters(), config.train.clip or math.inf)
-            optimizers.step(0.0)
-            optimizers.zero_grad()
-            passes.append(middle - start)
-            updates.append(_now(device) - middle)
+        while not ranks.agree(_enough(len(times), time.monotonic() - began, seconds)):
+            times.append(time_step(batch, depth))
         # The first two find their memory, the second that of the gradients.
-        passes, updates = passes[2:] or passes[1:], updates[2:] or updates[1:]
-        timed.append(
-            (
-                end_share - start_share,
-                statistics.median(passes) * scale + statistics.median(updates),
-            )
-        )
+        passes, updates = zip(*(times[2:] or times[1:]), strict=True)
+        mean = statistics.median(passes) * scale + statistics.median(updates)
+        step_seconds.append((end_share - start_share, mean))
         start_share = end_share
+    return Rate(tuple(step_seconds), _measure_evaluation(model, config, device, ranks))
+
+
+def _measure_evaluation(model: Pretrainer, config: Config, device: Device, ranks: Ranks) -> float:
+    """Return the seconds of one held-out evaluation, estimated from passes over one batch."""
     model.eval()
     sequences = min(EVALUATION_BATCH, config.train.evaluate_sequences)
     batch = make_batch(config, sequences, padded=True).to(device.device)
@@ -180,14 +183,13 @@ def measure(
             model(batch)
         forward.append(_now(device) - start)
     # One pass over the held-out sequences for each objective.
-    evaluation = (
+    return (
         statistics.median(forward)
         / sequences
         * config.train.evaluate_sequences
         * len(config.objectives)
         / ranks.size
     )
-    return Rate(tuple(timed), evaluation)
 
 
 def build_share_of_peak(config: Config, device: Device) -> Callable[[float, int], float]:

@@ -97,11 +97,11 @@ def choose_parallel(config: Config, device: Device, ranks: Ranks) -> How:
     """How several processes hold the network: as the config says, else split where the whole does
     not fit in one.
     """
-    asked = config.train.parallel
+    parallel = config.train.parallel
     fits = _count_resident_bytes(_with_precision_of(device, config)) <= USABLE * _free_for_one(
         device, ranks
     )
-    return ranks.agree("ddp" if fits else "fsdp") if asked == "auto" else asked
+    return ranks.agree("ddp" if fits else "fsdp") if parallel == "auto" else parallel
 
 
 def _free_for_one(device: Device, ranks: Ranks) -> int:

@@ -128,10 +128,10 @@ def _open_rows(path: Path, resume: int | None) -> tuple[FileIO, list[dict[str, A
     rows = []
     if resume is not None and path.exists():
         rows = [(line, row) for line, row in _read_rows(path) if row["step"] <= resume]
-    kept = b"".join(line + b"\n" for line, _ in rows)
-    if not path.exists() or path.read_bytes() != kept:
+    content = b"".join(line + b"\n" for line, _ in rows)
+    if not path.exists() or path.read_bytes() != content:
         with atomic_write(path) as file:
-            file.write(kept)
+            file.write(content)
     return open(path, "ab", buffering=0), [row for _, row in rows]
 
 

@@ -153,47 +153,22 @@ def build_optimizers(
     """
     named = [(name, param) for name, param in module.named_parameters() if param.requires_grad]
     optimizers: list[torch.optim.Optimizer] = []
-    decay, lr, eps, betas = (
-        config.weight_decay,
-        config.learning_rate,
-        config.eps,
-        (config.beta1, config.beta2),
-    )
+    lr, eps, betas = config.learning_rate, config.eps, (config.beta1, config.beta2)
     if config.name == "muon":
-        if not muon_in_float32 and not hasattr(torch.optim, "Muon"):
-            raise ConfigError(
-                "train.optimizer.name=muon needs torch 2.9 or later, except in float32 on "
-                "a CPU, and this is "
-                f"{torch.__version__}; upgrade torch or choose adamw or lamb"
-            )
-        owned = {
+        matrices = {
             param
             for block in module.modules()
             if isinstance(block, Block)
             for param in block.matrices()
         }
-        own = _groups(
-            [(name, param) for name, param in named if param in owned],
-            rates,
-            config.muon_learning_rate,
-        )
-        kind: Any = Muon if muon_in_float32 else torch.optim.Muon
-        optimizers.append(kind(own, momentum=config.muon_momentum, weight_decay=decay))
-        named = [(name, param) for name, param in named if param not in owned]
+        muon = [(name, param) for name, param in named if param in matrices]
+        optimizers.append(_build_muon(muon, config, rates, muon_in_float32))
+        named = [(name, param) for name, param in named if param not in matrices]
+    tables = [(name, param) for name, param in named if param.ndim >= 2]
+    vectors = [(name, param) for name, param in named if param.ndim < 2]
     groups = [
-        *_groups(
-            [(name, param) for name, param in named if param.ndim >= 2],
-            rates,
-            lr,
-            weight_decay=decay,
-        ),
-        *_groups(
-            [(name, param) for name, param in named if param.ndim < 2],
-            rates,
-            lr,
-            weight_decay=0.0,
-            adapt=False,
-        ),
+        *_group_by_rate(tables, rates, lr, weight_decay=config.weight_decay),
+        *_group_by_rate(vectors, rates, lr, weight_decay=0.0, adapt=False),
     ]
     if config.name == "lamb":
         optimizers.append(Lamb(groups, lr=lr, betas=betas, eps=eps))
@@ -204,7 +179,27 @@ def build_optimizers(
     return optimizers
 
 
-def _groups(
+def _build_muon(
+    named: Iterable[tuple[str, nn.Parameter]],
+    config: OptimizerConfig,
+    rates: Mapping[str, float],
+    in_float32: bool,
+) -> torch.optim.Optimizer:
+    if not in_float32 and not hasattr(torch.optim, "Muon"):
+        raise ConfigError(
+            "train.optimizer.name=muon needs torch 2.9 or later, except in float32 on "
+            "a CPU, and this is "
+            f"{torch.__version__}; upgrade torch or choose adamw or lamb"
+        )
+    kind: Any = Muon if in_float32 else torch.optim.Muon
+    groups = _group_by_rate(named, rates, config.muon_learning_rate)
+    muon: torch.optim.Optimizer = kind(
+        groups, momentum=config.muon_momentum, weight_decay=config.weight_decay
+    )
+    return muon
+
+
+def _group_by_rate(
     named: Iterable[tuple[str, nn.Parameter]],
     rates: Mapping[str, float],
     learning_rate: float,
@@ -350,9 +345,9 @@ class Optimizers:
                 full, momentum = nn.Parameter(gather(held.detach(), like)), gather(rows, like)
                 full.grad = gather(held.grad, like)
                 kind: Any = type(muon)
-                one = kind([{**group, "params": [full]}])
-                one.state[full]["momentum_buffer"] = momentum
-                one.step()
+                stepper = kind([{**group, "params": [full]}])
+                stepper.state[full]["momentum_buffer"] = momentum
+                stepper.step()
                 held.copy_(slice_local(full, like))
                 rows.copy_(slice_local(momentum, like))
 
@@ -375,13 +370,14 @@ class Optimizers:
         """Begin with the tensors of another run's `state()` that fit by name and shape, and zeros
         elsewhere; how many were taken. In a group, the main process has them."""
         fresh = {
-            name: torch.zeros(self._like[name].shape, dtype=one.dtype)
-            for name, one in self._state.items()
+            name: torch.zeros(self._like[name].shape, dtype=tensor.dtype)
+            for name, tensor in self._state.items()
         }
         fitting = {
-            name: one
-            for name, one in (tensors or {}).items()
-            if name in fresh and (one.shape, one.dtype) == (fresh[name].shape, fresh[name].dtype)
+            name: tensor
+            for name, tensor in (tensors or {}).items()
+            if name in fresh
+            and (tensor.shape, tensor.dtype) == (fresh[name].shape, fresh[name].dtype)
         }
         self.load(None if tensors is None else fresh | fitting)
         return len(fitting)
@@ -397,16 +393,18 @@ class Optimizers:
             saved = {
                 name: f"{tensor.dtype} {tuple(tensor.shape)}" for name, tensor in tensors.items()
             }
-            here = {
+            expected = {
                 name: f"{tensor.dtype} {tuple(self._like[name].shape)}"
                 for name, tensor in self._state.items()
             }
-            if saved != here:
-                name = min(name for name in saved | here if saved.get(name) != here.get(name))
+            if saved != expected:
+                name = min(
+                    name for name in saved | expected if saved.get(name) != expected.get(name)
+                )
                 raise RunError(
                     f"the saved optimizer state has {name} as {saved.get(name, 'nothing')} "
                     "where this run has "
-                    f"{here.get(name, 'nothing')}; it belongs to another recipe, so "
+                    f"{expected.get(name, 'nothing')}; it belongs to another recipe, so "
                     "continue with that one "
                     "or start in another folder"
                 )

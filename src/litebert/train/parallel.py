@@ -106,10 +106,11 @@ def _split(module: nn.Module, device: torch.device, ranks: Ranks) -> nn.Module:
     full = _tensors(module) if ranks.main else None
     module.to("meta")
     mesh = init_device_mesh(device.type, (ranks.size,))
-    for one in (*(one for one in module.modules() if isinstance(one, Block)), module):
-        part: Any = fsdp.fully_shard(one, mesh=mesh)
-        part.set_gradient_divide_factor(1.0)
-        part.set_force_sum_reduction_for_comms(True)  # which gloo can do
+    blocks = [block for block in module.modules() if isinstance(block, Block)]
+    for part in (*blocks, module):
+        shard: Any = fsdp.fully_shard(part, mesh=mesh)
+        shard.set_gradient_divide_factor(1.0)
+        shard.set_force_sum_reduction_for_comms(True)  # which gloo can do
     module.to_empty(device=device)
     _fill(_tensors(module), full, ranks)
     return module
@@ -118,7 +119,8 @@ def _split(module: nn.Module, device: torch.device, ranks: Ranks) -> nn.Module:
 def _tensors(module: nn.Module) -> dict[str, Tensor]:
     """Its parameters and buffers, those included that a state dict leaves out."""
     return {
-        name: one.detach() for name, one in (*module.named_parameters(), *module.named_buffers())
+        name: tensor.detach()
+        for name, tensor in (*module.named_parameters(), *module.named_buffers())
     }
 
 
@@ -178,14 +180,14 @@ def gather_all(
     """Tensors as they are; those that are split, which all processes ask for, whole in the main
     memory of the main process, put together one at a time, so that no device holds more than one.
     """
-    found = {}
+    tensors = {}
     for name, part in parts.items():
         full = gather(part, like[name])
         if not is_split(like[name]):
-            found[name] = full
+            tensors[name] = full
         elif ranks.main:
-            found[name] = full.cpu()
-    return found
+            tensors[name] = full.cpu()
+    return tensors
 
 
 def load_state(module: nn.Module, saved: Mapping[str, Tensor] | None, ranks: Ranks) -> None:
@@ -194,19 +196,19 @@ def load_state(module: nn.Module, saved: Mapping[str, Tensor] | None, ranks: Ran
     Raises:
         RunError: it is that of another module.
     """
-    own = module.state_dict()
+    state = module.state_dict()
     if saved is not None and (
-        other := [name for name in {**own, **saved} if _shape(own, name) != _shape(saved, name)]
+        other := [name for name in {**state, **saved} if _shape(state, name) != _shape(saved, name)]
     ):
         raise RunError(
             f"the saved weights do not fit this run (see {other[0]}); start another --out"
         )
-    _fill(own, saved, ranks)
+    _fill(state, saved, ranks)
 
 
-def _fill(own: Mapping[str, Tensor], saved: Mapping[str, Tensor] | None, ranks: Ranks) -> None:
-    for name, full in broadcast_all(saved, own, own, ranks):
-        get_local(own[name]).copy_(slice_local(full, own[name]))
+def _fill(state: Mapping[str, Tensor], saved: Mapping[str, Tensor] | None, ranks: Ranks) -> None:
+    for name, full in broadcast_all(saved, state, state, ranks):
+        get_local(state[name]).copy_(slice_local(full, state[name]))
 
 
 def _shape(tensors: Mapping[str, Tensor], name: str) -> torch.Size | None:
@@ -215,8 +217,8 @@ def _shape(tensors: Mapping[str, Tensor], name: str) -> torch.Size | None:
 
 def broadcast_all(
     saved: Mapping[str, Tensor] | None,
-    here: Mapping[str, Tensor],
-    like: Mapping[str, Tensor],
+    local: Mapping[str, Tensor],
+    whole: Mapping[str, Tensor],
     ranks: Ranks,
 ) -> Iterator[tuple[str, Tensor]]:
     """Tensors that the main process has, whole and one after another, in every process.
@@ -225,9 +227,9 @@ def broadcast_all(
         here: tensors of the same names and types.
         like: tensors of the same whole shapes.
     """
-    for name, held in here.items():
+    for name, tensor in local.items():
         full = (
-            torch.empty(like[name].shape, dtype=held.dtype)
+            torch.empty(whole[name].shape, dtype=tensor.dtype)
             if saved is None
             else saved[name].contiguous()
         )

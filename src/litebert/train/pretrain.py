@@ -431,8 +431,8 @@ def _pretrain(
             outcome = loop.run(make)
         if answers is not None:
             log.info(
-                f"{answers.found:,} batches of guesses were in {answers.folder}; the "
-                f"teacher made {answers.made:,}"
+                f"{answers.batches_read:,} batches of guesses were in {answers.folder}; the "
+                f"teacher made {answers.batches_computed:,}"
             )
         loss = outcome.scores.get(f"{_find_watched_objective(model)}_loss")
         if outcome.finished and (

@@ -93,9 +93,11 @@ class Ranks:
         most = -(-count // self.size)
         return [min(self.rank + turn * self.size, count - 1) for turn in range(most)]
 
-    def union(self, found: Mapping[int, T]) -> list[T]:
+    def union(self, results: Mapping[int, T]) -> list[T]:
         """The results of all pieces of work in order, from those of each process."""
-        everything = {i: value for own in self.gather(found) for i, value in own.items()}
+        everything = {
+            i: value for by_number in self.gather(results) for i, value in by_number.items()
+        }
         return [everything[i] for i in sorted(everything)]
 
 
@@ -204,20 +206,20 @@ def _meet() -> Any:
 
     _joins += 1
     try:
-        found, rank, size = next(rendezvous("env://", timeout=TIMEOUT))
+        base, rank, size = next(rendezvous("env://", timeout=TIMEOUT))
         # torchrun may keep its store when it starts the processes again, and what the dead ones
         # wrote there.
         prefix = f"litebert/{launch.restarts()}/{_joins}"
-        store: Any = distributed.PrefixStore(prefix, found)  # type: ignore[attr-defined]
+        store: Any = distributed.PrefixStore(prefix, base)  # type: ignore[attr-defined]
         backend = (
             "cpu:gloo,cuda:nccl"
             if torch.cuda.is_available() and distributed.is_nccl_available()
             else "gloo"
         )
         if "nccl" in backend and torch.cuda.device_count() > (
-            own := int(os.environ.get("LOCAL_RANK", "0"))
+            local_rank := int(os.environ.get("LOCAL_RANK", "0"))
         ):
-            torch.cuda.set_device(own)  # where nccl keeps what it needs
+            torch.cuda.set_device(local_rank)  # where nccl keeps what it needs
         distributed.init_process_group(
             backend, store=store, rank=rank, world_size=size, timeout=TIMEOUT
         )
@@ -248,7 +250,7 @@ def _is_loss(error: BaseException) -> bool:
     from torch import distributed
 
     words = ("gloo", "nccl", "connection", "socket")
-    known = isinstance(error, getattr(distributed, "DistError", ()))
-    return known or (
+    is_dist_error = isinstance(error, getattr(distributed, "DistError", ()))
+    return is_dist_error or (
         isinstance(error, RuntimeError) and any(word in str(error).lower() for word in words)
     )

@@ -56,11 +56,11 @@ class RunFolder:
             return
         if not self.path.is_dir():
             raise RunError(f"{self.path} is a file; give --out a folder")
-        known = (ASIDE, *self.leftovers)
+        expected = (ASIDE, *self.leftovers)
         foreign = sorted(
             path.name
             for path in self.path.iterdir()
-            if path.name[0] != "." and path.name not in known
+            if path.name[0] != "." and path.name not in expected
         )
         if foreign and (self.path / foreign[0] / self.identity_name).is_file():
             raise RunError(
@@ -86,14 +86,14 @@ class RunFolder:
                 f"{self.identity_file} is not of a run, so nothing in {self.path} is deleted; "
                 "choose another --out"
             )
-        there = [path.name for path in self.path.iterdir()] if self.path.is_dir() else []
-        ours = (*self.contents, ASIDE, _MOVING)
-        if foreign := sorted(name for name in there if name not in ours and name[0] != "."):
+        names = [path.name for path in self.path.iterdir()] if self.path.is_dir() else []
+        writable = (*self.contents, ASIDE, _MOVING)
+        if foreign := sorted(name for name in names if name not in writable and name[0] != "."):
             raise RunError(
                 f"{self.path} holds {foreign[0]} too, which no run writes, so nothing is deleted; "
                 "move it elsewhere, or choose another --out"
             )
-        return sorted(name for name in there if name in ours)
+        return sorted(name for name in names if name in writable)
 
     def protect(self, source: str | Path | None) -> None:
         """Refuse to delete a model that a run starts from or learns from.
@@ -101,8 +101,8 @@ class RunFolder:
         Raises:
             RunError: it lies in this folder.
         """
-        here = os.path.realpath(self.path)
-        if source is not None and here in (
+        folder = os.path.realpath(self.path)
+        if source is not None and folder in (
             os.path.realpath(source),
             *map(str, Path(os.path.realpath(source)).parents),
         ):
@@ -156,7 +156,7 @@ class RunFolder:
             write_json(self.identity_file, identity)
 
     def refuse_other(
-        self, there: Mapping[str, Any], here: Mapping[str, Any], free: Collection[str]
+        self, before: Mapping[str, Any], after: Mapping[str, Any], free: Collection[str]
     ) -> None:
         """Compare what a run was started with and what is asked for now, but for the `free` fields
         (by dotted name).
@@ -164,10 +164,12 @@ class RunFolder:
         Raises:
             RunError: they differ.
         """
-        here = json.loads(json.dumps(here))  # as the file would hold it
-        if found := [difference for name, difference in _compare(there, here) if name not in free]:
-            differs = "; ".join(found[:6]) + (
-                f"; and {len(found) - 6} more" if len(found) > 6 else ""
+        after = json.loads(json.dumps(after))  # as the file would hold it
+        if differences := [
+            difference for name, difference in _compare(before, after) if name not in free
+        ]:
+            differs = "; ".join(differences[:6]) + (
+                f"; and {len(differences) - 6} more" if len(differences) > 6 else ""
             )
             raise RunError(
                 f"{self.path} holds another run ({differs}); give the same fields, another "
@@ -193,18 +195,18 @@ class RunFolder:
 
 
 def _compare(
-    there: Mapping[str, Any], here: Mapping[str, Any], path: str = ""
+    before: Mapping[str, Any], after: Mapping[str, Any], path: str = ""
 ) -> Iterator[tuple[str, str]]:
     """The fields that differ by their dotted names, each with a clause that says how."""
-    for key in {**here, **there}:
-        was, now, name = there.get(key), here.get(key), f"{path}{key}"
-        if isinstance(now, Mapping) and isinstance(was, Mapping):
-            yield from _compare(was, now, f"{name}.")
-        elif was != now:
+    for key in {**after, **before}:
+        old, new, name = before.get(key), after.get(key), f"{path}{key}"
+        if isinstance(new, Mapping) and isinstance(old, Mapping):
+            yield from _compare(old, new, f"{name}.")
+        elif old != new:
             hashed = name.endswith("_fingerprint")  # of which nobody wants to read two
             yield (
                 name,
                 f"its {name.replace('_', ' ')} differs"
                 if hashed
-                else f"{name} is {was} there and {now} here",
+                else f"{name} is {old} there and {new} here",
             )

@@ -132,17 +132,17 @@ def settle_batch_sizes(
     """
     if "auto" not in (config.train.batch, config.train.micro_batch):
         return config
-    there = None
+    recorded = None
     if not overwrite and folder.ranks.decide(folder.identity_file.exists):
-        there = _read_recipe(folder).train
+        recorded = _read_recipe(folder).train
     if config.train.batch == "auto":
         batch = (
-            there.batch
-            if there
+            recorded.batch
+            if recorded
             else f"{choose_batch(config, machine, folder.ranks, teacher)} sequences"
         )
         config = replace(config, train=replace(config.train, batch=batch))
-        if there is None:
+        if recorded is None:
             log.info(
                 f"train.batch is {batch}, which suits a budget of {config.train.budget} on "
                 "this machine"
@@ -150,12 +150,12 @@ def settle_batch_sizes(
     if config.train.micro_batch == "auto":
         shape = None if teacher is None else teacher.encoder.config
         micro = (
-            there.micro_batch
-            if there
+            recorded.micro_batch
+            if recorded
             else folder.ranks.agree(fit_micro_batch(config, machine, teacher=shape))
         )
         config = replace(config, train=replace(config.train, micro_batch=micro))
-        if there is None:
+        if recorded is None:
             log.info(
                 f"train.micro_batch is {micro} of {config.batch_sequences} sequences, "
                 "which fit in memory"
@@ -191,11 +191,11 @@ def require_same_run(
     Raises:
         RunError: it is another run, or its files were changed.
     """
-    there, now = _read_recipe(folder), _describe_arithmetic(config, machine, folder.ranks)
+    recorded = _read_recipe(folder)
     try:
         steps, fingerprint, data = int(run["steps"]), run["data_fingerprint"], run["data"]
         ends = list_earlier_ends(run)
-        amounts = [str(one["budget"]) for one in run.get("extensions", [])]
+        amounts = [str(extension["budget"]) for extension in run.get("extensions", [])]
     except (KeyError, TypeError, ValueError, AttributeError) as error:
         raise RunError(
             f"{folder.identity_file} was changed ({fault_of(error)}); restore it or start "
@@ -218,19 +218,20 @@ def require_same_run(
         fix = "restore it" if same else f"give --data {data}"
         raise RunError(f"{how}; {fix}, or start another --out")
     folder.refuse_other(
-        to_dict(there), to_dict(config), (*_FREE, *(["train.budget"] if extensions else []))
+        to_dict(recorded), to_dict(config), (*_FREE, *(["train.budget"] if extensions else []))
     )
     origin = None if source is None else _resolve_path(source)
     if (was := run.get("from")) != origin:
         began = f"from the weights of {was}" if was else "untrained, without --from"
         fix = f"give --from {shlex.quote(str(was))}" if was else "leave --from out"
         raise RunError(f"the run in {folder.path} started {began}; {fix}, or start another --out")
-    if (arithmetic := run.get("arithmetic")) != now:
+    arithmetic = _describe_arithmetic(config, machine, folder.ranks)
+    if (before := run.get("arithmetic")) != arithmetic:
         log.warning(
-            f"this run was computed with {arithmetic} and continues with {now}: its last "
+            f"this run was computed with {before} and continues with {arithmetic}: its last "
             "bits will differ"
         )
-    config = replace(config, train=replace(config.train, budget=there.train.budget))
+    config = replace(config, train=replace(config.train, budget=recorded.train.budget))
     run = {**run, "steps": steps}
     return _extend(folder, run, config, machine, amounts, list(extensions), teacher), config
 
@@ -241,17 +242,17 @@ def _extend(
     config: Config,
     machine: Device,
     done: list[str],
-    asked: list[str],
+    amounts: list[str],
     teacher: Teacher | None,
 ) -> dict[str, Any]:
     """The run, extended once more where `asked` names one amount more than were `done`."""
-    if asked == done[: len(asked)]:
+    if amounts == done[: len(amounts)]:
         return run
-    if asked[:-1] != done:
-        more = " ".join(map(shlex.quote, [*done, asked[-1]]))
+    if amounts[:-1] != done:
+        more = " ".join(map(shlex.quote, [*done, amounts[-1]]))
         before = f"was extended by {' and '.join(done)}" if done else "has not been extended yet"
         raise RunError(
-            f"the run in {folder.path} {before}; to extend it by another {asked[-1]}, give "
+            f"the run in {folder.path} {before}; to extend it by another {amounts[-1]}, give "
             f"--extend {more}"
         )
     before = run["steps"]
@@ -264,22 +265,22 @@ def _extend(
             f"{'the last amount of ' if done else ''}--extend, and extend it then"
         )
     bought, rate = buy_steps(
-        with_budget(config, asked[-1]), machine, folder.ranks, "--extend", teacher
+        with_budget(config, amounts[-1]), machine, folder.ranks, "--extend", teacher
     )
     steps = before + bought
-    one = {
-        "budget": asked[-1],
+    extension = {
+        "budget": amounts[-1],
         "from_step": before,
         "seconds_per_step": rate and rate.mean_step_seconds,
     }
-    run = {**run, "steps": steps, "extensions": [*run.get("extensions", []), one]}
+    run = {**run, "steps": steps, "extensions": [*run.get("extensions", []), extension]}
     folder.claim(run)
     rising = schedule.count_rewarm_steps(steps - before)
     share = schedule.compute_extended_factor(
         config.train.schedule, before + rising - 1, (*list_earlier_ends(run), steps)
     )
     log.info(
-        f"extended by {asked[-1]}, from {before:,} to {steps:,} steps; by step "
+        f"extended by {amounts[-1]}, from {before:,} to {steps:,} steps; by step "
         f"{before + rising:,} the learning rate "
         f"goes to {share * config.train.optimizer.learning_rate:.2g}, and from there it "
         "follows the schedule of a run "
@@ -290,7 +291,7 @@ def _extend(
 
 def list_earlier_ends(run: Mapping[str, Any]) -> tuple[int, ...]:
     """The steps at which a run ended before each of its extensions."""
-    return tuple(int(one["from_step"]) for one in run.get("extensions", []))
+    return tuple(int(extension["from_step"]) for extension in run.get("extensions", []))
 
 
 def build_further_recipe(source: str | Path) -> Config:
@@ -334,30 +335,30 @@ def load_weights(source: str | Path, model: Pretrainer, shards: Shards) -> None:
         DataError: the data was prepared with another tokenizer, or the model has none.
     """
     loaded = with_rows_of(shards.path, shards.tokenizer, read_folder(source), source)
-    ours, theirs = model.config.encoder, loaded.config.encoder
-    if differ := _compare_shapes(theirs, ours):
+    target, source_shape = model.config.encoder, loaded.config.encoder
+    if differ := _compare_shapes(source_shape, target):
         raise ModelError(
             f"the weights of {source} do not fit this recipe ({'; '.join(differ)}); give "
             "the recipe they were trained "
             "with, or these fields as they are there"
         )
-    given, own = loaded.model.state_dict(), model.state_dict()
+    weights, state = loaded.model.state_dict(), model.state_dict()
     fitting = {
         key: tensor
-        for key, tensor in given.items()
-        if key in own and own[key].shape == tensor.shape
+        for key, tensor in weights.items()
+        if key in state and state[key].shape == tensor.shape
     }
     taken = {key: tensor for key, tensor in fitting.items() if key.startswith("encoder.")}
     fresh = sorted(
-        {key.split(".")[1] for key in own if key.startswith("encoder.") and key not in taken}
+        {key.split(".")[1] for key in state if key.startswith("encoder.") and key not in taken}
     )
     for name, objective in model.named_objectives.items():
-        keys = [key for key in own if key.startswith(f"objectives.{name}.")]
+        keys = [key for key in state if key.startswith(f"objectives.{name}.")]
         if name not in loaded.untrained and all(key in fitting for key in keys):
             taken.update({key: fitting[key] for key in keys})
         else:
             fresh.append(objective.network_name)
-    model.load_state_dict({**own, **taken})
+    model.load_state_dict({**state, **taken})
     log.info(
         f"starting from the weights of {source}"
         + (f"; untrained: {', '.join(fresh)}" if fresh else "")
@@ -401,16 +402,19 @@ def start_table(model: Pretrainer, shards: Shards) -> None:
     )
 
 
-def _compare_shapes(theirs: EncoderConfig, ours: EncoderConfig) -> list[str]:
+def _compare_shapes(source: EncoderConfig, target: EncoderConfig) -> list[str]:
     """The fields in which two encoders differ so that the weights of one are no weights of the
     other.
     """
-    by_depth = theirs.sharing != ours.sharing or ours.sharing != "all"
+    by_depth = source.sharing != target.sharing or target.sharing != "all"
     free = {
         *_NO_WEIGHTS,
         *([] if by_depth else ["layers"]),
     }  # shared blocks are the same ones at every depth
-    pairs = {one.name: (getattr(theirs, one.name), getattr(ours, one.name)) for one in fields(ours)}
+    pairs = {
+        field.name: (getattr(source, field.name), getattr(target, field.name))
+        for field in fields(target)
+    }
     return [
         f"encoder.{name} is {was} there and {now} here"
         for name, (was, now) in pairs.items()
@@ -420,10 +424,10 @@ def _compare_shapes(theirs: EncoderConfig, ours: EncoderConfig) -> list[str]:
 
 def resolve_vocabulary(config: Config, shards: Shards) -> Config:
     """The config on this data: the vocabulary is the tokenizer's."""
-    size, asked = shards.tokenizer.vocab_size, config.encoder.vocab_size
-    if size != asked:
+    size, named = shards.tokenizer.vocab_size, config.encoder.vocab_size
+    if size != named:
         log.info(
-            f"encoder.vocab_size is {size}, of the tokenizer in {shards.path} (recipe: {asked})"
+            f"encoder.vocab_size is {size}, of the tokenizer in {shards.path} (recipe: {named})"
         )
     return replace(config, encoder=replace(config.encoder, vocab_size=size))
 

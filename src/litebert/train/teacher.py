@@ -47,24 +47,25 @@ def open_teacher(
         DataError: the data was prepared with another tokenizer than the teacher's, or the teacher
             has none.
     """
-    own = [name for name, one in config.build_objectives().items() if one.taught]
+    taught = [name for name, objective in config.build_objectives().items() if objective.taught]
     if source is None:
-        if own:
+        if taught:
             raise ConfigError(
-                f"objective {own[0]} learns from a teacher; name its folder with --teacher"
+                f"objective {taught[0]} learns from a teacher; name its folder with --teacher"
             )
         return config, None
-    asked = config.distill.objectives
-    if not asked:
+    wanted = config.distill.objectives
+    if not wanted:
         raise ConfigError(
             f"--teacher {source} has nothing to teach: distill.soft, distill.states and "
             "distill.relations are all 0; set one of them above 0"
         )
-    if set(own) != set(asked):
+    if set(taught) != set(wanted):
         config = replace(
-            config, objectives=(*(name for name in config.objectives if name not in own), *asked)
+            config,
+            objectives=(*(name for name in config.objectives if name not in taught), *wanted),
         )
-        if "soft" in asked and "mlm" not in config.objectives:
+        if "soft" in wanted and "mlm" not in config.objectives:
             raise ConfigError(
                 "distill.soft compares guesses of masked tokens, and objectives has no "
                 "mlm; add it, or "
@@ -87,7 +88,9 @@ def open_teacher(
     ), teacher
 
 
-def match_layers(distill: L, ours: EncoderConfig, theirs: EncoderConfig, source: str | Path) -> L:
+def match_layers(
+    distill: L, student: EncoderConfig, teacher: EncoderConfig, source: str | Path
+) -> L:
     """What is learned from a teacher's layers, with what it takes from its shape: pairs of layers,
     heads and width.
 
@@ -95,30 +98,31 @@ def match_layers(distill: L, ours: EncoderConfig, theirs: EncoderConfig, source:
         ConfigError: layers or heads that it has not.
     """
     even = tuple(
-        (i, max(1, round(i * theirs.layers / ours.layers))) for i in range(1, ours.layers + 1)
+        (i, max(1, round(i * teacher.layers / student.layers)))
+        for i in range(1, student.layers + 1)
     )
-    widths = ours.hidden_size, theirs.hidden_size
-    fits = all(width % theirs.heads == 0 for width in widths)
+    widths = student.hidden_size, teacher.hidden_size
+    fits = all(width % teacher.heads == 0 for width in widths)
     distill = replace(
         distill,
-        width=theirs.hidden_size,
+        width=teacher.hidden_size,
         state_layers=distill.state_layers or even,
-        relation_layers=distill.relation_layers or ((ours.layers, theirs.layers),),
+        relation_layers=distill.relation_layers or ((student.layers, teacher.layers),),
         relation_heads=distill.relation_heads
-        or (theirs.heads if fits else math.gcd(*widths, theirs.heads)),
+        or (teacher.heads if fits else math.gcd(*widths, teacher.heads)),
     )
     for name in ("state_layers", "relation_layers"):
-        last, its_last = (max(layers) for layers in zip(*getattr(distill, name), strict=True))
-        if last > ours.layers:
+        last, teacher_last = (max(layers) for layers in zip(*getattr(distill, name), strict=True))
+        if last > student.layers:
             raise ConfigError(
-                f"distill.{name} names layer {last} of a student with {ours.layers}; name "
+                f"distill.{name} names layer {last} of a student with {student.layers}; name "
                 "layers that it "
                 "has"
             )
-        if its_last > theirs.layers:
+        if teacher_last > teacher.layers:
             raise ConfigError(
-                f"distill.{name} names layer {its_last} of the teacher {source}, which has "
-                f"{theirs.layers}; name layers that it has"
+                f"distill.{name} names layer {teacher_last} of the teacher {source}, which has "
+                f"{teacher.layers}; name layers that it has"
             )
     if any(width % distill.relation_heads for width in widths):
         raise ConfigError(

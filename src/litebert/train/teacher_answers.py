@@ -36,37 +36,37 @@ class TeacherAnswers:
     def __init__(self, folder: Path, fingerprint: str) -> None:
         """`fingerprint`: of the teacher's weights."""
         self.folder, self._fingerprint = folder, fingerprint
-        self.found = self.made = 0
+        self.batches_read = self.batches_computed = 0
         """Batches whose guesses were there, and that the teacher was asked."""
 
     def likeliest(
-        self, batch: Batch, asked: tuple[int, int, float], compute: Callable[[], Likeliest]
+        self, batch: Batch, question: tuple[int, int, float], compute: Callable[[], Likeliest]
     ) -> Likeliest:
         """As `model.distillation.Answers` says."""
-        name = self._name(batch, asked)
+        name = self._name(batch, question)
         file, device = self.folder / name[:2] / f"{name[2:]}.safetensors", batch.input_ids.device
-        if (known := _read(file)) is not None:
-            self.found += 1
-            return Likeliest(*(one.to(device) for one in known))
-        self.made += 1
-        found = compute()
-        _write(file, found)
-        return found
+        if (saved := _read(file)) is not None:
+            self.batches_read += 1
+            return Likeliest(*(tensor.to(device) for tensor in saved))
+        self.batches_computed += 1
+        guesses = compute()
+        _write(file, guesses)
+        return guesses
 
-    def _name(self, batch: Batch, asked: tuple[int, int, float]) -> str:
+    def _name(self, batch: Batch, question: tuple[int, int, float]) -> str:
         kind = batch.input_ids.device.type
         computed = (
             str(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else "float32"
         )
-        known = [self._fingerprint, list(batch.input_ids.shape), *asked, kind, computed]
-        digest = hashlib.sha256(json.dumps(known).encode())
-        for one in (
+        facts = [self._fingerprint, list(batch.input_ids.shape), *question, kind, computed]
+        digest = hashlib.sha256(json.dumps(facts).encode())
+        for tensor in (
             batch.input_ids,
             batch.token_type_ids,
             batch.attention_mask,
             batch.masked_positions,
         ):
-            digest.update(b"|" if one is None else one.cpu().numpy().tobytes() + b"|")
+            digest.update(b"|" if tensor is None else tensor.cpu().numpy().tobytes() + b"|")
         return digest.hexdigest()[:40]
 
 
@@ -133,19 +133,19 @@ def _checksum(pieces: Tensor, log_probabilities: Tensor) -> str:
     ).hexdigest()
 
 
-def _write(file: Path, found: Likeliest) -> None:
-    pieces, values = found.pieces.int().cpu(), found.log_probabilities.cpu()
+def _write(file: Path, guesses: Likeliest) -> None:
+    pieces, values = guesses.pieces.int().cpu(), guesses.log_probabilities.cpu()
     file.parent.mkdir(parents=True, exist_ok=True)
-    own = file.with_name(
+    temporary = file.with_name(
         f"{file.stem}.{os.getpid()}{file.suffix}"
     )  # another run may be writing the same
-    with write_whole(own) as aside:
+    with write_whole(temporary) as aside:
         write_tensors(
             aside,
             {"pieces": pieces, "log_probabilities": values},
             {"sha256": _checksum(pieces, values)},
         )
-    os.replace(own, file)
+    os.replace(temporary, file)
 
 
 def _read(file: Path) -> Likeliest | None:

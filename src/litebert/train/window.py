@@ -74,14 +74,14 @@ class Window:
         return {
             "steps": self._steps,
             "gradient_norm": float(self._gradient_norm),
-            "total": {name: own["total"] for name, own in sums.items()},
-            "count": {name: int(own["count"]) for name, own in sums.items()},
+            "total": {name: values["total"] for name, values in sums.items()},
+            "count": {name: int(values["count"]) for name, values in sums.items()},
             "correct": {
-                name: int(own["correct"]) for name, own in sums.items() if "correct" in own
+                name: int(values["correct"]) for name, values in sums.items() if "correct" in values
             },
             "extras": {
-                name: {key: own[key] for key in own if key not in _KEYS}
-                for name, own in sums.items()
+                name: {key: values[key] for key in values if key not in _KEYS}
+                for name, values in sums.items()
             },
         }
 
@@ -98,8 +98,8 @@ class Window:
             if not count:  # such as of pairs without a label
                 continue
             right = {"accuracy": sums["correct"][name]} if name in sums["correct"] else {}
-            own = {"loss": sums["total"][name], **right, **sums["extras"][name]}
-            row |= {f"{name}_{key}": value / count for key, value in own.items()}
+            values = {"loss": sums["total"][name], **right, **sums["extras"][name]}
+            row |= {f"{name}_{key}": value / count for key, value in values.items()}
         row["gradient_norm"] = sums["gradient_norm"] / max(1, self._steps)
         return row
 

@@ -36,7 +36,7 @@ class CharacterFeatures:
     """
 
     def __init__(self) -> None:
-        self._kept: NDArray[np.int64] = np.zeros(0, np.int64)
+        self._columns: NDArray[np.int64] = np.zeros(0, np.int64)
         self._ngrams: Any = None
         self._weights: Any = None
 
@@ -52,18 +52,18 @@ class CharacterFeatures:
         counts = counts @ self._ngrams.fit_transform(words)
         frequency = np.bincount(counts.indices, minlength=counts.shape[1])
         order = np.argsort(-frequency, kind="stable")[:most]
-        self._kept = np.sort(order[frequency[order] >= rows])
+        self._columns = np.sort(order[frequency[order] >= rows])
         self._weights = TfidfTransformer(sublinear_tf=True)
-        found: Sparse = self._weights.fit_transform(counts[:, self._kept])
-        return found
+        matrix: Sparse = self._weights.fit_transform(counts[:, self._columns])
+        return matrix
 
     def transform(self, texts: Sequence[str]) -> Sparse:
         """The rows of texts; n-grams that `fit` did not see are left out."""
         counts, words = _count_words(texts)
-        found: Sparse = self._weights.transform(
-            (counts @ self._ngrams.transform(words))[:, self._kept]
+        matrix: Sparse = self._weights.transform(
+            (counts @ self._ngrams.transform(words))[:, self._columns]
         )
-        return found
+        return matrix
 
 
 def _count_words(texts: Sequence[str]) -> tuple[Sparse, list[str]]:

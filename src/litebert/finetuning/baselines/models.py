@@ -246,14 +246,16 @@ class LinearNumber(Baseline):
         errors = np.zeros(len(_PENALTIES))
         for learn, tried in _split_folds(len(numbers)):
             for i, penalty in enumerate(_PENALTIES):
-                found = _fit_ridge(matrix[learn], numbers[learn], penalty).predict(matrix[tried])
-                errors[i] += np.square(found - numbers[tried]).mean()
+                predicted = _fit_ridge(matrix[learn], numbers[learn], penalty).predict(
+                    matrix[tried]
+                )
+                errors[i] += np.square(predicted - numbers[tried]).mean()
         self._model = _fit_ridge(matrix, numbers, _PENALTIES[int(errors.argmin())])
 
     def logits(self, items: Sequence[PlainItem]) -> Logits:
         """(1,) of each row."""
-        found = self._model.predict(self._features.transform([item.texts for item in items]))
-        return list(np.clip(found, *self._range)[:, None].astype(np.float32))
+        predicted = self._model.predict(self._features.transform([item.texts for item in items]))
+        return list(np.clip(predicted, *self._range)[:, None].astype(np.float32))
 
 
 def _fit_ridge(matrix: Sparse, numbers: NDArray[np.float64], penalty: float) -> Any:
@@ -307,7 +309,9 @@ class WeightedCharacters(Baseline):
         """A `Compared` of each pair, with sparse vectors."""
         from litebert.finetuning.similarity import Compared
 
-        return [Compared(float(one[0].multiply(one[1]).sum()), one) for one in self.logits(items)]
+        return [
+            Compared(float(pair[0].multiply(pair[1]).sum()), pair) for pair in self.logits(items)
+        ]
 
 
 # --------------------------------------------------------------------------------------------- tags
@@ -338,9 +342,9 @@ class FrequentTags(Baseline):
 
     def logits(self, items: Sequence[PlainItem]) -> Logits:
         """(n, C) of each sentence: logarithms of how often the word had each tag."""
-        known, unknown = self._tags, self._unknown
+        tags, unknown = self._tags, self._unknown
         return [
-            np.stack([known.get(word, known.get(word.lower(), unknown)) for word in item.texts])
+            np.stack([tags.get(word, tags.get(word.lower(), unknown)) for word in item.texts])
             if item.texts
             else np.zeros((0, len(unknown)), np.float32)
             for item in items
@@ -351,8 +355,8 @@ def _compute_log_shares(counts: Counter[int], classes: int) -> NDArray[np.float3
     """(C,) logarithms of the shares of the tags of a word; a tag that it never had is not
     impossible.
     """
-    found = np.full(classes, 0.01)
+    smoothed = np.full(classes, 0.01)
     for tag, count in counts.items():
-        found[tag] += count
-    shares: NDArray[np.float32] = np.log(found / found.sum()).astype(np.float32)
+        smoothed[tag] += count
+    shares: NDArray[np.float32] = np.log(smoothed / smoothed.sum()).astype(np.float32)
     return shares

@@ -66,13 +66,13 @@ class RunBaseline:
             ASIDE,
         )  # with torch, which those who only read scores do without
 
-        found = _read_saved(folder / BASELINE) or _read_saved(
+        scores = _read_saved(folder / BASELINE) or _read_saved(
             folder / ASIDE / BASELINE
         )  # a restarted run has the same rows
-        found = found or self._scores
-        if found is not None and not (folder / BASELINE).exists():
-            write_json(folder / BASELINE, asdict(found))
-        return found
+        scores = scores or self._scores
+        if scores is not None and not (folder / BASELINE).exists():
+            write_json(folder / BASELINE, asdict(scores))
+        return scores
 
     @cached_property
     def _scores(self) -> BaselineScores | None:
@@ -88,13 +88,15 @@ class RunBaseline:
         except Exception as error:  # whatever it is, it must not stop a training that could go on
             log.info(f"there is no baseline beside the scores: {error}")
             return None
-        found = BaselineScores(fitted.model.name, scores, fitted.model.read, fitted.training_rows)
+        baseline = BaselineScores(
+            fitted.model.name, scores, fitted.model.read, fitted.training_rows
+        )
         metric = name_metric(self._task)
         log.info(
-            f"baseline ({found.note}): {metric} {scores[metric]:.4g} on {self._task.dev[0]}, in "
+            f"baseline ({baseline.note}): {metric} {scores[metric]:.4g} on {self._task.dev[0]}, in "
             f"{time.monotonic() - began:.1f} seconds"
         )
-        return found
+        return baseline
 
 
 def read_scores(file: Path) -> dict[str, float]:
@@ -151,11 +153,11 @@ def advise(metric: str, score: float, baseline: BaselineScores | None) -> str | 
     """What to do where a baseline is better than a model; None where the model is better, or
     nothing is known.
     """
-    theirs = math.nan if baseline is None else baseline.scores.get(metric, math.nan)
-    if baseline is None or not theirs > score:
+    baseline_score = math.nan if baseline is None else baseline.scores.get(metric, math.nan)
+    if baseline is None or not baseline_score > score:
         return None
     return (
-        f"the baseline ({baseline.note}) is better, with {metric} {theirs:.4g} against "
+        f"the baseline ({baseline.note}) is better, with {metric} {baseline_score:.4g} against "
         f"{score:.4g}: pretrain longer or "
         "on more text, start from a published encoder, or learn from a larger model with --teacher"
     )
