@@ -128,11 +128,16 @@ class TaskBatches:
         batch: int,
         steps: int,
         seed: int,
+        *,
         positions: int | None = None,
         deletion: float = 0.0,
     ) -> None:
-        """`positions`: how many the model has; no row is padded beyond them. `deletion`: as in
-        `FinetuneConfig`.
+        """Order the items of a run.
+
+        Args:
+            batch: items of a batch.
+            positions: the positions of the model, beyond which no row is padded.
+            deletion: the share of tokens left out of each row, as in `FinetuneConfig`.
         """
         self._items, self._output, self._pad_id, self._positions = items, output, pad_id, positions
         self._batch, self._steps, self._seed, self._deletion = batch, steps, seed, deletion

@@ -156,16 +156,13 @@ def calibrate(
         for threshold in thresholds:
             exit_layers = find_exits(ExitRule(patience, threshold), views)
             score_now = score(list(logits_LNC[exit_layers - 1, np.arange(items)]))
-            point = {
-                "threshold": threshold,
-                "share": float(exit_layers.mean() / depth),
-                "score": score_now,
-            }
-            if not curve or point["share"] < curve[-1]["share"]:
+            share = float(exit_layers.mean() / depth)
+            point = {"threshold": threshold, "share": share, "score": score_now}
+            if not curve or share < curve[-1]["share"]:
                 curve.append(point)
             keeps = keeps and (threshold == NEVER or score_now >= full - drop / points)
-            if keeps and (best is None or point["share"] < best[0]):
-                best = point["share"], patience, point
+            if keeps and (best is None or share < best[0]):
+                best = share, patience, point
     assert best is not None
     _, patience, point = best
     each = [score(list(view)) for view in logits_LNC]

@@ -230,8 +230,8 @@ class Output(ABC):
         """The logits of an item out of those of its rows, (rows, C) or (rows, S, C), without those
         of padding.
         """
-        found: NDArray[np.float32] = logits[0]
-        return found if self.reads_cls else found[: item.length]
+        row_logits: NDArray[np.float32] = logits[0]
+        return row_logits if self.reads_cls else row_logits[: item.length]
 
     @abstractmethod
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Any]:
@@ -289,10 +289,10 @@ class Output(ABC):
             return None
         shares = self.counts(targets) / max(1, len(targets))
         order = np.argsort(-shares, kind="stable") if len(shares) > 10 else np.arange(len(shares))
-        told = [f"{self.labels[i]} {shares[i]:.1%}" for i in order[:10]]
+        listed = [f"{self.labels[i]} {shares[i]:.1%}" for i in order[:10]]
         if len(shares) > 10:
-            told.append(f"and {len(shares) - 10} rarer labels, down to {shares[order[-1]]:.2%}")
-        return f"{format_count(len(targets), f'training {self.unit}')}: {', '.join(told)}"
+            listed.append(f"and {len(shares) - 10} rarer labels, down to {shares[order[-1]]:.2%}")
+        return f"{format_count(len(targets), f'training {self.unit}')}: {', '.join(listed)}"
 
 
 def restore_output(settings: Mapping[str, Any]) -> Output:

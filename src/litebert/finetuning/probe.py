@@ -192,10 +192,17 @@ def _train_shortly(
     model = build_task_model(start, task, config, prepared.fitted).to(machine.device)
     positions, pad, ranks = model.encoder.config.max_positions, start.tokenizer.pad_id, Ranks()
     batches = TaskBatches(
-        items, output, pad, prepared.batch, steps, seed, positions, config.deletion
+        items,
+        output,
+        pad,
+        prepared.batch,
+        steps,
+        seed,
+        positions=positions,
+        deletion=config.deletion,
     )
     trainable = TrainableTaskModel(
-        model, output, batches, alone, machine, folder / "probe", model, ranks
+        model, output, batches, alone, machine, folder / "probe", network=model, ranks=ranks
     )
     loop = Loop(
         trainable=trainable,

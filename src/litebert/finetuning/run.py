@@ -466,10 +466,14 @@ def _run(
     positions, seed = model.encoder.config.max_positions, config.train.seed
     if prepared.teacher is not None and config.distill.compared:
         positions = min(positions, prepared.teacher.loaded.config.encoder.max_positions)
-    batches = TaskBatches(items, output, pad, batch, steps, seed, positions, config.deletion)
+    batches = TaskBatches(
+        items, output, pad, batch, steps, seed, positions=positions, deletion=config.deletion
+    )
     network = parallelize(model, machine.device, ranks, how, batch)
     best = folder / "best.safetensors"
-    trainable = TrainableTaskModel(model, output, batches, prepared, machine, best, network, ranks)
+    trainable = TrainableTaskModel(
+        model, output, batches, prepared, machine, best, network=network, ranks=ranks
+    )
     loop = Loop(
         trainable=trainable,
         config=settings,

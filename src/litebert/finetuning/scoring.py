@@ -130,8 +130,8 @@ def compute_logits(
                 [row for i in chunks[turn] for row in items[i].rows], pad_id, positions
             )
             computed[turn] = compute(padded)
-    for chunk, found in zip(chunks, ranks.union(computed), strict=True):
+    for chunk, chunk_logits in zip(chunks, ranks.union(computed), strict=True):
         ends = np.cumsum([rows[i] for i in chunk])
-        for i, rows_of_item in zip(chunk, np.split(found, ends[:-1]), strict=True):
+        for i, rows_of_item in zip(chunk, np.split(chunk_logits, ends[:-1]), strict=True):
             out[i] = output.of_item(rows_of_item, items[i])
     return out

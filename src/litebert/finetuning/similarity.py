@@ -101,8 +101,8 @@ def pool_states(
 class Similarity(Output):
     """The cosine of the vectors of two texts.
 
-    A target is int64 (2,), a key of each text, which tells equal texts; or a number, where `supervision`
-    says scores.
+    A target is int64 (2,), a key of each text, which tells equal texts. With `supervision="scores"`
+    it is a number.
     """
 
     pooling: Pooling = "mean"

@@ -317,19 +317,7 @@ def prepare_task(
             "or leave it out"
         )
     config = config or choose_default_recipe(start.encoder, start.dense, task.point)
-    config, choices = choose_length(config, task, start.tokenizer, start.encoder.max_positions)
-    config, heads = choose_head(config, task, start.state is not None, start.vectors)
-    choices += heads
-    if config.length > start.encoder.max_positions:
-        log.info(
-            f"length is {start.encoder.max_positions} instead of {config.length}: {model} "
-            "has no more positions"
-        )
-        config = replace(config, length=start.encoder.max_positions)
-    config = task.output.recipe_for(config, start.encoder)
-    task.output.require_linear(config)
-    if config.exits:
-        require_exits(task.output, start.encoder.layers)
+    config, choices = _settle_config(model, task, config, start)
     if not task.dev:
         raise DataError(
             f"the {task.name} task has no dev part, which chooses the best weights; give a dev file"
@@ -347,16 +335,7 @@ def prepare_task(
     train, *others = (
         _encode_part(task, name, words, length, notes) for name in ("train", *task.dev, *task.tests)
     )
-    coverage = Coverage(words)
-    coverage.add(row.ids for part in (train, *others) for item in part.items for row in item.rows)
-    coverage.warn()
-    for part in others:
-        if (shared := count_shared(part, train)) > SHARED * len(part.items):
-            log.warning(
-                f"{shared:,} of {len(part.items):,} rows of {part.name} are training rows too, so "
-                "its scores say little about new rows; give other files, or take these rows out of "
-                "one part"
-            )
+    _warn_about_parts(train, others, words)
     for note in (
         *start.notes,
         *filter(None, [task.output.balance([item.target for item in train.items])]),
@@ -374,6 +353,39 @@ def prepare_task(
     return PreparedTask(
         str(model), task, start, config, *parts, tuple(notes), taught, more, chosen_now
     )
+
+
+def _settle_config(
+    model: str | Path, task: Task[Any], config: FinetuneConfig, start: InitialModel
+) -> tuple[FinetuneConfig, list[str]]:
+    """Choose the length and the head, check the config against the task's output, and list the
+    choices, a sentence each.
+    """
+    positions = start.encoder.max_positions
+    config, choices = choose_length(config, task, start.tokenizer, positions)
+    config, heads = choose_head(config, task, start.state is not None, start.vectors)
+    if config.length > positions:
+        log.info(f"length is {positions} instead of {config.length}: {model} has no more positions")
+        config = replace(config, length=positions)
+    config = task.output.recipe_for(config, start.encoder)
+    task.output.require_linear(config)
+    if config.exits:
+        require_exits(task.output, start.encoder.layers)
+    return config, choices + heads
+
+
+def _warn_about_parts(train: EncodedPart, others: Sequence[EncodedPart], words: Tokenizer) -> None:
+    """Warn of texts that the tokenizer does not cover, and of parts that repeat training rows."""
+    coverage = Coverage(words)
+    coverage.add(row.ids for part in (train, *others) for item in part.items for row in item.rows)
+    coverage.warn()
+    for part in others:
+        if (shared := count_shared(part, train)) > SHARED * len(part.items):
+            log.warning(
+                f"{shared:,} of {len(part.items):,} rows of {part.name} are training rows too, so "
+                "its scores say little about new rows; give other files, or take these rows out of "
+                "one part"
+            )
 
 
 def _encode_part(

@@ -135,6 +135,26 @@ def open_teacher(source: str | Path, task: Task[Any], words: Tokenizer, length: 
             "config.json or task.json"
         )
     order = tuple(loaded.labels.index(name) for name in wanted.labels) if loaded.labels else ()
+    tokenizer = _require_tokenizer(source, loaded, wanted, words, length)
+    fingerprint = sha256_of(graph) if graph is not None else compute_fingerprint(loaded)
+    return TaskTeacher(
+        str(source),
+        loaded,
+        fingerprint,
+        tokenizer,
+        output,
+        () if order == tuple(range(len(order))) else order,
+    )
+
+
+def _require_tokenizer(
+    source: str | Path, loaded: LoadedModel, wanted: Output, words: Tokenizer, length: int
+) -> Tokenizer:
+    """Return the teacher's tokenizer, which is the student's where answers stand at tokens.
+
+    Raises:
+        ModelError: it has none, another one, or fewer positions than the student's rows.
+    """
     if (tokenizer := loaded.tokenizer) is None:
         raise ModelError(
             f"the teacher {source} has no tokenizer; put the one it was trained with there"
@@ -151,15 +171,7 @@ def open_teacher(source: str | Path, task: Task[Any], words: Tokenizer, length: 
             "rows have up "
             f"to {length}; set --length to what it reads"
         )
-    fingerprint = sha256_of(graph) if graph is not None else compute_fingerprint(loaded)
-    return TaskTeacher(
-        str(source),
-        loaded,
-        fingerprint,
-        tokenizer,
-        output,
-        () if order == tuple(range(len(order))) else order,
-    )
+    return tokenizer
 
 
 def encode_unlabeled(

@@ -71,9 +71,16 @@ class TrainableTaskModel:
         prepared: PreparedTask,
         device: devices.Device,
         best: Path,
+        *,
         network: nn.Module,
         ranks: Ranks,
     ) -> None:
+        """Join a model to its batches.
+
+        Args:
+            best: the file that keeps the best weights so far.
+            network: computes the logits: the model, or its replica in a group of processes.
+        """
         self.module, self.output, self.batch, self.prepared = model, output, batch, prepared
         self.device, self.best, self.network, self.ranks = device, best, network, ranks
         self.layers = model.encoder.config.layers
