@@ -42,7 +42,7 @@ class TaskBatch:
     choices: tuple[int, ...]
     """Rows of each item; their sum is R."""
     targets: Tensor
-    """In the form of the task's output."""
+    """The targets, in the form of the task's output."""
     predictions: int
     """How many the loss of these targets sums."""
     labelled: Tensor | None = None

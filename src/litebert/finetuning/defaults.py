@@ -1,5 +1,5 @@
-"""What a run chooses for itself when it starts: `FinetuneConfig.choose` names it, the model and the
-training rows decide it, and the run records it.
+"""Settings that a run chooses when it starts: `FinetuneConfig.choose` names them, the model and the
+training rows decide them, and the run records them.
 
 A choice is made once. The record of a run holds the chosen values and nothing left to choose, and a
 run that continues takes them from there.
@@ -82,7 +82,8 @@ def choose_length(
 def choose_head(
     config: FinetuneConfig, task: Task[Any], pretrained: bool, vectors: str | None
 ) -> Chosen:
-    """What the head reads and whether it is fitted before training, where that is to be chosen.
+    """Choose what the head reads and whether it is fitted before training, if `config.choose` names
+    the head.
 
     Args:
         pretrained: whether the encoder has weights of its own.

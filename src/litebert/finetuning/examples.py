@@ -26,7 +26,7 @@ _LONGEST, _PREFERRED = 800, 140
 glance.
 """
 _FIELDS = ("text", "pair", "words", "question", "context", "choices")
-"""What an input of the service may consist of."""
+"""Fields of an input of the service."""
 
 
 @dataclass(frozen=True)
@@ -46,7 +46,7 @@ class ModelExample:
 
     @property
     def is_readable(self) -> bool:
-        """Whether there is something to read, and not too much."""
+        """True if there is something to read, and not too much."""
         return 0 < self.characters <= _LONGEST and all(self.inputs.values())
 
 

@@ -112,7 +112,7 @@ class Exits:
     """
 
     def record(self) -> dict[str, Any]:
-        """What a saved model keeps."""
+        """Build the fields that a saved model keeps."""
         return {
             key: value
             for key, value in asdict(self).items()

@@ -24,8 +24,8 @@ class EncodedRow(NamedTuple):
 
 @dataclass(frozen=True)
 class Item:
-    """What one row (or, for choices, one row for each) teaches or asks. A long example may have
-    several items.
+    """One row (or, for choices, a row for each) with its target. A long example may have several
+    items.
     """
 
     example: int
@@ -33,12 +33,13 @@ class Item:
     rows: tuple[EncodedRow, ...]
     """One; with choices one for each."""
     target: Any
-    """What is right, in the form that the task's output says; None where the answer is not
-    known."""
+    """The label, in the form of the task's output; None where it is not known."""
     detail: Any = None
-    """What the task needs to turn logits into an answer, such as offsets; it reaches no model."""
+    """Data that the task needs to turn logits into an answer, such as offsets; the model never gets
+    it.
+    """
     taught: NDArray[np.floating[Any]] | None = None
-    """What a teacher answers: its logits, as `Output.of_item` gives them."""
+    """A teacher's logits, in the form of `Output.of_item`."""
 
     @property
     def length(self) -> int:

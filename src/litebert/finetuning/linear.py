@@ -49,7 +49,7 @@ class FittedHead:
     """The same of answers that read no state."""
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """By their names in the head."""
+        """Return the weights by their names in the head."""
         return {
             "classifier.weight": torch.from_numpy(self.weight.copy()),
             "classifier.bias": torch.from_numpy(self.bias.copy()),

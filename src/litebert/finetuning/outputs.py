@@ -1,5 +1,5 @@
-"""What a task may answer: the base of all outputs. text_outputs.py has classes, labels, numbers and
-choices, token_outputs.py tags and spans, similarity.py how alike two texts are.
+"""The base of all outputs, which say what logits mean. text_outputs.py has classes, labels, numbers
+and choices, token_outputs.py tags and spans, and similarity.py compares two texts.
 
 Only learning needs torch: answers may come from another engine.
 
@@ -46,7 +46,7 @@ class Answer(NamedTuple):
     value: Any
     """A label, a tuple of labels or tags, a number, or the place of a choice."""
     probabilities: NDArray[np.float64]
-    """Of each label, of each tag that is given, or of each choice; (0,) for numbers."""
+    """The probability of each label, of each predicted tag, or of each choice; (0,) for numbers."""
 
 
 @dataclass(frozen=True)
@@ -59,13 +59,13 @@ class Output(ABC):
     """Names of the C classes in the order of their logits; empty where there are none."""
 
     name: ClassVar[str]
-    """What saved models call it, as their `problem`."""
+    """Its name in saved models, as their `problem`."""
     head: ClassVar[HeadName]
     """The head that holds it in saved models; all outputs of one head read the same."""
     reads_cls: ClassVar[bool] = True
-    """Whether its head reads [CLS]; else it reads every token."""
+    """True if its head reads [CLS]; otherwise it reads every token."""
     problem_type: ClassVar[str] = ""
-    """What Hugging Face calls it, where one head of theirs has several outputs."""
+    """Its name at Hugging Face, where one head there has several outputs."""
     classes: ClassVar[int | None] = None
     """Numbers that the head gives, where it is not one for each label."""
     targets: ClassVar[type[np.number[Any]]] = np.int64
@@ -74,13 +74,13 @@ class Output(ABC):
     task: ClassVar[str] = "table"
     """The task that answers where a model does not name its own."""
     separator: ClassVar[str] = ";"
-    """What stands between the members of an answer in one cell of a CSV file."""
+    """Separator of the members of an answer in one cell of a CSV file."""
     unit: ClassVar[str] = "example"
-    """What `balance` counts."""
+    """The thing that `balance` counts, for people."""
     linear: ClassVar[bool] = False
-    """Whether `fit_linear` is there."""
+    """True if it implements `fit_linear`."""
     exits: ClassVar[bool] = False
-    """Whether a row may leave the network early, as `steady` says; a subclass says it anew."""
+    """True if a row may leave the network early, by `steady`; every subclass must set it itself."""
 
     @property
     def width(self) -> int:
@@ -240,8 +240,8 @@ class Output(ABC):
     def steady(
         self, before: NDArray[np.float32] | None, now: NDArray[np.float32]
     ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-        """Of each row after a layer: whether the answer is the one before that layer, and how
-        certain it is, in [0, 1].
+        """Compare the answers of each row after a layer with those before it: True where both are
+        equal, and how certain the answer is, in [0, 1].
 
         Both are logits (R, C); there is nothing before the first layer.
         """
@@ -268,7 +268,7 @@ class Output(ABC):
     # ------------------------------------------------------------------------------------- watching
 
     def one_answer(self, targets: Sequence[Any], logits: Sequence[NDArray[np.float32]]) -> bool:
-        """Whether everything is answered alike, where the right answers differ."""
+        """Return True if everything is answered alike, where the right answers differ."""
         return len(set(targets)) > 1 and len({answer.value for answer in self.answers(logits)}) == 1
 
     def counts(self, targets: Sequence[Any] | NDArray[np.int64]) -> NDArray[np.int64]:
@@ -282,8 +282,8 @@ class Output(ABC):
         )
 
     def balance(self, targets: Sequence[Any] | NDArray[np.int64]) -> str | None:
-        """What share of the training targets has each label, in words; of more than ten labels, the
-        commonest ten and the rarest. None without labels.
+        """Describe the share of the training targets that has each label; of more than ten labels,
+        the commonest ten and the rarest. None without labels.
         """
         if not self.labels:
             return None

@@ -38,14 +38,15 @@ from litebert.train.run_folder import ASIDE, RunFolder
 log = logging.getLogger("litebert")
 
 FITTED = "head.safetensors"
-"""What the file of a fitted head in a run folder is called."""
+"""Name of the file of a fitted head in a run folder."""
 RATES = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3)
 """The rates that are tried."""
 LEAST_UNTOLD = 1e-4
-"""Where no short run learns anything, no rate below this is taken: the papers' rates are for
-networks that were pretrained for days, and one that learns nothing is seldom among them."""
+"""The least rate that is taken where no short run learns anything. The papers' rates are for
+networks that were pretrained for days, and such a network seldom learns nothing.
+"""
 SHARE = 0.5
-"""Of the steps of the run, how many the short runs take together, at most."""
+"""Share of the steps of the run that the short runs take together, at most."""
 FEWEST, MOST = 4, 100
 """Steps of a short run: with fewer nothing is tried, and more tell no more."""
 _HELD, _MOST_HELD = 0.2, 512
@@ -59,11 +60,11 @@ _ORDER = 51  # what the key of the held-out rows is for
 
 @dataclass(frozen=True)
 class Probe:
-    """What the short runs found."""
+    """The result of the short runs."""
 
     rate: float
     steps: int
-    """Of each short run."""
+    """Steps of each short run."""
     losses: dict[float, float]
     """Held-out loss by rate; infinite where a run was not finite."""
     held: int

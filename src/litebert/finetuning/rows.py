@@ -21,7 +21,7 @@ class PaddedRows(NamedTuple):
     ids: NDArray[np.int64]
     types: NDArray[np.int64]
     mask: NDArray[np.bool_]
-    """Whether a token stands there, and no padding."""
+    """True at a token, False at padding."""
 
 
 def pad_rows(rows: Sequence[EncodedRow], pad_id: int, positions: int | None = None) -> PaddedRows:

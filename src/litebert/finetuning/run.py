@@ -105,7 +105,7 @@ CONTENTS = (
 )
 """All that a run writes."""
 OnStep = Callable[[Loop[TaskBatch]], None]
-"""What is called after every step."""
+"""A function that is called after every step."""
 
 
 @dataclass(frozen=True)
@@ -116,23 +116,21 @@ class Finetuned:
     steps: int
     outcome: Outcome
     scores: dict[str, float]
-    """Of the best weights; empty where the run is not finished."""
+    """Scores of the best weights; empty where the run is not finished."""
     collapsed: bool = False
-    """Whether it gives one answer to everything, restart or not."""
+    """True if it gives one answer to everything, restart or not."""
     restarted: bool = False
-    """Whether one that collapsed went before, at three times the rate."""
+    """True if a run that collapsed went before, at three times the rate."""
 
     @property
     def baseline(self) -> BaselineScores | None:
-        """What counting words and characters scores on the same rows; None where the run has no
-        baseline.
-        """
+        """Scores of the baseline on the same rows; None where the run has no baseline."""
         file = self.folder / "scores.json"
         return read_baseline(file) if file.is_file() else None
 
     @property
     def exits(self) -> dict[str, Any]:
-        """What exits.json holds of a finished run with early exits, see `finetuning.exits.Exits`;
+        """The content of exits.json of a finished run with early exits (`finetuning.exits.Exits`);
         empty for others.
         """
         file = self.folder / "exits.json"

@@ -25,7 +25,7 @@ _ALONE = Ranks()
 EVALUATION_TOKENS = 8192
 """Tokens per forward pass without gradients, padding included."""
 Logits = list[NDArray[np.float32]]
-"""Of each item, as `Output.of_item` gives them."""
+"""The logits of each item, in the form of `Output.of_item`."""
 
 
 def name_metric(task: Task[Any]) -> str:
@@ -72,12 +72,12 @@ def score_answers(
 
 
 def are_finite(logits: Logits) -> bool:
-    """Whether no logit is a NaN or an infinity, of which answers would still be made."""
+    """Return True if no logit is a NaN or an infinity, from which answers would still be made."""
     return all(bool(np.isfinite(values).all()) for values in logits)
 
 
 def has_one_answer(output: Output, part: EncodedPart, logits: Logits) -> bool:
-    """Whether everything in a part is answered alike, where the right answers differ."""
+    """Return True if everything in a part is answered alike, where the right answers differ."""
     labeled = [i for i, item in enumerate(part.items) if item.target is not None]
     return bool(labeled) and output.one_answer(
         [part.items[i].target for i in labeled], [logits[i] for i in labeled]

@@ -41,13 +41,15 @@ if TYPE_CHECKING:
 log = logging.getLogger("litebert")
 
 Supervision = Literal["texts", "positives", "scores"]
-"""What is known of the training pairs."""
+"""The supervision of the training pairs."""
 TEMPERATURE = 0.05
-"""What cosines are divided by in the losses."""
+"""Divisor of cosines in the losses."""
 WHITENED = 8192
 """Texts whose vectors say what whitening is."""
 DROPOUT = 0.1
-"""For a network that has none, where two dropout masks are all that tells a text from itself."""
+"""Dropout of a network that has none, where two dropout masks are all that tells a text from
+itself.
+"""
 
 
 def fit_whitening(vectors: NDArray[np.float32]) -> VectorMap:
@@ -106,15 +108,15 @@ class Similarity(Output):
     """
 
     pooling: Pooling = "mean"
-    """What makes a vector of the last states of a text: their mean, special tokens included, or
-    that of [CLS].
+    """Pooling of the last hidden states of a text: their mean, special tokens included, or that of
+    [CLS].
     """
     supervision: Supervision = "positives"
     temperature: float = TEMPERATURE
     whiten: bool = False
-    """Whether the vectors are whitened when training has ended."""
+    """Whiten the vectors when training has ended."""
     map: VectorMap | None = field(default=None, compare=False, repr=False)
-    """What follows the pooling of a finished model."""
+    """The map after the pooling of a finished model."""
 
     name, head, reads_cls = "similarity", "backbone", False
     classes, task = 0, "pairs"
@@ -123,7 +125,7 @@ class Similarity(Output):
     # ------------------------------------------------------------------------------------- learning
 
     def recipe_for(self, config: FinetuneConfig, encoder: EncoderConfig) -> FinetuneConfig:
-        """With dropout, where that is all it learns from.
+        """Turn dropout on where it is all that the task learns from.
 
         Raises:
             ConfigError: dropout is off, or a batch of one pair has nothing to tell it from.
@@ -179,8 +181,8 @@ class Similarity(Output):
     def closing(
         self, items: Sequence[Item], logits: Callable[[Sequence[Item]], Logits], seed: int
     ) -> Similarity:
-        """With the map that whitens up to `WHITENED` of the training texts, where there are enough
-        of them.
+        """Return the output with the map that whitens up to `WHITENED` of the training texts, where
+        there are enough of them.
         """
         if not self.whiten:
             return self

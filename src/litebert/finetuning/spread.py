@@ -27,8 +27,8 @@ def summarise(scores: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]
 
 
 def describe_noise(name: str, values: Sequence[float]) -> str:
-    """What difference between two means of as many seeds, two or more, is more than chance, in
-    words.
+    """Describe the least difference between two means of as many seeds, two or more, that is more
+    than chance.
     """
     if not math.isfinite(sum(values)):
         return f"{name} is not a number with every seed"

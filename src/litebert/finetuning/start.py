@@ -1,5 +1,5 @@
-"""What fine-tuning begins with: an encoder, a fresh head, the parts of the task, and the folder of
-this run.
+"""The start of a fine-tuning run: an encoder, a fresh head, the parts of the task, and the identity
+of the run.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ FEW_STEPS = 100
 
 @dataclass(frozen=True)
 class InitialModel:
-    """What fine-tuning begins with."""
+    """The model that fine-tuning begins with."""
 
     encoder: EncoderConfig
     state: dict[str, torch.Tensor] | None
@@ -72,9 +72,9 @@ class InitialModel:
     fresh pooler.
     """
     notes: tuple[str, ...] = ()
-    """What a person should know about it."""
+    """Notes about the model, for people."""
     pooling: Pooling = "cls"
-    """What a head of whole texts reads in an encoder with `prediction=hidden`."""
+    """Pooling of a head of whole texts in an encoder with `prediction=hidden`."""
     head: Mapping[str, torch.Tensor] = field(default_factory=dict)
     """The weights that every head starts from in such an encoder, by their names in the head; empty
     for fresh ones.
@@ -201,8 +201,8 @@ def build_task_model(
 
 @dataclass(frozen=True)
 class PreparedTask:
-    """What does not differ between seeds: the encoder to begin with, and all parts of the task,
-    read and encoded.
+    """The state that seeds share: the encoder to begin with, and all parts of the task, read and
+    encoded.
     """
 
     source: str
@@ -214,14 +214,14 @@ class PreparedTask:
     dev: tuple[EncodedPart, ...]
     tests: tuple[EncodedPart, ...]
     notes: tuple[str, ...] = ()
-    """What a person should know about the parts and the model."""
+    """Notes about the parts and the model, for people."""
     teacher: TaskTeacher | None = None
     unlabelled: EncodedPart | None = None
     """Rows that only the teacher has answers to."""
     chosen: tuple[str, ...] = ()
-    """What was chosen for this run, a sentence each."""
+    """The choices made for this run, a sentence each."""
     baseline: RunBaseline | None = None
-    """What counting answers, which seeds share; None where nobody asked for it."""
+    """The baseline, which seeds share; None where nobody asked for it."""
     fitted: Mapping[str, torch.Tensor] = field(default_factory=dict)
     """The last map of the head as it was fitted before training, by its names in the head; empty
     where it was not.
@@ -456,7 +456,7 @@ def claim(folder: RunFolder, prepared: PreparedTask, steps: int, train: Sequence
 
 
 def _identity(prepared: PreparedTask, steps: int, train: Sequence[Item]) -> dict[str, Any]:
-    """What makes a run this run, as finetune.json holds it."""
+    """Build the content of finetune.json, which identifies a run."""
     task, start = prepared.task, prepared.start
     dev = [item for part in prepared.dev for item in part.items]
     tests = [item for part in prepared.tests for item in part.items]

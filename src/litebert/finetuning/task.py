@@ -1,5 +1,5 @@
-"""What a fine-tuning task is: it reads examples from files, encodes them once, scores answers and
-writes them.
+"""A fine-tuning task: it reads examples from files, encodes them once, scores answers and writes
+them.
 
 How logits meet targets and become answers is its `output`. A task never sees a model, a batch or an
 optimizer; the code that trains and predicts never sees a file. A task of your own is a subclass
@@ -33,20 +33,19 @@ class Task(ABC, Generic[E]):
     """A task. `E` is its own type of example."""
 
     name: str
-    """What it is called, as in the registry."""
+    """Its name in the registry."""
     takes: ClassVar[tuple[str, ...]] = ()
     """The options of `task_of` that it takes."""
     usual: ClassVar[Mapping[str, Any]] = {}
     """Settings that other programs do not keep, with the values their folders are read with."""
     percent: ClassVar[bool] = False
-    """Whether its scores are percentages; others are fractions."""
+    """True if its scores are percentages; otherwise they are fractions."""
     suffix: ClassVar[str]
-    """Of its predictions files."""
+    """File extension of its predictions files."""
     predicted_files: ClassVar[tuple[str, str]] = ("ROWS.csv", "ANSWERS.csv")
-    """What the input and the output of `litebert predict` may be, for the command that is
-    proposed."""
+    """Input and output files of `litebert predict` in the command that is proposed."""
     pair: bool | None = False
-    """Whether its texts come in pairs; None where single ones do too."""
+    """True if its texts come in pairs; None if single texts do too."""
     dev: tuple[str, ...] = ()
     """The parts to be scored on; the first decides."""
     tests: tuple[str, ...] = ()
@@ -79,11 +78,13 @@ class Task(ABC, Generic[E]):
         return cls(**{name: settings.get(name, value) for name, value in cls.usual.items()})
 
     def settings(self) -> dict[str, Any]:
-        """What is saved with a model, beside its output, so that it answers as it was scored."""
+        """Return the settings saved with a model, beside its output, so that it answers as it was
+        scored.
+        """
         return {name: getattr(self, name) for name in self.usual}
 
     def identity(self) -> dict[str, Any]:
-        """What distinguishes a run of it from others, beside its data and config; stored in
+        """Return the facts that tell runs of this task apart, beside its data and config; stored in
         finetune.json.
         """
         return {}
@@ -117,7 +118,7 @@ class Task(ABC, Generic[E]):
 
     @property
     def point(self) -> str:
-        """What `recipes.finetuning` calls its hyper-parameters."""
+        """Its name in `recipes.finetuning`, which has its hyper-parameters."""
         return self.full_name
 
     @property
@@ -127,7 +128,7 @@ class Task(ABC, Generic[E]):
 
     @property
     def notes(self) -> list[str]:
-        """What reading and encoding since the last `read` found: rows skipped, texts truncated."""
+        """Notes of reading and encoding since the last `read`: rows skipped, texts truncated."""
         return self._notes.notes()
 
     # ------------------------------------------------------------------------------------- examples
@@ -222,7 +223,7 @@ class Task(ABC, Generic[E]):
         return self.output.answers(logits)
 
     def record(self, example: E, answer: Any) -> dict[str, Any]:
-        """What `predict` reports of an answer, in the form of its benchmark."""
+        """Return the record that `predict` writes of an answer, in the form of its benchmark."""
         return self.output.record(answer)
 
     def by_class(

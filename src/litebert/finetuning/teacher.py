@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("litebert")
 
 KEPT = "teacher.safetensors"
-"""What the file of a teacher's logits in a run folder is called."""
+"""Name of the file of a teacher's logits in a run folder."""
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class TaskTeacher:
     fingerprint: str
     tokenizer: Tokenizer
     output: Output
-    """With its own order of labels."""
+    """The teacher's output, with the teacher's order of labels."""
     order: tuple[int, ...]
     """The place of each of the task's labels among its own; empty where the order is the same."""
     computed: dict[str, Logits] = field(default_factory=dict)
@@ -260,7 +260,7 @@ def _compute_logits(
 
 
 def _compute_key(teacher: TaskTeacher, parts: list[EncodedPart]) -> str:
-    """What tells a teacher's answers from others."""
+    """Compute the key of a teacher's answers: a hash of the teacher and the rows."""
     digest = hashlib.sha256(teacher.fingerprint.encode() + repr(teacher.order).encode())
     for part in parts:
         for row in (row for item in part.items for row in item.rows):

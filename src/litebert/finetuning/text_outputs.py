@@ -1,4 +1,4 @@
-"""What a task may answer about whole texts: a class, several labels, a number, or a choice.
+"""The outputs of whole texts: a class, several labels, a number, or a choice.
 
 Only learning needs torch, as in outputs.py. Shapes: B items, R rows, C classes.
 """
@@ -52,7 +52,7 @@ class OneClass(Output):
     def steady(
         self, before: NDArray[np.float32] | None, now: NDArray[np.float32]
     ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-        """As certain as the likeliest label is probable."""
+        """Compare the likeliest labels; its probability is the certainty."""
         same = now.argmax(1) == (now if before is None else before).argmax(1)
         return same, softmax(now.astype(np.float64), axis=1).max(1)
 
@@ -82,7 +82,7 @@ class OneClass(Output):
         return self.labels.index(value)
 
     def record(self, answer: Answer) -> dict[str, Any]:
-        """With probabilities by label."""
+        """Return the record with probabilities by label."""
         record = super().record(answer)
         return record | {
             "probabilities": dict(zip(self.labels, record["probabilities"], strict=True))
@@ -133,7 +133,7 @@ class SeveralLabels(OneClass):
     def steady(
         self, before: NDArray[np.float32] | None, now: NDArray[np.float32]
     ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-        """As certain as the least certain label."""
+        """Compare the sets of labels; the least certain label decides the certainty."""
         same = ((now > 0) == ((now if before is None else before) > 0)).all(1)
         return same, 0.5 * (1 + np.tanh(np.abs(now.astype(np.float64)) / 2)).min(1)
 

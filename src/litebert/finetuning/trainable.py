@@ -86,7 +86,8 @@ class TrainableTaskModel:
         self.layers = model.encoder.config.layers
         self.diagnostic_state: dict[str, Any] = {}
         self.best_logits: dict[str, Logits] = {}
-        """What the best weights say of each development part, where this very process saw them."""
+        """Logits of the best weights for each development part, if this very process computed them.
+        """
 
     def counts(self, batch: TaskBatch) -> dict[str, int]:
         counts = {_HEAD: batch.predictions}
@@ -153,7 +154,7 @@ class TrainableTaskModel:
         }
 
     def _task_loss(self, logits: Tensor, batch: TaskBatch) -> Loss:
-        """Of the rows that have a label."""
+        """Compute the task's loss over the rows that have a label."""
         if batch.labelled is None:
             return self.output.loss(logits, batch)
         if batch.predictions:

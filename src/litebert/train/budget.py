@@ -19,9 +19,11 @@ from litebert.train.ranks import Ranks
 log = logging.getLogger("litebert")
 
 MEASURED_SHARE = 0.1
-"""Of a short budget in time, for measuring; a long one leaves `measure.SECONDS` to each depth."""
+"""Share of a short budget in time that measuring takes; of a long one, `measure.SECONDS` for each
+depth.
+"""
 QUICK_SECONDS = 0.5
-"""For each depth and length, where half or twice the speed decides nothing."""
+"""Seconds for each depth and length, where half or twice the speed decides nothing."""
 LEAST_STEPS = 20
 """Fewer steps than this, bought by a budget in time, train nothing: it is a mistake, and
 refused."""
@@ -51,8 +53,8 @@ def _estimate_seconds(config: Config, rate: Rate) -> tuple[float, float]:
 def choose_batch(
     config: Config, machine: Device, ranks: Ranks, teacher: Teacher | None = None
 ) -> int:
-    """What `train.batch=auto` becomes, in sequences: a power of two near 1.5 sqrt(T) tokens for a
-    budget of T, and at least one sequence for each process.
+    """Choose the batch of `train.batch=auto`, in sequences: a power of two near 1.5 sqrt(T) tokens
+    for a budget of T tokens, and at least one sequence for each process.
 
     Noise in the gradient matters less as the loss falls, so longer runs gain from larger batches
     (McCandlish et al. 2018, "An Empirical Model of Large-Batch Training"); the factor is measured
@@ -104,7 +106,9 @@ def measure_steps(
     ranks: Ranks | None = None,
     teacher: Teacher | None = None,
 ) -> tuple[int, Rate]:
-    """Of a budget in time; as `buy_steps`."""
+    """Measure how many steps a budget in time buys, and the rate; arguments and errors are those of
+    `buy_steps`.
+    """
     ranks, amount = ranks or Ranks(), config.train.budget
     start, phases = time.monotonic(), len(config.phases())
     longest = MEASURED_SHARE * parse_amount(amount, "train.budget", BUDGET_UNITS).value / phases

@@ -51,7 +51,7 @@ class Checkpoint:
     path: Path
     step: int
     state: dict[str, Any]
-    """What `save` was given, and the step."""
+    """The state that `save` wrote, and the step."""
     damaged: tuple[tuple[Path, str], ...] = ()
     """Newer checkpoints that were passed over, newest first, and what is wrong with each."""
 
@@ -148,7 +148,7 @@ def prune(folder: Path, keep: int) -> None:
 
 
 def _find_damage(path: Path) -> str | None:
-    """What is wrong with a checkpoint, or None."""
+    """Say what is wrong with a checkpoint; None if nothing is."""
     name = _INDEX
     try:
         text = (path / _INDEX).read_text("utf-8")

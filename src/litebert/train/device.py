@@ -19,13 +19,13 @@ from litebert.errors import ConfigError
 
 @dataclass(frozen=True)
 class Device:
-    """Where and how a run computes."""
+    """The device of a run, and the precision it computes in."""
 
     device: torch.device
     autocast: torch.dtype | None
     """The type of matrix products, where it is not float32."""
     name: str
-    """Of the processor or accelerator, as its maker calls it."""
+    """Name of the processor or accelerator, from its maker."""
 
     @property
     def precision(self) -> str:
@@ -34,7 +34,7 @@ class Device:
 
     @property
     def answers_at_once(self) -> bool:
-        """Whether reading a number waits for no queued work."""
+        """True if reading a number waits for no queued work."""
         return self.device.type == "cpu"
 
     def autocast_context(self) -> AbstractContextManager[Any]:

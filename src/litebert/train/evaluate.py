@@ -37,7 +37,7 @@ MASKING = MaskingConfig(rate=0.15, unit="token", span="single", copies=1)
 _ALONE = Ranks()
 
 Question = tuple[SequenceConfig, MaskingConfig, SentenceTask | None]
-"""What is asked, by text, masks and second segment."""
+"""The text, the masks and the second segment that a score is about."""
 
 
 def evaluate_split(

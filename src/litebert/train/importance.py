@@ -1,4 +1,6 @@
-"""What matters in a pretrained network, measured on prepared text (change/narrowing.py)."""
+"""The importance of the parts of a pretrained network, measured on prepared text
+(change/narrowing.py).
+"""
 
 from __future__ import annotations
 

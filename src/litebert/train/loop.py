@@ -69,7 +69,7 @@ class Loop(Generic[B]):
     device: device.Device
     folder: Path
     depth_schedule: tuple[tuple[float, int], ...] = ()
-    """As `TrainConfig` has it."""
+    """`TrainConfig.depth_schedule`."""
     earlier_ends: tuple[int, ...] = ()
     """The steps at which the run ended before each time it was extended."""
     tensorboard: bool = False
@@ -77,16 +77,16 @@ class Loop(Generic[B]):
     """Called after every step."""
     ranks: Ranks = field(default_factory=Ranks)
     remarks: list[str] = field(default_factory=list)
-    """What the caller hears through `metrics.remarks`; written into the metrics as events."""
+    """Warnings that the caller collects with `metrics.collect_remarks`; written into the metrics as
+    events.
+    """
     watch: Callable[[], dict[str, float]] | None = None
     """Scores on other text; with them, every evaluation is also made before the first step."""
     scores_start: bool = False
-    """Whether an evaluation is made before the first step, because the weights there may be the
-    best.
-    """
+    """Also evaluate before the first step, because the weights there may be the best."""
     share_of_peak: Callable[[float, int], float] | None = None
-    """What share of the machine's speed a number of tokens per second is, at a depth; None where
-    that is not known.
+    """Converts tokens per second at a depth into a share of the machine's speed; None where that is
+    not known.
     """
     work: Callable[[float], float] | None = None
     """The work of a number of first steps, where they are not all of one size; only progress is
@@ -110,7 +110,7 @@ class Loop(Generic[B]):
         self.leaving: int | None = None
         """The signal that any process has received, as soon as all of them know."""
         self.due = False
-        """Whether the main process's clock asks for a checkpoint."""
+        """True if the main process's clock asks for a checkpoint."""
         self.window = Window()
         self.row: dict[str, float] = {}  # the newest of the metrics
         self.scores: dict[str, float] = {}
@@ -265,7 +265,9 @@ class Loop(Generic[B]):
         return ", ".join(filter(None, (format_scores(scores), speed)))
 
     def _share(self, rate: float) -> float | None:
-        """Of the machine's peak; not in a run's first second, for the peak has to be measured."""
+        """Return the share of the machine's peak; None in a run's first second, because the peak
+        has to be measured.
+        """
         if self.share_of_peak is None or self.seconds < 1:
             return None
         return self.share_of_peak(rate / self.ranks.size, self._look_up_schedule(self.step - 1)[0])

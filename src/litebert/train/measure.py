@@ -34,7 +34,7 @@ from litebert.train.ranks import Ranks
 
 _ALONE = Ranks()
 SECONDS = 4.0
-"""For each depth and length."""
+"""Seconds of measuring for each depth and length."""
 
 
 @dataclass(frozen=True)

@@ -63,8 +63,8 @@ def find_largest_micro_batch(config: Config, device: Device) -> int:
 def fit_micro_batch(
     config: Config, device: Device, rows: int = 1, teacher: EncoderConfig | None = None
 ) -> int:
-    """What `train.micro_batch=auto` becomes: the batch in as few equal passes as the free memory
-    allows.
+    """Choose the micro-batch of `train.micro_batch=auto`: the batch in as few equal passes as the
+    free memory allows.
 
     Args:
         rows: sequences for each one of the batch, as in `require_memory`.

@@ -67,8 +67,8 @@ def orthogonalize(matrix: Tensor) -> Tensor:
 
 
 def has_float32_iteration(machine: Device) -> bool:
-    """Whether a run with Muon takes this one: on a CPU, where its other products are in float32
-    too.
+    """Return True if a run with Muon takes this one: on a CPU that computes its other matrix
+    multiplications in float32 too.
 
     `train.precision=auto` computes in float32 on processors without native bfloat16, where torch's
     iteration takes most of a step.

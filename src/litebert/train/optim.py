@@ -96,7 +96,7 @@ class UncorrectedAdamW(torch.optim.Optimizer):
             torch._foreach_add_(params, update, alpha=-group["lr"])
 
     def adapts(self, group: Mapping[str, Any]) -> bool:
-        """Whether the updates of a group are scaled by `adapt`."""
+        """Return True if the updates of a group are scaled by `adapt`."""
         return False
 
     def adapt(self, group: Mapping[str, Any], params: list[Tensor], update: list[Tensor]) -> None:
@@ -218,7 +218,7 @@ def _group_by_rate(
 
 
 def _zero_state(optimizer: torch.optim.Optimizer, param: Tensor) -> dict[str, Tensor]:
-    """What the optimizer would allocate for the parameter at its first step."""
+    """Allocate the state that the optimizer would allocate for the parameter at its first step."""
     if isinstance(optimizer, UncorrectedAdamW):
         return {"exp_avg": torch.zeros_like(param), "exp_avg_sq": torch.zeros_like(param)}
     if isinstance(optimizer, torch.optim.AdamW):
@@ -274,7 +274,7 @@ class Optimizers:
         self._owners: dict[Tensor, int] = {}
         """The process that orthogonalises each whole matrix, for all, and alone knows its state."""
         self._like: dict[str, Tensor] = {}
-        """For each state tensor one of the same whole shape, split as it is."""
+        """A tensor of the same whole shape for each state tensor, split as it is."""
         for optimizer in self._optimizers:
             for group in optimizer.param_groups:
                 params, group["params"] = (

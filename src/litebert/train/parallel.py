@@ -50,8 +50,8 @@ def build_module(make: Callable[[], M], device: torch.device, ranks: Ranks, how:
 def parallelize(
     module: nn.Module, device: torch.device, ranks: Ranks, how: str, batch: int = 0
 ) -> nn.Module:
-    """What computes the losses of a module in all processes; with FSDP that is the module, whose
-    parameters are split.
+    """Make the network that computes the losses of a module in all processes. With FSDP it is the
+    module itself, with its parameters split.
 
     Args:
         module: as `build_module` gives it; all processes start from the main one's weights.
@@ -133,7 +133,7 @@ def accumulating(network: nn.Module, last: bool) -> AbstractContextManager[Any]:
 
 
 def is_split(tensor: Tensor) -> bool:
-    """Whether this process holds only some rows of a parameter."""
+    """Return True if this process holds only some rows of a parameter."""
     return hasattr(tensor, "device_mesh")
 
 

@@ -163,8 +163,8 @@ def _find_watched_objective(model: Pretrainer) -> str | None:
 
 
 def remark_on_short_run(loss: float | None, steps: int, entropy: float) -> str | None:
-    """What to know of a run too short for `watch_plateau` whose held-out loss ends about the
-    unigram entropy.
+    """Remark on a run too short for `watch_plateau` whose held-out loss ends about the unigram
+    entropy.
     """
     if loss is None or steps >= PLATEAU_STEPS or loss <= entropy - PLATEAU_NATS:
         return None

@@ -45,11 +45,11 @@ class Ranks:
 
     @property
     def main(self) -> bool:
-        """Whether this process writes the files of the run."""
+        """True if this process writes the files of the run."""
         return self.rank == 0
 
     def share(self, count: int) -> range:
-        """Which of the `count` sequences of a batch this process trains on.
+        """Choose the sequences of a batch of `count` that this process trains on.
 
         Raises:
             ConfigError: there are fewer sequences than processes.
@@ -79,7 +79,7 @@ class Ranks:
         return value
 
     def decide(self, find: Callable[[], T]) -> T:
-        """What the main process finds, in all of them; the others do not look."""
+        """Call `find` in the main process alone, and return its result in all of them."""
         return find()
 
     def gather(self, value: T) -> list[T]:
@@ -87,8 +87,9 @@ class Ranks:
         return [value]
 
     def turns(self, count: int) -> list[int]:
-        """Which of `count` pieces of work are this process's. All processes have the same number of
-        them, for a split network computes only where all take part; so some do the last piece, too.
+        """Choose this process's pieces among `count` pieces of work. All processes get the same
+        number, because a split network computes only where all take part; so some repeat the last
+        piece.
         """
         most = -(-count // self.size)
         return [min(self.rank + turn * self.size, count - 1) for turn in range(most)]
@@ -238,7 +239,9 @@ def _meet() -> Any:
 
 
 def _first_to_fail(store: Any) -> bool:
-    """Whether no other process of the group has failed before; from now on, this one has."""
+    """Record that this process failed, and return True if no other process of the group failed
+    before.
+    """
     try:
         return bool(store.add("failed", 1) == 1)
     except RuntimeError:  # the machine that kept the store is gone
@@ -246,7 +249,7 @@ def _first_to_fail(store: Any) -> bool:
 
 
 def _is_loss(error: BaseException) -> bool:
-    """Whether the error is that another process could not be reached."""
+    """Return True if the error is that another process could not be reached."""
     from torch import distributed
 
     words = ("gloo", "nccl", "connection", "socket")

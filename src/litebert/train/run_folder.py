@@ -25,7 +25,7 @@ from litebert.train.ranks import Ranks
 log = logging.getLogger("litebert")
 
 ASIDE = "collapsed"
-"""Where a run lies that was set aside."""
+"""Subfolder of a run that was set aside."""
 _MOVING = f".{ASIDE}"
 
 
@@ -36,7 +36,8 @@ class RunFolder:
     path: Path
     identity_name: str
     leftovers: tuple[str, ...] = ()
-    """What a run leaves that was killed before its identity was written, beside hidden files."""
+    """Files that a run leaves if it is killed before its identity is written, beside hidden files.
+    """
     contents: tuple[str, ...] = ()
     """All that a run of this kind writes, which is all that `clear` deletes."""
     ranks: Ranks = field(default_factory=Ranks)
@@ -75,7 +76,7 @@ class RunFolder:
             )
 
     def list_removable(self) -> list[str]:
-        """What `clear` would delete: the names in the folder, none where there is no run.
+        """List the names in the folder that `clear` would delete; none where there is no run.
 
         Raises:
             RunError: the folder is no run of this kind, or also holds what no run wrote.
@@ -179,7 +180,7 @@ class RunFolder:
 
     @property
     def has_predecessor(self) -> bool:
-        """Whether a run went before this one."""
+        """True if a run went before this one and was set aside."""
         return (self.path / ASIDE).is_dir()
 
     def set_aside(self) -> None:

@@ -1,4 +1,4 @@
-"""What changes over a run as a pure function of the step: the learning rate and the depth.
+"""The learning rate and the depth as pure functions of the step.
 
 Steps count from 0 and `steps` (T) is the length of the run. Nothing is kept between calls, so a
 resumed run needs nothing but its step.

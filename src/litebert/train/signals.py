@@ -11,8 +11,9 @@ LEAVING = (signal.SIGTERM, signal.SIGINT)
 
 
 class Signals:
-    """What this process has received. SIGTERM and the first Ctrl-C ask to save and leave; a second
-    Ctrl-C stops at once."""
+    """The signal that this process has received. SIGTERM and the first Ctrl-C ask to save and
+    leave; a second Ctrl-C stops at once.
+    """
 
     def __init__(self) -> None:
         self.received: int | None = None

@@ -43,7 +43,7 @@ from litebert.train.run_folder import RunFolder
 log = logging.getLogger("litebert")
 
 LEFTOVERS = ("tokenizer", "recipe.json")
-"""What a run that was killed before its run.json leaves, beside hidden files."""
+"""Files that a run leaves if it is killed before its run.json is written, beside hidden files."""
 CONTENTS = (
     *LEFTOVERS,
     "run.json",
@@ -182,8 +182,8 @@ def require_same_run(
     extensions: Sequence[str],
     teacher: Teacher | None = None,
 ) -> tuple[dict[str, Any], Config]:
-    """What run.json says of the run in the folder, which must be of this config, data and origin;
-    and its config.
+    """Check that the run in the folder is of this config, data and origin; return its run.json and
+    its config.
 
     Args:
         extensions: where it is extended, the budget it was started with need not be given again.
@@ -433,7 +433,7 @@ def resolve_vocabulary(config: Config, shards: Shards) -> Config:
 
 
 def _describe_arithmetic(config: Config, machine: Device, ranks: Ranks) -> str:
-    """What decides the last bits of a sum."""
+    """Describe what decides the last bits of a sum."""
     processes = f", {ranks.size} processes" if ranks.size > 1 else ""
     kernels = (
         ", compiled kernels"

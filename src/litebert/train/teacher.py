@@ -23,7 +23,7 @@ from litebert.model.pretrainer import Pretrainer
 
 L = TypeVar("L", bound=LayersConfig)
 PATH, FINGERPRINT = "teacher", "teacher_fingerprint"
-"""Where the JSON file of a run has its teacher."""
+"""Fields of the JSON file of a run that name its teacher."""
 
 
 def compute_fingerprint(loaded: LoadedModel) -> str:
@@ -91,8 +91,8 @@ def open_teacher(
 def match_layers(
     distill: L, student: EncoderConfig, teacher: EncoderConfig, source: str | Path
 ) -> L:
-    """What is learned from a teacher's layers, with what it takes from its shape: pairs of layers,
-    heads and width.
+    """Complete a distillation config from the shapes of student and teacher: pairs of layers, heads
+    and width.
 
     Raises:
         ConfigError: layers or heads that it has not.
@@ -157,7 +157,7 @@ def _select_head(source: str | Path, loaded: LoadedModel, config: Config) -> Any
 
 
 def build_record(source: str | Path | None, fingerprint: str | None) -> dict[str, Any]:
-    """What the JSON file of a run says of its teacher."""
+    """Build the fields of a run's JSON file that name its teacher."""
     return {PATH: None if source is None else str(Path(source).resolve()), FINGERPRINT: fingerprint}
 
 

@@ -1,5 +1,5 @@
-"""What a teacher said of masked tokens, kept on disk, so that other students of the same text need
-not ask it again.
+"""A teacher's guesses of masked tokens on disk, so that other students of the same text need not
+compute them again.
 
 A file holds the guesses for one batch. Its name is a hash of all they depend on: the teacher's
 weights, the masked text, and how many pieces are kept. Batches are a function of the data, the
@@ -42,7 +42,9 @@ class TeacherAnswers:
     def likeliest(
         self, batch: Batch, question: tuple[int, int, float], compute: Callable[[], Likeliest]
     ) -> Likeliest:
-        """As `model.distillation.Answers` says."""
+        """Return the likeliest tokens of a batch, from the folder or from `compute`
+        (`model.distillation.Answers`).
+        """
         name = self._name(batch, question)
         file, device = self.folder / name[:2] / f"{name[2:]}.safetensors", batch.input_ids.device
         if (saved := _read(file)) is not None:
@@ -118,8 +120,8 @@ def open_answers(
 
 
 def _list_strangers(folder: Path) -> list[str]:
-    """What lies in a folder and is no folder of answers, which have two hexadecimal digits for a
-    name.
+    """List the names in a folder that are no folder of answers, which has two hexadecimal digits
+    for a name.
     """
     if not folder.is_dir():
         return []
@@ -149,7 +151,9 @@ def _write(file: Path, guesses: Likeliest) -> None:
 
 
 def _read(file: Path) -> Likeliest | None:
-    """What a file holds; None where it does not exist, or is damaged and must be written again."""
+    """Read the guesses of a file; None where it does not exist, or is damaged and must be written
+    again.
+    """
     if not file.exists():
         return None
     try:

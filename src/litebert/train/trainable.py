@@ -1,5 +1,4 @@
-"""What the loop trains, as the loop sees it: a model with its batches, losses and held-out
-scores."""
+"""The protocol of the loop: a model with its batches, losses and held-out scores."""
 
 from __future__ import annotations
 
@@ -30,7 +29,7 @@ B = TypeVar("B", bound=TrainBatch)
 
 
 class Trainable(Protocol[B]):
-    """What the loop trains: a model with its batches, losses and held-out scores."""
+    """A model that the loop trains, with its batches, losses and held-out scores."""
 
     layers: int
     diagnostic_state: dict[str, Any]
@@ -38,11 +37,11 @@ class Trainable(Protocol[B]):
 
     @property
     def module(self) -> nn.Module:
-        """What has the parameters."""
+        """The module that has the parameters."""
 
     @property
     def network(self) -> nn.Module:
-        """What computes the losses: the module, or what spreads it over several processes."""
+        """The network that computes the losses: the module, or its wrapper in a group."""
 
     def batch(self, step: int, rows: slice) -> B:
         """Rows of the batch of a step; a pure function."""
@@ -51,7 +50,7 @@ class Trainable(Protocol[B]):
         """Predictions per loss in a batch, by which the sums over micro-batches are divided."""
 
     def losses(self, batch: B, layers: int) -> dict[str, Loss]:
-        """By name."""
+        """Return the losses of a batch by name."""
 
     def weights(self) -> Mapping[str, float]:
         """The weight of each loss in the sum."""

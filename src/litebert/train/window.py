@@ -25,7 +25,7 @@ class Window:
         self._steps = 0
         self._gradient_norm: Tensor | float = 0.0
         self._sums: dict[str, dict[str, Tensor]] = {}
-        """By loss: total (nats), count, correct, and its extras."""
+        """The sums of each loss: total (nats), count, correct, and its extras."""
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any], device: torch.device) -> Window:

@@ -23,7 +23,7 @@ FEW_ROWS = 100
 UNSPACED = 15
 """Characters between two spaces, on average, of text whose language puts none between words."""
 SCALE = 3.0
-"""By what the cosines of a pair are multiplied: they are few, and each says more than a word."""
+"""Factor of the cosines of a pair: they are few, and each says more than a word."""
 
 
 class CharacterFeatures:

@@ -26,8 +26,8 @@ class FittedBaseline:
     """Rows of the training part; `model.read` says how many of them it learned from."""
 
     def logits(self, examples: Sequence[Any]) -> Logits:
-        """Of each example, in the form of `Output.of_item`: (C,) of classes, labels or a number,
-        (words, C) of tags.
+        """Compute the logits of each example, in the form of `Output.of_item`: (C,) of classes,
+        labels or a number, (words, C) of tags.
         """
         with _single_thread():
             return self.model.logits(self.task.plain_items(examples))

@@ -1,4 +1,4 @@
-"""What counting alone answers: a model of scikit-learn or of counts for each kind of output.
+"""Baselines that count: a model of scikit-learn or of counts for each kind of output.
 
 They learn within seconds on one core, in bounded memory: from more text than `CHARACTERS` they read
 a part of the rows.
@@ -27,17 +27,17 @@ if TYPE_CHECKING:
     from litebert.finetuning.task import Task
 
 CHARACTERS = 6_000_000
-"""Of the training texts that are read: more would take minutes and gigabytes."""
+"""Characters of training text that are read, at most: more would take minutes and gigabytes."""
 FEATURES = 1 << 18
-"""Of words, and of characters, at most."""
+"""Features of words, and of characters, at most."""
 WEIGHTS = 1 << 25
-"""Of a linear model at most: features times classes."""
+"""Weights of a linear model, at most: features times classes."""
 FITTED = 300_000_000
 """Numbers other than zero in the training rows, times classes, at most: half a minute."""
 COMPARED = 100_000_000
 """The same of the rows that the strength is looked for on, times the strengths."""
 FEW_CLASSES = 50
-"""With more classes the strength of the model is not looked for."""
+"""Classes above which the strength of the model is not searched for."""
 TRIED = 16_000
 """Rows that the strength is looked for on."""
 _FOLDS = 3
@@ -57,9 +57,9 @@ class Baseline(ABC):
     """
 
     name: ClassVar[str]
-    """What it does, for people."""
+    """Short description for people."""
     supervised: ClassVar[bool] = True
-    """Whether it needs the answers of its training rows."""
+    """True if it needs the labels of its training rows."""
 
     def __init__(self) -> None:
         self.read = 0
@@ -86,7 +86,7 @@ class Baseline(ABC):
 
     @abstractmethod
     def logits(self, items: Sequence[PlainItem]) -> Logits:
-        """Of each row, in the form that `Output.of_item` gives."""
+        """Compute the logits of each row, in the form that `Output.of_item` gives."""
 
     def answers(
         self, task: Task[Any], examples: Sequence[Any], items: Sequence[PlainItem]

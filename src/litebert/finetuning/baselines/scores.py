@@ -1,4 +1,4 @@
-"""What a run folder keeps of its baseline, and what a person should make of it."""
+"""The scores of a baseline in a run folder, and advice from them."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ class BaselineScores:
     """The scores of a baseline on the parts that a run scores."""
 
     name: str
-    """What it does, in words."""
+    """Short description of the baseline."""
     scores: dict[str, float]
     """Named as the run's own."""
     rows: int
@@ -43,7 +43,7 @@ class BaselineScores:
 
     @property
     def note(self) -> str:
-        """What it does, and how many rows it read where it did not read all of them."""
+        """Description of the baseline, with the rows it read where it did not read all of them."""
         part = (
             ""
             if self.rows == self.training_rows
@@ -123,9 +123,7 @@ def read_baseline(file: Path) -> BaselineScores | None:
 def build_scores_fields(
     scores: Mapping[str, Any], baseline: BaselineScores | None
 ) -> dict[str, Any]:
-    """What scores.json or seeds.json holds: the scores, and those of the baseline in a field of
-    their own.
-    """
+    """Build the content of scores.json or seeds.json: the scores, and the baseline's in a field."""
     return {**scores, **({} if baseline is None else {FIELD: asdict(baseline)})}
 
 
@@ -150,8 +148,8 @@ def _from_fields(fields: Any, file: Path) -> BaselineScores:
 
 
 def advise(metric: str, score: float, baseline: BaselineScores | None) -> str | None:
-    """What to do where a baseline is better than a model; None where the model is better, or
-    nothing is known.
+    """Advise where a baseline is better than a model; None where the model is better, or nothing is
+    known.
     """
     baseline_score = math.nan if baseline is None else baseline.scores.get(metric, math.nan)
     if baseline is None or not baseline_score > score:
