@@ -154,7 +154,7 @@ TASKS = Registry(
 )
 OUTPUTS = Registry(
     "output",
-    "restored",
+    "from_saved",
     classes="finetuning.text_outputs:OneClass",
     labels="finetuning.text_outputs:SeveralLabels",
     number="finetuning.text_outputs:Number",
