@@ -1,8 +1,9 @@
 """Writes docs/reference.md from the code: the recipes, every field of the space, every option of
 every verb.
 
-What a field means is written once, below the field. The tables of docs/scale.md are computed here
-too, each between two comments. `--check` writes nothing and fails where a page is stale.
+What a field means is written once, below the field. The tables of docs/scale.md and the table of
+features in docs/space.md are made here too. `--check` writes nothing and fails where a page is
+stale.
 """
 
 from __future__ import annotations
@@ -21,12 +22,15 @@ from litebert import cost, registry
 from litebert.cli import SPEECH, VERBS
 from litebert.commands import options
 from litebert.config import Config, TaskDistillConfig
+from litebert.config.features import FEATURES
 from litebert.config.finetuning import FinetuneConfig
 from litebert.recipes import PUBLISHED, RECIPES
 from litebert.recipes.finetuning import FINETUNE_RECIPES
 from projection import Cluster, projected
 
-PAGE, SCALE = (Path(__file__).with_name(name) for name in ("reference.md", "scale.md"))
+PAGE, SCALE, SPACE = (
+    Path(__file__).with_name(name) for name in ("reference.md", "scale.md", "space.md")
+)
 TYPES = {
     "int": "whole number",
     "float": "number",
@@ -38,13 +42,10 @@ TYPES = {
 
 def main(arguments: Sequence[str]) -> int:
     reference = "\n".join([*_head(), *_recipes(), *_space(), *_verbs()]).rstrip() + "\n"
-    scale = SCALE.read_text(encoding="utf-8")
-    for table in (_projection(), _supply()):
-        rows = [line for line in table if line]
-        begin = scale.index(rows[0])  # a table is known by its head, and ends at an empty line
-        scale = scale[:begin] + "\n".join(rows) + scale[scale.index("\n\n", begin) :]
+    scale = _replace_tables(SCALE, _projection(), _supply())
+    space = _replace_tables(SPACE, _features())
     status = 0
-    for page, text in ((PAGE, reference), (SCALE, scale)):
+    for page, text in ((PAGE, reference), (SCALE, scale), (SPACE, space)):
         if "--check" not in arguments:
             page.write_text(text, encoding="utf-8")
         elif not page.is_file() or page.read_text(encoding="utf-8") != text:
@@ -53,6 +54,18 @@ def main(arguments: Sequence[str]) -> int:
             )
             status = 1
     return status
+
+
+def _replace_tables(page: Path, *tables: Iterator[str]) -> str:
+    """The text of a page with new rows in its tables; a table is known by its head, and ends at an
+    empty line.
+    """
+    text = page.read_text(encoding="utf-8")
+    for table in tables:
+        rows = [line for line in table if line]
+        begin = text.index(rows[0])
+        text = text[:begin] + "\n".join(rows) + text[text.index("\n\n", begin) :]
+    return text
 
 
 def _head() -> Iterator[str]:
@@ -206,6 +219,18 @@ def _kind(kind: Any) -> str:
     if get_origin(kind) in (Union, UnionType):
         return " or ".join(_kind(one) for one in get_args(kind) if one is not type(None))
     return "list" if get_origin(kind) is tuple else TYPES.get(kind.__name__, kind.__name__)
+
+
+def _features() -> Iterator[str]:
+    rows = [
+        (
+            feature.name,
+            ", ".join(f"`{name}={value}`" for name, value in feature.fields.items()),
+            *(getattr(feature, way) for way in ("torch", "packed", "onnx", "transformers")),
+        )
+        for feature in FEATURES
+    ]
+    yield from _table("feature | fields | PyTorch | packed | ONNX | transformers", rows)
 
 
 def _projection() -> Iterator[str]:

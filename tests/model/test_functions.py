@@ -22,7 +22,7 @@ from litebert.model.cpu import functions, loader
 from litebert.train.optim import Lamb, UncorrectedAdamW
 
 pytestmark = pytest.mark.skipif(
-    loader.library() is None, reason=f"compiled kernels are {loader.state()}"
+    loader.library() is None, reason=f"compiled kernels are {loader.describe()}"
 )
 
 DTYPES = (torch.float32, torch.bfloat16)

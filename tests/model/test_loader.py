@@ -14,7 +14,7 @@ import pytest
 from litebert.model.cpu import loader
 
 needs_compiler = pytest.mark.skipif(
-    loader.library() is None, reason=f"compiled kernels are {loader.state()}"
+    loader.library() is None, reason=f"compiled kernels are {loader.describe()}"
 )
 
 
@@ -47,7 +47,7 @@ def states(processes: Any, count: int = 1) -> set[str]:
 def find(environment: dict[str, str], found: Any) -> None:
     os.environ.update(environment)
     loader._load_library.cache_clear()
-    found.put(loader.state())
+    found.put(loader.describe())
 
 
 @needs_compiler
@@ -87,7 +87,7 @@ def test_without_it_the_reference_computes(
     if variable == "CC":  # the next compiler must not be found either
         monkeypatch.setenv("PATH", os.devnull)
     assert loader.library() is None
-    assert loader.state().startswith("not used")
+    assert loader.describe().startswith("not used")
     linear = torch.nn.Linear(3, 4)
     x = torch.randn(2, 3, requires_grad=True)
     assert torch.equal(linear_activation(x, linear, "silu"), torch.nn.functional.silu(linear(x)))

@@ -24,7 +24,7 @@ from litebert.model.task_model import TaskModel
 from toys.refusals import refused
 
 pytestmark = pytest.mark.skipif(
-    loader.library() is None, reason=f"compiled kernels are {loader.state()}"
+    loader.library() is None, reason=f"compiled kernels are {loader.describe()}"
 )
 COMPILED = loader.library() is not None
 BYTES = COMPILED and bool(packed._constant("multiplies_bytes"))

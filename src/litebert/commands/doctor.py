@@ -173,7 +173,7 @@ def _kernels() -> str:
     """Tell if the compiled kernels for training on a CPU are in use, and if not, why."""
     from litebert.model.cpu import loader
 
-    return loader.state()
+    return loader.describe()
 
 
 def _instructions() -> list[str]:

@@ -70,7 +70,7 @@ def library() -> ctypes.CDLL | None:
     return _load_library()[0]
 
 
-def state() -> str:
+def describe() -> str:
     """Say in a sentence for people that the functions are in use, or why not."""
     return _load_library()[1]
 

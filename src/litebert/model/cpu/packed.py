@@ -35,7 +35,7 @@ from litebert.config import EncoderConfig
 from litebert.errors import ModelError
 from litebert.model.blocks import Attention, AttentionPositions, FeedForward, Rotary
 from litebert.model.cpu.functions import ACTIVATIONS, call
-from litebert.model.cpu.loader import WIDEST, library
+from litebert.model.cpu.loader import WIDEST, describe, library
 from litebert.model.embedding import Embedding, PositionTable, too_long
 from litebert.model.encoder import Encoder
 from litebert.model.heads import ClassifierHead, Pooling, StateHead
@@ -157,29 +157,8 @@ class PackedNetwork:
 
     @classmethod
     def of(cls, model: TaskModel, products: torch.dtype | None = None) -> PackedNetwork | None:
-        """The network that answers for a model; None where that cannot be made."""
-        config = model.encoder.config
-        has_parts = all(
-            type(module) in _PARTS and not module._forward_hooks and not module._forward_pre_hooks
-            for module in model.modules()
-        )
-        plain = all(
-            parameter.dtype == torch.float32 and parameter.device.type == "cpu"
-            for parameter in model.parameters()
-        )
-        fits = (
-            3 * max(config.hidden_size, config.intermediate_size) <= WIDEST
-            and config.activation in ACTIVATIONS
-        )
-        if products not in _TYPES or any(
-            parameter.is_inference() for parameter in model.parameters()
-        ):
-            return None
-        if not (has_parts and plain and fits) or any(config.window_map()) or library() is None:
-            return None
-        if not _can_multiply(products, config):
-            return None
-        return cls(model, products)
+        """The network that answers for a model; None where `find_refusal` has a reason."""
+        return None if find_refusal(model, products) else cls(model, products)
 
     @torch.inference_mode()
     def logits(
@@ -288,7 +267,7 @@ class PackedNetwork:
         only_cls: bool,
         normed_first: bool,
     ) -> Tensor:
-        """The state after a layer, with `one` of [CLS] alone; it overwrites the state x."""
+        """The state after a layer, with `only_cls` of [CLS] alone; it overwrites the state x."""
         table = self._table(attention, feedforward)
         tokens, hidden, inner = len(x), self._hidden, feedforward.output.in_features
         wide, kind = feedforward.input.out_features, ACTIVATIONS.index(feedforward.activation)
@@ -397,6 +376,39 @@ class PackedNetwork:
         if room is None or room.numel() < rows * width:
             room = rooms[name] = torch.empty(rows * width, dtype=torch.float32, device="cpu")
         return room[: rows * width].view(rows, width)
+
+
+def find_refusal(model: TaskModel, products: torch.dtype | None = None) -> str:
+    """Say in a sentence why a model cannot be packed; empty where it can.
+
+    Args:
+        products: the type of matrix products, as for `PackedNetwork`.
+    """
+    config = model.encoder.config
+    if products not in _TYPES:
+        return f"a packed network has no matrix products in {products}"
+    if any(config.window_map()):
+        return f"a packed network attends to all tokens, and encoder.window is {config.window}"
+    for module in model.modules():
+        if type(module) not in _PARTS:
+            return f"a packed network has no part like {type(module).__name__}"
+        if module._forward_hooks or module._forward_pre_hooks:
+            return f"a packed network calls no hooks, and {type(module).__name__} has one"
+    for parameter in model.parameters():
+        if parameter.dtype != torch.float32 or parameter.device.type != "cpu":
+            kind = f"{parameter.dtype} on {parameter.device}"
+            return f"a packed network reads float32 on the CPU, and a parameter is {kind}"
+        if parameter.is_inference():
+            return "a packed network sees changes of weights, which inference tensors do not count"
+    if config.activation not in ACTIVATIONS:
+        return f"a packed network does not compute encoder.activation={config.activation}"
+    if 3 * max(config.hidden_size, config.intermediate_size) > WIDEST:
+        return f"a packed network holds rows of {WIDEST} numbers at most"
+    if library() is None:
+        return f"a packed network is compiled C, which is {describe()}"
+    if not _can_multiply(products, config):
+        return f"this processor does not multiply {products} of these sizes"
+    return ""
 
 
 def _can_multiply(products: torch.dtype | None, config: EncoderConfig) -> bool:
