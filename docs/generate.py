@@ -186,6 +186,23 @@ def _verbs() -> Iterator[str]:
                 yield inspect.getdoc(cls) or ""
                 yield ""
                 yield from _table("argument | kind | default | meaning", list(_rows(cls, "--")))
+                if verb == "finetune":
+                    yield from _task_options()
+
+
+def _task_options() -> Iterator[str]:
+    """The options of each task, once for the tasks that share them."""
+    tasks: dict[type[Any], list[str]] = {}
+    for name, task in registry.TASKS.items():
+        tasks.setdefault(task.options, []).append(name)
+    for cls, names in tasks.items():
+        yield f"#### Options of `--task` {', '.join(f'`{name}`' for name in names)}"
+        yield ""
+        if dataclasses.fields(cls):
+            yield from _table("argument | kind | default | meaning", list(_rows(cls, "--")))
+        else:
+            yield "None: their files are those of the benchmark's folder."
+            yield ""
 
 
 def _rows(cls: type[Any], prefix: str) -> Iterator[tuple[str, ...]]:

@@ -19,11 +19,13 @@ when first asked for, so a verb pays only for what it uses.
 from __future__ import annotations
 
 import os
-import runpy
 import sys
 from collections.abc import Iterator, Mapping
 from functools import cache
+from hashlib import sha256
 from importlib import import_module
+from importlib.machinery import SourceFileLoader
+from importlib.util import module_from_spec, spec_from_loader
 from pathlib import Path
 from typing import Any
 
@@ -32,14 +34,23 @@ from litebert.errors import ConfigError, nearest
 
 @cache
 def python_file(path: Path) -> dict[str, Any]:
-    """Run a Python file and return what it defines; it runs once in a process, with its folder
-    among those it can import from.
+    """Run a Python file once in a process, and return what it defines.
+
+    It can import from its folder. It is a module, because dataclasses look up their module.
     """
+    name = f"litebert_extension_{sha256(str(path).encode()).hexdigest()[:16]}"
+    loader = SourceFileLoader(name, str(path))
+    module = module_from_spec(spec_from_loader(name, loader))  # type: ignore[arg-type]
     sys.path.insert(0, str(path.parent))
+    sys.modules[name] = module
     try:
-        return runpy.run_path(str(path))
+        loader.exec_module(module)
+    except BaseException:
+        del sys.modules[name]
+        raise
     finally:
         sys.path.remove(str(path.parent))
+    return vars(module)
 
 
 def list_extensions() -> list[str]:

@@ -14,6 +14,7 @@ import json
 import math
 import random
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
@@ -36,7 +37,7 @@ from litebert.errors import DataError, require
 from litebert.finetuning.items import Item, build_row
 from litebert.finetuning.outputs import Answer, Output, restore_output
 from litebert.finetuning.rows import PaddedRows
-from litebert.finetuning.task import Task
+from litebert.finetuning.task import Task, TaskOptions
 from litebert.interop import LoadedModel
 from litebert.model.blocks import AttentionPositions
 from litebert.model.objectives import Context, Curves, Loss, Objective, Score
@@ -215,20 +216,31 @@ class Ranged(NamedTuple):
     limits: tuple[float, float] | None = None
 
 
+@dataclass(frozen=True, kw_only=True)
+class RangeOptions(TaskOptions):
+    """The options of ranges."""
+
+    dev: tuple[str, ...] = ()
+    """The file to score on."""
+    widest: float = math.inf
+    """Widest range that is learned."""
+
+
 class Ranges(Task[Ranged]):
     """Texts with ranges from JSON Lines: `text`, `low` and `high`."""
 
-    name, suffix, takes = "ranges", ".jsonl", ("dev",)
+    name, suffix, options = "ranges", ".jsonl", RangeOptions
     inputs = "give a text"
 
-    def __init__(self, output: Output, files: Mapping[str, Path]) -> None:
+    def __init__(self, output: Output, files: Mapping[str, Path], widest: float = math.inf) -> None:
         super().__init__(output)
-        self.files, self.dev = files, ("dev",)
+        self.files, self.dev, self.widest = files, ("dev",), widest
 
     @classmethod
     def from_data(cls, name: str, data: str | Path, **options: Any) -> Ranges:
         require("dev" in options, f"task {name} needs a file to score on; give --dev")
-        return cls(Between(), {"train": Path(data), "dev": Path(options["dev"])})
+        files = {"train": Path(data), "dev": Path(options.pop("dev"))}
+        return cls(Between(), files, **options)
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Ranges:
@@ -237,7 +249,12 @@ class Ranges(Task[Ranged]):
     def read(self, part: str) -> list[Ranged]:
         self._notes = Notes()
         rows = read_records(self.files[part], ("text", "low", "high"), self._notes)
-        return [Ranged(text, (float(low), float(high))) for _, (text, low, high) in rows]
+        ranges = [Ranged(text, (float(low), float(high))) for _, (text, low, high) in rows]
+        if part != "train":
+            return ranges
+        narrow = [row for row in ranges if row.limits and np.ptp(row.limits) <= self.widest]
+        self._notes["ranges are wider than --widest"] += len(ranges) - len(narrow)
+        return narrow
 
     def example(self, value: Any, name: str) -> Ranged:
         if not isinstance(value, str):
@@ -555,6 +572,8 @@ def test_a_task_is_learned_and_both_engines_answer(
         train,
         "--dev",
         dev,
+        "--widest",
+        "1e3",
         "--out",
         tuned,
         "--epochs",

@@ -53,7 +53,10 @@ OPTIONS: dict[str, Any] = {
 }
 """Those that are the default are refused as well: they were given."""
 REFUSED = [
-    (name, option) for name in TASKS for option in OPTIONS if option not in TASKS[name].takes
+    (name, option)
+    for name in TASKS
+    for option in OPTIONS
+    if option not in TASKS[name].options.list_names()
 ]
 
 NONE = Path()

@@ -14,7 +14,7 @@ import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from contextlib import redirect_stdout, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, make_dataclass
 from functools import reduce
 from operator import or_
 from typing import Annotated, Any, Literal
@@ -24,6 +24,8 @@ import tyro
 import litebert.commands
 from litebert.commands.console import parse
 from litebert.commands.options import READING
+from litebert.commands.tasks import FinetuneArguments
+from litebert.registry import TASKS
 
 
 @dataclass
@@ -75,8 +77,21 @@ def verbs() -> Iterator[tuple[str, type[Any]]]:
                     " ".join(
                         reversed(re.findall("[A-Z][a-z]+", name.removesuffix("Arguments")))
                     ).lower(),
-                    cls,
+                    with_task_options(cls) if cls is FinetuneArguments else cls,
                 )
+
+
+def with_task_options(cls: type[Any]) -> type[Any]:
+    """Add the options of all tasks to the arguments of a verb."""
+    options = list(dict.fromkeys(TASKS[name].options for name in TASKS))
+    newest = [
+        group
+        for group in options
+        if not any(group is not other and issubclass(other, group) for other in options)
+    ]
+    return make_dataclass(
+        cls.__name__, (), bases=(*newest, cls), namespace={"__doc__": cls.__doc__}, frozen=True
+    )
 
 
 def _choice(parts: Mapping[str, Any]) -> Any:

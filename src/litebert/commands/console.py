@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar, cast, get_typ
 import tyro
 
 from litebert import launch, progress
-from litebert.commands.options import READING, join_lines
+from litebert.commands.options import READING, bare, join_lines, metadata_of
 from litebert.config import Config
 from litebert.errors import ConfigError, GroupError, require
 from litebert.recipes.files import is_recipe_name, recipe
@@ -130,12 +130,15 @@ def first(
 def _flags_of(cls: type, prefix: str = "--") -> set[str]:
     """The options of a dataclass that take no value."""
     flags = set()
-    for field, kind in get_type_hints(cls).items():
+    for field, kind in get_type_hints(cls, include_extras=True).items():
         name = field.replace("_", "-")
-        if kind is bool:
+        if bare(kind) is bool:
             flags |= {f"{prefix}{name}", f"{prefix}no-{name}"}
-        elif is_dataclass(kind):
-            flags |= _flags_of(cast(type, kind), f"{prefix}{name}.")
+        elif is_dataclass(bare(kind)):
+            # The options of a task are a group without a prefix.
+            has_prefix = tyro.conf.OmitArgPrefixes not in metadata_of(kind)
+            inner = f"{prefix}{name}." if has_prefix else prefix
+            flags |= _flags_of(cast(type, bare(kind)), inner)
     return flags
 
 

@@ -27,8 +27,8 @@ READING = ConstructorRegistry()
 
 @READING.struct_rule
 def _dataclass(info: StructTypeInfo) -> StructConstructorSpec | None:
-    if not is_dataclass(info.type) or not info.type.__module__.startswith("litebert."):
-        return None  # tyro has dataclasses of its own
+    if not is_dataclass(info.type) or info.type.__module__.startswith("tyro."):
+        return None
     kinds, about = get_type_hints(info.type, include_extras=True), meanings(info.type)
     specs = [
         StructFieldSpec(
@@ -52,7 +52,7 @@ def meanings(cls: type[Any]) -> dict[str, str]:
     for base in filter(is_dataclass, reversed(cls.__mro__)):
         try:
             (body,) = ast.parse(textwrap.dedent(inspect.getsource(base))).body
-        except OSError:
+        except (OSError, TypeError):
             continue
         assert isinstance(body, ast.ClassDef)
         for field, below in zip(body.body, body.body[1:], strict=False):
@@ -99,7 +99,7 @@ def _optional(kind: Any, default: Any) -> Any:
     described: Any = Annotated[
         bare(kind), tyro.conf.arg(help_behavior_hint="(optional)", metavar=shown)
     ]
-    for note in getattr(kind, "__metadata__", ()):  # the last one counts
+    for note in metadata_of(kind):  # the last one counts
         described = Annotated[described, note]
     return described
 
@@ -107,6 +107,11 @@ def _optional(kind: Any, default: Any) -> Any:
 def bare(kind: Any) -> Any:
     """A type without its annotations."""
     return get_args(kind)[0] if get_origin(kind) is Annotated else kind
+
+
+def metadata_of(kind: Any) -> tuple[Any, ...]:
+    """Return the annotations of a type."""
+    return getattr(kind, "__metadata__", ())
 
 
 def _format_type(kind: Any) -> str:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, fields, make_dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -16,6 +17,7 @@ from litebert.commands.console import Json, ModelPath
 from litebert.config import replace
 from litebert.config.finetuning import Choice, FinetuneConfig, HeadName
 from litebert.errors import ConfigError, require
+from litebert.finetuning.task import TaskOptions
 from litebert.machine import keep_freed_memory
 
 if TYPE_CHECKING:
@@ -26,13 +28,14 @@ if TYPE_CHECKING:
 log = logging.getLogger("litebert")
 
 
-@dataclass
+@dataclass(frozen=True)
 class FinetuneArguments:
     """Fine-tune a model on a task. The same command again continues; Ctrl-C and SIGTERM save and
     stop.
 
     Every field of the recipe is an option too, as in --epochs 5 or --train.optimizer.learning-rate
-    1e-4.
+    1e-4. Each task has options too, such as --dev: litebert finetune --task table --help shows
+    those of a table.
     """
 
     model: ModelPath
@@ -44,58 +47,6 @@ class FinetuneArguments:
     quoted pattern; for a table also a folder with one subfolder of text files per class."""
     out: Path
     """The run folder."""
-    dev: tuple[str, ...] = ()
-    """Files used to choose the best weights; by default a tenth of the training part is held
-    out."""
-    test: tuple[str, ...] = ()
-    """Files to predict, and to score where they have labels."""
-    text: str | None = None
-    """Column of a table or of pairs that holds the text, by name or by number from 0; "text" by
-    default.
-    """
-    pair: str | None = None
-    """Column of a table or of pairs that holds a second text."""
-    label: str | None = None
-    """Column of a table that holds the label to learn, "label" by default; of pairs, the one that
-    holds their score.
-    """
-    no_header: bool = False
-    """The CSV or TSV files have no header; give --text and --label as numbers from 0."""
-    input_format: Literal["csv", "tsv", "jsonl", "parquet"] | None = None
-    """Format of the files of a table or of choices; by default the suffix decides."""
-    encoding: str | None = None
-    """Encoding of all files, such as latin-1; utf-8 by default."""
-    heldout: float | None = None
-    """Share of the training part to hold out if there is no --dev; 0.1 by default."""
-    target: Literal["auto", "class", "labels", "number"] | None = None
-    """Kind of label in a table; auto, the default, decides from the training file."""
-    separator: str | None = None
-    """The separator between several labels in one cell of a table."""
-    metric: str | None = None
-    """The score of a table that chooses the best weights; accuracy, micro_f1 or r2 by default."""
-    pooling: Literal["mean", "cls"] | None = None
-    """How the vector of a text is made, for pairs: the mean of its hidden states (default), or the
-    state of [CLS]."""
-    temperature: float | None = None
-    """Divisor of the cosines in the loss of pairs; 0.05 by default."""
-    whiten: Literal["yes", "no"] | None = None
-    """yes whitens the vectors of pairs when training has ended, so that they vary equally in all
-    directions. It is the default where texts are learned from without pairs."""
-    order: Literal["context", "question"] | None = None
-    """The text that comes first, for choices and race; the context by default."""
-    threshold: Literal["half", "dev"] | float | None = None
-    """How much likelier "no answer" must be in SQuAD 2.0: tuned on half of dev (default) or on
-    dev, or a number.
-    """
-    stride: int | None = None
-    """Number of tokens from the start of one window of SQuAD to the next; 128 by default."""
-    answer_tokens: int | None = None
-    """Longest answer of SQuAD in tokens; 30 by default."""
-    question_tokens: int | None = None
-    """Longest question of SQuAD in tokens; 64 by default."""
-    answer_unit: Literal["words", "characters"] | None = None
-    """The unit that F1 of SQuAD counts: words by default, as in the official scripts, or
-    characters, for languages without spaces between words."""
     recipe: str | None = None
     """Fixed hyper-parameters: small (ours, for H up to 256 and 8 layers), or a paper's: albert,
     bert, roberta, electra, electra-large, spanbert. Without it, what is not given is chosen from
@@ -127,7 +78,7 @@ class FinetuneArguments:
 
 def finetune(words: list[str]) -> int:
     """litebert finetune MODEL --task T --data D --out R"""
-    arguments, rest = _parse_finetune(words)
+    arguments, options, rest = _parse_finetune(words)
     with console.loading():
         from litebert.analysis.run_report import write_run
         from litebert.finetuning.run import finetune_seeds, run_folder
@@ -144,9 +95,9 @@ def finetune(words: list[str]) -> int:
     remarks: list[str] = []
     with console.group() as ranks:
         with metrics.collect_remarks(remarks):
-            task = task_of(arguments.task, _source(arguments.data), **_task_options(arguments))
+            task = task_of(arguments.task, _source(arguments.data), **options)
             start = load_initial(arguments.model, arguments.tokenizer, task)
-            texts = _read_unlabelled(task, arguments) if arguments.unlabelled else None
+            texts = _read_unlabelled(task, arguments, options) if arguments.unlabelled else None
         config = _finetune_config(arguments, rest, start, task)
         if arguments.overwrite:
             seeds = [arguments.out / f"seed-{number}" for number in range(arguments.seeds)]
@@ -182,11 +133,23 @@ def finetune(words: list[str]) -> int:
     return 0
 
 
-def _parse_finetune(words: list[str]) -> tuple[FinetuneArguments, list[str]]:
-    """Read the options of the verb; the words that are left are fields of the recipe."""
+def _parse_finetune(words: list[str]) -> tuple[FinetuneArguments, dict[str, Any], list[str]]:
+    """Read the options of the verb and of its task.
+
+    Returns:
+        The arguments of the verb; the options of the task that are set; and the other words, which
+        are fields of the recipe.
+
+    Raises:
+        ConfigError: an option is of another task, or --data is given twice.
+    """
+    value = _find_task_name(words)
+    task_name, options = ("", TaskOptions) if value is None else _find_task_options(value)
+    group = f"task_{re.sub(r'[^0-9a-zA-Z]', '_', task_name)}"
+    arguments_class = _with_task_options(group, options)
     if "-h" in words or "--help" in words:
         with suppress(SystemExit):
-            console.parse(FinetuneArguments, ["--help"], "finetune")
+            console.parse(arguments_class, ["--help"], "finetune")
         console.parse(
             FinetuneConfig,
             ["--help"],
@@ -195,13 +158,79 @@ def _parse_finetune(words: list[str]) -> tuple[FinetuneArguments, list[str]]:
             config=(),
             description="Fields of the recipe; the defaults shown are those of small.",
         )
-    options = {word.partition("=")[0] for word in words}
+    given = {word.partition("=")[0] for word in words}
     require(
-        not {"--data", "--train"} <= options,
+        not {"--data", "--train"} <= given,
         "--data and --train are two names of one option; give one of them",
     )
-    words = console.first(words, FinetuneArguments, FinetuneConfig)
-    return console.parse_known(FinetuneArguments, words, "finetune")
+    words = console.first(words, FinetuneArguments, options, FinetuneConfig)
+    arguments, rest = console.parse_known(arguments_class, words, "finetune")
+    if task_name:
+        _refuse_other_options(task_name, rest)
+    task_options: TaskOptions = getattr(arguments, group, TaskOptions())
+    changes = task_options.collect_changes()
+    for split in {"dev", "test"} & changes.keys():
+        changes[split] = _source(changes[split])
+    return arguments, changes, rest
+
+
+def _find_task_name(words: Sequence[str]) -> str | None:
+    """Return the value of --task among the words of the verb."""
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        option, equals, value = word.partition("=")
+        if option == "--task" and (equals or following):
+            return value if equals else following
+    return None
+
+
+def _find_task_options(task: str) -> tuple[str, type[TaskOptions]]:
+    """Return the registered name of a task, and the dataclass of its options.
+
+    Raises:
+        ConfigError: there is no such task, or an option has the name of another option of the verb.
+    """
+    from litebert.tasks.registry import find_task
+
+    name, task_class = find_task(task)
+    options: type[TaskOptions] = task_class.options
+    others = {option.name for cls in (FinetuneArguments, FinetuneConfig) for option in fields(cls)}
+    for option in fields(options):
+        require(
+            option.name not in others,
+            f"the task {name} has the option {option.name}, and litebert finetune has another of "
+            "that name; rename the field",
+        )
+    return name, options
+
+
+def _with_task_options(group: str, options: type[TaskOptions]) -> type[FinetuneArguments]:
+    """Add the options of a task to the arguments of the verb, as the field `group`."""
+    if not fields(options):
+        return FinetuneArguments
+    kind = Annotated[options, tyro.conf.OmitArgPrefixes]  # type: ignore[valid-type]
+    return make_dataclass(
+        FinetuneArguments.__name__,
+        [(group, kind, field(default_factory=options))],
+        bases=(FinetuneArguments,),
+        namespace={"__doc__": FinetuneArguments.__doc__},
+        frozen=True,
+    )
+
+
+def _refuse_other_options(task: str, words: Sequence[str]) -> None:
+    """Refuse options of other tasks among the words that the verb did not take.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    from litebert.tasks.registry import list_takers, require_option
+
+    recipe = {field.name for field in fields(FinetuneConfig)}
+    for word in words:
+        name = word.partition("=")[0].removeprefix("--").replace("-", "_")
+        option = name.removeprefix("no_")
+        if word.startswith("--") and not {name, option} & recipe and list_takers(option):
+            require_option(task, option)
 
 
 def _finetune_config(
@@ -285,46 +314,17 @@ def _with_baseline(
     return (*columns, "baseline"), [(*row, cell) for row, cell in zip(rows, last, strict=True)]
 
 
-_OPTIONS = (
-    "text",
-    "pair",
-    "label",
-    "target",
-    "separator",
-    "metric",
-    "input_format",
-    "encoding",
-    "heldout",
-    "pooling",
-    "temperature",
-    "order",
-    "threshold",
-    "stride",
-    "answer_tokens",
-    "question_tokens",
-    "answer_unit",
-)
-"""Arguments of a verb that the task takes as they are."""
-
-
-def _task_options(arguments: Any) -> dict[str, Any]:
-    """Collect the options of `task_of` from the arguments of a verb."""
-    options = {name: getattr(arguments, name, None) for name in _OPTIONS}
-    parts = {part: _source(getattr(arguments, part, ())) for part in ("dev", "test")}
-    whiten = getattr(arguments, "whiten", None)
-    options["whiten"] = None if whiten is None else whiten == "yes"
-    return {**options, **parts, "header": False if arguments.no_header else None}
-
-
-def _read_unlabelled(task: Any, arguments: FinetuneArguments) -> list[Any]:
+def _read_unlabelled(
+    task: Any, arguments: FinetuneArguments, options: Mapping[str, Any]
+) -> list[Any]:
     """Read the files of --unlabelled, whose columns are named as in the training files."""
     from litebert.answer.inputs import Columns, examples_of, expand, open_input
 
     columns = Columns(
-        arguments.text,
-        arguments.pair,
-        header=not arguments.no_header,
-        encoding=arguments.encoding or "utf-8",
+        options.get("text"),
+        options.get("pair"),
+        header=options.get("header", True),
+        encoding=options.get("encoding", "utf-8"),
     )
     files = expand(arguments.unlabelled, task)
     inputs = [
@@ -412,6 +412,12 @@ class LabelledFiles:
     encoding: str | None = None
     """Encoding of all files, such as latin-1; utf-8 by default."""
 
+    def reading_options(self) -> dict[str, Any]:
+        """Return the options of the task that are set."""
+        names = ("text", "pair", "label", "separator", "input_format", "encoding")
+        options = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return options | ({"header": False} if self.no_header else {})
+
 
 @dataclass(kw_only=True)
 class ScoreArguments(LabelledFiles):
@@ -441,7 +447,7 @@ def score(words: list[str]) -> int:
 
     if not all(arguments.data or [""]):
         raise ConfigError("data is empty; name one labelled file or more")
-    options = {name: value for name, value in _task_options(arguments).items() if value is not None}
+    options = arguments.reading_options()
     model = load(
         arguments.model, engine=arguments.engine, device=arguments.device, exit=arguments.exit
     )
@@ -498,7 +504,7 @@ def export(words: list[str]) -> int:
     with console.loading():
         from litebert.answer.export import export as run
 
-    options = {name: value for name, value in _task_options(arguments).items() if value is not None}
+    options = arguments.reading_options()
     for name in ("max_drop", *options) if not arguments.data else ():
         option = "--no-header" if name == "header" else f"--{name.replace('_', '-')}"
         require(

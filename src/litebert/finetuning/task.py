@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -29,13 +30,36 @@ if TYPE_CHECKING:
 E = TypeVar("E")
 
 
+@dataclass(frozen=True, kw_only=True)
+class TaskOptions:
+    """The options of a task: a subclass adds fields, with a default and a docstring for each.
+
+    A field is an option of `task_of` and of `litebert finetune --task NAME`. A field `no_X` that is
+    true sets the option X to false.
+    """
+
+    @classmethod
+    def list_names(cls) -> tuple[str, ...]:
+        """List the names of the options, as `task_of` takes them."""
+        return tuple(field.name.removeprefix("no_") for field in fields(cls))
+
+    def collect_changes(self) -> dict[str, Any]:
+        """Return the options that differ from their defaults, as `task_of` takes them."""
+        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        return {
+            name.removeprefix("no_"): False if name.startswith("no_") else value
+            for name, value in values.items()
+            if value != type(self).__dataclass_fields__[name].default
+        }
+
+
 class Task(ABC, Generic[E]):
     """A task. `E` is its own type of example."""
 
     name: str
     """Its name in the registry."""
-    takes: ClassVar[tuple[str, ...]] = ()
-    """The options of `task_of` that it takes."""
+    options: ClassVar[type[TaskOptions]] = TaskOptions
+    """The options that it takes."""
     usual: ClassVar[Mapping[str, Any]] = {}
     """Settings that other programs do not keep, with the values their folders are read with."""
     percent: ClassVar[bool] = False
@@ -58,7 +82,7 @@ class Task(ABC, Generic[E]):
         self._notes = Notes()
 
     @classmethod
-    def from_data(cls, name: str, data: str | Path, **options: Any) -> Task[E]:
+    def from_data(cls, name: str, data: Any, **options: Any) -> Task[E]:
         """The task of a registered name on its files; `data` and the options as in `task_of`, those
         it takes.
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar, Literal, NamedTuple, get_args
@@ -25,8 +26,11 @@ from litebert.tasks.predictions import list_members, list_texts, write_records
 from litebert.tasks.splits import (
     Data,
     FileTask,
+    HeldoutOptions,
     Layout,
     Source,
+    SplitOptions,
+    TableFormat,
     find_split_files,
     format_files,
     take_files,
@@ -50,6 +54,22 @@ for the context.
 
 BLANK = re.compile(r"(?<!\w)_+|_+(?!\w)")
 """The blank that a choice fills in a question: a run of "_" that does not join two words."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class OrderOptions(HeldoutOptions):
+    """The options of every task of choices."""
+
+    order: Order = "context"
+    """The text that comes first in a sequence."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ChoiceOptions(OrderOptions, SplitOptions):
+    """The options of choices from files."""
+
+    input_format: TableFormat | None = None
+    """Format of the files; by default the suffix decides."""
 
 
 class Choice(NamedTuple):
@@ -86,14 +106,7 @@ class ChoiceTask(FileTask[Choice]):
     name, suffix = "choices", ".jsonl"
     inputs = "give (context, question, choices), of choices two or more"
     predicted_files = ("QUESTIONS.jsonl", "ANSWERS.jsonl")
-    takes: ClassVar[tuple[str, ...]] = (
-        "dev",
-        "test",
-        "order",
-        "heldout",
-        "input_format",
-        "encoding",
-    )
+    options: ClassVar[type[OrderOptions]] = ChoiceOptions
     usual = MappingProxyType({"order": "context"})
     suffixes = (".jsonl", ".ndjson", ".parquet")
     blank = BLANK

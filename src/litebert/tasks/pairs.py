@@ -13,20 +13,21 @@ import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from copy import copy
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 import numpy as np
 
 from litebert.errors import ConfigError, DataError, ModelError, nearest
 from litebert.finetuning.items import EncodedRow, Item, build_single_rows
 from litebert.finetuning.similarity import TEMPERATURE, Similarity, Supervision
+from litebert.finetuning.task import TaskOptions
 from litebert.interop.sentence_modules import DENSE, read_dense, write_dense
 from litebert.tasks.glue import Glue
 from litebert.tasks.scores import compute_scores
 from litebert.tasks.splits import Layout, Source, format_files, take_files, take_layout
-from litebert.tasks.texts import Example, TextTask, require_columns
+from litebert.tasks.texts import ColumnOptions, Example, TextTask, require_columns
 from litebert.text.records import SUFFIXES, Notes, Record, format_value, read_records
 from litebert.tokenizer import Tokenizer
 
@@ -49,6 +50,31 @@ _SUPERVISION_NAMES: Mapping[Supervision, str] = {
     "positives": "pairs that belong together",
     "texts": "texts without pairs, each against itself",
 }
+
+
+@dataclass(frozen=True, kw_only=True)
+class VectorOptions(TaskOptions):
+    """The options of how sentence vectors are made and learned."""
+
+    pooling: Literal["mean", "cls"] = "mean"
+    """How the vector of a text is made: the mean of its hidden states, or the state of [CLS]."""
+    temperature: float = TEMPERATURE
+    """Divisor of the cosines in the loss."""
+    whiten: Literal["yes", "no"] | None = None
+    """yes whitens the vectors when training has ended, so that they vary equally in all directions.
+    It is the default where texts are learned from without pairs."""
+
+    def collect_changes(self) -> dict[str, Any]:
+        changes = super().collect_changes()
+        return changes | ({"whiten": self.whiten == "yes"} if self.whiten is not None else {})
+
+
+@dataclass(frozen=True, kw_only=True)
+class PairOptions(VectorOptions, ColumnOptions):
+    """The options of pairs of texts."""
+
+    label: str | None = None
+    """Column that holds the score of a pair."""
 
 
 class Pairs(TextTask):
@@ -75,20 +101,7 @@ class Pairs(TextTask):
 
     name = "pairs"
     suffixes = tuple(suffix for suffix, form in SUFFIXES.items() if form != "conll")
-    takes: ClassVar[tuple[str, ...]] = (
-        "dev",
-        "test",
-        "text",
-        "pair",
-        "label",
-        "heldout",
-        "input_format",
-        "header",
-        "encoding",
-        "pooling",
-        "temperature",
-        "whiten",
-    )
+    options: ClassVar[type[VectorOptions]] = PairOptions
     pair = True
     output: Similarity
     _map: str | None = None
@@ -377,7 +390,7 @@ class StsbVectors(Pairs):
     """
 
     name = "stsb-vectors"
-    takes = ("pooling", "temperature", "whiten")
+    options = VectorOptions
 
     def __init__(self, source: str | Path | None = None, **options: Any) -> None:
         super().__init__(text="sentence1", pair="sentence2", label="score", **options)

@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from litebert.errors import ConfigError, DataError
-from litebert.tasks.choices import Choice, ChoiceTask, Order, format_letter, require_choices
+from litebert.tasks.choices import (
+    Choice,
+    ChoiceTask,
+    Order,
+    OrderOptions,
+    format_letter,
+    require_choices,
+)
 from litebert.tasks.splits import Source
 from litebert.text.records import Notes, format_value, read_records, require_text
 
@@ -25,7 +32,7 @@ JOINED = "all.txt"
 class RaceTask(ChoiceTask):
     """RACE from its folder; `order` says which segment comes first in a sequence."""
 
-    name, takes = "race", ("order", "heldout")
+    name, options = "race", OrderOptions
     blank = re.compile("_")  # every one, as in the official code
     contexts = "passages"
     predicted_files = ("PASSAGES.txt", "ANSWERS.jsonl")

@@ -21,46 +21,64 @@ def task_of(name: str, data: Source, **options: Any) -> Task[Any]:
             registered task of yours.
         data: the folder of the benchmark; or the training split, with `dev` and `test` as options.
             A split is a file, several files, a folder of them or a pattern.
-        options: those in the task's `takes`:
-            - dev, test: files of table, squad, choices and tagging.
-            - text, pair, label, target, separator, metric: as `Table` takes them.
-            - order: as `ChoiceTask` takes it, for choices and race.
-            - threshold, stride, answer_tokens, question_tokens, answer_unit: as `Squad` takes them.
-            - heldout: the share of the training split that replaces a missing dev split.
-            - encoding, input_format, header: how files are written; header is False for none.
+        options: the options of the task, as its `options` describe them; `dev` and `test` as
+            `data`, and `header` False for files without one.
 
     Raises:
         ConfigError: there is no such task, or it does not take an option.
         DataError: a file is missing or malformed.
     """
     set_options = {option: value for option, value in options.items() if value is not None}
-    plain_name = name.lower().replace("-", "").replace("_", "")
-    if name not in TASKS and plain_name in TASKS:
-        name = plain_name
-    task_class = TASKS[name]
-    _check_options(name, task_class, set_options)
+    name, task_class = find_task(name)
+    _check_options(name, set_options)
     task: Task[Any] = task_class.from_data(name, data, **set_options)
     return task
 
 
-def _check_options(name: str, task_class: type[Task[Any]], options: Mapping[str, Any]) -> None:
+def find_task(name: str) -> tuple[str, type[Task[Any]]]:
+    """Return the registered name of a task, which people write in several ways, and the task.
+
+    Raises:
+        ConfigError: there is no such task.
+    """
+    plain_name = name.lower().replace("-", "").replace("_", "")
+    if name not in TASKS and plain_name in TASKS:
+        name = plain_name
+    return name, TASKS[name]
+
+
+def list_takers(option: str) -> list[str]:
+    """List the tasks that take an option."""
+    return [name for name in TASKS if option in TASKS[name].options.list_names()]
+
+
+def require_option(name: str, option: str) -> None:
+    """Refuse an option that a task does not take, and name the tasks that take it.
+
+    Raises:
+        ConfigError: the task does not take it.
+    """
+    if option in TASKS[name].options.list_names():
+        return
+    if option in ("dev", "test"):
+        raise ConfigError(
+            f"{option} is not an option of {name}, whose files are those of its "
+            "folder; leave it out"
+        )
+    takers = " and ".join(list_takers(option)) or "no task"
+    raise ConfigError(
+        f"{option} is an option of {takers}, which {name} does not take; leave it out"
+    )
+
+
+def _check_options(name: str, options: Mapping[str, Any]) -> None:
     """Refuse options that a task does not take, or that contradict each other.
 
     Raises:
         ConfigError: the first such option.
     """
     for option in options:
-        if option in task_class.takes:
-            continue
-        if option in ("dev", "test"):
-            raise ConfigError(
-                f"{option} is not an option of {name}, whose files are those of its "
-                "folder; leave it out"
-            )
-        takers = " and ".join(taker for taker in TASKS if option in TASKS[taker].takes) or "no task"
-        raise ConfigError(
-            f"{option} is an option of {takers}, which {name} does not take; leave it out"
-        )
+        require_option(name, option)
     if {"dev", "heldout"} <= options.keys():
         raise ConfigError(
             "heldout is a share of the training split to use as dev, which is given too; "

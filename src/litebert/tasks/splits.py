@@ -6,8 +6,9 @@ A split may be a file, several files, a folder of them or a pattern.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, ClassVar, NamedTuple, TypeAlias, TypeVar
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,7 +16,7 @@ from numpy.typing import NDArray
 from litebert.data.random_keys import derive, permute
 from litebert.errors import ConfigError, DataError
 from litebert.finetuning.outputs import Output
-from litebert.finetuning.task import Task
+from litebert.finetuning.task import Task, TaskOptions
 from litebert.text import encodings
 from litebert.text.files import list_files, refuse_duplicates
 from litebert.text.lines import find_suffix
@@ -28,7 +29,31 @@ Source: TypeAlias = "str | Path | Sequence[str | Path]"
 Data: TypeAlias = "str | Path | Mapping[str, Source]"
 """A folder whose file names tell the split, or the files of each split by its name."""
 
+TableFormat = Literal["csv", "tsv", "jsonl", "parquet"]
+"""The formats of files with named columns."""
+
 _NAMES = {"train": ("train",), "dev": ("dev", "valid", "testa"), "test": ("test",)}
+
+
+@dataclass(frozen=True, kw_only=True)
+class HeldoutOptions(TaskOptions):
+    """The option of a task that can hold out a dev split."""
+
+    heldout: float = 0.1
+    """Share of the training part to hold out if there is no dev part."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class SplitOptions(HeldoutOptions):
+    """The options of a task whose splits are files."""
+
+    dev: tuple[str, ...] = ()
+    """Files used to choose the best weights; by default a share of the training part is held out
+    (--heldout)."""
+    test: tuple[str, ...] = ()
+    """Files to predict, and to score where they have labels."""
+    encoding: str = "utf-8"
+    """Encoding of all files, such as latin-1."""
 
 
 class Layout(NamedTuple):
@@ -120,7 +145,7 @@ class FileTask(Task[E]):
     def read_labeled(self, source: Source, **options: Any) -> list[E]:
         """Read the examples of labeled files, to score a model; `options` are as in `task_of`."""
         for name, value in options.items():
-            if name not in self.takes:
+            if name not in self.options.list_names():
                 raise ConfigError(
                     f"{name} is '{value}', which {self.name} does not take; leave it out"
                 )

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal, get_args
@@ -29,7 +30,7 @@ from litebert.tasks.splits import (
     take_files,
     take_layout,
 )
-from litebert.tasks.texts import Example, Label, TextTask, require_columns
+from litebert.tasks.texts import ColumnOptions, Example, Label, TextTask, require_columns
 from litebert.text.lines import find_suffix
 from litebert.text.records import SUFFIXES, Notes, Record, format_value, read_lines, read_records
 
@@ -42,6 +43,20 @@ LARGEST = 1e30
 """Numbers of a larger amount are refused, because sums of them would overflow in float32."""
 _UNKNOWN = -1
 """The class of a test row whose label the model has not learned."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableOptions(ColumnOptions):
+    """The options of a table."""
+
+    label: str = "label"
+    """Column that holds the label to learn."""
+    target: Target = "auto"
+    """Kind of label; auto decides from the training file."""
+    separator: str | None = None
+    """The separator between several labels in one cell."""
+    metric: str | None = None
+    """The score that chooses the best weights; accuracy, micro_f1 or r2 by default."""
 
 
 class Table(TextTask):
@@ -72,20 +87,7 @@ class Table(TextTask):
     suffixes = tuple(
         suffix for suffix, form in SUFFIXES.items() if form in ("csv", "tsv", "jsonl", "parquet")
     )
-    takes = (
-        "dev",
-        "test",
-        "text",
-        "pair",
-        "label",
-        "target",
-        "separator",
-        "metric",
-        "heldout",
-        "input_format",
-        "header",
-        "encoding",
-    )
+    options = TableOptions
 
     def __init__(
         self,

@@ -6,6 +6,7 @@ Their answer is a class, several labels or a number.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
@@ -19,12 +20,26 @@ from litebert.finetuning.outputs import Answer, Output, restore_output
 from litebert.storage import atomic_text
 from litebert.tasks.predictions import list_texts, write_records
 from litebert.tasks.scores import compute_class_scores, compute_scores
-from litebert.tasks.splits import FileTask, Source
+from litebert.tasks.splits import FileTask, Source, SplitOptions, TableFormat
 from litebert.text.records import FileFormat, Notes, read_records
 from litebert.tokenizer import Tokenizer
 
 Label: TypeAlias = "int | float | tuple[int, ...]"
 """The label of an example, as the output's target: the class, the number, or C zeros and ones."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class ColumnOptions(SplitOptions):
+    """The options of a task over texts in named columns."""
+
+    text: str = "text"
+    """Column that holds the text, by name or by number from 0."""
+    pair: str | None = None
+    """Column that holds a second text."""
+    no_header: bool = False
+    """The CSV or TSV files have no header; give --text and --label as numbers from 0."""
+    input_format: TableFormat | None = None
+    """Format of the files; by default the suffix decides."""
 
 
 class Example(NamedTuple):

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from types import MappingProxyType
@@ -25,7 +26,15 @@ from litebert.finetuning.outputs import softmax
 from litebert.finetuning.token_outputs import OneSpan
 from litebert.storage import write_json
 from litebert.tasks.predictions import list_texts
-from litebert.tasks.splits import FileTask, Layout, Source, format_files, take_files, take_layout
+from litebert.tasks.splits import (
+    FileTask,
+    Layout,
+    Source,
+    SplitOptions,
+    format_files,
+    take_files,
+    take_layout,
+)
 from litebert.tasks.squad.files import Question, is_placed, may_be_unanswerable, read_questions
 from litebert.tasks.squad.scores import (
     AnswerUnit,
@@ -64,6 +73,25 @@ tune it.
 """
 
 
+@dataclass(frozen=True, kw_only=True)
+class SquadOptions(SplitOptions):
+    """The options of SQuAD."""
+
+    threshold: Threshold | None = None
+    """How much likelier "no answer" must be in SQuAD 2.0: tuned on half of dev (default) or on
+    dev, or a number.
+    """
+    stride: int = STRIDE
+    """Number of tokens from the start of one window to the next."""
+    answer_tokens: int = ANSWER_TOKENS
+    """Longest answer in tokens."""
+    question_tokens: int = QUESTION_TOKENS
+    """Longest question in tokens."""
+    answer_unit: AnswerUnit = "words"
+    """The unit that F1 counts: words, as in the official scripts, or characters, for languages
+    without spaces between words."""
+
+
 class Squad(FileTask[Question]):
     """SQuAD from the files of its splits.
 
@@ -78,17 +106,7 @@ class Squad(FileTask[Question]):
     name, suffix = "squad", ".json"
     inputs = "give (question, context)"
     predicted_files = ("QUESTIONS.json", "ANSWERS.json")
-    takes = (
-        "dev",
-        "test",
-        "threshold",
-        "stride",
-        "answer_tokens",
-        "question_tokens",
-        "answer_unit",
-        "heldout",
-        "encoding",
-    )
+    options = SquadOptions
     usual = MappingProxyType(
         {
             "version": 1,

@@ -33,6 +33,7 @@ from litebert.tasks.splits import (
     FileTask,
     Layout,
     Source,
+    SplitOptions,
     find_split_files,
     take_files,
     take_layout,
@@ -61,7 +62,7 @@ class TaggingTask(FileTask[Sentence]):
     name, suffix = "tagging", ".conll"
     inputs = "give a text or a list of words"
     predicted_files = ("SENTENCES.conll", "ANSWERS.jsonl")
-    takes = ("dev", "test", "heldout", "encoding")
+    options = SplitOptions
 
     def __init__(
         self,

@@ -1,0 +1,113 @@
+"""A task of one's own with an option of its own: the verb shows it, and other tasks refuse it.
+
+The task is a file that the environment names, as a person would write it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+import litebert
+from litebert.errors import ConfigError
+from litebert.registry import TASKS
+from toys.finetuning import recipe_file, write_table
+from toys.refusals import names, refused
+
+Output = tuple[int, str, str]
+
+EXTENSION = '''
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+from litebert.registry import TASKS
+from litebert.tasks.table import Table, TableOptions
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShortOptions(TableOptions):
+    """The options of short texts."""
+
+    most_words: int = 100
+    """Texts with more words than this are left out."""
+
+
+class ShortTexts(Table):
+    """A table of short texts."""
+
+    name, options = "short", ShortOptions
+
+    def __init__(self, *files: Any, most_words: int = 100, **options: Any) -> None:
+        super().__init__(*files, **options)
+        self.most_words = most_words
+
+    def read(self, split: str) -> list[Any]:
+        return [row for row in super().read(split) if len(row.text.split()) <= self.most_words]
+
+
+TASKS.add("short", ShortTexts)
+'''
+
+
+@pytest.fixture
+def _registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "short.py").write_text(EXTENSION, encoding="utf-8")
+    monkeypatch.setenv("LITEBERT_EXTENSIONS", str(tmp_path / "short.py"))
+    monkeypatch.setattr(TASKS, "_parts", dict(TASKS._parts))
+
+
+@pytest.mark.usefixtures("_registered")
+def test_the_verb_shows_and_takes_the_option_of_a_task(
+    tiny_tokenizer: Path,
+    tmp_path: Path,
+    run: Callable[..., Output],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("COLUMNS", "200")
+    status, out, _ = run("finetune", "--task", "short", "--help")
+    assert status == 0
+    assert "task-short options" in out
+    assert "--most-words INT  Texts with more words than this are left out. (default: 100)" in out
+    assert "--most-words" not in run("finetune", "--task", "table", "--help")[1]
+
+    train = write_table(tmp_path / "train.csv", 80, 0)
+    words = ("finetune", recipe_file(tmp_path), "--tokenizer", tiny_tokenizer, "--data", train)
+    words = (*words, "--epochs", 1, "--length", 32, "--no-baseline", "--out", tmp_path / "run")
+    status, _, err = run(*words, "--task", "short", "--most-words", 0)
+    assert status == 2
+    names(err.splitlines()[-1], "train", "no examples")
+    status, _, err = run(*words, "--task", "table", "--most-words", 5)
+    assert status == 2
+    names(err.splitlines()[-1], "most_words", "short", "table")
+    assert run(*words, "--task", "short", "--most-words", 1000)[0] == 0
+
+
+@pytest.mark.usefixtures("_registered")
+def test_a_program_gives_the_option(tmp_path: Path, run: Callable[..., Output]) -> None:
+    assert run("finetune", "--task", "short", "--help")[0] == 0  # which registers the task
+    train = write_table(tmp_path / "train.csv", 80, 0)
+    task = litebert.task_of("short", train, most_words=0)
+    assert task.read("train") == []
+    with refused(ConfigError, "most_words", "short", "squad"):
+        litebert.task_of("squad", train, most_words=0)
+
+
+def test_an_option_that_the_verb_has_already_is_refused(
+    monkeypatch: pytest.MonkeyPatch, run: Callable[..., Output]
+) -> None:
+    from dataclasses import make_dataclass
+
+    from litebert.tasks.table import Table, TableOptions
+
+    options = make_dataclass(
+        "Clashing", [("device", str, "")], bases=(TableOptions,), frozen=True, kw_only=True
+    )
+    monkeypatch.setattr(TASKS, "_parts", dict(TASKS._parts))
+    TASKS.add("clashing", type("Clashing", (Table,), {"name": "clashing", "options": options}))
+    status, _, err = run("finetune", "--task", "clashing", "--help")
+    assert status == 2
+    names(err, "clashing", "device")
