@@ -8,6 +8,7 @@ person types to those parts.
     ENGINES     what computes logits for answers  `load(..., engine="torch")`  answer/engines.py
     SOURCES     where text comes from             `litebert prepare SOURCE`    text/sources.py
     FORMATS     what writes a model folder        `litebert convert --to hf`   interop/
+    FAMILIES    names of another encoder's weights `model_type` in config.json interop/hf/layouts.py
     STUDIES     which comparisons can be run      `litebert study sharing`     studies/
 
 Add a part of your own in one line, `OBJECTIVES.add("mine", Mine)`, in a Python file. Your program
@@ -86,6 +87,9 @@ class Registry(Mapping[str, Any]):
     """Names of one kind of part. A part is imported the first time it is looked up."""
 
     def __init__(self, kind: str, method: str = "__call__", **parts: str) -> None:
+        """`method` is what each part must have: a function its call, a class or an object another
+        one.
+        """
         self.kind, self._method = kind, method
         self._parts: dict[str, Any] = dict(parts)
 
@@ -95,7 +99,7 @@ class Registry(Mapping[str, Any]):
         Raises:
             ConfigError: another part has that name, or this is no part of the kind.
         """
-        if not (callable(part) and hasattr(part, self._method)):
+        if not hasattr(part, self._method):
             wanted = (
                 "function"
                 if self._method == "__call__"
@@ -193,6 +197,14 @@ SOURCES = Registry(
 )
 FORMATS = Registry(
     "model format", hf="interop.hf.writing:save_hf", litebert="interop.models:save_litebert"
+)
+FAMILIES = Registry(
+    "encoder family",
+    "class_of",
+    **{
+        name: f"interop.hf.layouts:{name.upper()}"
+        for name in ("albert", "bert", "roberta", "electra", "modernbert")
+    },
 )
 STUDIES = Registry(
     "study",

@@ -9,7 +9,7 @@ import transformers
 
 from litebert.config import Activation, EncoderConfig
 from litebert.errors import ModelError
-from litebert.interop.hf.layouts import ALBERT, BERT, ELECTRA, LAYOUTS, ROBERTA, Layout
+from litebert.interop.hf.layouts import ALBERT, BERT, ELECTRA, ROBERTA, Layout
 from litebert.interop.hf.settings import (
     encoder_config,
     layout_for,
@@ -17,6 +17,7 @@ from litebert.interop.hf.settings import (
     problem_of,
     settings_of,
 )
+from litebert.registry import FAMILIES
 from toys.folders import small_tokenizer
 from toys.refusals import refused
 
@@ -166,7 +167,7 @@ def test_groups(groups: int, sharing: str, ours: int) -> None:
     assert (found.sharing, found.groups) == (sharing, ours)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=list(LAYOUTS))
+@pytest.mark.parametrize("layout", FAMILIES.values(), ids=list(FAMILIES))
 @pytest.mark.parametrize("activation", get_args(Activation))
 def test_written_and_read_back(layout: Layout, activation: Any) -> None:
     config = EncoderConfig(
@@ -265,7 +266,7 @@ def test_what_cannot_be_computed_is_refused_by_name(
 @pytest.mark.parametrize("name", ["bert", "roberta", "electra"])
 def test_a_decoder_is_refused(name: str) -> None:
     with refused(ModelError, "is_decoder=True", "False"):
-        encoder_config(LAYOUTS[name], {**RELEASED[name], "is_decoder": True}, ("pooler",), "x")
+        encoder_config(FAMILIES[name], {**RELEASED[name], "is_decoder": True}, ("pooler",), "x")
 
 
 def test_keys_that_one_head_reads_matter_for_that_head_alone() -> None:
@@ -295,7 +296,7 @@ def test_the_padding_index_that_positions_begin_after(
 
 
 def test_unknown_model_types() -> None:
-    with refused(ModelError, "c", "model_type", *LAYOUTS):
+    with refused(ModelError, "c", "model_type", *FAMILIES):
         layout_of({}, "c")
     with refused(ModelError, "c", "model_type", "'albart'", "'albert'"):
         layout_of({"model_type": "albart"}, "c")

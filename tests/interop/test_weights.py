@@ -12,7 +12,7 @@ from torch import Tensor
 
 from litebert.config import EncoderConfig
 from litebert.errors import ModelError
-from litebert.interop.hf.layouts import ALBERT, BERT, LAYOUTS, TASK_PARTS, Layout
+from litebert.interop.hf.layouts import ALBERT, BERT, TASK_PARTS, Layout
 from litebert.interop.hf.weights import (
     groups_agree,
     modernize,
@@ -22,6 +22,7 @@ from litebert.interop.hf.weights import (
     to_litebert,
 )
 from litebert.model.encoder import Encoder
+from litebert.registry import FAMILIES
 from toys.folders import tiny
 from toys.refusals import refused
 
@@ -85,7 +86,7 @@ def test_where_their_rounding_differs() -> None:
     )
 
 
-@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=list(LAYOUTS))
+@pytest.mark.parametrize("layout", FAMILIES.values(), ids=list(FAMILIES))
 def test_tables_name_every_parameter_once(layout: Layout) -> None:
     width = 4 if "projection" in layout.parts else 8
     objectives: tuple[str, ...] = ("mlm", layout.sentence) if layout.sentence else ("mlm",)
@@ -98,7 +99,7 @@ def test_tables_name_every_parameter_once(layout: Layout) -> None:
     assert len(set(theirs)) == len(theirs)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=list(LAYOUTS))
+@pytest.mark.parametrize("layout", FAMILIES.values(), ids=list(FAMILIES))
 def test_every_part_is_of_some_class_and_every_class_of_parts(layout: Layout) -> None:
     used = {part for head in layout.heads.values() for part in head}
     assert used | {"backbone", "projection"} == layout.parts.keys() | {"projection"}
@@ -114,7 +115,7 @@ def bare() -> tuple[Encoder, dict[str, Tensor]]:
     return model.encoder, to_foreign(table, model.state_dict())
 
 
-@pytest.mark.parametrize("layout", LAYOUTS.values(), ids=list(LAYOUTS))
+@pytest.mark.parametrize("layout", FAMILIES.values(), ids=list(FAMILIES))
 def test_old_spellings_are_read(layout: Layout) -> None:
     model = tiny(("mlm",), sharing="none", embedding_size=8, pooler=False, **layout.computes)
     theirs = to_foreign(

@@ -1,19 +1,20 @@
-"""The tables of names: one `Layout` for each `model_type` of Hugging Face that can be read and
-written.
+"""The tables of names: one `Layout` for each family of encoders, by its `model_type` in
+`registry.FAMILIES`.
 
 A template of a name is filled with `{slot}`, the index of a block in the foreign list, on the
 foreign side. On litebert's side it is filled with `{attention}`, `{feedforward}` (the blocks that
 slot holds) and `{sentence}` (sop or nsp). `weights.py` reads every table in both directions.
-Supporting another family is writing another table. Names and shapes were checked against
-transformers 5.23.
+Supporting another family is writing another table and registering it. Names and shapes were
+checked against transformers 5.23.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from litebert.config import EncoderConfig
 from litebert.config.finetuning import HeadName
 
 TASK_HEADS: tuple[HeadName, ...] = ("sequence", "tokens", "span", "choice")
@@ -115,6 +116,11 @@ class Layout:
     token_ids: Mapping[str, tuple[str, int]]
     """Keys of special tokens: the tokenizer's attribute, and the value without a tokenizer."""
     classifier_dropout: str = "classifier_dropout"
+    fits: Callable[[EncoderConfig, Collection[str], str | None], bool] = lambda *_: False
+    """True where its classes are the ones to write a model to: by the encoder's config, the parts
+    that the model has beside it, and the activation of the dense map of its task head. Families are
+    asked from the last one registered to the first. By default it is read and never written.
+    """
 
     def class_of(self, head: HeadName) -> str:
         """The name of their class."""
@@ -236,6 +242,7 @@ def _mlm(dense: str, norm: str, bias: str) -> tuple[Names, ...]:
 ALBERT = Layout(
     model_type="albert",
     classes="Albert",
+    fits=lambda config, has, dense: True,
     parts={
         "backbone": _backbone(
             "albert", "encoder.albert_layer_groups.{slot}.albert_layers.0", _ALBERT_BLOCK
@@ -271,6 +278,7 @@ ALBERT = Layout(
 BERT = Layout(  # SpanBERT's too
     model_type="bert",
     classes="Bert",
+    fits=lambda config, has, dense: config.sharing == "none" and not config.projects,
     parts={
         "backbone": _backbone("bert"),
         "pooler": (Names("encoder.pooler", ("bert.pooler.dense",)),),
@@ -295,6 +303,7 @@ BERT = Layout(  # SpanBERT's too
 ROBERTA = Layout(
     model_type="roberta",
     classes="Roberta",
+    fits=lambda config, has, dense: config.position_offset > 0,
     parts={
         "backbone": _backbone("roberta"),
         "pooler": (Names("encoder.pooler", ("roberta.pooler.dense",)),),
@@ -318,9 +327,23 @@ ROBERTA = Layout(
     },
 )
 
+
+def _fits_electra(config: EncoderConfig, has: Collection[str], dense: str | None) -> bool:
+    if config.position_offset > 0:
+        return False
+    if not {*has} <= {*ALBERT.parts} or dense == "gelu":
+        return True
+    # A map E -> H without sharing has two homes; this one has no pooler, and a fixed activation in
+    # its mlm head.
+    factorized = config.embedding_size != config.hidden_size and not config.pooler and dense is None
+    can_predict = "mlm" not in has or config.activation == "gelu"
+    return config.sharing == "none" and factorized and can_predict
+
+
 ELECTRA = Layout(
     model_type="electra",
     classes="Electra",
+    fits=_fits_electra,
     parts={
         "backbone": _backbone("electra"),
         "projection": (Names("encoder.embedding.project", ("electra.embeddings_project",)),),
@@ -363,6 +386,7 @@ MODERNBERT = Layout(
     model_type="modernbert",
     prefix="model",
     classes="ModernBert",
+    fits=lambda config, has, dense: True,
     parts={
         "backbone": (
             Names("encoder.embedding.word", ("model.embeddings.tok_embeddings",), ("weight",)),
@@ -429,7 +453,3 @@ MODERNBERT = Layout(
         "sep_token_id": ("sep_id", 3),
     },
 )
-
-LAYOUTS: Mapping[str, Layout] = {
-    layout.model_type: layout for layout in (ALBERT, BERT, ROBERTA, ELECTRA, MODERNBERT)
-}

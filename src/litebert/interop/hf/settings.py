@@ -11,12 +11,13 @@ from litebert.config import Activation, EncoderConfig
 from litebert.config.encoder import LARGEST_SIZES
 from litebert.config.finetuning import HeadName
 from litebert.errors import ConfigError, ModelError, nearest
-from litebert.interop.hf.layouts import ALBERT, BERT, ELECTRA, LAYOUTS, MODERNBERT, ROBERTA, Layout
+from litebert.interop.hf.layouts import BERT, MODERNBERT, Layout
 from litebert.interop.hf.values import number, whole
 from litebert.interop.hf.weights import groups_agree, slots
 from litebert.interop.hf.windows import window_fields, window_settings
 from litebert.interop.loaded import outputs_of
 from litebert.model.heads import Pooling
+from litebert.registry import FAMILIES
 from litebert.tokenizer import Tokenizer
 
 T = TypeVar("T")
@@ -60,13 +61,14 @@ def layout_of(settings: Mapping[str, Any], source: str) -> Layout:
         ModelError: it names none, or one that is not known here.
     """
     if settings.get("model_type") is None:
-        raise ModelError(f"{source} has no 'model_type'; add it: {' or '.join(LAYOUTS)}")
+        raise ModelError(f"{source} has no 'model_type'; add it: {' or '.join(FAMILIES)}")
     name = str(settings["model_type"])
-    if name not in LAYOUTS:
+    if name not in FAMILIES:
         raise ModelError(
-            f"{source} has model_type '{name}', which cannot be read; {nearest(name, LAYOUTS)}"
+            f"{source} has model_type '{name}', which cannot be read; {nearest(name, FAMILIES)}"
         )
-    return LAYOUTS[name]
+    layout: Layout = FAMILIES[name]
+    return layout
 
 
 def layout_for(
@@ -81,8 +83,15 @@ def layout_for(
     Raises:
         ModelError: no class of theirs computes it.
     """
-    classic, modern = (_unlike(layout, config, has) for layout in (BERT, MODERNBERT))
-    if classic and modern:
+    families: list[Layout] = list(FAMILIES.values())
+    able = (
+        family
+        for family in reversed(families)
+        if not _unlike(family, config, has) and family.fits(config, has, dense)
+    )
+    layout = next(able, None)
+    if layout is None:
+        classic, modern = (_unlike(family, config, has) for family in (BERT, MODERNBERT))
         raise ModelError(
             "Hugging Face has no class that computes this encoder: "
             f"{BERT.class_of('backbone')} and its relatives have "
@@ -90,7 +99,6 @@ def layout_for(
             f"{', '.join(modern)}; keep the "
             "model as a litebert folder, or train one that changes all fields of one of these lists"
         )
-    layout = MODERNBERT if classic else _layout(config, has, dense)
     if dense not in (None, "tanh", layout.dense):
         raise ModelError(
             f"Hugging Face has no class whose classifier computes dense={dense} on this "
@@ -143,26 +151,6 @@ def folds(config: EncoderConfig) -> bool:
     is one V x H table.
     """
     return config.projects and config.embedding_norm == "after"
-
-
-def _layout(config: EncoderConfig, has: Collection[str], dense: str | None) -> Layout:
-    if config.position_offset > 0:
-        return ROBERTA
-    if not {*has} <= {*ALBERT.parts} or dense == ELECTRA.dense:
-        return ELECTRA
-    unshared = config.sharing == "none"
-    if unshared and not config.projects:
-        return BERT
-    # A map E -> H without sharing has two homes; the one without a pooler has a fixed activation in
-    # its mlm head.
-    factorised = config.embedding_size != config.hidden_size and not config.pooler and dense is None
-    if (
-        unshared
-        and factorised
-        and (not {*has} & {*ELECTRA.gelu_parts} or config.activation == "gelu")
-    ):
-        return ELECTRA
-    return ALBERT
 
 
 def _differences(layout: Layout, config: EncoderConfig) -> list[str]:
