@@ -11,8 +11,9 @@ import os
 import select
 import signal
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from functools import partial
 from threading import Timer, main_thread
 from types import FrameType
 from typing import TextIO
@@ -20,7 +21,7 @@ from typing import TextIO
 from litebert import launch
 from litebert.errors import GroupError, LitebertError, nearest
 
-VERBS = {
+VERBS: Mapping[str, tuple[str, str]] = {
     "quickstart": (
         "models",
         "go from raw text to a pretrained model with scores and a report, in minutes",
@@ -51,13 +52,18 @@ VERBS = {
     "doctor": ("doctor", "show what litebert runs on, for bug reports"),
     "completion": ("completion", "print a script that completes verbs and options in a shell"),
 }
-"""Each verb: the file of `commands/` with the function of its name, and what it does."""
+"""Each verb: the file of `commands/` with the function of its name, and what it does. Verbs of
+extensions stand in `registry.OWN_VERBS`.
+"""
 
 OUT_OF_MEMORY = (
     "memory ran out; use a smaller batch (for training, a smaller --train.micro-batch, "
     "which changes no result), "
     "shorter sequences or a smaller model"
 )
+
+Verb = Callable[[list[str]], int]
+NO_VERBS: Mapping[str, Verb] = {}
 
 NO_ROOM = (
     "memory ran out while libraries were loaded; raise the limit of this process (ulimit "
@@ -72,10 +78,13 @@ SPEECH = {
 """Flags of every verb, wherever they stand on the line."""
 
 
-def help_text() -> str:
+def help_text(own_verbs: Mapping[str, Verb] = NO_VERBS) -> str:
     """The text of `litebert --help`."""
-    width = max(map(len, VERBS))
-    verbs = "\n".join(f"  {name:<{width}}  {line}" for name, (_, line) in VERBS.items())
+    lines = {name: line for name, (_, line) in VERBS.items()}
+    for name, verb in own_verbs.items():
+        lines[name] = (verb.__doc__ or "").strip().partition("\n")[0]
+    width = max(map(len, lines))
+    verbs = "\n".join(f"  {name:<{width}}  {line}" for name, line in lines.items())
     return (
         "litebert: small text encoders, trained on your own "
         f"text\n\n{verbs}\n\n{_speech_text(width)}\n"
@@ -138,21 +147,23 @@ def main(arguments: Sequence[str] | None = None) -> int:
     speech = {name: f"--{name}" in words for name in ("quiet", "verbose")}
     words = [word for word in words if word not in SPEECH] or ["--help"]
     _prepare_streams()
-    about = {"-h": help_text, "--help": help_text, "help": help_text, "--version": _version_text}
-    if words[0] not in (*VERBS, *about):
-        _complain(f"litebert: no verb '{words[0]}'; {nearest(words[0], VERBS)}\n")
+    try:
+        own_verbs = NO_VERBS if words[0] in VERBS else _load_own_verbs()
+    except LitebertError as error:
+        return _refuse(words[0], str(error))
+    show_help: Callable[[], str] = partial(help_text, own_verbs)
+    about = {"-h": show_help, "--help": show_help, "help": show_help, "--version": _version_text}
+    verbs = (*VERBS, *own_verbs)
+    if words[0] not in (*verbs, *about):
+        _complain(f"litebert: no verb '{words[0]}'; {nearest(words[0], verbs)}\n")
         return 2
-    if all(speech.values()) and words[0] in VERBS:
+    if all(speech.values()) and words[0] in verbs:
         return _refuse(words[0], "--quiet and --verbose contradict each other; give one of them")
     if launch.processes() > 1:
         _let_one_process_speak()
-        if words[0] in VERBS and words[0] not in launch.GROUPED:
+        if words[0] in verbs and words[0] not in launch.GROUPED:
             return _refuse(words[0], "this verb runs in one process; start it without torchrun")
-    # Worker threads that wait must sleep after some microseconds, not spin: beside any other busy
-    # program, spinning makes a step five times as long (docs/decisions.md). Read by OpenMP when
-    # torch is loaded.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
-    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+    _let_threads_sleep()
     try:
         with _signals_raise():
             status = 0
@@ -190,6 +201,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     return status
 
 
+def _let_threads_sleep() -> None:
+    """Have worker threads that wait sleep after some microseconds, not spin; OpenMP reads this when
+    torch is loaded.
+
+    Beside any other busy program, spinning makes a step five times as long (docs/decisions.md).
+    """
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
+
+
 def _let_one_process_speak() -> None:
     """Silence all processes of a group but the first."""
     # Every process would print torch's remarks on DDP.
@@ -209,12 +230,7 @@ def _run(words: Sequence[str], quiet: bool, verbose: bool) -> int:
     from litebert.commands.console import show_log
 
     show_log(quiet, verbose)
-    module = importlib.import_module(f"litebert.commands.{VERBS[words[0]][0]}")
-    verb: Callable[[list[str]], int] = getattr(module, words[0])
-    if words[0] != "doctor":  # which reports on the extensions itself
-        from litebert.registry import load_extensions
-
-        load_extensions()
+    verb = _load_verb(words[0])
     try:
         status = verb(list(words[1:]))
     except SystemExit as stop:  # how the argument parser leaves
@@ -222,6 +238,32 @@ def _run(words: Sequence[str], quiet: bool, verbose: bool) -> int:
     if status == 0 and not {"-h", "--help"}.isdisjoint(words):
         sys.stdout.write(f"\n{_speech_text(len('--verbose'))}")
     return status
+
+
+def _load_verb(name: str) -> Verb:
+    """Import a verb, and load the extensions that it may need."""
+    from litebert.registry import OWN_VERBS, load_extensions
+
+    if name != "doctor":  # which reports on the extensions itself
+        load_extensions()
+    if name not in VERBS:
+        own_verb: Verb = OWN_VERBS[name]
+        return own_verb
+    module = importlib.import_module(f"litebert.commands.{VERBS[name][0]}")
+    verb: Verb = getattr(module, name)
+    return verb
+
+
+def _load_own_verbs() -> Mapping[str, Verb]:
+    """The verbs that extensions of the environment add.
+
+    Raises:
+        ConfigError: an extension cannot be run.
+    """
+    from litebert.registry import OWN_VERBS, load_extensions
+
+    load_extensions()
+    return OWN_VERBS
 
 
 def _refuse(verb: str, reason: str) -> int:

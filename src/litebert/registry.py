@@ -10,6 +10,7 @@ person types to those parts.
     FORMATS     what writes a model folder        `litebert convert --to hf`   interop/
     FAMILIES    names of another encoder's weights `model_type` in config.json interop/hf/layouts.py
     STUDIES     which comparisons can be run      `litebert study sharing`     studies/
+    OWN_VERBS   verbs beside those of cli.py      `litebert VERB`              cli.py
 
 Add a part of your own in one line, `OBJECTIVES.add("mine", Mine)`, in a Python file. Your program
 imports that file, a recipe `mine.py:function` runs it, and so does every command if the environment
@@ -206,6 +207,10 @@ FAMILIES = Registry(
         for name in ("albert", "bert", "roberta", "electra", "modernbert")
     },
 )
+OWN_VERBS = Registry("verb")
+"""Functions of the words after the verb that return an exit status; the first line of a docstring
+is its line in `litebert --help`.
+"""
 STUDIES = Registry(
     "study",
     **{
