@@ -42,6 +42,7 @@ RUNNING = {
 SET_BY_OTHERS = (
     {f"encoder.{name}" for name in FOREIGN}
     | {"encoder.global_tokens"}  # litebert convert --global-tokens
+    | {"objective_settings"}  # of extensions
     | {f"table.{name}" for name in TABLE}
     | {f"train.{name}" for name in RUNNING}
     | TUNED

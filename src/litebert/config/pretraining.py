@@ -21,6 +21,7 @@ are refused at construction.
 
 from __future__ import annotations
 
+import json
 import math
 from dataclasses import dataclass, field
 from dataclasses import replace as replace  # re-exported: a variant is `replace(recipe, ...)`
@@ -163,6 +164,8 @@ class Config:
     """The objectives that are learned: mlm, sop, nsp, rtd, sbo; soft, states and relations of a
     teacher; or objectives of your own.
     """
+    objective_settings: tuple[str, ...] = field(default=(), metadata={"left_out_if_empty": True})
+    """Settings of objectives of your own, each as NAME.SETTING=VALUE."""
     rtd: ReplacedTokenConfig = field(default_factory=ReplacedTokenConfig)
     sbo: SpanBoundaryConfig = field(default_factory=SpanBoundaryConfig)
     distill: DistillConfig = field(default_factory=DistillConfig)
@@ -180,6 +183,7 @@ class Config:
         )
         for name in self.objectives:
             require(name in OBJECTIVES, f"objectives has '{name}'; {nearest(name, OBJECTIVES)}")
+        self._check_objective_settings()
         for objective in self.build_objectives().values():
             objective.check()
         require(
@@ -212,6 +216,41 @@ class Config:
                 f"encoder.layers ({self.encoder.layers}); give other depths, or none: "
                 "--train.depth-schedule",
             )
+
+    def _check_objective_settings(self) -> None:
+        for entry in self.objective_settings:
+            name, dot, setting = entry.partition("=")[0].partition(".")
+            require(
+                bool(name and dot and setting and "=" in entry),
+                f"objective_settings has '{entry}'; write NAME.SETTING=VALUE",
+            )
+            require(
+                name in OBJECTIVES,
+                f"objective_settings has '{entry}', and there is no objective '{name}'; "
+                f"{nearest(name, OBJECTIVES)}",
+            )
+            require(
+                OBJECTIVES[name].settings_class is not None,
+                f"objective_settings has '{entry}', and objective {name} has no settings of "
+                "this kind; leave it out",
+            )
+        for objective in self.build_objectives().values():
+            _ = objective.settings  # which refuses unknown settings and wrong values
+
+    def settings_of(self, objective: str) -> dict[str, Any]:
+        """The settings of an objective in `objective_settings`, each value read as JSON, else kept
+        as text.
+        """
+        settings: dict[str, Any] = {}
+        for entry in self.objective_settings:
+            key, _, text = entry.partition("=")
+            name, _, setting = key.partition(".")
+            if name == objective:
+                try:
+                    settings[setting] = json.loads(text)
+                except ValueError:
+                    settings[setting] = text
+        return settings
 
     def build_objectives(self) -> dict[str, Any]:
         """The objectives (`model.objectives.Objective`) by name, in order, each of this config."""

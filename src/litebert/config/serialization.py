@@ -82,5 +82,9 @@ _KINDS = {int: "a whole number", float: "a number", str: "a text in quotes", boo
 
 
 def to_json(config: Any) -> str:
-    """The text of `recipe.json`."""
-    return json.dumps(asdict(config), indent=2) + "\n"
+    """The text of `recipe.json`; a field that most configs leave empty is left out where it is."""
+    plain = asdict(config)
+    for field_ in fields(config):
+        if field_.metadata.get("left_out_if_empty") and not plain[field_.name]:
+            del plain[field_.name]
+    return json.dumps(plain, indent=2) + "\n"

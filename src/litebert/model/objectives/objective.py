@@ -10,9 +10,11 @@ import math
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from litebert.config import PAIR_FORMATS, Config, EncoderConfig
+from litebert.config.serialization import from_dict
 from litebert.data import IGNORED
 from litebert.errors import require
 from litebert.registry import OBJECTIVES
@@ -233,6 +235,9 @@ class Objective(ABC):
     foreign_file: ClassVar[str] = ""
     """Else the file that holds its head beside a foreign model; empty where it is left out."""
 
+    settings_class: ClassVar[type[Any] | None] = None
+    """A frozen dataclass of settings of its own, which a config holds in `objective_settings`."""
+
     classifier: ClassVar[Literal["gelu"] | None] = None
     """The activation of the dense map on [CLS] in the classifiers of its paper's code; None where
     it has no say.
@@ -275,6 +280,17 @@ class Objective(ABC):
         Without such a file, the tensors are those of the whole model.
         """
         return {}
+
+    @cached_property
+    def settings(self) -> Any:
+        """An instance of `settings_class`; None without one.
+
+        Raises:
+            ConfigError: the config has another setting, or a wrong value.
+        """
+        if self.settings_class is None:
+            return None
+        return from_dict(self.settings_class, self.config.settings_of(self.name), f"{self.name}.")
 
     @property
     def weight(self) -> float:
