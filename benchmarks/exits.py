@@ -26,6 +26,7 @@ from litebert import load, replace, train_tokenizer
 from litebert.answer.exits import Exit
 from litebert.answer.scoring import score_file
 from litebert.finetuning.run import finetune
+from litebert.finetuning.task import Row
 from litebert.recipes.finetuning import finetune_recipe
 from litebert.registry import ENGINES
 from litebert.studies.packages import LABEL, TEXT, write_table
@@ -85,7 +86,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     for _ in range(arguments.rounds + 1):  # the first finds its memory
         for one, model in models.items():
             start = clock()
-            assert len(list(model.predictor.answers(examples))) == len(examples)
+            answers = model.predictor.answer_rows(map(Row, examples))
+            assert len(list(answers)) == len(examples)
             seconds[one].append(clock() - start)
     machine = devices.choose("float32", "cpu").describe()
     print(

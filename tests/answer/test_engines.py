@@ -29,6 +29,7 @@ from litebert.answer.predicting import FIRST, WINDOW
 from litebert.cli import main
 from litebert.errors import ConfigError, DataError, MissingExtraError, ModelError
 from litebert.finetuning.rows import PaddedRows
+from litebert.finetuning.task import Row
 from litebert.model.cpu import loader, packed
 from toys.refusals import refused
 
@@ -229,8 +230,10 @@ def test_answers_keep_their_order_over_windows_and_batches(
     answers, engine = counting(tmp_path / "m", tiny_tokenizer)
     asked = [" ".join(["ba"] * (1 + i * 7 % 23)) for i in range(500)]
     lengths = [len(ids) + 2 for ids in answers.tokenizer.encode(asked)]
-    examples = [answers.task.example(text, "") for text in asked]
-    assert [one["prediction"] for one in answers.answers(examples, ahead=ahead)] == lengths
+    rows = [Row(answers.task.example(text, ""), {"text": text}) for text in asked]
+    answered = list(answers.answer_rows(rows, ahead=ahead))
+    assert [record["prediction"] for _, record in answered] == lengths
+    assert [row.extras["text"] for row, _ in answered] == asked
     assert sum(rows for rows, _ in engine.given) == 500
     assert all(rows * (size - 7) <= 512 for rows, size in engine.given), (
         "up to a multiple of eight tokens"
@@ -245,14 +248,14 @@ def test_only_windows_are_held(
     answers, _ = counting(tmp_path / "m", tiny_tokenizer)
     read = 0
 
-    def examples() -> Iterator[Any]:
+    def rows() -> Iterator[Row[Any]]:
         nonlocal read
         for _ in range(2000):
             read += 1
-            yield answers.task.example("ba", "")
+            yield Row(answers.task.example("ba", ""))
 
     most = 0
-    for answered, _ in enumerate(answers.answers(examples(), ahead=True), 1):
+    for answered, _ in enumerate(answers.answer_rows(rows(), ahead=True), 1):
         most = max(most, read - answered)
     assert read == 2000
     assert most <= 3 * 64, "one window is answered, one computed or waiting, and one read"

@@ -37,14 +37,14 @@ from litebert.errors import DataError, require
 from litebert.finetuning.items import Item, build_row
 from litebert.finetuning.outputs import Answer, Output, restore_output
 from litebert.finetuning.rows import PaddedRows
-from litebert.finetuning.task import Task, TaskOptions
+from litebert.finetuning.task import Row, Task, TaskOptions
 from litebert.interop import LoadedModel
 from litebert.model.blocks import AttentionPositions
 from litebert.model.objectives import Context, Curves, Loss, Objective, Score
 from litebert.model.positions import Positions
 from litebert.registry import ENGINES, OBJECTIVES, OUTPUTS, POSITIONS, SOURCES, TASKS
 from litebert.tasks.predictions import write_records
-from litebert.text.records import FileFormat, Notes, read_records
+from litebert.text.records import Notes, RowSource, read_records
 from litebert.text.sources import Reading
 from litebert.tokenizer import Tokenizer
 from litebert.train import metrics
@@ -249,7 +249,7 @@ class Ranges(Task[Ranged]):
     def read(self, part: str) -> list[Ranged]:
         self._notes = Notes()
         rows = read_records(self.files[part], ("text", "low", "high"), self._notes)
-        ranges = [Ranged(text, (float(low), float(high))) for _, (text, low, high) in rows]
+        ranges = [Ranged(text, (float(low), float(high))) for _, (text, low, high), _ in rows]
         widest = self.widest if part == "train" else math.inf
         return [row for row in ranges if np.ptp(row.limits or ()) <= widest]
 
@@ -259,16 +259,11 @@ class Ranges(Task[Ranged]):
         return Ranged(value)
 
     def stream(
-        self,
-        source: str | Path,
-        *,
-        text: str = "text",
-        pair: str | None = None,
-        form: FileFormat | None = None,
-    ) -> Iterator[Ranged]:
+        self, source: RowSource, *, text: str = "text", pair: str | None = None
+    ) -> Iterator[Row[Ranged]]:
         self._notes = Notes()
-        for _, (words,) in read_records(source, (text,), self._notes, form=form):
-            yield Ranged(words)
+        for line, (words,), extras in read_records(source, (text,), self._notes):
+            yield Row(Ranged(words), extras, str(source), line)
 
     def encode(self, examples: Sequence[Ranged], tokenizer: Tokenizer, length: int) -> list[Item]:
         rows = (

@@ -84,7 +84,7 @@ def taught(
 
 
 def more_texts(place: Path) -> list[Any]:
-    return list(table(place).stream(place / "more.csv"))
+    return [row.example for row in table(place).stream(place / "more.csv")]
 
 
 def weights(run: Path) -> bytes:

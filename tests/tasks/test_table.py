@@ -404,18 +404,20 @@ def test_predicted_numbers(tmp_path: Path) -> None:
 def test_streaming_gives_the_texts_in_order(tmp_path: Path) -> None:
     path = jsonl(tmp_path / "a.jsonl", {"text": "one", "b": "x"}, {"text": None, "b": "y"})
     task = Table(target="number")
-    assert list(task.stream(path, pair="b")) == [Example("one", "x"), Example("", "y")]
+    rows = list(task.stream(path, pair="b"))
+    assert [row.example for row in rows] == [Example("one", "x"), Example("", "y")]
+    assert [row.location for row in rows] == [f"{path}:1", f"{path}:2"]
     (note,) = task.notes
     names(note, 1)
     (tmp_path / "a.txt").write_bytes(b"one\r\n\r\ntwo")
-    assert [example.text for example in task.stream(tmp_path / "a.txt")] == ["one", "", "two"]
+    assert [row.example.text for row in task.stream(tmp_path / "a.txt")] == ["one", "", "two"]
 
 
 def test_streaming_reads_no_further_than_asked(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text('{"text": "one"}\nnot json\n')
     rows = Table(target="number").stream(path)
-    assert next(rows) == Example("one")
+    assert next(rows).example == Example("one")
     with refused(DataError, f"{path}:2", "JSON"):
         next(rows)
 
@@ -427,7 +429,8 @@ def test_streaming_and_writing_take_constant_memory(tmp_path: Path, suffix: str)
     answer = Answer("a", np.array([0.5, 0.5]))
 
     def peak(rows: int) -> int:
-        examples = itertools.islice(task.stream(path, text="label"), rows)
+        stream = itertools.islice(task.stream(path, text="label"), rows)
+        examples = (row.example for row in stream)
         tracemalloc.start()
         with open(tmp_path / "out.csv", "w") as file:
             count = write_records(

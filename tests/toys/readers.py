@@ -35,7 +35,7 @@ class Stream:
         self._path, self._task = path, task
 
     def read(self, part: str) -> list[Any]:
-        return list(self._task.stream(self._path))
+        return [row.example for row in self._task.stream(self._path)]
 
     @property
     def notes(self) -> list[str]:

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import json
 import logging
-from collections import deque
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from litebert import progress
 from litebert.answer.exits import EarlyExit
-from litebert.answer.inputs import Columns, InputFile, examples_of, expand, format_cells, open_input
+from litebert.answer.inputs import Columns, InputFile, expand, format_cells, open_input, read_rows
 from litebert.answer.predicting import Predictor
 from litebert.answer.predictor import Model
 from litebert.errors import ConfigError
@@ -121,18 +120,11 @@ def _answer_rows(
     predictor: Predictor, inputs: Iterator[InputFile], files: Sequence[str], form: Form
 ) -> Iterator[dict[str, Any]]:
     """Yield the record of each row: its file if there are several, its cells, and the answer."""
-    rows: deque[tuple[dict[str, Any], str]] = deque()
-
-    def examples() -> Iterator[Any]:
-        for example, cells, path in examples_of(inputs, predictor.task):
-            rows.append((cells, path))
-            yield example
-
+    rows = read_rows(inputs, predictor.task)
     is_ahead = all(Path(file).is_file() for file in files)
-    for answer in predictor.answers(examples(), ahead=is_ahead):
-        cells, path = rows.popleft()
-        file = {"file": path} if len(files) > 1 else {}
-        yield {**file, **format_cells(cells, {**file, **answer}, path, form), **answer}
+    for row, answer in predictor.answer_rows(rows, ahead=is_ahead):
+        file = {"file": row.file} if len(files) > 1 else {}
+        yield {**file, **format_cells(row.extras, {**file, **answer}, row.file, form), **answer}
 
 
 def _count(
@@ -179,11 +171,12 @@ def open_all(
     first: tuple[str, ...] | None = None
     is_alone = len(files) == 1
     for path in files:
-        file = open_input(path, str(model.path), task, model.task, form, columns, is_alone=is_alone)
+        source = open_input(
+            path, str(model.path), task, model.task, form, columns, is_alone=is_alone
+        )
         if first is None:
-            first = file.source.optional
-        file.source.optional = first
-        yield file
+            first = source.file.optional
+        yield source._replace(file=replace(source.file, optional=first))
 
 
 def _write_by_id(records: Iterator[dict[str, Any]], file: TextIO, files: Sequence[str]) -> None:

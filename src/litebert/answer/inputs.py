@@ -15,14 +15,15 @@ import json
 import logging
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from litebert.errors import ConfigError, DataError
-from litebert.finetuning.task import Task
+from litebert.finetuning.task import Row, Task
 from litebert.text.files import list_files
 from litebert.text.lines import STANDARD_INPUT, Meter, find_suffix, read_blocks
-from litebert.text.records import SUFFIXES, FileFormat, Input, format_value
+from litebert.text.records import SUFFIXES, FileFormat, RowFile, format_value
 
 log = logging.getLogger("litebert")
 
@@ -48,7 +49,7 @@ class Columns(NamedTuple):
 class InputFile(NamedTuple):
     """A file to answer, and its columns."""
 
-    source: Input
+    file: RowFile
     text: str
     pair: str | None
     is_official: bool
@@ -70,7 +71,7 @@ def expand(sources: Iterable[str | Path], task: Task[Any]) -> list[str]:
     return files
 
 
-def _check_options(form: str, source: Input, columns: Columns) -> None:
+def _check_options(form: str, path: str, columns: Columns) -> None:
     """Refuse options of columns and of text that mean nothing for the file.
 
     Args:
@@ -83,11 +84,11 @@ def _check_options(form: str, source: Input, columns: Columns) -> None:
     if form in ("text", "conll", "official"):
         for option, value in named.items():
             if value is not None:
-                raise ConfigError(f"{source} has no named columns; leave out {option} {value}")
+                raise ConfigError(f"{path} has no named columns; leave out {option} {value}")
     if not columns.header and form not in ("csv", "tsv"):
-        raise ConfigError(f"{source} has no header line to lack; leave out --no-header")
+        raise ConfigError(f"{path} has no header line to lack; leave out --no-header")
     if columns.encoding != "utf-8" and form == "parquet":
-        raise ConfigError(f"{source} is Parquet, which is always UTF-8; leave out --encoding")
+        raise ConfigError(f"{path} is Parquet, which is always UTF-8; leave out --encoding")
 
 
 def _list_folder(folder: Path, task: Task[Any]) -> list[Path]:
@@ -133,11 +134,11 @@ def open_input(
     """
     learned = saved.get("columns")
     learned = learned if isinstance(learned, dict) else {}
-    source = Input(path)
-    source.encoding = columns.encoding
     named = columns.text is not None and not columns.text.isdecimal()
-    source.header = columns.header and (named or saved.get("header") is not False)
-    head = _look(source) if form is None or columns.keep == (ALL,) or learned else b""
+    header = columns.header and (named or saved.get("header") is not False)
+    looks = form is None or columns.keep == (ALL,) or bool(learned)
+    head, content = _look(path) if looks else (b"", None)
+    file = RowFile(path, form, header, columns.encoding, content=content)
     text = head.decode(columns.encoding, "replace").lstrip("\ufeff")
     wanted = {
         name
@@ -146,39 +147,37 @@ def open_input(
     }
     wanted |= {"text"} if columns.text is None else set()
     if form is None and _is_official(path, text, task):
-        return _open_official(source, task, columns, is_alone)
-    source.form = form or _tell_format(
-        path, head, text, wanted | {"question", "context", "choices"}
-    )
-    if columns.keep and source.form in ("text", "conll"):
+        return _open_official(file, task, columns, is_alone)
+    form = form or _tell_format(path, head, text, wanted | {"question", "context", "choices"})
+    if columns.keep and form in ("text", "conll"):
         raise ConfigError(f"{path} has no named columns; leave out --keep")
     if is_alone:
-        _check_options(source.form, source, columns)
-    names = _list_columns(source, text)
+        _check_options(form, path, columns)
+    file = replace(file, form=form)
+    names = _list_columns(file, text)
     first, second = _choose_columns(names, columns, learned, task, model)
     if columns.keep == (ALL,):
-        source.optional = tuple(names)
+        file = replace(file, optional=tuple(names))
     else:
-        source.keep = columns.keep
-    return InputFile(source, first, second, False)
+        file = replace(file, keep=columns.keep)
+    return InputFile(file, first, second, False)
 
 
-def _open_official(source: Input, task: Task[Any], columns: Columns, is_alone: bool) -> InputFile:
+def _open_official(file: RowFile, task: Task[Any], columns: Columns, is_alone: bool) -> InputFile:
     """Decide how a file in the form of the task's benchmark is read.
 
     Raises:
         ConfigError: an option names columns, which such a file does not have.
     """
-    source.form = "jsonl"
     if columns.keep:
         raise ConfigError(
-            f"{source} is a file of the {task.name} benchmark, whose answers have its "
+            f"{file} is a file of the {task.name} benchmark, whose answers have its "
             "ids; leave out "
             "--keep"
         )
     if is_alone:
-        _check_options("official", source, columns)
-    return InputFile(source, "text", None, True)
+        _check_options("official", file.path, columns)
+    return InputFile(replace(file, form="jsonl"), "text", None, True)
 
 
 def _choose_columns(
@@ -208,15 +207,17 @@ def _choose_columns(
     return first, second
 
 
-def _look(source: Input) -> bytes:
-    """Read the beginning of a file. An input that can be read only once stays in `content`."""
-    path = Path(source)
-    if source != STANDARD_INPUT and path.is_file():
-        return next(read_blocks(source, Meter()), b"")[:HEAD]
-    data = read_blocks(source, Meter())
+def _look(path: str) -> tuple[bytes, Iterable[bytes] | None]:
+    """Read the beginning of a file.
+
+    Returns:
+        The first bytes, and all bytes of an input that can be read only once.
+    """
+    if path != STANDARD_INPUT and Path(path).is_file():
+        return next(read_blocks(path, Meter()), b"")[:HEAD], None
+    data = read_blocks(path, Meter())
     first = next(data, b"")
-    source.content = itertools.chain([first], data)
-    return first[:HEAD]
+    return first[:HEAD], itertools.chain([first], data)
 
 
 def _is_official(path: str, text: str, task: Task[Any]) -> bool:
@@ -224,7 +225,7 @@ def _is_official(path: str, text: str, task: Task[Any]) -> bool:
     `article`.
     """
     kind = type(task)
-    if kind.official is Task.official or not text.lstrip().startswith("{"):
+    if kind.stream_official is Task.stream_official or not text.lstrip().startswith("{"):
         return False
     if find_suffix(Path(path)) == task.suffix == ".json":
         return True
@@ -309,19 +310,17 @@ def _split_cells(rows: Sequence[str]) -> list[list[str]]:
     return cells
 
 
-def _list_columns(source: Input, text: str) -> list[str]:
+def _list_columns(file: RowFile, text: str) -> list[str]:
     """List the columns that the beginning of a file names; none if it names none."""
     rows = [line.removesuffix("\r") for line in text.split("\n") if line.strip()]
-    if source.form == "parquet":
-        return _list_parquet_columns(Path(source))
-    if not rows or source.form in ("text", "conll"):
+    if file.form == "parquet":
+        return _list_parquet_columns(Path(file.path))
+    if not rows or file.form in ("text", "conll"):
         return []
-    if source.form == "jsonl":
+    if file.form == "jsonl":
         return list(_parse_object(rows[0]))
-    cells = rows[0].split("\t") if source.form == "tsv" else next(iter(_split_cells(rows)), [])
-    return (
-        [cell.strip() for cell in cells] if source.header else [str(i) for i in range(len(cells))]
-    )
+    cells = rows[0].split("\t") if file.form == "tsv" else next(iter(_split_cells(rows)), [])
+    return [cell.strip() for cell in cells] if file.header else [str(i) for i in range(len(cells))]
 
 
 def _list_parquet_columns(path: Path) -> list[str]:
@@ -381,10 +380,8 @@ def format_cells(
     return cells
 
 
-def examples_of(
-    inputs: Iterable[InputFile], task: Task[Any]
-) -> Iterator[tuple[Any, dict[str, Any], str]]:
-    """Yield (example, cells to carry, path) of each row to answer, in order.
+def read_rows(inputs: Iterable[InputFile], task: Task[Any]) -> Iterator[Row[Any]]:
+    """Yield each row to answer, in order.
 
     The notes of a file are logged when the next one begins, because the task forgets them then.
     Those of the last file stay in `task.notes`.
@@ -393,14 +390,8 @@ def examples_of(
     for source in inputs:
         for note in task.notes if before else ():
             log.info(f"{before}: {note}")
-        before = str(source.source)
+        before = source.file.path
         if source.is_official:
-            yield from (
-                (example, {"id": id_}, before)
-                for id_, example in task.official(source.source) or ()
-            )
-            continue
-        for example in task.stream(
-            source.source, text=source.text, pair=source.pair, form=source.source.form
-        ):
-            yield example, source.source.extras.popleft() if source.source.extras else {}, before
+            yield from task.stream_official(source.file) or ()
+        else:
+            yield from task.stream(source.file, text=source.text, pair=source.pair)

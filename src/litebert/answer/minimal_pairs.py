@@ -160,7 +160,7 @@ def read_paradigms(source: str | Path, pairs: int | None = None) -> list[Paradig
     paradigms: dict[tuple[str, ...], Paradigm] = {}
     for file in list_files([source], _list_json_lines):
         notes, stem = Notes(), _stem(Path(file))
-        for line, (good, bad, *about) in read_records(
+        for line, (good, bad, *about), _ in read_records(
             file, SENTENCES, notes, optional=("UID", "linguistics_term", "field")
         ):
             location = f"{file}:{line}"

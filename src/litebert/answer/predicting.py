@@ -21,7 +21,7 @@ from litebert.errors import DataError, LitebertError, ModelError
 from litebert.finetuning.items import Item
 from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.scoring import EVALUATION_TOKENS, Logits, are_finite, compute_logits
-from litebert.finetuning.task import Task
+from litebert.finetuning.task import Row, Task
 from litebert.text.records import format_value
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.coverage import Coverage
@@ -96,23 +96,27 @@ class Predictor:
             raise DataError(
                 f"the inputs are {format_value(inputs)}; give a list, even for a single one"
             )
-        return self.answers(_examples(self.task, inputs))
+        rows = map(Row, _make_examples(self.task, inputs))
+        return (record for _, record in self.answer_rows(rows))
 
-    def answers(self, examples: Iterable[Any], *, ahead: bool = False) -> Iterator[dict[str, Any]]:
-        """Yield the record of the answer to each example, in order.
+    def answer_rows(
+        self, rows: Iterable[Row[Any]], *, ahead: bool = False
+    ) -> Iterator[tuple[Row[Any], dict[str, Any]]]:
+        """Yield each row with the record of its answer, in order.
 
-        The examples before a malformed one are answered.
+        The rows before a malformed one are answered.
 
         Args:
-            ahead: read and tokenize the next examples while these are computed, in a thread. For
+            ahead: read and tokenize the next rows while these are computed, in a thread. For
                 sources that never wait for somebody, as files are.
         """
-        with closing(
-            in_advance(self._windows(examples)) if ahead else self._windows(examples)
-        ) as windows:
-            for chunk, items in windows:
-                for entry in self.answer_items(chunk, items):
-                    yield self.task.record(entry.example, entry.answer) | entry.used
+        windows = self._windows(rows)
+        with closing(in_advance(windows) if ahead else windows) as source:
+            for window, items in source:
+                examples = [row.example for row in window]
+                answers = self.answer_items(examples, items)
+                for row, entry in zip(window, answers, strict=True):
+                    yield row, self.task.record(entry.example, entry.answer) | entry.used
 
     def answer_items(self, examples: Sequence[Any], items: Sequence[Item]) -> Iterator[Answered]:
         """Answer examples that the task has encoded as items."""
@@ -128,25 +132,26 @@ class Predictor:
             self.comparison.compare_answers(self, examples, items)
 
     def _windows(
-        self, examples: Iterable[Any]
-    ) -> Generator[tuple[list[Any], list[Item]], None, None]:
-        """Yield examples with their items: few at first, so that the first answers come soon, and
-        then up to `WINDOW`.
+        self, rows: Iterable[Row[Any]]
+    ) -> Generator[tuple[list[Row[Any]], list[Item]], None, None]:
+        """Yield rows with their items: few at first, so that the first answers come soon, and then
+        up to `WINDOW`.
         """
-        source, size = iter(examples), FIRST
+        source, size = iter(rows), FIRST
         fault: LitebertError | None = None
         coverage = Coverage(self.tokenizer)
         while fault is None:
-            chunk: list[Any] = []
+            window: list[Row[Any]] = []
             try:
-                chunk.extend(islice(source, size))
+                window.extend(islice(source, size))
             except LitebertError as error:
                 fault = error
-            if chunk:
-                items = self.task.encode(chunk, self.tokenizer, self.length)
+            if window:
+                examples = [row.example for row in window]
+                items = self.task.encode(examples, self.tokenizer, self.length)
                 coverage.add(row.ids for item in items for row in item.rows)
-                yield chunk, items
-            if len(chunk) < size:
+                yield window, items
+            if len(window) < size:
                 break
             size = min(2 * size, WINDOW)
         coverage.warn()
@@ -184,7 +189,7 @@ def not_finite(name: str | Path) -> ModelError:
     )
 
 
-def _examples(task: Task[Any], inputs: Iterable[Any]) -> Iterator[Any]:
+def _make_examples(task: Task[Any], inputs: Iterable[Any]) -> Iterator[Any]:
     for number, value in enumerate(inputs):
         try:
             yield task.example(value, str(number))

@@ -12,7 +12,6 @@ from __future__ import annotations
 import io
 import json
 import shutil
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
@@ -29,10 +28,11 @@ from litebert.answer.files import (
     open_output,
     report_partial,
 )
-from litebert.answer.inputs import Columns, examples_of, format_cells
+from litebert.answer.inputs import Columns, format_cells, read_rows
 from litebert.answer.predictor import Model
 from litebert.answer.vectors import CHUNK
 from litebert.errors import ConfigError, DataError
+from litebert.finetuning.task import Row
 from litebert.model.heads import Pooling
 from litebert.storage import (
     atomic_text,
@@ -81,19 +81,19 @@ def embed_file(
     columns = Columns(text, None, tuple(keep), header, encoding)
     files = files_of_sources(sources, out, task, encoding)
     inputs = open_all(model, task, files, source_form, columns)
-    rows: deque[dict[str, Any]] = deque()
 
-    def texts() -> Iterator[str]:
-        for example, cells, path in examples_of(inputs, task):
-            file = {"file": path} if len(files) > 1 else {}
-            rows.append({**file, **format_cells(cells, {**file, "vector": None}, path, "jsonl")})
-            yield example.text
+    def rows() -> Iterator[Row[str]]:
+        for row in read_rows(inputs, task):
+            file = {"file": row.file} if len(files) > 1 else {}
+            cells = format_cells(row.extras, {**file, "vector": None}, row.file, "jsonl")
+            yield Row(row.example.text, {**file, **cells})
 
     coverage = Coverage(encoder.tokenizer)
-    vectors = encoder.blocks(
-        texts(), ahead=all(Path(file).is_file() for file in files), coverage=coverage
+    is_ahead = all(Path(file).is_file() for file in files)
+    chunks = encoder.encode_rows(rows(), ahead=is_ahead, coverage=coverage)
+    blocks: Iterator[Block] = (
+        (vectors, [dict(row.extras) for row in chunk]) for chunk, vectors in chunks
     )
-    blocks: Iterator[Block] = ((block, [rows.popleft() for _ in block]) for block in vectors)
     return _write_vectors(out, blocks, encoder.width, dtype, coverage)
 
 

@@ -20,6 +20,7 @@ from litebert.errors import DataError, ModelError
 from litebert.finetuning.items import EncodedRow, build_single_rows
 from litebert.finetuning.rows import PaddedRows, group_by_length, pad_ids, pad_rows
 from litebert.finetuning.similarity import pool_states, scale_to_unit
+from litebert.finetuning.task import Row
 from litebert.interop import LoadedModel
 from litebert.interop.onnx.exports import find_exported_graph
 from litebert.interop.sentence_modules import VectorSettings, vector_settings
@@ -141,50 +142,53 @@ class SentenceEncoder:
             str(loaded.path),
         )
 
-    def blocks(
-        self, texts: Iterable[str], *, ahead: bool = False, coverage: Coverage | None = None
-    ) -> Iterator[NDArray[np.float32]]:
-        """Yield the vectors of up to `CHUNK` texts at a time, (n, H), in order.
+    def encode_rows(
+        self, rows: Iterable[Row[str]], *, ahead: bool = False, coverage: Coverage | None = None
+    ) -> Iterator[tuple[list[Row[str]], NDArray[np.float32]]]:
+        """Yield up to `CHUNK` rows at a time with the vectors of their texts, (n, H), in order.
 
-        Memory stays constant.
-
-        Longer texts are truncated, which is logged.
+        Memory stays constant. Longer texts are truncated, which is logged.
 
         Args:
             ahead: read and tokenize the next texts while these are computed, in a thread. For
                 sources that never wait for somebody, as files are.
             coverage: counts the tokens that are read.
-
-        Raises:
-            DataError: something is no text.
         """
         truncated = 0
-        chunks = self._chunks(texts_of(texts))
+        chunks = self._chunks(iter(rows))
         with (
             progress.task("encoding", unit="texts") as bar,
             closing(in_advance(chunks) if ahead else chunks) as source,
         ):
-            for rows, cut in source:
+            for chunk, encoded, cut in source:
                 truncated += cut
                 if coverage is not None:
-                    coverage.add(row.ids for row in rows)
-                yield self._vectors(rows, bar)
+                    coverage.add(row.ids for row in encoded)
+                yield chunk, self._vectors(encoded, bar)
         if truncated:
             log.info(f"texts longer than {self.length} tokens were truncated ({truncated:,})")
 
     def encode(self, texts: Iterable[str]) -> NDArray[np.float32]:
-        """Compute the vectors of all texts, (N, H)."""
-        return np.concatenate([np.zeros((0, self.width), np.float32), *self.blocks(texts)])
+        """Compute the vectors of all texts, (N, H).
+
+        Raises:
+            DataError: a value is no text.
+        """
+        blocks = [vectors for _, vectors in self.encode_rows(map(Row, texts_of(texts)))]
+        return np.concatenate([np.zeros((0, self.width), np.float32), *blocks])
 
     def of_rows(self, rows: Sequence[EncodedRow]) -> NDArray[np.float32]:
         """Compute the vectors of rows that `build_row` made of texts, (N, D)."""
         with progress.task("encoding", len(rows), "texts") as bar:
             return self._vectors(rows, bar)
 
-    def _chunks(self, texts: Iterator[str]) -> Generator[tuple[list[EncodedRow], int], None, None]:
-        """Yield up to `CHUNK` texts at a time as rows, with how many were truncated."""
-        while chunk := list(islice(texts, CHUNK)):
-            yield build_single_rows(self.tokenizer, chunk, self.length)
+    def _chunks(
+        self, rows: Iterator[Row[str]]
+    ) -> Generator[tuple[list[Row[str]], list[EncodedRow], int], None, None]:
+        """Yield up to `CHUNK` rows at a time, with their tokens and how many were truncated."""
+        while chunk := list(islice(rows, CHUNK)):
+            texts = [row.example for row in chunk]
+            yield chunk, *build_single_rows(self.tokenizer, texts, self.length)
 
     def _vectors(self, rows: Sequence[EncodedRow], bar: progress.Task) -> NDArray[np.float32]:
         vectors = np.zeros((len(rows), self.width), np.float32)

@@ -318,7 +318,7 @@ def _read_unlabelled(
     task: Any, arguments: FinetuneArguments, options: Mapping[str, Any]
 ) -> list[Any]:
     """Read the files of --unlabelled, whose columns are named as in the training files."""
-    from litebert.answer.inputs import Columns, examples_of, expand, open_input
+    from litebert.answer.inputs import Columns, expand, open_input, read_rows
 
     columns = Columns(
         options.get("text"),
@@ -331,7 +331,7 @@ def _read_unlabelled(
         open_input(path, f"the task {task.name}", task, task.settings(), None, columns)
         for path in files
     ]
-    return [example for example, _, _ in examples_of(inputs, task)]
+    return [row.example for row in read_rows(inputs, task)]
 
 
 def _source(paths: tuple[str, ...]) -> Any:

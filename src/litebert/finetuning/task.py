@@ -9,8 +9,8 @@ with a registered name: TASKS.add("mine", Mine)
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from litebert.errors import ConfigError, DataError
 from litebert.finetuning.items import Item, PlainItem
 from litebert.finetuning.outputs import Output
-from litebert.text.records import FileFormat, Notes
+from litebert.text.records import Notes, RowSource
 from litebert.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
@@ -28,6 +28,24 @@ if TYPE_CHECKING:
     from litebert.finetuning.scoring import Logits
 
 E = TypeVar("E")
+
+
+@dataclass(frozen=True)
+class Row(Generic[E]):
+    """A row of a file to answer: its example, and what belongs to it."""
+
+    example: E
+    extras: Mapping[str, Any] = field(default_factory=dict)
+    """The cells that go before its answer, by column."""
+    file: str = ""
+    """The path of its file."""
+    line: int | None = None
+    """The number of its line in the file, where that is known."""
+
+    @property
+    def location(self) -> str:
+        """The file with the line, for a message."""
+        return self.file if self.line is None else f"{self.file}:{self.line}"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,11 +59,11 @@ class TaskOptions:
     @classmethod
     def list_names(cls) -> tuple[str, ...]:
         """List the names of the options, as `task_of` takes them."""
-        return tuple(field.name.removeprefix("no_") for field in fields(cls))
+        return tuple(option.name.removeprefix("no_") for option in fields(cls))
 
     def collect_changes(self) -> dict[str, Any]:
         """Return the options that differ from their defaults, as `task_of` takes them."""
-        values = {field.name: getattr(self, field.name) for field in fields(self)}
+        values = {option.name: getattr(self, option.name) for option in fields(self)}
         return {
             name.removeprefix("no_"): False if name.startswith("no_") else value
             for name, value in values.items()
@@ -184,26 +202,21 @@ class Task(ABC, Generic[E]):
 
     @abstractmethod
     def stream(
-        self,
-        source: str | Path,
-        *,
-        text: str = "text",
-        pair: str | None = None,
-        form: FileFormat | None = None,
-    ) -> Iterator[E]:
-        """The examples of a file without answers, or of standard input (`-`), row by row in
-        constant memory.
+        self, source: RowSource, *, text: str = "text", pair: str | None = None
+    ) -> Iterator[Row[E]]:
+        """Yield the rows of a file without answers, or of standard input, in constant memory.
 
-        `text` and `pair` are columns, where the task has texts; `form` is what the file is, where
-        no suffix says it.
+        Args:
+            source: a path, `-`, or a file with how to read it.
+            text, pair: columns, where the task has texts.
 
         Raises:
             DataError: as for `from_data`.
         """
 
-    def official(self, source: Any) -> Iterable[tuple[str, E]] | None:
-        """(id, example) of each question of a file in the form of the benchmark; None of a task
-        that has no such form.
+    def stream_official(self, source: RowSource) -> Iterator[Row[E]] | None:
+        """Yield the rows of a file in the form of the benchmark, with their `id` as a cell; None
+        for a task that has no such form.
 
         Raises:
             DataError: as for `from_data`.

@@ -20,6 +20,7 @@ from litebert.errors import ConfigError, DataError, nearest
 from litebert.finetuning.examples import ModelExample
 from litebert.finetuning.items import Item, build_row
 from litebert.finetuning.outputs import Answer
+from litebert.finetuning.task import Row
 from litebert.finetuning.text_outputs import OneChoice
 from litebert.storage import atomic_text
 from litebert.tasks.predictions import list_members, list_texts, write_records
@@ -36,7 +37,14 @@ from litebert.tasks.splits import (
     take_files,
     take_layout,
 )
-from litebert.text.records import FileFormat, Notes, format_value, read_records, require_text
+from litebert.text.records import (
+    FileFormat,
+    Notes,
+    RowSource,
+    format_value,
+    read_records,
+    require_text,
+)
 from litebert.tokenizer import Tokenizer
 
 Order = Literal["context", "question"]
@@ -149,16 +157,11 @@ class ChoiceTask(FileTask[Choice]):
         return ModelExample({**fields, "choices": list(example.choices)}, label)
 
     def stream(
-        self,
-        source: str | Path,
-        *,
-        text: str = "text",
-        pair: str | None = None,
-        form: FileFormat | None = None,
-    ) -> Iterator[Choice]:
+        self, source: RowSource, *, text: str = "text", pair: str | None = None
+    ) -> Iterator[Row[Choice]]:
         """Read rows with context, choices and perhaps a question, without answers."""
         self._notes = Notes()
-        return _read_choices(source, self._notes, ("question",), form)
+        return _read_choices(source, self._notes, ("question",))
 
     def read(self, split: str) -> list[Choice]:
         """Read the questions of a split, in the order of its files.
@@ -248,7 +251,9 @@ class ChoiceTask(FileTask[Choice]):
 
     def _read_examples(self, path: Path) -> Iterator[Choice]:
         form, _, encoding = self._layout
-        return _read_choices(path, self._notes, ("question", "label", "id"), form, encoding)
+        fields = ("question", "label", "id")
+        rows = _read_choices(path, self._notes, fields, form, encoding)
+        return (row.example for row in rows)
 
     def _format_choice(self, choice: int) -> int | str:
         """Return a choice as the benchmark writes it; a subclass may use letters."""
@@ -256,23 +261,24 @@ class ChoiceTask(FileTask[Choice]):
 
 
 def _read_choices(
-    source: str | Path,
+    source: RowSource,
     notes: Notes,
     optional: Sequence[str],
     form: FileFormat | None = None,
     encoding: str = "utf-8",
-) -> Iterator[Choice]:
+) -> Iterator[Row[Choice]]:
     wanted = ("context", "choices")
     rows = read_records(source, wanted, notes, optional=optional, form=form, encoding=encoding)
-    for line, row in rows:
+    for line, cells, extras in rows:
         location = f"{source}:{line}"
-        context, choices, question, *label_and_name = row
+        context, choices, question, *label_and_name = cells
         label, name = label_and_name or (None, None)
         question = require_text("" if question is None else question, "question", location)
         choices = require_choices(choices, "choices", location)
         context = require_text(context, "context", location)
         index = None if label is None else _parse_label(label, choices, location)
-        yield Choice(context, question, choices, index, str(line if name is None else name))
+        choice = Choice(context, question, choices, index, str(line if name is None else name))
+        yield Row(choice, extras, str(source), line)
 
 
 def require_choices(value: Any, field: str, location: str) -> tuple[str, ...]:

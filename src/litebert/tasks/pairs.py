@@ -280,7 +280,7 @@ class Pairs(TextTask):
     def _survey(self) -> Supervision:
         """Tell the supervision of the training files by the columns of the first file."""
         first = self._paths["train"][0]
-        for _, (_, pair, label) in self._records(first, 1, Notes()):
+        for _, (_, pair, label), _ in self._records(first, 1, Notes()):
             return _tell_supervision(pair, label)
         return "texts"
 
@@ -313,7 +313,7 @@ class Pairs(TextTask):
         needed, several = self._count_needed(split), len(self._find_files(split)) > 1
         paired = needed > 1 or (split != "train" and len(self._texts) > 1)
         columns = self._texts[: 1 + paired]
-        for line, (*texts, label) in self._records(path, needed, self._notes):
+        for line, (*texts, label), _ in self._records(path, needed, self._notes):
             location = f"{path}:{line}"
             score = None
             if self._label is not None and (label is not None or needed >= 3):

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from litebert.errors import ConfigError, DataError
+from litebert.finetuning.task import Row
 from litebert.tasks.choices import (
     Choice,
     ChoiceTask,
@@ -22,7 +23,7 @@ from litebert.tasks.choices import (
     require_choices,
 )
 from litebert.tasks.splits import Source
-from litebert.text.records import Notes, format_value, read_records, require_text
+from litebert.text.records import Notes, RowSource, format_value, read_records, require_text
 
 SPLITS = ("train", "dev", "test")
 LEVELS = ("middle", "high")
@@ -78,15 +79,15 @@ class RaceTask(ChoiceTask):
             for file in self._list_passages(path / level):
                 yield from self._read_questions(file, level)
 
-    def official(self, source: Any) -> Iterator[tuple[str, Choice]]:
-        """Return the questions of a file of passages with their ids.
+    def stream_official(self, source: RowSource) -> Iterator[Row[Choice]]:
+        """Yield the questions of a file of passages with their ids.
 
         An id is the passage's id with the number of the question.
         """
         self._notes = Notes()
-        level = Path(source).parent.name
-        questions = self._read_questions(source, level)
-        return ((question.name, question) for question in questions)
+        level = Path(str(source)).parent.name
+        for question in self._read_questions(source, level):
+            yield Row(question, {"id": question.name}, str(source))
 
     def _list_passages(self, folder: Path) -> list[Path]:
         # The shorter name first, so that 9.txt comes before 10.txt.
@@ -101,11 +102,12 @@ class RaceTask(ChoiceTask):
             ] += 1
         return single or files
 
-    def _read_questions(self, file: Path, level: str) -> Iterator[Choice]:
+    def _read_questions(self, file: RowSource, level: str) -> Iterator[Choice]:
         wanted, optional = ("article", "questions", "options"), ("answers", "id")
-        for line, row in read_records(file, wanted, self._notes, optional=optional, form="jsonl"):
+        records = read_records(file, wanted, self._notes, optional=optional, form="jsonl")
+        for line, cells, _ in records:
             location = f"{file}:{line}"
-            article, questions, options, answers, name = row
+            article, questions, options, answers, name = cells
             article = require_text(article, "article", location)
             lists = {"questions": questions, "options": options}
             if answers is not None:
@@ -116,7 +118,7 @@ class RaceTask(ChoiceTask):
                         f"{location}: {field} is not a list with one entry for each question; "
                         "fix it"
                     )
-            name = f"{level}{file.name}" if name is None else str(name)
+            name = f"{level}{Path(str(file)).name}" if name is None else str(name)
             for i, (question, texts) in enumerate(zip(questions, options, strict=True)):
                 question = require_text(question, f"questions[{i}]", location)
                 choices = require_choices(texts, f"options[{i}]", location)

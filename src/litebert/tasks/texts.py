@@ -17,11 +17,12 @@ from litebert.errors import ConfigError, DataError
 from litebert.finetuning.examples import ModelExample
 from litebert.finetuning.items import Item, PlainItem, build_row, build_single_rows
 from litebert.finetuning.outputs import Answer, Output, restore_output
+from litebert.finetuning.task import Row
 from litebert.storage import atomic_text
 from litebert.tasks.predictions import list_texts, write_records
 from litebert.tasks.scores import compute_class_scores, compute_scores
 from litebert.tasks.splits import FileTask, Source, SplitOptions, TableFormat
-from litebert.text.records import FileFormat, Notes, read_records
+from litebert.text.records import Notes, RowSource, read_records
 from litebert.tokenizer import Tokenizer
 
 Label: TypeAlias = "int | float | tuple[int, ...]"
@@ -117,18 +118,14 @@ class TextTask(FileTask[Example]):
         return names[int(label)] if names else f"{label:g}"
 
     def stream(
-        self,
-        source: str | Path,
-        *,
-        text: str = "text",
-        pair: str | None = None,
-        form: FileFormat | None = None,
-    ) -> Iterator[Example]:
+        self, source: RowSource, *, text: str = "text", pair: str | None = None
+    ) -> Iterator[Row[Example]]:
         """Read the texts in one or two columns of a file; plain text has a text on each line."""
         self._notes = Notes()
         names = require_columns(text, pair)
-        for row in read_records(source, names, self._notes, form=form):
-            yield self._make_example(row.values, names, f"{source}:{row.line}")
+        for record in read_records(source, names, self._notes):
+            example = self._make_example(record.values, names, f"{source}:{record.line}")
+            yield Row(example, record.extras, str(source), record.line)
 
     def _make_example(self, cells: Sequence[Any], names: Sequence[str], location: str) -> Example:
         """Make an example from a row's cells in the columns `names`.

@@ -11,11 +11,12 @@ from __future__ import annotations
 import csv
 import json
 import re
-from collections import Counter, deque
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, NamedTuple, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 from litebert.errors import DataError, nearest
 from litebert.json_reader import fault_of, parse_json
@@ -89,42 +90,52 @@ class Record(NamedTuple):
     """One value for each wanted column: text in CSV, TSV and plain text. None where the file lacks
     the column.
     """
+    extras: Mapping[str, Any] = MappingProxyType({})
+    """The cells that pass through to the answers, by column."""
 
 
-class Input(str):
-    """The path of a file, or `-`, with how to read it. It stands for the path in every reader of
-    rows.
+@dataclass(frozen=True)
+class RowFile:
+    """A file of rows, and how to read it. Every reader of rows takes it in place of a path."""
 
-    The columns `keep`, which the file must have, and `optional`, which a row may lack, pass through
-    to the answers. `read_records` appends their cells in each row to `extras`.
-    """
-
-    form: FileFormat
+    path: str
+    """The path, or `-` for standard input."""
+    form: FileFormat | None = None
+    """The format; None if the suffix tells it."""
     header: bool = True
+    """True if the first line of CSV and TSV names the columns."""
     encoding: str = "utf-8"
     keep: tuple[str, ...] = ()
+    """Columns that pass through to the answers, which the file must have."""
     optional: tuple[str, ...] = ()
+    """Columns that pass through to the answers, which a row may lack."""
     content: Iterable[bytes] | None = None
     """All bytes of an input that can be read only once, with those that were read to detect its
     format.
     """
-    extras: deque[dict[str, Any]]
 
-    def __init__(self, path: str | Path) -> None:
-        self.extras = deque()
+    def __str__(self) -> str:
+        return self.path
 
 
-def detect_format(source: str | Path) -> FileFormat:
-    """Return the format that a file's suffix names. Standard input is plain text.
+RowSource: TypeAlias = "str | Path | RowFile"
+"""A path, `-` for standard input, or a file with how to read it."""
+
+
+def detect_format(source: RowSource) -> FileFormat:
+    """Return the format of a file: the one that was set, or that its suffix names. Standard input
+    is plain text.
 
     Raises:
         DataError: the suffix names no format, or there is no such file.
     """
+    if isinstance(source, RowFile) and source.form is not None:
+        return source.form
     if str(source) == STANDARD_INPUT:
         return "text"
-    form = SUFFIXES.get(find_suffix(Path(source)))
+    form = SUFFIXES.get(find_suffix(Path(str(source))))
     if form is None:
-        _check_file(Path(source))
+        _check_file(Path(str(source)))
         raise DataError(
             f"{source} has no suffix that tells its format; use one of {', '.join(SUFFIXES)}"
         )
@@ -132,7 +143,7 @@ def detect_format(source: str | Path) -> FileFormat:
 
 
 def read_lines(
-    source: str | Path, notes: Notes, encoding: str = "utf-8"
+    source: RowSource, notes: Notes, encoding: str = "utf-8"
 ) -> Iterator[tuple[int, str]]:
     """Yield (number, text) of every line of a file or of standard input, in constant memory.
 
@@ -144,11 +155,11 @@ def read_lines(
         DataError: there is no such file, or it is not in the encoding. The message names the line.
     """
     content = None
-    if isinstance(source, Input):
+    if isinstance(source, RowFile):
         encoding, content = source.encoding, source.content
     if content is None and str(source) != STANDARD_INPUT:
-        _check_file(Path(source))
-    data = read_blocks(source, Meter()) if content is None else content
+        _check_file(Path(str(source)))
+    data = read_blocks(str(source), Meter()) if content is None else content
     for number, text in enumerate(split_blocks(decode_blocks(data, str(source), encoding)), 1):
         if text[:1] == BYTE_ORDER_MARK:
             text = text[1:]
@@ -228,7 +239,7 @@ def _check_file(path: Path) -> None:
 
 
 def read_records(
-    source: str | Path,
+    source: RowSource,
     columns: Sequence[str],
     notes: Notes,
     *,
@@ -244,16 +255,18 @@ def read_records(
         columns: names of columns; in CSV and TSV also their numbers, from 0, where no column has
             that name.
         optional: columns that the file, or a JSON object, may lack.
-        form: the format of the file; its suffix decides where None.
+        form: the format of the file; its suffix decides where None. A `RowFile` brings its own
+            format, header and encoding.
         header: the first line of CSV or TSV names the columns; without it they are numbered.
 
     Raises:
         DataError: the file is missing, empty or malformed, or lacks a column. The message names
             the line.
     """
-    keep: tuple[str, ...] = ()
-    if isinstance(source, Input):
-        form, header, keep = source.form, source.header, (*source.keep, *source.optional)
+    extra_names: tuple[str, ...] = ()
+    if isinstance(source, RowFile):
+        form, header = source.form, source.header
+        extra_names = (*source.keep, *source.optional)
         wanted = (*columns, *optional)
         columns, optional = (*columns, *source.keep), (*optional, *source.optional)
         order = [(*columns, *optional).index(name) for name in wanted]
@@ -278,10 +291,10 @@ def read_records(
     ):
         if form in ("jsonl", "parquet"):  # the lines of the other formats are clean already
             row = Record(row.line, clean(row.values, notes))
-        if isinstance(source, Input):
+        if isinstance(source, RowFile):
             cells = dict(zip((*columns, *optional), row.values, strict=True))
-            source.extras.append({name: cells[name] for name in keep})
-            row = Record(row.line, tuple(row.values[index] for index in order))
+            extras = {name: cells[name] for name in extra_names}
+            row = Record(row.line, tuple(row.values[index] for index in order), extras)
         yield row
     if row is None:
         label = "standard input" if str(source) == STANDARD_INPUT else source

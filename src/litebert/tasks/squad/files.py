@@ -15,7 +15,14 @@ from typing import Any, NamedTuple
 
 from litebert.errors import DataError
 from litebert.json_reader import parse_json
-from litebert.text.records import Notes, clean, describe_json_error, format_value, read_lines
+from litebert.text.records import (
+    Notes,
+    RowSource,
+    clean,
+    describe_json_error,
+    format_value,
+    read_lines,
+)
 
 
 class Gold(NamedTuple):
@@ -54,7 +61,7 @@ def is_placed(gold: Gold, context: str) -> bool:
     return bool(gold.text) and gold.start >= 0 and context.startswith(gold.text, gold.start)
 
 
-def read_questions(path: Path, notes: Notes, encoding: str = "utf-8") -> list[Question]:
+def read_questions(path: RowSource, notes: Notes, encoding: str = "utf-8") -> list[Question]:
     """Read the questions of a file, in order.
 
     In version 2 an empty list of answers means that there is no answer. But if no question of the
@@ -159,11 +166,11 @@ def _read_field(entry: Any, key: str, type_: type, location: str) -> Any:
     return value
 
 
-def _read_text(path: Path, notes: Notes, encoding: str) -> str:
+def _read_text(path: RowSource, notes: Notes, encoding: str) -> str:
     return "\n".join(line for _, line in read_lines(path, notes, encoding))
 
 
-def _load(path: Path, notes: Notes, encoding: str) -> Any:
+def _load(path: RowSource, notes: Notes, encoding: str) -> Any:
     """Parse a file as JSON, or raise a DataError that names the line."""
     text = _read_text(path, notes, encoding)
     if not text.strip():

@@ -23,6 +23,7 @@ from litebert.errors import ConfigError, DataError, nearest
 from litebert.finetuning.examples import ModelExample
 from litebert.finetuning.items import Item, build_row
 from litebert.finetuning.outputs import softmax
+from litebert.finetuning.task import Row
 from litebert.finetuning.token_outputs import OneSpan
 from litebert.storage import write_json
 from litebert.tasks.predictions import list_texts
@@ -54,7 +55,7 @@ from litebert.tasks.squad.spans import (
     find_tokens,
     split_windows,
 )
-from litebert.text.records import FileFormat, Notes, format_value, read_records, require_text
+from litebert.text.records import Notes, RowSource, format_value, read_records, require_text
 from litebert.tokenizer import Tokenizer
 
 QUESTION_TOKENS = 64
@@ -297,26 +298,23 @@ class Squad(FileTask[Question]):
         return ModelExample({"question": example.text, "context": example.context}, label)
 
     def stream(
-        self,
-        source: str | Path,
-        *,
-        text: str = "text",
-        pair: str | None = None,
-        form: FileFormat | None = None,
-    ) -> Iterator[Question]:
+        self, source: RowSource, *, text: str = "text", pair: str | None = None
+    ) -> Iterator[Row[Question]]:
         """Read the questions of a file with the columns `question` and `context`."""
         self._notes = Notes()
-        rows = read_records(source, ("question", "context"), self._notes, form=form)
-        for line, (question, context) in rows:
+        rows = read_records(source, ("question", "context"), self._notes)
+        for line, (question, context), extras in rows:
             location = f"{source}:{line}"
             question = require_text(question, "question", location)
             context = require_text(context, "context", location)
-            yield Question(str(line), question, context, (), False)
+            example = Question(str(line), question, context, (), False)
+            yield Row(example, extras, str(source), line)
 
-    def official(self, source: Any) -> list[tuple[str, Question]]:
-        """Return the questions of a file in the form of SQuAD with their ids."""
+    def stream_official(self, source: RowSource) -> Iterator[Row[Question]]:
+        """Yield the questions of a file in the form of SQuAD with their ids."""
         self._notes = Notes()
-        return [(question.id, question) for question in read_questions(source, self._notes)]
+        for question in read_questions(source, self._notes):
+            yield Row(question, {"id": question.id}, str(source))
 
     # ------------------------------------------------------------------------------------- encoding
 

@@ -9,7 +9,14 @@ from typing import NamedTuple
 
 from litebert.errors import DataError
 from litebert.tasks.tagging.scores import OUTSIDE, as_iob2
-from litebert.text.records import BYTE_ORDER_MARK, MARK_NOTE, Notes, format_value, read_lines
+from litebert.text.records import (
+    BYTE_ORDER_MARK,
+    MARK_NOTE,
+    Notes,
+    RowSource,
+    format_value,
+    read_lines,
+)
 
 DOCUMENT = "-DOCSTART-"
 TAG = re.compile(r"O|[BI]-.+")
@@ -35,7 +42,7 @@ def split_cells(line: str) -> list[str]:
 
 
 def read_sentences(
-    path: str | Path, notes: Notes, tagged: bool, *, plain: bool = False, encoding: str = "utf-8"
+    path: RowSource, notes: Notes, tagged: bool, *, plain: bool = False, encoding: str = "utf-8"
 ) -> Iterator[Sentence]:
     """Read the sentences of a CoNLL file, with IOB2 tags.
 

@@ -24,6 +24,7 @@ from litebert.errors import ConfigError, DataError
 from litebert.finetuning.examples import ModelExample
 from litebert.finetuning.items import Item, PlainItem, build_row
 from litebert.finetuning.outputs import Answer, restore_output
+from litebert.finetuning.task import Row
 from litebert.finetuning.token_outputs import Tags
 from litebert.storage import atomic_text
 from litebert.tasks.predictions import list_texts
@@ -47,7 +48,7 @@ from litebert.tasks.tagging.files import (
     split_cells,
 )
 from litebert.tasks.tagging.scores import OUTSIDE, as_iob2, find_entities, score_entities
-from litebert.text.records import FileFormat, Notes, detect_format, format_value, read_records
+from litebert.text.records import Notes, RowSource, detect_format, format_value, read_records
 from litebert.tokenizer import Tokenizer
 
 
@@ -146,42 +147,36 @@ class TaggingTask(FileTask[Sentence]):
         return ModelExample({"words": list(example.words)})
 
     def stream(
-        self,
-        source: str | Path,
-        *,
-        text: str = "text",
-        pair: str | None = None,
-        form: FileFormat | None = None,
-    ) -> Iterator[Sentence]:
+        self, source: RowSource, *, text: str = "text", pair: str | None = None
+    ) -> Iterator[Row[Sentence]]:
         """Read the sentences of a file, without tags.
 
         The file has CoNLL columns, of which the first is read; or rows whose column `text` is a
         list of words, or a text that is split at spaces.
         """
         self._notes = Notes()
-        form = form or detect_format(source)
+        form = detect_format(source)
         if form == "conll":
             for sentence in read_sentences(source, self._notes, tagged=False):
-                yield _make_sentence(sentence.words)
+                yield Row(_make_sentence(sentence.words), file=str(source))
             return
-        for row in read_records(source, (text,), self._notes, form=form):
-            words = row.values[0]
+        for line, (words,), extras in read_records(source, (text,), self._notes, form=form):
             if words is None or isinstance(words, str):
                 cells = split_cells(words or "")
                 if form == "text" and len(cells) == 2 and cells[1].startswith(("B-", "I-")):
                     raise DataError(
-                        f"{source}:{row.line} is a word and its tag; give --input-format "
+                        f"{source}:{line} is a word and its tag; give --input-format "
                         "conll, or plain sentences"
                     )
                 words = (words or "").split()
             if not isinstance(words, list) or not all(isinstance(word, str) for word in words):
                 raise DataError(
-                    f"{source}:{row.line}: '{text}' is {format_value(words)}; give a text or a "
+                    f"{source}:{line}: '{text}' is {format_value(words)}; give a text or a "
                     "list of words"
                 )
             if not words:
                 self._notes["texts are empty"] += 1
-            yield _make_sentence(tuple(words))
+            yield Row(_make_sentence(tuple(words)), extras, str(source), line)
 
     def encode(self, examples: Sequence[Sentence], tokenizer: Tokenizer, length: int) -> list[Item]:
         """Encode each sentence as a sequence of at most `length` tokens, or as several.
