@@ -25,8 +25,8 @@ from litebert.data.batches import Batches
 from litebert.data.passages import SentenceTask
 from litebert.text.sources import read_documents
 from litebert.train import device as devices
-from litebert.train.pretrain import TrainablePretrainer, build
-from litebert.train.start import resolve_vocabulary
+from litebert.train.pretrain_inputs import resolve_vocabulary
+from litebert.train.pretrain import TrainablePretrainer, build_pretrainer
 
 
 def main() -> int:
@@ -106,7 +106,7 @@ def _measure(data: Path, repeats: int, sequences: int | None) -> dict[str, dict[
         if sequences is not None:
             point = replace(point, train=replace(point.train, batch=f"{sequences} sequences"))
         config = resolve_vocabulary(point, shards)
-        trainable = TrainablePretrainer(config, build(config, machine), shards, machine)
+        trainable = TrainablePretrainer(config, build_pretrainer(config, machine), shards, machine)
         optimizer = torch.optim.AdamW(trainable.module.parameters(), fused=True)
         making, training = [], []
         for step in range(repeats):

@@ -46,7 +46,7 @@ from litebert.text.sources import read_documents
 from litebert.train import device as devices
 from litebert.train.loop import Loop
 from litebert.train.measure import make_batch, measure_matmul_speed
-from litebert.train.pretrain import TrainablePretrainer, build
+from litebert.train.pretrain import TrainablePretrainer, build_pretrainer
 from litebert.train.ranks import Ranks
 from litebert.train.supply import count_processes
 
@@ -164,7 +164,7 @@ def compare(point: Config, machine: devices.Device, rounds: int) -> dict[str, An
     length, tokens = point.sequences.length, point.batch_sequences * point.sequences.length
     with tempfile.TemporaryDirectory() as folder:
         weights = Path(folder) / "hf"
-        model = build(point, machine).cpu()
+        model = build_pretrainer(point, machine).cpu()
         save_hf(LoadedModel(model, point, None, weights), weights, "pretraining")
         ours, theirs = losses(point, model, weights, machine)
         same = abs(ours - theirs) <= TOLERANCE[machine.precision] * abs(theirs)
@@ -236,7 +236,7 @@ class MadeUp(TrainablePretrainer):
     """A model for the loop, to be stepped by hand on batches that are given."""
 
     def __init__(self, point: Config, machine: devices.Device) -> None:
-        self.config, self.module, self.device = point, build(point, machine), machine
+        self.config, self.module, self.device = point, build_pretrainer(point, machine), machine
         self.network, self.ranks = self.module, Ranks()
         self.layers, self.diagnostic_state = point.encoder.layers, {}
 

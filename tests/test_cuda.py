@@ -22,7 +22,7 @@ from litebert.train import metrics
 from litebert.train.device import choose
 from litebert.train.loop import Loop
 from litebert.train.measure import make_batch, measure_matmul_speed
-from litebert.train.pretrain import TrainablePretrainer, build, pretrain
+from litebert.train.pretrain import TrainablePretrainer, build_pretrainer, pretrain
 from litebert.train.supply import prefetch
 from toys.pretraining import config, result
 
@@ -58,7 +58,9 @@ def test_a_step_never_waits(
         train={"micro_batch": 3, "optimizer": OptimizerConfig(name=optimizer)},
     )
     machine = choose("bfloat16", "cuda")
-    trainable = TrainablePretrainer(point, build(point, machine), Shards.open(tiny_data), machine)
+    trainable = TrainablePretrainer(
+        point, build_pretrainer(point, machine), Shards.open(tiny_data), machine
+    )
     loop: Loop[Batch] = Loop(trainable, point.train, 100, point.batch_sequences, machine, tmp_path)
     with prefetch(loop.batches, range(4), GPU) as batches:
         loop.train_step(next(batches))  # which finds its memory and libraries
@@ -73,7 +75,9 @@ def test_a_step_never_waits(
 def test_batches_lie_in_page_locked_memory(tiny_data: Path, tmp_path: Path) -> None:
     point = config(objectives=("mlm", "rtd"))
     machine = choose("float32", "cuda")
-    trainable = TrainablePretrainer(point, build(point, machine), Shards.open(tiny_data), machine)
+    trainable = TrainablePretrainer(
+        point, build_pretrainer(point, machine), Shards.open(tiny_data), machine
+    )
     with prefetch(lambda step: [trainable.batch(step, slice(0, 8))], range(2), GPU) as batches:
         (batch,) = next(batches)
     tensors = [value for value in vars(batch).values() if isinstance(value, torch.Tensor)]
@@ -90,7 +94,7 @@ def test_full_sequences_are_attended_to_by_the_flash_kernel(positions: Any) -> N
     }
     point = config(encoder=shape, sequences=SequenceConfig(length=64))
     machine = choose("bfloat16", "cuda")
-    model, batch = build(point, machine).train(), make_batch(point, 4).to(GPU)
+    model, batch = build_pretrainer(point, machine).train(), make_batch(point, 4).to(GPU)
     with sdpa_kernel([SDPBackend.FLASH_ATTENTION]), machine.autocast_context():
         losses = model(batch)
     torch.stack([loss.total for loss in losses.values()]).sum().backward()  # type: ignore[no-untyped-call]

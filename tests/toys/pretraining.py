@@ -20,7 +20,7 @@ from litebert.data.batches import Batch
 from litebert.data.shards import Shards
 from litebert.train.device import choose
 from litebert.train.loop import Loop
-from litebert.train.pretrain import TrainablePretrainer, build
+from litebert.train.pretrain import TrainablePretrainer, build_pretrainer
 
 CHECKPOINT = ("model.safetensors", "optimizer.safetensors")
 ENCODER = """
@@ -90,7 +90,9 @@ def loop_of(
 ) -> Loop[Batch]:
     """A loop ready to run, outside a run folder's checks."""
     machine = choose("float32", "cpu")
-    trainable = TrainablePretrainer(point, build(point, machine), Shards.open(data), machine)
+    trainable = TrainablePretrainer(
+        point, build_pretrainer(point, machine), Shards.open(data), machine
+    )
     folder.mkdir(parents=True, exist_ok=True)
     changes = {"depth_schedule": point.train.depth_schedule, **changes}
     return Loop(trainable, point.train, steps, point.batch_sequences, machine, folder, **changes)

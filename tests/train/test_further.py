@@ -21,9 +21,9 @@ from litebert.interop import read_folder
 from litebert.tokenizer import Tokenizer
 from litebert.train import metrics
 from litebert.train.evaluate import evaluate
+from litebert.train.initial_weights import build_further_recipe
 from litebert.train.loop import Loop
 from litebert.train.pretrain import pretrain
-from litebert.train.start import build_further_recipe
 from toys.families import theirs
 from toys.pretraining import config, result
 from toys.refusals import names, refused

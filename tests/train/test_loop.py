@@ -24,7 +24,7 @@ from litebert.model.pretrainer import Pretrainer
 from litebert.train import checkpoint, metrics, schedule
 from litebert.train.device import choose
 from litebert.train.loop import Loop, Outcome
-from litebert.train.pretrain import TrainablePretrainer, build, pretrain
+from litebert.train.pretrain import TrainablePretrainer, build_pretrainer, pretrain
 from litebert.train.ranks import Ranks
 from toys.pretraining import config, loop_of, result
 from toys.refusals import names, refused
@@ -95,7 +95,10 @@ def test_accumulation_gives_the_gradient_of_the_whole_batch(
     fields: dict[str, Any] = {"sequences": SequenceConfig(length=64, short_probability=0.7)}
     point = config(train={"batch": "13 sequences", "clip": 0.0}, **fields)
     trainable = TrainablePretrainer(
-        point, build(point, choose("float32", "cpu")), Shards.open(tiny_data), choose("float32")
+        point,
+        build_pretrainer(point, choose("float32", "cpu")),
+        Shards.open(tiny_data),
+        choose("float32"),
     )
     parts = [trainable.batch(0, slice(i, min(i + 3, 13))) for i in range(0, 13, 3)]
     assert len({trainable.counts(part)["mlm"] for part in parts}) > 2, (
@@ -215,7 +218,9 @@ def test_depth_grows_as_scheduled(tiny_data: Path, tmp_path: Path) -> None:
 def test_the_first_row_says_what_the_first_step_was(tiny_data: Path, tmp_path: Path) -> None:
     point = config(train={"clip": 0.0, "micro_batch": 3, "schedule": config().train.schedule})
     machine = choose("float32", "cpu")
-    trainable = TrainablePretrainer(point, build(point, machine), Shards.open(tiny_data), machine)
+    trainable = TrainablePretrainer(
+        point, build_pretrainer(point, machine), Shards.open(tiny_data), machine
+    )
     batch = trainable.batch(0, slice(None))
     losses = trainable.module(batch)
     gradient = gradient_at_optimizer(point, tiny_data, tmp_path / "gradient")

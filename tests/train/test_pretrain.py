@@ -1,11 +1,10 @@
-"""Run folders: what they hold, whose they are, budgets, and the plateau in words."""
+"""Run folders: what they hold, whose they are, budgets, and what it is told."""
 
 from __future__ import annotations
 
 import json
 import math
 import os
-import random
 import re
 import shutil
 import signal
@@ -29,14 +28,7 @@ from litebert.train.budget import count_steps
 from litebert.train.device import choose
 from litebert.train.loop import Loop
 from litebert.train.measure import Rate
-from litebert.train.pretrain import (
-    DIVERGED_ROWS,
-    PLATEAU_ROWS,
-    PLATEAU_STEPS,
-    build,
-    pretrain,
-    watch_plateau,
-)
+from litebert.train.pretrain import build_pretrainer, pretrain
 from toys.pretraining import config, result
 from toys.refusals import names, refused
 
@@ -235,10 +227,10 @@ def test_a_start_cut_short_starts_again(
 def test_the_untrained_model_is_a_function_of_the_seed() -> None:
     machine = choose("float32", "cpu")
     torch.manual_seed(1)
-    first = build(config(), machine).state_dict()
+    first = build_pretrainer(config(), machine).state_dict()
     torch.manual_seed(2)
-    second = build(config(), machine).state_dict()
-    third = build(config(train={"seed": 1}), machine).state_dict()
+    second = build_pretrainer(config(), machine).state_dict()
+    third = build_pretrainer(config(train={"seed": 1}), machine).state_dict()
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert any(not torch.equal(first[name], third[name]) for name in first)
 
@@ -307,85 +299,7 @@ def test_a_budget_in_tokens_sees_as_many(tiny_data: Path, tmp_path: Path) -> Non
     assert 0.7 * 3000 < run.outcome.tokens <= 12 * 8 * 32
 
 
-# -------------------------------------------------------------------------------------- the plateau
-
-
-def say_all(
-    losses: list[float | None], entropy: float = 6.0, every: int = 10
-) -> list[tuple[int, str]]:
-    """What is said, and at which row."""
-    memory: dict[str, Any] = {}
-    said = [
-        (i, watch_plateau(memory, (i + 1) * every, loss, entropy)) for i, loss in enumerate(losses)
-    ]
-    assert json.loads(json.dumps(memory)) == memory, "it must go through a checkpoint"
-    return [(i, remark) for i, remark in said if remark is not None]
-
-
-def test_a_loss_on_the_unigram_entropy_is_said_once_and_what_to_try() -> None:
-    [(row, remark)] = say_all([7.0, 6.5, 6.1, *[6.02] * 100])
-    assert row == PLATEAU_ROWS - 1
-    advice = (
-        "train.optimizer.name=muon",
-        "encoder.norm=pre",
-        "train.depth_schedule",
-        "train.optimizer.learning_rate",
-    )
-    names(remark, "unigram entropy", "6.00", *advice)
-
-
-def test_a_loss_that_falls_is_not_a_plateau() -> None:
-    assert say_all([9.0 * 0.98**i for i in range(200)]) == []
-
-
-def test_leaving_the_plateau_is_said_and_coming_back_too() -> None:
-    on, off = [6.0] * 60, [4.0] * 5
-    (first, _), (left, words), (again, _) = say_all([*on, *off, *on])
-    assert first == PLATEAU_ROWS - 1
-    assert left == 60
-    names(words, "left", "5.60", "6.00")
-    assert 65 + PLATEAU_ROWS <= again < 85 + PLATEAU_ROWS
-
-
-def test_a_noisy_plateau_is_a_plateau() -> None:
-    draw = random.Random(0)
-    assert [row for row, _ in say_all([draw.gauss(6.0, 0.12) for _ in range(200)])] == [
-        PLATEAU_ROWS - 1
-    ]
-
-
-def test_a_loss_above_the_unigram_entropy_is_said_to_be_above() -> None:
-    [(_, remark)] = say_all([9.0] * 100)
-    names(remark, "9.00", "above", "6.00")
-
-
-def test_a_loss_that_rises_has_diverged_and_is_no_plateau() -> None:
-    """Reported well before a plateau would be, once, and again only when it has recovered."""
-    (row, remark), (back, words) = say_all([*[5.0] * 50, *[108.0] * 100, *[4.0] * 60])
-    assert 50 + DIVERGED_ROWS - 1 <= row < 50 + PLATEAU_ROWS
-    names(
-        remark, "diverged", "5.00", "6.00", "train.optimizer.learning_rate", "train.schedule.warmup"
-    )
-    assert "plateau" not in remark
-    assert back > 150
-    names(words, "recovered")
-
-
-def test_few_steps_are_no_plateau_however_many_rows() -> None:
-    remarks = say_all([6.0] * 400, every=1)
-    assert [row for row, _ in remarks] == [PLATEAU_STEPS - 1]
-
-
-def test_a_loss_worse_than_guessing_has_diverged_and_is_no_plateau() -> None:
-    memory: dict[str, Any] = {}
-    said = [watch_plateau(memory, 10 * row, 108.0, 6.0, random=9.0) for row in range(200)]
-    [remark] = filter(None, said)
-    names(remark, "108.00", "9.00", "diverged", "train.optimizer.learning_rate")
-    assert watch_plateau(memory, 2010, 5.0, 6.0, random=9.0) is None
-
-
-def test_a_row_without_masked_language_modeling_has_no_plateau() -> None:
-    assert say_all([None] * 500) == []
+# ------------------------------------------------------------------------------- remarks of the run
 
 
 def events(run: Path) -> list[str]:

@@ -21,9 +21,9 @@ from litebert.data.shards import Shards
 from litebert.errors import ConfigError, RunError
 from litebert.model.objectives import Objective
 from litebert.train.device import choose
+from litebert.train.initial_weights import build_further_recipe, start_table
 from litebert.train.loop import Loop
-from litebert.train.pretrain import build, pretrain
-from litebert.train.start import build_further_recipe, start_table
+from litebert.train.pretrain import build_pretrainer, pretrain
 from toys.pretraining import config, result
 from toys.refusals import refused
 
@@ -33,7 +33,7 @@ COUNTS = TableConfig(start="cooccurrence")
 def test_the_table_and_the_output_biases_start_from_counts(tiny_data: Path) -> None:
     shards, machine = Shards.open(tiny_data), choose("float32", "cpu")
     point = config(encoder={"vocab_size": shards.tokenizer.vocab_size}, table=COUNTS)
-    random, model = build(point, machine), build(point, machine)
+    random, model = build_pretrainer(point, machine), build_pretrainer(point, machine)
     start_table(model, shards)
     counts = count_neighbors(shards.train, point.encoder.vocab_size, COUNTS)
     vectors = torch.from_numpy(compute_token_vectors(counts, point.encoder.embedding_size, 0.1))
@@ -57,7 +57,7 @@ def test_every_output_over_the_vocabulary_starts_so(
 ) -> None:
     shards, machine = Shards.open(tiny_data), choose("float32", "cpu")
     shape = {"vocab_size": shards.tokenizer.vocab_size}
-    model = build(config(encoder=shape, objectives=objectives, table=COUNTS), machine)
+    model = build_pretrainer(config(encoder=shape, objectives=objectives, table=COUNTS), machine)
     start_table(model, shards)
     biases = [
         value
@@ -93,7 +93,7 @@ def test_a_run_that_was_killed_at_its_start_or_later_ends_with_the_same_bits(
 
     assert not pretrain(point, tiny_data, tmp_path / "cut", on_step=leave).outcome.finished
     monkeypatch.setattr(
-        "litebert.train.start.count_neighbors", killed
+        "litebert.train.initial_weights.count_neighbors", killed
     )  # a run that continues counts nothing
     pretrain(point, tiny_data, tmp_path / "cut")
     assert result(tmp_path / "cut") == result(tmp_path / "whole")
@@ -115,7 +115,7 @@ def test_a_run_from_other_weights_counts_nothing(
     point = config(table=COUNTS)
     pretrain(point, tiny_data, tmp_path / "first")
     assert build_further_recipe(tmp_path / "first").table == TableConfig()
-    monkeypatch.setattr("litebert.train.start.count_neighbors", None)
+    monkeypatch.setattr("litebert.train.initial_weights.count_neighbors", None)
     pretrain(point, tiny_data, tmp_path / "second", from_model=tmp_path / "first")
 
 

@@ -25,10 +25,10 @@ from litebert.interop.files import read_tensors
 from litebert.model.pretrainer import Pretrainer
 from litebert.tokenizer import train_tokenizer
 from litebert.train.evaluate import evaluate
+from litebert.train.initial_weights import build_further_recipe
 from litebert.train.loop import Loop
 from litebert.train.metrics import read
-from litebert.train.pretrain import Run, pretrain
-from litebert.train.start import build_further_recipe
+from litebert.train.pretrain import Pretrained, pretrain
 from litebert.train.teacher import compute_fingerprint, open_teacher
 from toys import points
 from toys.pretraining import config, result
@@ -59,7 +59,9 @@ def place(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def taught(place: Path, data: Path, out: Path, point: Config | None = None, **more: Any) -> Run:
+def taught(
+    place: Path, data: Path, out: Path, point: Config | None = None, **more: Any
+) -> Pretrained:
     return pretrain(point or student(), data, out, **{"teacher": place / "teacher", **more})
 
 

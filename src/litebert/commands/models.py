@@ -24,7 +24,7 @@ from litebert.storage import check_output
 
 if TYPE_CHECKING:
     from litebert.analysis.report import Table
-    from litebert.train.pretrain import Run
+    from litebert.train.pretrain import Pretrained
 
 log = logging.getLogger("litebert")
 
@@ -82,8 +82,8 @@ def pretrain(words: list[str]) -> int:
     )
     with console.loading():
         from litebert.analysis.run_report import read_metrics, write_run
+        from litebert.train.pretrain_inputs import run_folder
         from litebert.train.pretrain import pretrain as run
-        from litebert.train.pretrain import run_folder
 
     keep_freed_memory()
     console.refuse_lessons(words, arguments.teacher)
@@ -122,7 +122,7 @@ def pretrain(words: list[str]) -> int:
     return 0
 
 
-def _show_pretrained(done: Run, rows: list[dict[str, Any]], as_json: bool) -> None:
+def _show_pretrained(done: Pretrained, rows: list[dict[str, Any]], as_json: bool) -> None:
     """Print the last held-out scores of a run, and what its watch found."""
     from litebert.analysis.run_report import make_watched_table
 
@@ -155,7 +155,7 @@ def _recipe_of_model(arguments: PretrainArguments) -> Config:
     """The recipe where none is named."""
     assert arguments.from_model is not None
     with console.loading():
-        from litebert.train.start import build_further_recipe
+        from litebert.train.initial_weights import build_further_recipe
     return build_further_recipe(arguments.from_model)
 
 

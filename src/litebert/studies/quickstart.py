@@ -48,7 +48,7 @@ from litebert.train import device as devices
 from litebert.train.budget import measure_steps
 from litebert.train.evaluate import evaluate
 from litebert.train.measure import make_batch, measure
-from litebert.train.pretrain import Run, pretrain
+from litebert.train.pretrain import Pretrained, pretrain
 
 log = logging.getLogger("litebert")
 
@@ -154,7 +154,7 @@ def _prepare(request: _Request) -> Shards:
     return shards
 
 
-def _pretrain(request: _Request) -> Run:
+def _pretrain(request: _Request) -> Pretrained:
     """Pretrain the recipe, or continue to."""
     folder, budget = request.folder, request.budget
     config = recipe(RECIPE)
@@ -170,7 +170,9 @@ def _pretrain(request: _Request) -> Run:
     return run
 
 
-def _evaluate(run: Run, shards: Shards, data: Path) -> tuple[dict[str, float], list[report.Table]]:
+def _evaluate(
+    run: Pretrained, shards: Shards, data: Path
+) -> tuple[dict[str, float], list[report.Table]]:
     """Score a run on held-out text, and compare its cost with the same shape without sharing."""
     log.info("4/6  held-out scores, and the same shape without sharing")
     scores = evaluate(run.folder, data, sequences=4096)
@@ -182,7 +184,7 @@ def _evaluate(run: Run, shards: Shards, data: Path) -> tuple[dict[str, float], l
     return scores, tables
 
 
-def _classify(request: _Request, run: Run) -> list[report.Table]:
+def _classify(request: _Request, run: Pretrained) -> list[report.Table]:
     """Fine-tune the classifier of docstrings, if the text holds them, and return its table."""
     if not request.has_classifier:
         log.info(
@@ -202,7 +204,7 @@ def _classify(request: _Request, run: Run) -> list[report.Table]:
     return [_make_classifier_table(classifier, classes)]
 
 
-def _propose_commands(request: _Request, run: Run, program: str) -> None:
+def _propose_commands(request: _Request, run: Pretrained, program: str) -> None:
     """Show commands that may come next."""
     folder = request.folder
     longer = folder / "longer"
@@ -388,7 +390,7 @@ def _make_classifier_table(classifier: Finetuned, classes: int) -> report.Table:
 
 def _write_report(
     path: Path,
-    run: Run,
+    run: Pretrained,
     shards: Shards,
     scores: Mapping[str, float],
     tables: Sequence[report.Table],

@@ -26,11 +26,9 @@ from torch import nn
 
 from litebert import launch
 from litebert.config import Config, replace
-from litebert.config.amounts import BUDGET_UNITS, parse_amount
 from litebert.cost import training_flops
 from litebert.data.batches import Batch
 from litebert.data.shards import Shards
-from litebert.errors import ConfigError, DataError, RunError
 from litebert.model.blocks import compile_blocks
 from litebert.model.objectives import Loss
 from litebert.model.pretrainer import Pretrainer
@@ -39,58 +37,269 @@ from litebert.storage import checkpoints
 from litebert.train import device as devices
 from litebert.train import metrics
 from litebert.train.evaluate import evaluate_split
+from litebert.train.initial_weights import load_weights, read_optimizer, start_table
+from litebert.train.pretrain_inputs import Inputs, PretrainRequest, check_folder, open_inputs
 from litebert.train.loop import Loop, Outcome
 from litebert.train.measure import build_share_of_peak
 from litebert.train.memory import choose_parallel, explain_out_of_memory, require_memory
 from litebert.train.parallel import build_module, parallelize
+from litebert.train.plateau import find_watched_objective, remark_on_short_run, watch_plateau
 from litebert.train.ranks import Ranks, join_group
-from litebert.train.run_folder import RunFolder
-from litebert.train.start import (
-    CONTENTS,
-    LEFTOVERS,
-    list_earlier_ends,
-    load_weights,
-    read_optimizer,
-    require_same_run,
-    resolve_vocabulary,
-    settle_batch_sizes,
-    start_run,
-    start_table,
-)
+from litebert.train.run import Run
+from litebert.train.start import RunRecord, continue_run, settle_batch_sizes, start_run
 from litebert.train.supply import PretrainingBatches, count_processes, make_in_processes
-from litebert.train.teacher import build_record, open_teacher, refuse_other_teacher
-from litebert.train.teacher_answers import open_answers
+from litebert.train.teacher import refuse_other_teacher
 
 log = logging.getLogger("litebert")
 
-IDENTITY = "run.json"
-PLATEAU_NATS = 0.15
-"""A loss less than this below the unigram entropy has learned little but how frequent pieces
-are."""
-PLATEAU_ROWS = 40
-"""Rows of metrics, a fifth of a run, before that is called a plateau; and never before
-`PLATEAU_STEPS`.
-"""
-PLATEAU_STEPS = 300
-
-UNLABELLED_SHARE = 0.2
+UNLABELED_SHARE = 0.2
 """Above this share of segment pairs without a label, an objective about the order of sentences
 learns from few.
 """
-DIVERGED_NATS = 1.0
-"""A loss that has risen this much above its lowest, and above the unigram entropy, has diverged."""
-DIVERGED_ROWS = 10
-"""Rows of metrics, a twentieth of a run, before that is reported."""
 
 
 @dataclass(frozen=True)
-class Run:
+class Pretrained:
     """A pretraining run as it stands in its folder."""
 
     folder: Path
     config: Config
     steps: int
     outcome: Outcome
+
+
+def pretrain(
+    recipe: Config,
+    data: str | Path,
+    out: str | Path,
+    *,
+    from_model: str | Path | None = None,
+    watch: str | Path | None = None,
+    teacher: str | Path | None = None,
+    teacher_answers: str | Path | None = None,
+    extend: str | Sequence[str] = (),
+    overwrite: bool = False,
+    device: str = "auto",
+    tensorboard: bool = False,
+    on_step: Callable[[Loop[Batch]], None] | None = None,
+) -> Pretrained:
+    """Pretrain a config on token shards; the same call on the same folder continues, or returns
+    what is finished.
+
+    An extension gives a finished run a further budget. The learning rate goes, within its first
+    twentieth, from where the run ended to the schedule of a run that was as long from the start,
+    and follows it; the optimizer's state and the order of the data go on. The same call again
+    continues the extension and does not begin another.
+
+    Args:
+        recipe: the point of the space; its `train.budget` says how long.
+        data: a folder written by `prepare`.
+        out: the run folder.
+        from_model: a model folder whose weights a new run starts from: the encoder, and each
+            objective that fits. Of a run with the same optimizer, its state too.
+        watch: another folder written by `prepare` with the same tokenizer, on whose held-out part
+            the model is scored at each evaluation and before the first step: what it forgets. It
+            changes no weight.
+        teacher: the folder of a pretrained model with the tokenizer of the data, from which is
+            learned what `recipe.distill` says.
+        teacher_answers: a folder that keeps its guesses, for runs that ask for the same; needs
+            `distill.top_k`.
+        extend: a budget, such as "30m". To extend a run again, all of them: ("30m", "1h").
+        overwrite: delete the run in `out`, if there is one, and start anew.
+        device: auto, cpu, cuda, cuda:N, or mps on a Mac.
+        on_step: called after every step.
+
+    Raises:
+        ConfigError: the batch does not fit in memory, a budget in time is too short, or objectives
+            lack their teacher.
+        DataError: the data cannot be used, holds nothing out, or has another tokenizer than the
+            teacher.
+        ModelError: the weights to start from do not fit, or the teacher lacks what is learned from
+            it.
+        RunError: the folder is in use, or holds a run of another config or of other data.
+        NonFiniteError: a loss or gradient was not finite; no step was taken from it.
+    """
+    request = PretrainRequest(
+        recipe=recipe,
+        data=data,
+        out=Path(out),
+        from_model=from_model,
+        watch=watch,
+        teacher=teacher,
+        teacher_answers=teacher_answers,
+        extensions=(extend,) if isinstance(extend, str) else tuple(extend),
+        overwrite=overwrite and not launch.restarts(),
+        device=device,
+        tensorboard=tensorboard,
+        on_step=on_step,
+    )
+    remarks: list[str] = []
+    with join_group() as ranks, metrics.collect_remarks(remarks):
+        folder = check_folder(request, ranks)
+        inputs = open_inputs(request, folder)
+        run = PretrainingRun(request, inputs, remarks)
+        sized = run.settle_sizes()
+        train, sequences = sized.config.train, sized.config.micro_sequences
+        with folder.lock(), explain_out_of_memory(inputs.machine, sequences, train.recompute):
+            return run.execute(sized)
+
+
+# ------------------------------------------------------------------------------------------- phases
+
+
+@dataclass(frozen=True)
+class SizedConfig:
+    """A config whose sizes are numbers, and fit in memory."""
+
+    config: Config
+
+
+@dataclass(frozen=True)
+class BuiltModel:
+    """The network of a run, whose folder may still hold another run."""
+
+    config: Config
+    model: Pretrainer
+    is_fresh: bool
+    """True if the folder has no checkpoint: training begins with these weights."""
+
+
+@dataclass(frozen=True)
+class ClaimedRun:
+    """The network of the run that the folder holds."""
+
+    config: Config
+    model: Pretrainer
+    is_fresh: bool
+    record: RunRecord
+
+
+@dataclass(frozen=True)
+class TrainedModel:
+    """The network when the loop has ended."""
+
+    config: Config
+    model: Pretrainer
+    record: RunRecord
+    outcome: Outcome
+
+
+class PretrainingRun(Run[SizedConfig, BuiltModel, ClaimedRun, TrainedModel, Pretrained]):
+    """A pretraining run from opened inputs to its result."""
+
+    def __init__(self, request: PretrainRequest, inputs: Inputs, remarks: list[str]) -> None:
+        """`remarks` are the warnings that are collected meanwhile."""
+        self.request, self.inputs, self.remarks = request, inputs, remarks
+        self.ranks = inputs.folder.ranks
+
+    def settle_sizes(self) -> SizedConfig:
+        config, machine = settle_batch_sizes(self.request, self.inputs), self.inputs.machine
+        if self.ranks.size > 1:
+            parallel = choose_parallel(config, machine, self.ranks)
+            config = replace(config, train=replace(config.train, parallel=parallel))
+        require_memory(config, machine, ranks=self.ranks, teacher=self.inputs.teacher_shape)
+        return SizedConfig(config)
+
+    def build(self, sized: SizedConfig) -> BuiltModel:
+        request, inputs = self.request, self.inputs
+        model = build_pretrainer(sized.config, inputs.machine, self.ranks)
+        folder = inputs.folder.path / "checkpoints"
+        is_fresh = request.overwrite or not self.ranks.decide(lambda: checkpoints(folder))
+        if request.from_model is not None and is_fresh and self.ranks.main:
+            load_weights(request.from_model, model, inputs.shards)
+        if inputs.teacher is not None:
+            model.teacher = inputs.teacher
+        return BuiltModel(sized.config, model, is_fresh)
+
+    def claim(self, built: BuiltModel) -> ClaimedRun:
+        request, inputs, folder = self.request, self.inputs, self.inputs.folder
+        identities = self.ranks.decide(lambda: [] if request.overwrite else folder.identities())
+        config = built.config
+        if identities:
+            fields = identities[-1]
+            fingerprint = inputs.teacher_fingerprint
+            refuse_other_teacher(folder.path, fields, request.teacher, fingerprint)
+            record, config = continue_run(request, inputs, config, fields)
+        else:
+            record = start_run(request, inputs, config)
+        return ClaimedRun(config, built.model, built.is_fresh, record)
+
+    def train(self, claimed: ClaimedRun) -> TrainedModel:
+        """Train to the end of the run.
+
+        A claimed run has measured its speed, on made-up batches. So the teacher's answers are kept
+        only from here on.
+        """
+        request, inputs, ranks = self.request, self.inputs, self.ranks
+        config, model, record = claimed.config, claimed.model, claimed.record
+        if inputs.teacher is not None:
+            inputs.teacher.answers = inputs.answers
+        if request.from_model is None and claimed.is_fresh and ranks.main:
+            start_table(model, inputs.shards)
+        loop = self._make_loop(claimed)
+        if request.from_model is not None and claimed.is_fresh:
+            state = read_optimizer(request.from_model, config) if ranks.main else None
+            if ranks.agree(state is not None):
+                count = loop.optimizers.start(state)
+                source = request.from_model
+                log.info(f"the optimizer goes on with its state in {source} ({count} tensors)")
+        if request.extensions and loop.step == loop.steps:
+            again = " ".join(map(shlex.quote, (*record.extensions, record.extensions[-1])))
+            log.info(
+                f"this extension is finished; to extend the run once more, give --extend {again}"
+            )
+        steps, processes = range(loop.step, loop.steps), count_processes(config, inputs.machine)
+        data, first_steps = inputs.shards.path, record.first_steps
+        with make_in_processes(config, data, loop.rows, steps, processes, first_steps) as make:
+            outcome = loop.run(make)
+        return TrainedModel(config, model, record, outcome)
+
+    def _make_loop(self, claimed: ClaimedRun) -> Loop[Batch]:
+        request, inputs, ranks = self.request, self.inputs, self.ranks
+        config, model, record = claimed.config, claimed.model, claimed.record
+        machine, watched = inputs.machine, inputs.watched
+        network = parallelize(
+            model, machine.device, ranks, config.train.parallel, config.batch_sequences
+        )
+        trainable = TrainablePretrainer(
+            config, model, inputs.shards, machine, network, ranks, record.first_steps
+        )
+        if claimed.is_fresh and ranks.main:
+            report_unlabeled_pairs(trainable.batch.measure_unlabeled_shares())
+        return Loop(
+            trainable=trainable,
+            config=config.train,
+            steps=record.steps,
+            batch_sequences=config.batch_sequences,
+            device=machine,
+            folder=inputs.folder.path,
+            depth_schedule=config.train.depth_schedule,
+            earlier_ends=record.earlier_ends,
+            tensorboard=request.tensorboard,
+            on_step=request.on_step,
+            ranks=ranks,
+            remarks=self.remarks,
+            share_of_peak=build_share_of_peak(config, machine),
+            work=training_flops(config, record.first_steps, inputs.teacher_shape),
+            watch=None if watched is None else lambda: trainable.evaluate(watched),
+        )
+
+    def finish(self, trained: TrainedModel) -> Pretrained:
+        inputs, outcome, steps = self.inputs, trained.outcome, trained.record.steps
+        answers = inputs.answers
+        if answers is not None:
+            log.info(
+                f"{answers.batches_read:,} batches of guesses were in {answers.folder}; the "
+                f"teacher made {answers.batches_computed:,}"
+            )
+        if outcome.finished:
+            loss = outcome.scores.get(f"{find_watched_objective(trained.model)}_loss")
+            if remark := remark_on_short_run(loss, steps, inputs.shards.unigram_entropy):
+                log.info(remark)
+        return Pretrained(inputs.folder.path, trained.config, steps, outcome)
+
+
+# ------------------------------------------------------------------------------------------ network
 
 
 class TrainablePretrainer:
@@ -145,7 +354,7 @@ class TrainablePretrainer:
 
     def diagnostics(self, step: int, row: Mapping[str, Any]) -> list[str]:
         loss, random = (
-            row.get(f"{_find_watched_objective(self.module)}_loss"),
+            row.get(f"{find_watched_objective(self.module)}_loss"),
             math.log(self.config.encoder.vocab_size),
         )
         warning = watch_plateau(
@@ -154,292 +363,18 @@ class TrainablePretrainer:
         return [warning] if warning else []
 
 
-def _find_watched_objective(model: Pretrainer) -> str | None:
-    """The objective whose loss falls below the unigram entropy where a model learns."""
-    own = model.named_objectives.items()
-    return next(
-        (name for name, one in own if any(curves.unigram_entropy for curves in one.curves)), None
+@task("building the network")
+def build_pretrainer(
+    config: Config, machine: devices.Device, ranks: Ranks | None = None
+) -> Pretrainer:
+    """The untrained model, a function of the config and its seed; in a group, for `parallelize`."""
+    torch.manual_seed(config.train.seed)
+    model = build_module(
+        lambda: Pretrainer(config), machine.device, ranks or Ranks(), config.train.parallel
     )
-
-
-def remark_on_short_run(loss: float | None, steps: int, entropy: float) -> str | None:
-    """Remark on a run too short for `watch_plateau` whose held-out loss ends about the unigram
-    entropy.
-    """
-    if loss is None or steps >= PLATEAU_STEPS or loss <= entropy - PLATEAU_NATS:
-        return None
-    return (
-        f"the held-out loss, {loss:.2f} nats, is not clearly below the unigram entropy of "
-        f"this data ({entropy:.2f}): "
-        f"in {steps:,} steps the model has learned little more than how frequent each "
-        "piece is; give it a larger budget"
-    )
-
-
-def watch_plateau(
-    state: dict[str, Any], step: int, loss: float | None, entropy: float, random: float = math.inf
-) -> str | None:
-    """Warn when a run is stuck at the unigram entropy of its data, the loss of knowing only piece
-    frequencies, or has diverged, and report when it has left.
-
-    Args:
-        state: smooths the loss and counts the rows between calls.
-        random: the loss of guessing every piece with the same probability.
-    """
-    if loss is None:
-        return None
-    loss = state["plateau_loss"] = (
-        0.8 * state.get("plateau_loss", loss) + 0.2 * loss
-    )  # small batches are noisy
-    lowest = state["plateau_lowest"] = min(loss, state.get("plateau_lowest", loss))
-    on_it, above = loss > entropy - PLATEAU_NATS, loss > entropy + PLATEAU_NATS
-    risen = loss > lowest + DIVERGED_NATS
-    diverged = above and (risen or loss > random + PLATEAU_NATS)
-    state["plateau_rows"] = state.get("plateau_rows", 0) + 1 if on_it else 0
-    state["diverged_rows"] = state.get("diverged_rows", 0) + 1 if diverged else 0
-    said = state.get("plateau_said")
-    if said and not on_it:
-        state["plateau_said"] = False
-        what = "recovered" if said == "diverged" else "left the plateau"
-        return f"step {step}: the loss has {what} ({loss:.2f}; unigram entropy {entropy:.2f})"
-    if step < PLATEAU_STEPS:
-        return None
-    if state["diverged_rows"] >= DIVERGED_ROWS and said != "diverged":
-        state["plateau_said"] = "diverged"
-        how = (
-            f"has risen from {lowest:.2f} to {loss:.2f}, above the unigram entropy of this "
-            f"data ({entropy:.2f} nats)"
-        )
-        if not risen:
-            how = f"({loss:.2f}) is worse than that of guessing at random ({random:.2f} nats)"
-        return (
-            f"step {step}: the loss {how}: the run has diverged and is unlikely to "
-            "recover. Stop it and start another "
-            "--out with a lower train.optimizer.learning_rate, a longer "
-            "train.schedule.warmup or encoder.norm=pre"
-        )
-    if state["plateau_rows"] < PLATEAU_ROWS or said or diverged:
-        return None
-    state["plateau_said"] = True
-    if above:
-        return (
-            f"step {step}: the loss {loss:.2f} is still above the unigram entropy of this "
-            f"data ({entropy:.2f} nats): "
-            "so far the model has not even learned how frequent each piece is. The "
-            "train.optimizer.learning_rate may "
-            "be too low, or so high that nothing is learned"
-        )
-    return (
-        f"step {step}: the loss {loss:.2f} is stuck at the unigram entropy of this data "
-        f"({entropy:.2f} nats): so far "
-        "the model has learned how frequent each piece is and nothing else. Some runs "
-        "leave this plateau late; to "
-        "leave it sooner try train.optimizer.name=muon, encoder.norm=pre, shallower layers first "
-        "(train.depth_schedule), shorter sequences, or another train.optimizer.learning_rate"
-    )
-
-
-def pretrain(
-    recipe: Config,
-    data: str | Path,
-    out: str | Path,
-    *,
-    from_model: str | Path | None = None,
-    watch: str | Path | None = None,
-    teacher: str | Path | None = None,
-    teacher_answers: str | Path | None = None,
-    extend: str | Sequence[str] = (),
-    overwrite: bool = False,
-    device: str = "auto",
-    tensorboard: bool = False,
-    on_step: Callable[[Loop[Batch]], None] | None = None,
-) -> Run:
-    """Pretrain a config on token shards; the same call on the same folder continues, or returns
-    what is finished.
-
-    An extension gives a finished run a further budget. The learning rate goes, within its first
-    twentieth, from where the run ended to the schedule of a run that was as long from the start,
-    and follows it; the optimizer's state and the order of the data go on. The same call again
-    continues the extension and does not begin another.
-
-    Args:
-        recipe: the point of the space; its `train.budget` says how long.
-        data: a folder written by `prepare`.
-        out: the run folder.
-        from_model: a model folder whose weights a new run starts from: the encoder, and each
-            objective that fits. Of a run with the same optimizer, its state too.
-        watch: another folder written by `prepare` with the same tokenizer, on whose held-out part
-            the model is scored at each evaluation and before the first step: what it forgets. It
-            changes no weight.
-        teacher: the folder of a pretrained model with the tokenizer of the data, from which is
-            learned what `recipe.distill` says.
-        teacher_answers: a folder that keeps its guesses, for runs that ask for the same; needs
-            `distill.top_k`.
-        extend: a budget, such as "30m". To extend a run again, all of them: ("30m", "1h").
-        overwrite: delete the run in `out`, if there is one, and start anew.
-        device: auto, cpu, cuda, cuda:N, or mps on a Mac.
-        on_step: called after every step.
-
-    Raises:
-        ConfigError: the batch does not fit in memory, a budget in time is too short, or objectives
-            lack their teacher.
-        DataError: the data cannot be used, holds nothing out, or has another tokenizer than the
-            teacher.
-        ModelError: the weights to start from do not fit, or the teacher lacks what is learned from
-            it.
-        RunError: the folder is in use, or holds a run of another config or of other data.
-        NonFiniteError: a loss or gradient was not finite; no step was taken from it.
-    """
-    remarks: list[str] = []
-    extensions = (extend,) if isinstance(extend, str) else tuple(extend)
-    with join_group() as ranks, metrics.collect_remarks(remarks):
-        anew = overwrite and not launch.restarts()
-        return _pretrain(
-            recipe,
-            data,
-            out,
-            from_model,
-            watch,
-            teacher,
-            teacher_answers,
-            extensions,
-            anew,
-            device,
-            tensorboard,
-            on_step,
-            remarks,
-            ranks,
-        )
-
-
-def _pretrain(
-    recipe: Config,
-    data: str | Path,
-    out: str | Path,
-    from_model: str | Path | None,
-    watch: str | Path | None,
-    teacher_model: str | Path | None,
-    teacher_answers: str | Path | None,
-    extensions: Sequence[str],
-    overwrite: bool,
-    device: str,
-    tensorboard: bool,
-    on_step: Callable[[Loop[Batch]], None] | None,
-    remarks: list[str],
-    ranks: Ranks,
-) -> Run:
-    for amount in extensions:
-        parse_amount(amount, "--extend", BUDGET_UNITS)
-    if overwrite and extensions:
-        raise ConfigError("--extend continues a run and --overwrite deletes it; give one of them")
-    folder = replace(run_folder(out), ranks=ranks)
-    ranks.decide(folder.check)
-    if overwrite:
-        ranks.decide(folder.list_removable)
-        ranks.decide(lambda: folder.protect(from_model))
-        ranks.decide(lambda: folder.protect(teacher_model))
-    if extensions and not ranks.decide(folder.identity_file.exists):
-        raise RunError(f"{folder.path} holds no run to extend; leave --extend out to start one")
-    shards = Shards.open(data, verify=True)
-    if ranks.agree(shards.fingerprint) != shards.fingerprint:
-        raise DataError(
-            f"{shards.path} is not the same on all machines of this run; copy it from the first one"
-        )
-    if not shards.heldout.tokens:
-        remedy = "prepare it with a --heldout above 0"
-        if shards.index["settings"].get("heldout"):
-            remedy = "prepare more documents, or shorter ones (--split sets where one ends)"
-        raise DataError(f"{shards.path} has no held-out text to evaluate on; {remedy}")
-    watched = None if watch is None else _open_watched(watch, shards)
-    machine = devices.choose(recipe.train.precision, ranks.device(device))
-    config, teacher = open_teacher(teacher_model, resolve_vocabulary(recipe, shards), shards)
-    if teacher is not None:
-        teacher.to(machine.device)  # before anyone asks how much memory is free
-    answers = open_answers(teacher_answers, config, teacher, folder.path)
-    taught = build_record(teacher_model, None if teacher is None else teacher.fingerprint)
-    config = settle_batch_sizes(config, folder, machine, overwrite, teacher)
-    if ranks.size > 1:
-        config = replace(
-            config, train=replace(config.train, parallel=choose_parallel(config, machine, ranks))
-        )
-    require_memory(
-        config, machine, ranks=ranks, teacher=None if teacher is None else teacher.encoder.config
-    )
-    with (
-        folder.lock(),
-        explain_out_of_memory(machine, config.micro_sequences, config.train.recompute),
-    ):
-        identities = ranks.decide(lambda: [] if overwrite else folder.identities())
-        model = build(config, machine, ranks)
-        fresh = overwrite or not ranks.decide(lambda: checkpoints(folder.path / "checkpoints"))
-        if from_model is not None and fresh and ranks.main:
-            load_weights(from_model, model, shards)
-        if teacher is not None:
-            model.teacher = teacher
-        if identities:
-            refuse_other_teacher(
-                folder.path, identities[-1], teacher_model, taught["teacher_fingerprint"]
-            )
-            run, config = require_same_run(
-                folder, identities[-1], config, shards, machine, from_model, extensions, teacher
-            )
-        else:
-            run = start_run(folder, config, shards, machine, from_model, overwrite, taught, teacher)
-        if teacher is not None:
-            teacher.answers = answers  # not before the speed is measured, on made-up text
-        if from_model is None and fresh and ranks.main:
-            start_table(model, shards)
-        network = parallelize(
-            model, machine.device, ranks, config.train.parallel, config.batch_sequences
-        )
-        ends = list_earlier_ends(run)
-        steps = (*ends, run["steps"])[0]
-        trainable = TrainablePretrainer(config, model, shards, machine, network, ranks, steps)
-        if fresh and ranks.main:
-            report_unlabeled_pairs(trainable.batch.measure_unlabeled_shares())
-        loop = Loop(
-            trainable=trainable,
-            config=config.train,
-            steps=run["steps"],
-            batch_sequences=config.batch_sequences,
-            device=machine,
-            folder=folder.path,
-            depth_schedule=config.train.depth_schedule,
-            earlier_ends=ends,
-            tensorboard=tensorboard,
-            on_step=on_step,
-            ranks=ranks,
-            remarks=remarks,
-            share_of_peak=build_share_of_peak(config, machine),
-            work=training_flops(config, steps, None if teacher is None else teacher.encoder.config),
-            watch=None if watched is None else lambda: trainable.evaluate(watched),
-        )
-        if from_model is not None and fresh:
-            state = read_optimizer(from_model, config) if ranks.main else None
-            if ranks.agree(state is not None):
-                taken = loop.optimizers.start(state)
-                log.info(f"the optimizer goes on with its state in {from_model} ({taken} tensors)")
-        if extensions and loop.step == loop.steps:
-            again = " ".join(
-                shlex.quote(one["budget"]) for one in (*run["extensions"], run["extensions"][-1])
-            )
-            log.info(
-                f"this extension is finished; to extend the run once more, give --extend {again}"
-            )
-        left, processes = range(loop.step, loop.steps), count_processes(config, machine)
-        with make_in_processes(config, shards.path, loop.rows, left, processes, steps) as make:
-            outcome = loop.run(make)
-        if answers is not None:
-            log.info(
-                f"{answers.batches_read:,} batches of guesses were in {answers.folder}; the "
-                f"teacher made {answers.batches_computed:,}"
-            )
-        loss = outcome.scores.get(f"{_find_watched_objective(model)}_loss")
-        if outcome.finished and (
-            remark := remark_on_short_run(loss, run["steps"], shards.unigram_entropy)
-        ):
-            log.info(remark)
-        return Run(folder.path, config, run["steps"], outcome)
+    if config.train.compile:
+        compile_blocks(model)
+    return model
 
 
 def report_unlabeled_pairs(shares: Mapping[int, float]) -> None:
@@ -454,47 +389,10 @@ def report_unlabeled_pairs(shares: Mapping[int, float]) -> None:
     listed = ", ".join(f"{share:.0%} at length {length}" for length, share in shares.items())
     log.info(f"pairs of segments without a label for the sentence objective: {listed}")
     length, share = max(shares.items())  # most training is at the longest
-    if share > UNLABELLED_SHARE:
+    if share > UNLABELED_SHARE:
         log.warning(
             f"{share:.0%} of the pairs of segments have no label at length {length}: few "
             "sentences of this text fit "
             "in it; raise --sequences.length, or leave the sentence objective out with "
             "--objectives mlm"
         )
-
-
-def _open_watched(watch: str | Path, shards: Shards) -> Shards:
-    """The data to watch.
-
-    Raises:
-        DataError: it was prepared with another tokenizer, or holds nothing out.
-    """
-    watched = Shards.open(watch)
-    if watched.tokenizer.fingerprint != shards.tokenizer.fingerprint:
-        raise DataError(
-            f"{watched.path} was not prepared with the tokenizer of {shards.path}; to "
-            "watch that text, prepare it "
-            f"again with --tokenizer {shards.path / 'tokenizer'}"
-        )
-    if not watched.heldout.tokens:
-        raise DataError(
-            f"{watched.path} has no held-out text to watch; prepare it with a --heldout above 0"
-        )
-    return watched
-
-
-def run_folder(out: str | Path) -> RunFolder:
-    """The folder of a pretraining run."""
-    return RunFolder(Path(out), IDENTITY, LEFTOVERS, CONTENTS)
-
-
-@task("building the network")
-def build(config: Config, machine: devices.Device, ranks: Ranks | None = None) -> Pretrainer:
-    """The untrained model, a function of the config and its seed; in a group, for `parallelize`."""
-    torch.manual_seed(config.train.seed)
-    model = build_module(
-        lambda: Pretrainer(config), machine.device, ranks or Ranks(), config.train.parallel
-    )
-    if config.train.compile:
-        compile_blocks(model)
-    return model

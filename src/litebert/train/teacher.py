@@ -1,29 +1,44 @@
-"""The teacher of a pretraining run: which folder it may be, what the config takes from it, and that
-it stays.
+"""The teacher of a run: its fingerprint, the layers that are compared, its place in the run's JSON
+file, and for pretraining its answers on disk. `finetuning.task_teacher` has the teachers of tasks.
 """
 
 from __future__ import annotations
 
 import hashlib
+import json
+import logging
 import math
+import os
+import re
 import shlex
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
 
 from litebert.config import Config, EncoderConfig, replace
 from litebert.config.distillation import LayersConfig
 from litebert.config.serialization import to_json
+from litebert.data.batches import Batch
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, ModelError, RunError
 from litebert.interop import LoadedModel, read_folder
+from litebert.interop.files import read_metadata, read_tensors, write_tensors
 from litebert.interop.loaded import require_tokenizer_of
-from litebert.model.distillation import Teacher
+from litebert.model.distillation import Likeliest, Teacher
 from litebert.model.pretrainer import Pretrainer
+from litebert.storage import write_whole
+
+log = logging.getLogger("litebert")
 
 L = TypeVar("L", bound=LayersConfig)
 PATH, FINGERPRINT = "teacher", "teacher_fingerprint"
 """Fields of the JSON file of a run that name its teacher."""
+
+
+# ----------------------------------------------------------------------------- teachers of all runs
 
 
 def compute_fingerprint(loaded: LoadedModel) -> str:
@@ -32,6 +47,81 @@ def compute_fingerprint(loaded: LoadedModel) -> str:
     for name, tensor in sorted(loaded.model.state_dict().items()):
         digest.update(name.encode() + tensor.contiguous().cpu().numpy().tobytes())
     return digest.hexdigest()
+
+
+def match_layers(
+    distill: L, student: EncoderConfig, teacher: EncoderConfig, source: str | Path
+) -> L:
+    """Complete a distillation config from the shapes of student and teacher: pairs of layers, heads
+    and width.
+
+    Raises:
+        ConfigError: layers or heads that it has not.
+    """
+    even = tuple(
+        (i, max(1, round(i * teacher.layers / student.layers)))
+        for i in range(1, student.layers + 1)
+    )
+    widths = student.hidden_size, teacher.hidden_size
+    fits = all(width % teacher.heads == 0 for width in widths)
+    distill = replace(
+        distill,
+        width=teacher.hidden_size,
+        state_layers=distill.state_layers or even,
+        relation_layers=distill.relation_layers or ((student.layers, teacher.layers),),
+        relation_heads=distill.relation_heads
+        or (teacher.heads if fits else math.gcd(*widths, teacher.heads)),
+    )
+    for name in ("state_layers", "relation_layers"):
+        last, teacher_last = (max(layers) for layers in zip(*getattr(distill, name), strict=True))
+        if last > student.layers:
+            raise ConfigError(
+                f"distill.{name} names layer {last} of a student with {student.layers}; name "
+                "layers that it "
+                "has"
+            )
+        if teacher_last > teacher.layers:
+            raise ConfigError(
+                f"distill.{name} names layer {teacher_last} of the teacher {source}, which has "
+                f"{teacher.layers}; name layers that it has"
+            )
+    if any(width % distill.relation_heads for width in widths):
+        raise ConfigError(
+            f"distill.relation_heads is {distill.relation_heads}, and the hidden sizes of "
+            "student and "
+            f"teacher, {widths[0]} and {widths[1]}, are not both multiples of it; give a "
+            "common divisor"
+        )
+    return distill
+
+
+def build_record(source: str | Path | None, fingerprint: str | None) -> dict[str, Any]:
+    """Build the fields of a run's JSON file that name its teacher."""
+    return {PATH: None if source is None else str(Path(source).resolve()), FINGERPRINT: fingerprint}
+
+
+def refuse_other_teacher(
+    folder: Path, run: Mapping[str, Any], source: str | Path | None, fingerprint: str | None
+) -> None:
+    """Compare the teacher of a run in a folder with the one that is asked for now.
+
+    Raises:
+        RunError: they differ.
+    """
+    was, recorded = run.get(PATH), run.get(FINGERPRINT)
+    if recorded == fingerprint:
+        return
+    if recorded is None:
+        raise RunError(
+            f"the run in {folder} learns from no teacher; leave --teacher out, or start "
+            "another --out"
+        )
+    other = "" if source is None else f", whose weights are not those of {source}"
+    fix = f"give --teacher {shlex.quote(str(was))} as it was, or start another --out"
+    raise RunError(f"the run in {folder} learns from the teacher {was}{other}; {fix}")
+
+
+# -------------------------------------------------------------------------- teachers of pretraining
 
 
 def open_teacher(
@@ -88,52 +178,6 @@ def open_teacher(
     ), teacher
 
 
-def match_layers(
-    distill: L, student: EncoderConfig, teacher: EncoderConfig, source: str | Path
-) -> L:
-    """Complete a distillation config from the shapes of student and teacher: pairs of layers, heads
-    and width.
-
-    Raises:
-        ConfigError: layers or heads that it has not.
-    """
-    even = tuple(
-        (i, max(1, round(i * teacher.layers / student.layers)))
-        for i in range(1, student.layers + 1)
-    )
-    widths = student.hidden_size, teacher.hidden_size
-    fits = all(width % teacher.heads == 0 for width in widths)
-    distill = replace(
-        distill,
-        width=teacher.hidden_size,
-        state_layers=distill.state_layers or even,
-        relation_layers=distill.relation_layers or ((student.layers, teacher.layers),),
-        relation_heads=distill.relation_heads
-        or (teacher.heads if fits else math.gcd(*widths, teacher.heads)),
-    )
-    for name in ("state_layers", "relation_layers"):
-        last, teacher_last = (max(layers) for layers in zip(*getattr(distill, name), strict=True))
-        if last > student.layers:
-            raise ConfigError(
-                f"distill.{name} names layer {last} of a student with {student.layers}; name "
-                "layers that it "
-                "has"
-            )
-        if teacher_last > teacher.layers:
-            raise ConfigError(
-                f"distill.{name} names layer {teacher_last} of the teacher {source}, which has "
-                f"{teacher.layers}; name layers that it has"
-            )
-    if any(width % distill.relation_heads for width in widths):
-        raise ConfigError(
-            f"distill.relation_heads is {distill.relation_heads}, and the hidden sizes of "
-            "student and "
-            f"teacher, {widths[0]} and {widths[1]}, are not both multiples of it; give a "
-            "common divisor"
-        )
-    return distill
-
-
 def _select_head(source: str | Path, loaded: LoadedModel, config: Config) -> Any:
     """The head of a teacher's guesses, where these are learned."""
     if "soft" not in config.objectives:
@@ -156,27 +200,148 @@ def _select_head(source: str | Path, loaded: LoadedModel, config: Config) -> Any
     return model.get_submodule("objectives.mlm.head")
 
 
-def build_record(source: str | Path | None, fingerprint: str | None) -> dict[str, Any]:
-    """Build the fields of a run's JSON file that name its teacher."""
-    return {PATH: None if source is None else str(Path(source).resolve()), FINGERPRINT: fingerprint}
+# ---------------------------------------------------------------------------------- answers on disk
 
 
-def refuse_other_teacher(
-    folder: Path, run: Mapping[str, Any], source: str | Path | None, fingerprint: str | None
-) -> None:
-    """Compare the teacher of a run in a folder with the one that is asked for now.
+class TeacherAnswers:
+    """A folder of guesses of masked tokens, which other students of the same text need not compute
+    again; several runs may use it at a time.
+
+    A file holds the guesses for one batch. Its name is a hash of all they depend on: the teacher's
+    weights, the masked text, and how many tokens of each guess are kept. Batches are a function of
+    the data, the recipe's sequences and masks, the batch size and the seed. So runs that share
+    these find all guesses of each other; others find none and add their own.
+    """
+
+    def __init__(self, folder: Path, fingerprint: str) -> None:
+        """`fingerprint` is that of the teacher's weights."""
+        self.folder, self._fingerprint = folder, fingerprint
+        self.batches_read = self.batches_computed = 0
+        """Batches whose guesses were in the folder, and that the teacher computed."""
+
+    def likeliest(
+        self, batch: Batch, question: tuple[int, int, float], compute: Callable[[], Likeliest]
+    ) -> Likeliest:
+        """Return the likeliest tokens of a batch, from the folder or from `compute`
+        (`model.distillation.Answers`).
+        """
+        name = self._name(batch, question)
+        file, device = self.folder / name[:2] / f"{name[2:]}.safetensors", batch.input_ids.device
+        if (saved := _read(file)) is not None:
+            self.batches_read += 1
+            return Likeliest(*(tensor.to(device) for tensor in saved))
+        self.batches_computed += 1
+        guesses = compute()
+        _write(file, guesses)
+        return guesses
+
+    def _name(self, batch: Batch, question: tuple[int, int, float]) -> str:
+        kind = batch.input_ids.device.type
+        computed = (
+            str(torch.get_autocast_dtype(kind)) if torch.is_autocast_enabled(kind) else "float32"
+        )
+        facts = [self._fingerprint, list(batch.input_ids.shape), *question, kind, computed]
+        digest = hashlib.sha256(json.dumps(facts).encode())
+        for tensor in (
+            batch.input_ids,
+            batch.token_type_ids,
+            batch.attention_mask,
+            batch.masked_positions,
+        ):
+            digest.update(b"|" if tensor is None else tensor.cpu().numpy().tobytes() + b"|")
+        return digest.hexdigest()[:40]
+
+
+def open_answers(
+    folder: str | Path | None, config: Config, teacher: Teacher | None, out: str | Path = ""
+) -> TeacherAnswers | None:
+    """The folder that a run keeps its teacher's guesses in, if it does.
+
+    Args:
+        out: the folder of the run.
 
     Raises:
-        RunError: they differ.
+        ConfigError: there is no teacher, no guess of it is learned, or all of each guess is, or the
+            folder cannot be made or is the run's.
     """
-    was, recorded = run.get(PATH), run.get(FINGERPRINT)
-    if recorded == fingerprint:
-        return
-    if recorded is None:
-        raise RunError(
-            f"the run in {folder} learns from no teacher; leave --teacher out, or start "
-            "another --out"
+    if folder is None:
+        return None
+    if not str(folder):
+        raise ConfigError("--teacher-answers names no folder; give it one")
+    if teacher is None:
+        raise ConfigError(
+            f"--teacher-answers {folder} keeps what a teacher says; name its folder with --teacher"
         )
-    other = "" if source is None else f", whose weights are not those of {source}"
-    fix = f"give --teacher {shlex.quote(str(was))} as it was, or start another --out"
-    raise RunError(f"the run in {folder} learns from the teacher {was}{other}; {fix}")
+    for name, value in (("soft", "1"), ("top_k", "32")):
+        if not getattr(config.distill, name):
+            raise ConfigError(
+                f"--teacher-answers {folder} keeps the likeliest pieces of a teacher's "
+                "guesses, and "
+                f"distill.{name} is 0; set it above 0, such as {value}"
+            )
+    if out and Path(out).resolve() in (place := Path(folder).resolve(), *place.parents):
+        raise ConfigError(
+            f"--teacher-answers {folder} lies in the folder of the run, {out}; name one beside it"
+        )
+    if Path(folder).exists() and not Path(folder).is_dir():
+        raise ConfigError(f"--teacher-answers {folder} is a file; name a folder")
+    if strangers := _list_strangers(Path(folder)):
+        raise ConfigError(
+            f"--teacher-answers {folder} holds {strangers[0]} too, which is no answer of a "
+            "teacher; name a new folder"
+        )
+    try:
+        Path(folder).mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"--teacher-answers {folder} cannot be made ({error.strerror}); name another"
+        ) from None
+    return TeacherAnswers(Path(folder), teacher.fingerprint)
+
+
+def _list_strangers(folder: Path) -> list[str]:
+    """List the names in a folder that are no folder of answers, which has two hexadecimal digits
+    for a name.
+    """
+    if not folder.is_dir():
+        return []
+    names = sorted(path.name for path in folder.iterdir() if not path.name.startswith("."))
+    return [name for name in names if not re.fullmatch("[0-9a-f]{2}", name)]
+
+
+def _checksum(pieces: Tensor, log_probabilities: Tensor) -> str:
+    return hashlib.sha256(
+        pieces.numpy().tobytes() + log_probabilities.numpy().tobytes()
+    ).hexdigest()
+
+
+def _write(file: Path, guesses: Likeliest) -> None:
+    pieces, values = guesses.pieces.int().cpu(), guesses.log_probabilities.cpu()
+    file.parent.mkdir(parents=True, exist_ok=True)
+    temporary = file.with_name(
+        f"{file.stem}.{os.getpid()}{file.suffix}"
+    )  # another run may be writing the same
+    with write_whole(temporary) as aside:
+        write_tensors(
+            aside,
+            {"pieces": pieces, "log_probabilities": values},
+            {"sha256": _checksum(pieces, values)},
+        )
+    os.replace(temporary, file)
+
+
+def _read(file: Path) -> Likeliest | None:
+    """Read the guesses of a file; None where it does not exist, or is damaged and must be written
+    again.
+    """
+    if not file.exists():
+        return None
+    try:
+        tensors = read_tensors(file)
+        pieces, values = tensors["pieces"], tensors["log_probabilities"]
+    except (ModelError, KeyError):
+        pieces = values = torch.zeros(0)
+    if read_metadata(file).get("sha256") != _checksum(pieces, values):
+        log.warning(f"{file} is damaged; the teacher is asked again")
+        return None
+    return Likeliest(pieces.long(), values)

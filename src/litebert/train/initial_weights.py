@@ -1,0 +1,157 @@
+"""The weights that a pretraining run starts from: those of another model, or a token table that is
+started from counts of neighboring tokens.
+"""
+
+from __future__ import annotations
+
+import logging
+import time
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from litebert.change.vocabulary import with_rows_of
+from litebert.config import Config, EncoderConfig, replace
+from litebert.data.cooccurrence import compute_token_vectors, count_neighbors
+from litebert.data.shards import Shards
+from litebert.errors import ModelError
+from litebert.interop import read_folder
+from litebert.interop.models import config_of
+from litebert.model.heads import SpanBoundaryHead, VocabularyHead
+from litebert.model.pretrainer import Pretrainer
+from litebert.train import checkpoint, schedule
+
+log = logging.getLogger("litebert")
+
+_NO_WEIGHTS = ("hidden_dropout", "attention_dropout", "init", "init_std", "untied", "pooler")
+"""Fields of an encoder in which it may differ from the weights it starts from."""
+
+
+def build_further_recipe(source: str | Path) -> Config:
+    """The recipe to train a model further with: its own without teacher, at full depth and length
+    from the first step, with a learning rate that rises again over the first twentieth of the run.
+
+    Of a folder that does not say how it was trained (Hugging Face), the shape and the objectives
+    that its heads are for, and the defaults of everything else.
+
+    Raises:
+        ModelError: the folder cannot be opened.
+    """
+    config = config_of(source).without_its_run()
+    calm = replace(config.train.schedule, warmup=schedule.REWARM)
+    return replace(config, train=replace(config.train, schedule=calm))
+
+
+def read_optimizer(source: str | Path, config: Config) -> dict[str, torch.Tensor] | None:
+    """The state of the optimizer that a run ended with; None where `source` is no run, or of
+    another optimizer.
+    """
+    folder = Path(source) / "checkpoints"
+    if not folder.is_dir():
+        return None
+    was, now = config_of(source).train.optimizer.name, config.train.optimizer.name
+    if was != now:
+        log.info(f"the optimizer of {source} was {was} and is {now} here, so its state begins anew")
+        return None
+    newest = checkpoint.find_newest(folder)
+    return None if newest is None else newest.optimizer()
+
+
+def load_weights(source: str | Path, model: Pretrainer, shards: Shards) -> None:
+    """Put the weights of a model folder into a new model: those of its encoder, and of each
+    objective that fits.
+
+    What stays untrained is logged.
+
+    Raises:
+        ModelError: the folder cannot be opened, or its encoder is of another shape.
+        DataError: the data was prepared with another tokenizer, or the model has none.
+    """
+    loaded = with_rows_of(shards.path, shards.tokenizer, read_folder(source), source)
+    target, source_shape = model.config.encoder, loaded.config.encoder
+    if differ := _compare_shapes(source_shape, target):
+        raise ModelError(
+            f"the weights of {source} do not fit this recipe ({'; '.join(differ)}); give "
+            "the recipe they were trained "
+            "with, or these fields as they are there"
+        )
+    weights, state = loaded.model.state_dict(), model.state_dict()
+    fitting = {
+        key: tensor
+        for key, tensor in weights.items()
+        if key in state and state[key].shape == tensor.shape
+    }
+    taken = {key: tensor for key, tensor in fitting.items() if key.startswith("encoder.")}
+    fresh = sorted(
+        {key.split(".")[1] for key in state if key.startswith("encoder.") and key not in taken}
+    )
+    for name, objective in model.named_objectives.items():
+        keys = [key for key in state if key.startswith(f"objectives.{name}.")]
+        if name not in loaded.untrained and all(key in fitting for key in keys):
+            taken.update({key: fitting[key] for key in keys})
+        else:
+            fresh.append(objective.network_name)
+    model.load_state_dict({**state, **taken})
+    log.info(
+        f"starting from the weights of {source}"
+        + (f"; untrained: {', '.join(fresh)}" if fresh else "")
+    )
+
+
+def start_table(model: Pretrainer, shards: Shards) -> None:
+    """Start the token table from counts of neighboring tokens in the training text, and the output
+    biases from the frequencies of tokens, as `Config.table` says; leave a model whose table starts
+    at random as it is.
+
+    A token without neighbors in the text, such as [MASK], keeps its random row.
+
+    Raises:
+        DataError: no token of the text has a neighbor.
+    """
+    table, encoder = model.config.table, model.config.encoder
+    if table.start == "random":
+        return
+    started = time.monotonic()
+    counts = count_neighbors(shards.train, encoder.vocab_size, table)
+    vectors = torch.from_numpy(compute_token_vectors(counts, encoder.embedding_size, table.std))
+    # A token that never occurs is taken to have occurred half a time, so that its logarithm is
+    # finite.
+    shares = torch.from_numpy(np.maximum(counts.tokens, 0.5) / counts.tokens.sum())
+    heads = [
+        module
+        for module in model.objectives.modules()
+        if isinstance(module, (VocabularyHead, SpanBoundaryHead))
+    ]
+    with torch.no_grad():
+        word = model.encoder.embedding.word.weight
+        counted = vectors.any(dim=1, keepdim=True).to(word.device)
+        word.copy_(torch.where(counted, vectors.to(word), word))
+        for head in heads:
+            head.bias.copy_(shares.log())
+    seconds = time.monotonic() - started
+    log.info(
+        f"the token table starts from the neighbors of {counts.tokens.sum():,} tokens, "
+        f"counted in {seconds:.0f} s"
+    )
+
+
+def _compare_shapes(source: EncoderConfig, target: EncoderConfig) -> list[str]:
+    """The fields in which two encoders differ so that the weights of one are no weights of the
+    other.
+    """
+    by_depth = source.sharing != target.sharing or target.sharing != "all"
+    free = {
+        *_NO_WEIGHTS,
+        *([] if by_depth else ["layers"]),
+    }  # shared blocks are the same ones at every depth
+    pairs = {
+        field.name: (getattr(source, field.name), getattr(target, field.name))
+        for field in fields(target)
+    }
+    return [
+        f"encoder.{name} is {was} there and {now} here"
+        for name, (was, now) in pairs.items()
+        if was != now and name not in free
+    ]

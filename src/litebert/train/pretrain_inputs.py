@@ -1,0 +1,165 @@
+"""The inputs of a pretraining run: the request, the folder that may hold the run, and the data and
+the teacher, opened.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from litebert.config import Config, EncoderConfig, replace
+from litebert.config.amounts import BUDGET_UNITS, parse_amount
+from litebert.data.batches import Batch
+from litebert.data.shards import Shards
+from litebert.errors import ConfigError, DataError, RunError
+from litebert.model.distillation import Teacher
+from litebert.train import device as devices
+from litebert.train.loop import Loop
+from litebert.train.ranks import Ranks
+from litebert.train.run import RunRequest
+from litebert.train.run_folder import RunFolder
+from litebert.train.teacher import TeacherAnswers, open_answers, open_teacher
+
+log = logging.getLogger("litebert")
+
+IDENTITY = "run.json"
+LEFTOVERS = ("tokenizer", "recipe.json")
+"""Files that a run leaves if it is killed before its run.json is written, beside hidden files."""
+CONTENTS = (
+    *LEFTOVERS,
+    IDENTITY,
+    "metrics.jsonl",
+    "speed.jsonl",
+    "checkpoints",
+    "tensorboard",
+    "report.html",
+)
+"""All that a run writes."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class PretrainRequest(RunRequest):
+    """A request to pretrain; the arguments are those of `pretrain`."""
+
+    recipe: Config
+    data: str | Path
+    from_model: str | Path | None = None
+    watch: str | Path | None = None
+    teacher_answers: str | Path | None = None
+    extensions: tuple[str, ...] = ()
+    tensorboard: bool = False
+    on_step: Callable[[Loop[Batch]], None] | None = None
+
+
+@dataclass(frozen=True)
+class Inputs:
+    """A request whose folder is checked and whose data and teacher are open."""
+
+    folder: RunFolder
+    config: Config
+    """The recipe with the vocabulary of the data and the layers of the teacher."""
+    shards: Shards
+    machine: devices.Device
+    watched: Shards | None = None
+    """Other text to score the model on."""
+    teacher: Teacher | None = None
+    """The teacher, on the device already: memory that is free now is free for the run."""
+    answers: TeacherAnswers | None = None
+
+    @property
+    def teacher_shape(self) -> EncoderConfig | None:
+        """The shape of the teacher's encoder, which computes beside the student."""
+        return None if self.teacher is None else self.teacher.encoder.config
+
+    @property
+    def teacher_fingerprint(self) -> str | None:
+        """The fingerprint of the teacher's weights."""
+        return None if self.teacher is None else self.teacher.fingerprint
+
+
+def run_folder(out: str | Path) -> RunFolder:
+    """Return the folder of a pretraining run."""
+    return RunFolder(Path(out), IDENTITY, LEFTOVERS, CONTENTS)
+
+
+def check_folder(request: PretrainRequest, ranks: Ranks) -> RunFolder:
+    """Return the folder of a request, if the run can begin or continue there.
+
+    Raises:
+        ConfigError: the extensions are no budgets, or the run is to be extended and deleted.
+        RunError: the folder holds something else, or no run to extend.
+    """
+    for amount in request.extensions:
+        parse_amount(amount, "--extend", BUDGET_UNITS)
+    if request.overwrite and request.extensions:
+        raise ConfigError("--extend continues a run and --overwrite deletes it; give one of them")
+    folder = replace(run_folder(request.out), ranks=ranks)
+    ranks.decide(folder.check)
+    if request.overwrite:
+        ranks.decide(folder.list_removable)
+        ranks.decide(lambda: folder.protect(request.from_model))
+        ranks.decide(lambda: folder.protect(request.teacher))
+    if request.extensions and not ranks.decide(folder.identity_file.exists):
+        raise RunError(f"{folder.path} holds no run to extend; leave --extend out to start one")
+    return folder
+
+
+def open_inputs(request: PretrainRequest, folder: RunFolder) -> Inputs:
+    """Open the data and the teacher of a request.
+
+    Raises:
+        ConfigError: the recipe and the teacher do not fit each other.
+        DataError: the data cannot be used, holds nothing out, or has another tokenizer than the
+            teacher.
+        ModelError: the teacher lacks what is learned from it.
+    """
+    ranks, shards = folder.ranks, Shards.open(request.data, verify=True)
+    if ranks.agree(shards.fingerprint) != shards.fingerprint:
+        raise DataError(
+            f"{shards.path} is not the same on all machines of this run; copy it from the first one"
+        )
+    if not shards.heldout.tokens:
+        remedy = "prepare it with a --heldout above 0"
+        if shards.index["settings"].get("heldout"):
+            remedy = "prepare more documents, or shorter ones (--split sets where one ends)"
+        raise DataError(f"{shards.path} has no held-out text to evaluate on; {remedy}")
+    watched = None if request.watch is None else _open_watched(request.watch, shards)
+    machine = devices.choose(request.recipe.train.precision, ranks.device(request.device))
+    config, teacher = open_teacher(
+        request.teacher, resolve_vocabulary(request.recipe, shards), shards
+    )
+    if teacher is not None:
+        teacher.to(machine.device)
+    answers = open_answers(request.teacher_answers, config, teacher, folder.path)
+    return Inputs(folder, config, shards, machine, watched, teacher, answers)
+
+
+def resolve_vocabulary(config: Config, shards: Shards) -> Config:
+    """Give a config the vocabulary of the data's tokenizer."""
+    size, named = shards.tokenizer.vocab_size, config.encoder.vocab_size
+    if size != named:
+        log.info(
+            f"encoder.vocab_size is {size}, of the tokenizer in {shards.path} (recipe: {named})"
+        )
+    return replace(config, encoder=replace(config.encoder, vocab_size=size))
+
+
+def _open_watched(watch: str | Path, shards: Shards) -> Shards:
+    """Open the data to watch.
+
+    Raises:
+        DataError: it was prepared with another tokenizer, or holds nothing out.
+    """
+    watched = Shards.open(watch)
+    if watched.tokenizer.fingerprint != shards.tokenizer.fingerprint:
+        raise DataError(
+            f"{watched.path} was not prepared with the tokenizer of {shards.path}; to watch that "
+            f"text, prepare it again with --tokenizer {shards.path / 'tokenizer'}"
+        )
+    if not watched.heldout.tokens:
+        raise DataError(
+            f"{watched.path} has no held-out text to watch; prepare it with a --heldout above 0"
+        )
+    return watched
