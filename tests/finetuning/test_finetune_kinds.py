@@ -13,7 +13,8 @@ from litebert.answer.predictor import load
 from litebert.config import replace
 from litebert.errors import ConfigError
 from litebert.finetuning.baselines import read_scores
-from litebert.finetuning.run import Finetuned, finetune
+from litebert.finetuning.results import Finetuned
+from litebert.finetuning.run import finetune
 from litebert.tasks.registry import task_of
 from litebert.text.records import Notes, read_lines
 from toys.finetuning import config, recipe_file

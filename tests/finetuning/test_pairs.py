@@ -21,7 +21,8 @@ from litebert.config import EncoderConfig, replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, DataError, RunError
 from litebert.finetuning.batches import TaskBatch, TaskBatches, collate
-from litebert.finetuning.run import Finetuned, finetune
+from litebert.finetuning.results import Finetuned
+from litebert.finetuning.run import finetune
 from litebert.finetuning.similarity import Compared, Similarity, fit_whitening, scale_to_unit
 from litebert.finetuning.text_outputs import OneClass
 from litebert.recipes.finetuning import finetune_recipe

@@ -14,14 +14,12 @@ import torch
 from litebert.change.conversion import convert
 from litebert.config import Config, EncoderConfig, SequenceConfig
 from litebert.errors import ConfigError, ModelError
-from litebert.finetuning.run import finetune
-from litebert.finetuning.start import (
-    InitialModel,
-    _digest,
-    _weights,
-    build_task_model,
-    load_initial,
+from litebert.finetuning.identity import (
+    _compute_digest,
+    _read_weights,
 )
+from litebert.finetuning.initial import InitialModel, build_task_model, load_initial
+from litebert.finetuning.run import finetune
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.tasks.table import Table
@@ -231,7 +229,7 @@ def test_a_damaged_checkpoint_that_was_passed_over_is_said(
 
 def test_an_encoder_with_other_fields_has_another_fingerprint(words: Tokenizer) -> None:
     def fingerprint(**changes: Any) -> str:
-        return _digest(_weights(InitialModel(EncoderConfig(**changes), None, words)))
+        return _compute_digest(_read_weights(InitialModel(EncoderConfig(**changes), None, words)))
 
     assert fingerprint() == fingerprint()
     others = ({"window": 64, "global_every": 3}, {"layers": 11}, {"hidden_dropout": 0.1})

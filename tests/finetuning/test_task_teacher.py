@@ -21,9 +21,10 @@ from litebert.change.conversion import convert
 from litebert.config import FinetuneConfig, TaskDistillConfig, replace
 from litebert.errors import ConfigError, ModelError, RunError
 from litebert.finetuning.batches import TaskBatch
-from litebert.finetuning.run import Finetuned, finetune, finetune_seeds
+from litebert.finetuning.results import Finetuned
+from litebert.finetuning.run import finetune, finetune_seeds
 from litebert.finetuning.task import Task
-from litebert.finetuning.teacher import KEPT
+from litebert.finetuning.task_teacher import KEPT
 from litebert.interop import read_folder
 from litebert.interop.files import read_tensors
 from litebert.tasks.registry import task_of

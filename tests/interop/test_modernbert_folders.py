@@ -18,7 +18,7 @@ from torch import Tensor
 from litebert import load
 from litebert.change.conversion import convert
 from litebert.errors import ModelError
-from litebert.finetuning.start import build_task_model, load_initial
+from litebert.finetuning.initial import build_task_model, load_initial
 from litebert.interop.hf.layouts import MODERNBERT
 from litebert.interop.hf.settings import settings_of
 from litebert.model.pretrainer import Pretrainer

@@ -82,8 +82,8 @@ def pretrain(words: list[str]) -> int:
     )
     with console.loading():
         from litebert.analysis.run_report import read_metrics, write_run
-        from litebert.train.pretrain_inputs import run_folder
         from litebert.train.pretrain import pretrain as run
+        from litebert.train.pretrain_inputs import run_folder
 
     keep_freed_memory()
     console.refuse_lessons(words, arguments.teacher)

@@ -21,8 +21,8 @@ from litebert.finetuning.task import TaskOptions
 from litebert.machine import keep_freed_memory
 
 if TYPE_CHECKING:
-    from litebert.finetuning.run import Finetuned
-    from litebert.finetuning.start import InitialModel
+    from litebert.finetuning.initial import InitialModel
+    from litebert.finetuning.results import Finetuned
     from litebert.finetuning.task import Task
 
 log = logging.getLogger("litebert")
@@ -81,8 +81,8 @@ def finetune(words: list[str]) -> int:
     arguments, options, rest = _parse_finetune(words)
     with console.loading():
         from litebert.analysis.run_report import write_run
+        from litebert.finetuning.initial import load_initial
         from litebert.finetuning.run import finetune_seeds, run_folder
-        from litebert.finetuning.start import load_initial
         from litebert.tasks.registry import task_of
         from litebert.train import metrics
 

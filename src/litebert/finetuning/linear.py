@@ -20,11 +20,12 @@ import torch
 from numpy.typing import NDArray
 
 from litebert import progress
+from litebert.finetuning.initial import build_task_model
 from litebert.finetuning.items import Item
 from litebert.finetuning.outputs import Output
+from litebert.finetuning.prepared import PreparedTask
 from litebert.finetuning.rows import group_by_length, pad_rows
 from litebert.finetuning.scoring import EVALUATION_TOKENS, compute_network_logits
-from litebert.finetuning.start import PreparedTask, build_task_model
 from litebert.train import device as devices
 
 STRENGTHS = (1e-6, 1e-3, 1e-2, 1e-1, 1.0)

@@ -25,9 +25,10 @@ from litebert.data.random_keys import derive, permute
 from litebert.errors import NonFiniteError
 from litebert.finetuning.batches import TaskBatches, collate
 from litebert.finetuning.defaults import mark_chosen
+from litebert.finetuning.initial import build_task_model
 from litebert.finetuning.items import Item
 from litebert.finetuning.linear import MOST_ROWS, fit_head, read_frozen_states
-from litebert.finetuning.start import PreparedTask, build_task_model
+from litebert.finetuning.prepared import PreparedTask
 from litebert.finetuning.trainable import TrainableTaskModel
 from litebert.interop.files import read_tensors
 from litebert.train import device as devices
@@ -173,16 +174,9 @@ def _train_shortly(
     machine: devices.Device,
     bar: progress.Task,
 ) -> NDArray[np.float64]:
-    """(P,): the mean loss of each part of the held-out rows after a short run at a rate."""
-    config = prepared.config
-    train = replace(config.train, optimizer=replace(config.train.optimizer, learning_rate=rate))
-    if train.micro_batch == "auto":  # how much fits is measured when the run starts
-        train = replace(train, micro_batch=min(8, prepared.batch))
-    if train.schedule.warmup >= 1:  # steps of the whole run
-        share = train.schedule.warmup / prepared.steps
-        train = replace(train, schedule=replace(train.schedule, warmup=share))
-    config = replace(config, train=train, distill=TaskDistillConfig())
-    alone = replace(prepared, config=config, teacher=None, unlabelled=None)
+    """Compute the mean loss of each part of the held-out rows after a short run at a rate, (P,)."""
+    alone = _plan_short_run(prepared, rate)
+    config, train = alone.config, alone.config.train
     task, start, seed = prepared.task, prepared.start, train.seed
     output, targets = task.output.fit([item.target for item in (*learned, *held)])
     items = [
@@ -230,6 +224,19 @@ def _train_shortly(
             losses = trainable.losses(batch, trainable.layers)
         parts.append(sum(float(loss.total) for loss in losses.values()) / max(1, batch.predictions))
     return np.array(parts) if np.isfinite(parts).all() else np.full(1, np.inf)
+
+
+def _plan_short_run(prepared: PreparedTask, rate: float) -> PreparedTask:
+    """Return the task without a teacher, with a config that suits a short run at a rate."""
+    config = prepared.config
+    train = replace(config.train, optimizer=replace(config.train.optimizer, learning_rate=rate))
+    if train.micro_batch == "auto":  # how much fits is measured when the run starts
+        train = replace(train, micro_batch=min(8, prepared.batch))
+    if train.schedule.warmup >= 1:  # steps of the whole run
+        share = train.schedule.warmup / prepared.steps
+        train = replace(train, schedule=replace(train.schedule, warmup=share))
+    config = replace(config, train=train, distill=TaskDistillConfig())
+    return replace(prepared, config=config, teacher=None, unlabelled=None)
 
 
 def _split_by_length(held: Sequence[Item]) -> list[list[Item]]:

@@ -21,6 +21,7 @@ from litebert.finetuning.batches import TaskBatch, TaskBatches
 from litebert.finetuning.exits import loss_of_layers
 from litebert.finetuning.items import EncodedPart, Item
 from litebert.finetuning.outputs import Output
+from litebert.finetuning.prepared import PreparedTask
 from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.scoring import (
     Logits,
@@ -30,7 +31,6 @@ from litebert.finetuning.scoring import (
     name_metric,
     score_parts,
 )
-from litebert.finetuning.start import PreparedTask
 from litebert.interop.files import write_tensors
 from litebert.model.distillation import mean_over_pairs, relation_distance, state_distance
 from litebert.model.objectives import Loss

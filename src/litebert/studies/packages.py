@@ -15,7 +15,8 @@ from pathlib import Path
 from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import DataError
-from litebert.finetuning.run import Finetuned, finetune
+from litebert.finetuning.results import Finetuned
+from litebert.finetuning.run import finetune
 from litebert.recipes.finetuning import finetune_recipe
 from litebert.storage import atomic_write
 from litebert.tasks.splits import choose_held_out

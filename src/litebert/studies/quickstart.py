@@ -32,7 +32,7 @@ from litebert.data.prepare import prepare
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, RunError
 from litebert.finetuning.baselines import advise
-from litebert.finetuning.run import Finetuned
+from litebert.finetuning.results import Finetuned
 from litebert.interop import read_folder
 from litebert.json_reader import read_json
 from litebert.model.objectives import list_shown_scores, score_rows

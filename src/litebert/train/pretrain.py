@@ -38,12 +38,12 @@ from litebert.train import device as devices
 from litebert.train import metrics
 from litebert.train.evaluate import evaluate_split
 from litebert.train.initial_weights import load_weights, read_optimizer, start_table
-from litebert.train.pretrain_inputs import Inputs, PretrainRequest, check_folder, open_inputs
 from litebert.train.loop import Loop, Outcome
 from litebert.train.measure import build_share_of_peak
 from litebert.train.memory import choose_parallel, explain_out_of_memory, require_memory
 from litebert.train.parallel import build_module, parallelize
 from litebert.train.plateau import find_watched_objective, remark_on_short_run, watch_plateau
+from litebert.train.pretrain_inputs import Inputs, PretrainRequest, check_folder, open_inputs
 from litebert.train.ranks import Ranks, join_group
 from litebert.train.run import Run
 from litebert.train.start import RunRecord, continue_run, settle_batch_sizes, start_run
@@ -86,37 +86,28 @@ def pretrain(
     """Pretrain a config on token shards; the same call on the same folder continues, or returns
     what is finished.
 
-    An extension gives a finished run a further budget. The learning rate goes, within its first
-    twentieth, from where the run ended to the schedule of a run that was as long from the start,
-    and follows it; the optimizer's state and the order of the data go on. The same call again
-    continues the extension and does not begin another.
-
     Args:
         recipe: the point of the space; its `train.budget` says how long.
         data: a folder written by `prepare`.
         out: the run folder.
-        from_model: a model folder whose weights a new run starts from: the encoder, and each
-            objective that fits. Of a run with the same optimizer, its state too.
-        watch: another folder written by `prepare` with the same tokenizer, on whose held-out part
-            the model is scored at each evaluation and before the first step: what it forgets. It
-            changes no weight.
-        teacher: the folder of a pretrained model with the tokenizer of the data, from which is
-            learned what `recipe.distill` says.
-        teacher_answers: a folder that keeps its guesses, for runs that ask for the same; needs
-            `distill.top_k`.
-        extend: a budget, such as "30m". To extend a run again, all of them: ("30m", "1h").
-        overwrite: delete the run in `out`, if there is one, and start anew.
+        from_model: a model folder whose weights a new run starts from: the encoder, each objective
+            that fits, and the state of an optimizer of the same name.
+        watch: another folder written by `prepare` with the same tokenizer. Each evaluation also
+            scores the model on its held-out part, to show what it forgets.
+        teacher: the folder of a pretrained model with the tokenizer of the data; `recipe.distill`
+            says what is learned from it.
+        teacher_answers: a folder that keeps its guesses for other runs; needs `distill.top_k`.
+        extend: a further budget for a finished run, such as "30m"; for a run that was extended
+            before, all of them: ("30m", "1h"). `train.start` says how a run is extended.
+        overwrite: delete the run in `out`, if there is one, and start again.
         device: auto, cpu, cuda, cuda:N, or mps on a Mac.
         on_step: called after every step.
 
     Raises:
-        ConfigError: the batch does not fit in memory, a budget in time is too short, or objectives
-            lack their teacher.
-        DataError: the data cannot be used, holds nothing out, or has another tokenizer than the
-            teacher.
-        ModelError: the weights to start from do not fit, or the teacher lacks what is learned from
-            it.
-        RunError: the folder is in use, or holds a run of another config or of other data.
+        ConfigError: the batch does not fit in memory, or the budget or the teacher do not suit.
+        DataError: the data cannot be used, holds nothing out, or has another tokenizer.
+        ModelError: the weights to start from do not fit, or the teacher lacks a head.
+        RunError: the folder is in use, or holds another run.
         NonFiniteError: a loss or gradient was not finite; no step was taken from it.
     """
     request = PretrainRequest(
@@ -133,8 +124,13 @@ def pretrain(
         tensorboard=tensorboard,
         on_step=on_step,
     )
+    with join_group() as ranks:
+        return _run_phases(request, ranks)
+
+
+def _run_phases(request: PretrainRequest, ranks: Ranks) -> Pretrained:
     remarks: list[str] = []
-    with join_group() as ranks, metrics.collect_remarks(remarks):
+    with metrics.collect_remarks(remarks):
         folder = check_folder(request, ranks)
         inputs = open_inputs(request, folder)
         run = PretrainingRun(request, inputs, remarks)

@@ -2,6 +2,11 @@
 
 run.json identifies the run in a folder: its steps, its data, and each extension. It is written
 whole before a step is taken, so that the same command continues after a kill at any instant.
+
+An extension gives a finished run a further budget. The learning rate goes, within its first
+twentieth, from where the run ended to the schedule of a run that was as long from the start, and
+follows it. The optimizer's state and the order of the data go on. The same call again continues the
+extension and does not begin another.
 """
 
 from __future__ import annotations
@@ -24,9 +29,9 @@ from litebert.storage import atomic_write, naming
 from litebert.train import checkpoint, schedule
 from litebert.train.budget import buy_steps, choose_batch, with_budget
 from litebert.train.device import Device
-from litebert.train.pretrain_inputs import Inputs, PretrainRequest
 from litebert.train.memory import fit_micro_batch
 from litebert.train.muon import has_float32_iteration
+from litebert.train.pretrain_inputs import Inputs, PretrainRequest
 from litebert.train.ranks import Ranks
 from litebert.train.run_folder import RunFolder
 from litebert.train.teacher import build_record

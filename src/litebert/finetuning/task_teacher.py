@@ -43,7 +43,7 @@ from litebert.tokenizer import Tokenizer
 from litebert.train.teacher import compute_fingerprint
 
 if TYPE_CHECKING:
-    from litebert.finetuning.start import PreparedTask
+    from litebert.finetuning.prepared import PreparedTask
 
 log = logging.getLogger("litebert")
 

@@ -1,0 +1,124 @@
+"""The identity of a fine-tuning run, finetune.json: which model learns which task from which data,
+and how. The same request finds its run again by it, and another one is refused.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any
+
+import numpy as np
+
+from litebert.config.serialization import to_dict
+from litebert.errors import RunError
+from litebert.finetuning.initial import InitialModel
+from litebert.finetuning.items import Item
+from litebert.finetuning.prepared import PreparedTask
+from litebert.finetuning.scoring import name_metric
+from litebert.train.run_folder import RunFolder
+from litebert.train.teacher import build_record, refuse_other_teacher
+
+_FREE = (
+    "format",
+    "model",
+    "teacher",
+    "teacher_fingerprint",
+    "steps",
+    "chosen",
+    "tokenizer_fingerprint",
+    "test_fingerprint",
+    "config.exit_drop",
+    "config.examples",
+    "config.train.save_every",
+    "config.train.keep_checkpoints",
+    "config.train.parallel",
+    "config.train.recompute",
+)
+"""Fields of finetune.json that may change between calls: they change no weight, follow from the
+rest, or are compared apart."""
+
+
+def claim_folder(
+    folder: RunFolder, prepared: PreparedTask, steps: int, train: Sequence[Item]
+) -> None:
+    """Start a run in a folder, or check that the folder holds this very run; `train` has the
+    targets that are learned.
+
+    Raises:
+        RunError: the folder holds another run.
+    """
+    run = _build_identity(prepared, steps, train)
+    for before in folder.identities():
+        refuse_other_teacher(folder.path, before, run["teacher"], run["teacher_fingerprint"])
+        folder.refuse_other({**before, "files": run["files"]}, run, _FREE)
+        if before.get("test_fingerprint") != run["test_fingerprint"]:
+            raise RunError(
+                f"{folder.path} holds a run with another test part; give its own, or "
+                "answer this one with "
+                "litebert predict"
+            )
+    if not folder.identity_file.exists():
+        folder.claim(run)
+
+
+def _build_identity(prepared: PreparedTask, steps: int, train: Sequence[Item]) -> dict[str, Any]:
+    """Build the content of finetune.json, which identifies a run."""
+    task, start = prepared.task, prepared.start
+    dev = [item for part in prepared.dev for item in part.items]
+    tests = [item for part in prepared.tests for item in part.items]
+    teacher = prepared.teacher
+    return {
+        "format": 1,
+        "task": task.full_name,
+        "metric": name_metric(task),
+        "model": prepared.source,
+        "files": task.file_names,  # by part, their names; for people and tables, never compared
+        "steps": steps,
+        "chosen": list(prepared.chosen),  # for people, never compared
+        "config": to_dict(prepared.config),
+        **task.identity(),
+        **(
+            build_record(None, None)
+            if teacher is None
+            else build_record(teacher.source, teacher.fingerprint)
+        ),
+        "model_fingerprint": _compute_digest(_read_weights(start)),
+        "tokenizer_fingerprint": start.tokenizer.fingerprint,
+        "data_fingerprint": _compute_digest(_read_tokens([*train, *dev], task.output.labels)),
+        "test_fingerprint": _compute_digest(_read_tokens(tests, ())),
+        # Of examples as their files have them: the same for every tokenizer.
+        "dev_fingerprint": _compute_digest(
+            repr(example).encode("utf-8", "backslashreplace")
+            for part in prepared.dev
+            for example in part.examples
+        ),
+    }
+
+
+def _compute_digest(pieces: Iterable[bytes]) -> str:
+    digest = hashlib.sha256()
+    for piece in pieces:
+        digest.update(piece)
+    return digest.hexdigest()
+
+
+def _read_weights(start: InitialModel) -> Iterator[bytes]:
+    yield json.dumps(to_dict(start.encoder)).encode()
+    if start.pooling != "cls":
+        yield start.pooling.encode()
+    for name, tensor in (*(start.state or {}).items(), *start.head.items()):
+        yield name.encode() + tensor.contiguous().numpy().tobytes()
+
+
+def _read_tokens(items: Sequence[Item], labels: Sequence[str]) -> Iterator[bytes]:
+    yield json.dumps(labels).encode()
+    for item in items:
+        for row in item.rows:
+            yield row.ids.tobytes() + row.types.tobytes()
+        yield (
+            item.target.tobytes()
+            if isinstance(item.target, np.ndarray)
+            else repr(item.target).encode()
+        )

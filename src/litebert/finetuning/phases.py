@@ -1,0 +1,306 @@
+"""The phases of a fine-tuning run of one seed, from a prepared task to its scores (`train.run`)."""
+
+from __future__ import annotations
+
+import logging
+from dataclasses import dataclass
+
+from litebert.config import LoopConfig, replace
+from litebert.config.finetuning import FinetuneConfig
+from litebert.errors import ConfigError
+from litebert.finetuning.baselines import read_scores
+from litebert.finetuning.batches import TaskBatch, TaskBatches
+from litebert.finetuning.examples import FILE as EXAMPLES
+from litebert.finetuning.identity import claim_folder
+from litebert.finetuning.initial import build_task_model
+from litebert.finetuning.items import Item
+from litebert.finetuning.outputs import Output
+from litebert.finetuning.prepared import FinetuneRequest, PreparedTask
+from litebert.finetuning.probe import FITTED
+from litebert.finetuning.results import Finetuned, require_calibrated, write_results
+from litebert.finetuning.task_teacher import compute_teacher_logits
+from litebert.finetuning.trainable import TrainableTaskModel
+from litebert.interop.files import read_weights, write_tensors
+from litebert.model.task_model import TaskModel
+from litebert.storage import write_whole
+from litebert.train import device as devices
+from litebert.train.loop import Loop, Outcome
+from litebert.train.memory import (
+    choose_parallel,
+    explain_out_of_memory,
+    fit_micro_batch,
+    require_memory,
+)
+from litebert.train.parallel import How, build_module, load_state, parallelize
+from litebert.train.run import Run
+from litebert.train.run_folder import ASIDE, RunFolder
+
+log = logging.getLogger("litebert")
+
+
+@dataclass(frozen=True)
+class SizedTask:
+    """A prepared task whose sizes are numbers, and fit in memory."""
+
+    prepared: PreparedTask
+    output: Output
+    """The output as it learns: it knows the scale of the training targets."""
+    items: list[Item]
+    """The training rows with the targets that are learned, then the unlabelled ones."""
+    parallel: How
+
+
+@dataclass(frozen=True)
+class BuiltTaskModel:
+    """The network of a run, whose folder may still hold another run."""
+
+    sized: SizedTask
+    model: TaskModel
+
+
+@dataclass(frozen=True)
+class ClaimedTaskRun:
+    """The network of the run that the folder holds."""
+
+    sized: SizedTask
+    model: TaskModel
+
+
+@dataclass(frozen=True)
+class TrainedTaskModel:
+    """The end of the loop."""
+
+    prepared: PreparedTask
+    outcome: Outcome
+    trainable: TrainableTaskModel | None
+    """None for a finished run without checkpoints, which cannot be trained or scored again."""
+
+
+class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskModel, Finetuned]):
+    """A fine-tuning run of one seed."""
+
+    def __init__(
+        self,
+        request: FinetuneRequest,
+        prepared: PreparedTask,
+        folder: RunFolder,
+        machine: devices.Device,
+        remarks: list[str],
+    ) -> None:
+        """Begin in a folder whose lock the caller holds.
+
+        Args:
+            remarks: the warnings so far, and those that are collected meanwhile.
+        """
+        self.request, self.prepared, self.folder = request, prepared, folder
+        self.machine, self.remarks, self.ranks = machine, remarks, folder.ranks
+        self.is_restarted = (
+            self.ranks.decide(lambda: folder.has_predecessor) and not request.overwrite
+        )
+        """True if a run that collapsed went before."""
+        self._scores = folder.path / "scores.json"  # the last to be written
+
+    # ------------------------------------------------------------------------------------- sizes
+
+    def settle_sizes(self) -> SizedTask:
+        prepared, config = self.prepared, self.prepared.config
+        warmup = config.train.schedule.warmup
+        if 1 <= warmup >= prepared.steps:
+            raise ConfigError(
+                f"train.schedule.warmup is {warmup:g} steps of a run of {prepared.steps}; give a "
+                "share of the run, such as 0.1"
+            )
+        output, items = _fit_targets(prepared)
+        rows = max(len(item.rows) for item in items)
+        compares = prepared.teacher is not None and bool(config.distill.compared)
+        if prepared.teacher is not None and compares:
+            prepared.teacher.layers.to(self.machine.device)
+        if config.train.micro_batch == "auto":
+            config = self._choose_micro_batch(rows)
+            prepared = replace(prepared, config=config)
+        planned = prepared.as_pretraining()
+        parallel = choose_parallel(planned, self.machine, self.ranks)
+        if parallel == "fsdp" and compares:
+            raise ConfigError(
+                "distill.states and distill.relations read layers one by one, which "
+                "train.parallel=fsdp does not gather; set ddp"
+            )
+        planned = replace(planned, train=replace(planned.train, parallel=parallel))
+        require_memory(planned, self.machine, rows, self.ranks, prepared.computing_teacher)
+        return SizedTask(prepared, output, items, parallel)
+
+    def _choose_micro_batch(self, rows: int) -> FinetuneConfig:
+        """Put the micro-batch of the run in the folder into the config, else one that fits."""
+        config, folder = self.prepared.config, self.folder
+        identities = self.ranks.decide(
+            lambda: [] if self.request.overwrite else folder.identities()
+        )
+        if identities:
+            recorded = identities[0].get("config", {}).get("train", {})
+            micro_batch = recorded.get("micro_batch", 1)
+        else:
+            planned, teacher = self.prepared.as_pretraining(), self.prepared.computing_teacher
+            micro_batch = self.ranks.agree(fit_micro_batch(planned, self.machine, rows, teacher))
+        return replace(config, train=replace(config.train, micro_batch=micro_batch))
+
+    # -------------------------------------------------------------------------------- the network
+
+    def build(self, sized: SizedTask) -> BuiltTaskModel:
+        prepared = sized.prepared
+        model = build_module(
+            lambda: build_task_model(
+                prepared.start, prepared.task, prepared.config, prepared.fitted
+            ),
+            self.machine.device,
+            self.ranks,
+            sized.parallel,
+        )
+        return BuiltTaskModel(sized, model)
+
+    def claim(self, built: BuiltTaskModel) -> ClaimedTaskRun:
+        folder, sized, prepared = self.folder, built.sized, built.sized.prepared
+        if self.request.overwrite:
+            folder.clear()
+        # A run that is there already without it has no fitted head.
+        if prepared.fitted and self.ranks.main and not folder.identity_file.exists():
+            with write_whole(folder.path / FITTED) as aside:
+                write_tensors(aside, prepared.fitted)
+        self.ranks.decide(lambda: claim_folder(folder, prepared, prepared.steps, sized.items))
+        return ClaimedTaskRun(sized, built.model)
+
+    # ----------------------------------------------------------------------------------- training
+
+    def train(self, claimed: ClaimedTaskRun) -> TrainedTaskModel:
+        prepared, folder = claimed.sized.prepared, self.folder.path
+        settings = self._settle_rates(prepared)
+        # A finished run may hold examples, and exits that were calibrated with another drop.
+        if not prepared.config.examples and self.ranks.main:
+            (folder / "model" / EXAMPLES).unlink(missing_ok=True)
+        if prepared.config.exits:
+            self.ranks.decide(lambda: require_calibrated(folder, prepared.config.exit_drop))
+        if self.ranks.decide(
+            lambda: self._scores.exists() and not (folder / "checkpoints").exists()
+        ):
+            outcome = Outcome(prepared.steps, True, None, {}, 0, 0.0)
+            return TrainedTaskModel(prepared, outcome, None)
+        baseline = prepared.baseline
+        if baseline is not None and not self.ranks.decide(self._scores.exists):
+            self.ranks.decide(lambda: baseline.keep(folder))
+        trainable = self._make_trainable(claimed)
+        loop: Loop[TaskBatch] = Loop(
+            trainable=trainable,
+            config=settings,
+            steps=prepared.steps,
+            batch_sequences=prepared.batch,
+            device=self.machine,
+            folder=folder,
+            on_step=self.request.on_step,
+            ranks=self.ranks,
+            remarks=self.remarks,
+            scores_start=bool(prepared.fitted),
+        )
+        sequences, recompute = settings.at_once or prepared.batch, settings.recompute
+        with explain_out_of_memory(self.machine, sequences, recompute):
+            outcome = loop.run()
+        return TrainedTaskModel(prepared, outcome, trainable)
+
+    def _settle_rates(self, prepared: PreparedTask) -> LoopConfig:
+        """Return the settings of the loop; after a run that collapsed, at a third of the rates."""
+        settings, optimizer = prepared.config.train, prepared.config.train.optimizer
+        if not self.is_restarted:
+            return settings
+        rate, muon_rate = optimizer.learning_rate / 3, optimizer.muon_learning_rate / 3
+        optimizer = replace(optimizer, learning_rate=rate, muon_learning_rate=muon_rate)
+        # Here, so that a run that was killed as it was set aside reports it too.
+        log.warning(
+            f"the model gave one answer to every example of {prepared.dev[0].name}; this run "
+            f"starts again with a learning rate of {rate:.1e} (the first one was moved to {ASIDE}/)"
+        )
+        return replace(settings, optimizer=optimizer)
+
+    def _make_trainable(self, claimed: ClaimedTaskRun) -> TrainableTaskModel:
+        """Join the network to its batches, with what its teacher answers to them."""
+        sized, model, folder = claimed.sized, claimed.model, self.folder.path
+        prepared, config, items = sized.prepared, sized.prepared.config, sized.items
+        teacher, positions = prepared.teacher, model.encoder.config.max_positions
+        if teacher is not None:
+            device = str(self.machine.device)
+            logits = self.ranks.decide(
+                lambda: compute_teacher_logits(teacher, prepared, folder, device)
+            )
+            items = [
+                replace(item, taught=row_logits)
+                for item, row_logits in zip(items, logits, strict=True)
+            ]
+            if config.distill.compared:
+                positions = min(positions, teacher.loaded.config.encoder.max_positions)
+        batches = TaskBatches(
+            items,
+            sized.output,
+            prepared.start.tokenizer.pad_id,
+            prepared.batch,
+            prepared.steps,
+            config.train.seed,
+            positions=positions,
+            deletion=config.deletion,
+        )
+        network = parallelize(
+            model, self.machine.device, self.ranks, sized.parallel, prepared.batch
+        )
+        best = folder / "best.safetensors"
+        return TrainableTaskModel(
+            model,
+            sized.output,
+            batches,
+            prepared,
+            self.machine,
+            best,
+            network=network,
+            ranks=self.ranks,
+        )
+
+    # ------------------------------------------------------------------------------------ results
+
+    def finish(self, trained: TrainedTaskModel) -> Finetuned:
+        prepared, outcome, trainable = trained.prepared, trained.outcome, trained.trainable
+        folder, steps = self.folder.path, prepared.steps
+        if not outcome.finished:
+            return Finetuned(folder, steps, outcome, {})
+        if trainable is not None and not self.ranks.decide(self._scores.exists):
+            self._score_best(prepared, trainable)
+        collapsed = trainable is not None and trainable.diagnostic_state["one_answer"]
+        scores = self.ranks.decide(lambda: read_scores(self._scores))
+        return Finetuned(folder, steps, outcome, scores, collapsed, self.is_restarted)
+
+    def _score_best(self, prepared: PreparedTask, trainable: TrainableTaskModel) -> None:
+        """Score the best weights on every part, and write the results."""
+        start, config = prepared.start, prepared.config
+        if self.ranks.size > 1:  # whole, where it was split
+            model = build_task_model(start, prepared.task, config)
+            trainable.module = model.to(self.machine.device)
+        weights = read_weights(trainable.best) if self.ranks.main else None
+        load_state(trainable.module, weights, self.ranks)
+        logits = trainable.best_logits if self.machine.autocast is None else {}
+        # As `predict` computes, and other programs.
+        trainable.device = replace(self.machine, autocast=None)
+        task = prepared.task.closing(
+            prepared.train.items, trainable.logits_of_items, config.train.seed
+        )
+        parts = (*prepared.dev, *prepared.tests)
+        logits = logits | {
+            part.name: trainable.logits(part) for part in parts if part.name not in logits
+        }
+        exit_logits = trainable.logits(parts[0], every=True) if config.exits else None
+        if self.ranks.main:
+            closed = replace(prepared, task=task)
+            write_results(self.folder, closed, trainable, logits, exit_logits, self.is_restarted)
+
+
+def _fit_targets(prepared: PreparedTask) -> tuple[Output, list[Item]]:
+    """Fit the output to the training targets; return it, and all rows with the targets that are
+    learned.
+    """
+    train = prepared.train.items
+    output, targets = prepared.task.output.fit([item.target for item in train])
+    items = [replace(item, target=target) for item, target in zip(train, targets, strict=True)]
+    return output, items + prepared.rows[len(train) :]
