@@ -14,13 +14,14 @@ import pytest
 import torch
 
 from litebert import cost
+from litebert.change.conversion import convert
 from litebert.change.shrinking import Shrinking
 from litebert.config import Config, DistillConfig, replace
 from litebert.data.batches import Batch
 from litebert.data.prepare import prepare
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, DataError, ModelError, RunError
-from litebert.interop import LoadedModel, convert, read_folder
+from litebert.interop import LoadedModel, read_folder
 from litebert.interop.files import read_tensors
 from litebert.model.pretrainer import Pretrainer
 from litebert.tokenizer import train_tokenizer
