@@ -26,17 +26,12 @@ import sentencepiece
 import tokenizers
 from google.protobuf.message import DecodeError
 from sentencepiece import sentencepiece_model_pb2
-from tokenizers import AddedToken, Regex, decoders, normalizers, pre_tokenizers
-from tokenizers.models import BPE, Unigram, WordPiece
+from tokenizers import AddedToken, Regex, decoders, models, normalizers, pre_tokenizers
 
 from litebert.errors import DataError
 from litebert.json_reader import parse_json
-from litebert.tokenizer.words import (
-    WORD_MARK,
-    find_starts_by_bytes,
-    find_starts_by_mark,
-    find_starts_by_prefix,
-)
+from litebert.tokenizer.kinds import KINDS, Unigram
+from litebert.tokenizer.words import WORD_MARK
 
 model_pb2: Any = sentencepiece_model_pb2  # classes made at run time, unknown to type checkers
 STEPS_PREFIX = "litebert:"
@@ -121,8 +116,8 @@ class SentencePieceEngine:
     `proto` is the content of a `spiece.model` file, and `name` appears in errors.
     """
 
-    kind = "unigram"
-    pair_separators = 1
+    kind = Unigram({})
+    pair_separators = Unigram.pair_separators
 
     def __init__(self, proto: bytes, name: str) -> None:
         remedy = "give a unigram SentencePiece model"
@@ -182,7 +177,7 @@ class SentencePieceEngine:
         model = self._parse_model()
         if model.trainer_spec.treat_whitespace_as_suffix:
             return None
-        starts = find_starts_by_mark(self.tokens)
+        starts = self.kind.find_starts(self.tokens)
         if starts is not None:
             for i, piece in enumerate(model.pieces):
                 # The bytes of a character, except the first, continue it.
@@ -249,7 +244,9 @@ class SentencePieceEngine:
             for p in model.pieces
         ]
         unk_id = next((i for i, p in enumerate(model.pieces) if p.type == p.UNKNOWN), None)
-        portable = tokenizers.Tokenizer(Unigram(scores, unk_id, model.trainer_spec.byte_fallback))
+        portable = tokenizers.Tokenizer(
+            models.Unigram(scores, unk_id, model.trainer_spec.byte_fallback)
+        )
         if rules:
             portable.normalizer = normalizers.Sequence(rules)
         scheme = "first" if spec.add_dummy_prefix else "never"
@@ -277,31 +274,31 @@ class TokenizersEngine:
             self._tokenizer = tokenizers.Tokenizer.from_str(text)
             model = self._spec["model"]
             # Old files have no type, so their fields tell it.
-            kind = model.get("type") or next(
-                k for k, field in _TYPE_FIELDS.items() if field in model
+            type_name = model.get("type") or next(
+                name for name, field in _TYPE_FIELDS.items() if field in model
             )
             separators = _count_pair_separators(self._spec.get("post_processor"))
         except Exception as error:  # the library raises plain Exception
             raise DataError(
                 f"{name} is not a tokenizer.json file or is damaged ({error}); save it again"
             ) from error
+        kind = KINDS.get(str(type_name).lower())
         self._bytes = (
-            _find_part(self._spec.get("pre_tokenizer"), "ByteLevel") if kind == "BPE" else None
+            _find_part(self._spec.get("pre_tokenizer"), "ByteLevel")
+            if kind is not None and kind.is_bytes
+            else None
         )
-        if kind not in (*_TYPE_FIELDS, "WordLevel") or (kind == "BPE" and self._bytes is None):
+        if kind is None or (kind.is_bytes and self._bytes is None):
             raise DataError(
-                f"{name} holds a {kind} tokenizer; use a WordPiece, Unigram, byte-level "
+                f"{name} holds a {type_name} tokenizer; use a WordPiece, Unigram, byte-level "
                 "BPE or WordLevel one"
             )
-        if (
-            kind in ("WordPiece", "WordLevel")
-            and (unknown := model.get("unk_token")) not in model["vocab"]
-        ):
+        if kind.names_unknown and (unknown := model.get("unk_token")) not in model["vocab"]:
             raise DataError(
                 f"{name} has no token {unknown!r}, which its unk_token names; add it to its vocab"
             )
-        self.kind = kind.lower()
-        self.pair_separators = separators or (2 if self.kind == "bpe" else 1)
+        self.kind = kind(model)
+        self.pair_separators = separators or kind.pair_separators
         self._tokenizer.no_truncation()
         self._tokenizer.no_padding()
         self._tokenizer.encode_special_tokens = True  # "[MASK]" in a text is text
@@ -323,13 +320,10 @@ class TokenizersEngine:
             }
         self._spec["added_tokens"] = [added[i] for i in sorted(added)]
         self.special_ids = tuple(i for i in sorted(added) if added[i].get("special"))
-        self._splitter = self._tokenizer if self.kind != "unigram" else self._hide_special_tokens()
+        self._splitter = self._hide_special_tokens() if kind.finds_special else self._tokenizer
 
     def _hide_special_tokens(self) -> tokenizers.Tokenizer:
-        """Return a copy that spells the special tokens as no text does.
-
-        A unigram model finds any of its tokens in a text.
-        """
+        """Return a copy that spells the special tokens as no text does."""
         vocabulary = list(self._spec["model"]["vocab"])
         for i in self.special_ids:
             if i < len(vocabulary):
@@ -371,17 +365,10 @@ class TokenizersEngine:
     def normalize(self, text: str) -> str:
         normalizer = self._tokenizer.normalizer
         text = normalizer.normalize_str(text) if normalizer else text
-        return " ".join((text.replace(WORD_MARK, " ") if self.kind == "unigram" else text).split())
+        return " ".join(self.kind.remove_marks(text).split())
 
     def find_word_starts(self) -> np.ndarray | None:
-        if self.kind == "bpe":
-            return find_starts_by_bytes(self.tokens)
-        if self.kind == "unigram":
-            return find_starts_by_mark(self.tokens)
-        if self.kind == "wordlevel":
-            return np.ones(len(self.tokens), bool)
-        prefix = self._spec["model"].get("continuing_subword_prefix")
-        return find_starts_by_prefix(self.tokens, prefix) if prefix else None
+        return self.kind.find_starts(self.tokens)
 
     def compute_digest(self) -> str:
         # The content of the file, for versions of the library write it differently.
@@ -393,19 +380,7 @@ class TokenizersEngine:
 
     def make_files(self) -> dict[str, bytes]:
         """The vocabulary as older programs read it."""
-        if self.kind in ("unigram", "wordlevel"):
-            return {}
-        if self.kind == "wordpiece":
-            return {"vocab.txt": "".join(f"{token}\n" for token in self.tokens).encode()}
-        merges = (
-            pair if isinstance(pair, str) else " ".join(pair)
-            for pair in self._spec["model"]["merges"]
-        )
-        vocabulary = {token: i for i, token in enumerate(self.tokens)}
-        return {
-            "vocab.json": json.dumps(vocabulary, ensure_ascii=False).encode(),
-            "merges.txt": "".join(f"{line}\n" for line in ("#version: 0.2", *merges)).encode(),
-        }
+        return self.kind.make_files(self.tokens, self._spec["model"])
 
     def make_settings(self) -> dict[str, Any]:
         """The settings that a class of `transformers` needs if it builds its own normalizer or
@@ -467,7 +442,7 @@ def build_wordpiece_engine(
         raise DataError(
             f"{name} has no token {' or '.join(SPECIAL_NAMES['unk'])}; add it, or give another file"
         )
-    portable = tokenizers.Tokenizer(WordPiece(vocabulary, unk_token=unk))
+    portable = tokenizers.Tokenizer(models.WordPiece(vocabulary, unk_token=unk))
     portable.normalizer = normalizer
     portable.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     portable.decoder = decoders.WordPiece()
@@ -482,7 +457,7 @@ def build_byte_engine(
     With `prefix`, the first word of a text is split as elsewhere in it.
     """
     unk = next((candidate for candidate in SPECIAL_NAMES["unk"] if candidate in vocabulary), None)
-    portable = tokenizers.Tokenizer(BPE(vocabulary, list(merges), unk_token=unk))
+    portable = tokenizers.Tokenizer(models.BPE(vocabulary, list(merges), unk_token=unk))
     portable.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=prefix)
     portable.decoder = decoders.ByteLevel()
     return _build_engine(portable, vocabulary, name, lstrip=SPECIAL_NAMES["mask"])

@@ -27,6 +27,7 @@ from typing import Any, NamedTuple
 from litebert.errors import DataError
 from litebert.progress import task
 from litebert.tokenizer.engines import Engine, SentencePieceEngine, TokenizersEngine, model_pb2
+from litebert.tokenizer.kinds import ByteBPE, WordPiece
 from litebert.tokenizer.spelling import Speller
 from litebert.tokenizer.tokenizer import Tokenizer
 
@@ -79,13 +80,13 @@ def extend(tokenizer: Tokenizer, lines: Iterable[str], size: int) -> Extension:
             "no new token would save a token on this text; give more text, or keep the tokenizer"
         )
     added = tuple(Added(speller.join(key), saved) for key, saved in chosen)
-    if tokenizer.kind == "bpe":
+    new_tokens = [new.token for new in added]
+    if isinstance(tokenizer.engine.kind, ByteBPE):
         engine: Engine = _add_merges(tokenizer.engine, [key for key, _ in chosen])
-    elif tokenizer.kind == "wordpiece":
-        engine = _add_words(tokenizer.engine, [new.token for new in added])
+    elif isinstance(tokenizer.engine.kind, WordPiece):
+        engine = _add_words(tokenizer.engine, new_tokens)
     else:
-        frequencies = words.compute_log_frequencies([new.token for new in added])
-        engine = _add_unigrams(tokenizer.engine, frequencies)
+        engine = _add_unigrams(tokenizer.engine, words.compute_log_frequencies(new_tokens))
     return Extension(Tokenizer(engine), added)
 
 
@@ -102,7 +103,7 @@ class _Words:
     """The words of a text as tokens, and the tokens that joining each run would save."""
 
     def __init__(self, speller: Speller, counts: dict[str, int]) -> None:
-        self._speller, self._counts, self._pairs = speller, counts, speller.kind == "bpe"
+        self._speller, self._counts, self._pairs = speller, counts, speller.kind.is_bytes
         self._vocabulary = {*speller.ids}
         self._classes: dict[str, str | None] = {}
         self._tokens = {word: speller.split_word(word) for word in counts}
@@ -210,7 +211,7 @@ class _Words:
                 if classes[stop] not in (word_class, None) or len(text) > _LONGEST_TOKEN:
                     break
                 text, saved = (
-                    text + self._speller.strip_continuation(tokens[stop]),
+                    text + self._speller.kind.strip_continuation(tokens[stop]),
                     saved + 1 + unknown[stop],
                 )
                 runs.append(_Run((text,), saved, start, stop + 1))
@@ -225,7 +226,7 @@ class _Words:
             names = {"L": "letters", "M": "letters", "N": "digits"}
             kinds = {
                 names.get(unicodedata.category(char)[0], "signs")
-                for char in self._speller.strip_mark(token)
+                for char in self._speller.kind.strip_mark(token)
             }
             self._classes[token] = "mixed" if len(kinds) > 1 else next(iter(kinds), None)
         return self._classes[token]

@@ -8,7 +8,6 @@ character, which no other kind can spell.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Sequence
 from typing import NamedTuple
 
@@ -16,20 +15,9 @@ import tokenizers
 
 from litebert.errors import DataError
 from litebert.tokenizer.engines import SPECIAL_NAMES
+from litebert.tokenizer.kinds import Spelling
 from litebert.tokenizer.tokenizer import Tokenizer
-from litebert.tokenizer.words import BYTES, WORD_MARK, is_continuation
-
-_PRINTED = {byte: char for char, byte in BYTES.items()}
-_BYTE_TOKEN = re.compile("<0x([0-9A-F]{2})>")
-_BEFORE_MARK = re.compile(f"(?<=[^{WORD_MARK}])(?={WORD_MARK})")
-
-
-class Spelling(NamedTuple):
-    """The text of a token, apart from the way in which a tokenizer writes it."""
-
-    data: bytes
-    begins_word: bool
-    """True for a token that begins a word."""
+from litebert.tokenizer.words import is_continuation
 
 
 class Source(NamedTuple):
@@ -45,50 +33,41 @@ class Speller:
     """A tokenizer that splits words into tokens, not ids, and reads their spellings."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
-        if tokenizer.kind == "wordlevel":
+        if not tokenizer.engine.kind.is_divisible:
             raise DataError(
                 "a WordLevel tokenizer has whole words only, so its words cannot be cut "
                 "into tokens; train "
                 "a tokenizer of another kind with litebert tokenizer train"
             )
-        self.tokenizer, self.kind = tokenizer, tokenizer.kind
+        self.tokenizer, self.kind = tokenizer, tokenizer.engine.kind
         spec = tokenizer.engine.to_portable()
         self._library = tokenizers.Tokenizer.from_str(
             json.dumps({**spec, "truncation": None, "padding": None})
         )
-        self._prefix = (
-            str(spec["model"].get("continuing_subword_prefix") or "")
-            if self.kind == "wordpiece"
-            else ""
-        )
-        self._longest = (
-            spec["model"].get("max_input_chars_per_word", 100)
-            if self.kind == "wordpiece"
-            else 1 << 30
-        )
         self.ids = {tokenizer.get_token(i): i for i in reversed(range(tokenizer.vocab_size))}
         text_ids = [i for i in range(tokenizer.vocab_size) if i not in set(tokenizer.special_ids)]
-        self._ids_by_spelling = {self.spell(tokenizer.get_token(i)): i for i in reversed(text_ids)}
+        self._ids_by_spelling = {
+            self.kind.spell(tokenizer.get_token(i)): i for i in reversed(text_ids)
+        }
 
     def split_words(self, line: str) -> list[str]:
         """Return the normalized words of a line. No token reaches over the end of one."""
         normalizer, splitter = self._library.normalizer, self._library.pre_tokenizer
         text = normalizer.normalize_str(line) if normalizer else line
         words = [word for word, _ in splitter.pre_tokenize_str(text)] if splitter else [text]
-        if self.kind == "unigram":
-            words = [part for word in words for part in _BEFORE_MARK.split(word)]
-        return [word for word in words if 0 < len(word) <= self._longest]
+        words = [part for word in words for part in self.kind.split_marked(word)]
+        return [word for word in words if 0 < len(word) <= self.kind.longest_word]
 
     def split_word(self, word: str) -> list[str]:
         """Return the tokens of a word. What is unknown is split into characters, written as tokens
         would be.
         """
-        if self.kind == "wordpiece":
+        if self.kind.takes_longest:
             return self._match_longest(word)
         tokens: list[str] = []
         for token in self._library.model.tokenize(word):
-            unknown = self.kind == "unigram" and token.id == self.tokenizer.unk_id
-            tokens += list(token.value) if unknown else [token.value]
+            is_unknown = token.id == self.tokenizer.unk_id
+            tokens += self.kind.split_unknown(token.value) if is_unknown else [token.value]
         return tokens
 
     def _match_longest(self, text: str, prefix: str = "") -> list[str]:
@@ -100,38 +79,12 @@ class Speller:
                 (stop for stop in stops if prefix + text[start:stop] in self.ids), start + 1
             )
             tokens.append(prefix + text[start:stop])
-            start, prefix = stop, self._prefix
+            start, prefix = stop, self.kind.prefix
         return tokens
 
     def join(self, tokens: Sequence[str]) -> str:
         """Join adjacent tokens of a word to one token."""
-        return tokens[0] + "".join(map(self.strip_continuation, tokens[1:]))
-
-    def strip_continuation(self, token: str) -> str:
-        """Return what a token adds to those before it in a word."""
-        return (
-            token[len(self._prefix) :] if self._prefix and token.startswith(self._prefix) else token
-        )
-
-    def strip_mark(self, token: str) -> str:
-        """Return the token without the mark of a word."""
-        return token.removeprefix(self._prefix if self.kind == "wordpiece" else WORD_MARK)
-
-    def spell(self, token: str) -> Spelling:
-        """Return the spelling of a token that is text."""
-        if self.kind == "bpe":
-            if all(char in BYTES for char in token):
-                data = bytes(BYTES[char] for char in token)
-                return Spelling(data.removeprefix(b" "), data.startswith(b" "))
-            return Spelling(token.encode(), False)
-        if self.kind == "wordpiece":
-            inside = bool(self._prefix) and token.startswith(self._prefix) and token != self._prefix
-            return Spelling(
-                self.strip_mark(token).encode() if inside else token.encode(), not inside
-            )
-        if byte := _BYTE_TOKEN.fullmatch(token):
-            return Spelling(bytes([int(byte[1], 16)]), False)
-        return Spelling(self.strip_mark(token).encode(), token.startswith(WORD_MARK))
+        return tokens[0] + "".join(map(self.kind.strip_continuation, tokens[1:]))
 
     def find(self, spelling: Spelling) -> list[int]:
         """Return the ids of the tokens that spell this together, without unknown tokens.
@@ -149,8 +102,7 @@ class Speller:
             other = self._ids_by_spelling.get(Spelling(spelling.data, not spelling.begins_word))
             if other is not None:
                 return [other]
-        if self.kind == "bpe":
-            word = "".join(_PRINTED[byte] for byte in b" " * spelling.begins_word + spelling.data)
+        if (word := self.kind.write_bytes(spelling)) is not None:
             return self._find_ids(self.split_word(word))
         text = text and self.tokenizer.normalize(text)
         if not text:
@@ -158,13 +110,12 @@ class Speller:
         same = self._ids_by_spelling.get(Spelling(text.encode(), spelling.begins_word))
         if same is not None:
             return [same]
-        if self.kind == "unigram":
-            word = WORD_MARK * spelling.begins_word + text.replace(" ", WORD_MARK)
+        if (word := self.kind.write_text(text, spelling.begins_word)) is not None:
             return self._find_ids(self.split_word(word))
         if spelling.begins_word or not is_continuation(text):
             words = self.split_words(text)
             return self._find_ids([token for word in words for token in self.split_word(word)])
-        return self._find_ids(self._match_longest(text, self._prefix))
+        return self._find_ids(self._match_longest(text, self.kind.prefix))
 
     def _find_ids(self, tokens: Sequence[str]) -> list[int]:
         return [
@@ -197,10 +148,13 @@ def find_sources(old: Tokenizer, new: Tokenizer) -> list[Source]:
                 else Source([], False)
             )
         else:
-            spelling = new_speller.spell(token)
+            spelling = new_speller.kind.spell(token)
             ids = old_speller.find(spelling)
             # A single token may spell less: normalization drops characters, and so does an old
             # tokenizer that cannot spell them.
-            same = len(ids) == 1 and old_speller.spell(old.get_token(ids[0])).data == spelling.data
+            same = (
+                len(ids) == 1
+                and old_speller.kind.spell(old.get_token(ids[0])).data == spelling.data
+            )
             matches.append(Source(ids, same))
     return matches

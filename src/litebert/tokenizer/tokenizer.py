@@ -38,6 +38,7 @@ from litebert.tokenizer.engines import (
     model_pb2,
     strip_marks,
 )
+from litebert.tokenizer.kinds import KINDS
 from litebert.tokenizer.offsets import encode_offsets
 
 
@@ -52,7 +53,7 @@ class Tokenizer:
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine
-        self.kind = engine.kind
+        self.kind = engine.kind.name
         self.vocab_size = len(engine.tokens)
         self.pad_id, self.unk_id, self.cls_id, self.sep_id, self.mask_id = engine.roles.values()
         self.special_ids = engine.special_ids
@@ -81,6 +82,13 @@ class Tokenizer:
         if starts is not None:
             starts[list(self.special_ids)] = True
         return starts
+
+    @property
+    def space(self) -> str:
+        """The space that stands before a word so that it is split as inside a text; empty where
+        none is needed.
+        """
+        return self.engine.kind.space
 
     def get_token(self, id: int) -> str:  # noqa: A002
         """Return the token as the vocabulary writes it, mark included."""
@@ -210,7 +218,7 @@ class Tokenizer:
             "pair": [*single, *[special(sep)] * (self.pair_separators - 1), *second],
             "special_tokens": {name: {"id": name, "ids": [i], "tokens": [name]} for name, i in ids},
         }
-        if self.kind != "bpe":
+        if not self.engine.kind.is_bytes:
             return template
         # Offsets then exclude the space that a token begins with.
         trim = {
@@ -269,18 +277,12 @@ def _explain_surrogates(texts: Sequence[str]) -> Iterator[None]:
 _ENGINE_KEY = "litebert_engine"
 
 
-_VOCABULARIES = {
-    "unigram": ("spiece.model",),
-    "wordpiece": ("vocab.txt",),
-    "bpe": ("vocab.json", "merges.txt"),
-}
-"""Files beside tokenizer.json that hold a tokenizer of each kind."""
 _SAVED = {
     "tokenizer.json",
     "tokenizer_config.json",
     "special_tokens_map.json",
     "added_tokens.json",
-    *chain.from_iterable(_VOCABULARIES.values()),
+    *chain.from_iterable(kind.files for kind in KINDS.values()),
 }
 
 
@@ -327,9 +329,9 @@ def _refuse_mixture(folder: Path, engine: Engine, config: dict[str, Any]) -> Non
     In a folder of another program, only files of two kinds are refused.
     """
     other = [
-        names[-1]
-        for kind, names in _VOCABULARIES.items()
-        if kind != engine.kind and (folder / names[-1]).is_file()
+        kind.files[-1]
+        for kind in KINDS.values()
+        if kind.files and not isinstance(engine.kind, kind) and (folder / kind.files[-1]).is_file()
     ]
     if _ENGINE_KEY in config and isinstance(engine, TokenizersEngine):
         files = {
@@ -350,7 +352,7 @@ def _refuse_mixture(folder: Path, engine: Engine, config: dict[str, Any]) -> Non
     if other:
         raise DataError(
             f"{folder} mixes two tokenizers: {other[0]} does not belong to the "
-            f"{engine.kind} tokenizer "
+            f"{engine.kind.name} tokenizer "
             "beside it; delete the folder and save the tokenizer again"
         )
 

@@ -49,6 +49,7 @@ from litebert.tokenizer.engines import (
     model_pb2,
     strip_marks,
 )
+from litebert.tokenizer.kinds import KINDS
 from litebert.tokenizer.tokenizer import Tokenizer
 
 # ALBERT's layout (its README's spm_train command): ids 0 to 12 are these, learned tokens follow.
@@ -140,7 +141,7 @@ def _choose_trainer(
     }
     if kind not in trainers:
         raise DataError(f"there is no tokenizer kind {kind!r}; {nearest(kind, trainers)}")
-    if kind == "bpe" and (lower_case or strip_accents):
+    if KINDS[kind].is_bytes and (lower_case or strip_accents):
         raise DataError(
             "a bpe tokenizer keeps text byte for byte, so it neither lower-cases nor strips "
             "accents; leave both out, or train a unigram or wordpiece tokenizer"

@@ -185,11 +185,10 @@ class TaggingTask(FileTask[Sentence]):
         int64 (k, 2): the words that a sequence answers, and the positions of their first tokens.
         All other tokens have the target `IGNORED`.
         """
-        # In byte-level BPE a word inside a text begins with its space. Other tokenizers mark words
-        # themselves.
-        space = " " if tokenizer.kind == "bpe" else ""
         words = list(dict.fromkeys(word for sentence in examples for word in sentence.words))
-        ids_of = dict(zip(words, tokenizer.encode([space + word for word in words]), strict=True))
+        ids_of = dict(
+            zip(words, tokenizer.encode([tokenizer.space + word for word in words]), strict=True)
+        )
         label_of = {label: i for i, label in enumerate(self.output.labels)}
         size = length - 2
         items = []
