@@ -19,7 +19,7 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from litebert import cost, registry
-from litebert.cli import SPEECH, VERBS
+from litebert.cli import VERBOSITY, VERBS
 from litebert.commands import options
 from litebert.config import Config, TaskDistillConfig
 from litebert.config.features import FEATURES
@@ -174,7 +174,7 @@ def _verbs() -> Iterator[str]:
     )
     yield "Every verb takes these flags, wherever they stand:"
     yield ""
-    yield from _table("flag | what it does", [(f"`{flag}`", line) for flag, line in SPEECH.items()])
+    yield from _table("flag | what it does", [(f"`{flag}`", line) for flag, line in VERBOSITY.items()])
     for module in dict.fromkeys(f"litebert.commands.{file}" for file, _ in VERBS.values()):
         for name, cls in vars(import_module(module)).items():
             if name.endswith("Arguments") and cls.__module__ == module:

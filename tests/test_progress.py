@@ -66,7 +66,7 @@ def test_every_tenth_of_a_run_is_reported(
     caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(progress, "LONG", 0.01)
-    monkeypatch.setattr(progress, "_spoken", time.monotonic())
+    monkeypatch.setattr(progress, "_last_line", time.monotonic())
     with caplog.at_level(logging.INFO, "litebert"):
         with progress.task("training", 30, "steps", start=15, tenths=True) as one:
             for _ in range(14):
@@ -88,7 +88,7 @@ def test_short_tasks_in_a_row_are_not_silent(
 ) -> None:
     monkeypatch.setattr(progress, "EVERY", 0.2)
     monkeypatch.setattr(progress, "LONG", 0.01)
-    monkeypatch.setattr(progress, "_spoken", time.monotonic())
+    monkeypatch.setattr(progress, "_last_line", time.monotonic())
     with caplog.at_level(logging.INFO, "litebert"):
         for number in range(6):
             with progress.task(f"part {number}"), progress.task("a part of it"):

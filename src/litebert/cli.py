@@ -71,7 +71,7 @@ NO_ROOM = (
     "to 2 GB or more"
 )
 
-SPEECH = {
+VERBOSITY = {
     "--quiet": "show only warnings and errors, no progress bars",
     "--verbose": "also show timings, paths and what is loaded",
 }
@@ -87,13 +87,13 @@ def help_text(own_verbs: Mapping[str, Verb] = NO_VERBS) -> str:
     verbs = "\n".join(f"  {name:<{width}}  {line}" for name, line in lines.items())
     return (
         "litebert: small text encoders, trained on your own "
-        f"text\n\n{verbs}\n\n{_speech_text(width)}\n"
+        f"text\n\n{verbs}\n\n{_verbosity_text(width)}\n"
         "litebert VERB --help shows its options.\n"
     )
 
 
-def _speech_text(width: int) -> str:
-    lines = "".join(f"  {name:<{width}}  {line}\n" for name, line in SPEECH.items())
+def _verbosity_text(width: int) -> str:
+    lines = "".join(f"  {name:<{width}}  {line}\n" for name, line in VERBOSITY.items())
     return f"With every verb:\n{lines}"
 
 
@@ -144,8 +144,8 @@ def _signals_raise() -> Iterator[None]:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run a verb; the exit status."""
     words = list(sys.argv[1:] if arguments is None else arguments)
-    speech = {name: f"--{name}" in words for name in ("quiet", "verbose")}
-    words = [word for word in words if word not in SPEECH] or ["--help"]
+    verbosity = {name: f"--{name}" in words for name in ("quiet", "verbose")}
+    words = [word for word in words if word not in VERBOSITY] or ["--help"]
     _prepare_streams()
     try:
         own_verbs = NO_VERBS if words[0] in VERBS else _load_own_verbs()
@@ -157,7 +157,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if words[0] not in (*verbs, *about):
         _complain(f"litebert: no verb '{words[0]}'; {nearest(words[0], verbs)}\n")
         return 2
-    if all(speech.values()) and words[0] in verbs:
+    if all(verbosity.values()) and words[0] in verbs:
         return _refuse(words[0], "--quiet and --verbose contradict each other; give one of them")
     if launch.processes() > 1:
         _let_one_process_speak()
@@ -170,7 +170,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
             if words[0] in about:
                 sys.stdout.write(about[words[0]]())
             else:
-                status = _run(words, **speech)
+                status = _run(words, **verbosity)
             sys.stdout.flush()
     except GroupError:  # another process reports
         return 2
@@ -236,7 +236,7 @@ def _run(words: Sequence[str], quiet: bool, verbose: bool) -> int:
     except SystemExit as stop:  # how the argument parser leaves
         status = stop.code if isinstance(stop.code, int) else 1
     if status == 0 and not {"-h", "--help"}.isdisjoint(words):
-        sys.stdout.write(f"\n{_speech_text(len('--verbose'))}")
+        sys.stdout.write(f"\n{_verbosity_text(len('--verbose'))}")
     return status
 
 

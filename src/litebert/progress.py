@@ -124,9 +124,9 @@ class Display(Protocol):
 _display: Display | None = None
 
 
-_spoken = time.monotonic()
+_last_line = time.monotonic()
 """When a line was last logged, of whichever task."""
-_speaking = threading.Lock()
+_line_lock = threading.Lock()
 
 
 def set_display(display: Display | None) -> None:
@@ -186,17 +186,17 @@ def track(
 
 
 def _report(job: Task, ended: threading.Event) -> None:
-    global _spoken
+    global _last_line
     display = _display
     if display is None:
         least, tenth = min(LONG, EVERY), job.tenth()
         while not ended.wait(
-            least if job.tenths else max(least, _spoken + EVERY - time.monotonic())
+            least if job.tenths else max(least, _last_line + EVERY - time.monotonic())
         ):
-            with _speaking:  # of tasks at the same time one speaks
-                if time.monotonic() - _spoken >= EVERY or job.tenth() > tenth:
+            with _line_lock:  # of tasks at the same time one speaks
+                if time.monotonic() - _last_line >= EVERY or job.tenth() > tenth:
                     log.info(job.line())
-                    _spoken, tenth = time.monotonic(), job.tenth()
+                    _last_line, tenth = time.monotonic(), job.tenth()
         return
     if ended.wait(LONG):
         return

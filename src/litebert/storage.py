@@ -39,8 +39,8 @@ def write_whole(path: Path) -> Iterator[Path]:
     the disk, or never does.
 
     A file of that name is replaced, and the new one keeps its mode. So is an empty folder, but no
-    other. A symbolic link keeps leading to the file. Whoever may read the folder may read what was
-    written into it. Two processes that write to one path do not disturb each other: the last one to
+    other. A symbolic link keeps leading to the file. Files get the read permissions of
+    their folder. Two processes that write to one path do not disturb each other: the last one to
     end wins.
     """
     place = Path(os.path.realpath(path)) if path.is_symlink() else path

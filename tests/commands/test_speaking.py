@@ -23,7 +23,7 @@ import pytest
 from rich.console import Console
 
 from litebert import progress
-from litebert.cli import SPEECH, VERBS, main
+from litebert.cli import VERBOSITY, VERBS, main
 from litebert.commands.bars import Bars
 from litebert.errors import nearest
 from litebert.model.objectives import score_rows
@@ -205,13 +205,13 @@ def test_quiet_and_verbose_stand_anywhere(
     assert "training: took" in err
     status, out, err = run(words[0], "--quiet", *words[1:], "--verbose")
     assert (status, out) == (2, "")
-    names(err, *SPEECH)
+    names(err, *VERBOSITY)
 
 
 @pytest.mark.parametrize("verb", VERBS)
 def test_the_help_of_every_verb_names_quiet_and_verbose(verb: str, run: Run) -> None:
     _, out, _ = run(verb, "--help")
-    assert all(f"  {flag}" in out for flag in SPEECH)
+    assert all(f"  {flag}" in out for flag in VERBOSITY)
 
 
 def test_lines_come_at_every_evaluation_and_checkpoint(

@@ -15,7 +15,7 @@ from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.scoring import compute_network_logits
 from litebert.interop import LoadedModel
 from litebert.model.cpu.packed import PackedNetwork, PackedWalk
-from litebert.model.encoder import Kept
+from litebert.model.encoder import Selection
 from litebert.model.heads import Pooling, mean_over
 from litebert.model.task_model import TaskModel
 from litebert.train import device as devices
@@ -103,7 +103,7 @@ class TorchWalk:
         self._network, self._device = network, device
         ids, types, self._mask = (torch.from_numpy(array).to(device.device) for array in rows)
         self._states = network.encoder.states(ids, types, self._mask)
-        self._selected: Kept | None = None
+        self._selected: Selection | None = None
         with device.autocast_context():
             next(self._states)
 

@@ -140,7 +140,7 @@ def narrow(
     Args:
         path: of the model, for messages.
         hidden_size, intermediate_size: what they become; None keeps them.
-        measure: what tells what matters; it is called when nothing speaks against the sizes.
+        measure: computes the importances; it is called after the sizes are validated.
 
     Raises:
         ConfigError: a size that cannot be.

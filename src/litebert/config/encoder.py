@@ -29,8 +29,9 @@ LARGEST_SIZES = {
     "global_every": 10_000,
     "global_tokens": 10_000,
 }
-"""Sizes that nobody means, refused before anything is counted or built. Whether a network fits in
-memory is asked then (`cost.require_room`)."""
+"""Upper bounds that catch typing errors before anything is counted or built. Memory is checked
+later (`cost.require_room`).
+"""
 
 
 @dataclass(frozen=True, kw_only=True)

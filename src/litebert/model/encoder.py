@@ -44,11 +44,11 @@ class EncoderOutput:
     them."""
 
 
-Reads = tuple[Tensor | None, nn.Module, Blocks | None]
+AttentionInputs = tuple[Tensor | None, nn.Module, Blocks | None]
 """The inputs of attention besides a state: the mask, the positions, and how a windowed layer cuts
 its queries.
 """
-Kept = tuple[Tensor, int]
+Selection = tuple[Tensor, int]
 """The sequences to go on with, int64 (K,), and how many tokens of each; what is cut off must be
 padding.
 """
@@ -97,11 +97,11 @@ class Encoder(nn.Module):
         attention_mask: Tensor | None = None,
         layers: int | None = None,
         lender: Embedding | None = None,
-    ) -> Generator[Tensor, Kept | None, None]:
-        """The embedding of a batch, then the state after each layer, (B, S, H) each, computed when
-        it is asked for.
+    ) -> Generator[Tensor, Selection | None, None]:
+        """Yield the embedding of a batch, then the state after each layer, (B, S, H) each, computed
+        on demand.
 
-        `send` of a `Kept` instead of `next` goes on with some of the sequences.
+        Use `send` of a `Selection` instead of `next` to continue with some of the sequences.
 
         Shapes:
             input_ids, token_type_ids: (B, S) int64; no token types means all zeros
@@ -118,7 +118,7 @@ class Encoder(nn.Module):
             None if attention_mask is None else attention_mask.bool(),
             self.config.window_map(layers),
         )
-        reads: dict[bool, Reads] = {}
+        reads: dict[bool, AttentionInputs] = {}
         blocks = zip(
             self.config.attention_of(layers),
             self.config.feedforward_of(layers),
@@ -142,7 +142,7 @@ class Encoder(nn.Module):
                 x_BSH = self._layer(*inputs)
             selection = yield x_BSH
 
-    def _reads(self, within: bool, x_BSH: Tensor, real_BS: Tensor | None) -> Reads:
+    def _reads(self, within: bool, x_BSH: Tensor, real_BS: Tensor | None) -> AttentionInputs:
         """Build the inputs of attention besides a state, for the layers within the window or for
         the others.
         """
@@ -181,7 +181,7 @@ class Encoder(nn.Module):
             mask = bias if mask is None else bias + additive(mask, torch.bfloat16)
         return mask, positions, blocks
 
-    def _layer(self, a: int, f: int, x_BSH: Tensor, reads: Reads, norm: bool) -> Tensor:
+    def _layer(self, a: int, f: int, x_BSH: Tensor, reads: AttentionInputs, norm: bool) -> Tensor:
         state: Tensor = self.feedforward[f](self.attention[a](x_BSH, *reads, norm=norm))
         return state
 

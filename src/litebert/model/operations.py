@@ -65,7 +65,7 @@ def linear_norm(
 
 
 def layer_norm(x: Tensor, norm: nn.Module) -> Tensor:
-    """norm(x); a norm that is none gives x."""
+    """Apply the norm; the identity if it is not a LayerNorm."""
     if isinstance(norm, nn.LayerNorm) and functions.can_follow(x, norm, x.shape[-1]):
         return functions.add_norm(x, None, None, norm)
     normed: Tensor = norm(x)

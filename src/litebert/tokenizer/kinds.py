@@ -46,7 +46,7 @@ class Kind:
     pair_separators: ClassVar[int] = 1
     """Separators between two segments, where a tokenizer does not say it."""
     space: ClassVar[str] = ""
-    """What stands before a word inside a text so that it is split as there."""
+    """The text before a word inside a text, without which it is split as at the beginning."""
     is_divisible: ClassVar[bool] = False
     """True where words are cut into tokens."""
     is_bytes: ClassVar[bool] = False

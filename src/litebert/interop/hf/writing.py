@@ -323,7 +323,7 @@ def _place(file: str) -> str:
 def _settings_left_out(task: Mapping[str, Any]) -> list[str]:
     usual = TASKS[task["task"]].usual if task.get("task") in TASKS else {}
     exits = (
-        ["transformers computes all layers, so when texts leave early stays behind"]
+        ["transformers has no early exits, so the exit rule stays behind"]
         if "exits" in task
         else []
     )

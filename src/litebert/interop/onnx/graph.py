@@ -43,7 +43,7 @@ _LOWEST = float(np.finfo(np.float32).min)
 # -------------------------------------------------------------------------------------- the encoder
 
 
-class Pass:
+class EncoderGraph:
     """The encoder over one batch: what its layers share, made when the first of them needs it."""
 
     def __init__(self, graph: Graph, encoder: Encoder, inputs: dict[str, str]) -> None:
@@ -315,7 +315,7 @@ def onnx_model(
             "Concat", graph.numbers(-1), graph("Shape", "input_ids", start=2, end=3), axis=0
         )
         read = {name: graph("Reshape", name, rows) for name in names}
-    forward = Pass(graph, encoder, read)
+    forward = EncoderGraph(graph, encoder, read)
     outputs = _outputs(graph, loaded, forward, head)
     return _model_of(graph, dict.fromkeys(names, axes), outputs)
 
@@ -372,7 +372,7 @@ def _rows_of(inputs: Mapping[str, Tensor]) -> tuple[torch.Size, dict[str, Tensor
 
 
 def _outputs(
-    graph: Graph, loaded: LoadedModel, forward: Pass, head: HeadName
+    graph: Graph, loaded: LoadedModel, forward: EncoderGraph, head: HeadName
 ) -> dict[str, Sequence[Any]]:
     """Add a head; the names of what it gives, and their shapes."""
     model, last = loaded.model, forward.last()
@@ -399,7 +399,7 @@ def _outputs(
     return {"logits": (batch, *[tokens] * (not model.reads_cls), model.classes)}
 
 
-def _text_state(graph: Graph, model: TaskModel, forward: Pass, last: str) -> str:
+def _text_state(graph: Graph, model: TaskModel, forward: EncoderGraph, last: str) -> str:
     """The state that a classifier of whole texts reads, (B, H)."""
     if model.pooling == "mean":
         real = graph(

@@ -114,7 +114,7 @@ class _Table(NamedTuple):
     eps: Tensor
     """The epsilon of each norm."""
     held: list[Tensor | nn.Module | None]
-    """The objects at the addresses and their sources, which live as long as the table."""
+    """The tensors and modules whose addresses are in `places`, kept alive by the table."""
     state: list[object]
     """The state of the modules that it was made of."""
 
@@ -131,7 +131,7 @@ class _Workspace(threading.local):
 class PackedNetwork:
     """A network that answers as its `TaskModel` does, whose weights it reads and does not change.
 
-    Weights that change are seen where PyTorch counts it, so not through `.data` or `.numpy()`.
+    Changes of weights through `.data` or `.numpy()` are not noticed, for PyTorch counts none there.
 
     Args:
         products: the type of matrix products, bfloat16 or int8; None for float32.
@@ -151,7 +151,7 @@ class PackedNetwork:
             (cast(Attention, attention[a]), cast(FeedForward, feedforward[f])) for a, f in blocks
         ]
         self._panels: dict[Tensor, tuple[tuple[int, int], Tensor]] = {}
-        """The address and version of each weight, and what matrix multiplications read instead."""
+        """The packed copy of each weight, with the address and version that it was made from."""
         self._tables: dict[tuple[nn.Module, nn.Module], _Table] = {}
         self._workspace = _Workspace()
 
@@ -267,7 +267,7 @@ class PackedNetwork:
         only_cls: bool,
         normed_first: bool,
     ) -> Tensor:
-        """The state after a layer, with `only_cls` of [CLS] alone; it overwrites the state x."""
+        """Run a layer in place; with `only_cls`, for the rows of [CLS] only."""
         table = self._table(attention, feedforward)
         tokens, hidden, inner = len(x), self._hidden, feedforward.output.in_features
         wide, kind = feedforward.input.out_features, ACTIVATIONS.index(feedforward.activation)

@@ -191,16 +191,14 @@ class Objective(ABC):
     """
 
     sentence: ClassVar[SentenceTask | None] = None
-    """The second segment that the data room must lay out; None where any text will do."""
+    """The sentence-pair task that it needs from the data; None where any text will do."""
     head_of: ClassVar[str] = ""
     """The objective whose network it uses; empty where it has its own."""
     needs: ClassVar[tuple[str, ...]] = ()
     """Objectives that come before it; while one of them is untrained, its own scores mean
     nothing."""
     also_answers: ClassVar[tuple[str, ...]] = ()
-    """Other objectives whose question its head can be asked: what it knows without having learned
-    it.
-    """
+    """Other objectives that its head can be scored on without having learned them."""
     taught: ClassVar[bool] = False
     """True where it learns from a teacher."""
     reads_states: ClassVar[bool] = False
@@ -221,7 +219,8 @@ class Objective(ABC):
     curves: ClassVar[tuple[Curves, ...]] = (Curves("Accuracy on {NAME}"),)
     """Its charts in a run's report."""
     owner_of: ClassVar[Mapping[str, str]] = {}
-    """The owner of another objective's scores where both are learned, as `{"mlm": "generator's "}`.
+    """The prefix of another objective's score titles where both are learned, as `{"mlm":
+    "generator's "}`.
     """
     note: ClassVar[str] = ""
     """A sentence below a comparison that shows it."""
