@@ -19,6 +19,7 @@ from pathlib import Path
 import pytest
 
 import litebert
+from litebert.tokenizer.kinds import KINDS
 
 SOURCE = Path(litebert.__file__).parent
 ROOT = Path(__file__).resolve().parents[1]
@@ -180,6 +181,18 @@ class TestEveryModule:
         ]
         assert not named + asked
         assert not names_a_model(path.stem)
+
+    def test_kinds_of_tokenizers_are_told_apart_in_one_place(self, path: Path) -> None:
+        compared = [
+            f"{path.relative_to(SOURCE)}:{line} tests '{text}'"
+            for line, text in compared_texts(tree_of(path))
+            if text in KINDS
+        ]
+        assert not compared, "ask the object, tokenizer/kinds.py"
+
+    def test_files_of_a_person_are_run_in_one_place(self, path: Path) -> None:
+        runs = re.search(r"\brunpy\b|\bexec\(", path.read_text(encoding="utf-8"))
+        assert (runs is None) or room_of(path) == "registry"
 
     def test_it_opens_by_saying_what_it_does(self, path: Path) -> None:
         assert ast.get_docstring(tree_of(path)), f"{path.relative_to(SOURCE)} has no docstring"
