@@ -174,7 +174,9 @@ def _verbs() -> Iterator[str]:
     )
     yield "Every verb takes these flags, wherever they stand:"
     yield ""
-    yield from _table("flag | what it does", [(f"`{flag}`", line) for flag, line in VERBOSITY.items()])
+    yield from _table(
+        "flag | what it does", [(f"`{flag}`", line) for flag, line in VERBOSITY.items()]
+    )
     for module in dict.fromkeys(f"litebert.commands.{file}" for file, _ in VERBS.values()):
         for name, cls in vars(import_module(module)).items():
             if name.endswith("Arguments") and cls.__module__ == module:
