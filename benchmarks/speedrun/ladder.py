@@ -168,7 +168,7 @@ def place(out: Path, name: str) -> Path:
 
 
 def time_steps(out: Path, rounds: int, seconds: float) -> None:
-    """Seconds per step in each phase of each change that has a result, in turn; medians of the
+    """Seconds per step in each stage of each change that has a result, in turn; medians of the
     rounds.
     """
     configs = {name: from_dict(Config, runs[0]["settings"]) for name, runs in results(out).items()}
@@ -178,7 +178,7 @@ def time_steps(out: Path, rounds: int, seconds: float) -> None:
         for name, config in configs.items():
             rate = measure(config, machine, seconds)
             found[name].append([each for _, each in rate.step_seconds])
-    shares = {name: [end for end, _, _ in config.phases()] for name, config in configs.items()}
+    shares = {name: [end for end, _, _ in config.stages()] for name, config in configs.items()}
     costs = {
         name: list(zip(shares[name], map(statistics.median, zip(*times, strict=True)), strict=True))
         for name, times in found.items()

@@ -110,7 +110,7 @@ def training_flops(
         return config.batch_sequences * length * (3 * forward_flops(shape, length) + taught)
 
     parts = [
-        (round(end * steps), of_step(layers, length)) for end, layers, length in config.phases()
+        (round(end * steps), of_step(layers, length)) for end, layers, length in config.stages()
     ]
     beyond = of_step(config.encoder.layers, config.sequences.length)
 

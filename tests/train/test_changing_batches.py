@@ -62,7 +62,7 @@ def test_a_budget_pays_for_the_tokens_and_the_time_of_short_sequences(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     point = config(train={"budget": "8k tokens", "depth_schedule": ((0.4, 1),), **GROWING})
-    assert point.phases() == ((0.25, 1, 8), (0.4, 1, 16), (0.5, 2, 16), (1.0, 2, 32))
+    assert point.stages() == ((0.25, 1, 8), (0.4, 1, 16), (0.5, 2, 16), (1.0, 2, 32))
     assert point.mean_length == pytest.approx(0.25 * 8 + 0.25 * 16 + 0.5 * 32)
     assert count_steps(point, None) == round(8000 / (8 * 22))
     seen: list[tuple[int, int | None]] = []

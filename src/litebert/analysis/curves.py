@@ -86,7 +86,7 @@ def _length_at(config: Config, step: int, total: int) -> int:
 
 
 def _count_scheduled_steps(folder: Path) -> int:
-    """Count the steps that a run was started with: an extension does not move its phases."""
+    """Count the steps that a run was started with: an extension does not move its stages."""
     run = read_json(folder / "run.json", RunError)
     extensions = run.get("extensions", [])
     return int(extensions[0]["from_step"] if extensions else run["steps"])

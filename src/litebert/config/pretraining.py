@@ -279,7 +279,7 @@ class Config:
             train=train,
         )
 
-    def phases(self) -> tuple[tuple[float, int, int], ...]:
+    def stages(self) -> tuple[tuple[float, int, int], ...]:
         """The parts of a run with one depth and one length: the share of the run at which each
         ends, its layers, and the tokens of its sequences."""
         depths, lengths = self.train.depth_schedule, self.train.length_schedule
@@ -296,10 +296,10 @@ class Config:
     @property
     def mean_length(self) -> float:
         """Tokens of a full sequence, on average over the steps of a run."""
-        phases = self.phases()
-        starts = (0.0, *(end for end, _, _ in phases))
+        stages = self.stages()
+        starts = (0.0, *(end for end, _, _ in stages))
         return sum(
-            (end - start) * length for start, (end, _, length) in zip(starts, phases, strict=False)
+            (end - start) * length for start, (end, _, length) in zip(starts, stages, strict=False)
         )
 
     @property

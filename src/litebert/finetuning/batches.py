@@ -2,9 +2,9 @@
 little padding.
 
 The order of an epoch is a keyed permutation, as in pretraining. Fifty batches at a time are sorted
-by length and cut into batches, whose order is then drawn anew: so a batch is padded to its own
-longest row, and the model still sees short and long texts in turn. The price is that the rows of a
-batch are not drawn independently.
+by length and cut into batches, whose order is then drawn. So a batch is padded to its own longest
+row, and the model still sees short and long texts in turn. The price is that the rows of a batch
+are not drawn independently.
 
 With deletion, every row is read without a part of its tokens, drawn for each step.
 """
@@ -102,8 +102,8 @@ def collate(
 
 
 def delete_tokens(items: Sequence[Item], keys: Keys, deletion: float) -> list[Item]:
-    """Items without a share of the tokens of their rows, drawn by a key for each; the first and the
-    last token stay, and at least one between them.
+    """Return items without a share of the tokens of their rows, drawn by a key for each. The first
+    and the last token stay, and at least one between them.
     """
     shortened = []
     for item, key in zip(items, keys, strict=True):

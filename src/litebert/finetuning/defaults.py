@@ -22,8 +22,9 @@ from litebert.tokenizer import Tokenizer
 log = logging.getLogger("litebert")
 
 SHORTEST, LONGEST = 128, 512
-"""Tokens of a row, between which the length is chosen: below, nothing is saved, for a batch is
-padded to its own longest row; above, a row costs more than four of `SHORTEST`."""
+"""Tokens of a row, between which the length is chosen. A shorter one saves nothing, because a batch
+is padded to its own longest row. With a longer one a row costs more than four of `SHORTEST`.
+"""
 SHARE_READ = 0.95
 """Share of the training texts that are read whole, where `LONGEST` and the positions of the model
 allow.
@@ -106,8 +107,8 @@ def choose_head(
 def choose_amount(config: FinetuneConfig, task: Task[Any], rows: int) -> Chosen:
     """The batch and the epochs that so many training rows need, where they are to be chosen.
 
-    Few rows are read more often, and in smaller batches, so that a run has steps enough to learn:
-    epochs fall with the fourth root of the rows, from 10 at 500 rows to 3 at 67,000. Tasks other
+    Few rows are read more often, and in smaller batches, so that a run has steps enough to learn.
+    Epochs fall with the fourth root of the rows, from 10 at 500 rows to 3 at 67,000. Tasks other
     than those of whole texts keep the numbers of their recipe.
     """
     wanted = [choice for choice in ("batch", "epochs") if choice in config.choose]

@@ -58,7 +58,7 @@ def loss_of_layers(loss: Callable[[Tensor], Loss], logits_LBC: Tensor) -> Loss:
     """The mean of the losses of all layers, layer i weighted by i; what is right is right after the
     last.
 
-    That is PABEE's: the weight grows with the work done so far, so that the early classifiers,
+    That is PABEE's weighting: the weight grows with the work done so far. So the early classifiers,
     which are wrong more often, do not pull the last one down. DeeBERT freezes the network and
     trains its classifiers afterwards, which takes a second run and cannot teach one classifier to
     read all layers.

@@ -29,8 +29,9 @@ from litebert.finetuning.scoring import EVALUATION_TOKENS, compute_network_logit
 from litebert.train import device as devices
 
 STRENGTHS = (1e-6, 1e-3, 1e-2, 1e-1, 1.0)
-"""Inverse strengths of the L2 penalty that are tried, as scikit-learn's `C` counts them; the first
-gives no weight to any state, so that the fit answers with the shares of the classes."""
+"""Inverse strengths of the L2 penalty that are tried, as scikit-learn's `C` counts them. The first
+gives no weight to any state, so that the fit predicts the shares of the classes.
+"""
 MOST_ROWS = 10_000
 """Training rows that a head is fitted on, at most: its few weights learn little from more."""
 
@@ -84,8 +85,8 @@ def read_frozen_states(
 def fit_head(
     output: Output, states: NDArray[np.float32], targets: Sequence[Any], held: NDArray[np.bool_]
 ) -> tuple[FittedHead, FittedHead]:
-    """The head fitted on the items that are not held, and with the strength that is best for those
-    that are, the head fitted on all.
+    """Fit the head on the items that are not held, and with the strength that is best for those
+    that are, on all items.
 
     Args:
         states: (N, H).

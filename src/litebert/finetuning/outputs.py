@@ -128,8 +128,8 @@ class Output(ABC):
     def fit_linear(
         self, states: NDArray[np.float64], targets: Sequence[Any], strength: float
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Weights (C, H) and biases (C,) of a linear map from standardized states (N, H) to logits,
-        fitted with scikit-learn; outputs of whole texts alone have one.
+        """Fit a linear map from standardized states (N, H) to logits with scikit-learn; return its
+        weights (C, H) and biases (C,). Only outputs of whole texts have one.
 
         Args:
             strength: the inverse of the L2 penalty, scikit-learn's `C`.
@@ -240,8 +240,8 @@ class Output(ABC):
     def steady(
         self, before: NDArray[np.float32] | None, now: NDArray[np.float32]
     ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-        """Compare the answers of each row after a layer with those before it: True where both are
-        equal, and how certain the answer is, in [0, 1].
+        """Compare the answers of each row after a layer with those before it. Return True where
+        both are equal, and how certain the answer is, in [0, 1].
 
         Both are logits (R, C); there is nothing before the first layer.
         """
@@ -296,9 +296,9 @@ class Output(ABC):
 
 
 def restore_output(settings: Mapping[str, Any]) -> Output:
-    """The output of a saved model, from the `kind` of its head, its `classes`, and its `problem`
-    and `labels` where these are known: else the first that has the head, but a number where a
-    text's head gives one.
+    """Restore the output of a saved model from the `kind` of its head, its `classes`, and its
+    `problem` and `labels` where these are known. Without a problem it is the first output that has
+    the head, but a number where a text's head gives one.
 
     Raises:
         ModelError: no output is like that.

@@ -1,5 +1,5 @@
-"""A fine-tuning request, and the task that it opens: the encoder to begin with, and all parts of
-the task, read and encoded once for all seeds.
+"""A fine-tuning request, and the task that it opens. The encoder to begin with and all parts of the
+task are read and encoded once for all seeds.
 """
 
 from __future__ import annotations

@@ -1,10 +1,10 @@
 """The learning rate of a run, found by a few short runs on its own training part.
 
-Each rate of `RATES` trains the network from the run's own start, on the same batches and with a
-schedule of its own that ends at zero. The rate whose network has the lowest loss on training rows
-that none of them saw is taken, and the largest of those that cannot be told apart. The idea is that
-of the rate-range test (Smith 2017, "Cyclical Learning Rates for Training Neural Networks"), with
-separate runs in place of one that rises, so that no rate inherits what another one spoiled.
+Each rate of `RATES` trains the network from the run's own start, on the same batches. Its schedule
+ends at zero. The rate is taken whose network has the lowest loss on training rows that none of them
+saw. Of rates that cannot be told apart it is the largest. The idea is that of the rate-range test
+(Smith 2017, "Cyclical Learning Rates for Training Neural Networks"). There are separate runs in
+place of one that rises, so that no rate inherits what another one spoiled.
 """
 
 from __future__ import annotations
@@ -150,8 +150,8 @@ def _standard_error(differences: NDArray[np.float64]) -> float:
 def find_largest_good(losses: Mapping[float, NDArray[np.float64]]) -> float:
     """The largest rate whose loss is not above the lowest by more than its standard error.
 
-    A short run shows too little of what a small rate would still learn from nothing, so that of
-    rates that cannot be told apart the largest is the safest.
+    A short run shows too little of what a small rate would still learn. So of rates that cannot be
+    told apart the largest is the safest.
 
     Args:
         losses: by rate, (P,): the mean loss of each of P parts of the held-out rows.
@@ -275,8 +275,8 @@ def _compute_prior_losses(
 def choose_start(
     prepared: PreparedTask, folders: Sequence[RunFolder], device: str, overwrite: bool
 ) -> PreparedTask:
-    """The task with a fitted head and a rate, where the config asks for them: as a run in one of
-    the folders has them, else found now.
+    """Complete the task with a fitted head and a rate, where the config asks for them. They are
+    those of a run in one of the folders, or are computed now.
 
     Args:
         overwrite: whether those runs are about to be deleted.

@@ -236,8 +236,8 @@ def _check_folders(request: FinetuneRequest, ranks: Ranks) -> list[RunFolder]:
 def _open_task(
     request: FinetuneRequest, folders: Sequence[RunFolder], remarks: list[str]
 ) -> PreparedTask:
-    """Open the model, the task and the teacher, and make the choices that the config leaves open,
-    as a run in the folders has made them.
+    """Open the model, the task and the teacher, and make the choices that the config leaves open. A
+    run in the folders has made them before.
 
     Args:
         remarks: gets what a person should know of them.

@@ -114,9 +114,9 @@ def compute_logits(
     """Logits of each item, in order, by any engine: `compute` gives (R, C) or (R, S, C) for R rows
     of S tokens.
 
-    No row is padded beyond the `positions` of the model. `compute` is given items of nearly the
-    same length, as many as fit `most` tokens, and none that is shorter than the longest by more
-    than `padding`. The processes of `ranks` share the work, and all of them get the logits.
+    No row is padded beyond the `positions` of the model. `compute` gets items of nearly the same
+    length, as many as fit `most` tokens. None is shorter than the longest by more than `padding`.
+    The processes of `ranks` share the work, and all of them get the logits.
     """
     lengths, rows = [item.length for item in items], [len(item.rows) for item in items]
     out: Logits = [np.zeros(0, np.float32)] * len(items)

@@ -56,7 +56,7 @@ def fit_whitening(vectors: NDArray[np.float32]) -> VectorMap:
     """The map after which vectors like these (N, H) have mean 0, and no direction varies more than
     others (Su et al. 2021, "Whitening Sentence Representations").
 
-    Directions that hardly vary, as that which a final layer norm takes away, are not blown up: to
+    Directions that hardly vary, as that which a final layer norm takes away, are not blown up. To
     each variance a hundredth of their mean is added.
     """
     exact = vectors.astype(np.float64)
@@ -243,8 +243,8 @@ class Similarity(Output):
 
 
 def _contrast(vectors: Tensor, keys: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """Cross-entropy of finding the second of each pair among all seconds of the batch (B, 2, H); no
-    text is told from an equal one, as the keys (B, 2) say.
+    """Compute the cross-entropy of finding the second of each pair among all seconds of the batch
+    (B, 2, H). No text is told from an equal one, by the keys (B, 2).
     """
     import torch
     from torch.nn import functional as F

@@ -1,11 +1,11 @@
 """The teacher of a task: a fine-tuned model whose answers a student learns beside the labels, or in
-their place, and whose layers it may learn too.
+their place. Its layers may be learned too.
 
-Its logits for every training row are computed once, before training, and kept in the run folder in
-half precision (numbers in single precision), so that a step costs what it costs without a teacher
-and a run that continues learns the very same. It may have any width and depth, and for answers
-about whole texts a tokenizer of its own. Where layers are compared it has the student's tokenizer,
-and computes beside the student.
+Its logits for every training row are computed once, before training, and stay in the run folder in
+half precision (numbers in single precision). So a step costs as much as without a teacher, and a
+run that continues learns the very same. It may have any width and depth, and for answers about
+whole texts a tokenizer of its own. Where layers are compared it has the student's tokenizer, and
+computes beside the student.
 """
 
 from __future__ import annotations

@@ -165,8 +165,8 @@ class SeveralLabels(OneClass):
 class Number(Output):
     """A number. A target is a float.
 
-    It is learned with mean 0 and deviation 1, so that one learning rate serves prices and shares
-    alike; a saved model gives the numbers themselves.
+    It is learned with mean 0 and standard deviation 1, so that one learning rate serves prices and
+    shares alike. A saved model gives the numbers themselves.
     """
 
     mean: float = 0.0

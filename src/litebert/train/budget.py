@@ -53,8 +53,8 @@ def _estimate_seconds(config: Config, rate: Rate) -> tuple[float, float]:
 def choose_batch(
     config: Config, machine: Device, ranks: Ranks, teacher: Teacher | None = None
 ) -> int:
-    """Choose the batch of `train.batch=auto`, in sequences: a power of two near 1.5 sqrt(T) tokens
-    for a budget of T tokens, and at least one sequence for each process.
+    """Choose the batch of `train.batch=auto`, in sequences. It is a power of two near 1.5 sqrt(T)
+    tokens for a budget of T tokens, and at least one sequence for each process.
 
     Noise in the gradient matters less as the loss falls, so longer runs gain from larger batches
     (McCandlish et al. 2018, "An Empirical Model of Large-Batch Training"); the factor is measured
@@ -110,8 +110,8 @@ def measure_steps(
     `buy_steps`.
     """
     ranks, amount = ranks or Ranks(), config.train.budget
-    start, phases = time.monotonic(), len(config.phases())
-    longest = MEASURED_SHARE * parse_amount(amount, "train.budget", BUDGET_UNITS).value / phases
+    start, stages = time.monotonic(), len(config.stages())
+    longest = MEASURED_SHARE * parse_amount(amount, "train.budget", BUDGET_UNITS).value / stages
     rate = measure(config, machine, min(SECONDS, longest), ranks, teacher)
     rate, spent = ranks.agree((rate, time.monotonic() - start))
     steps, warmup = count_steps(config, rate, spent), config.train.schedule.warmup

@@ -4,8 +4,8 @@
         model.safetensors  optimizer.safetensors  state.json
         index.json         format version, bytes and sha256 of the three; written last
 
-A checkpoint is written under a temporary name, flushed to the disk and renamed: a folder with a
-step's name is whole unless the disk damaged it later, which the hashes reveal. Reading everything
+A checkpoint is written under a temporary name, flushed to the disk and renamed. So a folder with a
+step's name is whole, unless the disk damaged it later, which the hashes reveal. Reading everything
 back to hash it costs about a second per gigabyte; in return a run never continues from damaged
 weights.
 """

@@ -1,10 +1,11 @@
 """Held-out scores on fixed questions, so that runs can be compared whatever they trained with.
 
-Masks are single tokens at 15 %, drawn once from a fixed key; sequences are full length, and for
-masked words their segments are in order. A sentence head answers both sentence tasks: what a model
-trained on one knows about the other is a finding of the ALBERT paper (table 5). Objectives that
-mean nothing without their own mask law or format (`Objective.scored_on_training_masks`) are scored
-with that, and can be compared among runs that share it.
+Masks are single tokens at 15 %, drawn once from a fixed key. Sequences are full length, and for
+masked words their segments are in order. A sentence head answers both sentence tasks. A model
+trained on one knows something about the other, which is a finding of the ALBERT paper (table 5).
+Objectives that mean nothing without their own mask law or format
+(`Objective.scored_on_training_masks`) are scored with that, and can be compared among runs that
+share it.
 """
 
 from __future__ import annotations

@@ -16,15 +16,17 @@ from litebert.train.evaluate import open_pretrained
 from litebert.train.supply import PretrainingBatches
 
 BATCHES, SEQUENCES = 128, 4
-"""How many batches are read, and how many sequences each has: so few that any model that trains
-here finds the memory, and that the signs of single texts cancel little."""
+"""The batches that are read, and the sequences of each. They are so few that any model that trains
+here finds the memory, and that the signs of single texts cancel little.
+"""
 
 
 def measure_importance(
     model: str | Path, data: str | Path, batches: int = BATCHES, tokenizer: str | Path | None = None
 ) -> Importance:
-    """How much each feature, head and inner unit matters to the losses of a pretrained model, on
-    training text masked as the model was trained; the same for equal arguments.
+    """Measure how much each feature, head and inner unit matters to the losses of a pretrained
+    model. It reads training text, masked as the model was trained; equal arguments give equal
+    numbers.
 
     Raises:
         ModelError, DataError: as `open_pretrained`.

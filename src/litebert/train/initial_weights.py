@@ -30,11 +30,11 @@ _NO_WEIGHTS = ("hidden_dropout", "attention_dropout", "init", "init_std", "untie
 
 
 def build_further_recipe(source: str | Path) -> Config:
-    """The recipe to train a model further with: its own without teacher, at full depth and length
-    from the first step, with a learning rate that rises again over the first twentieth of the run.
+    """Build the recipe to train a model further with: its own without a teacher, at full depth and
+    length from the first step. The learning rate rises again over the first twentieth of the run.
 
-    Of a folder that does not say how it was trained (Hugging Face), the shape and the objectives
-    that its heads are for, and the defaults of everything else.
+    For a folder that does not say how it was trained (Hugging Face), it has the shape of the model,
+    the objectives of its heads, and defaults elsewhere.
 
     Raises:
         ModelError: the folder cannot be opened.
@@ -45,7 +45,7 @@ def build_further_recipe(source: str | Path) -> Config:
 
 
 def read_optimizer(source: str | Path, config: Config) -> dict[str, torch.Tensor] | None:
-    """The state of the optimizer that a run ended with; None where `source` is no run, or of
+    """Read the state of the optimizer that a run ended with; None where `source` is no run, or of
     another optimizer.
     """
     folder = Path(source) / "checkpoints"
@@ -102,8 +102,8 @@ def load_weights(source: str | Path, model: Pretrainer, shards: Shards) -> None:
 
 def start_table(model: Pretrainer, shards: Shards) -> None:
     """Start the token table from counts of neighboring tokens in the training text, and the output
-    biases from the frequencies of tokens, as `Config.table` says; leave a model whose table starts
-    at random as it is.
+    biases from the frequencies of tokens. `Config.table` says how; a table that starts at random
+    stays as it is.
 
     A token without neighbors in the text, such as [MASK], keeps its random row.
 
@@ -138,9 +138,7 @@ def start_table(model: Pretrainer, shards: Shards) -> None:
 
 
 def _compare_shapes(source: EncoderConfig, target: EncoderConfig) -> list[str]:
-    """The fields in which two encoders differ so that the weights of one are no weights of the
-    other.
-    """
+    """List the differences of two encoders that keep the weights of one out of the other."""
     by_depth = source.sharing != target.sharing or target.sharing != "all"
     free = {
         *_NO_WEIGHTS,

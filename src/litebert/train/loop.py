@@ -1,11 +1,11 @@
 """The one training loop: steps, checkpoints, held-out scores, interruption, resumption.
 
 It knows nothing of what it trains. A batch is a pure function of the step, and everything random
-inside a step is a function of (seed, step): a run that was killed and started again is the same
+inside a step is a function of (seed, step). So a run that was killed and started again is the same
 run, bit for bit, and resumes at any step at once.
 
-Between two rows of metrics or checkpoints nothing here waits for an accelerator: sums stay on the
-device, and so does the check whether a step is finite.
+Between two rows of metrics or checkpoints nothing here waits for an accelerator. Sums stay on the
+device, and so does the check that a step is finite.
 """
 
 from __future__ import annotations

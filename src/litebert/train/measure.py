@@ -39,7 +39,7 @@ SECONDS = 4.0
 
 @dataclass(frozen=True)
 class Rate:
-    """Seconds of one optimizer step in each phase of a run, and of one held-out evaluation."""
+    """Seconds of one optimizer step in each stage of a run, and of one held-out evaluation."""
 
     step_seconds: tuple[tuple[float, float], ...]
     """(share of the run, seconds per step at its depth and length); the shares sum to 1."""
@@ -123,7 +123,7 @@ def measure(
     ranks: Ranks = _ALONE,
     teacher: Teacher | None = None,
 ) -> Rate:
-    """Time real training steps on a throw-away model, about `seconds` in each phase; in a group, in
+    """Time real training steps on a throw-away model, about `seconds` in each stage; in a group, in
     all processes.
 
     Large batches are timed by one micro-batch, forward and backward, and multiplied.
@@ -155,7 +155,7 @@ def measure(
         return middle - start, _now(device) - middle
 
     step_seconds, start_share = [], 0.0
-    for end_share, depth, length in config.phases():
+    for end_share, depth, length in config.stages():
         train = replace(config.train, length_schedule=())
         shape = replace(config, sequences=replace(config.sequences, length=length), train=train)
         batch = make_batch(shape, config.micro_sequences, padded=True).to(device.device)

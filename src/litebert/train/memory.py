@@ -3,7 +3,7 @@ starts if too much.
 
 The formula of `cost.memory` counts what autograd keeps. A step needs more at its peak: gradients of
 activations, buffers of the matrix library, and what the allocator cannot use again. On a CPU all of
-that is only visible from outside, so the peak is read from a process that does nothing but train
+that is only visible from outside. So the peak is read from a process that does nothing but train
 two batches of different sizes.
 """
 

@@ -4,7 +4,7 @@ A row has `step` (optimizer steps done when it was written), `kind`, and numbers
 message. A run that continues from step s first cuts the rows after s, so that the file never holds
 a step twice. Write the rows of a step before its checkpoint, and none is ever lost.
 
-`speed.jsonl`, beside it, has a row for each row of training, of kind `speed`: the seconds so far
+`speed.jsonl`, beside it, has a row of kind `speed` for each row of training: the seconds so far,
 and the tokens per second since the row before. It is a file of its own because equal runs write
 equal metrics, but take different times.
 """

@@ -1,8 +1,8 @@
 """Parameters -> optimizers: AdamW, LAMB, or Muon on the block matrices with AdamW elsewhere.
 
-Groups follow the role of a parameter, never its name: norms and biases, of fewer than two
-dimensions, get no weight decay and no layer-wise adaptation, and each block declares which matrices
-are its own. AdamW is torch's fused kernel; the TensorFlow releases use one without bias correction,
+Groups follow the role of a parameter, never its name. Norms and biases, of fewer than two
+dimensions, get no weight decay and no layer-wise adaptation. Each block declares which matrices are
+its own. AdamW is torch's fused kernel; the TensorFlow releases use one without bias correction,
 which torch lacks. Muon is torch's, or ours (`muon.py`).
 
 Their state is one flat dictionary of tensors, so that a checkpoint needs no pickle. It is allocated
@@ -143,10 +143,10 @@ def build_optimizers(
     """The optimizers of a run; every trainable parameter is in exactly one group of one of them.
 
     LAMB never corrects the bias of its moments, whatever `bias_correction` says. Muon gets
-    `Block.matrices` and keeps torch's own scale, sqrt(max(1, rows / columns)). It orthogonalises
-    fused matrices as they are stored, q, k, v (3H, H) and both halves of a gated feed-forward (2I,
-    H), as one tall matrix. Their rows together then have the same root mean square as when done
-    apart, but the part with the larger gradient takes the larger share of the step.
+    `Block.matrices` and keeps torch's own scale, sqrt(max(1, rows / columns)). It orthogonalizes
+    fused matrices as they are stored, as one tall matrix: q, k, v (3H, H), and both halves of a
+    gated feed-forward (2I, H). Their rows together then have the same root mean square as when done
+    apart. But the part with the larger gradient takes the larger share of the step.
 
     Raises:
         ConfigError: torch's Muon is asked for and this torch has none (it came with 2.9).
@@ -358,8 +358,10 @@ class Optimizers:
             param.grad = None
 
     def state(self) -> dict[str, Tensor]:
-        """Every state tensor by `<parameter name>.<state key>`: the live tensors, which the next
-        step changes; where they are split, which every process then asks for, whole ones."""
+        """Return every state tensor by `<parameter name>.<state key>`: the live tensors, which the
+        next step changes. Where they are split, every process must ask for them, and gets whole
+        ones.
+        """
         for optimizer in self._optimizers:
             for param, state in optimizer.state.items():
                 for tensor in state.values() if param in self._owners else ():

@@ -6,7 +6,7 @@ gradients and optimizer state; blocks are gathered one at a time, when they comp
 instead of averaging, for losses are divided by counts over the whole batch. The buckets of DDP stay
 as they are first laid out, so that a run that continues sums in the same order.
 
-A network that is to be split is built in the main memory of the main process alone, so it may be
+A network that is to be split is built in the main memory of the main process alone. So it may be
 larger than a device.
 
 `get_local`, `gather` and `slice_local` translate between a parameter and the rows of it that this
@@ -177,8 +177,9 @@ def gather_state(module: nn.Module, ranks: Ranks) -> dict[str, Tensor]:
 def gather_all(
     parts: Mapping[str, Tensor], like: Mapping[str, Tensor], ranks: Ranks
 ) -> dict[str, Tensor]:
-    """Tensors as they are; those that are split, which all processes ask for, whole in the main
-    memory of the main process, put together one at a time, so that no device holds more than one.
+    """Return tensors as they are, and whole ones in the main process for those that are split. All
+    processes must ask. Whole tensors are put together one at a time, in main memory, so that no
+    device holds more than one.
     """
     tensors = {}
     for name, part in parts.items():

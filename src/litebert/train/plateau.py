@@ -1,5 +1,5 @@
-"""The watch for plateaus: a run that stays at the unigram entropy of its data, or diverges, is
-reported in words while there is time to stop it.
+"""The watch for plateaus. A run that stays at the unigram entropy of its data, or diverges, is
+reported while there is time to stop it.
 
 The unigram entropy is the loss of a model that knows nothing but how frequent each token is. Every
 run passes it; one that stays there has learned nothing else.

@@ -1,9 +1,10 @@
 """The group of processes that train one model together, and share a run folder that the main one
 writes.
 
-`torchrun` starts the processes (launch.py); `join_group` makes a group of them: gloo between CPUs,
-nccl between GPUs, and gloo beside it for what is on the CPU, so that agreeing on a few numbers
-never waits for a GPU. Without torchrun there is one process, and everything here does nothing.
+`torchrun` starts the processes (launch.py), and `join_group` makes a group of them: gloo between
+CPUs, nccl between GPUs. Beside nccl there is gloo for tensors on the CPU, so that agreeing on a few
+numbers never waits for a GPU. Without torchrun there is one process, and everything here does
+nothing.
 
 A process that fails ends the others too: when it ends, their next exchange fails. The first to fail
 says so in the group's store and reports why; the others end in silence, with a `GroupError`.

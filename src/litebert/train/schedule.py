@@ -20,9 +20,9 @@ def compute_extended_factor(config: ScheduleConfig, step: int, ends: Sequence[in
     will end now.
 
     An extension follows the schedule of a run that was as long from the start. It begins at the
-    rate at which the run ended, and reaches that schedule within the first `REWARM` of its steps
-    (re-warming and re-decaying: Ibrahim et al. 2024, "Simple and Scalable Strategies to Continually
-    Pre-train Large Language Models").
+    rate at which the run ended, and reaches that schedule within the first `REWARM` of its steps.
+    This is re-warming and re-decaying (Ibrahim et al. 2024, "Simple and Scalable Strategies to
+    Continually Pre-train Large Language Models").
     """
     part = next(i for i, end in enumerate(ends) if step < end)
     target = compute_factor(config, step, ends[part])
@@ -44,7 +44,7 @@ def compute_factor(config: ScheduleConfig, step: int, steps: int) -> float:
     """The learning rate of step `step` as a share of the peak.
 
     `tf_linear` and `product_linear` start at exactly 0, as BERT, ALBERT and ELECTRA did. The others
-    warm up by (step + 1) / W, so that no step is wasted, and decay so that the first rate of 0
+    warm up by (step + 1) / W, so that no step is wasted. They decay so that the first rate of 0
     would be that of step T.
     """
     assert 0 <= step < steps

@@ -20,7 +20,7 @@ class Signals:
 
     @contextmanager
     def heard(self) -> Iterator[None]:
-        """Listen meanwhile, anew."""
+        """Listen for signals meanwhile; earlier ones are forgotten."""
         self.received = None
 
         def handle(number: int, frame: FrameType | None) -> None:

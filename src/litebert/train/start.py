@@ -3,10 +3,10 @@
 run.json identifies the run in a folder: its steps, its data, and each extension. It is written
 whole before a step is taken, so that the same command continues after a kill at any instant.
 
-An extension gives a finished run a further budget. The learning rate goes, within its first
-twentieth, from where the run ended to the schedule of a run that was as long from the start, and
-follows it. The optimizer's state and the order of the data go on. The same call again continues the
-extension and does not begin another.
+An extension gives a finished run a further budget. Within its first twentieth, the learning rate
+goes from where the run ended to the schedule of a run that was as long from the start. From there
+it follows that schedule. The optimizer's state and the order of the data go on. The same call again
+continues the extension and does not begin another.
 """
 
 from __future__ import annotations
@@ -96,8 +96,8 @@ class RunRecord:
 
 
 def settle_batch_sizes(request: PretrainRequest, inputs: Inputs) -> Config:
-    """Put numbers for `train.batch=auto` and `train.micro_batch=auto` into the config: those of the
-    run in the folder, else what suits the budget and fits in the free memory.
+    """Put numbers for `train.batch=auto` and `train.micro_batch=auto` into the config. They are
+    those of the run in the folder; for a new run they suit the budget and fit in the free memory.
 
     Raises:
         RunError: the recipe of the run was changed.
@@ -197,8 +197,8 @@ def _warn_of_shape(config: Config, steps: int) -> None:
 def continue_run(
     request: PretrainRequest, inputs: Inputs, config: Config, fields: Mapping[str, Any]
 ) -> tuple[RunRecord, Config]:
-    """Check that the run in the folder is the one that is requested, and extend it where the
-    request has one budget more; return its length, and the config with its budget.
+    """Check that the run in the folder is the one that is requested. Extend it where the request
+    has one budget more. Return its length, and the config with its budget.
 
     Where a run is extended, the budget it was started with need not be given again.
 

@@ -6,12 +6,12 @@ is too slow.
     process 2           | step 2 | step 5 | ...
     a thread here    0, 1, 2, 3, ...                reads the pipes a step ahead, pins memory
 
-A batch is a pure function of its step, so the number of processes changes no bit of a run, and
-nothing has to be asked for: each process knows its steps. One that finds its pipe broken ends,
-whatever happened to this process, `kill -9` included. They are started as programs, so that a
-script which trains needs no `if __name__ == "__main__"`; in a session of their own, so that Ctrl-C
-reaches only this process; and without a GPU. They open the shards memory-mapped and share their
-pages; each takes about 200 MB of its own, for libraries.
+A batch is a pure function of its step. So the number of processes changes no bit of a run, and each
+process knows its steps without asking. One that finds its pipe broken ends, whatever happened to
+this process, `kill -9` included. They are started as programs, so that a script which trains needs
+no `if __name__ == "__main__"`. They run in a session of their own, so that Ctrl-C reaches only this
+process, and without a GPU. They open the shards memory-mapped and share their pages; each takes
+about 200 MB of its own, for libraries.
 """
 
 from __future__ import annotations
@@ -73,7 +73,7 @@ class PretrainingBatches:
         boundaries = any(objective.reads_boundaries for objective in self._objectives)
         lengths = config.train.length_schedule
         starts = (0, *(round(share * steps) for share, _ in lengths))
-        self._phases = [
+        self._stages = [
             (
                 start,
                 Batches(
@@ -91,7 +91,7 @@ class PretrainingBatches:
                 starts, (*(length for _, length in lengths), config.sequences.length), strict=True
             )
         ]
-        """The first step and the batches of each length; sequences are dealt anew where a length
+        """The first step and the batches of each length; sequences are dealt again where a length
         begins.
         """
         self._lengths = (*(length for _, length in lengths), config.sequences.length)
@@ -105,14 +105,14 @@ class PretrainingBatches:
         """
         if self._sentence is None:
             return {}
-        phases = zip(self._lengths, self._phases, strict=True)
+        stages = zip(self._lengths, self._stages, strict=True)
         return {
-            length: batches.compute_unlabeled_share(sequences) for length, (_, batches) in phases
+            length: batches.compute_unlabeled_share(sequences) for length, (_, batches) in stages
         }
 
     def __call__(self, step: int, rows: slice) -> Batch:
         """Some rows of the batch of a step."""
-        start, batches = next(phase for phase in reversed(self._phases) if phase[0] <= step)
+        start, batches = next(stage for stage in reversed(self._stages) if stage[0] <= step)
         batch = batches(step - start, rows)
         for objective in self._objectives:
             batch = objective.prepare(batch)
@@ -152,12 +152,12 @@ def prefetch(
 
 
 def count_processes(config: Config, device: Device) -> int:
-    """How many processes shall make batches: what `train.batch_processes` says, or what the device
-    needs.
+    """Choose how many processes make batches: the number in `train.batch_processes`, or the one
+    that the device needs.
 
-    A GPU gets one at least, for a thread of this process would delay the launching of its kernels,
-    and no more than this process has cores beside its own; processes that share a machine, as
-    torchrun starts them, share its cores.
+    A GPU gets one at least, because a thread of this process would delay the launching of its
+    kernels. It gets no more than this process has other cores. Processes that torchrun starts on a
+    machine share its cores.
     """
     if config.train.batch_processes != "auto":
         return config.train.batch_processes
@@ -177,10 +177,10 @@ def make_in_processes(
     count: int,
     run_steps: int = 0,
 ) -> Iterator[Callable[[int], list[Batch]] | None]:
-    """A function that gives the micro-batches `rows` of each step, made by `count` processes; ask
-    for steps in order.
+    """Give a function that returns the micro-batches `rows` of each step, made by `count`
+    processes; ask for steps in order.
 
-    It is None if `count` is 0, and if the processes cannot make the batches: a program that
+    It is None if `count` is 0, and if the processes cannot make the batches. A program that
     registers its own parts without `LITEBERT_EXTENSIONS` is alone in knowing them. `run_steps` are
     the `steps` of `PretrainingBatches`.
 

@@ -1,5 +1,6 @@
-"""The teacher of a run: its fingerprint, the layers that are compared, its place in the run's JSON
-file, and for pretraining its answers on disk. `finetuning.task_teacher` has the teachers of tasks.
+"""The teacher of a run: its fingerprint, the layers that are compared, and its fields in the run's
+JSON file; for pretraining also its answers on disk. `finetuning.task_teacher` has the teachers of
+tasks.
 """
 
 from __future__ import annotations
@@ -127,8 +128,8 @@ def refuse_other_teacher(
 def open_teacher(
     source: str | Path | None, config: Config, shards: Shards
 ) -> tuple[Config, Teacher | None]:
-    """The config with what it takes from its teacher, and the teacher; of a config that learns from
-    none, as it is.
+    """Open the teacher of a config, and complete the config from its shape; a config that learns
+    from none stays as it is.
 
     Raises:
         ConfigError: objectives without a teacher, a teacher without objectives, or layers and heads
@@ -205,7 +206,7 @@ def _select_head(source: str | Path, loaded: LoadedModel, config: Config) -> Any
 
 class TeacherAnswers:
     """A folder of guesses of masked tokens, which other students of the same text need not compute
-    again; several runs may use it at a time.
+    again. Several runs may use it at a time.
 
     A file holds the guesses for one batch. Its name is a hash of all they depend on: the teacher's
     weights, the masked text, and how many tokens of each guess are kept. Batches are a function of

@@ -8,8 +8,8 @@ same rows.
     baseline.predict(["a text", "another"])  # as a fine-tuned model answers
     baseline.logits(examples)                # what a teacher says
 
-models.py has a model for each kind of output, features.py what the models read, fitted.py how they
-meet a task, and scores.py what a run folder keeps of them.
+models.py has a model for each kind of output, and features.py the features that they read.
+fitted.py joins them to a task, and scores.py has the scores in a run folder.
 """
 
 from litebert.finetuning.baselines.fitted import FittedBaseline as FittedBaseline

@@ -31,8 +31,8 @@ class CharacterFeatures:
     without spaces between words, of 1 to 3.
 
     The n-grams of a word depend on nothing outside it. So they are counted once for each different
-    word and not for each text: (texts x words) @ (words x n-grams) has the counts of `char_wb`
-    exactly, in a fifth of the time.
+    word and not for each text. The product (texts x words) @ (words x n-grams) has the counts of
+    `char_wb` exactly, in a fifth of the time.
     """
 
     def __init__(self) -> None:

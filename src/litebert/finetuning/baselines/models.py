@@ -114,8 +114,9 @@ def _choose_affordable(costs: Sequence[int], most: float) -> list[int]:
 def _split_folds(
     count: int, most: int = TRIED
 ) -> Iterator[tuple[NDArray[np.int64], NDArray[np.int64]]]:
-    """Rows to learn from and rows to try on: each row is tried once, but of more than `most` rows
-    one fold of so many is enough."""
+    """Split rows into those to learn from and those to try on. Each row is tried once; of more than
+    `most` rows, a single fold of so many is enough.
+    """
     order = np.random.default_rng(0).permutation(count)[:most]
     for number in range(_FOLDS if len(order) == count else 1):
         tried = order[number::_FOLDS]
