@@ -45,7 +45,7 @@ class TaskBatch:
     """The targets, in the form of the task's output."""
     predictions: int
     """How many the loss of these targets sums."""
-    labelled: Tensor | None = None
+    labeled: Tensor | None = None
     """bool (B,): which items have a target, where some have none; `targets` holds those of the
     others.
     """
@@ -55,7 +55,7 @@ class TaskBatch:
     @property
     def lessons(self) -> int:
         """How many predictions are compared with the teacher's."""
-        return self.predictions if self.labelled is None else len(self.choices)
+        return self.predictions if self.labeled is None else len(self.choices)
 
     @property
     def tokens(self) -> int:
@@ -63,11 +63,11 @@ class TaskBatch:
         return int(self.attention_mask.sum())
 
     def to(self, device: torch.device) -> TaskBatch:
-        """The same batch on a device."""
+        """Return the same batch on a device."""
         return self._each(lambda tensor: move_to_device(tensor, device))
 
     def pin(self) -> TaskBatch:
-        """The same batch in page-locked memory."""
+        """Return the same batch in page-locked memory."""
         return self._each(Tensor.pin_memory)
 
     def _each(self, change: Callable[[Tensor], Tensor]) -> TaskBatch:
@@ -80,8 +80,8 @@ class TaskBatch:
 def collate(
     items: Sequence[Item], output: Output, pad_id: int, positions: int | None = None
 ) -> TaskBatch:
-    """Items side by side with their targets, as far as these are known, and what a teacher says of
-    them.
+    """Lay items side by side with their targets, as far as these are known, and with the logits of
+    a teacher.
     """
     padded = pad_rows([row for item in items for row in item.rows], pad_id, positions)
     size = padded.ids.shape[1]
@@ -145,7 +145,7 @@ class TaskBatches:
         self._pool: tuple[int, NDArray[np.int64]] = (-1, np.zeros((0, 0), np.int64))
 
     def __call__(self, step: int, rows: slice = slice(None)) -> TaskBatch:
-        """Some rows, all by default, of the batch of a step."""
+        """Return some rows, all by default, of the batch of a step."""
         chosen = self._batches_of(step // _POOL_BATCHES)[step % _POOL_BATCHES][rows]
         items = [self._items[i] for i in chosen.tolist()]
         if self._deletion:
@@ -153,7 +153,7 @@ class TaskBatches:
         return collate(items, self._output, self._pad_id, self._positions)
 
     def _batches_of(self, pool: int) -> NDArray[np.int64]:
-        """The items of fifty steps, fewer at the end of the run: (steps, batch)."""
+        """Return the items of fifty steps, fewer at the end of the run: (steps, batch)."""
         cached, batches = self._pool
         if cached != pool:
             first = pool * _POOL_BATCHES

@@ -34,7 +34,7 @@ _SAMPLE = 10_000
 
 
 def take_recorded_choices(config: FinetuneConfig, record: Mapping[str, Any]) -> FinetuneConfig:
-    """The config with what is left to choose as the config of a run's finetune.json has it."""
+    """Fill the choices that a config leaves open with those that a run's finetune.json records."""
     run = from_dict(FinetuneConfig, record)
     chosen, train = set(config.choose), config.train
     optimizer, schedule = train.optimizer, train.schedule
@@ -60,7 +60,8 @@ Chosen = tuple[FinetuneConfig, list[str]]
 def choose_length(
     config: FinetuneConfig, task: Task[Any], tokenizer: Tokenizer, positions: int
 ) -> Chosen:
-    """The length that reads `SHARE_READ` of the training texts whole, where it is to be chosen.
+    """Choose the length that reads `SHARE_READ` of the training texts whole, where it is to be
+    chosen.
 
     It is a multiple of eight between `SHORTEST` and `LONGEST`, and at most the positions of the
     model.
@@ -105,7 +106,7 @@ def choose_head(
 
 
 def choose_amount(config: FinetuneConfig, task: Task[Any], rows: int) -> Chosen:
-    """The batch and the epochs that so many training rows need, where they are to be chosen.
+    """Choose the batch and the epochs that so many training rows need, where they are to be chosen.
 
     Few rows are read more often, and in smaller batches, so that a run has steps enough to learn.
     Epochs fall with the fourth root of the rows, from 10 at 500 rows to 3 at 67,000. Tasks other
@@ -138,5 +139,5 @@ FEW_ROWS = 2000
 
 
 def mark_chosen(config: FinetuneConfig, *choices: str) -> FinetuneConfig:
-    """The config with choices that are made."""
+    """Return the config with choices that are made."""
     return replace(config, choose=tuple(name for name in config.choose if name not in choices))

@@ -51,8 +51,8 @@ class ModelExample:
 
 
 def choose_examples(task: Task[Any], part: EncodedPart) -> list[ModelExample]:
-    """At most `MOST` short examples of a part, of as many labels as there are; none if all are
-    long.
+    """Choose at most `MOST` short examples of a part, of as many labels as there are; none if all
+    are long.
     """
     shown = (task.show_example(example) for example in part.examples)
     short = [example for example in shown if example is not None and example.is_readable]
@@ -79,7 +79,7 @@ def write_examples(folder: Path, examples: Iterable[ModelExample]) -> None:
 
 
 def read_examples(folder: Path) -> list[ModelExample]:
-    """The examples in the folder of a model or of its run; none if it keeps none.
+    """Read the examples in the folder of a model or of its run; none if it keeps none.
 
     Raises:
         ModelError: the file is damaged.

@@ -55,8 +55,8 @@ def require_exits(output: Output, layers: int) -> None:
 
 
 def loss_of_layers(loss: Callable[[Tensor], Loss], logits_LBC: Tensor) -> Loss:
-    """The mean of the losses of all layers, layer i weighted by i; what is right is right after the
-    last.
+    """Compute the mean of the losses of all layers, layer i weighted by i; the last layer decides
+    what is right.
 
     That is PABEE's weighting: the weight grows with the work done so far. So the early classifiers,
     which are wrong more often, do not pull the last one down. DeeBERT freezes the network and
@@ -83,8 +83,9 @@ class ExitRule:
     def count(
         self, streak: NDArray[np.int64], same: NDArray[np.bool_], certain: NDArray[np.float64]
     ) -> NDArray[np.int64]:
-        """(R,): for how many layers the answer now has been the same and certain, from what it was
-        before and what `Output.steady` says. A row may leave where it is `patience`."""
+        """Count for how many layers the answer has been the same and certain, (R,), from the count
+        before and `Output.steady`. A row may leave at `patience`.
+        """
         return np.where(certain >= self.threshold, np.where(same, streak, 0) + 1, 0)
 
 
@@ -127,7 +128,8 @@ def calibrate(
     logits: Sequence[NDArray[np.float32]],
     drop: float,
 ) -> Exits:
-    """The rule that uses the fewest layers among those that cost at most `drop` points of score.
+    """Find the rule that uses the fewest layers among those that cost at most `drop` points of
+    score.
 
     A rule counts only if every stricter threshold keeps the score too, so that a lucky one is not
     taken.
@@ -183,8 +185,9 @@ def calibrate(
 def find_exits(
     rule: ExitRule, views: Sequence[tuple[NDArray[np.bool_], NDArray[np.float64]]]
 ) -> NDArray[np.int64]:
-    """(N,): after how many layers each item leaves, from what `Output.steady` says of each
-    layer."""
+    """Find after how many layers each item leaves, (N,), from the steadiness of each layer
+    (`Output.steady`).
+    """
     rows = len(views[0][0])
     left, streak = np.full(rows, len(views)), np.zeros(rows, np.int64)
     for layer, (same, certain) in enumerate(views, 1):

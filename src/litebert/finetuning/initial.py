@@ -53,7 +53,7 @@ class InitialModel:
 def load_initial(
     model: str | Path, tokenizer: str | Path | None = None, task: Task[Any] | None = None
 ) -> InitialModel:
-    """The encoder of a model folder, or a recipe's untrained one.
+    """Load the encoder of a model folder, or a recipe's untrained one.
 
     Args:
         task: what it is fine-tuned for; then the notes say which of its weights the encoder lacks.
@@ -107,8 +107,8 @@ def load_initial(
 
 
 def _select_head_weights(loaded: LoadedModel) -> dict[str, torch.Tensor]:
-    """The dense map and the norm that fine-tuning goes on with; those of a generator have its
-    width, and stay there.
+    """Select the dense map and the norm that fine-tuning goes on with; those of a generator have
+    its width, and stay there.
     """
     if loaded.config.encoder.prediction != "hidden":
         return {}
@@ -132,8 +132,8 @@ def build_task_model(
     config: FinetuneConfig,
     fitted: Mapping[str, torch.Tensor] | None = None,
 ) -> TaskModel:
-    """The encoder under a head that is a function of the seed, but for what is fitted, by its names
-    in the head.
+    """Build the encoder under a head. The head is a function of the seed, except for the weights
+    that are fitted, by their names in the head.
     """
     shape = start.encoder
     if config.dropout >= 0:

@@ -65,7 +65,7 @@ class EncodedPart:
 
 
 def count_shared(part: EncodedPart, other: EncodedPart) -> int:
-    """How many items of a part have the very tokens of an item of another part."""
+    """Count the items of a part that have the very tokens of an item of another part."""
     # Hashes, because the tokens of millions of rows would be in memory twice.
     hashes = {_hash_tokens(item) for item in other.items}
     return sum(_hash_tokens(item) in hashes for item in part.items)
@@ -81,7 +81,7 @@ def build_row(
     second: Sequence[int] | None = None,
     length: int | None = None,
 ) -> EncodedRow:
-    """[CLS] first [SEP], or [CLS] first [SEP] second [SEP], cut to `length` tokens.
+    """Build the row [CLS] first [SEP], or [CLS] first [SEP] second [SEP], cut to `length` tokens.
 
     Tokens are dropped from the ends, as the official BERT and ALBERT code do for GLUE.
     """
@@ -100,7 +100,7 @@ def build_row(
 def build_single_rows(
     tokenizer: Tokenizer, texts: Sequence[str], length: int
 ) -> tuple[list[EncodedRow], int]:
-    """`build_row` of each text alone, for all at once, and how many were cut."""
+    """Build the row of each text alone, for all at once, and count how many were cut."""
     flat, lengths = tokenizer.encode_flat(texts)
     read = np.minimum(lengths, max(0, length - 2))
     if cut := int((read < lengths).sum()):

@@ -61,7 +61,7 @@ class FittedHead:
 def read_frozen_states(
     prepared: PreparedTask, items: Sequence[Item], machine: devices.Device
 ) -> NDArray[np.float32]:
-    """(N, H): what the last map of the head reads of each item, before any step."""
+    """Read what the last map of the head reads of each item, before any step, (N, H)."""
     model = (
         build_task_model(prepared.start, prepared.task, prepared.config).to(machine.device).eval()
     )
@@ -110,7 +110,9 @@ def fit_head(
 def _fit_folded(
     output: Output, states: NDArray[np.float32], targets: Sequence[Any], strength: float
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """The weights and biases for states as they are, of a fit on standardized ones."""
+    """Fit a linear map on standardized states; return its weights and biases for states as they
+    are.
+    """
     mean, deviation = states.mean(0, dtype=np.float64), states.std(0, dtype=np.float64)
     deviation[deviation < 1e-6] = 1.0  # a state that never changes tells nothing
     weight, bias = output.fit_linear((states - mean) / deviation, targets, strength)
@@ -121,7 +123,7 @@ def _fit_folded(
 def _compute_loss(
     output: Output, logits: NDArray[np.floating[Any]], targets: Sequence[Any]
 ) -> float:
-    """The mean loss that training minimizes."""
+    """Compute the mean loss that training minimizes."""
     right = torch.from_numpy(output.collate(targets, 0))
     total, _ = output.total(torch.from_numpy(logits.astype(np.float32)), right)
     return float(total) / len(targets)

@@ -89,8 +89,8 @@ class Output(ABC):
 
     @classmethod
     def from_saved(cls, classes: int, labels: Sequence[str]) -> Output:
-        """The output of a saved model whose head gives so many numbers, or a ModelError where it
-        gives others.
+        """Make the output of a saved model whose head gives `classes` numbers, or raise a
+        ModelError where it gives others.
         """
         made = (
             cls()
@@ -107,8 +107,8 @@ class Output(ABC):
     # ------------------------------------------------------------------------------------- learning
 
     def fit(self, targets: Sequence[Any]) -> tuple[Output, Sequence[Any]]:
-        """The output as it learns from training targets, and these as it learns them; only numbers
-        have a scale.
+        """Fit the output as it learns from training targets, and these as it learns them; only
+        numbers have a scale.
         """
         return self, targets
 
@@ -140,8 +140,8 @@ class Output(ABC):
         """Change a trained head so that the output as it was before `fit` reads it."""
 
     def recipe_for(self, config: FinetuneConfig, encoder: EncoderConfig) -> FinetuneConfig:
-        """The recipe with what the output needs of it, or a ConfigError where that cannot be; as it
-        is by default.
+        """Return the recipe with what the output needs of it, or a ConfigError where that cannot
+        be; as it is by default.
         """
         if config.deletion:
             raise ConfigError(
@@ -152,21 +152,23 @@ class Output(ABC):
         return config
 
     def collate(self, targets: Sequence[Any], size: int) -> NDArray[Any]:
-        """(B, ...): the targets of a batch of rows of `size` tokens."""
+        """Lay out the targets of a batch of rows of `size` tokens, (B, ...)."""
         return np.array(targets, self.targets)
 
     def arrange(self, logits: Tensor, batch: TaskBatch) -> Tensor:
-        """The logits of a batch as the loss reads them, in float32, minus infinity where there is
-        nothing to choose.
+        """Return the logits of a batch as the loss reads them, in float32, minus infinity where
+        there is nothing to choose.
         """
         return logits.float()
 
     def count(self, targets: NDArray[Any]) -> int:
-        """How many predictions `loss` sums over the targets of a batch, as `collate` gives them."""
+        """Count the predictions that `loss` sums over the targets of a batch, as `collate` gives
+        them.
+        """
         return len(targets)
 
     def loss(self, logits: Tensor, batch: TaskBatch) -> Loss:
-        """Summed loss over what counts."""
+        """Compute the summed loss over the predictions that count."""
         import torch
 
         from litebert.model.objectives import Loss
@@ -175,7 +177,9 @@ class Output(ABC):
         return Loss(total, torch.full((), batch.predictions, device=total.device), correct)
 
     def total(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """The summed loss of arranged logits, and how many are right: cross-entropy by default."""
+        """Compute the summed loss of arranged logits, and how many are right: cross-entropy by
+        default.
+        """
         from torch.nn import functional as F
 
         flat, labels = logits.reshape(-1, logits.shape[-1]), targets.reshape(-1)
@@ -188,8 +192,8 @@ class Output(ABC):
     def collate_taught(
         self, logits: Sequence[NDArray[np.floating[Any]]], size: int
     ) -> NDArray[np.float32]:
-        """A teacher's logits, as `of_item` gives them, for a batch of rows of `size` tokens: (B, C)
-        or (B, S, C).
+        """Lay out a teacher's logits, as `of_item` gives them, for a batch of rows of `size`
+        tokens: (B, C) or (B, S, C).
         """
         if self.reads_cls:
             return np.stack(logits).astype(np.float32)
@@ -201,8 +205,8 @@ class Output(ABC):
         )
 
     def distill_loss(self, logits: Tensor, batch: TaskBatch, temperature: float) -> Loss:
-        """Summed distance from the teacher's answers in `batch.taught`; right is what the teacher
-        would answer.
+        """Compute the summed distance from the teacher's logits in `batch.taught`; right is what
+        the teacher would answer.
         """
         import torch
 
@@ -217,8 +221,9 @@ class Output(ABC):
     def distill_total(
         self, logits: Tensor, taught: Tensor, batch: TaskBatch, temperature: float
     ) -> tuple[Tensor, Tensor]:
-        """The summed divergence of arranged logits from the teacher's, and on how many both
-        agree."""
+        """Compute the summed divergence of arranged logits from the teacher's, and on how many both
+        agree.
+        """
         from litebert.model.distillation import divergence
 
         same = logits.argmax(-1) == taught.argmax(-1)
@@ -227,15 +232,15 @@ class Output(ABC):
     # ------------------------------------------------------------------------------------ answering
 
     def of_item(self, logits: NDArray[np.float32], item: Item) -> NDArray[np.float32]:
-        """The logits of an item out of those of its rows, (rows, C) or (rows, S, C), without those
-        of padding.
+        """Return the logits of an item out of those of its rows, (rows, C) or (rows, S, C), without
+        those of padding.
         """
         row_logits: NDArray[np.float32] = logits[0]
         return row_logits if self.reads_cls else row_logits[: item.length]
 
     @abstractmethod
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Any]:
-        """One answer per item, from logits as `of_item` gives them."""
+        """Return one answer per item, from logits as `of_item` gives them."""
 
     def steady(
         self, before: NDArray[np.float32] | None, now: NDArray[np.float32]
@@ -248,11 +253,11 @@ class Output(ABC):
         raise NotImplementedError
 
     def as_target(self, value: Any) -> Any:
-        """The value of an answer in the form of a target."""
+        """Return the value of an answer in the form of a target."""
         return value
 
     def record(self, answer: Answer) -> dict[str, Any]:
-        """An answer as a record."""
+        """Return an answer as a record."""
         value = list(answer.value) if isinstance(answer.value, tuple) else answer.value
         return {
             "prediction": value,
@@ -260,7 +265,7 @@ class Output(ABC):
         }
 
     def baseline(self) -> Baseline | None:
-        """A model that answers by counting, not fitted yet; None where no cheap one is worth
+        """Return a model that answers by counting, not fitted yet; None where no cheap one is worth
         showing.
         """
         return None
@@ -272,7 +277,7 @@ class Output(ABC):
         return len(set(targets)) > 1 and len({answer.value for answer in self.answers(logits)}) == 1
 
     def counts(self, targets: Sequence[Any] | NDArray[np.int64]) -> NDArray[np.int64]:
-        """(C,): how often each label occurs in targets, where these are classes; (0,) without
+        """Count how often each label occurs in targets, (C,), where these are classes; (0,) without
         labels.
         """
         return (

@@ -131,7 +131,9 @@ class PreparedTask:
         return self.teacher.loaded.config.encoder
 
     def as_pretraining(self) -> Config:
-        """A config that takes as much memory: its vocabulary head has next to nothing to guess."""
+        """Return a config that takes as much memory: its vocabulary head has next to nothing to
+        guess.
+        """
         loop, encoder = self.config.train, self.start.encoder
         compared: dict[str, Any] = {}
         if self.computing_teacher is not None:

@@ -72,7 +72,7 @@ class Probe:
     """Rows that the losses are of."""
 
     def __str__(self) -> str:
-        """The choice and what it rests on, in one line."""
+        """Return the choice and what it rests on, in one line."""
         tried = ", ".join(f"{rate:.0e} {loss:.3g}" for rate, loss in sorted(self.losses.items()))
         return (
             f"learning rate {self.rate:.0e}, by the loss on {self.held:,} held-out "
@@ -82,7 +82,7 @@ class Probe:
 
 
 def split_held_out(items: Sequence[Item], seed: int) -> tuple[list[Item], list[Item]]:
-    """Training items to learn from and to score on, drawn by the seed.
+    """Split the training items into those to learn from and those to score on, drawn by the seed.
 
     All items of an example, such as the overlapping windows of a question, stand on one side.
     """
@@ -119,7 +119,7 @@ def probe_rate(prepared: PreparedTask, folder: Path, machine: devices.Device) ->
 def choose_rate(
     losses: Mapping[float, NDArray[np.float64]], prior: NDArray[np.float64] | None, usual: float
 ) -> float:
-    """The rate to take, as `find_largest_good` says, where a short run learned something.
+    """Choose the rate to take, as `find_largest_good` says, where a short run learned something.
 
     Where none did, the lowest loss is that of the network that moved least. Then rates below the
     usual one are left out, and the lowest loss of the others counts.
@@ -141,14 +141,14 @@ def choose_rate(
 
 
 def _standard_error(differences: NDArray[np.float64]) -> float:
-    """The standard error of their mean; none of a single one."""
+    """Compute the standard error of the mean of differences; none of a single one."""
     return (
         float(differences.std(ddof=1) / np.sqrt(len(differences))) if len(differences) > 1 else 0.0
     )
 
 
 def find_largest_good(losses: Mapping[float, NDArray[np.float64]]) -> float:
-    """The largest rate whose loss is not above the lowest by more than its standard error.
+    """Find the largest rate whose loss is not above the lowest by more than its standard error.
 
     A short run shows too little of what a small rate would still learn. So of rates that cannot be
     told apart the largest is the safest.
@@ -240,7 +240,7 @@ def _plan_short_run(prepared: PreparedTask, rate: float) -> PreparedTask:
 
 
 def _split_by_length(held: Sequence[Item]) -> list[list[Item]]:
-    """The held-out rows by length, in `_PARTS` parts."""
+    """Split the held-out rows by length, in `_PARTS` parts."""
     order = sorted(held, key=lambda item: item.length)
     return [
         [order[i] for i in places]
@@ -251,8 +251,8 @@ def _split_by_length(held: Sequence[Item]) -> list[list[Item]]:
 def _compute_prior_losses(
     prepared: PreparedTask, learned: list[Item], held: list[Item]
 ) -> NDArray[np.float64] | None:
-    """(P,): the mean loss of each part where every row is answered alike, as the learned targets
-    are on the whole.
+    """Compute the mean loss of each part if every row is answered alike, by the shares of the
+    learned targets, (P,).
     """
     if not prepared.task.output.linear:
         return None
@@ -304,8 +304,7 @@ def choose_start(
 def _fit_heads(
     prepared: PreparedTask, machine: devices.Device
 ) -> tuple[PreparedTask, PreparedTask]:
-    """The task with the head fitted on the rows that `split_held_out` leaves, and on all training
-    rows."""
+    """Fit the head of a task on the rows that `split_held_out` leaves, and on all training rows."""
     items = prepared.train.items
     if len(items) > MOST_ROWS:
         items = items[:: -(-len(items) // MOST_ROWS)]
@@ -337,8 +336,7 @@ def _fit_heads(
 def _choose_rate(
     prepared: PreparedTask, learned: PreparedTask, folder: Path, machine: devices.Device
 ) -> PreparedTask:
-    """The task with the rate that `probe_rate` finds for `learned`, or with the one of its recipe
-    where it finds none.
+    """Choose the rate of a task by `probe_rate` on `learned`, or keep that of its recipe.
 
     `learned` is the same task, whose fitted head has not seen the held-out rows.
     """

@@ -116,7 +116,7 @@ def require_calibrated(folder: Path, drop: float) -> None:
 def _build_card(
     prepared: PreparedTask, identity: Mapping[str, Any], scored: Mapping[str, Any], restarted: bool
 ) -> str:
-    """The card of a finished run; `scored` is what scores.json holds."""
+    """Build the card of a finished run; `scored` is what scores.json holds."""
     parts = (prepared.train, *prepared.dev, *prepared.tests)
     sizes = {
         part.name: (

@@ -25,7 +25,7 @@ class PaddedRows(NamedTuple):
 
 
 def pad_rows(rows: Sequence[EncodedRow], pad_id: int, positions: int | None = None) -> PaddedRows:
-    """`positions`: how many the model has, where that is known."""
+    """Pad rows to a common length; `positions` are those of the model, where they are known."""
     longest = max(len(row.ids) for row in rows)
     size = -(-longest // 8) * 8
     if positions is not None:
@@ -39,7 +39,7 @@ def pad_rows(rows: Sequence[EncodedRow], pad_id: int, positions: int | None = No
 def pad_ids(
     rows: Sequence[Sequence[int] | NDArray[np.int32]], fill: int, size: int
 ) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Rows side by side, (R, size), with `fill` after their ends, and where none of it stands."""
+    """Lay rows side by side, (R, size), with `fill` after their ends, and mark the tokens."""
     ids = np.full((len(rows), size), fill, np.int64)
     mask = np.arange(size) < np.array([len(row) for row in rows])[:, None]
     ids[mask] = np.concatenate(rows)
@@ -49,8 +49,8 @@ def pad_ids(
 def group_by_length(
     lengths: Sequence[int], most: int, rows: Sequence[int] | None = None, padding: int | None = None
 ) -> Iterator[list[int]]:
-    """The places of items of nearly the same length, the longest first, for forward passes with
-    little padding.
+    """Group the places of items of nearly the same length, the longest first, for forward passes
+    with little padding.
 
     Args:
         lengths: tokens of the longest row of each item.

@@ -145,8 +145,8 @@ def finetune_seeds(
     remarks: Sequence[str] = (),
     baseline: bool = True,
 ) -> list[Finetuned]:
-    """`finetune` in `out`, or with several seeds in out/seed-0, out/seed-1, ..., counted on from
-    the config's.
+    """Fine-tune in `out`, or with several seeds in out/seed-0, out/seed-1, ..., counted on from the
+    config's seed.
 
     A summary goes to out/seeds.json. After a signal there are fewer runs than seeds, or the last is
     not finished.

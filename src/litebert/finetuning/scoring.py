@@ -29,14 +29,14 @@ Logits = list[NDArray[np.float32]]
 
 
 def name_metric(task: Task[Any]) -> str:
-    """The score that chooses the weights, as `score_parts` names it."""
+    """Name the score that chooses the weights, as `score_parts` does."""
     return task.metric if len(task.dev) == 1 else f"{task.dev[0]}_{task.metric}"
 
 
 def score_parts(
     task: Task[Any], parts: Sequence[EncodedPart], logits: Mapping[str, Logits]
 ) -> dict[str, float]:
-    """Scores of the development parts, and of the test parts whose answers are known, from logits
+    """Compute the scores of the development parts, and of the test parts with labels, from logits
     by part.
 
     Names begin with the part's, as in test_f1, but those of the only development part.
@@ -59,8 +59,8 @@ def score_parts(
 def score_answers(
     task: Task[Any], parts: Sequence[EncodedPart], answer: Callable[[EncodedPart], list[Any]]
 ) -> dict[str, float]:
-    """The scores of `score_parts`, of the answers that `answer` gives to the examples of a part,
-    whoever gives them.
+    """Compute the scores of `score_parts`, of the answers that `answer` gives to the examples of a
+    part, whoever gives them.
     """
     scores: dict[str, float] = {}
     for part in parts:
@@ -87,7 +87,7 @@ def has_one_answer(output: Output, part: EncodedPart, logits: Logits) -> bool:
 def compute_network_logits(
     model: TaskModel, device: devices.Device, rows: PaddedRows, every: bool = False
 ) -> NDArray[np.float32]:
-    """Logits of rows from a network in evaluation mode on a device: (R, C), or (R, S, C) of every
+    """Compute the logits of rows with a network in evaluation mode: (R, C), or (R, S, C) of every
     token.
 
     With `every`, those of [CLS] after each of L layers: (R, L, C).
@@ -111,8 +111,8 @@ def compute_logits(
     most: int = EVALUATION_TOKENS,
     padding: int | None = None,
 ) -> Logits:
-    """Logits of each item, in order, by any engine: `compute` gives (R, C) or (R, S, C) for R rows
-    of S tokens.
+    """Compute the logits of each item, in order, with any engine: `compute` gives (R, C) or (R, S,
+    C) for R rows of S tokens.
 
     No row is padded beyond the `positions` of the model. `compute` gets items of nearly the same
     length, as many as fit `most` tokens. None is shorter than the longest by more than `padding`.

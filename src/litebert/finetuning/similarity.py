@@ -53,16 +53,16 @@ itself.
 
 
 def fit_whitening(vectors: NDArray[np.float32]) -> VectorMap:
-    """The map after which vectors like these (N, H) have mean 0, and no direction varies more than
-    others (Su et al. 2021, "Whitening Sentence Representations").
+    """Fit the map after which vectors like these (N, H) have mean 0, and no direction varies more
+    than others (Su et al. 2021, "Whitening Sentence Representations").
 
     Directions that hardly vary, as that which a final layer norm takes away, are not blown up. To
     each variance a hundredth of their mean is added.
     """
     exact = vectors.astype(np.float64)
     mean = exact.mean(0)
-    centred = exact - mean
-    variances, directions = np.linalg.eigh(centred.T @ centred / len(exact))
+    centered = exact - mean
+    variances, directions = np.linalg.eigh(centered.T @ centered / len(exact))
     variances = np.maximum(variances, 0)
     floor = max(
         0.01 * variances.mean(), 1e-8 * np.square(mean).mean(), 1e-30
@@ -82,7 +82,7 @@ class Compared(NamedTuple):
 
 
 def scale_to_unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    """(..., H) of unit length; a zero vector stays one."""
+    """Scale vectors (..., H) to unit length; a zero vector stays one."""
     lengths = np.linalg.norm(vectors, axis=-1, keepdims=True)
     scaled: NDArray[np.float32] = vectors / np.maximum(lengths, np.finfo(np.float32).tiny)
     return scaled
@@ -91,7 +91,9 @@ def scale_to_unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
 def pool_states(
     states: NDArray[np.float32], mask: NDArray[np.bool_], pooling: Pooling
 ) -> NDArray[np.float32]:
-    """(R, H) from the last states (R, S, H), which may end where all that follows is padding."""
+    """Pool the last states (R, S, H) to vectors (R, H); the states may end where all that follows
+    is padding.
+    """
     if pooling == "cls":
         return states[:, 0]
     real = mask[:, : states.shape[1]].astype(np.float32)
@@ -155,12 +157,12 @@ class Similarity(Output):
         return config
 
     def collate(self, targets: Sequence[Any], size: int) -> NDArray[Any]:
-        """(B, 2), or (B,) of scores."""
+        """Lay out the targets, (B, 2), or (B,) of scores."""
         return np.array(targets, np.float32 if self.supervision == "scores" else np.int64)
 
     def arrange(self, logits: Tensor, batch: TaskBatch) -> Tensor:
-        """The last states of both texts of each pair, (2B, S, H) -> vectors of unit length, (B, 2,
-        H).
+        """Pool the last states of both texts of each pair, (2B, S, H), to vectors of unit length,
+        (B, 2, H).
         """
         from torch.nn import functional as F
 
@@ -207,7 +209,7 @@ class Similarity(Output):
     # ------------------------------------------------------------------------------------ answering
 
     def of_item(self, logits: NDArray[np.float32], item: Item) -> NDArray[np.float32]:
-        """(2, H): the vectors of both texts, from the last states of their rows, (2, S, H)."""
+        """Pool the last states of both rows, (2, S, H), to the vectors of both texts, (2, H)."""
         if self.pooling == "cls":
             return logits[:, 0]
         return np.stack(
@@ -218,7 +220,7 @@ class Similarity(Output):
         )
 
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Any]:
-        """A `Compared` for each pair."""
+        """Return a `Compared` for each pair."""
         pairs = [
             scale_to_unit(row_logits if self.map is None else self.map.of(row_logits))
             for row_logits in logits
@@ -231,11 +233,11 @@ class Similarity(Output):
         return WeightedCharacters()
 
     def record(self, answer: Any) -> dict[str, Any]:
-        """A cosine has no probabilities."""
+        """Return the cosine, which has no probabilities."""
         return {"prediction": answer.value}
 
     def one_answer(self, targets: Sequence[Any], logits: Sequence[NDArray[np.float32]]) -> bool:
-        """Cosines that hardly differ, as of a network that gives every text one vector."""
+        """Return True if cosines hardly differ, as if every text had one vector."""
         return (
             len(logits) > 1
             and float(np.std([answer.value for answer in self.answers(logits)])) < 1e-5
@@ -262,8 +264,8 @@ def _contrast(vectors: Tensor, keys: Tensor, temperature: float) -> tuple[Tensor
 
 
 def _cosent(vectors: Tensor, scores: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
-    """log(1 + sum of exp((cos_i - cos_j) / temperature) over all i, j of which j has the higher
-    score); none is right.
+    """Compute log(1 + sum of exp((cos_i - cos_j) / temperature) over all i, j of which j has the
+    higher score); none is right.
 
     As every loss here it is a sum over the pairs: B times that of the paper.
     """

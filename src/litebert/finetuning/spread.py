@@ -10,8 +10,8 @@ from collections.abc import Sequence
 
 
 def summarise(scores: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]:
-    """Median, mean, deviation of one run, lowest and highest of each score that is a number with
-    every seed.
+    """Compute median, mean, standard deviation, lowest and highest of each score that is a number
+    with every seed.
     """
     return {
         name: {
@@ -45,8 +45,8 @@ def describe_noise(name: str, values: Sequence[float]) -> str:
 
 
 def compute_halfwidth(first: Sequence[float], second: Sequence[float]) -> float:
-    """Half of the 95 % interval of the difference of two means (Welch's t): what is smaller may be
-    chance.
+    """Compute half of the 95 % interval of the difference of two means (Welch's t): what is smaller
+    may be chance.
 
     Two values or more on each side. With three seeds it is 2.8 standard errors, with many 2.
     """

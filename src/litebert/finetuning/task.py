@@ -101,8 +101,8 @@ class Task(ABC, Generic[E]):
 
     @classmethod
     def from_data(cls, name: str, data: Any, **options: Any) -> Task[E]:
-        """The task of a registered name on its files; `data` and the options as in `task_of`, those
-        it takes.
+        """Make the task of a registered name on its files; `data` and the options are those of
+        `task_of`.
 
         Raises:
             ConfigError: an option that cannot be.
@@ -114,8 +114,9 @@ class Task(ABC, Generic[E]):
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Task[E]:
-        """The task as it answers, without files: from `settings()`, and `labels`, `classes`, `kind`
-        and `problem` of the model. A folder that other software wrote has the last four only.
+        """Make the task as it answers, without files: from `settings()`, and `labels`, `classes`,
+        `kind` and `problem` of the model. A folder that other software wrote has the last four
+        only.
         """
         return cls(**{name: settings.get(name, value) for name, value in cls.usual.items()})
 
@@ -134,8 +135,8 @@ class Task(ABC, Generic[E]):
     def closing(
         self, items: Sequence[Item], logits: Callable[[Sequence[Item]], Logits], seed: int
     ) -> Task[E]:
-        """The task as a trained model answers it, with what is computed of the training items when
-        training has ended.
+        """Return the task as a trained model answers it, with what is computed from the training
+        items when training has ended.
 
         Args:
             logits: what the trained model says of items.
@@ -190,14 +191,14 @@ class Task(ABC, Generic[E]):
 
     @abstractmethod
     def example(self, value: Any, name: str) -> E:
-        """An example of an input of `predict`, with a name of its own.
+        """Make an example of an input of `predict`, with a name of its own.
 
         Raises:
             TypeError: it is of another form than `inputs` says.
         """
 
     def show_example(self, example: E) -> ModelExample | None:
-        """The example as a person would ask it; None of a task that has no such form."""
+        """Return the example as a person would ask it; None of a task that has no such form."""
         return None
 
     @abstractmethod
@@ -225,23 +226,25 @@ class Task(ABC, Generic[E]):
 
     @abstractmethod
     def encode(self, examples: Sequence[E], tokenizer: Tokenizer, length: int) -> list[Item]:
-        """Rows of at most `length` tokens; done once, whatever the number of epochs."""
+        """Encode examples as rows of at most `length` tokens; done once, whatever the number of
+        epochs.
+        """
 
     def lengths(self, examples: Sequence[E], tokenizer: Tokenizer) -> NDArray[np.int64] | None:
-        """(N,): tokens of each example that is read whole, special ones included. None where the
-        task divides long texts itself, so that no length is chosen for it.
+        """Count the tokens of each example that is read whole, special ones included, (N,). None
+        where the task divides long texts itself, so that no length is chosen for it.
         """
         return None
 
     def plain_items(self, examples: Sequence[E]) -> list[PlainItem]:
-        """The examples as a baseline reads them, one item each; none of a task that has no
+        """Return the examples as a baseline reads them, one item each; none of a task that has no
         baseline.
         """
         return []
 
     def read_labeled(self, source: Any, **options: Any) -> list[E]:
-        """The examples of a file with answers, to be scored; `options` say how to read it, as in
-        `task_of`.
+        """Read the examples of a file with answers, to be scored; `options` say how to read it, as
+        in `task_of`.
 
         Raises:
             ConfigError: the task has no such option, or cannot do it.
@@ -256,7 +259,9 @@ class Task(ABC, Generic[E]):
     def answers(
         self, examples: Sequence[E], items: Sequence[Item], logits: Sequence[NDArray[np.float32]]
     ) -> list[Any]:
-        """One answer per example, from the logits of each item as `Output.of_item` gives them."""
+        """Return one answer per example, from the logits of each item as `Output.of_item` gives
+        them.
+        """
         return self.output.answers(logits)
 
     def record(self, example: E, answer: Any) -> dict[str, Any]:
@@ -266,14 +271,15 @@ class Task(ABC, Generic[E]):
     def by_class(
         self, examples: Sequence[E], answers: Sequence[Any]
     ) -> dict[str, dict[str, float]]:
-        """`precision`, `recall`, `f1` and `count` of each class, where there are classes; arguments
-        as in `score`.
+        """Compute `precision`, `recall`, `f1` and `count` of each class, where there are classes;
+        arguments as in `score`.
         """
         return {}
 
     @abstractmethod
     def score(self, examples: Sequence[E], answers: Sequence[Any]) -> dict[str, float]:
-        """Scores of the answers to those examples whose own is known, `metric` among them.
+        """Compute the scores of the answers to those examples whose label is known, `metric` among
+        them.
 
         Raises:
             DataError: none is known.
@@ -301,4 +307,4 @@ class Task(ABC, Generic[E]):
 
     @abstractmethod
     def write(self, examples: Sequence[E], answers: Sequence[Any], path: Path) -> None:
-        """The predictions file, in the form its benchmark asks for."""
+        """Write the predictions file, in the form its benchmark asks for."""

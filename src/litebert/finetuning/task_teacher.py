@@ -98,8 +98,8 @@ class TaskTeacher:
 
 
 def open_teacher(source: str | Path, task: Task[Any], words: Tokenizer, length: int) -> TaskTeacher:
-    """The teacher in a folder: a fine-tuned run, a litebert or Hugging Face folder of one, or an
-    exported one.
+    """Open the teacher in a folder: a fine-tuned run, a litebert or Hugging Face folder of one, or
+    an exported one.
 
     Args:
         words: the student's tokenizer.
@@ -177,7 +177,7 @@ def _require_tokenizer(
 def encode_unlabeled(
     task: Task[Any], examples: list[Any], words: Tokenizer, length: int
 ) -> EncodedPart:
-    """Texts of a task without labels, encoded.
+    """Encode texts of a task without labels.
 
     Raises:
         ConfigError: its answers are not about whole texts, or there is no text.
@@ -202,8 +202,9 @@ def encode_unlabeled(
 def compute_teacher_logits(
     teacher: TaskTeacher, prepared: PreparedTask, folder: Path, device: str
 ) -> Logits:
-    """The teacher's logits for the training rows and the unlabelled ones, in this order: those that
-    the folder keeps, else computed now and kept."""
+    """Return the teacher's logits for the training rows and then the unlabelled ones, from the
+    folder, or computed and written into it.
+    """
     parts = [prepared.train, *([prepared.unlabelled] if prepared.unlabelled else [])]
     key = _compute_key(teacher, parts)
     if key in teacher.computed:

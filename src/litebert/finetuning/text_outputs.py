@@ -34,7 +34,7 @@ class OneClass(Output):
     exits = True
 
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
-        """The likeliest label, and the probabilities of all, which sum to one."""
+        """Return the likeliest label, and the probabilities of all, which sum to one."""
         if not logits:
             return []
         values = np.stack(logits).astype(np.float64)
@@ -59,8 +59,8 @@ class OneClass(Output):
     def fit_linear(
         self, states: NDArray[np.float64], targets: Sequence[Any], strength: float
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Multinomial logistic regression; a class without an example is given the odds of one
-        among twice as many.
+        """Fit a multinomial logistic regression; a class without an example is given the odds of
+        one among twice as many.
         """
         classes = np.array(targets, np.int64)
         present = np.unique(classes)
@@ -98,7 +98,7 @@ class SeveralLabels(OneClass):
     scores = ("micro_f1", "macro_f1", "exact")
 
     def total(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """The mean over the labels of binary cross-entropy; right is where every label is."""
+        """Compute the mean over the labels of binary cross-entropy; right if every label is."""
         from torch.nn import functional as F
 
         total = F.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(-1).sum()
@@ -107,7 +107,9 @@ class SeveralLabels(OneClass):
     def distill_total(
         self, logits: Tensor, taught: Tensor, batch: TaskBatch, temperature: float
     ) -> tuple[Tensor, Tensor]:
-        """The mean over the labels of the divergences of two classes each, present or absent."""
+        """Compute the mean over the labels of the divergences of two classes each, present or
+        absent.
+        """
         import torch
 
         from litebert.model.distillation import divergence
@@ -120,7 +122,7 @@ class SeveralLabels(OneClass):
         ).all(-1).sum()
 
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
-        """The labels of a probability above a half, and the probability of each on its own."""
+        """Return the labels of a probability above a half, and the probability of each."""
         # The logistic function by tanh, which does not overflow; scipy's differs in the last bit.
         likely = [0.5 * (1 + np.tanh(row_logits.astype(np.float64) / 2)) for row_logits in logits]
         return [Answer(tuple(np.array(self.labels)[row > 0.5].tolist()), row) for row in likely]
@@ -140,8 +142,8 @@ class SeveralLabels(OneClass):
     def fit_linear(
         self, states: NDArray[np.float64], targets: Sequence[Any], strength: float
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """A logistic regression for each label; one that all rows or none have is given smoothed
-        odds.
+        """Fit a logistic regression for each label; one that all rows or none have is given
+        smoothed odds.
         """
         present = np.array(targets, np.int64)
         weight, bias = np.zeros((len(self.labels), states.shape[1])), np.zeros(len(self.labels))
@@ -187,7 +189,7 @@ class Number(Output):
     def fit_linear(
         self, states: NDArray[np.float64], targets: Sequence[Any], strength: float
     ) -> tuple[NDArray[np.float64], NDArray[np.float64]]:
-        """Ridge regression."""
+        """Fit a ridge regression."""
         from sklearn.linear_model import Ridge
 
         ridge = Ridge(alpha=1 / strength).fit(states, np.array(targets, np.float64))
@@ -199,7 +201,7 @@ class Number(Output):
         head.classifier.bias.data.mul_(self.deviation).add_(self.mean)
 
     def total(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """Squared error; none is right."""
+        """Compute the squared error; none is right."""
         import torch
         from torch.nn import functional as F
 
@@ -209,18 +211,18 @@ class Number(Output):
     def collate_taught(
         self, logits: Sequence[NDArray[np.floating[Any]]], size: int
     ) -> NDArray[np.float32]:
-        """On the scale that is learned."""
+        """Lay out a teacher's numbers on the scale that is learned."""
         numbers = super().collate_taught(logits, size)
         return ((numbers - self.mean) / self.deviation).astype(np.float32)
 
     def distill_total(
         self, logits: Tensor, taught: Tensor, batch: TaskBatch, temperature: float
     ) -> tuple[Tensor, Tensor]:
-        """Squared error against the teacher's number."""
+        """Compute the squared error against the teacher's number."""
         return self.total(logits, taught.squeeze(-1))
 
     def of_item(self, logits: NDArray[np.float32], item: Item) -> NDArray[np.float32]:
-        """(1,), in the unit of the targets."""
+        """Return the number in the unit of the targets, (1,)."""
         number: NDArray[np.float32] = logits[0] * self.deviation + self.mean
         return number
 
@@ -235,7 +237,9 @@ class Number(Output):
     def steady(
         self, before: NDArray[np.float32] | None, now: NDArray[np.float32]
     ) -> tuple[NDArray[np.bool_], NDArray[np.float64]]:
-        """No number is another; 1 / (1 + d) is certain of one that the layer changed by d."""
+        """Return no row as equal, because no number is another; 1 / (1 + d) is certain of one that
+        the layer changed by d.
+        """
         change = (
             np.full(len(now), np.inf)
             if before is None
@@ -244,11 +248,11 @@ class Number(Output):
         return np.ones(len(now), bool), 1 / (1 + change)
 
     def record(self, answer: Answer) -> dict[str, Any]:
-        """A number has no probabilities."""
+        """Return the number, which has no probabilities."""
         return {"prediction": answer.value}
 
     def one_answer(self, targets: Sequence[float], logits: Sequence[NDArray[np.float32]]) -> bool:
-        """Numbers that differ by less than a thousandth of what the right ones do."""
+        """Return True if numbers differ by less than a thousandth of what the labels do."""
         return bool(np.std(targets) > 0 and np.std(np.concatenate(logits)) < 1e-3 * np.std(targets))
 
 
@@ -262,7 +266,7 @@ class OneChoice(Output):
     scores = ("accuracy",)
 
     def arrange(self, logits: Tensor, batch: TaskBatch) -> Tensor:
-        """(R, 1) -> (B, most choices)."""
+        """Arrange the logits of choices, (R, 1), by item, (B, most choices)."""
         import torch
 
         scores = list(torch.split(logits.float().squeeze(-1), list(batch.choices)))
@@ -271,7 +275,7 @@ class OneChoice(Output):
     def collate_taught(
         self, logits: Sequence[NDArray[np.floating[Any]]], size: int
     ) -> NDArray[np.float32]:
-        """(B, most choices), as `arrange` pads them."""
+        """Lay out a teacher's logits, (B, most choices), as `arrange` pads them."""
         most = max(map(len, logits))
         return np.stack(
             [
@@ -285,11 +289,13 @@ class OneChoice(Output):
         )
 
     def of_item(self, logits: NDArray[np.float32], item: Item) -> NDArray[np.float32]:
-        """(choices,)."""
+        """Return the logits of the choices, (choices,)."""
         return logits[:, 0]
 
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
-        """The place of the likeliest choice, the first of equals, and the probabilities of all."""
+        """Return the place of the likeliest choice, the first of equals, and the probabilities of
+        all.
+        """
         return [
             Answer(int(row_logits.argmax()), softmax(row_logits.astype(np.float64)))
             for row_logits in logits

@@ -33,24 +33,24 @@ class Tags(Output):
     scores = ("f1", "precision", "recall")
 
     def collate(self, targets: Sequence[NDArray[np.int64]], size: int) -> NDArray[np.int64]:
-        """(B, S)."""
+        """Lay out the tags of a batch, (B, S)."""
         return np.stack(
             [np.pad(target, (0, size - len(target)), constant_values=IGNORED) for target in targets]
         )
 
     def count(self, targets: NDArray[Any]) -> int:
-        """Tokens that have a tag."""
+        """Count the tokens that have a tag."""
         return int((targets != IGNORED).sum())
 
     def distill_total(
         self, logits: Tensor, taught: Tensor, batch: TaskBatch, temperature: float
     ) -> tuple[Tensor, Tensor]:
-        """At the tokens that have a tag."""
+        """Compute the divergence at the tokens that have a tag."""
         tagged = batch.targets != IGNORED
         return super().distill_total(logits[tagged], taught[tagged], batch, temperature)
 
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
-        """The likeliest tag of each token, and its probability."""
+        """Return the likeliest tag of each token, and its probability."""
         likely = [softmax(row_logits.astype(np.float64), axis=-1) for row_logits in logits]
         return [
             Answer(tuple(self.labels[i] for i in p.argmax(-1).tolist()), p.max(-1)) for p in likely
@@ -62,7 +62,7 @@ class Tags(Output):
         return FrequentTags()
 
     def one_answer(self, targets: Sequence[Any], logits: Sequence[NDArray[np.float32]]) -> bool:
-        """The same tag for every token that has one."""
+        """Return True if every token that has a tag gets the same one."""
         truth = np.concatenate(targets)
         guess = np.concatenate([row_logits.argmax(-1) for row_logits in logits])[truth != IGNORED]
         return len(set(truth[truth != IGNORED].tolist())) > 1 and len(set(guess.tolist())) == 1
@@ -91,19 +91,20 @@ class OneSpan(Output):
     scores = ("f1",)
 
     def arrange(self, logits: Tensor, batch: TaskBatch) -> Tensor:
-        """(B, S, 2); no answer begins or ends in padding."""
+        """Mask padding in the logits, (B, S, 2): no answer begins or ends there."""
         return logits.float().masked_fill(~batch.attention_mask[..., None], -np.inf)
 
     def total(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
-        """The mean of the cross-entropies of first and last token (official BERT and ALBERT
-        code)."""
+        """Compute the mean of the cross-entropies of first and last token (official BERT and ALBERT
+        code).
+        """
         first, last = (Output.total(self, logits[..., i], targets[:, i])[0] for i in (0, 1))
         return (first + last) / 2, (logits.argmax(1) == targets).all(-1).sum()
 
     def distill_total(
         self, logits: Tensor, taught: Tensor, batch: TaskBatch, temperature: float
     ) -> tuple[Tensor, Tensor]:
-        """The mean of the divergences of first and last token; both are the same where the
+        """Compute the mean of the divergences of first and last token; both are the same where the
         teacher's are.
         """
         from litebert.model.distillation import divergence
@@ -136,5 +137,5 @@ class OneSpan(Output):
         return [(place // longest, place // longest + place % longest) for place in chosen.tolist()]
 
     def one_answer(self, targets: Sequence[Any], logits: Sequence[NDArray[np.float32]]) -> bool:
-        """Spans are not looked at."""
+        """Return False: spans are not compared."""
         return False

@@ -47,8 +47,8 @@ is one.
 
 
 def compute_layer_rates(model: TaskModel, decay: float) -> dict[str, float]:
-    """A factor of the learning rate by parameter name: 1 for the head, less by `decay` for every
-    layer below it.
+    """Compute a factor of the learning rate by parameter name: 1 for the head, less by `decay` for
+    every layer below it.
 
     A block that several layers share has the rate of the highest of them. (ELECTRA's code scales
     its top layer by decay squared; here it is decay.)
@@ -121,8 +121,8 @@ class TrainableTaskModel:
         return losses | self._lessons(batch, states)
 
     def _lessons(self, batch: TaskBatch, states: Sequence[Tensor]) -> dict[str, Loss]:
-        """How far the layers are from the teacher's, at every real token; the pairs of layers count
-        alike.
+        """Compute how far the layers are from the teacher's, at every real token; the pairs of
+        layers count alike.
         """
         teacher, distill, encoder = (
             self.prepared.teacher,
@@ -155,10 +155,10 @@ class TrainableTaskModel:
 
     def _task_loss(self, logits: Tensor, batch: TaskBatch) -> Loss:
         """Compute the task's loss over the rows that have a label."""
-        if batch.labelled is None:
+        if batch.labeled is None:
             return self.output.loss(logits, batch)
         if batch.predictions:
-            return self.output.loss(logits[batch.labelled], batch)
+            return self.output.loss(logits[batch.labeled], batch)
         zero = logits.sum() * 0
         return Loss(zero, zero.detach(), zero.detach())
 
@@ -175,13 +175,13 @@ class TrainableTaskModel:
         return []
 
     def logits(self, part: EncodedPart, every: bool = False) -> Logits:
-        """The model's logits for a part now; with `every`, those after each layer, (L, C) of each
-        item.
+        """Compute the model's logits for a part now; with `every`, those after each layer, (L, C)
+        of each item.
         """
         return self._logits(part.items, f"scoring {part.name}", every)
 
     def logits_of_items(self, items: Sequence[Item]) -> Logits:
-        """Those for items that belong to no part."""
+        """Compute the logits of items that belong to no part."""
         return self._logits(items, "reading training texts")
 
     def _logits(self, items: Sequence[Item], doing: str, every: bool = False) -> Logits:
@@ -202,8 +202,8 @@ class TrainableTaskModel:
         return logits
 
     def evaluate(self) -> dict[str, float]:
-        """Scores on the development parts; the best weights by the first part's metric are kept
-        aside.
+        """Compute the scores on the development parts; the best weights by the first part's metric
+        go to a file.
         """
         task, dev = self.prepared.task, self.prepared.dev
         logits = {part.name: self.logits(part) for part in dev}

@@ -43,7 +43,9 @@ def count_steps(config: Config, rate: Rate | None, spent: float = 0.0) -> int:
 
 
 def _estimate_seconds(config: Config, rate: Rate) -> tuple[float, float]:
-    """Seconds of a run whatever its length, and for each step, held-out evaluations included."""
+    """Estimate the seconds of a run whatever its length, and those of each step, held-out
+    evaluations included.
+    """
     every = parse_amount(config.train.evaluate_every, "train.evaluate_every", ("share", "steps"))
     if every.unit == "share":
         return rate.evaluation_seconds / every.value, rate.mean_step_seconds
@@ -79,7 +81,8 @@ def buy_steps(
     option: str = "--budget",
     teacher: Teacher | None = None,
 ) -> tuple[int, Rate | None]:
-    """The steps of `train.budget`, and for a budget in time the rate that was measured for it.
+    """Return the steps of `train.budget`, and for a budget in time the rate that was measured for
+    it.
 
     Args:
         option: what the budget is called in a message.
@@ -141,7 +144,7 @@ def measure_steps(
 
 
 def with_budget(config: Config, amount: str) -> Config:
-    """The config of an extension by `amount`: at full depth and length from its first step."""
+    """Return the config of an extension by `amount`, at full depth and length from step one."""
     return replace(
         config, train=replace(config.train, budget=amount, depth_schedule=(), length_schedule=())
     )

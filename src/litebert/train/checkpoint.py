@@ -106,8 +106,8 @@ def save(
 
 
 def find_newest(folder: Path) -> Checkpoint | None:
-    """The newest checkpoint in `folder` whose files are all as they were written; None where there
-    is none yet.
+    """Find the newest checkpoint in `folder` whose files are all as they were written; None where
+    there is none yet.
 
     Raises:
         RunError: there are checkpoints, and every one is damaged.

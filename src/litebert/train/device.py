@@ -38,13 +38,15 @@ class Device:
         return self.device.type == "cpu"
 
     def autocast_context(self) -> AbstractContextManager[Any]:
-        """The context for forward passes; it does nothing in float32."""
+        """Return the context for forward passes; it does nothing in float32."""
         if self.autocast is None:
             return nullcontext()
         return torch.autocast(self.device.type, dtype=self.autocast)
 
     def describe(self) -> str:
-        """One line for reports: the machine, its cores, torch, and the precision."""
+        """Describe the machine in one line for reports: its name, its cores, torch, and the
+        precision.
+        """
         precision = self.precision + (" autocast" if self.autocast else "")
         return (
             f"{self.name}, {machine.count_cores()} CPU cores, torch {torch.__version__}, "
@@ -53,7 +55,7 @@ class Device:
 
 
 def choose(precision: Literal["auto", "float32", "bfloat16"], device: str = "auto") -> Device:
-    """The device named, or the best there is, and the precision for it.
+    """Choose the named device, or the best one of this machine, and the precision for it.
 
     Raises:
         ConfigError: there is no such device on this machine.

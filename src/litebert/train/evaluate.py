@@ -157,8 +157,8 @@ def evaluate(
     device: str = "auto",
     tokenizer: str | Path | None = None,
 ) -> dict[str, float]:
-    """Held-out scores of a run folder, a litebert model folder or a Hugging Face folder, on both
-    sentence tasks.
+    """Compute held-out scores of a run folder, a litebert model folder or a Hugging Face folder, on
+    both sentence tasks.
 
     Args:
         tokenizer: for a folder that has no tokenizer or one that cannot be read, as in
@@ -196,7 +196,7 @@ def evaluate(
 def open_pretrained(
     model: str | Path, data: str | Path, tokenizer: str | Path | None = None
 ) -> tuple[LoadedModel, Pretrainer, Shards]:
-    """A pretrained model, its network, and data that it can be asked about.
+    """Open a pretrained model, and data that it can be scored on.
 
     Raises:
         ModelError: the folder cannot be used, is fine-tuned, or holds no weights of an objective.
@@ -225,7 +225,7 @@ def open_pretrained(
 
 @torch.no_grad()
 def _compute_losses(model: Pretrainer, batch: Batch, key: int, device: Device) -> dict[str, Loss]:
-    """One pass over a batch, on torch's generators seeded by `key`; they are left as they were."""
+    """Compute the losses of a batch with torch seeded by `key`; its state stays as it was."""
     kind = device.device.type
     with torch.random.fork_rng([] if kind == "cpu" else [device.device], device_type=kind):
         seed_step(SEED, key)
@@ -235,7 +235,7 @@ def _compute_losses(model: Pretrainer, batch: Batch, key: int, device: Device) -
 
 
 def _move_to_cpu(losses: Mapping[str, Loss]) -> dict[str, Loss]:
-    """The same losses for other processes, which have other devices."""
+    """Move losses to the main memory, for processes that have other devices."""
 
     def move(loss: Loss) -> Loss:
         extras, tensors = (

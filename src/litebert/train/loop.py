@@ -250,8 +250,8 @@ class Loop(Generic[B]):
         )
 
     def _state(self, rate: float) -> str:
-        """Rate, loss and accuracy of the newest row; the window itself would have to wait for the
-        device.
+        """Describe the rate, and the loss and accuracy of the newest row. The window itself would
+        have to wait for the device.
         """
         scores = {
             name: value
@@ -273,11 +273,11 @@ class Loop(Generic[B]):
         return self.share_of_peak(rate / self.ranks.size, self._look_up_schedule(self.step - 1)[0])
 
     def batches(self, step: int) -> list[B]:
-        """The micro-batches of a step."""
+        """Return the micro-batches of a step."""
         return [self.trainable.batch(step, rows) for rows in self.rows]
 
     def train_step(self, batches: list[B] | None = None) -> None:
-        """One optimizer step; the gradient is that of the weighted sum of mean losses over the
+        """Take one optimizer step. Its gradient is that of the weighted sum of mean losses over the
         whole batch.
 
         It takes none where a process has been asked to leave.
@@ -322,13 +322,13 @@ class Loop(Generic[B]):
         self.step += 1
 
     def _look_up_schedule(self, step: int) -> tuple[int, float]:
-        """The depth of a step, and its learning rate as a share of the peak."""
+        """Return the depth of a step, and its learning rate as a share of the peak."""
         ends = (*self.earlier_ends, self.steps)
         layers = schedule.find_depth(self.depth_schedule, self.trainable.layers, step, ends[0])
         return layers, schedule.compute_extended_factor(self.config.schedule, step, ends)
 
     def _counts(self, batches: list[B]) -> tuple[dict[str, int], int]:
-        """Predictions by loss, and tokens, of the whole batch."""
+        """Count the predictions by loss, and the tokens, of the whole batch."""
         counts: Counter[str] = Counter()
         for batch in batches:
             counts.update(self.trainable.counts(batch))
@@ -336,8 +336,9 @@ class Loop(Generic[B]):
         return dict(zip(counts, totals, strict=True)), tokens
 
     def _exchange(self, numbers: list[int]) -> list[int]:
-        """The numbers summed over the processes; on the way all hear of a signal that one has
-        received, and whether a checkpoint is due."""
+        """Sum numbers over the processes. Pending signals and checkpoint requests travel with them,
+        so that all processes agree to leave or to save.
+        """
         late = (
             self.save_every.unit == "time"
             and time.monotonic() - self._saved >= self.save_every.value
@@ -412,7 +413,7 @@ class Loop(Generic[B]):
         self._timed_from = (time.monotonic(), self.tokens)
 
     def _write_speed(self, metrics: MetricsLog) -> None:
-        """Tokens per second since the last row, evaluations and checkpoints aside."""
+        """Write the tokens per second since the last row, evaluations and checkpoints aside."""
         then, tokens = self._timed_from
         rate = (self.tokens - tokens) / max(1e-9, time.monotonic() - then)
         share = self._share(rate)

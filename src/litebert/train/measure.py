@@ -81,7 +81,7 @@ def measure_matmul_speed(device: Device, seconds: float = 0.3) -> float:
 
 
 def make_batch(config: Config, sequences: int, padded: bool = False) -> Batch:
-    """A full batch of random ids with the share of masks the config asks for on average.
+    """Make a full batch of random ids with the share of masks that the config asks for on average.
 
     Args:
         padded: whether one token is padding, as in nearly every batch of text, so that attention
@@ -108,7 +108,7 @@ def make_batch(config: Config, sequences: int, padded: bool = False) -> Batch:
 
 
 def take_process_share(config: Config, ranks: Ranks) -> Config:
-    """The config of what one process computes of every batch, at most."""
+    """Return the config of the largest share of a batch that a process computes."""
     if ranks.size == 1:
         return config
     most = -(-config.batch_sequences // ranks.size)
@@ -193,9 +193,9 @@ def _measure_evaluation(model: Pretrainer, config: Config, device: Device, ranks
 
 
 def build_share_of_peak(config: Config, device: Device) -> Callable[[float, int], float]:
-    """A function of tokens per second and depth: the share of `measure_matmul_speed`, measured at
-    the first call, that training at this rate uses. Operations are those of `cost.forward_flops`,
-    three times for both passes.
+    """Build a function of tokens per second and depth: the share of `measure_matmul_speed`,
+    measured at the first call, that training at this rate uses. Operations are those of
+    `cost.forward_flops`, three times for both passes.
 
     A machine that was busy while its speed was measured is at least as fast as training has shown
     since.
@@ -219,7 +219,9 @@ def build_share_of_peak(config: Config, device: Device) -> Callable[[float, int]
 
 
 def _enough(passes: int, spent: float, seconds: float) -> bool:
-    """Four passes at least, two where they are slow; beyond, as many as fit."""
+    """Return True after enough passes: four at least, two where they are slow; beyond, as many as
+    fit.
+    """
     if passes < 4:
         return passes >= 2 and spent >= 4 * seconds
     return spent >= seconds or passes >= 40

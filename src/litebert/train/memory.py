@@ -47,8 +47,8 @@ _PROBE = 96 << 20
 
 
 def find_largest_micro_batch(config: Config, device: Device) -> int:
-    """Sequences of full length per forward pass that fit in the free memory, with a margin;
-    measured in seconds.
+    """Find how many sequences of full length per forward pass fit in the free memory, with a
+    margin; it takes seconds to measure.
     """
     config = _with_precision_of(device, config)
     return max(
@@ -82,19 +82,19 @@ def fit_micro_batch(
 
 
 def find_least_micro_batch(config: Config) -> int:
-    """The smallest micro-batch worth training with; where even that does not fit, recomputation
-    helps more.
+    """Find the smallest micro-batch worth training with. Where even that does not fit,
+    recomputation helps more.
     """
     return min(config.batch_sequences, math.ceil(SENSIBLE_TOKENS / config.sequences.length))
 
 
 def enable_recompute(config: Config) -> Config:
-    """The config with `train.recompute`."""
+    """Return the config with `train.recompute`."""
     return replace(config, train=replace(config.train, recompute=True))
 
 
 def choose_parallel(config: Config, device: Device, ranks: Ranks) -> How:
-    """How several processes hold the network: as the config says, else split where the whole does
+    """Choose how several processes hold the network: by the config, else split where the whole does
     not fit in one.
     """
     parallel = config.train.parallel
@@ -110,7 +110,7 @@ def _free_for_one(device: Device, ranks: Ranks) -> int:
 
 
 def _teacher_bytes(config: Config, teacher: EncoderConfig | None) -> int:
-    """Bytes of a sequence that a teacher takes."""
+    """Count the bytes of a sequence that a teacher takes."""
     return 0 if teacher is None else cost.teacher_bytes(teacher, config.sequences.length)
 
 
@@ -200,7 +200,7 @@ def explain_out_of_memory(device: Device, sequences: int, recompute: bool) -> It
 
 @task("measuring memory")
 def measure_peak_bytes(config: Config, device: Device) -> int:
-    """Bytes that a sequence more takes at the peak of a training step."""
+    """Measure the bytes that one more sequence takes at the peak of a training step."""
     config = _with_precision_of(device, config)
     planned = _estimate_bytes(config, device)
     probe = (
@@ -221,7 +221,7 @@ def measure_peak_bytes(config: Config, device: Device) -> int:
 
 
 def _estimate_bytes(config: Config, device: Device) -> int:
-    """Bytes of a sequence by the formula."""
+    """Estimate the bytes of a sequence by the formula."""
     kept_by_cpu = cost.attention_weights(config) if device.device.type == "cuda" else 0
     return cost.memory(config, 1).activations - kept_by_cpu
 
@@ -232,7 +232,7 @@ def _probe_sizes(planned: int) -> tuple[int, int]:
 
 
 def _make_shallow(config: Config) -> Config:
-    """The same with few layers, whose peak stands in the same proportion to what is planned."""
+    """Reduce a config to few layers, whose peak stands in the same proportion to the estimate."""
     layers = min(config.encoder.layers, max(4, config.encoder.groups))
     train = replace(config.train, depth_schedule=())
     return replace(config, encoder=replace(config.encoder, layers=layers), train=train)
@@ -246,13 +246,13 @@ def measure_free_memory(device: Device) -> int:
 
 
 def _count_resident_bytes(config: Config) -> int:
-    """Bytes of a run whatever its batch."""
+    """Count the bytes of a run whatever its batch."""
     fixed = cost.memory(config, 1)
     return fixed.weights + fixed.gradients + fixed.optimizer
 
 
 def _with_precision_of(device: Device, config: Config) -> Config:
-    """The config with the precision that the device computes in."""
+    """Return the config with the precision that the device computes in."""
     train = replace(config.train, precision="float32" if device.autocast is None else "bfloat16")
     return replace(config, train=train)
 
@@ -306,7 +306,7 @@ def _forget_peak() -> None:
 
 
 def _peak() -> int:
-    """The most bytes this process has held since then."""
+    """Return the most bytes that this process has held since then."""
     with suppress(OSError, StopIteration):
         lines = Path("/proc/self/status").read_text("ascii").splitlines()
         return 1024 * next(int(line.split()[1]) for line in lines if line.startswith("VmHWM"))

@@ -123,8 +123,9 @@ class MetricsLog:
 
 
 def _open_rows(path: Path, resume: int | None) -> tuple[FileIO, list[dict[str, Any]]]:
-    """A file of rows open for appending, and its rows up to step `resume`: none where a run
-    begins."""
+    """Open a file of rows for appending, and read its rows up to step `resume`; none where a run
+    begins.
+    """
     rows = []
     if resume is not None and path.exists():
         rows = [(line, row) for line, row in _read_rows(path) if row["step"] <= resume]
@@ -136,8 +137,8 @@ def _open_rows(path: Path, resume: int | None) -> tuple[FileIO, list[dict[str, A
 
 
 def read(path: str | Path) -> list[dict[str, Any]]:
-    """The rows of a `metrics.jsonl` or a `speed.jsonl`, without a last one that was cut short by a
-    kill.
+    """Read the rows of a `metrics.jsonl` or a `speed.jsonl`, without a last one that was cut short
+    by a kill.
 
     Raises:
         RunError: the file is missing, or holds a line that no run wrote.
@@ -148,8 +149,8 @@ def read(path: str | Path) -> list[dict[str, Any]]:
 
 
 def format_scores(scores: Mapping[str, float]) -> str:
-    """The losses and accuracies among some scores, or else the first two of them: mlm loss 6.1, mlm
-    accuracy 12%.
+    """Format the losses and accuracies among some scores, or else the first two of them: mlm loss
+    6.1, mlm accuracy 12%.
     """
     main = [name for name in scores if name.endswith(("loss", "accuracy"))] or list(scores)[:2]
     shown = (
@@ -160,7 +161,7 @@ def format_scores(scores: Mapping[str, float]) -> str:
 
 
 def _read_rows(path: Path) -> list[tuple[bytes, dict[str, Any]]]:
-    """Every whole line with what it says."""
+    """Read every whole line, with its row."""
     lines = path.read_bytes().split(b"\n")
     rows = []
     for number, line in enumerate(lines, start=1):

@@ -24,7 +24,7 @@ class Muon(torch.optim.Optimizer):
 
     For each matrix w with gradient g and momentum m:
 
-        m = momentum m + (1 - momentum) g;   u = orthogonalised(momentum m + (1 - momentum) g)
+        m = momentum m + (1 - momentum) g;   u = orthogonalize(momentum m + (1 - momentum) g)
         w = (1 - lr weight_decay) w - lr sqrt(max(1, rows / columns)) u
     """
 
@@ -54,8 +54,9 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonalize(matrix: Tensor) -> Tensor:
-    """About U V^T of the matrix's singular value decomposition U S V^T, by five Newton-Schulz
-    steps: its singular values lie between 0.7 and 1.2."""
+    """Compute about U V^T of the matrix's singular value decomposition U S V^T, by five
+    Newton-Schulz steps. Its singular values lie between 0.7 and 1.2.
+    """
     a, b, c = COEFFICIENTS
     tall = matrix.size(0) > matrix.size(1)
     x = matrix.T if tall else matrix

@@ -125,7 +125,7 @@ class Lamb(UncorrectedAdamW):
         torch._foreach_mul_(update, ratios)
 
     def norms(self, tensors: list[Tensor]) -> Sequence[Tensor]:
-        """The Euclidean norm of each."""
+        """Compute the Euclidean norm of each tensor."""
         norms = torch._foreach_norm(tensors)
         if self.split_over is None:
             return norms
@@ -140,7 +140,8 @@ def build_optimizers(
     rates: Mapping[str, float] = NO_RATES,
     muon_in_float32: bool = False,
 ) -> list[torch.optim.Optimizer]:
-    """The optimizers of a run; every trainable parameter is in exactly one group of one of them.
+    """Build the optimizers of a run; every trainable parameter is in exactly one group of one of
+    them.
 
     LAMB never corrects the bias of its moments, whatever `bias_correction` says. Muon gets
     `Block.matrices` and keeps torch's own scale, sqrt(max(1, rows / columns)). It orthogonalizes
@@ -205,8 +206,8 @@ def _group_by_rate(
     learning_rate: float,
     **settings: Any,
 ) -> list[dict[str, Any]]:
-    """Parameters by their learning rate, in order of first mention; one group where all have the
-    same.
+    """Group parameters by their learning rate, in order of first mention; one group where all have
+    the same.
     """
     groups: dict[float, list[nn.Parameter]] = {}
     for name, param in named:
@@ -234,8 +235,8 @@ def _zero_state(optimizer: torch.optim.Optimizer, param: Tensor) -> dict[str, Te
 
 
 def _deal_matrices(matrices: list[Tensor], ranks: Ranks) -> dict[Tensor, int]:
-    """A process for each matrix, so that all have about as much to orthogonalise: the largest
-    first, to the idlest.
+    """Choose a process for each matrix, so that all have about as much to orthogonalize: the
+    largest first, to the idlest process.
     """
     work = {matrix: matrix.numel() * min(matrix.shape) for matrix in matrices}
     loads, owners = [0] * ranks.size, dict[Tensor, int]()
@@ -272,7 +273,7 @@ class Optimizers:
         self._split: dict[Tensor, nn.Parameter] = {}
         """The split parameters, by the rows held here."""
         self._owners: dict[Tensor, int] = {}
-        """The process that orthogonalises each whole matrix, for all, and alone knows its state."""
+        """The process that orthogonalizes each whole matrix, for all, and alone knows its state."""
         self._like: dict[str, Tensor] = {}
         """A tensor of the same whole shape for each state tensor, split as it is."""
         for optimizer in self._optimizers:
@@ -305,7 +306,7 @@ class Optimizers:
         return held
 
     def step(self, factor: float) -> None:
-        """One step of all, every learning rate at `factor` of its peak."""
+        """Take one step of all, every learning rate at `factor` of its peak."""
         for group, peak in zip(self._groups, self._peaks, strict=True):
             group["lr"] = peak * factor
         for held, param in self._split.items():

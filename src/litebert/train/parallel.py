@@ -84,7 +84,7 @@ def parallelize(
 
 
 def _sum_bucket(_: object, bucket: Any) -> Any:
-    """The sum of a bucket of gradients over the processes, which DDP awaits."""
+    """Sum a bucket of gradients over the processes; DDP awaits the result."""
     from torch import distributed
 
     work: Any = distributed.all_reduce(bucket.buffer(), async_op=True)
@@ -117,7 +117,7 @@ def _split(module: nn.Module, device: torch.device, ranks: Ranks) -> nn.Module:
 
 
 def _tensors(module: nn.Module) -> dict[str, Tensor]:
-    """Its parameters and buffers, those included that a state dict leaves out."""
+    """Return the parameters and buffers of a module, even those that a state dict leaves out."""
     return {
         name: tensor.detach()
         for name, tensor in (*module.named_parameters(), *module.named_buffers())
@@ -125,7 +125,9 @@ def _tensors(module: nn.Module) -> dict[str, Tensor]:
 
 
 def accumulating(network: nn.Module, last: bool) -> AbstractContextManager[Any]:
-    """Around a micro-batch: with DDP, the last of a step sums the gradients of all of them."""
+    """Make the context of a micro-batch: with DDP, the last of a step sums the gradients of all of
+    them.
+    """
     if last or not isinstance(network, nn.parallel.DistributedDataParallel):
         return nullcontext()
     context: AbstractContextManager[Any] = network.no_sync()
@@ -138,12 +140,12 @@ def is_split(tensor: Tensor) -> bool:
 
 
 def get_local(tensor: Tensor) -> Tensor:
-    """The rows that this process holds, in the same memory."""
+    """Return the rows that this process holds, in the same memory."""
     return tensor.detach().to_local() if is_split(tensor) else tensor  # type: ignore[attr-defined]
 
 
 def gather(part: Tensor, like: Tensor) -> Tensor:
-    """The rows of all processes, which all of them ask for.
+    """Gather the rows of all processes; all of them must ask.
 
     Args:
         part: the rows here, of a tensor that is split as `like` is.
@@ -160,7 +162,7 @@ def gather(part: Tensor, like: Tensor) -> Tensor:
 
 
 def slice_local(full: Tensor, like: Tensor) -> Tensor:
-    """The rows of a whole tensor that this process holds, where it is split as `like` is."""
+    """Return the rows of a whole tensor that this process holds, where it is split as `like` is."""
     if not is_split(like):
         return full
     mesh = like.device_mesh  # type: ignore[attr-defined]
@@ -169,7 +171,7 @@ def slice_local(full: Tensor, like: Tensor) -> Tensor:
 
 
 def gather_state(module: nn.Module, ranks: Ranks) -> dict[str, Tensor]:
-    """The state dict of a module; see `gather_all`."""
+    """Gather the state dict of a module; see `gather_all`."""
     state = module.state_dict()
     return gather_all({name: get_local(tensor) for name, tensor in state.items()}, state, ranks)
 

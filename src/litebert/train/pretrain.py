@@ -334,7 +334,7 @@ class TrainablePretrainer:
         return {}
 
     def evaluate(self, shards: Shards | None = None) -> dict[str, float]:
-        """Scores on the held-out part of the data of the run, or of other data."""
+        """Compute scores on the held-out part of the run's data, or of other data."""
         with torch.compiler.set_stance(
             "force_eager"
         ):  # compiling once more would take longer than it saves
@@ -363,7 +363,9 @@ class TrainablePretrainer:
 def build_pretrainer(
     config: Config, machine: devices.Device, ranks: Ranks | None = None
 ) -> Pretrainer:
-    """The untrained model, a function of the config and its seed; in a group, for `parallelize`."""
+    """Build the untrained model, a function of the config and its seed; in a group, for
+    `parallelize`.
+    """
     torch.manual_seed(config.train.seed)
     model = build_module(
         lambda: Pretrainer(config), machine.device, ranks or Ranks(), config.train.parallel

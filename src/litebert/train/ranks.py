@@ -62,7 +62,7 @@ class Ranks:
         return range(self.rank * count // self.size, (self.rank + 1) * count // self.size)
 
     def device(self, name: str) -> str:
-        """The device of this process, where `name` leaves open which GPU it is.
+        """Return the device of this process, where `name` leaves open which GPU it is.
 
         Raises:
             ConfigError: it names one GPU for several processes.
@@ -76,7 +76,7 @@ class Ranks:
         """Replace the tensor by that of one process, the main one by default."""
 
     def agree(self, value: T) -> T:
-        """The main process's value, in all of them."""
+        """Return the main process's value, in all of them."""
         return value
 
     def decide(self, find: Callable[[], T]) -> T:
@@ -84,7 +84,7 @@ class Ranks:
         return find()
 
     def gather(self, value: T) -> list[T]:
-        """The values of all processes, by rank."""
+        """Gather the values of all processes, by rank."""
         return [value]
 
     def turns(self, count: int) -> list[int]:
@@ -96,7 +96,7 @@ class Ranks:
         return [min(self.rank + turn * self.size, count - 1) for turn in range(most)]
 
     def union(self, results: Mapping[int, T]) -> list[T]:
-        """The results of all pieces of work in order, from those of each process."""
+        """Gather the results of all pieces of work, in order."""
         everything = {
             i: value for by_number in self.gather(results) for i, value in by_number.items()
         }
@@ -156,7 +156,7 @@ _joins = 0
 
 @contextmanager
 def join_group() -> Iterator[Ranks]:
-    """The group that torchrun started, for the length of the outermost block; a program's own group
+    """Join the group that torchrun started, until the outermost block ends; a program's own group
     is used as it is.
 
     Raises:

@@ -130,8 +130,8 @@ class RunFolder:
 
     @contextmanager
     def lock(self) -> Iterator[None]:
-        """The right to write into the folder; what a killed process left half done in it is
-        finished or removed.
+        """Hold the right to write into the folder. Whatever a killed process left half done in it
+        is finished or removed.
 
         Raises:
             RunError: another process has it, or `check` refuses the folder.
@@ -147,7 +147,9 @@ class RunFolder:
             yield
 
     def identities(self) -> list[dict[str, Any]]:
-        """Those of a run that was set aside and of the one that is there, as far as there are."""
+        """Read the identities of a run that was set aside and of the present one, as far as they
+        exist.
+        """
         files = (self.path / ASIDE / self.identity_name, self.identity_file)
         return [read_json(file, RunError) for file in files if file.exists()]
 
@@ -198,7 +200,7 @@ class RunFolder:
 def _compare(
     before: Mapping[str, Any], after: Mapping[str, Any], path: str = ""
 ) -> Iterator[tuple[str, str]]:
-    """The fields that differ by their dotted names, each with a clause that says how."""
+    """Yield the fields that differ by their dotted names, each with a clause that says how."""
     for key in {**after, **before}:
         old, new, name = before.get(key), after.get(key), f"{path}{key}"
         if isinstance(new, Mapping) and isinstance(old, Mapping):

@@ -16,8 +16,8 @@ REWARM = 0.05
 
 
 def compute_extended_factor(config: ScheduleConfig, step: int, ends: Sequence[int]) -> float:
-    """The same of a run that was extended: `ends` are the steps at which it ended each time, and
-    will end now.
+    """Compute the factor of a run that was extended: `ends` are the steps at which it ended each
+    time, and will end now.
 
     An extension follows the schedule of a run that was as long from the start. It begins at the
     rate at which the run ended, and reaches that schedule within the first `REWARM` of its steps.
@@ -36,12 +36,12 @@ def compute_extended_factor(config: ScheduleConfig, step: int, ends: Sequence[in
 
 
 def count_rewarm_steps(steps: int) -> int:
-    """Steps of an extension of `steps` over which the rate rises again."""
+    """Count the steps of an extension of `steps` over which the rate rises again."""
     return max(1, round(REWARM * steps))
 
 
 def compute_factor(config: ScheduleConfig, step: int, steps: int) -> float:
-    """The learning rate of step `step` as a share of the peak.
+    """Compute the learning rate of step `step` as a share of the peak.
 
     `tf_linear` and `product_linear` start at exactly 0, as BERT, ALBERT and ELECTRA did. The others
     warm up by (step + 1) / W, so that no step is wasted. They decay so that the first rate of 0
@@ -65,12 +65,12 @@ def compute_factor(config: ScheduleConfig, step: int, steps: int) -> float:
 
 
 def _progress(step: int, start: int, end: int) -> float:
-    """How far `step` is from `start` to `end`, in [0, 1)."""
+    """Return how far `step` is from `start` to `end`, in [0, 1)."""
     return max(0, step - start) / max(1, end - start)
 
 
 def find_depth(schedule: tuple[tuple[float, int], ...], layers: int, step: int, steps: int) -> int:
-    """How many layers step `step` applies: those of the first pair whose share of the run is not
-    over, then all.
+    """Find how many layers step `step` applies: those of the first pair whose share of the run is
+    not over, then all.
     """
     return next((depth for share, depth in schedule if step < round(share * steps)), layers)

@@ -98,8 +98,8 @@ class PretrainingBatches:
         self._sentence = sentence
 
     def measure_unlabeled_shares(self, sequences: int = 512) -> dict[int, float]:
-        """The share of segment pairs without a label at each length of the run, among the first
-        `sequences` of it.
+        """Measure the share of segment pairs without a label at each length of the run, among the
+        first `sequences` of it.
 
         Empty where no objective reads segment pairs.
         """
@@ -111,7 +111,7 @@ class PretrainingBatches:
         }
 
     def __call__(self, step: int, rows: slice) -> Batch:
-        """Some rows of the batch of a step."""
+        """Return some rows of the batch of a step."""
         start, batches = next(stage for stage in reversed(self._stages) if stage[0] <= step)
         batch = batches(step - start, rows)
         for objective in self._objectives:
@@ -126,8 +126,9 @@ class PretrainingBatches:
 def prefetch(
     make: Callable[[int], list[B]], steps: range, device: torch.device
 ) -> Iterator[Iterator[list[B]]]:
-    """The micro-batches of each step in turn; those of the next one are made in a thread
-    meanwhile."""
+    """Yield the micro-batches of each step in turn; a thread makes those of the next step
+    meanwhile.
+    """
 
     def ready(step: int) -> list[B]:
         if device.type != "cuda":

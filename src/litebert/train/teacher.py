@@ -43,7 +43,7 @@ PATH, FINGERPRINT = "teacher", "teacher_fingerprint"
 
 
 def compute_fingerprint(loaded: LoadedModel) -> str:
-    """sha256 (hex) of a model's weights and config."""
+    """Compute the sha256 (hex) of a model's weights and config."""
     digest = hashlib.sha256(to_json(replace(loaded.config, name="")).encode())
     for name, tensor in sorted(loaded.model.state_dict().items()):
         digest.update(name.encode() + tensor.contiguous().cpu().numpy().tobytes())
@@ -180,7 +180,7 @@ def open_teacher(
 
 
 def _select_head(source: str | Path, loaded: LoadedModel, config: Config) -> Any:
-    """The head of a teacher's guesses, where these are learned."""
+    """Select the head of a teacher's guesses, where these are learned."""
     if "soft" not in config.objectives:
         return None
     model = loaded.model
@@ -256,7 +256,7 @@ class TeacherAnswers:
 def open_answers(
     folder: str | Path | None, config: Config, teacher: Teacher | None, out: str | Path = ""
 ) -> TeacherAnswers | None:
-    """The folder that a run keeps its teacher's guesses in, if it does.
+    """Open the folder in which a run keeps its teacher's guesses, if it does.
 
     Args:
         out: the folder of the run.

@@ -19,10 +19,10 @@ class TrainBatch(Protocol):
         """Tokens, padding aside."""
 
     def pin(self) -> Any:
-        """The same batch in page-locked memory."""
+        """Return the same batch in page-locked memory."""
 
     def to(self, device: torch.device) -> Any:
-        """The same batch on a device."""
+        """Return the same batch on a device."""
 
 
 B = TypeVar("B", bound=TrainBatch)
@@ -44,22 +44,22 @@ class Trainable(Protocol[B]):
         """The network that computes the losses: the module, or its wrapper in a group."""
 
     def batch(self, step: int, rows: slice) -> B:
-        """Rows of the batch of a step; a pure function."""
+        """Return some rows of the batch of a step; a pure function."""
 
     def counts(self, batch: B) -> dict[str, int]:
-        """Predictions per loss in a batch, by which the sums over micro-batches are divided."""
+        """Count the predictions of each loss in a batch, which divide sums of losses."""
 
     def losses(self, batch: B, layers: int) -> dict[str, Loss]:
         """Return the losses of a batch by name."""
 
     def weights(self) -> Mapping[str, float]:
-        """The weight of each loss in the sum."""
+        """Return the weight of each loss in the sum."""
 
     def lr_scales(self) -> Mapping[str, float]:
         """Factors of the learning rate by parameter name; 1 where a name is absent."""
 
     def evaluate(self) -> dict[str, float]:
-        """Held-out scores now."""
+        """Compute held-out scores now."""
 
     def diagnostics(self, step: int, row: Mapping[str, Any]) -> list[str]:
-        """Warnings about a row of metrics, in words."""
+        """Return warnings about a row of metrics, in words."""

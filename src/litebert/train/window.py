@@ -29,7 +29,7 @@ class Window:
 
     @classmethod
     def from_state(cls, state: Mapping[str, Any], device: torch.device) -> Window:
-        """The window that `state` gave."""
+        """Restore the window whose `state` was saved."""
         window = cls()
         window._steps, window._gradient_norm = state["steps"], state["gradient_norm"]
         for name in state["total"]:
@@ -60,7 +60,7 @@ class Window:
         self._steps += 1
 
     def state(self, ranks: Ranks = _ALONE) -> dict[str, Any]:
-        """The sums over the processes as plain numbers. This is where an accelerator is waited for.
+        """Return the sums over the processes as plain numbers. This waits for the accelerator.
 
         Steps and gradient norm are not summed: every process takes the same steps, on the same
         summed gradient.
@@ -86,7 +86,7 @@ class Window:
         }
 
     def row(self, weights: Mapping[str, float], ranks: Ranks = _ALONE) -> dict[str, float]:
-        """Means over the window."""
+        """Compute the means over the window."""
         sums = self.state(ranks)
         counts = {name: max(1, count) for name, count in sums["count"].items()}
         row = {
@@ -105,5 +105,5 @@ class Window:
 
 
 def _dtype(device: torch.device) -> torch.dtype:
-    """To sum in: float64 where the device has it."""
+    """Return the type to sum in: float64 where the device has it."""
     return torch.float32 if device.type == "mps" else torch.float64

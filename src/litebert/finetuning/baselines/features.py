@@ -58,7 +58,7 @@ class CharacterFeatures:
         return matrix
 
     def transform(self, texts: Sequence[str]) -> Sparse:
-        """The rows of texts; n-grams that `fit` did not see are left out."""
+        """Compute the rows of texts; n-grams that `fit` did not see are left out."""
         counts, words = _count_words(texts)
         matrix: Sparse = self._weights.transform(
             (counts @ self._ngrams.transform(words))[:, self._columns]
@@ -67,8 +67,9 @@ class CharacterFeatures:
 
 
 def _count_words(texts: Sequence[str]) -> tuple[Sparse, list[str]]:
-    """How often each word stands in each text, and the words; a word is what stands between
-    spaces."""
+    """Count how often each word stands in each text, and list the words; a word is what stands
+    between spaces.
+    """
     from sklearn.feature_extraction.text import CountVectorizer
 
     counter = CountVectorizer(token_pattern=r"\S+", dtype=np.float32)
@@ -105,18 +106,18 @@ class TextFeatures:
         )
 
     def transform(self, rows: Sequence[Texts]) -> Sparse:
-        """The features of other rows."""
+        """Compute the features of other rows."""
         texts = _flatten(rows)
         return _join_features(rows, self._words.transform(texts), self._characters.transform(texts))
 
 
 def _flatten(rows: Sequence[Texts]) -> list[str]:
-    """All first texts, then all second ones."""
+    """List all first texts, then all second ones."""
     return [text for side in zip(*rows, strict=True) for text in side]
 
 
 def _join_features(rows: Sequence[Texts], words: Sparse, characters: Sparse) -> Sparse:
-    """One row for each text or pair, out of the features of texts in the order of `_flatten`."""
+    """Join features of texts, in the order of `_flatten`, to a row for each text or pair."""
     from scipy.sparse import csr_matrix, hstack
 
     if len(rows[0]) == 1:

@@ -33,12 +33,12 @@ class FittedBaseline:
             return self.model.logits(self.task.plain_items(examples))
 
     def answers(self, examples: Sequence[Any]) -> list[Any]:
-        """One answer per example, as `Task.score` and `Task.record` take it."""
+        """Return one answer per example, as `Task.score` and `Task.record` take it."""
         with _single_thread():
             return self.model.answers(self.task, examples, self.task.plain_items(examples))
 
     def predict(self, values: Sequence[Any]) -> list[dict[str, Any]]:
-        """A record for each input, as `load(...).predict` gives of a fine-tuned model.
+        """Return a record for each input, as `load(...).predict` gives of a fine-tuned model.
 
         Raises:
             TypeError: an input is of another form than `task.inputs` says.
@@ -49,13 +49,13 @@ class FittedBaseline:
         ]
 
     def scores(self, parts: Sequence[str]) -> dict[str, float]:
-        """Scores of parts of the task, read from its files and named as in the scores.json of a
-        run.
+        """Compute the scores of parts of the task, read from its files and named as in the
+        scores.json of a run.
         """
         return self.scores_of([(name, self.task.read(name)) for name in parts])
 
     def scores_of(self, parts: Sequence[tuple[str, list[Any]]]) -> dict[str, float]:
-        """Scores of parts by name; of a test part only where it has answers."""
+        """Compute the scores of parts by name; of a test part only where it has labels."""
         plain = [
             EncodedPart(name, examples, list(self.task.plain_items(examples)))
             for name, examples in parts
@@ -64,7 +64,7 @@ class FittedBaseline:
 
 
 def fit_baseline(task: Task[Any], examples: Sequence[Any] | None = None) -> FittedBaseline:
-    """The baseline of a task, fitted on its training part.
+    """Fit the baseline of a task on its training part.
 
     Args:
         examples: those to learn from, where they have been read; by default `task.read("train")`.
@@ -93,7 +93,9 @@ def fit_baseline(task: Task[Any], examples: Sequence[Any] | None = None) -> Fitt
 
 
 def _single_thread() -> Any:
-    """One thread: sums in another order would be other bits, and cores belong to training."""
+    """Limit a block to one thread: sums in another order would be other bits, and cores belong to
+    training.
+    """
     from threadpoolctl import threadpool_limits
 
     return threadpool_limits(1)

@@ -91,13 +91,13 @@ class Baseline(ABC):
     def answers(
         self, task: Task[Any], examples: Sequence[Any], items: Sequence[PlainItem]
     ) -> list[Any]:
-        """Its answers to examples, in the form that `Task.score` takes."""
+        """Return its answers to examples, in the form that `Task.score` takes."""
         return task.answers(examples, items, self.logits(items))
 
 
 def _choose_affordable(costs: Sequence[int], most: float) -> list[int]:
-    """The places of rows whose costs sum to `most` at most: all of them, or some of them at random,
-    in their order.
+    """Choose the places of rows whose costs sum to `most` at most: all of them, or some of them at
+    random, in their order.
     """
     if sum(costs) <= most:
         return list(range(len(costs)))
@@ -147,12 +147,12 @@ class LinearClasses(Baseline):
         self._models = [_fit_logistic(matrix, column, strength) for column in truth.T]
 
     def logits(self, items: Sequence[PlainItem]) -> Logits:
-        """(C,) of each row."""
+        """Compute the logits of each row, (C,)."""
         matrix = self._features.transform([item.texts for item in items])
         return list(self._arrange(_compute_log_odds(self._models, matrix)).astype(np.float32))
 
     def _strength(self, matrix: Sparse, truth: NDArray[np.bool_]) -> float:
-        """How weak the penalty is, the C of scikit-learn."""
+        """Choose how weak the penalty is, the C of scikit-learn."""
         if truth.shape[1] > FEW_CLASSES or len(truth) < 2 * _FOLDS:
             return _STRENGTHS[1]
         losses = np.zeros(len(_STRENGTHS))
@@ -167,16 +167,16 @@ class LinearClasses(Baseline):
         return _STRENGTHS[int(losses.argmin())]
 
     def _columns(self, targets: Sequence[Any], classes: int) -> NDArray[np.bool_]:
-        """(N, C) of what is right; of two classes only the second, (N, 1)."""
+        """Mark the right classes, (N, C); of two classes only the second, (N, 1)."""
         right: NDArray[np.bool_] = np.array(targets)[:, None] == np.arange(classes)
         return right[:, 1:] if classes == 2 else right
 
     def _arrange(self, odds: NDArray[np.float64]) -> NDArray[np.float64]:
-        """(N, C) logits of log-odds (N, C), or (N, 1) of two classes."""
+        """Turn log-odds (N, C), or (N, 1) of two classes, into logits (N, C)."""
         return np.concatenate((-odds, odds), axis=1) / 2 if odds.shape[1] == 1 else odds
 
     def _loss(self, odds: NDArray[np.float64], right: NDArray[np.bool_]) -> float:
-        """Cross-entropy."""
+        """Compute the cross-entropy."""
         if odds.shape[1] == 1:
             return _compute_binary_loss(odds, right)
         shifted = odds - odds.max(1, keepdims=True)
@@ -201,8 +201,8 @@ def _compute_binary_loss(odds: NDArray[np.float64], right: NDArray[np.bool_]) ->
 
 
 def _fit_logistic(matrix: Sparse, right: NDArray[np.bool_], strength: float) -> Any:
-    """The weights of one class, float32 (F + 1,) with the bias last; its log-odds where all rows
-    have it, or none.
+    """Fit the weights of one class, float32 (F + 1,) with the bias last. Where all rows have the
+    class, or none, return its log-odds.
     """
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.linear_model import LogisticRegression
@@ -221,7 +221,7 @@ def _fit_logistic(matrix: Sparse, right: NDArray[np.bool_], strength: float) -> 
 
 
 def _compute_log_odds(models: Sequence[Any], matrix: Sparse) -> NDArray[np.float64]:
-    """(N, C)."""
+    """Compute the log-odds of each class, (N, C)."""
     columns = [
         np.full(matrix.shape[0], model)
         if isinstance(model, float)
@@ -254,7 +254,7 @@ class LinearNumber(Baseline):
         self._model = _fit_ridge(matrix, numbers, _PENALTIES[int(errors.argmin())])
 
     def logits(self, items: Sequence[PlainItem]) -> Logits:
-        """(1,) of each row."""
+        """Compute the number of each row, (1,)."""
         predicted = self._model.predict(self._features.transform([item.texts for item in items]))
         return list(np.clip(predicted, *self._range)[:, None].astype(np.float32))
 
@@ -294,7 +294,7 @@ class WeightedCharacters(Baseline):
         ).fit(texts)
 
     def logits(self, items: Sequence[PlainItem]) -> Logits:
-        """(2, F) of each pair, sparse."""
+        """Compute the vectors of each pair, (2, F), sparse."""
         if len(items) > MOST_PAIRS:
             raise DataError(f"{len(items):,} pairs are too many to compare within seconds")
         first, second = (
@@ -307,7 +307,7 @@ class WeightedCharacters(Baseline):
     def answers(
         self, task: Task[Any], examples: Sequence[Any], items: Sequence[PlainItem]
     ) -> list[Any]:
-        """A `Compared` of each pair, with sparse vectors."""
+        """Return a `Compared` of each pair, with sparse vectors."""
         from litebert.finetuning.similarity import Compared
 
         return [
@@ -342,7 +342,9 @@ class FrequentTags(Baseline):
         self._tags = {word: _compute_log_shares(tags, classes) for word, tags in counts.items()}
 
     def logits(self, items: Sequence[PlainItem]) -> Logits:
-        """(n, C) of each sentence: logarithms of how often the word had each tag."""
+        """Compute the logits of each sentence, (n, C): logarithms of how often the word had each
+        tag.
+        """
         tags, unknown = self._tags, self._unknown
         return [
             np.stack([tags.get(word, tags.get(word.lower(), unknown)) for word in item.texts])
@@ -353,8 +355,8 @@ class FrequentTags(Baseline):
 
 
 def _compute_log_shares(counts: Counter[int], classes: int) -> NDArray[np.float32]:
-    """(C,) logarithms of the shares of the tags of a word; a tag that it never had is not
-    impossible.
+    """Compute the logarithms of the shares of the tags of a word, (C,); a tag that it never had is
+    not impossible.
     """
     smoothed = np.full(classes, 0.01)
     for tag, count in counts.items():

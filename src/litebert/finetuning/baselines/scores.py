@@ -59,8 +59,8 @@ class RunBaseline:
         self._task, self._train, self._others = task, train, others
 
     def keep(self, folder: Path) -> BaselineScores | None:
-        """The scores that the folder holds, else those computed now; None where there are none, and
-        a log says why.
+        """Return the scores of the folder, or compute and write them; None where there is no
+        baseline, and a log says why.
         """
         from litebert.train.run_folder import (
             ASIDE,
@@ -100,7 +100,7 @@ class RunBaseline:
 
 
 def read_scores(file: Path) -> dict[str, float]:
-    """The run's own scores in a scores.json.
+    """Read the run's own scores in a scores.json.
 
     Raises:
         RunError: the file cannot be read.
@@ -111,7 +111,7 @@ def read_scores(file: Path) -> dict[str, float]:
 
 
 def read_baseline(file: Path) -> BaselineScores | None:
-    """The baseline's scores in a scores.json; None where the run has none (--no-baseline).
+    """Read the baseline's scores in a scores.json; None where the run has none (--no-baseline).
 
     Raises:
         RunError: the file cannot be read, or was changed.
@@ -128,7 +128,7 @@ def build_scores_fields(
 
 
 def _read_saved(file: Path) -> BaselineScores | None:
-    """The scores in a baseline.json; None where there is no such file, or a person changed it."""
+    """Read the scores in a baseline.json; None without such a file, or if a person changed it."""
     try:
         return _from_fields(read_json(file, RunError), file)
     except RunError:
