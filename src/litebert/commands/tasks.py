@@ -158,9 +158,9 @@ def _parse_finetune(words: list[str]) -> tuple[FinetuneArguments, dict[str, Any]
             config=(),
             description="Fields of the recipe; the defaults shown are those of small.",
         )
-    given = {word.partition("=")[0] for word in words}
+    option_names = {word.partition("=")[0] for word in words}
     require(
-        not {"--data", "--train"} <= given,
+        not {"--data", "--train"} <= option_names,
         "--data and --train are two names of one option; give one of them",
     )
     words = console.first(words, FinetuneArguments, options, FinetuneConfig)

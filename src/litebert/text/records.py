@@ -271,19 +271,7 @@ def read_records(
         columns, optional = (*columns, *source.keep), (*optional, *source.optional)
         order = [(*columns, *optional).index(name) for name in wanted]
     form = form or detect_format(source)
-    if form not in get_args(FileFormat):
-        raise DataError(
-            f"the format of {source} is '{form}'; {nearest(form, get_args(FileFormat))}"
-        )
-    if form == "conll":
-        raise DataError(
-            f"{source} holds words in columns, which only tagging models read; give rows of text"
-        )
-    if form == "text" and len(columns) > 1:
-        raise DataError(
-            f"{source} is plain text, with no column '{columns[1]}'; give CSV, TSV, JSONL "
-            "or Parquet"
-        )
+    _require_columns(form, source, columns)
     row = None
     numbered_lines = read_lines(source, notes, encoding)
     for row in read_rows(
@@ -299,6 +287,23 @@ def read_records(
     if row is None:
         label = "standard input" if str(source) == STANDARD_INPUT else source
         raise DataError(f"{label} holds no rows; give a file with some")
+
+
+def _require_columns(form: FileFormat, source: RowSource, columns: Sequence[str]) -> None:
+    """Refuse a format that has no rows, or not these columns."""
+    if form not in get_args(FileFormat):
+        raise DataError(
+            f"the format of {source} is '{form}'; {nearest(form, get_args(FileFormat))}"
+        )
+    if form == "conll":
+        raise DataError(
+            f"{source} holds words in columns, which only tagging models read; give rows of text"
+        )
+    if form == "text" and len(columns) > 1:
+        raise DataError(
+            f"{source} is plain text, with no column '{columns[1]}'; give CSV, TSV, JSONL "
+            "or Parquet"
+        )
 
 
 def read_rows(
