@@ -260,6 +260,9 @@ def _load_own_verbs() -> Mapping[str, Verb]:
     Raises:
         ConfigError: an extension cannot be run.
     """
+    # Most have none, and importing the registry takes a tenth of what the help takes.
+    if "litebert.registry" not in sys.modules and not os.environ.get("LITEBERT_EXTENSIONS"):
+        return NO_VERBS
     from litebert.registry import OWN_VERBS, load_extensions
 
     load_extensions()
