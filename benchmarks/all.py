@@ -45,7 +45,7 @@ SMALL: dict[str, list[str]] = {
         "1e-3",
     ],
 }
-"""Of each benchmark, options with which it ends within minutes."""
+"""Options with which each benchmark ends within minutes."""
 APART = {
     "gpu": "needs a GPU",
     "defaults": "is a campaign of hours, over models and files that have to be named",
@@ -82,7 +82,7 @@ def main() -> int:
 
 
 def command_of(name: str, out: Path, full: bool, glue: Path | None) -> list[str]:
-    """What runs a benchmark, with the file of its results."""
+    """The command that runs a benchmark and writes its results to a file."""
     script = HERE / name if (HERE / name).is_dir() else HERE / f"{name}.py"
     words = [
         sys.executable,

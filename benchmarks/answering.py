@@ -68,10 +68,10 @@ ENGINES = (
 )
 ROWS = {"minilm": 872, "albert": 200}
 BFLOAT16, INT8, EXITS = "bfloat16", "int8", "exits"
-"""In the names of systems that are not in float32."""
+"""Marks in the names of systems that are not in float32."""
 
 
-def main() -> int:
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -96,7 +96,11 @@ def main() -> int:
         help="those to run, by the beginnings of their names; by default all",
     )
     parser.add_argument("--json", type=Path)
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> int:
+    arguments = parse_arguments()
     warnings.filterwarnings("ignore")
     torch.set_num_threads(arguments.threads)
     clock = time.perf_counter if arguments.clock == "wall" else time.process_time
@@ -109,14 +113,16 @@ def main() -> int:
     status = 0
     with tempfile.TemporaryDirectory() as folder:
         for name in [arguments.model.name] if arguments.model else arguments.networks:
-            asked = texts[: arguments.rows or ROWS.get(name)]
+            sample = texts[: arguments.rows or ROWS.get(name)]
             place = Path(folder, name)
             if arguments.model:
                 litebert.convert(arguments.model, place, to="hf")
             else:
                 build(
                     name,
-                    Tokenizer.load(arguments.tokenizer) if arguments.tokenizer else trained(),
+                    Tokenizer.load(arguments.tokenizer)
+                    if arguments.tokenizer
+                    else train_wordpiece(),
                     place,
                 )
             systems = {
@@ -126,16 +132,18 @@ def main() -> int:
                 ).items()
                 if not arguments.systems or system.startswith(tuple(arguments.systems))
             }
-            right = numbers(place, labels[: len(asked)]) if arguments.model and labels else None
-            found = measure(systems, asked, right, arguments.rounds, arguments.latency, clock)
-            report[name] = {"rows": len(asked), "systems": found}
+            right = numbers(place, labels[: len(sample)]) if arguments.model and labels else None
+            measurements = measure(
+                systems, sample, right, arguments.rounds, arguments.latency, clock
+            )
+            report[name] = {"rows": len(sample), "systems": measurements}
             exact = [
-                one
-                for system, one in found.items()
+                measurement
+                for system, measurement in measurements.items()
                 if precision(system) == "float32" and EXITS not in system
             ]
-            status |= any(one["apart"] > 1e-4 for one in exact)
-            print(table(name, len(asked), found, arguments.clock), flush=True)
+            status |= any(measurement["apart"] > 1e-4 for measurement in exact)
+            print(table(name, len(sample), measurements, arguments.clock), flush=True)
     print(report["machine"], f"{arguments.threads} threads", sep=", ")
     write_results(arguments.json, report)
     return status
@@ -145,10 +153,14 @@ def read(path: Path | None) -> tuple[list[str], list[str]]:
     """Texts, and their labels where there are any."""
     if path is None:
         sentences = (
-            line.strip() for one in read_documents(["python-docs"]) for line in one.text.split(". ")
+            line.strip()
+            for document in read_documents(["python-docs"])
+            for line in document.text.split(". ")
         )
         return list(
-            itertools.islice((one for one in sentences if 20 < len(one) < 250), max(ROWS.values()))
+            itertools.islice(
+                (sentence for sentence in sentences if 20 < len(sentence) < 250), max(ROWS.values())
+            )
         ), []
     with open(path, encoding="utf-8", newline="") as file:
         if path.suffix != ".tsv":
@@ -158,15 +170,17 @@ def read(path: Path | None) -> tuple[list[str], list[str]]:
 
 
 def numbers(folder: Path, labels: Sequence[str]) -> list[int]:
-    """Of labels, which are names of the model's classes or numbers themselves."""
+    """Numbers of labels, which are names of the model's classes or numbers themselves."""
     (answer,) = litebert.load(folder).predict(["."])
     names = list(answer["probabilities"])
-    return [names.index(one) if one in names else int(one) for one in labels]
+    return [names.index(label) if label in names else int(label) for label in labels]
 
 
-def trained() -> Tokenizer:
+def train_wordpiece() -> Tokenizer:
     return train_tokenizer(
-        (one.text for one in read_documents(["python-docs"])), kind="wordpiece", vocab_size=8192
+        (document.text for document in read_documents(["python-docs"])),
+        kind="wordpiece",
+        vocab_size=8192,
     )
 
 
@@ -210,11 +224,11 @@ def all_systems(folder: Path, threads: int, run: Path | None = None) -> dict[str
     """
     systems: dict[str, Answers] = {}
     native = devices.choose("auto", "cpu").autocast is torch.bfloat16
-    asked = [(engine, folder) for engine in ENGINES]
+    engine_folders = [(engine, folder) for engine in ENGINES]
     if run is not None and (run / "exits.json").exists():
-        asked += [(engine, run) for engine in ("torch", "torch-bfloat16", "torch-int8")]
-    for engine, place in asked:
-        answers = ours(litebert.load(place, engine=engine, device="cpu"))
+        engine_folders += [(engine, run) for engine in ("torch", "torch-bfloat16", "torch-int8")]
+    for engine, place in engine_folders:
+        answers = answer_with_model(litebert.load(place, engine=engine, device="cpu"))
         try:
             answers(["a"])
         except ConfigError as reason:
@@ -222,24 +236,28 @@ def all_systems(folder: Path, threads: int, run: Path | None = None) -> dict[str
         else:
             systems[f"litebert {engine}" + (f", {EXITS}" if place is run else "")] = answers
     litebert.export(folder, folder / "exported", int8=True)
-    systems["litebert int8"] = ours(litebert.load(folder / "exported"))
+    systems["litebert int8"] = answer_with_model(litebert.load(folder / "exported"))
     for attention in ("eager", "sdpa"):
-        systems[f"transformers {attention}"] = theirs(folder, network(folder, attention))
+        systems[f"transformers {attention}"] = answer_with_peer(folder, network(folder, attention))
     graph, small = folder / "export.onnx", folder / "int8.onnx"
     export(folder, graph)
     quantize(graph, small)
-    systems["ONNX Runtime"] = theirs(folder, runtime(graph, threads))
-    systems["stock int8"] = theirs(folder, runtime(small, threads))
-    systems["OpenVINO"] = theirs(folder, openvino(graph, threads))
+    systems["ONNX Runtime"] = answer_with_peer(folder, runtime(graph, threads))
+    systems["stock int8"] = answer_with_peer(folder, runtime(small, threads))
+    systems["OpenVINO"] = answer_with_peer(folder, openvino(graph, threads))
     if native:
-        systems["transformers bfloat16"] = theirs(folder, network(folder, "sdpa", torch.bfloat16))
-        systems["OpenVINO bfloat16"] = theirs(folder, openvino(graph, threads, "bf16"))
+        systems["transformers bfloat16"] = answer_with_peer(
+            folder, network(folder, "sdpa", torch.bfloat16)
+        )
+        systems["OpenVINO bfloat16"] = answer_with_peer(folder, openvino(graph, threads, "bf16"))
     return systems
 
 
-def ours(model: litebert.Model) -> Answers:
+def answer_with_model(model: litebert.Model) -> Answers:
     def answers(texts: Sequence[str]) -> NDArray[np.float64]:
-        return np.array([list(one["probabilities"].values()) for one in model.predict(texts)])
+        return np.array(
+            [list(prediction["probabilities"].values()) for prediction in model.predict(texts)]
+        )
 
     return answers
 
@@ -247,7 +265,7 @@ def ours(model: litebert.Model) -> Answers:
 Batch = dict[str, NDArray[np.int64]]
 
 
-def theirs(folder: Path, logits: Callable[[Batch], NDArray[np.float32]]) -> Answers:
+def answer_with_peer(folder: Path, logits: Callable[[Batch], NDArray[np.float32]]) -> Answers:
     """Sorted batches, as their users write them."""
     from transformers import AutoTokenizer
 
@@ -258,15 +276,15 @@ def theirs(folder: Path, logits: Callable[[Batch], NDArray[np.float32]]) -> Answ
             "input_ids"
         ]
         order = sorted(range(len(ids)), key=lambda i: -len(ids[i]))
-        found: dict[int, NDArray[np.float64]] = {}
+        probabilities: dict[int, NDArray[np.float64]] = {}
         for start in range(0, len(order), BATCH):
             chosen = order[start : start + BATCH]
             batch = words.pad({"input_ids": [ids[i] for i in chosen]}, return_tensors="np")
             if "token_type_ids" in words.model_input_names:
                 batch["token_type_ids"] = np.zeros_like(batch["input_ids"])
             values = np.exp(logits(dict(batch)).astype(np.float64))
-            found.update(zip(chosen, values / values.sum(-1, keepdims=True), strict=True))
-        return np.array([found[i] for i in range(len(ids))])
+            probabilities.update(zip(chosen, values / values.sum(-1, keepdims=True), strict=True))
+        return np.array([probabilities[i] for i in range(len(ids))])
 
     return answers
 
@@ -283,9 +301,11 @@ def network(
     @torch.inference_mode()
     def logits(batch: Batch) -> NDArray[np.float32]:
         with torch.autocast("cpu", autocast, enabled=autocast is not None):
-            logits = model(**{name: torch.from_numpy(one) for name, one in batch.items()}).logits
-        found: NDArray[np.float32] = logits.float().numpy()
-        return found
+            logits = model(
+                **{name: torch.from_numpy(array) for name, array in batch.items()}
+            ).logits
+        array: NDArray[np.float32] = logits.float().numpy()
+        return array
 
     return logits
 
@@ -297,7 +317,11 @@ def export(folder: Path, graph: Path) -> None:
         folder, attn_implementation="eager"
     ).eval()
     taken = AutoTokenizer.from_pretrained(folder).model_input_names
-    names = [str(one) for one in ("input_ids", "attention_mask", "token_type_ids") if one in taken]
+    names = [
+        str(input_name)
+        for input_name in ("input_ids", "attention_mask", "token_type_ids")
+        if input_name in taken
+    ]
     example = tuple(torch.full((2, 16), int(name != "token_type_ids")) for name in names)
     axes = {name: {0: "batch", 1: "length"} for name in names}
     torch.onnx.export(
@@ -328,11 +352,11 @@ def runtime(graph: Path, threads: int) -> Callable[[Batch], NDArray[np.float32]]
     options = onnxruntime.SessionOptions()
     options.intra_op_num_threads = threads
     session = onnxruntime.InferenceSession(str(graph), options, providers=["CPUExecutionProvider"])
-    names = [one.name for one in session.get_inputs()]
+    names = [node.name for node in session.get_inputs()]
 
     def logits(batch: Batch) -> NDArray[np.float32]:
-        found: NDArray[np.float32] = session.run(None, {name: batch[name] for name in names})[0]
-        return found
+        array: NDArray[np.float32] = session.run(None, {name: batch[name] for name in names})[0]
+        return array
 
     return logits
 
@@ -344,11 +368,11 @@ def openvino(
 
     settings = {"INFERENCE_NUM_THREADS": threads, "INFERENCE_PRECISION_HINT": precision}
     compiled = openvino.Core().compile_model(str(graph), "CPU", settings)
-    names = [one.any_name for one in compiled.inputs]
+    names = [node.any_name for node in compiled.inputs]
 
     def logits(batch: Batch) -> NDArray[np.float32]:
-        found: NDArray[np.float32] = compiled({name: batch[name] for name in names})[0].copy()
-        return found
+        array: NDArray[np.float32] = compiled({name: batch[name] for name in names})[0].copy()
+        return array
 
     return logits
 
@@ -371,10 +395,10 @@ def measure(
     alone: dict[str, list[float]] = {name: [] for name in names}
     apart, same, score = {}, {}, dict[str, float | None]()
     for name in names:
-        found = systems[name](texts)
-        apart[name] = float(np.abs(found - reference).max())
-        same[name] = float((found.argmax(1) == reference.argmax(1)).mean())
-        score[name] = None if right is None else float((found.argmax(1) == right).mean())
+        probabilities = systems[name](texts)
+        apart[name] = float(np.abs(probabilities - reference).max())
+        same[name] = float((probabilities.argmax(1) == reference.argmax(1)).mean())
+        score[name] = None if right is None else float((probabilities.argmax(1) == right).mean())
     for turn in range(rounds):
         for name in names[turn % len(names) :] + names[: turn % len(names)]:
             start = clock()
@@ -400,19 +424,19 @@ def measure(
 
 
 def precision(system: str) -> str:
-    return next((one for one in (BFLOAT16, INT8) if one in system), "float32")
+    return next((mark for mark in (BFLOAT16, INT8) if mark in system), "float32")
 
 
 def percent(share: float | None) -> str:
     return "" if share is None else f"{share:.1%}"
 
 
-def table(name: str, rows: int, found: dict[str, dict[str, Any]], clock: str) -> str:
-    peers = [system for system in found if not system.startswith("litebert")]
+def table(name: str, rows: int, measurements: dict[str, dict[str, Any]], clock: str) -> str:
+    peers = [system for system in measurements if not system.startswith("litebert")]
 
     def best(system: str) -> float:
-        same = (one for one in peers if precision(one) == precision(system))
-        return max((found[one]["rows_per_second"] for one in same), default=float("nan"))
+        same = (peer for peer in peers if precision(peer) == precision(system))
+        return max((measurements[peer]["rows_per_second"] for peer in same), default=float("nan"))
 
     lines = [
         f"{name}, {rows} rows, {clock} time",
@@ -420,10 +444,12 @@ def table(name: str, rows: int, found: dict[str, dict[str, Any]], clock: str) ->
         f"{'probabilities to':>18}{'same labels':>13}{'accuracy':>10}",
     ]
     lines += [
-        f"{system:27}{one['rows_per_second']:10.1f}"
-        f"{one['rows_per_second'] / best(system):13.2f}{one['p50_ms']:7.1f} ms{one['p99_ms']:7.1f} "
-        f"ms{one['apart']:18.1g}{one['same_labels']:13.1%}{percent(one['accuracy']):>10}"
-        for system, one in found.items()
+        f"{system:27}{measurement['rows_per_second']:10.1f}"
+        f"{measurement['rows_per_second'] / best(system):13.2f}"
+        f"{measurement['p50_ms']:7.1f} ms{measurement['p99_ms']:7.1f} ms"
+        f"{measurement['apart']:18.1g}{measurement['same_labels']:13.1%}"
+        f"{percent(measurement['accuracy']):>10}"
+        for system, measurement in measurements.items()
     ]
     return "\n".join(lines) + "\n"
 

@@ -49,7 +49,7 @@ def main() -> int:
         data = arguments.data or _data(Path(folder))
         speeds = _speeds(Shards.open(data), arguments.tokens)
         shares = _measure(data, arguments.repeats, arguments.sequences)
-    holds = all(one["share"] <= 0.05 for one in shares.values())
+    holds = all(result["share"] <= 0.05 for result in shares.values())
     write_results(
         arguments.json, {"million_tokens_per_second": speeds, "depths": shares, "law_holds": holds}
     )

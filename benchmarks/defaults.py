@@ -1,5 +1,5 @@
-"""What the defaults of fine-tuning cost against the best of a small grid of rates, on five tasks
-and from three starts.
+"""The score that the defaults of fine-tuning lose against the best of a small grid of rates, on
+five tasks and from three starts.
 
     python benchmarks/defaults.py --data ../shared/data --start small=RUN \
         --start scratch=albert-next-tiny --start vectors=FOLDER --tokenizer RUN/tokenizer \
@@ -67,29 +67,31 @@ def words_of(task: str, data: Path, out: Path) -> list[str]:
             if path.parent.name.lower() in ("sst-2", "sst2")
         )
         lines = source.read_text(encoding="utf-8").splitlines(keepends=True)
-        kept = [line for i, line in enumerate(lines[1:]) if i % (len(lines) // int(rows)) == 0][
+        sample = [line for i, line in enumerate(lines[1:]) if i % (len(lines) // int(rows)) == 0][
             : int(rows)
         ]
-        (folder / "train.tsv").write_text("".join([lines[0], *kept]), encoding="utf-8")
+        (folder / "train.tsv").write_text("".join([lines[0], *sample]), encoding="utf-8")
         (folder / "dev.tsv").write_bytes((source.parent / "dev.tsv").read_bytes())
     files = ("--data", str(folder / "train.tsv"), "--dev", str(folder / "dev.tsv"))
     return ["--task", "table", *files, "--text", "sentence", "--label", "label"]
 
 
 def run_cell(
-    cell: dict[str, str], model: str, asked: list[str], limit: float, out: Path
+    cell: dict[str, str], model: str, task_options: list[str], limit: float, out: Path
 ) -> dict[str, Any]:
     """Run one cell as a user would, and what is known of it then."""
     folder = out / "runs" / "-".join(cell.values())
-    given = [] if cell["rate"] == DEFAULTS else ["--train.optimizer.learning-rate", cell["rate"]]
+    rate_options = (
+        [] if cell["rate"] == DEFAULTS else ["--train.optimizer.learning-rate", cell["rate"]]
+    )
     command = [
         sys.executable,
         "-m",
         "litebert",
         "finetune",
         model,
-        *asked,
-        *given,
+        *task_options,
+        *rate_options,
         "--out",
         str(folder),
     ]
@@ -132,14 +134,18 @@ def table_of(cells: list[dict[str, Any]]) -> str:
     for (task, start), by_rate in grouped.items():
         scores = {rate: cell["score"] for rate, cell in by_rate.items() if "score" in cell}
         shown = [f"{100 * scores[rate]:.1f}" if rate in scores else "-" for rate in RATES]
-        ours, frozen = (
+        default_cell, frozen = (
             by_rate.get(DEFAULTS, {}),
             next((c["frozen"] for c in by_rate.values() if c.get("frozen")), None),
         )
-        chosen = f"{100 * ours['score']:.1f} ({ours['chosen']:.0e})" if "score" in ours else "-"
+        chosen = (
+            f"{100 * default_cell['score']:.1f} ({default_cell['chosen']:.0e})"
+            if "score" in default_cell
+            else "-"
+        )
         lost = (
-            f"{100 * (max(scores.values()) - ours['score']):.1f}"
-            if "score" in ours and len(scores) > 1
+            f"{100 * (max(scores.values()) - default_cell['score']):.1f}"
+            if "score" in default_cell and len(scores) > 1
             else "-"
         )
         bare = "-" if frozen is None else f"{100 * frozen:.1f}"
@@ -177,11 +183,11 @@ def main() -> None:
     for task, start, rate in () if options.only_print else wanted:
         if (task, start, rate) in done:
             continue
-        asked = words_of(task, options.data, options.out)
+        task_options = words_of(task, options.data, options.out)
         if options.tokenizer and not Path(starts[start]).is_dir():
-            asked += ["--tokenizer", options.tokenizer]
+            task_options += ["--tokenizer", options.tokenizer]
         named = {"task": task, "start": start, "rate": rate}
-        cell = run_cell(named, starts[start], asked, options.most_minutes, options.out)
+        cell = run_cell(named, starts[start], task_options, options.most_minutes, options.out)
         cells.append({**cell, "machine": read_processor_name(), "cores": count_cores()})
         with open(file, "a", encoding="utf-8") as handle:
             handle.write(json.dumps(cells[-1]) + "\n")

@@ -35,7 +35,7 @@ from litebert.text.sources import read_documents
 from litebert.train import device as devices
 
 STEPS = 60
-"""Of the network that learns where no RUN is given."""
+"""Training steps of the network that is made where no RUN is given."""
 
 
 def main() -> int:
@@ -58,12 +58,12 @@ def main() -> int:
         parser.error("give RUN and DATA, or neither")
     with tempfile.TemporaryDirectory() as folder:
         if arguments.run is None:
-            arguments.run, arguments.data = trained(Path(folder))
+            arguments.run, arguments.data = train_network(Path(folder))
         write_results(arguments.json, measure(arguments))
     return 0
 
 
-def trained(folder: Path) -> tuple[Path, Path]:
+def train_network(folder: Path) -> tuple[Path, Path]:
     """A network that learned for a few steps which package a docstring is from, and its dev
     part."""
     train, dev = write_table(folder / "packages")
@@ -78,39 +78,49 @@ def trained(folder: Path) -> tuple[Path, Path]:
 def measure(arguments: argparse.Namespace) -> dict[str, Any]:
     """The speed and the score of each threshold."""
     clock = time.perf_counter if arguments.clock == "wall" else time.process_time
-    found = json.loads((arguments.run / "exits.json").read_text(encoding="utf-8"))
-    thresholds: list[Exit] = ["off", "auto", *(one["threshold"] for one in found["curve"][1::3])]
-    models = {one: load(arguments.run, engine=arguments.engine, exit=one) for one in thresholds}
+    record = json.loads((arguments.run / "exits.json").read_text(encoding="utf-8"))
+    thresholds: list[Exit] = [
+        "off",
+        "auto",
+        *(point["threshold"] for point in record["curve"][1::3]),
+    ]
+    models = {
+        threshold: load(arguments.run, engine=arguments.engine, exit=threshold)
+        for threshold in thresholds
+    }
     examples = models["off"].predictor.task.read_labeled(arguments.data)
-    seconds: dict[Exit, list[float]] = {one: [] for one in thresholds}
+    seconds: dict[Exit, list[float]] = {threshold: [] for threshold in thresholds}
     for _ in range(arguments.rounds + 1):  # the first finds its memory
-        for one, model in models.items():
+        for threshold, model in models.items():
             start = clock()
             answers = model.predictor.answer_rows(map(Row, examples))
             assert len(list(answers)) == len(examples)
-            seconds[one].append(clock() - start)
+            seconds[threshold].append(clock() - start)
     machine = devices.choose("float32", "cpu").describe()
     print(
         f"{len(examples):,} texts, {arguments.clock} time, engine {arguments.engine}, "
         f"{torch.get_num_threads()} threads; {machine}"
     )
     print(
-        f"patience {found['patience']}, calibrated threshold {found['threshold']:.6g}, "
-        f"metric {found['metric']}"
+        f"patience {record['patience']}, calibrated threshold {record['threshold']:.6g}, "
+        f"metric {record['metric']}"
     )
     print("| exit | share of layers | texts/s | times as fast | score |\n|---|---|---|---|---|")
-    medians = {one: statistics.median(times[1:]) for one, times in seconds.items()}
+    medians = {threshold: statistics.median(times[1:]) for threshold, times in seconds.items()}
     rows: dict[str, dict[str, float]] = {}
-    for one, model in models.items():
+    for threshold, model in models.items():
         scored = score_file(model, arguments.data)
-        name = one if isinstance(one, str) else f"{one:.6g}"
-        share, speed = 1.0 if scored.share is None else scored.share, medians["off"] / medians[one]
-        rate, score = len(examples) / medians[one], scored.scores[found["metric"]]
+        name = threshold if isinstance(threshold, str) else f"{threshold:.6g}"
+        share, speed = (
+            1.0 if scored.share is None else scored.share,
+            medians["off"] / medians[threshold],
+        )
+        rate, score = len(examples) / medians[threshold], scored.scores[record["metric"]]
         rows[name] = {
             "share": share,
             "texts_per_second": rate,
             "times_as_fast": speed,
-            found["metric"]: score,
+            record["metric"]: score,
         }
         print(f"| {name} | {share:.3f} | {rate:,.0f} | {speed:.2f} | {score:.4f} |")
     return {

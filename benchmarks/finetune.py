@@ -69,8 +69,8 @@ def made_up(folder: Path) -> Path:
     place.mkdir(parents=True)
     texts = (
         " ".join(line.split())
-        for one in read_documents(["python-docs"])
-        for line in one.text.split(". ")
+        for document in read_documents(["python-docs"])
+        for line in document.text.split(". ")
     )
     rows = [f"{text}\t{int('return' in text.lower())}\n" for text in texts if 20 < len(text) < 250]
     for name, part in (("dev", rows[:400]), ("train", rows[400:])):
@@ -78,7 +78,7 @@ def made_up(folder: Path) -> Path:
     return folder
 
 
-def untrained(folder: Path, task: Glue) -> Path:
+def build_untrained(folder: Path, task: Glue) -> Path:
     """A small BERT as a Hugging Face folder."""
     texts = [example.text for example in task.read("train")]
     words = train_tokenizer(texts, kind="wordpiece", vocab_size=3000)
@@ -115,7 +115,7 @@ def settings(seed: int, rate: float, precision: Precision) -> FinetuneConfig:
     return replace(base, epochs=EPOCHS, length=LENGTH, train=train, restart=False)
 
 
-def ours(
+def finetune_with_litebert(
     model: Path, task: Cut, folder: Path, seed: int, rate: float, precision: Precision
 ) -> tuple[float, float]:
     began = time.perf_counter()
@@ -125,7 +125,7 @@ def ours(
     return time.perf_counter() - began, done.scores[task.metric]
 
 
-def theirs(
+def finetune_with_trainer(
     model: Path, task: Cut, folder: Path, seed: int, rate: float, precision: Precision
 ) -> tuple[float, float]:
     """Their Trainer as its examples set it up: tokenised with `map`-like batches, padded to the
@@ -137,7 +137,6 @@ def theirs(
         AutoTokenizer,
         DataCollatorWithPadding,
         Trainer,
-        TrainingArguments,
     )
 
     began = time.perf_counter()
@@ -156,7 +155,25 @@ def theirs(
     network = AutoModelForSequenceClassification.from_pretrained(
         model, num_labels=len(task.output.labels)
     )
-    arguments = TrainingArguments(
+    trainer = Trainer(
+        model=network,
+        args=trainer_arguments(folder, seed, rate, precision),
+        train_dataset=parts[0],
+        eval_dataset=parts[1],
+        data_collator=DataCollatorWithPadding(words),
+    )
+    trainer.train()
+    logits = trainer.predict(parts[1]).predictions  # type: ignore[arg-type]
+    seconds = time.perf_counter() - began
+    answers = task.answers(task.read("dev"), [], list(np.asarray(logits)))
+    return seconds, task.score(task.read("dev"), answers)[task.metric]
+
+
+def trainer_arguments(folder: Path, seed: int, rate: float, precision: Precision) -> Any:
+    """The `TrainingArguments` that say of their Trainer what `settings` says of ours."""
+    from transformers import TrainingArguments
+
+    return TrainingArguments(
         output_dir=str(folder),
         num_train_epochs=EPOCHS,
         per_device_train_batch_size=BATCH,
@@ -175,21 +192,10 @@ def theirs(
         logging_strategy="no",
         bf16=precision == "bfloat16",
     )
-    trainer = Trainer(
-        model=network,
-        args=arguments,
-        train_dataset=parts[0],
-        eval_dataset=parts[1],
-        data_collator=DataCollatorWithPadding(words),
-    )
-    trainer.train()
-    logits = trainer.predict(parts[1]).predictions  # type: ignore[arg-type]
-    seconds = time.perf_counter() - began
-    answers = task.answers(task.read("dev"), [], list(np.asarray(logits)))
-    return seconds, task.score(task.read("dev"), answers)[task.metric]
 
 
-def main() -> int:
+def parse_arguments() -> argparse.Namespace:
+    """The options, which are refused where a folder is missing."""
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -208,18 +214,23 @@ def main() -> int:
         parser.error("give the folder of GLUE, with SST-2/ and CoLA/, or --tasks sst2 alone")
     if arguments.glue is not None and not Path(arguments.glue).is_dir():
         sys.stderr.write(f"{arguments.glue} is no folder; give the one with SST-2/ and CoLA/\n")
-        return 2
+        sys.exit(2)
+    return arguments
+
+
+def main() -> int:
+    arguments = parse_arguments()
     result: dict[str, Any] = {}
     with tempfile.TemporaryDirectory() as temporary:
         arguments.glue = arguments.glue or str(made_up(Path(temporary, "glue")))
         for name in arguments.tasks:
             task = Cut(name, arguments.glue, arguments.rows)
             folder = Path(temporary, name)
-            model = arguments.model or untrained(folder, Glue(name, arguments.glue))
-            found: dict[str, list[tuple[float, float]]] = {"litebert": [], "Trainer": []}
+            model = arguments.model or build_untrained(folder, Glue(name, arguments.glue))
+            outcomes: dict[str, list[tuple[float, float]]] = {"litebert": [], "Trainer": []}
             run: dict[str, Callable[..., tuple[float, float]]] = {
-                "litebert": ours,
-                "Trainer": theirs,
+                "litebert": finetune_with_litebert,
+                "Trainer": finetune_with_trainer,
             }
             for who in run:  # imports, allocations
                 run[who](
@@ -232,7 +243,7 @@ def main() -> int:
                 )
             for seed in range(arguments.repeats):
                 for who in ("litebert", "Trainer") if seed % 2 == 0 else ("Trainer", "litebert"):
-                    found[who].append(
+                    outcomes[who].append(
                         run[who](
                             model,
                             task,
@@ -243,9 +254,9 @@ def main() -> int:
                         )
                     )
             seconds = {
-                who: statistics.median(time for time, _ in pairs) for who, pairs in found.items()
+                who: statistics.median(time for time, _ in pairs) for who, pairs in outcomes.items()
             }
-            scores = {who: [score for _, score in pairs] for who, pairs in found.items()}
+            scores = {who: [score for _, score in pairs] for who, pairs in outcomes.items()}
             result[name] = {
                 "seconds": seconds,
                 "ratio": seconds["Trainer"] / seconds["litebert"],

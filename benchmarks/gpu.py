@@ -58,7 +58,7 @@ SHAPES = [
 STEP_TOKENS = 1 << 15
 ROUNDS = 7
 TOLERANCE = {"bfloat16": 2e-2, "float32": 1e-4}
-"""By how much the losses of both sides may differ, relative to their size."""
+"""The largest relative difference of the losses of both sides."""
 
 Step = Callable[[list[Batch]], None]
 
@@ -73,7 +73,7 @@ class Measured:
     tokens_per_second: float
     share_of_products: float
     peak_bytes: int
-    """Of activations and gradients; 0 on a CPU."""
+    """Bytes of activations and gradients at most; 0 on a CPU."""
 
 
 def main() -> int:
@@ -166,11 +166,11 @@ def compare(point: Config, machine: devices.Device, rounds: int) -> dict[str, An
         weights = Path(folder) / "hf"
         model = build_pretrainer(point, machine).cpu()
         save_hf(LoadedModel(model, point, None, weights), weights, "pretraining")
-        ours, theirs = losses(point, model, weights, machine)
-        same = abs(ours - theirs) <= TOLERANCE[machine.precision] * abs(theirs)
+        our_loss, peer_loss = losses(point, model, weights, machine)
+        same = abs(our_loss - peer_loss) <= TOLERANCE[machine.precision] * abs(peer_loss)
         print(
-            f"{point.name} at {length}: loss {ours:.4f}, of transformers "
-            f"{theirs:.4f}{'' if same else ': THEY DIFFER'}"
+            f"{point.name} at {length}: loss {our_loss:.4f}, of transformers "
+            f"{peer_loss:.4f}{'' if same else ': THEY DIFFER'}"
         )
         compiled = replace(point, train=replace(point.train, compile=True))
         makers: dict[str, Callable[[], Step]] = {
@@ -187,20 +187,20 @@ def compare(point: Config, machine: devices.Device, rounds: int) -> dict[str, An
         batches = {name: micro_batches(point, micro[name.partition(",")[0]]) for name in steps}
         for name, step in steps.items():  # compile, and find the memory
             for _ in range(2):
-                timed(step, batches[name], machine)
+                time_step(step, batches[name], machine)
         peaks = {name: peak(step, batches[name], machine) for name, step in steps.items()}
         taken: dict[str, list[float]] = {name: [] for name in steps}
         for _ in range(rounds):
             for name, step in steps.items():
-                taken[name].append(timed(step, batches[name], machine))
+                taken[name].append(time_step(step, batches[name], machine))
         del steps
     free(machine)
     products, flops = measure_matmul_speed(machine), 3 * cost.forward_flops(point) * tokens
-    found = []
+    results = []
     for name, times in taken.items():
         seconds = statistics.median(times)
         of_products = flops / seconds / products
-        found.append(
+        results.append(
             Measured(
                 name,
                 len(batches[name][0].input_ids),
@@ -210,26 +210,33 @@ def compare(point: Config, machine: devices.Device, rounds: int) -> dict[str, An
                 peaks[name],
             )
         )
-    theirs_best = min(one.seconds for one in found if one.system.startswith("transformers"))
-    print(
-        f"  {'':24}{'micro-batch':>12}{'ms':>10}{'tokens/s':>12}"
-        f"{'of products':>13}{'peak GiB':>10}{'times':>8}"
-    )
-    for one in found:
-        print(
-            f"  {one.system:24}{one.micro_batch:>12}{1000 * one.seconds:>10,.1f}"
-            f"{one.tokens_per_second:>12,.0f}{one.share_of_products:>13.1%}"
-            f"{one.peak_bytes / 2**30:>10.1f}{theirs_best / one.seconds:>8.2f}"
-        )
-    print()
+    print_table(results)
     return {
         "name": point.name,
         "length": length,
         "sequences": point.batch_sequences,
         "same_loss": same,
-        "losses": {"litebert": ours, "transformers": theirs},
-        "systems": [asdict(one) for one in found],
+        "losses": {"litebert": our_loss, "transformers": peer_loss},
+        "systems": [asdict(result) for result in results],
     }
+
+
+def print_table(results: list[Measured]) -> None:
+    """Print a line for each system, with how many times as fast as the best peer it is."""
+    best_peer = min(
+        result.seconds for result in results if result.system.startswith("transformers")
+    )
+    print(
+        f"  {'':24}{'micro-batch':>12}{'ms':>10}{'tokens/s':>12}"
+        f"{'of products':>13}{'peak GiB':>10}{'times':>8}"
+    )
+    for result in results:
+        print(
+            f"  {result.system:24}{result.micro_batch:>12}{1000 * result.seconds:>10,.1f}"
+            f"{result.tokens_per_second:>12,.0f}{result.share_of_products:>13.1%}"
+            f"{result.peak_bytes / 2**30:>10.1f}{best_peer / result.seconds:>8.2f}"
+        )
+    print()
 
 
 class MadeUp(TrainablePretrainer):
@@ -259,9 +266,8 @@ def peer_step(point: Config, weights: Path, machine: devices.Device, compiled: b
     """The same step as it is ordinarily written with `transformers`."""
     model = peer(weights, machine).train()
     forward = torch.compile(model) if compiled else model
-    own = point.train.optimizer
     optimizer = torch.optim.AdamW(
-        model.parameters(), lr=1e-5, weight_decay=own.weight_decay, fused=True
+        model.parameters(), lr=1e-5, weight_decay=point.train.optimizer.weight_decay, fused=True
     )
 
     def step(batches: list[Batch]) -> None:
@@ -299,13 +305,13 @@ def inputs_of(batch: Batch, point: Config) -> dict[str, torch.Tensor]:
 def losses(
     point: Config, model: Any, weights: Path, machine: devices.Device
 ) -> tuple[float, float]:
-    """What both sides compute of one batch, without dropout."""
+    """The losses that both sides compute of one batch, without dropout."""
     batch = make_batch(point, 4).to(machine.device)
-    theirs, ours = peer(weights, machine).eval(), model.to(machine.device).eval()
+    peer_model, our_model = peer(weights, machine).eval(), model.to(machine.device).eval()
     with machine.autocast_context():
-        own = sum(float(loss.total / loss.count) for loss in ours(batch).values())
-        other = float(theirs(**inputs_of(batch, point)).loss)
-    return own, other
+        our_loss = sum(float(loss.total / loss.count) for loss in our_model(batch).values())
+        peer_loss = float(peer_model(**inputs_of(batch, point)).loss)
+    return our_loss, peer_loss
 
 
 # ---------------------------------------------------------------------------------- time and memory
@@ -323,8 +329,8 @@ def best_micro_batch(step: Step, point: Config, machine: devices.Device) -> int:
     while size >= 1:
         try:
             batches = micro_batches(point, size)
-            timed(step, batches, machine)
-            seconds = min(timed(step, batches, machine) for _ in range(2))
+            time_step(step, batches, machine)
+            seconds = min(time_step(step, batches, machine) for _ in range(2))
         except torch.OutOfMemoryError:
             seconds = float("inf")
             free(machine)
@@ -340,7 +346,7 @@ def best_micro_batch(step: Step, point: Config, machine: devices.Device) -> int:
     return best
 
 
-def timed(step: Step, batches: list[Batch], machine: devices.Device) -> float:
+def time_step(step: Step, batches: list[Batch], machine: devices.Device) -> float:
     wait(machine)
     start = time.perf_counter()
     step(batches)
@@ -387,7 +393,7 @@ def runs(folder: Path, machine: devices.Device, device: str, dry: bool) -> list[
         folder / "tokenizer"
     )
     prepare([str(folder / "text.jsonl")], folder / "data", tokenizer=folder / "tokenizer")
-    steps, found = 6 if dry else 120, []
+    steps, results = 6 if dry else 120, []
     point = recipe("albert-mini")
     train = replace(
         point.train,
@@ -409,9 +415,9 @@ def runs(folder: Path, machine: devices.Device, device: str, dry: bool) -> list[
         )
     for count in sorted({0, 1, count_processes(point, machine)}):
         times: list[float] = []
-        own = replace(point, train=replace(point.train, batch_processes=count))
+        variant = replace(point, train=replace(point.train, batch_processes=count))
         pretrain(
-            own,
+            variant,
             folder / "data",
             folder / f"run-{count}",
             device=device,
@@ -425,7 +431,7 @@ def runs(folder: Path, machine: devices.Device, device: str, dry: bool) -> list[
             f"{point.name}, whole run, {count} processes make batches: {rate:,.0f} "
             f"tokens/s, {share:.1%} of products"
         )
-        found.append(
+        results.append(
             {
                 "name": point.name,
                 "batch_processes": count,
@@ -433,7 +439,7 @@ def runs(folder: Path, machine: devices.Device, device: str, dry: bool) -> list[
                 "share_of_products": share,
             }
         )
-    return found
+    return results
 
 
 def stamp(times: list[float], machine: devices.Device, steps: int) -> Callable[[Loop[Batch]], None]:

@@ -76,7 +76,7 @@ def config_of(hidden: int, layers: int, system: str, longest: int) -> Any:
     return replace(whole, encoder=encoder, sequences=replace(whole.sequences, length=longest))
 
 
-def ours(config: Any) -> Passes:
+def build_litebert(config: Any) -> Passes:
     from litebert.model.pretrainer import Pretrainer
 
     torch.manual_seed(0)
@@ -133,10 +133,10 @@ def longformer(config: Any) -> Passes:
     first[0, 0] = 1
 
     def states(ids: torch.Tensor) -> torch.Tensor:
-        found: torch.Tensor = model.longformer(
+        hidden: torch.Tensor = model.longformer(
             ids, global_attention_mask=first[:, : ids.shape[1]]
         ).last_hidden_state
-        return found
+        return hidden
 
     return lambda ids, places: F.cross_entropy(
         model.lm_head(states(ids)[0, places]), ids[0, places]
@@ -146,42 +146,41 @@ def longformer(config: Any) -> Passes:
 def measure(
     system: str, length: int, hidden: int, layers: int, rounds: int, clock: Callable[[], float]
 ) -> dict[str, float]:
-    """In this process: seconds of both kinds, peak bytes of each, the loss."""
+    """Measure in this process: seconds of both kinds, peak bytes of each, the loss."""
     config = config_of(hidden, layers, system, length)
     if system in SYSTEMS[3:]:
         import transformers  # noqa: F401 (which counts as a library)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    loss, states = {SYSTEMS[3]: modern, SYSTEMS[4]: longformer}.get(system, ours)(config)
+    loss, states = {SYSTEMS[3]: modern, SYSTEMS[4]: longformer}.get(system, build_litebert)(config)
     generator = torch.Generator().manual_seed(1)
     ids = torch.randint(5, PIECES, (1, length), generator=generator)
     places = torch.randperm(length, generator=generator)[: length * 15 // 100]
 
-    def answered() -> float:
+    def answer() -> float:
         with torch.inference_mode():
             states(ids)
         return 0.0
 
-    def trained() -> float:
+    def train() -> float:
         value = loss(ids, places)
         value.backward()  # type: ignore[no-untyped-call]
         return value.item()
 
-    found: dict[str, float] = {}
-    for name, one in (("answering", answered), ("training", trained)):
-        value, times = one(), []
+    figures: dict[str, float] = {}
+    for name, run_pass in (("answering", answer), ("training", train)):
+        value, times = run_pass(), []
         for _ in range(rounds):
             start = clock()
-            one()
+            run_pass()
             times.append(clock() - start)
-        found[name], found["loss"] = statistics.median(times), value
-        found[f"{name}_bytes"] = 1024 * (
+        figures[name], figures["loss"] = statistics.median(times), value
+        figures[f"{name}_bytes"] = 1024 * (
             resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
         )
-    return found
+    return figures
 
 
-def main() -> int:
-    """Print a table for each kind of work, or JSON."""
+def parse_arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -193,7 +192,12 @@ def main() -> int:
     parser.add_argument("--clock", choices=("wall", "processor"), default="wall")
     parser.add_argument("--json", type=Path, help="write the results to a file too")
     parser.add_argument("--one", nargs=2, help=argparse.SUPPRESS)
-    arguments = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> int:
+    """Print a table for each kind of work, or JSON."""
+    arguments = parse_arguments()
     names = ("hidden", "layers", "rounds", "clock")
     shape = [word for name in names for word in (f"--{name}", str(getattr(arguments, name)))]
     if arguments.one:
@@ -207,17 +211,19 @@ def main() -> int:
             )
         )
         return 0
-    found: dict[str, dict[int, dict[str, float]]] = {system: {} for system in arguments.systems}
+    results: dict[str, dict[int, dict[str, float]]] = {system: {} for system in arguments.systems}
     for length in arguments.lengths:
         for system in arguments.systems:
             words = [sys.executable, __file__, "--one", system, str(length), *shape]
             done = subprocess.run(words, check=True, capture_output=True, text=True)
-            found[system][length] = json.loads(done.stdout)
+            results[system][length] = json.loads(done.stdout)
         losses = [
-            found[system][length]["loss"] for system in (SYSTEMS[0], SYSTEMS[3]) if system in found
+            results[system][length]["loss"]
+            for system in (SYSTEMS[0], SYSTEMS[3])
+            if system in results
         ]
         assert max(losses, default=0) - min(losses, default=0) < 1e-4, (length, losses)
-    write_results(arguments.json, found)
+    write_results(arguments.json, results)
     first = arguments.lengths[0]
     print(
         f"hidden size {arguments.hidden}, {arguments.layers} layers, window {WINDOW}, "
@@ -230,11 +236,14 @@ def main() -> int:
             f"\n| {kind}, ms (times {first:,}; MiB) "
             f"|{header}\n|---|{'---|' * len(arguments.lengths)}"
         )
-        for system, by_length in found.items():
+        for system, by_length in results.items():
             row = f"| {system} |"
-            for one in by_length.values():
-                times, mib = one[kind] / by_length[first][kind], one[f"{kind}_bytes"] / 2**20
-                row += f" {1000 * one[kind]:,.0f} ({times:.1f}; {mib:,.0f}) |"
+            for figures in by_length.values():
+                times, mib = (
+                    figures[kind] / by_length[first][kind],
+                    figures[f"{kind}_bytes"] / 2**20,
+                )
+                row += f" {1000 * figures[kind]:,.0f} ({times:.1f}; {mib:,.0f}) |"
             print(row)
     return 0
 

@@ -44,7 +44,7 @@ SHAPES = {
     "base-512": ("albert-base", 4, 512),
     "xlarge-512": ("albert-xlarge", 1, 512),
 }
-"""Of each its recipe, sequences of a batch, and their length."""
+"""Recipe, sequences of a batch, and their length, by the name of a shape."""
 VARIANTS = ("litebert", "litebert recompute", "transformers", "transformers checkpointing")
 Step = Callable[[int, int], float]
 """A training step on so many sequences of a length; its loss."""
@@ -73,7 +73,7 @@ def batch_of(vocabulary: int, sequences: int, length: int) -> tuple[Tensor, Tens
     return ids, places, torch.randint(5, vocabulary, (len(places),), generator=generator)
 
 
-def ours(shape: str, folder: Path, recompute: bool) -> Step:
+def build_litebert(shape: str, folder: Path, recompute: bool) -> Step:
     from litebert import replace
     from litebert.data.batches import Batch
     from litebert.interop.files import read_tensors
@@ -108,7 +108,7 @@ def ours(shape: str, folder: Path, recompute: bool) -> Step:
     return step
 
 
-def theirs(shape: str, folder: Path, checkpointing: bool) -> Step | None:
+def build_peer(shape: str, folder: Path, checkpointing: bool) -> Step | None:
     """None where it offers no checkpointing."""
     from transformers import AlbertForMaskedLM
 
@@ -122,9 +122,9 @@ def theirs(shape: str, folder: Path, checkpointing: bool) -> Step | None:
     optimizer = torch.optim.AdamW(model.parameters(), lr=0.0, eps=1e-6, fused=True)
 
     def step(sequences: int, length: int) -> float:
-        ids, places, found = batch_of(model.config.vocab_size, sequences, length)
+        ids, places, targets = batch_of(model.config.vocab_size, sequences, length)
         labels = torch.full_like(ids, -100).flatten()
-        labels[places] = found
+        labels[places] = targets
         loss = model(input_ids=ids, labels=labels.view_as(ids)).loss
         loss.backward()
         optimizer.step()
@@ -135,15 +135,16 @@ def theirs(shape: str, folder: Path, checkpointing: bool) -> Step | None:
 
 
 def measure(shape: str, variant: str, folder: Path) -> dict[str, float] | None:
-    """In this very process: bytes, loss and seconds of a step."""
+    """Measure in this very process: bytes, loss and seconds of a step."""
     from litebert.train import memory
 
     who, *option = variant.split()
     if who == "transformers":
-        import transformers.models.albert.modeling_albert  # noqa: F401 - a library too, and not to be counted
+        # A library too, whose memory is not to be counted.
+        import transformers.models.albert.modeling_albert  # noqa: F401
     memory._forget_peak()
     before = memory._peak()
-    step = (ours if who == "litebert" else theirs)(shape, folder, bool(option))
+    step = (build_litebert if who == "litebert" else build_peer)(shape, folder, bool(option))
     if step is None:
         return None
     step(1, 16)
@@ -175,39 +176,41 @@ def compare(shape: str, memory_bytes: float) -> dict[str, Any]:
 
     fixed = 16 * sum(cost.model_parameters(config_of(shape)).values())
     name, sequences, length = SHAPES[shape]
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     with weights(shape) as folder:
         for variant in VARIANTS:
             words = [sys.executable, __file__, "--one", shape, variant, str(folder)]
             answer = subprocess.run(words, check=True, stdout=subprocess.PIPE, text=True).stdout
-            one = json.loads(answer.splitlines()[-1])
-            if one is not None:
-                each = (one["peak"] - fixed) / sequences
-                one |= {
+            result = json.loads(answer.splitlines()[-1])
+            if result is not None:
+                each = (result["peak"] - fixed) / sequences
+                result |= {
                     "bytes_per_sequence": each,
                     "largest_batch": max(0, int((memory_bytes - fixed) // each)),
                 }
-            found[variant] = one
-    losses = [one["loss"] for one in found.values() if one]
+            results[variant] = result
+    losses = [result["loss"] for result in results.values() if result]
     if max(losses) - min(losses) > 1e-4 * max(losses):
         raise SystemExit(f"{shape}: the losses differ, so the memory cannot be compared: {losses}")
     peer = min(
-        one["peak"] for variant, one in found.items() if one and variant.startswith("transformers")
+        result["peak"]
+        for variant, result in results.items()
+        if result and variant.startswith("transformers")
     )
-    ratios = {variant: found[variant]["peak"] / peer for variant in VARIANTS[:2]}
+    ratios = {variant: results[variant]["peak"] / peer for variant in VARIANTS[:2]}
     return {
         "recipe": name,
         "sequences": sequences,
         "length": length,
-        "found": found,
+        "found": results,
         "ratio": ratios,
     }
 
 
 def show(shape: str, result: dict[str, Any], gigabytes: float) -> None:
     print(f"{shape}: {result['sequences']} x {result['length']} tokens of {result['recipe']}")
-    for variant, one in result["found"].items():
-        if one is None:
+    for variant, figures in result["found"].items():
+        if figures is None:
             print(f"  {variant:<28} not offered for this model")
             continue
         ratio = (
@@ -216,10 +219,10 @@ def show(shape: str, result: dict[str, Any], gigabytes: float) -> None:
             else ""
         )
         print(
-            f"  {variant:<28} {one['peak'] / 2**20:8,.0f} MiB, "
-            f"{one['bytes_per_sequence'] / 2**20:7,.1f} MiB a "
-            f"sequence, {one['seconds']:6.1f} s, loss {one['loss']:.5f}; at most "
-            f"{one['largest_batch']:,} sequences "
+            f"  {variant:<28} {figures['peak'] / 2**20:8,.0f} MiB, "
+            f"{figures['bytes_per_sequence'] / 2**20:7,.1f} MiB a "
+            f"sequence, {figures['seconds']:6.1f} s, loss {figures['loss']:.5f}; at most "
+            f"{figures['largest_batch']:,} sequences "
             f"in {gigabytes:g} GiB{ratio}"
         )
 

@@ -57,13 +57,13 @@ def main() -> int:
         folder = Path(held)
         text = _text(arguments.text, folder / "text", arguments.files)
         tokenizer = arguments.tokenizer or _tokenizer(text, folder / "tokenizer")
-        found = _measure(text, tokenizer, folder, arguments.processes, arguments.repeats)
+        result = _measure(text, tokenizer, folder, arguments.processes, arguments.repeats)
     from results import (
         write as write_results,
     )  # which loads torch, so not in the processes that are measured
 
-    write_results(arguments.json, found)
-    return int(found["ratio"] < LAW)
+    write_results(arguments.json, result)
+    return int(result["ratio"] < LAW)
 
 
 def _text(source: Path | None, folder: Path, files: int | None) -> Path:
@@ -116,16 +116,16 @@ def _datasets(text: Path, tokenizer: Path, out: Path, processes: int) -> float:
     pieces = AutoTokenizer.from_pretrained(tokenizer)
 
     def encode(batch: dict[str, list[str]]) -> dict[str, list[list[list[int]]]]:
-        found = [
+        by_document = [
             [
                 stripped
                 for line in document.split("\n")
-                for one in sentencex.segment("en", line)
-                if (stripped := one.strip())
+                for sentence in sentencex.segment("en", line)
+                if (stripped := sentence.strip())
             ]
             for document in batch["text"]
         ]
-        flat = [sentence for sentences in found for sentence in sentences]
+        flat = [sentence for sentences in by_document for sentence in sentences]
         ids = iter(
             pieces(
                 flat,
@@ -134,7 +134,7 @@ def _datasets(text: Path, tokenizer: Path, out: Path, processes: int) -> float:
                 return_token_type_ids=False,
             ).input_ids
         )
-        return {"sentences": [[next(ids) for _ in sentences] for sentences in found]}
+        return {"sentences": [[next(ids) for _ in sentences] for sentences in by_document]}
 
     files = [str(path) for path in sorted(text.iterdir())]
     data = datasets.load_dataset("text", data_files=files, sample_by="paragraph", split="train")
@@ -191,7 +191,7 @@ def _run(command: list[str]) -> tuple[float, int]:
     with tempfile.TemporaryFile("w+") as output:
         process = subprocess.Popen(command, stdout=output)
         while process.poll() is None:
-            peak = max(peak, sum(_resident(one) for one in _tree(process.pid)))
+            peak = max(peak, sum(_resident(pid) for pid in _tree(process.pid)))
             time.sleep(0.02)
         if process.returncode:
             sys.exit(f"{' '.join(command)} failed")

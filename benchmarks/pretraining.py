@@ -74,7 +74,9 @@ def point(shape: str) -> Config:
     )
 
 
-def ours(config: Config, machine: devices.Device, batch: Batch) -> tuple[Pretrainer, Step]:
+def build_litebert(
+    config: Config, machine: devices.Device, batch: Batch
+) -> tuple[Pretrainer, Step]:
     torch.manual_seed(0)
     model = Pretrainer(config).train()
     optimizers = Optimizers(model, config.train.optimizer)
@@ -82,7 +84,7 @@ def ours(config: Config, machine: devices.Device, batch: Batch) -> tuple[Pretrai
     def step() -> float:
         with machine.autocast_context():
             losses = model(batch)
-        loss = torch.stack([one.total / max(1, int(one.count)) for one in losses.values()]).sum()
+        loss = torch.stack([loss.total / max(1, int(loss.count)) for loss in losses.values()]).sum()
         loss.backward()  # type: ignore[no-untyped-call]
         torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizers.step(1.0)
@@ -92,7 +94,7 @@ def ours(config: Config, machine: devices.Device, batch: Batch) -> tuple[Pretrai
     return model, step
 
 
-def theirs(
+def build_peer(
     model: Pretrainer,
     config: Config,
     machine: devices.Device,
@@ -149,10 +151,10 @@ def theirs(
 def product_speed(dtype: torch.dtype) -> float:
     """FLOP/s of a large matrix product, the best of several."""
     a, b = (torch.randn(2048, 2048, dtype=dtype) for _ in range(2))
-    return 2 * 2048**3 / min(timed(lambda: a @ b)[0] for _ in range(8))
+    return 2 * 2048**3 / min(time_call(lambda: a @ b)[0] for _ in range(8))
 
 
-def timed(call: Callable[[], Any]) -> tuple[float, Any]:
+def time_call(call: Callable[[], Any]) -> tuple[float, Any]:
     began = time.perf_counter()
     result = call()
     return time.perf_counter() - began, result
@@ -181,7 +183,7 @@ def other_version(source: Path, shape: str, precision: str) -> tuple[subprocess.
 def serve(shape: str, precision: Any) -> None:
     config, machine = point(shape), devices.choose(precision, "cpu")
     keep_freed_memory()
-    _, step = ours(config, machine, make_batch(config, config.batch_sequences))
+    _, step = build_litebert(config, machine, make_batch(config, config.batch_sequences))
     for _ in sys.stdin:
         print(step(), flush=True)
 
@@ -190,14 +192,14 @@ def compare(shape: str, machine: devices.Device, options: argparse.Namespace) ->
     """Median seconds of each side's step, taken in turns."""
     config = point(shape)
     batch = make_batch(config, config.batch_sequences)
-    model, own = ours(config, machine, batch)
-    sides: dict[str, Step] = {"transformers": theirs(model, config, machine, batch)}
+    model, litebert_step = build_litebert(config, machine, batch)
+    sides: dict[str, Step] = {"transformers": build_peer(model, config, machine, batch)}
     if options.peer_compiled:
-        sides["compiled"] = theirs(model, config, machine, batch, torch.compile)
+        sides["compiled"] = build_peer(model, config, machine, batch, torch.compile)
     process = None
     if options.source:
         process, sides["before"] = other_version(options.source, shape, options.precision)
-    sides["litebert"] = own
+    sides["litebert"] = litebert_step
     first = {name: step() for name, step in sides.items()}
     near = 1e-4 if machine.autocast is None else 2e-2
     if max(first.values()) - min(first.values()) > near * first["litebert"]:
@@ -207,7 +209,7 @@ def compare(shape: str, machine: devices.Device, options: argparse.Namespace) ->
         step()
     for _ in range(3 if options.quick else 9):
         for name, step in sides.items():
-            seconds[name].append(timed(step)[0])
+            seconds[name].append(time_call(step)[0])
     if process is not None:
         process.kill()
         process.wait()
@@ -264,7 +266,7 @@ def whole(shape: str, steps: int, precision: Any) -> dict[str, float]:
             name: lambda words=words: subprocess.run(words, check=True, capture_output=True)
             for name, words in commands.items()
         }
-        return {name: timed(run)[0] for name, run in runs.items()}
+        return {name: time_call(run)[0] for name, run in runs.items()}
 
 
 def trainer(folder: Path, shape: str, steps: int, precision: str) -> None:
@@ -365,15 +367,15 @@ def main() -> int:
                 f"{seconds['Trainer']:.1f} s, ratio {ratio:.2f}"
             )
             continue
-        results[shape] = found = compare(shape, machine, options)
-        own = found["seconds"]["litebert"]
+        results[shape] = comparison = compare(shape, machine, options)
+        litebert_seconds = comparison["seconds"]["litebert"]
         others = [
-            f"{name} {value * 1e3:,.0f} ms ({value / own:.2f})"
-            for name, value in found["seconds"].items()
+            f"{name} {value * 1e3:,.0f} ms ({value / litebert_seconds:.2f})"
+            for name, value in comparison["seconds"].items()
         ]
         print(
             f"{shape}: {', '.join(others)}; share of the products' speed "
-            f"{found['share_of_products']:.2f}"
+            f"{comparison['share_of_products']:.2f}"
         )
     write_results(options.json, results)
     return 0

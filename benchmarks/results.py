@@ -47,14 +47,14 @@ def machine() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Of Python and of the installed packages that take part, by name."""
-    known = {"python": platform.python_version()}
+    """Versions of Python and of the installed packages that take part, by name."""
+    installed = {"python": platform.python_version()}
     for package in PACKAGES:
         try:
-            known[package] = version(package)
+            installed[package] = version(package)
         except PackageNotFoundError:
             continue
-    return known
+    return installed
 
 
 def write(file: Path | None, results: Mapping[str, Any]) -> None:

@@ -61,19 +61,19 @@ class Side:
 
     processes: int
     threads: int
-    """Of each process."""
+    """Threads of each process."""
     how: str
 
 
 def sides_of(ranks: int, gpu: bool) -> dict[str, Side]:
     """All sides by name; on GPUs, threads do not count."""
-    one = (
+    single = (
         {"one GPU": Side(1, 1, "alone")}
         if gpu
         else {"one thread": Side(1, 1, "alone"), "one process": Side(1, ranks, "alone")}
     )
     several = {"ddp": "ddp", "fsdp": "fsdp", "no exchange": "alone", "transformers": "transformers"}
-    return one | {name: Side(ranks, 1, how) for name, how in several.items()}
+    return single | {name: Side(ranks, 1, how) for name, how in several.items()}
 
 
 # -------------------------------------------------------------------------------------- one process
@@ -123,7 +123,7 @@ def step_of(config: Config, how: str, ranks: Ranks) -> Callable[[], float]:
     torch.manual_seed(0)
     model = Pretrainer(config).to(machine.device)
     if how == "transformers":
-        return pretraining.theirs(
+        return pretraining.build_peer(
             model, config, machine, batch, torch.nn.parallel.DistributedDataParallel
         )
     network = parallelize(model, machine.device, ranks, how, config.batch_sequences)
@@ -134,9 +134,11 @@ def step_of(config: Config, how: str, ranks: Ranks) -> Callable[[], float]:
         diagnostic_state={},
         lr_scales=dict,
         losses=lambda batch, layers: network(batch, layers),
-        weights=lambda: {name: one.weight for name, one in model.named_objectives.items()},
+        weights=lambda: {
+            name: objective.weight for name, objective in model.named_objectives.items()
+        },
         counts=lambda batch: {
-            name: one.count(batch) for name, one in model.named_objectives.items()
+            name: objective.count(batch) for name, objective in model.named_objectives.items()
         },
     )
     sequences = config.batch_sequences if ranks.size > 1 else len(share)
@@ -171,12 +173,12 @@ class Crew:
         }
         self._processes: list[subprocess.Popen[str]] = []
         for rank in range(side.processes):
-            own = (
+            variables = (
                 {"RANK": str(rank), "LOCAL_RANK": str(rank)} | group if side.how != "alone" else {}
             )
             if torch.cuda.is_available() and side.how == "alone":
-                own = {"CUDA_VISIBLE_DEVICES": str(rank)}
-            own |= {
+                variables = {"CUDA_VISIBLE_DEVICES": str(rank)}
+            variables |= {
                 "SHARE": str(rank),
                 "SHARES": str(side.processes),
                 "OMP_NUM_THREADS": str(side.threads),
@@ -188,7 +190,9 @@ class Crew:
                 "stdout": subprocess.PIPE,
                 "text": True,
             }
-            self._processes.append(subprocess.Popen(words, env={**os.environ, **own}, **pipes))
+            self._processes.append(
+                subprocess.Popen(words, env={**os.environ, **variables}, **pipes)
+            )
         self._answers()
 
     def step(self) -> tuple[float, float, int]:
@@ -244,37 +248,37 @@ def compare(shape: str, sides: dict[str, Side], rounds: int) -> dict[str, Any]:
             raise SystemExit(
                 f"{shape}: the losses differ, so there is nothing to compare: {losses}"
             )
-    found: dict[str, Any] = {}
+    results: dict[str, Any] = {}
     for name, side in sides.items():
         seconds, _, moved = (
             statistics.median(column) for column in zip(*taken[name][1:], strict=True)
         )
-        found[name] = {
+        results[name] = {
             "processes": side.processes,
             "threads": side.threads,
             "seconds": seconds,
             "bytes": moved,
         }
-    bound = found["no exchange"]["seconds"]
+    bound = results["no exchange"]["seconds"]
     for name in ("ddp", "fsdp"):
-        found[name]["communication_share"] = 1 - bound / found[name]["seconds"]
-    return found
+        results[name]["communication_share"] = 1 - bound / results[name]["seconds"]
+    return results
 
 
-def show(shape: str, found: dict[str, Any]) -> None:
+def show(shape: str, results: dict[str, Any]) -> None:
     """Rows of a table of Markdown."""
-    first = next(iter(found.values()))["seconds"]
-    for name, one in found.items():
-        share = f"{one['communication_share']:.0%}" if "communication_share" in one else ""
+    first = next(iter(results.values()))["seconds"]
+    for name, result in results.items():
+        share = f"{result['communication_share']:.0%}" if "communication_share" in result else ""
         moved = (
-            f"{one['bytes'] / 2**20:.1f} MiB"
-            if name in ("ddp", "fsdp", "transformers") and one["bytes"]
+            f"{result['bytes'] / 2**20:.1f} MiB"
+            if name in ("ddp", "fsdp", "transformers") and result["bytes"]
             else ""
         )
         print(
-            f"| {shape} | {name} | {one['processes']} x {one['threads']} | "
-            f"{one['seconds'] * 1e3:,.0f} ms | "
-            f"{first / one['seconds']:.2f} | {share} | {moved} |"
+            f"| {shape} | {name} | {result['processes']} x {result['threads']} | "
+            f"{result['seconds'] * 1e3:,.0f} ms | "
+            f"{first / result['seconds']:.2f} | {share} | {moved} |"
         )
 
 

@@ -26,7 +26,7 @@ from litebert.config.features import FEATURES
 from litebert.config.finetuning import FinetuneConfig
 from litebert.recipes import PUBLISHED, RECIPES
 from litebert.recipes.finetuning import FINETUNE_RECIPES
-from projection import Cluster, projected
+from projection import Cluster, project_step
 
 PAGE, SCALE, SPACE = (
     Path(__file__).with_name(name) for name in ("reference.md", "scale.md", "space.md")
@@ -210,7 +210,8 @@ def _task_options() -> Iterator[str]:
 def _rows(cls: type[Any], prefix: str) -> Iterator[tuple[str, ...]]:
     """Name, kind, default and meaning of every field; `--` as prefix makes them options of a
     verb."""
-    meanings, kinds = options.meanings(cls), get_type_hints(cls, include_extras=True)
+    meanings = options.meanings(cls)  # type: ignore[arg-type]  # a class is hashable
+    kinds = get_type_hints(cls, include_extras=True)
     for item in dataclasses.fields(cls):
         option, kind, meaning = prefix == "--", kinds[item.name], meanings.get(item.name, "")
         name = item.name.replace("_", "-") if option else item.name
@@ -236,7 +237,9 @@ def _kind(kind: Any) -> str:
     if get_origin(kind) is Literal:
         return ", ".join(f"`{value}`" for value in get_args(kind))
     if get_origin(kind) in (Union, UnionType):
-        return " or ".join(_kind(one) for one in get_args(kind) if one is not type(None))
+        return " or ".join(
+            _kind(argument) for argument in get_args(kind) if argument is not type(None)
+        )
     return "list" if get_origin(kind) is tuple else TYPES.get(kind.__name__, kind.__name__)
 
 
@@ -257,10 +260,12 @@ def _projection() -> Iterator[str]:
     for name in ("albert-xxlarge", "bert-large", "roberta-base", "roberta-large"):
         config = RECIPES[name]()
         for devices in (8, 64, 512):
-            found = (
-                projected(config, Cluster(devices)) if devices <= config.batch_sequences else None
+            estimate = (
+                project_step(config, Cluster(devices))
+                if devices <= config.batch_sequences
+                else None
             )
-            if found is None:
+            if estimate is None:
                 rows.append(
                     (
                         name,
@@ -271,17 +276,17 @@ def _projection() -> Iterator[str]:
                     )
                 )
                 continue
-            days = "-".join(dict.fromkeys(f"{one:,.1f}" for one in found.days or ()))
-            each = f"{found.sequences} in passes of {found.micro_batch}"
+            days = "-".join(dict.fromkeys(f"{day:,.1f}" for day in estimate.days or ()))
+            each = f"{estimate.sequences} in passes of {estimate.micro_batch}"
             rows.append(
                 (
                     name,
                     f"{config.batch_sequences:,}",
                     str(devices),
                     each,
-                    f"{found.memory_bytes / 1e9:.0f} GB",
-                    f"{found.compute_seconds:.3f} s",
-                    f"{found.communication_seconds:.3f} s",
+                    f"{estimate.memory_bytes / 1e9:.0f} GB",
+                    f"{estimate.compute_seconds:.3f} s",
+                    f"{estimate.communication_seconds:.3f} s",
                     days,
                 )
             )

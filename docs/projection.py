@@ -1,5 +1,4 @@
-"""What a step of a config takes on many GPUs by a simple model: computation, memory and
-communication.
+"""A simple model of a step on many GPUs: its computation, memory and communication.
 
     compute         3 x forward FLOPs x tokens of the batch / (GPUs x speed), as if no GPU waited
                     for another
@@ -56,31 +55,31 @@ class Projection:
     """One optimizer step on a cluster, by the model."""
 
     sequences: int
-    """Of each GPU in a step; the largest share, where they do not divide evenly."""
+    """Sequences of each GPU in a step; the largest share, where they do not divide evenly."""
     micro_batch: int
     """Sequences of a forward pass; as many as fit."""
     sharded: bool
-    """Whether weights, gradients and moments are shared out, because they do not fit into one
-    GPU."""
+    """True if weights, gradients and moments are shared out because one GPU cannot hold them."""
     memory_bytes: float
-    """Of a GPU."""
+    """Bytes that a GPU needs."""
     compute_seconds: float
     communication_seconds: float
     days: tuple[float, float] | None
-    """Of the budget, with all communication hidden and with none; None for a budget in time."""
+    """Days of the budget, with all communication hidden and with none; None for a budget in
+    time."""
 
 
-def projected(config: Config, cluster: Cluster) -> Projection | None:
+def project_step(config: Config, cluster: Cluster) -> Projection | None:
     """A step of the config's batch on a cluster in bfloat16; None where not one sequence fits into
     a GPU.
     """
     config = replace(config, train=replace(config.train, precision="bfloat16"))
     count = cluster.devices
     sequences = -(-config.batch_sequences // count)
-    one = cost.memory(config, 1)
-    each = one.activations - cost.attention_weights(config)  # which a GPU does not keep
+    usage = cost.memory(config, 1)
+    each = usage.activations - cost.attention_weights(config)  # which a GPU does not keep
     resident, room = (
-        float(one.weights + one.gradients + one.optimizer),
+        float(usage.weights + usage.gradients + usage.optimizer),
         cluster.usable * cluster.memory,
     )
     sharded = resident + each > room
@@ -91,7 +90,7 @@ def projected(config: Config, cluster: Cluster) -> Projection | None:
         return None
     moved = 2 * sum(cost.model_parameters(config).values())
     if sharded:
-        moved = -(-sequences // micro) * (moved // 2 + 2 * _gathered(config))
+        moved = -(-sequences // micro) * (moved // 2 + 2 * _count_gathered_parameters(config))
     compute = (
         3
         * cost.forward_flops(config)
@@ -109,7 +108,7 @@ def projected(config: Config, cluster: Cluster) -> Projection | None:
     )
 
 
-def _gathered(config: Config) -> int:
+def _count_gathered_parameters(config: Config) -> int:
     """Parameters that a pass reads, a block as often as it is used."""
     shape = config.encoder
     parts = cost.encoder_parameters(shape)

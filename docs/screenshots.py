@@ -28,8 +28,9 @@ def main(url: str) -> None:
         browser = tool.chromium.launch(executable_path=shutil.which("chromium"))
         for name, (model, width, height, scheme) in PICTURES.items():
             page = browser.new_page(
-                viewport={"width": width, "height": height}, color_scheme=scheme
-            )  # type: ignore[arg-type]
+                viewport={"width": width, "height": height},
+                color_scheme=scheme,  # type: ignore[arg-type]
+            )
             page.goto(url)
             page.select_option("#model", label=model)
             page.click("text=Try it")

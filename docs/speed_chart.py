@@ -13,6 +13,7 @@ import re
 import sys
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 
@@ -44,7 +45,7 @@ COLOURS = {
     "#040404": "--peer",
     "#050505": "--ours",
 }
-"""What matplotlib draws with, and the variable that each becomes."""
+"""Colors that matplotlib draws with, and the variable that each becomes."""
 INK, SOFT, CARD, PEER, OURS = COLOURS
 STYLE = """<style>
   svg { --ink: #1b2330; --soft: #596475; --card: #f6f8fb; --peer: #a9b4c2; --ours: #2563eb; }
@@ -77,7 +78,7 @@ def read(page: str) -> list[Bar]:
 
 def draw(bars: list[Bar]) -> str:
     """The chart as SVG."""
-    settings = {"svg.fonttype": "none", "svg.hashsalt": "litebert", "font.size": 10}
+    settings: dict[Any, Any] = {"svg.fonttype": "none", "svg.hashsalt": "litebert", "font.size": 10}
     file = io.BytesIO()
     with pyplot.rc_context(settings):
         figure, axes = pyplot.subplots(figsize=(7.4, 3.9), facecolor=CARD)
@@ -96,9 +97,9 @@ def draw(bars: list[Bar]) -> str:
                 ha="right",
             )
             for bar in members:
-                ours = bar.name == "litebert"
-                axes.barh(place, bar.rate, height=0.72, color=OURS if ours else PEER)
-                weight = "bold" if ours else "normal"
+                is_litebert = bar.name == "litebert"
+                axes.barh(place, bar.rate, height=0.72, color=OURS if is_litebert else PEER)
+                weight = "bold" if is_litebert else "normal"
                 axes.text(-2, place, bar.name, color=INK, weight=weight, va="center", ha="right")
                 axes.text(
                     bar.rate + 2, place, f"{bar.rate:.1f}", color=INK, weight=weight, va="center"
@@ -126,10 +127,10 @@ def draw(bars: list[Bar]) -> str:
         figure.subplots_adjust(left=0.3, right=0.97, top=0.89, bottom=0.09)
         figure.savefig(file, format="svg", metadata={"Date": None}, facecolor=CARD)
         pyplot.close(figure)
-    return _themed(file.getvalue().decode(), bars)
+    return _apply_theme(file.getvalue().decode(), bars)
 
 
-def _themed(text: str, bars: list[Bar]) -> str:
+def _apply_theme(text: str, bars: list[Bar]) -> str:
     """The drawing of matplotlib in the colours of the reader's system, with the chart in words."""
     text = re.sub(
         r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>",

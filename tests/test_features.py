@@ -29,7 +29,7 @@ from toys.families import (
     reopen,
     their_outputs,
 )
-from toys.folders import loaded, save_hf
+from toys.folders import load_module, save_hf
 from toys.refusals import refused
 
 SIZES = {
@@ -94,7 +94,7 @@ def test_packed(feature: Feature) -> None:
 def test_onnx(feature: Feature, tmp_path: Path) -> None:
     pytest.importorskip("onnxruntime")
     assert feature.onnx == YES
-    opened, file = loaded(tagger(feature), task={"kind": "tokens"}), tmp_path / "model.onnx"
+    opened, file = load_module(tagger(feature), task={"kind": "tokens"}), tmp_path / "model.onnx"
     file.write_bytes(onnx_model(opened, "tokens").SerializeToString())
     difference, scale = differences(opened, file, "tokens")
     assert difference <= TOLERANCE * max(1.0, scale)

@@ -24,7 +24,7 @@ from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.tokenizer import Tokenizer
 from toys.environments import python_with
-from toys.folders import loaded, save_litebert
+from toys.folders import load_module, save_litebert
 from toys.points import config, randomise, shape
 
 VERSIONS = (
@@ -84,7 +84,7 @@ def test_they_open_what_is_exported(
     for head, model in models.items():
         randomise(model, scale=0.15)
         labels, tuned = (HEADS[head][2], {"kind": head}) if head in HEADS else ((), {})
-        opened = loaded(model, tokenizer, labels=labels, task=tuned)
+        opened = load_module(model, tokenizer, labels=labels, task=tuned)
         save_onnx(opened, tmp_path / "onnx" / head, head)
         save_hf(opened, tmp_path / "hf" / head, head)
     pairs = TaskModel(shape(**{**point, "pooler": False}), False, 0).eval()

@@ -7,13 +7,13 @@ import pytest
 from litebert import cost
 from litebert.config import replace
 from litebert.recipes.files import recipe
-from projection import Cluster, projected
+from projection import Cluster, project_step
 
 LARGE = recipe("albert-xxlarge")
 
 
 def test_the_largest_albert_on_64_gpus_by_hand() -> None:
-    found = projected(LARGE, Cluster(64))
+    found = project_step(LARGE, Cluster(64))
     assert found is not None
     assert not found.sharded
     assert found.sequences == 64
@@ -31,12 +31,12 @@ def test_the_largest_albert_on_64_gpus_by_hand() -> None:
 
 
 def test_eight_times_the_gpus_take_an_eighth_of_the_time_to_compute() -> None:
-    few, many = projected(LARGE, Cluster(8)), projected(LARGE, Cluster(64))
+    few, many = project_step(LARGE, Cluster(8)), project_step(LARGE, Cluster(64))
     assert few is not None
     assert many is not None
     assert few.compute_seconds == pytest.approx(8 * many.compute_seconds)
     assert few.communication_seconds < many.communication_seconds  # in one machine
-    alone = projected(LARGE, Cluster(1))
+    alone = project_step(LARGE, Cluster(1))
     assert alone is not None
     assert alone.communication_seconds == 0
 
@@ -44,7 +44,7 @@ def test_eight_times_the_gpus_take_an_eighth_of_the_time_to_compute() -> None:
 @pytest.mark.parametrize("devices", [1, 8, 512])
 def test_what_is_planned_fits_and_one_sequence_more_does_not(devices: int) -> None:
     cluster = Cluster(devices)
-    found = projected(LARGE, cluster)
+    found = project_step(LARGE, cluster)
     assert found is not None
     room = cluster.usable * cluster.memory
     assert found.memory_bytes <= room
@@ -56,16 +56,16 @@ def test_what_is_planned_fits_and_one_sequence_more_does_not(devices: int) -> No
 
 def test_what_does_not_fit_is_sharded_and_then_talks_more() -> None:
     small = Cluster(64, memory=4e9)
-    found, whole = projected(LARGE, small), projected(LARGE, Cluster(64))
+    found, whole = project_step(LARGE, small), project_step(LARGE, Cluster(64))
     assert found is not None
     assert whole is not None
     assert found.sharded
     assert found.memory_bytes <= 0.8 * 4e9
     assert found.communication_seconds > whole.communication_seconds
-    assert projected(LARGE, Cluster(64, memory=1e8)) is None
+    assert project_step(LARGE, Cluster(64, memory=1e8)) is None
 
 
 def test_a_budget_in_time_has_no_days() -> None:
-    timed = projected(replace(LARGE, train=replace(LARGE.train, budget="30m")), Cluster(8))
+    timed = project_step(replace(LARGE, train=replace(LARGE.train, budget="30m")), Cluster(8))
     assert timed is not None
     assert timed.days is None

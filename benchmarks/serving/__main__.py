@@ -53,7 +53,7 @@ TEXTS = 200
 CLIENT = Path(__file__).with_name("client.py")
 
 
-def main() -> int:
+def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -74,51 +74,62 @@ def main() -> int:
         "--quick", action="store_true", help="one round of seconds each: does everything run?"
     )
     parser.add_argument("--json", type=Path)
-    given = parser.parse_args()
-    if given.quick:
-        given.rounds, given.seconds, given.most = 1, min(given.seconds, 1.0), 2
+    options = parser.parse_args()
+    if options.quick:
+        options.rounds, options.seconds, options.most = 1, min(options.seconds, 1.0), 2
+    return options
+
+
+def main() -> int:
+    options = parse_options()
     if hasattr(os, "sched_setaffinity"):  # inherited by all processes
-        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: given.cores])
-    texts = read(given.data)[0][:TEXTS]
-    chosen, skipped = systems(given.peers)
+        os.sched_setaffinity(0, sorted(os.sched_getaffinity(0))[: options.cores])
+    texts = read(options.data)[0][:TEXTS]
+    chosen, skipped = systems(options.peers)
     chosen = [
-        one for one in chosen if not given.systems or one.name.startswith(tuple(given.systems))
+        system
+        for system in chosen
+        if not options.systems or system.name.startswith(tuple(options.systems))
     ]
     for name, reason in skipped.items():
         print(f"{name} is skipped: {reason}")
     report: dict[str, Any] = {
         "machine": machine(),
-        "cores": given.cores,
-        "seconds": given.seconds,
+        "cores": options.cores,
+        "seconds": options.seconds,
         "skipped": skipped,
     }
     with tempfile.TemporaryDirectory() as folder:
-        words = words_of(given.tokenizer)
-        for shape in given.shapes:
+        words = words_of(options.tokenizer)
+        for shape in options.shapes:
             weights = Path(folder, shape)
             build(shape, words, weights)
             expected = litebert.load(weights / "litebert", device="cpu").encode(texts)
-            rounds: dict[str, list[dict[str, Any]]] = {one.name: [] for one in chosen}
-            for turn in range(given.rounds):
+            rounds: dict[str, list[dict[str, Any]]] = {system.name: [] for system in chosen}
+            for turn in range(options.rounds):
                 for system in chosen:
-                    rounds[system.name].append(one_round(system, weights, texts, expected, given))
+                    rounds[system.name].append(one_round(system, weights, texts, expected, options))
                     print(
                         f"{shape}, round {turn + 1}, {system.name}: "
                         f"{_line(rounds[system.name][-1])}",
                         flush=True,
                     )
-            report[shape] = {name: {**summary(one), "rounds": one} for name, one in rounds.items()}
+            report[shape] = {
+                name: {**summary(runs), "rounds": runs} for name, runs in rounds.items()
+            }
             print(table(shape, report[shape]), flush=True)
     print(
         report["machine"],
-        f"{given.cores} cores, {given.seconds:g} s a measurement, {given.rounds} rounds",
+        f"{options.cores} cores, {options.seconds:g} s a measurement, {options.rounds} rounds",
         sep=", ",
     )
-    write_results(given.json, report)
-    exact = {one.name: one.exact for one in chosen}
+    write_results(options.json, report)
+    exact = {system.name: system.exact for system in chosen}
     return int(
         any(
-            wrong(one, exact[name]) for shape in given.shapes for name, one in report[shape].items()
+            wrong(result, exact[name])
+            for shape in options.shapes
+            for name, result in report[shape].items()
         )
     )
 
@@ -128,21 +139,21 @@ def one_round(
     weights: Path,
     texts: Sequence[str],
     expected: NDArray[np.float32],
-    given: argparse.Namespace,
+    options: argparse.Namespace,
 ) -> dict[str, Any]:
     """Start a server and load it more and more."""
     log = weights / "server.log"
-    with running(system, weights, given.cores, texts[0], log) as server:
+    with running(system, weights, options.cores, texts[0], log) as server:
         levels, connections = list[dict[str, Any]](), 1
-        while connections <= given.most and (not levels or levels[-1]["p99_ms"] <= MOST_MS):
+        while connections <= options.most and (not levels or levels[-1]["p99_ms"] <= MOST_MS):
             levels.append(
-                loaded(system, server, weights, texts, expected, connections, given.seconds)
+                load_server(system, server, weights, texts, expected, connections, options.seconds)
             )
             connections *= 2
         return {"start_seconds": server.seconds, **server.memory(), "levels": levels}
 
 
-def loaded(
+def load_server(
     system: System,
     server: Running,
     folder: Path,
@@ -151,7 +162,7 @@ def loaded(
     connections: int,
     seconds: float,
 ) -> dict[str, Any]:
-    """What the client counted, and how far its answers are from what they should be."""
+    """Counts of the client, and how far its answers are from what they should be."""
     bodies, answers = folder / "bodies.json", folder / "answers.json"
     bodies.write_text(json.dumps([system.body(text) for text in texts]))
     command = [
@@ -165,13 +176,13 @@ def loaded(
         seconds,
     ]
     done = subprocess.run(list(map(str, command)), check=True, stdout=subprocess.PIPE, text=True)
-    found: dict[str, Any] = json.loads(done.stdout)
+    counts: dict[str, Any] = json.loads(done.stdout)
     answered = {int(number): answer for number, answer in json.loads(answers.read_text()).items()}
     vectors = np.array(
         [system.vector(json.loads(answer)) for answer in answered.values()], np.float32
     )
     right = expected[list(answered)]
-    return found | {
+    return counts | {
         "apart": float(np.abs(vectors - right).max()),
         "cosine": float((vectors * right).sum(1).min()),
         "checked": len(answered),
@@ -182,54 +193,58 @@ def summary(rounds: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Medians; of the requests a second within the bound, and of where they were reached."""
     best = [
         max(
-            (one for one in each["levels"] if one["p99_ms"] <= MOST_MS),
+            (level for level in each["levels"] if level["p99_ms"] <= MOST_MS),
             default=None,
-            key=lambda one: one["requests_per_second"],
+            key=lambda level: level["requests_per_second"],
         )
         for each in rounds
     ]
-    levels = [one for each in rounds for one in each["levels"]]
+    levels = [level for each in rounds for level in each["levels"]]
 
     def median(values: Sequence[float]) -> float:
         return float(statistics.median(values)) if values else float("nan")
 
     return {
-        "requests_per_second": median([one["requests_per_second"] if one else 0.0 for one in best]),
-        "connections": median([one["connections"] if one else 0 for one in best]),
-        "p99_ms": median([one["p99_ms"] for one in best if one]),
+        "requests_per_second": median(
+            [level["requests_per_second"] if level else 0.0 for level in best]
+        ),
+        "connections": median([level["connections"] if level else 0 for level in best]),
+        "p99_ms": median([level["p99_ms"] for level in best if level]),
         "p50_one_ms": median([each["levels"][0]["p50_ms"] for each in rounds]),
         "p99_one_ms": median([each["levels"][0]["p99_ms"] for each in rounds]),
         "pss": median([each["pss"] for each in rounds if "pss" in each]),
         "rss": median([each["rss"] for each in rounds if "rss" in each]),
         "start_seconds": median([each["start_seconds"] for each in rounds]),
         "client_processor": max(
-            (one["client_processor"] for one in best if one), default=float("nan")
+            (level["client_processor"] for level in best if level), default=float("nan")
         ),
-        "apart": max(one["apart"] for one in levels),
-        "cosine": min(one["cosine"] for one in levels),
-        "others": sum(one["others"] for one in levels),
-        "lost": sum(one["lost"] for one in levels),
+        "apart": max(level["apart"] for level in levels),
+        "cosine": min(level["cosine"] for level in levels),
+        "others": sum(level["others"] for level in levels),
+        "lost": sum(level["lost"] for level in levels),
     }
 
 
-def wrong(found: dict[str, Any], exact: bool) -> bool:
-    """Whether answers differ, or are missing."""
-    differs = found["apart"] > ALLOWED if exact else found["cosine"] < COSINE
-    return bool(differs or found["others"] or found["lost"])
+def wrong(result: dict[str, Any], exact: bool) -> bool:
+    """True if answers differ, or are missing."""
+    differs = result["apart"] > ALLOWED if exact else result["cosine"] < COSINE
+    return bool(differs or result["others"] or result["lost"])
 
 
-def _line(found: dict[str, Any]) -> str:
+def _line(result: dict[str, Any]) -> str:
     levels = (
-        f"{one['connections']:g}: {one['requests_per_second']:.1f}/s {one['p99_ms']:.0f} ms"
-        for one in found["levels"]
+        f"{level['connections']:g}: {level['requests_per_second']:.1f}/s {level['p99_ms']:.0f} ms"
+        for level in result["levels"]
     )
     return ", ".join(levels)
 
 
-def table(shape: str, found: dict[str, dict[str, Any]]) -> str:
-    """In Markdown, with the speed beside the best peer's of float32."""
+def table(shape: str, results: dict[str, dict[str, Any]]) -> str:
+    """A table in Markdown, with the speed beside the best peer's of float32."""
     peers = [
-        one["requests_per_second"] for name, one in found.items() if not name.startswith("litebert")
+        result["requests_per_second"]
+        for name, result in results.items()
+        if not name.startswith("litebert")
     ]
     best = max(peers, default=float("nan")) or float("nan")
     head = [
@@ -250,19 +265,19 @@ def table(shape: str, found: dict[str, dict[str, Any]]) -> str:
         _row(
             [
                 name,
-                f"{one['requests_per_second']:.1f}",
-                f"{one['requests_per_second'] / best:.2f}",
-                f"{one['connections']:g}",
-                f"{one['p50_one_ms']:.1f} ms",
-                f"{one['p99_one_ms']:.1f} ms",
-                f"{one['pss']:.0f} ({one['rss']:.0f}) MB",
-                f"{one['start_seconds']:.1f} s",
-                f"{one['apart']:.1g}",
-                f"{one['cosine']:.4f}",
-                f"{one['client_processor']:.0%}",
+                f"{result['requests_per_second']:.1f}",
+                f"{result['requests_per_second'] / best:.2f}",
+                f"{result['connections']:g}",
+                f"{result['p50_one_ms']:.1f} ms",
+                f"{result['p99_one_ms']:.1f} ms",
+                f"{result['pss']:.0f} ({result['rss']:.0f}) MB",
+                f"{result['start_seconds']:.1f} s",
+                f"{result['apart']:.1g}",
+                f"{result['cosine']:.4f}",
+                f"{result['client_processor']:.0%}",
             ]
         )
-        for name, one in found.items()
+        for name, result in results.items()
     ]
     return "\n".join(lines) + "\n"
 

@@ -44,7 +44,7 @@ class Connection(asyncio.Protocol):
             assert b"content-length: " in head, f"an answer without its length: {head!r}"
             self._size = end + 4 + int(head.partition(b"content-length: ")[2].partition(b"\r\n")[0])
         if 0 <= self._size <= len(self._received):
-            self._load.answered(self._number, self._begun, self._received)
+            self._load.count_answer(self._number, self._begun, self._received)
             self._received, self._size = b"", -1
             self._send()
 
@@ -54,7 +54,7 @@ class Connection(asyncio.Protocol):
 
 
 class Load:
-    """What all connections send and count."""
+    """The requests that all connections send, and the counts of their answers."""
 
     def __init__(
         self, port: int, path: str, bodies: list[object], connections: int, seconds: float
@@ -90,10 +90,10 @@ class Load:
         return (self._sent - 1) % len(self.requests)
 
     def over(self) -> bool:
-        """Whether the time is up."""
+        """True once the time is up."""
         return time.perf_counter() > self._start + self._seconds
 
-    def answered(self, number: int, begun: float, answer: bytes) -> None:
+    def count_answer(self, number: int, begun: float, answer: bytes) -> None:
         """Count an answer; those of other statuses apart."""
         now = time.perf_counter()
         if not answer.startswith(b"HTTP/1.1 200"):
@@ -124,7 +124,7 @@ if __name__ == "__main__":
         int(port), path, json.loads(Path(bodies).read_text()), int(connections), float(seconds)
     )
     print(json.dumps(asyncio.run(load.run())))
-    kept = {
+    answer_bodies = {
         number: answer.partition(b"\r\n\r\n")[2].decode() for number, answer in load.answers.items()
     }
-    Path(answers).write_text(json.dumps(kept))
+    Path(answers).write_text(json.dumps(answer_bodies))

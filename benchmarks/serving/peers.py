@@ -51,7 +51,7 @@ def transformers(folder: str, threads: int) -> Embed:
     return embed
 
 
-def fastembed(folder: str, threads: int) -> Embed:
+def load_fastembed(folder: str, threads: int) -> Embed:
     import json
 
     from fastembed import TextEmbedding
@@ -78,7 +78,7 @@ def fastembed(folder: str, threads: int) -> Embed:
 KINDS = {
     "sentence-transformers": sentence_transformers,
     "transformers": transformers,
-    "fastembed": fastembed,
+    "fastembed": load_fastembed,
 }
 
 

@@ -41,11 +41,11 @@ class System:
     body: Callable[[str], Any] = lambda text: {"inputs": text}
     vector: Callable[[Any], Any] = lambda answer: answer[0]
     exact: bool = True
-    """Whether its weights are float32."""
+    """True where its weights are float32."""
 
     @property
-    def ours(self) -> bool:
-        """Whether it is litebert."""
+    def is_litebert(self) -> bool:
+        """True for litebert, false for a peer."""
         return self.name.startswith("litebert")
 
 
@@ -55,10 +55,10 @@ def systems(pythons: Sequence[str]) -> tuple[list[System], dict[str, str]]:
     Args:
         pythons: interpreters of the peers. A peer runs with the first that has what it needs.
     """
-    found = [
-        ours("torch", "litebert"),
-        ours("onnx", "onnx"),
-        ours("onnx int8", "int8", exact=False),
+    servers = [
+        litebert_server("torch", "litebert"),
+        litebert_server("onnx", "onnx"),
+        litebert_server("onnx int8", "int8", exact=False),
     ]
     skipped = {}
     peers: list[tuple[Callable[[str], System], str]] = [
@@ -82,15 +82,17 @@ def systems(pythons: Sequence[str]) -> tuple[list[System], dict[str, str]]:
     ]
     for peer, needs in peers:
         missing = {python: _missing(python, needs) for python in pythons}
-        if (python := next((one for one in pythons if not missing[one]), None)) is not None:
-            found.append(peer(python))
+        if (
+            python := next((python for python in pythons if not missing[python]), None)
+        ) is not None:
+            servers.append(peer(python))
         else:
             skipped[peer("").name] = "; ".join(missing.values()) or "no --peers"
-    return found, skipped
+    return servers, skipped
 
 
 NEEDS = "import infinity_emb, transformers; transformers.PreTrainedTokenizerFast.batch_encode_plus"
-"""Of infinity-emb, which calls what transformers 5 no longer has."""
+"""Statements that infinity-emb needs, which calls what transformers 5 no longer has."""
 
 
 @lru_cache
@@ -105,7 +107,7 @@ def _missing(python: str, needs: str) -> str:
     return "" if done.returncode == 0 else done.stderr.strip().rpartition("\n")[2]
 
 
-def ours(name: str, folder: str, exact: bool = True) -> System:
+def litebert_server(name: str, folder: str, exact: bool = True) -> System:
     """`litebert serve`."""
 
     def command(weights: Path, port: int, threads: int) -> list[object]:
@@ -172,7 +174,7 @@ def infinity(python: str, engine: str, folder: str) -> System:
 
 
 def _environment(threads: int) -> dict[str, str]:
-    """Of a server: offline, and our source for litebert."""
+    """The variables of a server: offline, and our source for litebert."""
     return {
         **os.environ,
         "PYTHONPATH": str(Path(litebert.__file__).parents[1]),
@@ -196,14 +198,14 @@ class Running:
         """MB that its processes hold: rss counts what they share in each, pss once. Empty where
         there is no /proc.
         """
-        found = {"rss": 0.0, "pss": 0.0}
+        megabytes = {"rss": 0.0, "pss": 0.0}
         for pid in _family(self.process.pid):
             with suppress(OSError):
                 sizes = Path(f"/proc/{pid}/smaps_rollup").read_text()
-                for name in found:
+                for name in megabytes:
                     kilobytes = re.search(rf"^{name}:\s+(\d+)", sizes, re.MULTILINE | re.IGNORECASE)
-                    found[name] += int(kilobytes[1]) * 1024 / 1e6 if kilobytes else 0
-        return found if found["rss"] else {}
+                    megabytes[name] += int(kilobytes[1]) * 1024 / 1e6 if kilobytes else 0
+        return megabytes if megabytes["rss"] else {}
 
 
 def _family(pid: int) -> list[int]:
@@ -212,7 +214,7 @@ def _family(pid: int) -> list[int]:
     for file in Path(f"/proc/{pid}/task").glob("*/children"):
         with suppress(OSError):
             children += file.read_text().split()
-    return [pid, *(one for child in children for one in _family(int(child)))]
+    return [pid, *(pid for child in children for pid in _family(int(child)))]
 
 
 @contextmanager
@@ -222,7 +224,7 @@ def running(system: System, weights: Path, threads: int, text: str, log: Path) -
         free.bind(("127.0.0.1", 0))
         port = int(free.getsockname()[1])
     environment = _environment(threads)
-    if not system.ours:
+    if not system.is_litebert:
         del environment["PYTHONPATH"]
     start = time.perf_counter()
     with open(log, "wb") as output:

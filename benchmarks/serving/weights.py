@@ -50,7 +50,7 @@ def words_of(path: Path | None) -> Tokenizer:
     """A vocabulary such as BERT's vocab.txt, or one of some documents of the built-in corpus."""
     if path is not None:
         return Tokenizer.load(path)
-    texts = (one.text for one in itertools.islice(read_documents(["python-docs"]), 500))
+    texts = (document.text for document in itertools.islice(read_documents(["python-docs"]), 500))
     return train_tokenizer(texts, kind="wordpiece", vocab_size=4096)
 
 

@@ -49,7 +49,9 @@ the speed.
 BLIMP = {"plain": "BLiMP", "within_word": "BLiMP, within words"}
 
 
-def ours(recipe: str, length: int, shards: Path, folder: Path, minutes: float, seed: int) -> Result:
+def run_recipe(
+    recipe: str, length: int, shards: Path, folder: Path, minutes: float, seed: int
+) -> Result:
     """A run of a recipe from the command to the end."""
     words = [
         "pretrain",
@@ -66,7 +68,7 @@ def ours(recipe: str, length: int, shards: Path, folder: Path, minutes: float, s
     shutil.rmtree(
         folder / "run", ignore_errors=True
     )  # a run that was interrupted is no run of so many minutes
-    seconds = protocol.timed(protocol.litebert(*map(str, words)), folder / "log.txt")
+    seconds = protocol.time_command(protocol.litebert(*map(str, words)), folder / "log.txt")
     rows = metrics.read(folder / "run" / "metrics.jsonl")
     speed = metrics.read(folder / "run" / "speed.jsonl")
     points = curve_of(rows, speed, seconds)
@@ -115,37 +117,22 @@ def baseline(
 
     One without a curve, which only tries a rate, is scored on fewer sequences.
     """
-    script = [
-        sys.executable,
-        str(Path(__file__).parent / "baseline.py"),
-        kind,
-        "--data",
-        str(shards),
-    ]
-    script += [
-        "--minutes",
-        str(minutes),
-        "--seed",
-        str(seed),
-        "--rate",
-        str(rate),
-        "--points",
-        str(protocol.POINTS),
-    ]
-    script += ["--shape", shape]
+    options: dict[str, object] = {
+        "--data": shards,
+        "--minutes": minutes,
+        "--seed": seed,
+        "--rate": rate,
+        "--points": protocol.POINTS,
+        "--shape": shape,
+        "--out": folder / "run",
+    }
+    script = [sys.executable, str(Path(__file__).parent / "baseline.py"), kind]
+    script += [str(word) for option in options.items() for word in option]
     shutil.rmtree(folder / "run", ignore_errors=True)
-    protocol.timed([*script, "--out", str(folder / "run")], folder / "measuring.txt")
+    protocol.time_command(script, folder / "measuring.txt")
     steps = json.loads((folder / "run" / "steps.json").read_text(encoding="utf-8"))["steps"]
-    words = [
-        *script,
-        "--out",
-        str(folder / "run"),
-        "--steps",
-        str(steps),
-        "--began",
-        str(time.monotonic()),
-    ]
-    seconds = protocol.timed(words, folder / "log.txt")
+    words = [*script, "--steps", str(steps), "--began", str(time.monotonic())]
+    seconds = protocol.time_command(words, folder / "log.txt")
     facts = json.loads((folder / "run" / "run.json").read_text(encoding="utf-8"))
     points, length = [], protocol.SHAPES[shape].length
     sequences = protocol.FINAL_SEQUENCES if curve else protocol.SEQUENCES
@@ -177,10 +164,10 @@ def last_point(folder: Path) -> Path:
 
 
 def parameters(run: Path) -> int:
-    """Of the whole model of a run."""
+    """Parameters of the whole model of a run."""
     from litebert.interop import read_folder
 
-    return sum(one.numel() for one in read_folder(run).model.parameters())
+    return sum(parameter.numel() for parameter in read_folder(run).model.parameters())
 
 
 def best_rate(
@@ -191,11 +178,11 @@ def best_rate(
     for rate in rates:
         place = folder / f"rate-{rate:g}"
         place.mkdir(parents=True, exist_ok=True)
-        found = protocol.saved(place / "result.json")
-        if found is None:
-            found = baseline(kind, shape, shards, place, minutes / 3, 0, rate, curve=False)
-        protocol.save(place / "result.json", found)
-        losses[rate] = found.loss if math.isfinite(found.loss) else math.inf
+        result = protocol.load_result(place / "result.json")
+        if result is None:
+            result = baseline(kind, shape, shards, place, minutes / 3, 0, rate, curve=False)
+        protocol.save(place / "result.json", result)
+        losses[rate] = result.loss if math.isfinite(result.loss) else math.inf
     return min(losses, key=losses.__getitem__)
 
 
@@ -205,8 +192,8 @@ def campaign(options: argparse.Namespace) -> list[Result]:
     length = protocol.SHAPES[options.shape].length
     for minutes in options.minutes:
         for seed in range(options.seeds):
-            for kind, system in [("ours", one) for one in options.recipes] + [
-                ("peer", one) for one in options.baselines
+            for kind, system in [("ours", recipe) for recipe in options.recipes] + [
+                ("peer", name) for name in options.baselines
             ]:
                 folder = (
                     options.out
@@ -215,27 +202,29 @@ def campaign(options: argparse.Namespace) -> list[Result]:
                     / f"seed-{seed}"
                 )
                 folder.mkdir(parents=True, exist_ok=True)
-                found = protocol.saved(folder / "result.json")
-                if found is None:
+                result = protocol.load_result(folder / "result.json")
+                if result is None:
                     print(f"{system}, {minutes:g} minutes, seed {seed}", flush=True)
                     if kind == "ours":
-                        found = ours(system, length, shards, folder, minutes, seed)
+                        result = run_recipe(system, length, shards, folder, minutes, seed)
                     else:
                         rate = best_rate(
                             system, options.shape, shards, folder.parent, minutes, options.rates
                         )
-                        found = baseline(system, options.shape, shards, folder, minutes, seed, rate)
-                    protocol.save(folder / "result.json", found)
+                        result = baseline(
+                            system, options.shape, shards, folder, minutes, seed, rate
+                        )
+                    protocol.save(folder / "result.json", result)
                 model = folder / "run" if kind == "ours" else last_point(folder)
                 protocol.add_scores(
-                    found, model, options.blimp, options.glue, folder, options.task_seeds
+                    result, model, options.blimp, options.glue, folder, options.task_seeds
                 )
                 print(
-                    f"  loss {found.loss:.3f}, accuracy {found.accuracy:.1%}, "
-                    f"{found.seconds:.0f} s",
+                    f"  loss {result.loss:.3f}, accuracy {result.accuracy:.1%}, "
+                    f"{result.seconds:.0f} s",
                     flush=True,
                 )
-                results.append(found)
+                results.append(result)
     return results
 
 
@@ -245,11 +234,11 @@ def campaign(options: argparse.Namespace) -> list[Result]:
 def sections(results: Sequence[Result]) -> list[Section]:
     """A table and the curves for each number of minutes."""
     made: list[Section] = []
-    for minutes in sorted({one.minutes for one in results}):
+    for minutes in sorted({result.minutes for result in results}):
         groups: dict[str, list[Result]] = {}
-        for one in results:
-            if one.minutes == minutes:
-                groups.setdefault(one.system, []).append(one)
+        for result in results:
+            if result.minutes == minutes:
+                groups.setdefault(result.system, []).append(result)
         columns = (
             "system",
             "parameters",
@@ -280,27 +269,27 @@ def row(name: str, runs: Sequence[Result]) -> tuple[str, ...]:
     """One system, medians over its seeds."""
 
     def cell(value: Any, form: str) -> str:
-        found = [value(one) for one in runs if value(one) is not None]
-        return format(statistics.median(found), form) if found else ""
+        values = [value(run) for run in runs if value(run) is not None]
+        return format(statistics.median(values), form) if values else ""
 
     return (
         name,
-        cell(lambda one: one.parameters, ",.0f"),
-        cell(lambda one: one.tokens, ",.0f"),
-        cell(lambda one: one.seconds, ".0f"),
-        cell(lambda one: one.loss, ".3f"),
-        cell(lambda one: one.accuracy, ".1%"),
+        cell(lambda run: run.parameters, ",.0f"),
+        cell(lambda run: run.tokens, ",.0f"),
+        cell(lambda run: run.seconds, ".0f"),
+        cell(lambda run: run.loss, ".3f"),
+        cell(lambda run: run.accuracy, ".1%"),
         *(
-            cell(lambda one, form=form: one.blimp.get(form, {}).get("accuracy"), ".1%")
+            cell(lambda run, form=form: run.blimp.get(form, {}).get("accuracy"), ".1%")
             for form in BLIMP
         ),
-        *(cell(lambda one, task=task: one.tasks.get(task), ".3f") for task in protocol.TASKS),
+        *(cell(lambda run, task=task: run.tasks.get(task), ".3f") for task in protocol.TASKS),
     )
 
 
 def curve(name: str, runs: Sequence[Result]) -> Series:
     """That of the seed whose final loss is the median."""
-    points = sorted(runs, key=lambda one: one.loss)[len(runs) // 2].curve
+    points = sorted(runs, key=lambda run: run.loss)[len(runs) // 2].curve
     return Series(name, tuple(minutes for minutes, _ in points), tuple(loss for _, loss in points))
 
 
@@ -341,9 +330,9 @@ def main() -> int:
     )
     write_json(
         options.out / "results.json",
-        {"machine": machine, "results": [vars(one) for one in results]},
+        {"machine": machine, "results": [vars(result) for result in results]},
     )
-    write_results(options.json, {"results": [vars(one) for one in results]})
+    write_results(options.json, {"results": [vars(result) for result in results]})
     print(f"wrote {options.out / 'report.html'} and {options.out / 'results.json'}")
     return 0
 

@@ -131,7 +131,7 @@ class Clock(TrainerCallback):
         control.should_training_stop = control.should_training_stop or passed >= self.seconds
 
 
-def main() -> None:
+def parse_options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -149,7 +149,11 @@ def main() -> None:
         "--steps", type=int, help="as many as the time allows, where that was measured before"
     )
     parser.add_argument("--shape", default="mini", choices=SHAPES)
-    options = parser.parse_args()
+    return parser.parse_args()
+
+
+def main() -> None:
+    options = parse_options()
     shards, machine, size = Shards.open(options.data), devices.choose("auto"), SHAPES[options.shape]
     torch.manual_seed(options.seed)
     model = network(options.kind, shards.tokenizer.vocab_size, shards.tokenizer.pad_id, size)

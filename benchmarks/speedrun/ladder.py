@@ -77,10 +77,10 @@ CHANGES = {
 }
 """Changes by name, as options of `litebert pretrain`."""
 POINTS = 4
-"""Of a curve."""
+"""Points of a curve."""
 
 
-def trained(
+def train_change(
     options: argparse.Namespace, change: str, folder: Path, seed: int
 ) -> dict[str, Any] | None:
     """A run of a change, or None where it failed, as diverged runs do."""
@@ -106,7 +106,7 @@ def trained(
         print(f"  ended with status {status}; see {folder / 'log.txt'}", flush=True)
         (folder / "failed").touch()
         return None
-    score = finetuned(options, folder, seed) if options.finetune else None
+    score = finetune_change(options, folder, seed) if options.finetune else None
     rows = [
         row for row in metrics.read(folder / "run" / "metrics.jsonl") if row["kind"] == "heldout"
     ]
@@ -123,7 +123,7 @@ def trained(
     }
 
 
-def finetuned(options: argparse.Namespace, folder: Path, seed: int) -> float | None:
+def finetune_change(options: argparse.Namespace, folder: Path, seed: int) -> float | None:
     """The score of a run's fine-tuning, the first that the task names; None where it failed."""
     words = [
         "finetune",
@@ -156,15 +156,15 @@ def climb(options: argparse.Namespace) -> None:
             ):
                 continue
             print(f"{name}, seed {seed}", flush=True)
-            if (found := trained(options, CHANGES[name], folder, seed)) is not None:
-                write_json(folder / "result.json", found)
-                print(f"  loss {found['loss']:.3f}", flush=True)
+            if (result := train_change(options, CHANGES[name], folder, seed)) is not None:
+                write_json(folder / "result.json", result)
+                print(f"  loss {result['loss']:.3f}", flush=True)
                 write(options.out)
 
 
 def place(out: Path, name: str) -> Path:
     """The folder of a change."""
-    return out / "".join(one if one.isalnum() else "-" for one in name)
+    return out / "".join(letter if letter.isalnum() else "-" for letter in name)
 
 
 def time_steps(out: Path, rounds: int, seconds: float) -> None:
@@ -173,20 +173,20 @@ def time_steps(out: Path, rounds: int, seconds: float) -> None:
     """
     configs = {name: from_dict(Config, runs[0]["settings"]) for name, runs in results(out).items()}
     machine = devices.choose("auto")
-    found: dict[str, list[list[float]]] = {name: [] for name in configs}
+    step_times: dict[str, list[list[float]]] = {name: [] for name in configs}
     for _ in range(rounds):
         for name, config in configs.items():
             rate = measure(config, machine, seconds)
-            found[name].append([each for _, each in rate.step_seconds])
+            step_times[name].append([each for _, each in rate.step_seconds])
     shares = {name: [end for end, _, _ in config.stages()] for name, config in configs.items()}
     costs = {
         name: list(zip(shares[name], map(statistics.median, zip(*times, strict=True)), strict=True))
-        for name, times in found.items()
+        for name, times in step_times.items()
     }
     write_json(out / "cost.json", {"machine": machine.describe(), "step_seconds": costs})
 
 
-def estimated(costs: Sequence[tuple[float, float]], share: float, steps: int) -> float:
+def estimate_seconds(costs: Sequence[tuple[float, float]], share: float, steps: int) -> float:
     """Seconds until a share of the run is over."""
     total, start = 0.0, 0.0
     for end, each in costs:
@@ -196,27 +196,27 @@ def estimated(costs: Sequence[tuple[float, float]], share: float, steps: int) ->
 
 
 def results(out: Path) -> dict[str, list[dict[str, Any]]]:
-    """What there is, by change."""
+    """Results of the runs that there are, by change."""
     files = {name: sorted(place(out, name).glob("*/result.json")) for name in CHANGES}
-    found = {
-        name: [json.loads(file.read_text(encoding="utf-8")) for file in own]
-        for name, own in files.items()
+    by_change = {
+        name: [json.loads(file.read_text(encoding="utf-8")) for file in paths]
+        for name, paths in files.items()
     }
-    return {name: runs for name, runs in found.items() if runs}
+    return {name: runs for name, runs in by_change.items() if runs}
 
 
 def write(out: Path) -> None:
     """The table, best first, as JSON and as markdown."""
-    found = results(out)
+    by_change = results(out)
     timed = (
         json.loads((out / "cost.json").read_text(encoding="utf-8"))
         if (out / "cost.json").exists()
         else {}
     )
     costs = timed.get("step_seconds", {})
-    base = {run["seed"]: run for run in found.get(BASE, ())}
+    base = {run["seed"]: run for run in by_change.get(BASE, ())}
     rows = []
-    for name, runs in found.items():
+    for name, runs in by_change.items():
         steps = runs[0]["curve"][-1][0]
         paired = [run["loss"] - base[run["seed"]]["loss"] for run in runs if run["seed"] in base]
         curve = [
@@ -224,7 +224,7 @@ def write(out: Path) -> None:
             for losses in zip(*([loss for _, loss in run["curve"]] for run in runs), strict=True)
         ]
         times = (
-            [estimated(costs[name], step / steps, steps) for step, _ in runs[0]["curve"]]
+            [estimate_seconds(costs[name], step / steps, steps) for step, _ in runs[0]["curve"]]
             if name in costs
             else None
         )
@@ -244,6 +244,11 @@ def write(out: Path) -> None:
         )
     rows.sort(key=lambda row: statistics.mean(row["losses"]))
     write_json(out / "ladder.json", {"machine": timed.get("machine"), "rows": rows})
+    (out / "ladder.md").write_text(format_markdown(rows) + "\n", encoding="utf-8")
+
+
+def format_markdown(rows: list[dict[str, Any]]) -> str:
+    """The rows as a table, with the estimated time beside that of the base."""
     reference = next(
         (row["seconds"][-1] for row in rows if row["name"] == BASE and row["seconds"]), None
     )
@@ -275,8 +280,7 @@ def write(out: Path) -> None:
             ]
         )
     lines.insert(1, ["---"] * len(lines[0]))
-    text = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-    (out / "ladder.md").write_text(text + "\n", encoding="utf-8")
+    return "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
 
 
 def main() -> int:

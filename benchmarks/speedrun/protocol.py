@@ -1,5 +1,4 @@
-"""What is the same for every run of the speedrun: the text, its tokenizer, the clock, and the
-scores.
+"""The protocol of the speedrun, the same for every run: text, tokenizer, clock and scores.
 
 Every result is a file, so that a campaign which was interrupted continues with what is missing.
 """
@@ -21,9 +20,9 @@ from litebert.text.sources import read_documents
 
 VOCABULARY = 8192
 HELDOUT = 0.02
-"""Of the documents, by their text: the same ones on every machine."""
+"""Share of the documents, chosen by their text: the same ones on every machine."""
 POINTS = 10
-"""Of a curve of the held-out loss."""
+"""Points of a curve of the held-out loss."""
 SEQUENCES, FINAL_SEQUENCES = 512, 4096
 """Held-out sequences that a point of a baseline's curve, and every last score, are taken from."""
 OUR_SEQUENCES = 64
@@ -35,7 +34,7 @@ TASK_STEPS = 1000
 
 
 class Shape(NamedTuple):
-    """Of a baseline, and of the rows that it and the last scores have."""
+    """Sizes of a baseline, and of the sequences that it and the last scores have."""
 
     hidden: int
     embedding: int
@@ -46,7 +45,7 @@ class Shape(NamedTuple):
 
 
 SHAPES = {"tiny": Shape(128, 64, 6, 4, 64, 64), "mini": Shape(256, 128, 8, 8, 128, 32)}
-"""As albert-tiny and albert-mini have them, with 4,096 tokens in a batch."""
+"""The sizes of albert-tiny and albert-mini, with 4,096 tokens in a batch."""
 
 
 @dataclass
@@ -57,7 +56,7 @@ class Result:
     seed: int
     minutes: float
     seconds: float
-    """Of wall clock, from the start of the command to its end."""
+    """Seconds of wall clock, from the start of the command to its end."""
     tokens: int
     """That it trained on."""
     parameters: int
@@ -84,7 +83,7 @@ def data(sources: Sequence[str], folder: Path, language: str) -> Path:
     return shards
 
 
-def timed(words: Sequence[str | Path], log: Path) -> float:
+def time_command(words: Sequence[str | Path], log: Path) -> float:
     """Seconds that a command takes; what it says goes to a file.
 
     Raises:
@@ -105,12 +104,10 @@ def litebert(*words: str | Path) -> list[str]:
     return [sys.executable, "-m", "litebert", *map(str, words)]
 
 
-def asked(*words: str | Path) -> Any:
-    """What a command of litebert answers with --json."""
-    found = subprocess.run(
-        litebert(*words, "--json", "--quiet"), stdout=subprocess.PIPE, check=True
-    )
-    return json.loads(found.stdout)
+def ask_litebert(*words: str | Path) -> Any:
+    """The answer of a command of litebert to --json."""
+    done = subprocess.run(litebert(*words, "--json", "--quiet"), stdout=subprocess.PIPE, check=True)
+    return json.loads(done.stdout)
 
 
 def heldout_loss(model: Path, shards: Path, sequences: int, length: int) -> tuple[float, float]:
@@ -126,8 +123,8 @@ def add_scores(
     the score.
     """
     if blimp is not None and not result.blimp:
-        found = asked("evaluate", model, "--blimp", blimp)["blimp"]["overall"]
-        result.blimp = {form: found[form] for form in ("plain", "within_word")}
+        accuracies = ask_litebert("evaluate", model, "--blimp", blimp)["blimp"]["overall"]
+        result.blimp = {form: accuracies[form] for form in ("plain", "within_word")}
         save(folder / "result.json", result)
     for task, metric in TASKS.items():
         if glue is not None and task not in result.tasks:
@@ -141,14 +138,14 @@ def add_scores(
                 "--steps",
                 str(TASK_STEPS),
             )
-            found = asked("finetune", model, *words, "--seeds", str(seeds))
+            record = ask_litebert("finetune", model, *words, "--seeds", str(seeds))
             result.tasks[task] = (
-                found["seeds"][metric]["median"] if seeds > 1 else found["scores"][metric]
+                record["seeds"][metric]["median"] if seeds > 1 else record["scores"][metric]
             )
             save(folder / "result.json", result)
 
 
-def saved(file: Path) -> Result | None:
+def load_result(file: Path) -> Result | None:
     """A result that is there already."""
     return Result(**json.loads(file.read_text(encoding="utf-8"))) if file.exists() else None
 

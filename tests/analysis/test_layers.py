@@ -16,14 +16,14 @@ from litebert.analysis.layers import analyze, compute_similarity
 from litebert.errors import ConfigError, DataError
 from litebert.interop import read_folder
 from litebert.train.pretrain import pretrain
-from toys.families import FAMILIES, LENGTH, VOCABULARY, theirs
+from toys.families import FAMILIES, LENGTH, VOCABULARY, build_peer
 from toys.pretraining import config
 from toys.refusals import names, refused
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_attention_and_states_are_those_of_transformers(family: str, tmp_path: Path) -> None:
-    model = theirs(family, "backbone")
+    model = build_peer(family, "backbone")
     model.config._attn_implementation = "eager"
     model.save_pretrained(tmp_path)
     encoder = read_folder(tmp_path).model.encoder
@@ -34,10 +34,13 @@ def test_attention_and_states_are_those_of_transformers(family: str, tmp_path: P
         there = model(ids, attention_mask=mask, output_attentions=True, output_hidden_states=True)
         states = list(encoder.states(ids, None, mask))
         for layer, weights in enumerate(there.attentions):
-            ours = encoder.attention_weights(layer, states[layer], mask)
+            our_weights = encoder.attention_weights(layer, states[layer], mask)
             real = mask.bool()
             torch.testing.assert_close(
-                ours.transpose(1, 2)[real], weights.transpose(1, 2)[real], atol=1e-5, rtol=0
+                our_weights.transpose(1, 2)[real],
+                weights.transpose(1, 2)[real],
+                atol=1e-5,
+                rtol=0,
             )
 
 
@@ -106,6 +109,6 @@ def test_what_cannot_be_analysed_is_refused(trained: Path, tiny_data: Path, tmp_
         analyze([trained], tiny_data, sequences=0)
     with refused(ConfigError, "100", "64"):
         analyze([trained], tiny_data, length=100)
-    theirs("Bert", "backbone").save_pretrained(tmp_path / "other")
+    build_peer("Bert", "backbone").save_pretrained(tmp_path / "other")
     with refused(DataError, tmp_path / "other", tiny_data, "no tokenizer"):
         analyze([tmp_path / "other"], tiny_data)

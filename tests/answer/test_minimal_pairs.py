@@ -36,7 +36,7 @@ FAMILY = {"unigram": "Albert", "wordpiece": "Bert", "bpe": "Roberta"}
 
 def foreign(folder: Path, words: Tokenizer, family: str = "Albert", head: str = "mlm") -> Any:
     """A random model of `transformers` in a folder with a tokenizer."""
-    model = families.theirs(
+    model = families.build_peer(
         family,
         head,
         vocab_size=words.vocab_size,

@@ -34,8 +34,8 @@ from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.registry import ENGINES
 from litebert.tokenizer import Tokenizer
-from toys.families import theirs
-from toys.folders import loaded, save_litebert
+from toys.families import build_peer
+from toys.folders import load_module, save_litebert
 from toys.points import randomise, shape
 from toys.refusals import names, refused
 
@@ -200,7 +200,8 @@ def test_refusals(folder: Path, tiny_tokenizer: Path, tmp_path: Path, run: Run) 
     words = Tokenizer.load(tiny_tokenizer)
     classifier = TaskModel(shape(vocab_size=words.vocab_size), True, 2).eval()
     save_onnx(
-        loaded(classifier, words, labels=("a", "b"), task={"kind": "sequence"}), tmp_path / "onnx"
+        load_module(classifier, words, labels=("a", "b"), task={"kind": "sequence"}),
+        tmp_path / "onnx",
     )
     with refused(ModelError, "onnx", "--head backbone"):
         litebert.load(tmp_path / "onnx").encode(["bado"])
@@ -209,7 +210,7 @@ def test_refusals(folder: Path, tiny_tokenizer: Path, tmp_path: Path, run: Run) 
 def foreign(folder: Path, tokenizer: Path, pooling: dict[str, Any], *kinds: str) -> Path:
     """A folder as sentence-transformers writes it."""
     words = Tokenizer.load(tokenizer)
-    theirs("Bert", "backbone", vocab_size=words.vocab_size).save_pretrained(folder)
+    build_peer("Bert", "backbone", vocab_size=words.vocab_size).save_pretrained(folder)
     words.save(folder)
     listed = ["Transformer", "Pooling", *kinds]
     modules = [
@@ -355,7 +356,9 @@ def test_a_map_of_a_foreign_folder_is_applied_and_survives(
 
 
 def test_the_pooling_of_classifiers_survives_a_litebert_folder(tmp_path: Path, run: Run) -> None:
-    theirs("ModernBert", "backbone", classifier_pooling="mean").save_pretrained(tmp_path / "theirs")
+    build_peer("ModernBert", "backbone", classifier_pooling="mean").save_pretrained(
+        tmp_path / "theirs"
+    )
     for first, second, to in (("theirs", "own", "litebert"), ("own", "back", "hf")):
         assert litebert.load(tmp_path / first).pooling == "mean"
         assert run("convert", tmp_path / first, tmp_path / second, "--to", to)[0] == 0
@@ -365,7 +368,9 @@ def test_the_pooling_of_classifiers_survives_a_litebert_folder(tmp_path: Path, r
 
 
 def test_a_foreign_model_reads_as_many_tokens_as_it_has_positions(tmp_path: Path) -> None:
-    theirs("ModernBert", "backbone", max_position_embeddings=700).save_pretrained(tmp_path / "long")
+    build_peer("ModernBert", "backbone", max_position_embeddings=700).save_pretrained(
+        tmp_path / "long"
+    )
     assert litebert.load(tmp_path / "long").config.sequences.length == 700
 
 
@@ -485,11 +490,11 @@ def test_an_engine_of_fewer_bits_says_how_far_it_is_from_float32(
         ("a", "b"),
         {"task": "table", "problem": "classes", "columns": COLUMNS},
     )
-    ours, theirs = (
+    rounded, exact = (
         litebert.load(model, engine=engine).predict(TEXTS) for engine in ("rounded", "exact")
     )
     changed = sum(
-        one["prediction"] != other["prediction"] for one, other in zip(ours, theirs, strict=True)
+        one["prediction"] != other["prediction"] for one, other in zip(rounded, exact, strict=True)
     )
     for verb in (("predict", "--input"), ("score", "--data")):
         status, _, err = run(verb[0], model, verb[1], table, "--engine", "rounded")

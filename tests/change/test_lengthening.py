@@ -19,7 +19,7 @@ from litebert.interop import read_folder
 from litebert.model.encoder import Encoder
 from litebert.model.pretrainer import Pretrainer
 from litebert.tokenizer import Tokenizer
-from toys.families import theirs
+from toys.families import build_peer
 from toys.folders import save_litebert
 from toys.points import config, randomise
 from toys.refusals import names
@@ -91,7 +91,7 @@ def test_a_bert_is_given_windows(family: str, run: Run, tmp_path: Path) -> None:
     """A text within the window is read as before; of a longer one, tokens out of reach change
     nothing.
     """
-    theirs(family, "mlm").save_pretrained(tmp_path / "hf")
+    build_peer(family, "mlm").save_pretrained(tmp_path / "hf")
     words = (
         "convert",
         tmp_path / "hf",
@@ -123,7 +123,7 @@ def test_a_bert_is_given_windows(family: str, run: Run, tmp_path: Path) -> None:
 
 def test_a_bert_is_given_a_global_token(run: Run, tmp_path: Path) -> None:
     """[CLS] hears of every token and every token of [CLS], where all layers are windowed."""
-    theirs("Bert", "mlm").save_pretrained(tmp_path / "hf")
+    build_peer("Bert", "mlm").save_pretrained(tmp_path / "hf")
     words = (
         "convert",
         tmp_path / "hf",
@@ -226,8 +226,8 @@ def _from_longformer(state: dict[str, Tensor], layers: int) -> Iterator[tuple[st
         "position": "position_embeddings",
         "token_type": "token_type_embeddings",
     }
-    for ours, name in tables.items():
-        yield f"embedding.{ours}.weight", state[f"embeddings.{name}.weight"]
+    for our_name, name in tables.items():
+        yield f"embedding.{our_name}.weight", state[f"embeddings.{name}.weight"]
     maps = {
         "attention.{}.output": "attention.output.dense",
         "attention.{}.norm": "attention.output.LayerNorm",
@@ -244,12 +244,15 @@ def _from_longformer(state: dict[str, Tensor], layers: int) -> Iterator[tuple[st
                 for one in ("query", "key", "value")
             ]
             yield f"attention.{i}.qkv.{kind}", torch.cat(parts)
-            for ours, name in maps.items():
-                yield f"{ours.format(i)}.{kind}", state[f"encoder.layer.{i}.{name}.{kind}"]
+            for our_name, name in maps.items():
+                yield (
+                    f"{our_name.format(i)}.{kind}",
+                    state[f"encoder.layer.{i}.{name}.{kind}"],
+                )
 
 
 def test_parity_with_transformers_holds_at_length(tmp_path: Path) -> None:
-    model = theirs("ModernBert", "mlm", max_position_embeddings=1200, local_attention=64)
+    model = build_peer("ModernBert", "mlm", max_position_embeddings=1200, local_attention=64)
     model.save_pretrained(tmp_path / "hf")
     encoder = read_folder(tmp_path / "hf").model.encoder
     assert isinstance(encoder, Encoder)

@@ -20,7 +20,7 @@ from litebert.errors import ConfigError, DataError, ModelError
 from litebert.interop import read_folder
 from litebert.model.pretrainer import Pretrainer
 from litebert.train.importance import measure_importance
-from toys.folders import loaded, save_litebert, tiny
+from toys.folders import load_module, save_litebert, tiny
 from toys.pretraining import config
 from toys.refusals import refused
 
@@ -118,7 +118,9 @@ def test_units_without_an_effect_are_cut_without_a_loss(shape: dict[str, Any]) -
         block.get_submodule("output").weight.data[:, dead] = 0  # type: ignore[union-attr,index]
     loss(model).backward()  # type: ignore[no-untyped-call]
     importance = importance_of(model.encoder)
-    made = shrink(loaded(model), Shrinking(intermediate_size=11, importance=lambda: importance))
+    made = shrink(
+        load_module(model), Shrinking(intermediate_size=11, importance=lambda: importance)
+    )
     assert made.loaded.config.encoder.intermediate_size == 11
     assert made.importance_kept == pytest.approx(
         {"features": 1.0, "heads": 1.0, "inner units": 1.0}
@@ -134,7 +136,8 @@ def test_what_is_kept_are_the_features_and_heads_that_matter_most(shape: dict[st
     features = [1.0, 9.0, 2.0, 8.0, 7.0, 0.0, 0.0, 3.0]
     importance = found_by(features, [1.0, 3.0], [0.0] * 8 + [1.0] * 8, model)
     made = shrink(
-        loaded(model), Shrinking(hidden_size=4, intermediate_size=8, importance=lambda: importance)
+        load_module(model),
+        Shrinking(hidden_size=4, intermediate_size=8, importance=lambda: importance),
     )
     assert made.importance_kept == pytest.approx(
         {"features": 0.9, "heads": 0.75, "inner units": 1.0}
@@ -192,7 +195,8 @@ def test_any_point_of_the_space_becomes_narrower(shape: dict[str, Any]) -> None:
     model = large(**shape)
     importance = found_by([1.0] * 8, [1.0] * 2, [1.0] * 16, model)
     made = shrink(
-        loaded(model), Shrinking(hidden_size=4, intermediate_size=8, importance=lambda: importance)
+        load_module(model),
+        Shrinking(hidden_size=4, intermediate_size=8, importance=lambda: importance),
     )
     assert not made.left_out
     ours, theirs = (
@@ -220,7 +224,7 @@ def test_a_narrower_network_can_be_merged_and_factorised_too() -> None:
     model = large(**CLASSIC)
     importance = found_by([1.0] * 8, [1.0, 2.0], [1.0] * 16, model)
     made = shrink(
-        loaded(model),
+        load_module(model),
         Shrinking(hidden_size=4, embedding_size=2, share="all", importance=lambda: importance),
     )
     encoder = made.loaded.config.encoder
@@ -283,12 +287,12 @@ def test_widths_that_cannot_be_are_refused(run: Any, tiny_data: Path, tmp_path: 
 
     for size in (3, 6, 16):
         with refused(ConfigError, "--hidden-size", size):
-            shrink(loaded(model), Shrinking(hidden_size=size, importance=never))
+            shrink(load_module(model), Shrinking(hidden_size=size, importance=never))
     with refused(ConfigError, "--intermediate-size", 17, 16):
-        shrink(loaded(model), Shrinking(intermediate_size=17, importance=never))
+        shrink(load_module(model), Shrinking(intermediate_size=17, importance=never))
     with refused(ModelError, "always_project", "--hidden-size"):
         shrink(
-            loaded(tiny(embedding_size=8, always_project=True)),
+            load_module(tiny(embedding_size=8, always_project=True)),
             Shrinking(hidden_size=4, importance=never),
         )
     with refused(ConfigError, "--hidden-size", "--data"):

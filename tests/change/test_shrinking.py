@@ -17,7 +17,7 @@ from litebert.change.shrinking import Shrinking, shrink
 from litebert.errors import ConfigError, ModelError
 from litebert.interop import read_folder
 from litebert.model.pretrainer import Pretrainer
-from toys.folders import loaded, save_litebert, small_tokenizer, tiny
+from toys.folders import load_module, save_litebert, small_tokenizer, tiny
 from toys.refusals import names, refused
 
 CLASSIC: dict[str, Any] = {"embedding_size": 8, "sharing": "none", "layers": 3}
@@ -72,7 +72,7 @@ def test_tables_of_low_rank_are_factorised_without_a_loss(shape: dict[str, Any])
         ]  # type: ignore
     for table in tables:
         table.data = table.data @ basis @ basis.T
-    made = shrink(loaded(model), Shrinking(embedding_size=3))
+    made = shrink(load_module(model), Shrinking(embedding_size=3))
     assert made.energy == pytest.approx(1.0)
     assert not made.distances
     assert not made.left_out
@@ -89,7 +89,7 @@ def test_what_is_cut_off_is_the_energy_that_is_missing() -> None:
     values = torch.linalg.svdvals(rows.detach().double()).square()
     energies = []
     for size in (7, 4, 1):
-        made = shrink(loaded(model), Shrinking(embedding_size=size))
+        made = shrink(load_module(model), Shrinking(embedding_size=size))
         assert made.energy == pytest.approx((values[:size].sum() / values.sum()).item())
         small = made.loaded.model.encoder.embedding
         table, map_ = small.word.weight, small.project.weight
@@ -110,7 +110,8 @@ def test_equal_layers_become_one_block_without_a_loss(share: Any, merge: Any) ->
         for block in part[1:]:
             block.load_state_dict(part[0].state_dict())
     made = shrink(
-        loaded(model), Shrinking(share=share, groups=2 if share == "groups" else 1, merge=merge)
+        load_module(model),
+        Shrinking(share=share, groups=2 if share == "groups" else 1, merge=merge),
     )
     assert set(made.distances.values()) == {0.0}
     one, two = outputs(model), outputs(made.loaded.model)  # type: ignore[arg-type]
@@ -119,7 +120,7 @@ def test_equal_layers_become_one_block_without_a_loss(share: Any, merge: Any) ->
 
 def test_the_mean_and_its_distance() -> None:
     model = large(layers=4)
-    made = shrink(loaded(model), Shrinking(share="groups", groups=2, layers=2))
+    made = shrink(load_module(model), Shrinking(share="groups", groups=2, layers=2))
     own, theirs = made.loaded.model.state_dict(), model.state_dict()
     key = "encoder.feedforward.{}.input.weight"
     mean = (theirs[key.format(2)] + theirs[key.format(3)]) / 2
@@ -136,7 +137,7 @@ def test_the_mean_and_its_distance() -> None:
 
 def test_chosen_layers_are_taken_as_they_are() -> None:
     model = large(layers=4)
-    made = shrink(loaded(model), Shrinking(layers=2, merge="last"))
+    made = shrink(load_module(model), Shrinking(layers=2, merge="last"))
     own, theirs = made.loaded.model.state_dict(), model.state_dict()
     for student, teacher in ((0, 1), (1, 3)):
         assert torch.equal(
@@ -147,7 +148,7 @@ def test_chosen_layers_are_taken_as_they_are() -> None:
 
 def test_a_first_layer_without_a_norm_has_no_say_in_the_norm() -> None:
     model = large(**MODERN)
-    made = shrink(loaded(model), Shrinking(share="all"))
+    made = shrink(load_module(model), Shrinking(share="all"))
     norms = [model.state_dict()[f"encoder.attention.{i}.norm.weight"] for i in (1, 2)]
     torch.testing.assert_close(
         made.loaded.model.state_dict()["encoder.attention.0.norm.weight"], sum(norms) / 2
@@ -184,13 +185,13 @@ def test_the_command_writes_a_model_that_opens(run: Any, tmp_path: Path) -> None
 
 def test_what_cannot_be_made_smaller_is_refused(tmp_path: Path) -> None:
     with refused(ConfigError, "--layers", 5, 3):
-        shrink(loaded(large()), Shrinking(layers=5))
+        shrink(load_module(large()), Shrinking(layers=5))
     with refused(ConfigError, "--embedding-size", 9, 7):
-        shrink(loaded(large()), Shrinking(embedding_size=9))
+        shrink(load_module(large()), Shrinking(embedding_size=9))
     with refused(ModelError, "--embedding-size"):
-        shrink(loaded(tiny()), Shrinking(embedding_size=2))  # a norm stands before its map
+        shrink(load_module(tiny()), Shrinking(embedding_size=2))  # a norm stands before its map
     with refused(ModelError, "generator"):
-        shrink(loaded(large(objectives=("mlm", "rtd"))), Shrinking(share="all"))
+        shrink(load_module(large(objectives=("mlm", "rtd"))), Shrinking(share="all"))
 
 
 def test_sizes_that_change_nothing_are_refused() -> None:
@@ -199,4 +200,4 @@ def test_sizes_that_change_nothing_are_refused() -> None:
     with refused(ConfigError, "--merge", "--share"):
         Shrinking(merge="first", embedding_size=4)
     with refused(ConfigError, "encoder.layers", 0):
-        shrink(loaded(large()), Shrinking(layers=0))
+        shrink(load_module(large()), Shrinking(layers=0))

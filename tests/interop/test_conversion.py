@@ -15,7 +15,7 @@ import transformers
 from safetensors.torch import load_file
 
 from litebert.model.task_model import TaskModel
-from toys.families import FAMILIES, complaints, theirs
+from toys.families import FAMILIES, build_peer, complaints
 from toys.folders import save_hf, save_litebert, tiny
 from toys.killed import leave_unfinished
 from toys.refusals import names
@@ -31,7 +31,7 @@ MODULES = [
 def test_a_backbone_has_the_names_that_its_class_writes(
     family: str, run: Callable[..., Output], tmp_path: Path
 ) -> None:
-    model = theirs(family, "backbone")
+    model = build_peer(family, "backbone")
     model.save_pretrained(tmp_path / "theirs")
     assert run("convert", tmp_path / "theirs", tmp_path / "back", "--to", "hf")[0] == 0
     again = load_file(tmp_path / "back" / "model.safetensors")
@@ -46,7 +46,7 @@ def test_a_backbone_has_the_names_that_its_class_writes(
 
 def sentence_model(folder: Path) -> Path:
     """A folder as sentence-transformers lays it out."""
-    theirs("Bert", "backbone").save_pretrained(folder)
+    build_peer("Bert", "backbone").save_pretrained(folder)
     (folder / "modules.json").write_text(json.dumps(MODULES))
     (folder / "1_Pooling").mkdir()
     (folder / "1_Pooling" / "config.json").write_text('{"pooling_mode_mean_tokens": true}')

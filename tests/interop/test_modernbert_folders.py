@@ -30,15 +30,15 @@ from toys.families import (
     HEADS,
     MODERN,
     assert_equal_outputs,
+    build_litebert,
+    build_peer,
     generator_outputs,
     inputs,
     our_outputs,
-    ours,
     point,
     randomise,
     reopen,
     their_outputs,
-    theirs,
 )
 from toys.finetuning import config, write_table
 from toys.folders import save_hf, save_litebert
@@ -75,7 +75,7 @@ def test_a_long_text_and_a_padded_one(head: str, tmp_path: Path) -> None:
         "intermediate_size": 16,
         "max_position_embeddings": 2048,
     }
-    model = theirs("ModernBert", head, **shape, local_attention=128)
+    model = build_peer("ModernBert", head, **shape, local_attention=128)
     model.save_pretrained(tmp_path / "theirs")
     ids = torch.randint(5, 61, (2, 2048), generator=torch.Generator().manual_seed(1))
     mask = (torch.arange(2048) < torch.tensor([[2048], [700]])).long()
@@ -119,7 +119,7 @@ POINTS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
 def test_our_pretrained_model_opens_there_and_comes_back(
     changes: dict[str, Any], words: tuple[str, ...], tmp_path: Path
 ) -> None:
-    model = ours(("mlm",), **{**SAME, **changes})
+    model = build_litebert(("mlm",), **{**SAME, **changes})
     shape = model.config.encoder
     notes = save_hf(model, None, tmp_path / "hf")
     assert len(notes) == len(words)
@@ -168,11 +168,11 @@ def test_our_task_model_opens_there_and_comes_back(
 
 @pytest.mark.parametrize("kind", ["sequence", "choice"])
 def test_a_mean_over_the_tokens_goes_both_ways(kind: str, tmp_path: Path) -> None:
-    model, batch = theirs("ModernBert", kind, classifier_pooling="mean"), inputs(types=0)
+    model, batch = build_peer("ModernBert", kind, classifier_pooling="mean"), inputs(types=0)
     model.save_pretrained(tmp_path / "theirs")
     expected = their_outputs(model, batch)
     assert (
-        expected["task"] - their_outputs(theirs("ModernBert", kind), batch)["task"]
+        expected["task"] - their_outputs(build_peer("ModernBert", kind), batch)["task"]
     ).abs().max() > 0.01
     convert(tmp_path / "theirs", tmp_path / "own", to="litebert")
     convert(tmp_path / "own", tmp_path / "back", to="hf")
@@ -183,7 +183,7 @@ def test_a_mean_over_the_tokens_goes_both_ways(kind: str, tmp_path: Path) -> Non
 
 def test_biases_everywhere_go_both_ways(tmp_path: Path) -> None:
     biases = dict.fromkeys(("attention_bias", "mlp_bias", "norm_bias", "classifier_bias"), True)
-    model, batch = theirs("ModernBert", "mlm", **biases), inputs(types=0)
+    model, batch = build_peer("ModernBert", "mlm", **biases), inputs(types=0)
     model.save_pretrained(tmp_path / "theirs")
     convert(tmp_path / "theirs", tmp_path / "own", to="litebert")
     convert(tmp_path / "own", tmp_path / "back", to="hf")
@@ -222,7 +222,7 @@ def test_heads_that_have_no_place_there_are_left_out_with_a_note(
     left_out: tuple[str, ...],
     tmp_path: Path,
 ) -> None:
-    model = ours(objectives, **{**SAME, **changes})
+    model = build_litebert(objectives, **{**SAME, **changes})
     notes = save_hf(model, None, tmp_path)
     assert all(any(words in note for note in notes) for words in left_out)
     opened, batch = reopen(tmp_path), inputs(types=0)
@@ -234,7 +234,10 @@ def test_heads_that_have_no_place_there_are_left_out_with_a_note(
 @pytest.mark.parametrize("size", [8, 16, 32])
 def test_a_generator_has_a_folder_of_its_own(size: int, tmp_path: Path) -> None:
     """Its hidden size is 8: either of the two has a map from the table, or both."""
-    model, batch = ours(("mlm", "rtd"), **{**SAME, "embedding_size": size}), inputs(types=0)
+    model, batch = (
+        build_litebert(("mlm", "rtd"), **{**SAME, "embedding_size": size}),
+        inputs(types=0),
+    )
     save_hf(model, None, tmp_path / "generator", head="mlm")
     opened = reopen(tmp_path / "generator")
     assert (type(opened).__name__, opened.config.hidden_size) == ("ModernBertForMaskedLM", 8)
@@ -256,7 +259,7 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of theirs, as version 5 writes it."""
     folder = tmp_path_factory.mktemp("saved") / "theirs"
     bases = {"full_attention": {**ROPE}, "sliding_attention": {**ROPE, "rope_theta": 30.0}}
-    theirs("ModernBert", "mlm", rope_parameters=bases).save_pretrained(folder)
+    build_peer("ModernBert", "mlm", rope_parameters=bases).save_pretrained(folder)
     return folder
 
 
@@ -371,7 +374,7 @@ def test_what_no_class_computes_is_not_written(
     changes: dict[str, Any], places: tuple[object, ...], tmp_path: Path
 ) -> None:
     with refused(ModelError, *places):
-        save_hf(ours(("mlm",), **{**SAME, **changes}), None, tmp_path / "x")
+        save_hf(build_litebert(("mlm",), **{**SAME, **changes}), None, tmp_path / "x")
     assert not (tmp_path / "x").exists()
 
 
@@ -393,7 +396,7 @@ def test_what_no_class_computes_is_not_written(
 def test_the_recipes_are_the_shapes_of_their_class(name: str, shape: dict[str, Any]) -> None:
     """The class has base's shape by default."""
     written = settings_of(MODERNBERT, recipe(name).encoder, "mlm", None, (), 0.0)
-    ours, released = (
+    our_settings, released = (
         transformers.ModernBertConfig(**written),
         transformers.ModernBertConfig(**shape),
     )
@@ -403,7 +406,7 @@ def test_the_recipes_are_the_shapes_of_their_class(name: str, shape: dict[str, A
         "rope_parameters",
     ):
         if not key.endswith("_token_id") and hasattr(released, key):
-            assert getattr(ours, key) == getattr(released, key), key
+            assert getattr(our_settings, key) == getattr(released, key), key
 
 
 # ------------------------------------------------------------------------- folders with a tokenizer
@@ -422,24 +425,24 @@ def test_pipelines_give_the_answers_of_our_verbs(
         "vocab_size": words.vocab_size,
         "max_positions": 64,
     }
-    model = ours(("mlm",), **shape)
+    model = build_litebert(("mlm",), **shape)
     save_litebert(model, words, tmp_path / "own")
     assert run("convert", tmp_path / "own", tmp_path / "hf", "--to", "hf")[0] == 0
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
+    peer_tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
     asked = [
         " ".join(document.split()[:number]) for number, document in enumerate(documents[:8], 3)
     ]
-    assert set(theirs(asked)) == {"input_ids", "attention_mask"}
+    assert set(peer_tokenizer(asked)) == {"input_ids", "attention_mask"}
     ours_there = load(tmp_path / "hf")
 
     (found,) = ours_there.fill(f"{asked[0]} [MASK]", top=3)
     fill = transformers.pipeline("fill-mask", model=str(tmp_path / "hf"), top_k=3)
-    for guess, expected in zip(found, fill(f"{asked[0]} {theirs.mask_token}"), strict=True):
+    for guess, expected in zip(found, fill(f"{asked[0]} {peer_tokenizer.mask_token}"), strict=True):
         assert guess.id == expected["token"]
         assert guess.probability == pytest.approx(expected["score"], abs=1e-5)
 
     network = transformers.AutoModel.from_pretrained(tmp_path / "hf").eval()
-    batch = theirs(asked, padding=True, return_tensors="pt")
+    batch = peer_tokenizer(asked, padding=True, return_tensors="pt")
     with torch.no_grad():
         states = network(**batch).last_hidden_state
     real = batch["attention_mask"][..., None]
@@ -451,7 +454,7 @@ def test_their_folder_is_fine_tuned_and_leaves_again(
     tiny_tokenizer: Path, run: Callable[..., Output], tmp_path: Path
 ) -> None:
     words, source = Tokenizer.load(tiny_tokenizer), tmp_path / "theirs"
-    pretrained = theirs(
+    pretrained = build_peer(
         "ModernBert", "mlm", vocab_size=words.vocab_size, max_position_embeddings=64
     )
     pretrained.save_pretrained(source)

@@ -27,7 +27,7 @@ from litebert.model.task_model import TaskModel
 from litebert.recipes import RECIPES
 from litebert.recipes.files import recipe
 from litebert.registry import POSITIONS
-from toys.folders import loaded
+from toys.folders import load_module
 from toys.points import PIECES, config, randomise, shape
 from toys.refusals import refused
 
@@ -109,7 +109,7 @@ def assert_the_same(
 ) -> onnx.ModelProto:
     """Both give the same outputs on real tokens, whatever the batch and the length; the ONNX
     model."""
-    exported = onnx_model(loaded(model, **fields), head)
+    exported = onnx_model(load_module(model, **fields), head)
     onnx.checker.check_model(exported, full_check=True)
     session = onnxruntime.InferenceSession(
         exported.SerializeToString(), providers=["CPUExecutionProvider"]
@@ -238,7 +238,7 @@ def test_every_head(name: str) -> None:
 def test_choices_are_rows_of_their_example() -> None:
     model = TaskModel(shape(), True, 1).eval()
     randomise(model)
-    exported = onnx_model(loaded(model, task={"kind": "choice"}))
+    exported = onnx_model(load_module(model, task={"kind": "choice"}))
     session = onnxruntime.InferenceSession(
         exported.SerializeToString(), providers=["CPUExecutionProvider"]
     )
@@ -261,9 +261,9 @@ def test_what_cannot_be_exported_is_refused() -> None:
         2,
     )
     with refused(ModelError, "mlm", "sequence", "backbone"):
-        onnx_model(loaded(tuned, task={"kind": "sequence"}), "mlm")
+        onnx_model(load_module(tuned, task={"kind": "sequence"}), "mlm")
     with refused(ModelError, "turned", "tables", "rotary"):
-        onnx_model(loaded(Pretrainer(config(("mlm",), positions="turned"))))
+        onnx_model(load_module(Pretrainer(config(("mlm",), positions="turned"))))
 
 
 @pytest.mark.parametrize("point", ["shared", "windows", "predicting", "offset positions, one type"])
@@ -272,7 +272,7 @@ def test_8_bit_weights(point: str) -> None:
     model = Pretrainer(config(("mlm",), **POINTS[point])).eval()
     randomise(model, scale=0.1)
     graph = Int8Graph(multiplies_words=True)
-    exported = onnx_model(loaded(model), "mlm", graph)
+    exported = onnx_model(load_module(model), "mlm", graph)
     onnx.checker.check_model(exported, full_check=True)
     session = onnxruntime.InferenceSession(
         exported.SerializeToString(), providers=["CPUExecutionProvider"]
@@ -310,7 +310,7 @@ def test_8_bit_weights(point: str) -> None:
 
 def test_the_size_of_a_file_is_that_of_its_parameters() -> None:
     model = TaskModel(recipe("albert-base").encoder, True, 2)
-    opened = loaded(model, task={"kind": "sequence"})
+    opened = load_module(model, task={"kind": "sequence"})
     bytes_of_parameters = 4 * sum(one.numel() for one in model.parameters())
     assert onnx_model(opened).ByteSize() < 1.01 * bytes_of_parameters
     assert onnx_model(opened, "backbone").ByteSize() <= 45_500_000

@@ -26,12 +26,12 @@ from litebert.model.pretrainer import Pretrainer
 from toys.bundles import NUMBERS, _bytes, checksum, table, variables, write_bundle, write_config
 from toys.families import (
     assert_equal_outputs,
+    build_peer,
     generator_outputs,
     inputs,
     our_outputs,
     reopen,
     their_outputs,
-    theirs,
 )
 from toys.folders import small_tokenizer
 from toys.refusals import names, refused
@@ -42,7 +42,7 @@ ALBERT = ("embedding_size", "num_hidden_groups", "inner_group_num")
 
 def bert(folder: Path, head: str = "pretraining", **changes: Any) -> Any:
     """A checkpoint as BERT's archives have them, and the model in it."""
-    model = theirs("Bert", head, **changes)
+    model = build_peer("Bert", head, **changes)
     write_bundle(folder / "bert_model.ckpt", variables("Bert", model.state_dict()))
     write_config(folder / "bert_config.json", model)
     return model
@@ -52,7 +52,7 @@ def albert(folder: Path, head: str = "pretraining", hub: bool = False, **changes
     """A checkpoint as ALBERT's archives, or TF-Hub, have them; its one `gelu` is the approximation
     by tanh.
     """
-    model = theirs("Albert", head, hidden_act="gelu_new", **changes)
+    model = build_peer("Albert", head, hidden_act="gelu_new", **changes)
     held = variables("Albert", model.state_dict(), slots=not hub)
     if model.config.embedding_size == model.config.hidden_size:  # their code has no map then
         project = "bert/encoder/embedding_hidden_mapping_in"
@@ -133,9 +133,9 @@ def test_electra_with_its_generator(
     is one.
     """
     shape = {"num_attention_heads": 1, **changes}
-    discriminator = theirs("Electra", "discriminator", **shape)
+    discriminator = build_peer("Electra", "discriminator", **shape)
     own = {"hidden_size": width, "intermediate_size": round(48 * width / 32)}
-    generator = theirs("Electra", "mlm", **{**shape, **own})
+    generator = build_peer("Electra", "mlm", **{**shape, **own})
     generator.electra.embeddings.load_state_dict(discriminator.electra.embeddings.state_dict())
     held = variables("Electra", discriminator.state_dict())
     for name, tensor in variables("Electra", generator.state_dict()).items():
@@ -168,7 +168,7 @@ def test_albert_from_the_hub_without_its_config_has_the_published_shape(tmp_path
         "embedding_size": 128,
         "num_attention_heads": 12,
     }
-    model = theirs("Albert", "backbone", hidden_act="gelu_new", **shape)
+    model = build_peer("Albert", "backbone", hidden_act="gelu_new", **shape)
     held = variables(
         "Albert", {f"albert.{name}": one for name, one in model.state_dict().items()}, slots=False
     )
@@ -224,7 +224,7 @@ def _index(folder: Path) -> Path:
 def test_what_is_not_understood_is_listed_and_nothing_written(
     run: Callable[..., Output], tmp_path: Path
 ) -> None:
-    model = theirs("Bert", "pretraining")
+    model = build_peer("Bert", "pretraining")
     held = variables("Bert", model.state_dict())
     write_config(tmp_path / "old" / "bert_config.json", model)
     write_bundle(
@@ -285,7 +285,7 @@ def test_damage_is_said_in_a_sentence(tmp_path: Path) -> None:
 
 
 def test_kinds_of_entries_that_cannot_be_read(tmp_path: Path) -> None:
-    model = theirs("Bert", "mlm")
+    model = build_peer("Bert", "mlm")
     held = variables("Bert", model.state_dict(), slots=False)
     write_config(tmp_path / "bert_config.json", model)
     name = "bert/embeddings/word_embeddings"
@@ -313,7 +313,8 @@ def test_kinds_of_entries_that_cannot_be_read(tmp_path: Path) -> None:
 def test_of_several_checkpoints_the_named_one_is_read(tmp_path: Path) -> None:
     model = bert(tmp_path)
     write_bundle(
-        tmp_path / "bert_model.ckpt-7", variables("Bert", theirs("Bert", "backbone").state_dict())
+        tmp_path / "bert_model.ckpt-7",
+        variables("Bert", build_peer("Bert", "backbone").state_dict()),
     )
     with refused(ModelError, tmp_path, "bert_model.ckpt-7.index"):
         load(tmp_path)

@@ -20,7 +20,7 @@ from litebert.errors import ModelError
 from litebert.interop.tensorflow.bundle import Bundle
 from toys.bundles import variables, write_config
 from toys.environments import python_with
-from toys.families import assert_equal_outputs, inputs, our_outputs, their_outputs, theirs
+from toys.families import assert_equal_outputs, build_peer, inputs, our_outputs, their_outputs
 from toys.refusals import refused
 
 VERSIONS = ("tensorflow-cpu==2.21.0",)
@@ -69,7 +69,7 @@ def test_their_checkpoints(
     family: str, prefix: str, options: tuple[str, ...], python: str, tmp_path: Path
 ) -> None:
     changes: dict[str, Any] = {"hidden_act": "gelu_new"} if family == "Albert" else {}
-    model = theirs(family, "pretraining", **changes)
+    model = build_peer(family, "pretraining", **changes)
     held = variables(family, model.state_dict())
     save(python, held, tmp_path / prefix, *options)
     write_config(
@@ -87,7 +87,7 @@ def test_their_checkpoints(
 
 @pytest.mark.slow
 def test_a_partitioned_variable(python: str, tmp_path: Path) -> None:
-    model = theirs("Bert", "mlm")
+    model = build_peer("Bert", "mlm")
     held = dict(sorted(variables("Bert", model.state_dict(), slots=False).items()))
     save(python, held, tmp_path / "x.ckpt", "sliced")
     write_config(tmp_path / "bert_config.json", model)

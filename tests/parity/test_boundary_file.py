@@ -22,12 +22,12 @@ from litebert.model.pretrainer import Pretrainer
 from toys.families import (
     NO_POOLER,
     assert_equal_outputs,
+    build_litebert,
+    build_peer,
     inputs,
     our_outputs,
-    ours,
     reopen,
     their_outputs,
-    theirs,
 )
 from toys.folders import save_hf, save_litebert
 from toys.refusals import refused
@@ -37,7 +37,9 @@ SBO = "sbo.safetensors"
 
 def bounded(objectives: Any = ("mlm", "sbo"), **changes: Any) -> Pretrainer:
     sbo = SpanBoundaryConfig(positions=7, position_size=20)
-    return ours(objectives, sbo=sbo, **{**NO_POOLER, "embedding_size": 32, "layers": 2, **changes})
+    return build_litebert(
+        objectives, sbo=sbo, **{**NO_POOLER, "embedding_size": 32, "layers": 2, **changes}
+    )
 
 
 @pytest.mark.parametrize(
@@ -91,7 +93,7 @@ def test_a_backbone_without_heads_is_read(tmp_path: Path) -> None:
     """As SpanBERT lies on the hub: BERT's names, a pooler that nothing trained, no vocabulary head,
     a .bin file.
     """
-    model = theirs("Bert", "backbone")
+    model = build_peer("Bert", "backbone")
     model.config.save_pretrained(tmp_path / "theirs")
     state = {f"bert.{name}": tensor for name, tensor in model.state_dict().items()}
     torch.save(state, tmp_path / "theirs" / "pytorch_model.bin")
@@ -125,7 +127,7 @@ def test_a_broken_file_is_named(how: str, tmp_path: Path) -> None:
 
 
 def test_beside_a_discriminator_it_is_refused(tmp_path: Path) -> None:
-    theirs("Electra", "discriminator").save_pretrained(tmp_path / "hf")
+    build_peer("Electra", "discriminator").save_pretrained(tmp_path / "hf")
     save_hf(bounded(embedding_size=16), None, tmp_path / "other")
     (tmp_path / "other" / SBO).rename(tmp_path / "hf" / SBO)
     with refused(ModelError, tmp_path / "hf", "sbo", "rtd"):

@@ -19,13 +19,13 @@ from litebert.model.pretrainer import Pretrainer
 from toys.families import (
     NO_POOLER,
     assert_equal_outputs,
+    build_litebert,
+    build_peer,
     generator_outputs,
     inputs,
     our_outputs,
-    ours,
     reopen,
     their_outputs,
-    theirs,
 )
 from toys.folders import save_hf, save_litebert
 from toys.refusals import refused
@@ -35,7 +35,7 @@ def joint(
     width: float = 0.25, embeddings: Any = "all", objectives: Any = ("mlm", "rtd"), **changes: Any
 ) -> Pretrainer:
     rtd = ReplacedTokenConfig(generator_width=width, generator_embeddings=embeddings)
-    return ours(objectives, rtd=rtd, **{**NO_POOLER, "layers": 3, **changes})
+    return build_litebert(objectives, rtd=rtd, **{**NO_POOLER, "layers": 3, **changes})
 
 
 CASES: list[tuple[float, dict[str, Any]]] = [
@@ -109,7 +109,7 @@ def test_both_open_there_and_come_back(
 
 
 def test_an_untrained_generator_is_not_written(tmp_path: Path) -> None:
-    model = theirs("Electra", "discriminator")
+    model = build_peer("Electra", "discriminator")
     model.save_pretrained(tmp_path / "theirs")
     convert(tmp_path / "theirs", tmp_path / "own", to="litebert")
     assert not any("mlm" in name for name in load_file(tmp_path / "own" / "model.safetensors"))
@@ -119,7 +119,7 @@ def test_an_untrained_generator_is_not_written(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("heads", [1, 2, 6, 12])
 def test_a_discriminator_of_any_number_of_heads_is_read(heads: int, tmp_path: Path) -> None:
-    model = theirs("Electra", "discriminator", num_attention_heads=heads, hidden_size=36)
+    model = build_peer("Electra", "discriminator", num_attention_heads=heads, hidden_size=36)
     model.save_pretrained(tmp_path)
     loaded = load(tmp_path).model
     assert_equal_outputs(their_outputs(model, inputs()), our_outputs(loaded, inputs()))
@@ -150,7 +150,7 @@ def test_with_counted_positions_there_is_no_discriminator(tmp_path: Path) -> Non
 
 @pytest.mark.parametrize("family", ["Roberta", "Electra"])
 def test_a_head_that_computes_gelu_whatever_the_encoder_does(family: str, tmp_path: Path) -> None:
-    model = theirs(family, "mlm", hidden_act="relu")
+    model = build_peer(family, "mlm", hidden_act="relu")
     model.save_pretrained(tmp_path / "hf")
     with refused(ModelError, tmp_path / "hf", "hidden_act='relu'", f"{family}ForMaskedLM", "gelu"):
         load(tmp_path / "hf")

@@ -17,9 +17,9 @@ from litebert.tokenizer import Tokenizer
 from toys.families import (
     NO_POOLER,
     assert_equal_outputs,
+    build_litebert,
     inputs,
     our_outputs,
-    ours,
     reopen,
     their_outputs,
 )
@@ -29,7 +29,7 @@ POSITIONS = "roberta.embeddings.position_embeddings.weight"
 
 
 def counting(offset: int, segment_types: int = 1) -> Pretrainer:
-    return ours(
+    return build_litebert(
         ("mlm",),
         **NO_POOLER,
         embedding_size=32,

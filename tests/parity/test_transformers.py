@@ -21,15 +21,15 @@ from toys.families import (
     NO_POOLER,
     UNPOOLED,
     assert_equal_outputs,
+    build_litebert,
+    build_peer,
     inputs,
     inputs_of,
     our_outputs,
-    ours,
     point,
     randomise,
     reopen,
     their_outputs,
-    theirs,
 )
 from toys.folders import save_hf, save_litebert
 
@@ -66,7 +66,7 @@ def label(value: object) -> str:
 def test_their_model_read_and_written_back(
     family: str, head: str, changes: dict[str, Any], tmp_path: Path
 ) -> None:
-    model = theirs(family, head, **changes)
+    model = build_peer(family, head, **changes)
     model.save_pretrained(tmp_path / "theirs")
     loaded = load(tmp_path / "theirs")
     batch = inputs(
@@ -95,7 +95,7 @@ def test_their_model_read_and_written_back(
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_one_sequence_without_padding_or_types(family: str, tmp_path: Path) -> None:
-    model = theirs(family, "backbone")
+    model = build_peer(family, "backbone")
     model.save_pretrained(tmp_path)
     ids = torch.arange(5, 15)[None]
     with torch.no_grad():
@@ -110,7 +110,7 @@ def test_one_sequence_without_padding_or_types(family: str, tmp_path: Path) -> N
 @pytest.mark.parametrize("family", FAMILIES)
 def test_padding_at_the_left(family: str, tmp_path: Path) -> None:
     """RoBERTa's positions begin at the first real token, the others' at the first place."""
-    model = theirs(family, "mlm")
+    model = build_peer(family, "mlm")
     model.save_pretrained(tmp_path)
     batch = inputs_of(family, left=True)
     assert_equal_outputs(their_outputs(model, batch), our_outputs(load(tmp_path).model, batch))
@@ -197,7 +197,7 @@ POINTS: list[tuple[dict[str, Any], tuple[str, ...], str, str]] = [
 def test_our_pretrained_model_opens_there(
     changes: dict[str, Any], objectives: tuple[str, ...], name: str, note: str, tmp_path: Path
 ) -> None:
-    model = ours(objectives, **changes)
+    model = build_litebert(objectives, **changes)
     notes = save_hf(model, None, tmp_path / "hf")
     assert bool(notes) == bool(note)
     assert any(note in line for line in notes) or not note
@@ -275,7 +275,7 @@ def test_our_task_model_opens_there(
 def test_what_a_class_cannot_hold_is_left_out_and_said(
     objectives: Any, head: Any, expected: str, tmp_path: Path
 ) -> None:
-    model = ours(objectives)
+    model = build_litebert(objectives)
     notes = save_hf(model, None, tmp_path / "hf", head=head)
     assert notes
     opened = reopen(tmp_path / "hf")
@@ -291,7 +291,7 @@ def test_what_a_class_cannot_hold_is_left_out_and_said(
 
 
 def test_backbone_without_pooler(tmp_path: Path) -> None:
-    notes = save_hf(ours(("mlm",), pooler=False), None, tmp_path, head="backbone")
+    notes = save_hf(build_litebert(("mlm",), pooler=False), None, tmp_path, head="backbone")
     assert any("add_pooling_layer=False" in note for note in notes)
     _, report = transformers.AlbertModel.from_pretrained(
         tmp_path, add_pooling_layer=False, output_loading_info=True

@@ -24,7 +24,7 @@ import pytest
 from litebert.serve.batching import Queue
 from litebert.serve.pool import Pool
 from toys.refusals import names
-from toys.serving import Service, connected, raw, read_answer, serving, until
+from toys.serving import Service, open_connection, raw, read_answer, serving, until
 
 Run = Callable[..., tuple[int, str, str]]
 SECRET = "xylophone"
@@ -336,7 +336,7 @@ def test_a_second_signal_refuses_what_has_no_answer(models: Path, tmp_path: Path
         more = threading.Thread(target=ask, args=(service, ["b c"] * 3000, seen))
         more.start()
         until(lambda: waiting(service, "x-colours") > 4000)
-        with connected(service) as half:
+        with open_connection(service) as half:
             half.sendall(
                 b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             )

@@ -26,7 +26,7 @@ from litebert.serve.metrics import Metrics
 from litebert.serve.server import Settings, _bind, _configure, _Server
 from litebert.serve.service import Service as Serving
 from toys.refusals import names, refused
-from toys.serving import Service, connected, raw, read_answer, serving, until
+from toys.serving import Service, open_connection, raw, read_answer, serving, until
 
 JSON = {"content-type": "application/json"}
 HEALTH = b"GET /health HTTP/1.1\r\nHost: localhost\r\n"
@@ -85,7 +85,7 @@ def check_upgrades(service: Service) -> None:
                 (whole, 40),
                 (chunks, 300),
             ):
-                with connected(service) as connection:
+                with open_connection(service) as connection:
                     connection.sendall(sent[:cut])
                     time.sleep(0.02)
                     connection.sendall(sent[cut:])
@@ -107,7 +107,7 @@ def test_a_request_for_another_protocol_keeps_its_body(service: Service) -> None
             service, b"CONNECT localhost:80 HTTP/1.1\r\nHost: localhost:80\r\n\r\n"
         ).splitlines()[0]
     )
-    with connected(service) as connection:  # several in one packet
+    with open_connection(service) as connection:  # several in one packet
         body = b'{"inputs": "ba"}'
         head = PREDICT + b"Connection: Upgrade\r\nUpgrade: h2c\r\nContent-Length: %d\r\n\r\n" % len(
             body
@@ -239,7 +239,7 @@ def test_too_many_connections_are_refused_in_json(models: Path, tmp_path: Path) 
         with ExitStack() as ending:
             service = ending.enter_context(serving(tmp_path, models / "x-colours"))
             for _ in range(70):
-                connection = ending.enter_context(connected(service))
+                connection = ending.enter_context(open_connection(service))
             connection.sendall(HEALTH + b"\r\n")
             status, body = read_answer(connection)
             assert (status, json.loads(body)["error_type"]) == (503, "unavailable")
@@ -337,7 +337,7 @@ def test_what_follows_a_whole_request_does_not_take_its_answer(service: Service)
     body = b'{"inputs": "ba"}'
     whole = PREDICT + b"Content-Length: %d\r\n\r\n" % len(body) + body
     for rest in (b"\0 nonsense\r\n\r\n", b"GET / HTTP/1.1\r\nx: " + b"y" * 600_000):
-        with connected(service) as connection:
+        with open_connection(service) as connection:
             connection.sendall(whole + whole + rest)
             file = connection.makefile("rb")
             answer = b""

@@ -49,7 +49,7 @@ def checksum(data: bytes) -> int:
     return state ^ 0xFFFFFFFF
 
 
-def _stored(value: int) -> bytes:
+def _mask_checksum(value: int) -> bytes:
     return (((value >> 15 | value << 17) + 0xA282EAD8) & 0xFFFFFFFF).to_bytes(4, "little")
 
 
@@ -89,19 +89,19 @@ def table(
     """A file in LevelDB's table format."""
     data, handles = b"", []
 
-    def put(block: bytes) -> bytes:
+    def append(block: bytes) -> bytes:
         nonlocal data
         kind = b"\1" if snappy else b"\0"
         block = pyarrow.compress(block, codec="snappy", asbytes=True) if snappy else block
         handle = varint(len(data)) + varint(len(block))
-        data += block + kind + _stored(checksum(block + kind))
+        data += block + kind + _mask_checksum(checksum(block + kind))
         return handle
 
     ordered = sorted(items.items())
     for start in range(0, len(ordered), per_block):
         part = ordered[start : start + per_block]
-        handles.append((part[-1][0], put(_block(part, every))))
-    footer = put(_block([], every)) + put(_block(handles, every))
+        handles.append((part[-1][0], append(_block(part, every))))
+    footer = append(_block([], every)) + append(_block(handles, every))
     return data + footer.ljust(40, b"\0") + (0xDB4775248B80FB57).to_bytes(8, "little")
 
 
@@ -133,7 +133,7 @@ def write_bundle(
             + _number(4, len(file))
             + _number(5, len(data))
             + varint(6 << 3 | 5)
-            + _stored(crc(data)),
+            + _mask_checksum(crc(data)),
         )
         file += data
     prefix.parent.mkdir(parents=True, exist_ok=True)
@@ -193,7 +193,7 @@ def variables(family: str, state: Mapping[str, Tensor], slots: bool = True) -> d
     """A state of `transformers` as the variables of the paper's own code, with those of its
     optimizer.
     """
-    found = {}
+    tensors = {}
     for name, tensor in state.items():
         if name.endswith(_TIED):
             continue
@@ -204,10 +204,12 @@ def variables(family: str, state: Mapping[str, Tensor], slots: bool = True) -> d
         name = re.sub(r"_embeddings\.weight$", "_embeddings", name)
         if name.endswith(".weight"):
             name, tensor = name.removesuffix("weight") + "kernel", tensor.t()
-        found[name.replace(".", "/")] = tensor.detach().clone()
-    for name in list(found) if slots else ():
-        found |= {f"{name}/{slot}": torch.zeros_like(found[name]) for slot in ("adam_m", "adam_v")}
-    return found | ({"global_step": torch.tensor(np.int64(1000))} if slots else {})
+        tensors[name.replace(".", "/")] = tensor.detach().clone()
+    for name in list(tensors) if slots else ():
+        tensors |= {
+            f"{name}/{slot}": torch.zeros_like(tensors[name]) for slot in ("adam_m", "adam_v")
+        }
+    return tensors | ({"global_step": torch.tensor(np.int64(1000))} if slots else {})
 
 
 def write_config(path: Path, model: Any, *keys: str, **changes: Any) -> None:

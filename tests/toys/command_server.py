@@ -16,7 +16,7 @@ import sys
 
 def serve() -> None:
     import torch
-    from preload import MODULES  # beside this file, which is run as a script
+    from preload import MODULES  # type: ignore[import-not-found]  # beside this file, a script
 
     from litebert.cli import main
 

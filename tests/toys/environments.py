@@ -17,15 +17,15 @@ def python_with(packages: Sequence[str], folder: Path, variable: str) -> str:
     if named := os.environ.get(variable):
         return named
     venv.create(folder, symlinks=True)
-    found = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
+    python = folder / ("Scripts" if os.name == "nt" else "bin") / "python"
     command = [
         sys.executable,
         "-m",
         "pip",
         "--disable-pip-version-check",
         "--quiet",
-        f"--python={found}",
+        f"--python={python}",
         "install",
     ]
     subprocess.run([*command, *packages], check=True)
-    return str(found)
+    return str(python)

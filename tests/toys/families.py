@@ -65,7 +65,7 @@ FAMILIES: dict[str, dict[str, Any]] = {
         "sep_token_id": 3,
     },
 }
-"""What each family's config is made of; SpanBERT has BERT's classes."""
+"""Fields of each family's config; SpanBERT has BERT's classes."""
 
 _TASKS = {
     "sequence": "ForSequenceClassification",
@@ -89,7 +89,7 @@ HEADS: dict[str, dict[str, str]] = {
 }
 
 
-def theirs(family: str, head: str, **changes: Any) -> Any:
+def build_peer(family: str, head: str, **changes: Any) -> Any:
     """A random model of a family in evaluation mode."""
     if head in ("sequence", "tokens"):
         changes.setdefault("num_labels", 3)
@@ -145,7 +145,7 @@ def point(**changes: Any) -> EncoderConfig:
     return EncoderConfig(**{**base, **changes})
 
 
-def ours(
+def build_litebert(
     objectives: Any,
     rtd: ReplacedTokenConfig = ReplacedTokenConfig(),  # noqa: B008 (frozen)
     sbo: SpanBoundaryConfig = SpanBoundaryConfig(),  # noqa: B008
@@ -190,7 +190,7 @@ def inputs_of(family: str, left: bool = False) -> dict[str, Tensor]:
 
 @contextmanager
 def complaints() -> Iterator[list[str]]:
-    """What `transformers` logs at warning level or above meanwhile."""
+    """Messages that `transformers` logs at warning level or above inside the block."""
     heard: list[str] = []
 
     class Ear(logging.Handler):
@@ -216,7 +216,7 @@ def reopen(folder: Path) -> Any:
             folder, output_loading_info=True
         )
     assert not heard, heard
-    problems = {name: found for name, found in report.items() if found}
+    problems = {name: problems for name, problems in report.items() if problems}
     assert not problems, problems
     return model.eval()
 
@@ -232,50 +232,51 @@ def their_outputs(model: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
         )
     else:
         output = model(**batch, output_hidden_states=True)
-    found = {f"hidden {i}": state for i, state in enumerate(output.hidden_states)}
+    outputs = {f"hidden {i}": state for i, state in enumerate(output.hidden_states)}
     backbone = getattr(model, model.base_model_prefix, model)
     if getattr(backbone, "pooler", None) is not None:
-        found["pooled"] = backbone(**batch).pooler_output
+        outputs["pooled"] = backbone(**batch).pooler_output
     name = type(model).__name__
     if "ForMaskedLM" in name:
-        found["mlm"] = output.logits
+        outputs["mlm"] = output.logits
     elif name == "ElectraForPreTraining":
-        found["rtd"] = output.logits[..., None]
+        outputs["rtd"] = output.logits[..., None]
     elif "ForPreTraining" in name:
-        found["mlm"] = output.prediction_logits
-        found["sentence"] = (
+        outputs["mlm"] = output.prediction_logits
+        outputs["sentence"] = (
             output.sop_logits if "sop_logits" in output else output.seq_relationship_logits
         )
     elif "MultipleChoice" in name:
-        found["task"] = output.logits.reshape(-1, 1)
+        outputs["task"] = output.logits.reshape(-1, 1)
     elif "QuestionAnswering" in name:
-        found["task"] = torch.stack((output.start_logits, output.end_logits), dim=-1)
+        outputs["task"] = torch.stack((output.start_logits, output.end_logits), dim=-1)
     elif "logits" in output:
-        found["task"] = output.logits
-    return _real(found, batch)
+        outputs["task"] = output.logits
+    return _real(outputs, batch)
 
 
 @torch.no_grad()
 def our_outputs(model: Pretrainer | TaskModel, batch: dict[str, Tensor]) -> dict[str, Tensor]:
     """Everything one of our models computes."""
     output = model.encoder(**batch)
-    states = [*model.encoder.states(**batch)]
-    found = {f"hidden {i}": state for i, state in enumerate((*states[:-1], output.last))}
+    inputs: dict[str, Any] = batch
+    states = [*model.encoder.states(**inputs)]
+    outputs = {f"hidden {i}": state for i, state in enumerate((*states[:-1], output.last))}
     if output.pooled is not None:
-        found["pooled"] = output.pooled
+        outputs["pooled"] = output.pooled
     if isinstance(model, TaskModel):
-        found["task"] = model(**batch)
+        outputs["task"] = model(**batch)
     else:
         for name, objective in model.named_objectives.items():
             network: Any = model.objectives[name]
             if isinstance(objective, MaskedLanguageModeling) and "generator" not in network:
-                found["mlm"] = _mlm_everywhere(network.head, output.last, model)
+                outputs["mlm"] = _mlm_everywhere(network.head, output.last, model)
             elif isinstance(objective, ReplacedTokenDetection):
-                found["rtd"] = network.head(output.last)
+                outputs["rtd"] = network.head(output.last)
             elif isinstance(objective, SentenceOrder):
                 assert output.pooled is not None, name
-                found["sentence"] = network.head(output.pooled)
-    return _real(found, batch)
+                outputs["sentence"] = network.head(output.pooled)
+    return _real(outputs, batch)
 
 
 @torch.no_grad()
@@ -284,8 +285,8 @@ def generator_outputs(model: Pretrainer, batch: dict[str, Tensor]) -> dict[str, 
     mlm: Any = model.objectives["mlm"]
     states = list(mlm.generator.states(**batch, lender=model.encoder.embedding))
     last = mlm.generator.read_out(states[-1]).last
-    found = {f"hidden {i}": state for i, state in enumerate((*states[:-1], last))}
-    return _real({**found, "mlm": _mlm_everywhere(mlm.head, last, model, mlm.generator)}, batch)
+    outputs = {f"hidden {i}": state for i, state in enumerate((*states[:-1], last))}
+    return _real({**outputs, "mlm": _mlm_everywhere(mlm.head, last, model, mlm.generator)}, batch)
 
 
 def _mlm_everywhere(
@@ -297,9 +298,9 @@ def _mlm_everywhere(
     return logits
 
 
-def _real(found: dict[str, Tensor], batch: dict[str, Tensor]) -> dict[str, Tensor]:
+def _real(outputs: dict[str, Tensor], batch: dict[str, Tensor]) -> dict[str, Tensor]:
     mask = batch["attention_mask"].bool()[..., None]
-    return {name: tensor * mask if tensor.ndim == 3 else tensor for name, tensor in found.items()}
+    return {name: tensor * mask if tensor.ndim == 3 else tensor for name, tensor in outputs.items()}
 
 
 def assert_equal_outputs(

@@ -60,11 +60,13 @@ def small_tokenizer(vocab_size: int = 40) -> Tokenizer:
     return train_tokenizer(texts, kind="unigram", vocab_size=vocab_size)
 
 
-def loaded(model: nn.Module, tokenizer: Tokenizer | None = None, **fields: Any) -> LoadedModel:
-    """A model as if it had been opened; of a fine-tuned one, the config where `fields` has none
-    says only its shape.
+def load_module(model: nn.Module, tokenizer: Tokenizer | None = None, **fields: Any) -> LoadedModel:
+    """A model as if it had been opened.
+
+    The config of a fine-tuned one says only its shape, unless `fields` has one.
     """
-    shape = model.encoder.config
+    encoder: Any = model.encoder
+    shape: EncoderConfig = encoder.config
     whole = (
         model.config
         if isinstance(model, Pretrainer)
@@ -84,7 +86,7 @@ def save_litebert(
     model: nn.Module, tokenizer: Tokenizer | None, folder: str | Path, **fields: Any
 ) -> None:
     """A litebert folder of a model; `fields` are those of `LoadedModel`."""
-    interop.save_litebert(loaded(model, tokenizer, **fields), folder)
+    interop.save_litebert(load_module(model, tokenizer, **fields), folder)
 
 
 def save_hf(
@@ -95,7 +97,7 @@ def save_hf(
     **fields: Any,
 ) -> tuple[str, ...]:
     """A Hugging Face folder of a model, and the notes on it."""
-    return write_hf(loaded(model, tokenizer, **fields), folder, head)
+    return write_hf(load_module(model, tokenizer, **fields), folder, head)
 
 
 def checkpoint(run: Path, step: int, model: Pretrainer) -> Path:

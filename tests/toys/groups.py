@@ -17,6 +17,7 @@ import sys
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 
 @dataclass(frozen=True)
@@ -72,8 +73,8 @@ class Groups:
         assert self._server.stdout is not None
         line = self._server.stdout.readline()
         assert line, "the server of groups has died"
-        found: list[int] = json.loads(line)
-        return found
+        numbers: list[int] = json.loads(line)
+        return numbers
 
     def close(self) -> None:
         close(self._server)
@@ -89,9 +90,9 @@ def close(server: subprocess.Popen[str]) -> None:
 
 
 def free_port() -> int:
-    with socket.socket() as one:
-        one.bind(("127.0.0.1", 0))
-        port: int = one.getsockname()[1]
+    with socket.socket() as probe:
+        probe.bind(("127.0.0.1", 0))
+        port: int = probe.getsockname()[1]
         return port
 
 
@@ -115,17 +116,17 @@ def serve() -> None:
         message = json.loads(line)
         size, port = message["size"], free_port()
         # torchrun keeps the store of a group in a process of its own, which outlives the group.
-        store = torch.distributed.TCPStore(
+        store = torch.distributed.TCPStore(  # type: ignore[attr-defined]
             "127.0.0.1", port, is_master=True, wait_for_workers=False
         )
         children = [child(message, rank, port) for rank in range(size)]
         print(json.dumps(children), flush=True)  # noqa: T201
-        ends = [os.waitstatus_to_exitcode(os.waitpid(one, 0)[1]) for one in children]
+        ends = [os.waitstatus_to_exitcode(os.waitpid(number, 0)[1]) for number in children]
         print(json.dumps(ends), flush=True)  # noqa: T201
         del store
 
 
-def child(message: dict[str, object], rank: int, port: int) -> int:
+def child(message: dict[str, Any], rank: int, port: int) -> int:
     """Fork one process of a group."""
     from litebert.cli import main
 
@@ -147,11 +148,11 @@ def child(message: dict[str, object], rank: int, port: int) -> int:
         }
         if message["size"] != 1:
             os.environ.update({name: str(value) for name, value in (place | where).items()})
-        os.environ.update(message["environment"])  # type: ignore[arg-type]
+        os.environ.update(message["environment"])
         log = os.open(f"{message['folder']}/{rank}.txt", os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
         os.dup2(log, 1)
         os.dup2(log, 2)
-        status = main(message["words"])  # type: ignore[arg-type]
+        status = main(message["words"])
         sys.stdout.flush()
         sys.stderr.flush()
     except BaseException:

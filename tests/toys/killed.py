@@ -1,4 +1,4 @@
-"""What a process that was killed leaves of a path that it was writing."""
+"""Paths that a process leaves unfinished because it was killed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the servers of processes load before they fork, so that no command waits for its imports."""
+"""Modules that the servers of processes load before they fork: no command waits for an import."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from litebert.data.shards import Shards
 from litebert.tokenizer import Tokenizer
 
 SHARD_BYTES = 20_000
-"""Of text: the 60 kB of `tiny_corpus` make several shards."""
+"""Bytes of text of a shard: the 60 kB of `tiny_corpus` make several."""
 
 
 def run(corpus: Path, out: Path, tokenizer: Path, **options: Any) -> Shards:
@@ -58,12 +58,12 @@ def start(tmp_path: Path, *arguments: object) -> subprocess.Popen[bytes]:
 
 def tree(process: int) -> list[int]:
     """The process and all below it."""
-    found = [process]
+    processes = [process]
     try:
         children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
     except OSError:
-        return found
-    return found + [below for child in children for below in tree(int(child))]
+        return processes
+    return processes + [below for child in children for below in tree(int(child))]
 
 
 needs_proc = pytest.mark.skipif(not Path("/proc/self/task").is_dir(), reason="needs Linux's /proc")

@@ -29,7 +29,7 @@ LENGTH = 32
 
 
 class Stream:
-    """What `litebert predict` reads of a file, in the clothes of a task."""
+    """The rows that `litebert predict` reads of a file, offered as a task would."""
 
     def __init__(self, path: Path, task: Any) -> None:
         self._path, self._task = path, task
@@ -51,13 +51,12 @@ class Reader:
     task: Callable[[Path], Any]
     empty: str = "FILE holds no rows; give a file with some"
     cut: str = ""
-    """What is said of the content up to the first two letters of "shut"; empty where nothing
-    tells."""
+    """Refusal of the content up to the first two letters of "shut"; empty if it is read."""
     part: str = "dev"
     packs: bool = True
-    """Whether the file may be compressed."""
+    """True if the file may be compressed."""
     longer: bytes = b" bado" * 300
-    """What makes the second example long."""
+    """Bytes that make the second example long."""
     long: str = f"texts longer than {LENGTH} tokens were cut (1)"
 
     def read(self, folder: Path, content: bytes) -> tuple[list[Any], list[str], Any]:

@@ -38,7 +38,7 @@ def seen_by(
             losses: Any, name: str = name, compute: Any = objective.scores
         ) -> dict[str, float]:
             batches.setdefault(name, []).extend(
-                batch for one in losses for other, batch in read if one is other
+                batch for loss in losses for other, batch in read if loss is other
             )
             return compute(losses)  # type: ignore[no-any-return]
 

@@ -35,9 +35,9 @@ class Service:
     log: Path
 
     def events(self, name: str | None = None) -> list[dict[str, Any]]:
-        """What it logged, of one kind or all; every line must be JSON."""
-        found = [json.loads(line) for line in self.log.read_text().splitlines()]
-        return [one for one in found if name in (None, one["event"])]
+        """Events that it logged, of one kind or all; every line must be JSON."""
+        records = [json.loads(line) for line in self.log.read_text().splitlines()]
+        return [record for record in records if name in (None, record["event"])]
 
     def stop(self) -> int:
         """Ask it to end, and its exit status."""
@@ -50,14 +50,14 @@ class Service:
 
     def resident(self) -> int:
         """Kilobytes of memory of it and its workers."""
-        own = [
+        pids = [
             self.process.pid,
-            *(pid for one in self.events("a model is ready") for pid in one["pids"]),
+            *(pid for event in self.events("a model is ready") for pid in event["pids"]),
         ]
-        found = (
-            re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text()) for pid in own
+        matches = (
+            re.search(r"VmRSS:\s+(\d+)", Path(f"/proc/{pid}/status").read_text()) for pid in pids
         )
-        return sum(int(one[1]) for one in found if one)
+        return sum(int(match[1]) for match in matches if match)
 
 
 @contextmanager
@@ -91,10 +91,10 @@ def raw(service: Service, content: bytes, wait: float = 10) -> bytes:
     with socket.create_connection((host, int(port)), wait) as connection:
         connection.sendall(content)
         connection.settimeout(wait)
-        found = b""
-        while b"\r\n\r\n" not in found and (more := connection.recv(65536)):
-            found += more
-        return found
+        received = b""
+        while b"\r\n\r\n" not in received and (more := connection.recv(65536)):
+            received += more
+        return received
 
 
 def until(true: Callable[[], Any]) -> None:
@@ -105,7 +105,7 @@ def until(true: Callable[[], Any]) -> None:
         time.sleep(0.05)
 
 
-def connected(service: Service) -> socket.socket:
+def open_connection(service: Service) -> socket.socket:
     host, port = service.url.removeprefix("http://").split(":")
     return socket.create_connection((host, int(port)), 10)
 
@@ -121,12 +121,12 @@ def read_answer(connection: socket.socket) -> tuple[int, bytes]:
 
 @dataclass
 class Tally:
-    """What became of many requests."""
+    """The outcomes of many requests."""
 
     seconds: list[float] = field(default_factory=list)
-    """Of those that were answered."""
+    """Seconds of those that were answered."""
     refused: int = 0
-    """With 429 and when to come again."""
+    """Requests refused with 429 and when to come again."""
     wrong: list[Any] = field(default_factory=list)
     lost: list[str] = field(default_factory=list)
     """Sent whole, and not answered."""
@@ -134,7 +134,7 @@ class Tally:
     """The service had closed the connection, or did not take it."""
 
     def percentile(self, share: float) -> float:
-        """Of the seconds."""
+        """A percentile of the seconds."""
         return sorted(self.seconds)[min(len(self.seconds) - 1, int(share * len(self.seconds)))]
 
 
@@ -162,7 +162,7 @@ async def exchange(
 async def load(
     url: str,
     path: str,
-    asked: Sequence[tuple[Any, Callable[[Any], bool]]],
+    requests: Sequence[tuple[Any, Callable[[Any], bool]]],
     rate: float | None,
     seconds: float,
     connections: int,
@@ -185,7 +185,7 @@ async def load(
             number, sent = sent, sent + 1
             if rate is not None and (wait := start + number / rate - time.monotonic()) > 0:
                 await asyncio.sleep(wait)
-            body, right = asked[number % len(asked)]
+            body, right = requests[number % len(requests)]
             begun = time.monotonic()
             try:
                 if writer is None:

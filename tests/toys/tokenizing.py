@@ -5,7 +5,7 @@ from __future__ import annotations
 import io
 from functools import cache
 from pydoc_data.topics import topics
-from typing import Any
+from typing import Any, Literal, TypeAlias
 
 import sentencepiece
 
@@ -42,9 +42,12 @@ TRICKY = [
 ]
 
 
+Kind: TypeAlias = Literal["unigram", "wordpiece", "bpe"]
+
+
 @cache
-def train(kind: str = "unigram", vocab_size: int = 600, **options: Any) -> Tokenizer:
-    return train_tokenizer(CORPUS, kind=kind, vocab_size=vocab_size, **options)  # type: ignore[arg-type]
+def train(kind: Kind = "unigram", vocab_size: int = 600, **options: Any) -> Tokenizer:
+    return train_tokenizer(CORPUS, kind=kind, vocab_size=vocab_size, **options)
 
 
 def pieces(tokenizer: Tokenizer, text: str) -> list[str]:

@@ -55,7 +55,7 @@ def serve(name: str) -> None:
     however that ends.
     """
     import torch
-    from preload import MODULES  # beside this file, which is run as a script
+    from preload import MODULES  # type: ignore[import-not-found]  # beside this file, a script
 
     for module in MODULES:
         importlib.import_module(module)

@@ -24,7 +24,7 @@ from litebert.train.evaluate import evaluate
 from litebert.train.initial_weights import build_further_recipe
 from litebert.train.loop import Loop
 from litebert.train.pretrain import pretrain
-from toys.families import theirs
+from toys.families import build_peer
 from toys.pretraining import config, result
 from toys.refusals import names, refused
 from toys.tokenizing import train
@@ -136,7 +136,7 @@ def test_a_hugging_face_model_of_each_family_is_trained_further(
     """SpanBERT is a Bert with a head for masked pieces; ModernBERT fills its tables up to a round
     number of rows.
     """
-    theirs(family, head, vocab_size=pieces).save_pretrained(tmp_path / "hf")
+    build_peer(family, head, vocab_size=pieces).save_pretrained(tmp_path / "hf")
     Tokenizer.load(tiny_data / "tokenizer").save(tmp_path / "hf")
     small = ("--budget", "2 steps", "--train.batch", "4 sequences", "--train.evaluate-sequences", 8)
     words = (

@@ -30,7 +30,7 @@ from litebert.train.memory import (
     measure_peak_bytes,
     require_memory,
 )
-from toys.folders import loaded, save_hf, save_litebert, tiny
+from toys.folders import load_module, save_hf, save_litebert, tiny
 from toys.pretraining import config
 from toys.refusals import names, refused
 
@@ -375,4 +375,4 @@ def test_a_config_of_its_length_is_asked_for(monkeypatch: pytest.MonkeyPatch) ->
     longer = config(sequences=SequenceConfig(length=64), train={"batch": "4096 sequences"})
     with refused(ConfigError, "64 tokens", "train.micro_batch"):
         require_memory(longer, CPU)
-    assert loaded(tiny()).config.name == "tiny"
+    assert load_module(tiny()).config.name == "tiny"
