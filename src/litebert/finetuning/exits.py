@@ -43,9 +43,8 @@ def require_exits(output: Output, layers: int) -> None:
     """
     if not vars(type(output)).get("exits"):  # a subclass may answer by another law
         raise ConfigError(
-            "exits is True, and only tasks that answer with a class, labels or a number "
-            "can leave early; "
-            f"this one answers with '{output.name}', so leave --exits out"
+            "exits is True, and only tasks that answer with a class, labels or a number can leave "
+            f"early; this one answers with '{output.name}', so leave --exits out"
         )
     if layers == 1:
         raise ConfigError(

@@ -40,30 +40,29 @@ _FREE = (
 rest, or are compared apart."""
 
 
-def claim_folder(
-    folder: RunFolder, prepared: PreparedTask, steps: int, train: Sequence[Item]
-) -> None:
-    """Start a run in a folder, or check that the folder holds this very run; `train` has the
-    targets that are learned.
+def claim_folder(folder: RunFolder, prepared: PreparedTask, items: Sequence[Item]) -> None:
+    """Start a run in a folder, or check that the folder holds this very run.
+
+    Args:
+        items: all rows that are trained on, with the targets that are learned.
 
     Raises:
         RunError: the folder holds another run.
     """
-    run = _build_identity(prepared, steps, train)
+    run = _build_identity(prepared, items)
     for before in folder.identities():
         refuse_other_teacher(folder.path, before, run["teacher"], run["teacher_fingerprint"])
         folder.refuse_other({**before, "files": run["files"]}, run, _FREE)
         if before.get("test_fingerprint") != run["test_fingerprint"]:
             raise RunError(
-                f"{folder.path} holds a run with another test part; give its own, or "
-                "answer this one with "
-                "litebert predict"
+                f"{folder.path} holds a run with another test part; give its own, or answer this "
+                "one with litebert predict"
             )
     if not folder.identity_file.exists():
         folder.claim(run)
 
 
-def _build_identity(prepared: PreparedTask, steps: int, train: Sequence[Item]) -> dict[str, Any]:
+def _build_identity(prepared: PreparedTask, items: Sequence[Item]) -> dict[str, Any]:
     """Build the content of finetune.json, which identifies a run."""
     task, start = prepared.task, prepared.start
     dev = [item for part in prepared.dev for item in part.items]
@@ -75,7 +74,7 @@ def _build_identity(prepared: PreparedTask, steps: int, train: Sequence[Item]) -
         "metric": name_metric(task),
         "model": prepared.source,
         "files": task.file_names,  # by part, their names; for people and tables, never compared
-        "steps": steps,
+        "steps": prepared.steps,
         "chosen": list(prepared.chosen),  # for people, never compared
         "config": to_dict(prepared.config),
         **task.identity(),
@@ -86,7 +85,7 @@ def _build_identity(prepared: PreparedTask, steps: int, train: Sequence[Item]) -
         ),
         "model_fingerprint": _compute_digest(_read_weights(start)),
         "tokenizer_fingerprint": start.tokenizer.fingerprint,
-        "data_fingerprint": _compute_digest(_read_tokens([*train, *dev], task.output.labels)),
+        "data_fingerprint": _compute_digest(_read_tokens([*items, *dev], task.output.labels)),
         "test_fingerprint": _compute_digest(_read_tokens(tests, ())),
         # Of examples as their files have them: the same for every tokenizer.
         "dev_fingerprint": _compute_digest(

@@ -120,9 +120,8 @@ class Output(ABC):
         """
         if not self.linear and (config.fit_head or config.head_reads == "mean"):
             raise ConfigError(
-                "fit_head and head_reads=mean are for classes, labels and numbers of whole "
-                "texts, and "
-                f"this task answers with {self.name}; leave them out"
+                "fit_head and head_reads=mean are for classes, labels and numbers of whole texts, "
+                f"and this task answers with {self.name}; leave them out"
             )
 
     def fit_linear(
@@ -145,9 +144,8 @@ class Output(ABC):
         """
         if config.deletion:
             raise ConfigError(
-                f"deletion is {config.deletion}, and only texts without pairs are read "
-                "with tokens left "
-                "out; set it to 0"
+                f"deletion is {config.deletion}, and only texts without pairs are read with tokens "
+                "left out; set it to 0"
             )
         return config
 

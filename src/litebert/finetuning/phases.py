@@ -165,7 +165,7 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
         if prepared.fitted and self.ranks.main and not folder.identity_file.exists():
             with write_whole(folder.path / FITTED) as aside:
                 write_tensors(aside, prepared.fitted)
-        self.ranks.decide(lambda: claim_folder(folder, prepared, prepared.steps, sized.items))
+        self.ranks.decide(lambda: claim_folder(folder, prepared, sized.items))
         return ClaimedTaskRun(sized, built.model)
 
     # ----------------------------------------------------------------------------------- training

@@ -168,12 +168,9 @@ class PreparedTask:
             )
             log.warning(
                 f"{self.config.epochs:g} passes over {len(self.rows):,} rows in batches of "
-                f"{self.batch} "
-                f"are only {self.steps} steps, which may be too few to learn; try "
-                f"--train.batch '{smaller} "
-                f"sequences', --epochs {3 * self.config.epochs:g} or "
-                "--train.optimizer.learning-rate "
-                f"{3 * rate:.1g}"
+                f"{self.batch} are only {self.steps} steps, which may be too few to learn; try "
+                f"--train.batch '{smaller} sequences', --epochs {3 * self.config.epochs:g} or "
+                f"--train.optimizer.learning-rate {3 * rate:.1g}"
             )
 
 
@@ -189,52 +186,46 @@ def prepare_task(
     Args:
         chosen: choices that a run made when it started, if it continues.
     """
-    model, task, teacher, unlabelled = (
-        request.model,
-        request.task,
-        request.teacher,
-        request.unlabelled,
-    )
-    if unlabelled is not None and teacher is None:
+    task, words, unlabelled = request.task, start.tokenizer, request.unlabelled
+    if unlabelled is not None and request.teacher is None:
         raise ConfigError(
             "--unlabelled adds texts that only a teacher answers; name one with --teacher, "
             "or leave it out"
         )
-    config, choices = _settle_config(model, task, config, start)
+    config, choices = _settle_config(request.model, task, config, start)
     if not task.dev:
         raise DataError(
             f"the {task.name} task has no dev part, which chooses the best weights; give a dev file"
         )
-    words, length = start.tokenizer, config.length
-    taught = None if teacher is None else open_teacher(teacher, task, words, length)
-    if taught is not None and config.distill.compared:
-        taught.require_layers(words, length)
-        shape = taught.loaded.config.encoder
-        config = replace(
-            config, distill=match_layers(config.distill, start.encoder, shape, taught.source)
-        )
-    more = None if unlabelled is None else encode_unlabeled(task, list(unlabelled), words, length)
+    config, teacher = _open_teacher(request, start, config)
+    length, unlabeled = config.length, None
+    if unlabelled is not None:
+        unlabeled = encode_unlabeled(task, list(unlabelled), words, length)
     notes: list[str] = []
     train, *others = (
         _encode_part(task, name, words, length, notes) for name in ("train", *task.dev, *task.tests)
     )
     _warn_about_parts(train, others, words)
-    for note in (
-        *start.notes,
-        *filter(None, [task.output.balance([item.target for item in train.items])]),
-    ):
+    balance = task.output.balance([item.target for item in train.items])
+    for note in (*start.notes, *filter(None, [balance])):
         notes.append(note)
         log.info(note)
-    dev, tests = others[: len(task.dev)], others[len(task.dev) :]
-    config, amounts = choose_amount(
-        config, task, len(train.items) + len(more.items if more else ())
-    )
+    rows = len(train.items) + (0 if unlabeled is None else len(unlabeled.items))
+    config, amounts = choose_amount(config, task, rows)
     for choice in (*choices, *amounts):
         log.info(choice)
-    parts = (train, tuple(dev), tuple(tests))
-    chosen_now = (*chosen, *choices, *amounts)
     return PreparedTask(
-        str(model), task, start, config, *parts, tuple(notes), taught, more, chosen_now
+        source=str(request.model),
+        task=task,
+        start=start,
+        config=config,
+        train=train,
+        dev=tuple(others[: len(task.dev)]),
+        tests=tuple(others[len(task.dev) :]),
+        notes=tuple(notes),
+        teacher=teacher,
+        unlabelled=unlabeled,
+        chosen=(*chosen, *choices, *amounts),
     )
 
 
@@ -255,6 +246,22 @@ def _settle_config(
     if config.exits:
         require_exits(task.output, start.encoder.layers)
     return config, choices + heads
+
+
+def _open_teacher(
+    request: FinetuneRequest, start: InitialModel, config: FinetuneConfig
+) -> tuple[FinetuneConfig, TaskTeacher | None]:
+    """Open the teacher of a request, if it has one, and complete the config from its shape."""
+    if request.teacher is None:
+        return config, None
+    words, length = start.tokenizer, config.length
+    teacher = open_teacher(request.teacher, request.task, words, length)
+    if config.distill.compared:
+        teacher.require_layers(words, length)
+        shape = teacher.loaded.config.encoder
+        distill = match_layers(config.distill, start.encoder, shape, teacher.source)
+        config = replace(config, distill=distill)
+    return config, teacher
 
 
 def _warn_about_parts(train: EncodedPart, others: Sequence[EncodedPart], words: Tokenizer) -> None:

@@ -75,9 +75,8 @@ class Probe:
         """Return the choice and what it rests on, in one line."""
         tried = ", ".join(f"{rate:.0e} {loss:.3g}" for rate, loss in sorted(self.losses.items()))
         return (
-            f"learning rate {self.rate:.0e}, by the loss on {self.held:,} held-out "
-            "training rows after "
-            f"{self.steps} steps ({tried})"
+            f"learning rate {self.rate:.0e}, by the loss on {self.held:,} held-out training rows "
+            f"after {self.steps} steps ({tried})"
         )
 
 

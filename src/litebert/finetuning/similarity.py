@@ -134,9 +134,8 @@ class Similarity(Output):
         """
         if parse_amount(config.train.batch, "train.batch", ("sequences",)).value < 2:
             raise ConfigError(
-                f"train.batch is '{config.train.batch}', but a pair is compared with the "
-                "others of its "
-                "batch; give 2 sequences or more"
+                f"train.batch is '{config.train.batch}', but a pair is compared with the others of "
+                "its batch; give 2 sequences or more"
             )
         if self.supervision != "texts":
             return super().recipe_for(config, encoder)
@@ -144,9 +143,8 @@ class Similarity(Output):
             return config
         if config.dropout == -1 and encoder.hidden_dropout == encoder.attention_dropout == 0:
             log.info(
-                f"dropout is {DROPOUT} instead of the model's 0, since texts without pairs "
-                "are learned from "
-                "two dropout masks"
+                f"dropout is {DROPOUT} instead of the model's 0, since texts without pairs are "
+                "learned from two dropout masks"
             )
             return replace(config, dropout=DROPOUT)
         if config.dropout == 0:
@@ -198,9 +196,8 @@ class Similarity(Output):
         vectors = np.concatenate(logits([Item(i, (row,), None) for i, row in enumerate(rows)]))
         if len(rows) < 2 * vectors.shape[1]:
             log.info(
-                f"the vectors are not whitened: that takes {2 * vectors.shape[1]:,} "
-                "different texts, twice their "
-                f"size, and there are {len(rows):,}"
+                f"the vectors are not whitened: that takes {2 * vectors.shape[1]:,} different "
+                f"texts, twice their size, and there are {len(rows):,}"
             )
             return self
         log.info(f"the vectors are whitened as those of {len(rows):,} training texts are")

@@ -80,9 +80,8 @@ class TaskTeacher:
         fix = "set distill.states and distill.relations to 0"
         if find_exported_graph(self.loaded.path) is not None:
             raise ModelError(
-                f"the teacher {self.source} is an exported graph, which shows its answers "
-                "only; name the "
-                f"folder it was exported from, or {fix}"
+                f"the teacher {self.source} is an exported graph, which shows its answers only; "
+                f"name the folder it was exported from, or {fix}"
             )
         if self.tokenizer.fingerprint != words.fingerprint:
             raise ModelError(
@@ -92,8 +91,7 @@ class TaskTeacher:
         if length > (positions := self.loaded.config.encoder.max_positions):
             raise ModelError(
                 f"the teacher {self.source} reads {positions} tokens, and rows have up to "
-                f"{length}; set "
-                f"--length to what it reads, or {fix}"
+                f"{length}; set --length to what it reads, or {fix}"
             )
 
 
@@ -125,8 +123,7 @@ def open_teacher(source: str | Path, task: Task[Any], words: Tokenizer, length: 
         answers = f"'{output.name}' ({output.width} numbers)"
         raise ModelError(
             f"the teacher {source} answers with {answers} and this task with '{wanted.name}' "
-            f"({wanted.width}); "
-            "fine-tune the teacher on this task"
+            f"({wanted.width}); fine-tune the teacher on this task"
         )
     if loaded.labels and set(loaded.labels) != set(wanted.labels):
         raise ModelError(
@@ -162,14 +159,12 @@ def _require_tokenizer(
     if not wanted.reads_cls and tokenizer.fingerprint != words.fingerprint:
         raise ModelError(
             f"the teacher {source} has another tokenizer than the student, and answers of "
-            f"'{wanted.name}' "
-            "stand at tokens; name a teacher with the student's tokenizer"
+            f"'{wanted.name}' stand at tokens; name a teacher with the student's tokenizer"
         )
     if not wanted.reads_cls and length > loaded.config.encoder.max_positions:
         raise ModelError(
-            f"the teacher {source} reads {loaded.config.encoder.max_positions} tokens, and "
-            "rows have up "
-            f"to {length}; set --length to what it reads"
+            f"the teacher {source} reads {loaded.config.encoder.max_positions} tokens, and rows "
+            f"have up to {length}; set --length to what it reads"
         )
     return tokenizer
 
@@ -184,9 +179,8 @@ def encode_unlabeled(
     """
     if task.output.head != "sequence":
         raise ConfigError(
-            "--unlabelled adds texts to tasks that answer with a class, labels or a "
-            "number; this one "
-            f"answers with '{task.output.name}', so leave it out"
+            "--unlabelled adds texts to tasks that answer with a class, labels or a number; this "
+            f"one answers with '{task.output.name}', so leave it out"
         )
     if not examples:
         raise ConfigError(

@@ -224,8 +224,7 @@ class TrainableTaskModel:
                     write_tensors(aside, weights, {})
             except (OSError, SafetensorError) as error:
                 raise RunError(
-                    f"cannot write the best weights to {self.best} ({error}); free the "
-                    "disk, and run the "
-                    "same command again"
+                    f"cannot write the best weights to {self.best} ({error}); free the disk, and "
+                    "run the same command again"
                 ) from error
         return scores

@@ -135,10 +135,9 @@ def measure_steps(
             else "a run needs at least"
         )
         raise ConfigError(
-            f"{option} {amount} buys {steps} step{'s' * (steps != 1)} of {each:.2g} s on "
-            f"this machine, and {why} "
-            f"{least}; give {option} {seconds}s or more,{shorter} or name the steps: "
-            f"{option} '{least} steps'"
+            f"{option} {amount} buys {steps} step{'s' * (steps != 1)} of {each:.2g} s on this "
+            f"machine, and {why} {least}; give {option} {seconds}s or more,{shorter} or name the "
+            f"steps: {option} '{least} steps'"
         )
     return steps, rate
 

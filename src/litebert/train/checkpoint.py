@@ -99,8 +99,7 @@ def save(
         amount = sum(tensor.nbytes for tensor in (*model.values(), *optimizer.values()))
         raise RunError(
             f"cannot write the checkpoint of step {step} ({amount:,} bytes) into {folder}: "
-            f"{_reason(error)}, and run "
-            "the same command again to continue from the one before"
+            f"{_reason(error)}, and run the same command again to continue from the one before"
         ) from error
     return final
 

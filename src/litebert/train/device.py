@@ -91,9 +91,8 @@ def require_bfloat16(device: Device, engine: str, instead: str) -> None:
     """
     if device.autocast is None:
         raise ConfigError(
-            f"{device.name} does not multiply bfloat16 natively, which the engine {engine} "
-            "needs; give "
-            f"--engine {instead}"
+            f"{device.name} does not multiply bfloat16 natively, which the engine {engine} needs; "
+            f"give --engine {instead}"
         )
 
 

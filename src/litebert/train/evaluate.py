@@ -214,9 +214,8 @@ def open_pretrained(
     ):
         absent = " and ".join(objectives[name].network_name for name in loaded.untrained)
         raise ModelError(
-            f"{model} has nothing to score: it holds no weights of its {absent}; evaluate "
-            "the run it was written from, "
-            "or name a pretrained model"
+            f"{model} has nothing to score: it holds no weights of its {absent}; evaluate the run "
+            "it was written from, or name a pretrained model"
         )
     loaded = with_rows_of(data, shards.tokenizer, loaded, model)
     assert isinstance(loaded.model, Pretrainer)

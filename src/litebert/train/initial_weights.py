@@ -73,9 +73,8 @@ def load_weights(source: str | Path, model: Pretrainer, shards: Shards) -> None:
     target, source_shape = model.config.encoder, loaded.config.encoder
     if differ := _compare_shapes(source_shape, target):
         raise ModelError(
-            f"the weights of {source} do not fit this recipe ({'; '.join(differ)}); give "
-            "the recipe they were trained "
-            "with, or these fields as they are there"
+            f"the weights of {source} do not fit this recipe ({'; '.join(differ)}); give the "
+            "recipe they were trained with, or these fields as they are there"
         )
     weights, state = loaded.model.state_dict(), model.state_dict()
     fitting = {

@@ -425,7 +425,6 @@ class Loop(Generic[B]):
 
 def _nonfinite(what: str) -> NonFiniteError:
     return NonFiniteError(
-        f"the {what} not finite, so the run stopped and saved nothing of it; start another "
-        "--out with a lower "
-        "train.optimizer.learning_rate or a longer train.schedule.warmup"
+        f"the {what} not finite, so the run stopped and saved nothing of it; start another --out "
+        "with a lower train.optimizer.learning_rate or a longer train.schedule.warmup"
     )

@@ -164,14 +164,12 @@ def require_memory(
             )
     if fits < 1:
         raise ConfigError(
-            f"{config.name} does not fit in the memory of this machine: {about}, too "
-            "little even for one; free some "
-            "memory, or use a smaller encoder or shorter sequences"
+            f"{config.name} does not fit in the memory of this machine: {about}, too little even "
+            "for one; free some memory, or use a smaller encoder or shorter sequences"
         )
     raise ConfigError(
-        f"train.micro_batch is too large for this machine: {about}; give "
-        f"--train.micro-batch {fits}, which trains the "
-        "same batch in smaller passes"
+        f"train.micro_batch is too large for this machine: {about}; give --train.micro-batch "
+        f"{fits}, which trains the same batch in smaller passes"
     )
 
 
@@ -189,12 +187,10 @@ def explain_out_of_memory(device: Device, sequences: int, recompute: bool) -> It
         if not cpu and not isinstance(error, torch.OutOfMemoryError):
             raise
         raise RunError(
-            f"{device.name} has run out of memory with {sequences:,} sequences per forward "
-            "pass; end other programs "
-            "that use it, "
-            f"{'' if recompute else 'give the same command with --train.recompute, '}or "
-            "start another "
-            f"--out with half as many: --train.micro-batch {max(1, sequences // 2)}"
+            f"{device.name} has run out of memory with {sequences:,} sequences per forward pass; "
+            "end other programs that use it, "
+            f"{'' if recompute else 'give the same command with --train.recompute, '}or start "
+            f"another --out with half as many: --train.micro-batch {max(1, sequences // 2)}"
         ) from error
 
 

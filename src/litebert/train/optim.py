@@ -188,9 +188,8 @@ def _build_muon(
 ) -> torch.optim.Optimizer:
     if not in_float32 and not hasattr(torch.optim, "Muon"):
         raise ConfigError(
-            "train.optimizer.name=muon needs torch 2.9 or later, except in float32 on "
-            "a CPU, and this is "
-            f"{torch.__version__}; upgrade torch or choose adamw or lamb"
+            "train.optimizer.name=muon needs torch 2.9 or later, except in float32 on a CPU, and "
+            f"this is {torch.__version__}; upgrade torch or choose adamw or lamb"
         )
     kind: Any = Muon if in_float32 else torch.optim.Muon
     groups = _group_by_rate(named, rates, config.muon_learning_rate)
@@ -405,11 +404,9 @@ class Optimizers:
                     name for name in saved | expected if saved.get(name) != expected.get(name)
                 )
                 raise RunError(
-                    f"the saved optimizer state has {name} as {saved.get(name, 'nothing')} "
-                    "where this run has "
-                    f"{expected.get(name, 'nothing')}; it belongs to another recipe, so "
-                    "continue with that one "
-                    "or start in another folder"
+                    f"the saved optimizer state has {name} as {saved.get(name, 'nothing')} where "
+                    f"this run has {expected.get(name, 'nothing')}; it belongs to another recipe, "
+                    "so continue with that one or start in another folder"
                 )
         for name, full in broadcast_all(tensors, self._state, self._like, self._ranks):
             self._state[name].copy_(slice_local(full, self._like[name]))

@@ -389,8 +389,7 @@ def report_unlabeled_pairs(shares: Mapping[int, float]) -> None:
     length, share = max(shares.items())  # most training is at the longest
     if share > UNLABELED_SHARE:
         log.warning(
-            f"{share:.0%} of the pairs of segments have no label at length {length}: few "
-            "sentences of this text fit "
-            "in it; raise --sequences.length, or leave the sentence objective out with "
-            "--objectives mlm"
+            f"{share:.0%} of the pairs of segments have no label at length {length}: few sentences "
+            "of this text fit in it; raise --sequences.length, or leave the sentence objective out "
+            "with --objectives mlm"
         )

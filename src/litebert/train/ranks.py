@@ -186,10 +186,9 @@ def join_group() -> Iterator[Ranks]:
             raise GroupError("another process of this run failed; see what it reported") from error
         if _is_loss(error):
             raise RunError(
-                "another process of this run ended without giving a reason (killed, or out "
-                "of memory); torchrun "
-                "--max-restarts starts all of them again, and the same command continues "
-                "from the newest checkpoint"
+                "another process of this run ended without giving a reason (killed, or out of "
+                "memory); torchrun --max-restarts starts all of them again, and the same command "
+                "continues from the newest checkpoint"
             ) from error
         raise
     finally:
@@ -232,9 +231,8 @@ def _meet() -> Any:
     except (RuntimeError, ValueError, OSError) as error:
         where = f"{os.environ['MASTER_ADDR']}:{os.environ['MASTER_PORT']}"
         raise RunError(
-            f"the processes of this run do not find each other at {where} ({error}); check "
-            "the rendezvous "
-            "address of torchrun, and that the machines reach each other"
+            f"the processes of this run do not find each other at {where} ({error}); check the "
+            "rendezvous address of torchrun, and that the machines reach each other"
         ) from error
     return store
 

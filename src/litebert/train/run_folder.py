@@ -70,9 +70,8 @@ class RunFolder:
             )
         if foreign:
             raise RunError(
-                f"{self.path} is not a run (it has no {self.identity_name}) and holds "
-                f"other files ({foreign[0]}); "
-                "give --out a new or an empty folder"
+                f"{self.path} is not a run (it has no {self.identity_name}) and holds other files "
+                f"({foreign[0]}); give --out a new or an empty folder"
             )
 
     def list_removable(self) -> list[str]:
@@ -108,9 +107,8 @@ class RunFolder:
             *map(str, Path(os.path.realpath(source)).parents),
         ):
             raise RunError(
-                f"--overwrite would delete {source}, which the run needs; choose another "
-                "--out than "
-                f"{self.path}"
+                f"--overwrite would delete {source}, which the run needs; choose another --out "
+                f"than {self.path}"
             )
 
     def clear(self) -> None:
@@ -175,9 +173,8 @@ class RunFolder:
                 f"; and {len(differences) - 6} more" if len(differences) > 6 else ""
             )
             raise RunError(
-                f"{self.path} holds another run ({differs}); give the same fields, another "
-                "--out, or "
-                "--overwrite to delete it and start anew"
+                f"{self.path} holds another run ({differs}); give the same fields, another --out, "
+                "or --overwrite to delete it and start anew"
             )
 
     @property

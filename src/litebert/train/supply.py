@@ -246,9 +246,8 @@ def _receive(maker: subprocess.Popen[bytes]) -> Any:
         status = maker.wait()
         how = f"by signal {-status}" if status < 0 else f"with status {status}"
         raise RunError(
-            f"a process that makes batches ended {how}; run the same command again to "
-            "continue, with "
-            "--train.batch-processes 0 if memory is short"
+            f"a process that makes batches ended {how}; run the same command again to continue, "
+            "with --train.batch-processes 0 if memory is short"
         ) from None
     if isinstance(received, LitebertError):
         raise received

@@ -78,8 +78,7 @@ def match_layers(
         if last > student.layers:
             raise ConfigError(
                 f"distill.{name} names layer {last} of a student with {student.layers}; name "
-                "layers that it "
-                "has"
+                "layers that it has"
             )
         if teacher_last > teacher.layers:
             raise ConfigError(
@@ -88,9 +87,8 @@ def match_layers(
             )
     if any(width % distill.relation_heads for width in widths):
         raise ConfigError(
-            f"distill.relation_heads is {distill.relation_heads}, and the hidden sizes of "
-            "student and "
-            f"teacher, {widths[0]} and {widths[1]}, are not both multiples of it; give a "
+            f"distill.relation_heads is {distill.relation_heads}, and the hidden sizes of student "
+            f"and teacher, {widths[0]} and {widths[1]}, are not both multiples of it; give a "
             "common divisor"
         )
     return distill
@@ -158,9 +156,8 @@ def open_teacher(
         )
         if "soft" in wanted and "mlm" not in config.objectives:
             raise ConfigError(
-                "distill.soft compares guesses of masked tokens, and objectives has no "
-                "mlm; add it, or "
-                "set distill.soft=0"
+                "distill.soft compares guesses of masked tokens, and objectives has no mlm; add "
+                "it, or set distill.soft=0"
             )
     loaded = read_folder(source)
     require_tokenizer_of(shards.path, shards.tokenizer, loaded, source)
@@ -170,9 +167,8 @@ def open_teacher(
     shape, longest = teacher.encoder.config, config.sequences.length
     if longest > shape.max_positions:
         raise ConfigError(
-            f"sequences.length is {longest} and the teacher {source} reads "
-            f"{shape.max_positions} tokens; "
-            f"set sequences.length to at most {shape.max_positions}"
+            f"sequences.length is {longest} and the teacher {source} reads {shape.max_positions} "
+            f"tokens; set sequences.length to at most {shape.max_positions}"
         )
     return replace(
         config, distill=match_layers(config.distill, config.encoder, shape, source)
@@ -194,9 +190,8 @@ def _select_head(source: str | Path, loaded: LoadedModel, config: Config) -> Any
             "guesses by a generator only" if trained else "has no head that guesses masked tokens"
         )
         raise ModelError(
-            f"the teacher {source} {what}; name another, or set distill.soft=0 and learn "
-            "its states or "
-            "relations"
+            f"the teacher {source} {what}; name another, or set distill.soft=0 and learn its "
+            "states or relations"
         )
     return model.get_submodule("objectives.mlm.head")
 
@@ -276,9 +271,8 @@ def open_answers(
     for name, value in (("soft", "1"), ("top_k", "32")):
         if not getattr(config.distill, name):
             raise ConfigError(
-                f"--teacher-answers {folder} keeps the likeliest pieces of a teacher's "
-                "guesses, and "
-                f"distill.{name} is 0; set it above 0, such as {value}"
+                f"--teacher-answers {folder} keeps the likeliest pieces of a teacher's guesses, "
+                f"and distill.{name} is 0; set it above 0, such as {value}"
             )
     if out and Path(out).resolve() in (place := Path(folder).resolve(), *place.parents):
         raise ConfigError(
