@@ -49,8 +49,8 @@ class TaskBatch:
     """bool (B,): which items have a target, where some have none; `targets` holds those of the
     others.
     """
-    taught: Tensor | None = None
-    """The logits of a teacher for every item, as `Output.collate_taught` lays them out."""
+    teacher_logits: Tensor | None = None
+    """The logits of a teacher for every item, as `Output.collate_teacher` lays them out."""
 
     @property
     def lessons(self) -> int:
@@ -88,7 +88,7 @@ def collate(
     has_target = [item.target is not None for item in items]
     targets = output.collate([item.target for item in items if item.target is not None], size)
     ids, types, mask, labels = map(torch.from_numpy, (*padded, targets))
-    taught = [item.taught for item in items if item.taught is not None]
+    teacher_logits = [item.teacher_logits for item in items if item.teacher_logits is not None]
     return TaskBatch(
         ids,
         types,
@@ -97,7 +97,7 @@ def collate(
         labels,
         output.count(targets),
         None if all(has_target) else torch.tensor(has_target),
-        torch.from_numpy(output.collate_taught(taught, size)) if taught else None,
+        torch.from_numpy(output.collate_teacher(teacher_logits, size)) if teacher_logits else None,
     )
 
 

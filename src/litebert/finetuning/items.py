@@ -38,7 +38,7 @@ class Item:
     """Data that the task needs to turn logits into an answer, such as offsets; the model never gets
     it.
     """
-    taught: NDArray[np.floating[Any]] | None = None
+    teacher_logits: NDArray[np.floating[Any]] | None = None
     """A teacher's logits, in the form of `Output.of_item`."""
 
     @property

@@ -187,7 +187,7 @@ class Output(ABC):
 
     # ---------------------------------------------------------------------- learning from a teacher
 
-    def collate_taught(
+    def collate_teacher(
         self, logits: Sequence[NDArray[np.floating[Any]]], size: int
     ) -> NDArray[np.float32]:
         """Lay out a teacher's logits, as `of_item` gives them, for a batch of rows of `size`
@@ -203,29 +203,29 @@ class Output(ABC):
         )
 
     def distill_loss(self, logits: Tensor, batch: TaskBatch, temperature: float) -> Loss:
-        """Compute the summed distance from the teacher's logits in `batch.taught`; right is what
-        the teacher would answer.
+        """Compute the summed distance from the teacher's logits; right is what the teacher would
+        answer.
         """
         import torch
 
         from litebert.model.objectives import Loss
 
-        assert batch.taught is not None
+        assert batch.teacher_logits is not None
         total, same = self.distill_total(
-            self.arrange(logits, batch), batch.taught, batch, temperature
+            self.arrange(logits, batch), batch.teacher_logits, batch, temperature
         )
         return Loss(total, torch.full((), batch.lessons, device=total.device), same)
 
     def distill_total(
-        self, logits: Tensor, taught: Tensor, batch: TaskBatch, temperature: float
+        self, logits: Tensor, teacher_logits: Tensor, batch: TaskBatch, temperature: float
     ) -> tuple[Tensor, Tensor]:
         """Compute the summed divergence of arranged logits from the teacher's, and on how many both
         agree.
         """
         from litebert.model.distillation import divergence
 
-        same = logits.argmax(-1) == taught.argmax(-1)
-        return divergence(logits, taught, temperature).sum(), same.sum()
+        same = logits.argmax(-1) == teacher_logits.argmax(-1)
+        return divergence(logits, teacher_logits, temperature).sum(), same.sum()
 
     # ------------------------------------------------------------------------------------ answering
 

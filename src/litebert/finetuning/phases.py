@@ -229,7 +229,7 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
                 lambda: compute_teacher_logits(teacher, prepared, folder, device)
             )
             items = [
-                replace(item, taught=row_logits)
+                replace(item, teacher_logits=row_logits)
                 for item, row_logits in zip(items, logits, strict=True)
             ]
             if config.distill.compared:

@@ -105,7 +105,7 @@ class SeveralLabels(OneClass):
         return total, ((logits > 0) == (targets > 0.5)).all(-1).sum()
 
     def distill_total(
-        self, logits: Tensor, taught: Tensor, batch: TaskBatch, temperature: float
+        self, logits: Tensor, teacher_logits: Tensor, batch: TaskBatch, temperature: float
     ) -> tuple[Tensor, Tensor]:
         """Compute the mean over the labels of the divergences of two classes each, present or
         absent.
@@ -115,10 +115,11 @@ class SeveralLabels(OneClass):
         from litebert.model.distillation import divergence
 
         student, teacher = (
-            torch.stack((values, torch.zeros_like(values)), dim=-1) for values in (logits, taught)
+            torch.stack((values, torch.zeros_like(values)), dim=-1)
+            for values in (logits, teacher_logits)
         )
         return divergence(student, teacher, temperature).mean(-1).sum(), (
-            (logits > 0) == (taught > 0)
+            (logits > 0) == (teacher_logits > 0)
         ).all(-1).sum()
 
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
@@ -208,18 +209,18 @@ class Number(Output):
         total = F.mse_loss(logits.squeeze(-1), targets, reduction="sum")
         return total, torch.zeros((), dtype=torch.int64, device=total.device)
 
-    def collate_taught(
+    def collate_teacher(
         self, logits: Sequence[NDArray[np.floating[Any]]], size: int
     ) -> NDArray[np.float32]:
         """Lay out a teacher's numbers on the scale that is learned."""
-        numbers = super().collate_taught(logits, size)
+        numbers = super().collate_teacher(logits, size)
         return ((numbers - self.mean) / self.deviation).astype(np.float32)
 
     def distill_total(
-        self, logits: Tensor, taught: Tensor, batch: TaskBatch, temperature: float
+        self, logits: Tensor, teacher_logits: Tensor, batch: TaskBatch, temperature: float
     ) -> tuple[Tensor, Tensor]:
         """Compute the squared error against the teacher's number."""
-        return self.total(logits, taught.squeeze(-1))
+        return self.total(logits, teacher_logits.squeeze(-1))
 
     def of_item(self, logits: NDArray[np.float32], item: Item) -> NDArray[np.float32]:
         """Return the number in the unit of the targets, (1,)."""
@@ -272,7 +273,7 @@ class OneChoice(Output):
         scores = list(torch.split(logits.float().squeeze(-1), list(batch.choices)))
         return torch.nn.utils.rnn.pad_sequence(scores, batch_first=True, padding_value=-np.inf)
 
-    def collate_taught(
+    def collate_teacher(
         self, logits: Sequence[NDArray[np.floating[Any]]], size: int
     ) -> NDArray[np.float32]:
         """Lay out a teacher's logits, (B, most choices), as `arrange` pads them."""

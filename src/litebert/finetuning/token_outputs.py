@@ -43,11 +43,11 @@ class Tags(Output):
         return int((targets != IGNORED).sum())
 
     def distill_total(
-        self, logits: Tensor, taught: Tensor, batch: TaskBatch, temperature: float
+        self, logits: Tensor, teacher_logits: Tensor, batch: TaskBatch, temperature: float
     ) -> tuple[Tensor, Tensor]:
         """Compute the divergence at the tokens that have a tag."""
         tagged = batch.targets != IGNORED
-        return super().distill_total(logits[tagged], taught[tagged], batch, temperature)
+        return super().distill_total(logits[tagged], teacher_logits[tagged], batch, temperature)
 
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
         """Return the likeliest tag of each token, and its probability."""
@@ -102,17 +102,17 @@ class OneSpan(Output):
         return (first + last) / 2, (logits.argmax(1) == targets).all(-1).sum()
 
     def distill_total(
-        self, logits: Tensor, taught: Tensor, batch: TaskBatch, temperature: float
+        self, logits: Tensor, teacher_logits: Tensor, batch: TaskBatch, temperature: float
     ) -> tuple[Tensor, Tensor]:
         """Compute the mean of the divergences of first and last token; both are the same where the
         teacher's are.
         """
         from litebert.model.distillation import divergence
 
-        taught = taught.masked_fill(logits.isneginf(), -np.inf)
-        same = (logits.argmax(1) == taught.argmax(1)).all(-1).sum()
+        teacher_logits = teacher_logits.masked_fill(logits.isneginf(), -np.inf)
+        same = (logits.argmax(1) == teacher_logits.argmax(1)).all(-1).sum()
         return divergence(
-            logits.transpose(1, 2), taught.transpose(1, 2), temperature
+            logits.transpose(1, 2), teacher_logits.transpose(1, 2), temperature
         ).sum() / 2, same
 
     def answers(self, logits: Sequence[NDArray[np.floating]]) -> list[list[tuple[int, int]]]:

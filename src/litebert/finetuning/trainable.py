@@ -40,7 +40,7 @@ from litebert.train import device as devices
 from litebert.train.parallel import gather_state
 from litebert.train.ranks import Ranks
 
-_HEAD, _TAUGHT, _STATES, _RELATIONS = "task", "teacher", "states", "relations"
+_HEAD, _TEACHER, _STATES, _RELATIONS = "task", "teacher", "states", "relations"
 """Names of the losses: of the labels, and of a teacher's answers, states and relations where there
 is one.
 """
@@ -91,8 +91,8 @@ class TrainableTaskModel:
 
     def counts(self, batch: TaskBatch) -> dict[str, int]:
         counts = {_HEAD: batch.predictions}
-        if batch.taught is not None:
-            counts[_TAUGHT] = batch.lessons
+        if batch.teacher_logits is not None:
+            counts[_TEACHER] = batch.lessons
         return counts | dict.fromkeys(self._compared, batch.tokens)
 
     @property
@@ -110,8 +110,8 @@ class TrainableTaskModel:
         laws: dict[str, Callable[[Tensor], Loss]] = {
             _HEAD: lambda values: self._task_loss(values, batch)
         }
-        if batch.taught is not None:
-            laws[_TAUGHT] = lambda values: self.output.distill_loss(
+        if batch.teacher_logits is not None:
+            laws[_TEACHER] = lambda values: self.output.distill_loss(
                 values, batch, config.distill.temperature
             )
         losses = {
@@ -166,7 +166,7 @@ class TrainableTaskModel:
         if self.prepared.teacher is None:
             return {_HEAD: 1.0}
         weight = self.prepared.config.distill.weight
-        return {_HEAD: 1.0 - weight, _TAUGHT: weight, **self._compared}
+        return {_HEAD: 1.0 - weight, _TEACHER: weight, **self._compared}
 
     def lr_scales(self) -> Mapping[str, float]:
         return compute_layer_rates(self.module, self.prepared.config.layer_decay)

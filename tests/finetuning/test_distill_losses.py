@@ -17,7 +17,7 @@ from litebert.finetuning.token_outputs import OneSpan, Tags
 
 def item(length: int, target: Any, taught: Any, rows: int = 1) -> Item:
     row = EncodedRow(np.arange(length, dtype=np.int32), np.zeros(length, np.int32))
-    return Item(0, (row,) * rows, target, taught=np.array(taught, np.float32))
+    return Item(0, (row,) * rows, target, teacher_logits=np.array(taught, np.float32))
 
 
 def kl(teacher: Any, student: Any, temperature: float) -> float:
