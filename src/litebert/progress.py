@@ -22,7 +22,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Protocol, TypeVar
 
-log = logging.getLogger("litebert")
+log = logging.getLogger("litebert.progress")
 
 T = TypeVar("T")
 

@@ -22,7 +22,7 @@ import numpy as np
 from filelock import FileLock
 from numpy.typing import NDArray
 
-from litebert import progress
+from litebert import hub, progress
 from litebert.config.serialization import to_json
 from litebert.errors import ConfigError, ModelError
 from litebert.finetuning.rows import PaddedRows
@@ -158,8 +158,12 @@ def _check(loaded: LoadedModel, file: Path) -> None:
 
 
 def _list_folders(model: Path) -> list[Path]:
-    """List the folders that may hold the graph of a model, the best first."""
-    beside = [model / FOLDER] if os.access(model, os.W_OK) else []
+    """List the folders that may hold the graph of a model, the best first.
+
+    The cache of the Hub is another program's, so nothing is written there.
+    """
+    may_write = os.access(model, os.W_OK) and hub.find_origin(model) is None
+    beside = [model / FOLDER] if may_write else []
     return [*beside, _answering_cache()]
 
 

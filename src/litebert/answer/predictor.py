@@ -160,8 +160,8 @@ def load(
     exit: Exit = "auto",  # noqa: A002
     tokenizer: str | Path | None = None,
 ) -> Model:
-    """Open a run folder, a litebert model folder or a Hugging Face folder; a fine-tuned model
-    answers, too.
+    """Open a run folder, a litebert model folder, a Hugging Face folder, or a model of the Hub by
+    its name, such as `hf:albert/albert-base-v2`. A fine-tuned model answers, too.
 
     Args:
         head: what the classifier of a Hugging Face folder is for, where its config.json does not

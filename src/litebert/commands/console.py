@@ -46,7 +46,9 @@ RecipeName = Annotated[
 ModelPath = Annotated[
     tyro.conf.Positional[str],
     tyro.conf.arg(
-        metavar="MODEL", help="A run folder, a litebert model folder or a Hugging Face folder."
+        metavar="MODEL",
+        help="A run folder, a litebert model folder, a Hugging Face folder, or a model of the "
+        "Hugging Face Hub: hf:OWNER/NAME or hf:OWNER/NAME@REVISION.",
     ),
 ]
 FLAGS = (

@@ -19,13 +19,13 @@ class ServeArguments:
     """Serve models over HTTP until Ctrl-C or SIGTERM, each in a process of its own; see
     docs/serving.md.
 
-    MODEL is any folder that predict, fill or embed open, or NAME=FOLDER. Requests without a model
+    MODEL is any model that predict, fill or embed open, or NAME=MODEL. Requests without a model
     are answered by the first that can. The log is one JSON object on each line of standard error
     and holds no texts; --quiet leaves requests out.
     """
 
     models: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="MODEL")]
-    """Folders of models; NAME=FOLDER gives one a name."""
+    """Folders of models, or hf:OWNER/NAME; NAME=MODEL gives one a name."""
     host: str = "127.0.0.1"
     """Address to listen at; 0.0.0.0 is every network this machine is in."""
     port: int = 8000
@@ -78,11 +78,14 @@ def serve(words: list[str]) -> int:
     """litebert serve MODEL [MODEL ...]"""
     arguments = console.parse(ServeArguments, words, "serve")
     _require_packages()
+    from litebert.serve import logs
     from litebert.serve.limits import Limits, read_key
     from litebert.serve.server import Settings, parse_models
     from litebert.serve.server import serve as run
 
     _check_options(arguments)
+    log_requests = logging.getLogger("litebert").level <= logging.INFO
+    logs.set_up(log_requests)  # before models are fetched, which is logged
     settings = Settings(
         parse_models(arguments.models),
         arguments.host,
@@ -105,7 +108,7 @@ def serve(words: list[str]) -> int:
         arguments.batch_characters,
         arguments.batch_wait / 1000,
         None if arguments.max_wait is None else arguments.max_wait / 1000,
-        log_requests=logging.getLogger("litebert").level <= logging.INFO,
+        log_requests=log_requests,
     )
     run(settings)
     return 0

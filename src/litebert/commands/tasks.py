@@ -18,6 +18,7 @@ from litebert.config import replace
 from litebert.config.finetuning import Choice, FinetuneConfig, HeadName
 from litebert.errors import ConfigError, require
 from litebert.finetuning.task import TaskOptions
+from litebert.hub import pin_to_record
 from litebert.machine import keep_freed_memory
 
 if TYPE_CHECKING:
@@ -82,7 +83,7 @@ def finetune(words: list[str]) -> int:
     with console.loading():
         from litebert.analysis.run_report import write_run
         from litebert.finetuning.initial import load_initial
-        from litebert.finetuning.run import finetune_seeds, run_folder
+        from litebert.finetuning.run import IDENTITY, finetune_seeds, run_folder
         from litebert.tasks.registry import task_of
         from litebert.train import metrics
 
@@ -96,6 +97,8 @@ def finetune(words: list[str]) -> int:
     with console.group() as ranks:
         with metrics.collect_remarks(remarks):
             task = task_of(arguments.task, _source(arguments.data), **options)
+            if not arguments.overwrite:
+                pin_to_record(arguments.out / IDENTITY)
             start = load_initial(arguments.model, arguments.tokenizer, task)
             texts = _read_unlabelled(task, arguments, options) if arguments.unlabelled else None
         config = _finetune_config(arguments, rest, start, task)

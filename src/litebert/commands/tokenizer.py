@@ -21,6 +21,7 @@ from litebert.commands.console import (
 )
 from litebert.commands.text import Text, TextOptions
 from litebert.errors import ConfigError, ModelError, require
+from litebert.hub import is_hub_name
 from litebert.json_reader import read_json
 
 if TYPE_CHECKING:
@@ -220,7 +221,7 @@ def _inspect(words: list[str]) -> int:
             new, added = _extend_tokenizer(tokenizer, lines, arguments.extend)
         elif arguments.transplant is not None:
             new = Tokenizer.load(arguments.transplant)
-        _report(tokenizer, new, lines, _config_of(Path(arguments.tokenizer)), added, arguments.json)
+        _report(tokenizer, new, lines, _config_of(arguments.tokenizer), added, arguments.json)
         return 0
     texts = (document.text for document in read_documents(arguments.sources, arguments.reading()))
     report = inspect(tokenizer, texts)
@@ -312,10 +313,10 @@ def _lines(options: TextOptions, sources: tuple[str, ...], memory: int, seed: in
     return sample
 
 
-def _config_of(folder: Path) -> Config | None:
+def _config_of(folder: str) -> Config | None:
     """The config of a model folder; None of a tokenizer alone."""
-    if not any(
-        (folder / name).is_file() for name in ("recipe.json", "config.json", "finetune.json")
+    if not is_hub_name(folder) and not any(
+        Path(folder, name).is_file() for name in ("recipe.json", "config.json", "finetune.json")
     ):
         return None
     with loading():

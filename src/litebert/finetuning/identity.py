@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from litebert import hub
 from litebert.config.serialization import to_dict
 from litebert.errors import RunError
 from litebert.finetuning.initial import InitialModel
@@ -23,7 +24,9 @@ from litebert.train.teacher import build_record, refuse_other_teacher
 _FREE = (
     "format",
     "model",
+    "model_revision",
     "teacher",
+    "teacher_revision",
     "teacher_fingerprint",
     "steps",
     "chosen",
@@ -73,6 +76,7 @@ def _build_identity(prepared: PreparedTask, items: Sequence[Item]) -> dict[str, 
         "task": task.full_name,
         "metric": name_metric(task),
         "model": prepared.source,
+        **hub.record_revision(prepared.source, "model"),
         "files": task.file_names,  # by part, their names; for people and tables, never compared
         "steps": prepared.steps,
         "chosen": list(prepared.chosen),  # for people, never compared

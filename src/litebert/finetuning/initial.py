@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from litebert import hub
 from litebert.config import EncoderConfig, replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, ModelError
@@ -22,6 +23,7 @@ from litebert.model.encoder import initialiser
 from litebert.model.heads import HeadActivation, Pooling
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
+from litebert.recipes import HUB_NAMES
 from litebert.recipes.files import is_recipe_name, recipe
 from litebert.tokenizer import Tokenizer
 
@@ -65,9 +67,12 @@ def load_initial(
     """
     if is_recipe_name(str(model)):
         if tokenizer is None:
-            raise ConfigError(f"{model} is a recipe, an untrained network; give it a --tokenizer")
+            raise ConfigError(
+                f"{model} is a recipe, an untrained network; give it a --tokenizer"
+                + _suggest_published(model)
+            )
         words, config = Tokenizer.load(tokenizer), recipe(str(model))
-        note = f"{model} is a recipe: the network starts untrained"
+        note = f"{model} is a recipe: the network starts untrained{_suggest_published(model)}"
         if Path(model).is_dir():
             note += f" (for the folder of that name, write ./{model})"
         encoder = replace(config.encoder, vocab_size=words.vocab_size)
@@ -104,6 +109,13 @@ def load_initial(
     return InitialModel(
         shape, state, words, loaded.dense, tuple(notes), loaded.pooling, head, trained_for
     )
+
+
+def _suggest_published(model: str | Path) -> str:
+    """A clause that says how to write the published model of a recipe; empty where there is
+    none."""
+    name = HUB_NAMES.get(str(model))
+    return f"; for the weights of its paper write {hub.PREFIX}{name}" if name else ""
 
 
 def _select_head_weights(loaded: LoadedModel) -> dict[str, torch.Tensor]:

@@ -31,7 +31,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from litebert import launch
+from litebert import hub, launch
 from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, RunError
@@ -243,6 +243,8 @@ def _open_task(
         remarks: gets what a person should know of them.
     """
     ranks, task = folders[0].ranks, request.task
+    if not request.overwrite:
+        hub.pin_to_record(request.out / IDENTITY)
     with metrics.collect_remarks(remarks):
         start = request.start or load_initial(request.model, request.tokenizer, task)
         config = request.config or choose_default_recipe(start.encoder, start.dense, task.point)

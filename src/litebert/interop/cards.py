@@ -23,6 +23,7 @@ from typing import Any
 
 from litebert import cost
 from litebert.errors import ModelError
+from litebert.hub import find_origin, is_hub_name, parse_name
 from litebert.interop.loaded import LoadedModel
 from litebert.json_reader import parse_json, read_json
 from litebert.model.task_model import TaskModel
@@ -100,10 +101,12 @@ def make_finetuned_card(
     """
     task, source, metric = (identity[key] for key in ("task", "model", "metric"))
     files = {part: [Path(file).name for file in names] for part, names in identity["files"].items()}
-    base = _last(source)
+    base = _name_source(source)
     name = f"{base} fine-tuned on {task}"
     front = _make_front_of_tuning(kind, identity, files, scores, dev[0])
     start = f"the untrained network of the recipe {base}" if is_recipe_name(source) else f"`{base}`"
+    if revision := identity.get("model_revision"):
+        start += f" of the Hugging Face Hub, at commit `{revision}`"
     parts = [
         (part, ", ".join(files.get(part, [])), f"{examples:,}", f"{tokens:,}")
         for part, (examples, tokens) in sizes.items()
@@ -145,10 +148,11 @@ def _make_front_of_tuning(
     from huggingface_hub import EvalResult
 
     task, source, metric = (identity[key] for key in ("task", "model", "metric"))
-    base = _last(source)
+    base = _name_source(source)
     scored_on = ", ".join(files.get(dev, [])) or f"{task}, {dev} part"
     return _front(
         base_model=None if is_recipe_name(source) else base,
+        **_revision_metadata(identity.get("model_revision")),
         datasets=files.get("train") or [task],
         metrics=[metric],
         model_name=f"{base} fine-tuned on {task}",
@@ -199,7 +203,13 @@ def _make_pretrained_card(loaded: LoadedModel) -> str:
         if isinstance(sources, list)
         else []
     )
-    front = _front(datasets=named or None, language=language if isinstance(language, str) else None)
+    base = str(run.get("from", ""))
+    front = _front(
+        datasets=named or None,
+        language=language if isinstance(language, str) else None,
+        base_model=_name_source(base) if is_hub_name(base) else None,
+        **_revision_metadata(run.get("from_revision")),
+    )
     text = [f"# {_clean(config.name)}\n"]
     shape, count = config.encoder, sum(cost.encoder_parameters(config.encoder).values())
     text.append(
@@ -439,6 +449,19 @@ def _clean(text: str) -> str:
 def _last(name: str) -> str:
     """The last part of a path; nobody's card names folders of their machine."""
     return os.path.basename(os.path.abspath(name)) if name else ""
+
+
+def _name_source(source: str) -> str:
+    """The name of the model that a run started from: of the Hub, else the last part of its path."""
+    if is_hub_name(source):
+        return parse_name(source).repository
+    origin = find_origin(Path(source))
+    return _last(source) if origin is None else origin.repository
+
+
+def _revision_metadata(revision: str | None) -> dict[str, str]:
+    """The commit of the base model, where it is known."""
+    return {} if revision is None else {"base_model_revision": revision}
 
 
 def _flat(fields: Any, path: str = "") -> dict[str, Any]:

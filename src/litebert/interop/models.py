@@ -26,7 +26,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast, get_args
 
-from litebert import progress
+from litebert import hub, progress
 from litebert.config import Config
 from litebert.config.finetuning import HeadName
 from litebert.config.serialization import from_dict, to_json
@@ -73,7 +73,7 @@ def read_folder(
     tokenizer: str | Path | None = None,
 ) -> LoadedModel:
     """Open a run folder, a litebert model folder, a Hugging Face folder or an original TensorFlow
-    checkpoint.
+    checkpoint; or a model of the Hub by its name, such as `hf:albert/albert-base-v2`.
 
     Args:
         head: of the latter two, what the classifier is for, where a config.json does not name the
@@ -89,7 +89,7 @@ def read_folder(
         ModelError: it is none of them, a file of it is damaged, missing or of another model, or
             `tokenizer` does not fit the model.
     """
-    loaded = _read_folder(Path(path), head, lazy, tokenizer)
+    loaded = _read_folder(hub.locate(path), head, lazy, tokenizer)
     if tokenizer is not None:
         require_fit(loaded, tokenizer)
     return loaded
@@ -101,6 +101,7 @@ def _read_folder(
     if not folder.exists():
         raise ModelError(
             f"there is no folder {folder}; give a run, a litebert model or a Hugging Face folder"
+            + hub.suggest_name(folder)
         )
     if not folder.is_dir():
         raise ModelError(f"{folder} is a file; give the folder that contains it")
@@ -176,7 +177,7 @@ def config_of(path: str | Path) -> Config:
     Raises:
         ModelError: the folder cannot be opened.
     """
-    recipe = Path(path) / "recipe.json"
+    recipe = hub.locate(path) / "recipe.json"
     return _own_config(recipe) if recipe.is_file() else read_folder(path).config
 
 

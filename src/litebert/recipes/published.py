@@ -418,3 +418,26 @@ PUBLISHED: dict[str, tuple[str, str]] = {
     "modernbert-large": ("395M", "ModernBERT section 2.1.3"),
 }
 """Parameters as the papers print them, and their source."""
+
+HUB_NAMES: dict[str, str] = {
+    "albert-base": "albert/albert-base-v2",
+    "albert-large": "albert/albert-large-v2",
+    "albert-xlarge": "albert/albert-xlarge-v2",
+    "albert-xxlarge": "albert/albert-xxlarge-v2",
+    "albert-base-v1": "albert/albert-base-v1",
+    "albert-large-v1": "albert/albert-large-v1",
+    "albert-xlarge-v1": "albert/albert-xlarge-v1",
+    "albert-xxlarge-v1": "albert/albert-xxlarge-v1",
+    "bert-base": "google-bert/bert-base-uncased",
+    "bert-large": "google-bert/bert-large-uncased",
+    "roberta-base": "FacebookAI/roberta-base",
+    "roberta-large": "FacebookAI/roberta-large",
+    "electra-small": "google/electra-small-discriminator",
+    "electra-base": "google/electra-base-discriminator",
+    "electra-large": "google/electra-large-discriminator",
+    "spanbert-base": "SpanBERT/spanbert-base-cased",
+    "spanbert-large": "SpanBERT/spanbert-large-cased",
+    "modernbert-base": "answerdotai/ModernBERT-base",
+    "modernbert-large": "answerdotai/ModernBERT-large",
+}
+"""The repository on the Hugging Face Hub with the weights that a paper's authors trained."""

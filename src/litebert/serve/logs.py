@@ -16,6 +16,8 @@ LOG = logging.getLogger("litebert.serve")
 REQUESTS = LOG.getChild("requests")
 PRECISION = logging.getLogger("litebert.precision")
 """Says at the start how far an engine is from float32 (answer/precision.py)."""
+FETCHING = tuple(logging.getLogger(f"litebert.{name}") for name in ("hub", "progress"))
+"""Say which models are fetched, and how far that is."""
 
 
 class Lines(logging.Formatter):
@@ -45,7 +47,7 @@ def set_up(requests: bool = True) -> None:
     """Write the service's log to standard error, with a line for each request or without."""
     handler = _Quietly(sys.stderr)
     handler.setFormatter(Lines())
-    for logger in (LOG, PRECISION):
+    for logger in (LOG, PRECISION, *FETCHING):
         logger.handlers, logger.propagate = [handler], False
         logger.setLevel(logging.INFO)
     REQUESTS.setLevel(logging.INFO if requests else logging.WARNING)

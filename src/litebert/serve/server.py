@@ -21,6 +21,7 @@ from typing import Any
 import uvicorn
 from starlette.middleware.cors import CORSMiddleware
 
+from litebert import hub
 from litebert.errors import ConfigError, ModelError
 from litebert.machine import count_cores
 from litebert.serve import logs
@@ -261,16 +262,18 @@ class _Server(uvicorn.Server):
 
 
 def parse_models(words: Sequence[str]) -> dict[str, Path]:
-    """Parse models by name, from NAME=FOLDER or FOLDER.
+    """Parse models by name, from NAME=MODEL or MODEL; those of the Hub are fetched.
 
     Raises:
         ConfigError: two have the same name, or a name has other characters than those of a path.
-        ModelError: there is no such folder.
+        ModelError: there is no such folder, or no such model on the Hub.
     """
     models: dict[str, Path] = {}
     for word in words:
         name, equals, path = word.partition("=")
-        if not equals or "/" in name or Path(word).exists():
+        if hub.is_hub_name(word):
+            path, name = word, hub.parse_name(word).repository.rpartition("/")[2]
+        elif not equals or "/" in name or Path(word).exists():
             resolved = Path(word).resolve()
             path, name = word, resolved.parent.name if resolved.name == "model" else resolved.name
         if (
@@ -282,15 +285,17 @@ def parse_models(words: Sequence[str]) -> dict[str, Path]:
                 f"'{name}' cannot be the name of a model in a path; give another one, as "
                 f"in name={path}"
             )
-        if not Path(path).is_dir():
+        folder = hub.locate(path)  # here, where its progress is shown
+        if not folder.is_dir():
             raise ModelError(
                 f"there is no folder {path}; give a run, a litebert model or a Hugging Face folder"
+                + hub.suggest_name(path)
             )
         if name in models:
             raise ConfigError(
                 f"two models are called '{name}'; name one of them, as in other={path}"
             )
-        models[name] = Path(path)
+        models[name] = folder
     if not models:
         raise ConfigError("there is no model to serve; give a folder")
     return models

@@ -24,6 +24,7 @@ from numpy.typing import NDArray
 from tokenizers import normalizers
 from tokenizers.models import BPE
 
+from litebert import hub
 from litebert.errors import DataError
 from litebert.json_reader import parse_json, read_json
 from litebert.storage import UNFINISHED, remove, write_whole
@@ -234,7 +235,8 @@ class Tokenizer:
         """Open a folder saved here or by `transformers`, or a bare `*.model`, `vocab.txt` or
         `tokenizer.json` file.
 
-        In the folder of a run or of a litebert model, the folder `tokenizer` is opened.
+        In the folder of a run or of a litebert model, the folder `tokenizer` is opened. A name such
+        as `hf:albert/albert-base-v2` opens the tokenizer of a model of the Hub.
 
         An old folder with `vocab.json` and `merges.txt` is byte-level BPE. It puts a space before a
         text only where its `tokenizer_config.json` says `add_prefix_space`. A bare `*.model` or
@@ -244,7 +246,7 @@ class Tokenizer:
         Raises:
             DataError: there is no tokenizer, or it is damaged.
         """
-        path = Path(path)
+        path = hub.locate(path, tokenizer_only=True, error=DataError)
         if path.is_dir():
             inner = path / "tokenizer"
             return cls(

@@ -14,6 +14,7 @@ from litebert.config.amounts import BUDGET_UNITS, parse_amount
 from litebert.data.batches import Batch
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, DataError, RunError
+from litebert.hub import pin_to_record
 from litebert.model.distillation import Teacher
 from litebert.train import device as devices
 from litebert.train.loop import Loop
@@ -101,6 +102,8 @@ def check_folder(request: PretrainRequest, ranks: Ranks) -> RunFolder:
         ranks.decide(folder.list_removable)
         ranks.decide(lambda: folder.protect(request.from_model))
         ranks.decide(lambda: folder.protect(request.teacher))
+    else:
+        pin_to_record(folder.identity_file)
     if request.extensions and not ranks.decide(folder.identity_file.exists):
         raise RunError(f"{folder.path} holds no run to extend; leave --extend out to start one")
     return folder

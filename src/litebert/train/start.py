@@ -20,6 +20,7 @@ from typing import Any
 
 import torch
 
+from litebert import hub
 from litebert.config import Config, replace
 from litebert.config.serialization import from_dict, to_dict, to_json
 from litebert.errors import ConfigError, RunError
@@ -162,7 +163,8 @@ def start_run(request: PretrainRequest, inputs: Inputs, config: Config) -> RunRe
         "machine": machine.describe(),
         "arithmetic": _describe_arithmetic(config, machine, folder.ranks),
         "seconds_per_step": None if rate is None else rate.mean_step_seconds,
-        **({} if source is None else {"from": _resolve_path(source)}),
+        **({} if source is None else {"from": hub.format_source(source)}),
+        **hub.record_revision(source, "from"),
     }
     if inputs.teacher is not None:
         fields |= build_record(request.teacher, inputs.teacher_fingerprint)
@@ -245,7 +247,7 @@ def _refuse_other_source(
     request: PretrainRequest, folder: RunFolder, fields: Mapping[str, Any]
 ) -> None:
     """Refuse to continue a run that started from other weights."""
-    source = None if request.from_model is None else _resolve_path(request.from_model)
+    source = None if request.from_model is None else hub.format_source(request.from_model)
     if (before := fields.get("from")) == source:
         return
     began = f"from the weights of {before}" if before else "untrained, without --from"

@@ -19,6 +19,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
+from litebert import hub
 from litebert.config import Config, EncoderConfig, replace
 from litebert.config.distillation import LayersConfig
 from litebert.config.serialization import to_json
@@ -96,7 +97,8 @@ def match_layers(
 
 def build_record(source: str | Path | None, fingerprint: str | None) -> dict[str, Any]:
     """Build the fields of a run's JSON file that name its teacher."""
-    return {PATH: None if source is None else str(Path(source).resolve()), FINGERPRINT: fingerprint}
+    path = None if source is None else hub.format_source(source)
+    return {PATH: path, **hub.record_revision(source, PATH), FINGERPRINT: fingerprint}
 
 
 def refuse_other_teacher(

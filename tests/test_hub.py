@@ -1,0 +1,470 @@
+"""Models by name, through the verbs as a person types them, against a Hub on this machine."""
+
+from __future__ import annotations
+
+import json
+import resource
+import threading
+from collections.abc import Callable, Iterator
+from functools import partial
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+
+from abuse import forked
+from abuse.forked import Ended
+from litebert import hub
+from litebert.errors import ConfigError, ModelError
+from litebert.recipes import HUB_NAMES, RECIPES
+from litebert.tokenizer import Tokenizer
+from toys.finetuning import write_table
+from toys.folders import save_hf, save_litebert, small_tokenizer, tiny
+from toys.hub import Hub, cache_of, hub_server, read_files
+from toys.serving import serving
+
+NAME = "tiny-org/tiny-bert"
+BERT: dict[str, Any] = {"sharing": "none", "embedding_size": 8, "max_positions": 64}
+FOREIGN = {
+    "model.onnx": b"onnx",
+    "tf_model.h5": b"tensorflow",
+    "flax_model.msgpack": b"flax",
+    "pytorch_model.bin": b"a pickle",
+    "modeling_tiny.py": b"raise SystemExit('code of a stranger')",
+}
+"""Files of a published model that nobody here reads."""
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of a small encoder in the format of transformers."""
+    folder = tmp_path_factory.mktemp("published") / "model"
+    save_hf(tiny(("mlm",), **BERT), small_tokenizer(), folder)
+    for name, content in FOREIGN.items():
+        (folder / name).write_bytes(content)
+    return folder
+
+
+@pytest.fixture
+def server(published: Path) -> Iterator[Hub]:
+    """A Hub that has that model."""
+    with hub_server() as running:
+        running.add(NAME, published)
+        yield running
+
+
+@pytest.fixture
+def home(tmp_path: Path) -> Path:
+    """The folder of the cache."""
+    return tmp_path / "home"
+
+
+@pytest.fixture
+def litebert(server: Hub, home: Path, tmp_path: Path) -> Callable[..., Ended]:
+    """Run a command line in a new process whose environment names that Hub."""
+    work = tmp_path / "work"
+    work.mkdir()
+    write_table(work / "table.csv", 60)
+
+    def call(*words: object, before: Callable[[], object] = int, **environment: str) -> Ended:
+        return forked.run(
+            [str(word) for word in words],
+            work,
+            environment=server.environment(home, **environment),
+            before=before,
+        )
+
+    return call
+
+
+Litebert = Callable[..., Ended]
+
+
+def sentence(ended: Ended) -> str:
+    """The one sentence with which a command is refused."""
+    lines = ended.err.strip().splitlines()
+    assert ended.status == 2, ended.err
+    assert len(lines) == 1, ended.err
+    assert "Traceback" not in ended.err
+    return lines[0]
+
+
+def write_small_chunks() -> None:
+    """Let downloads be written every 500 bytes, and not every ten megabytes."""
+    from huggingface_hub import constants
+
+    constants.DOWNLOAD_CHUNK_SIZE = 500
+
+
+def embed(litebert: Litebert, name: str, output: str = "vectors.npy", **options: Any) -> Ended:
+    return litebert("embed", name, "--input", "table.csv", "--output", output, **options)
+
+
+def commit_of(server: Hub, name: str = NAME) -> str:
+    return server.repositories[name].refs["main"]
+
+
+class TestNames:
+    @pytest.mark.parametrize("text", ["hf:", "hf:a/b/c", "hf:a b", "hf:a/b@", "hf:/b"])
+    def test_what_is_no_name_is_refused(self, text: str) -> None:
+        with pytest.raises(ModelError, match="hf:OWNER/NAME"):
+            hub.locate(text)
+
+    def test_a_name_has_a_revision_or_none(self) -> None:
+        assert hub.parse_name("hf:a/b") == hub.HubName("a/b")
+        assert hub.parse_name("hf:a/b@v1.0") == hub.HubName("a/b", "v1.0")
+        assert str(hub.parse_name("hf:a/b@refs/pr/1")) == "hf:a/b@refs/pr/1"
+
+    def test_a_path_stays_one(self, tmp_path: Path) -> None:
+        assert hub.locate(tmp_path) == tmp_path
+        assert hub.locate("hub:x") == Path("hub:x")
+        assert hub.find_origin(tmp_path) is None
+
+    def test_a_folder_of_the_cache_says_whose_it_is(self) -> None:
+        commit = "0123456789" * 4
+        folder = Path(f"/x/hub/models--a--b--c/snapshots/{commit}")
+        assert hub.find_origin(folder) == hub.Origin("a/b--c", commit)
+
+
+class TestFetching:
+    def test_a_name_opens_like_its_folder(
+        self, litebert: Litebert, server: Hub, published: Path, tmp_path: Path, home: Path
+    ) -> None:
+        ended = embed(litebert, f"hf:{NAME}")
+        assert ended.status == 0, ended.err
+        assert f"fetched hf:{NAME}" in ended.err
+        assert commit_of(server)[:12] in ended.err
+        assert embed(litebert, str(published), "same.npy").status == 0
+        vectors, same = (np.load(tmp_path / "work" / f"{name}.npy") for name in ("vectors", "same"))
+        assert np.array_equal(vectors, same)
+        folder = cache_of(home, NAME) / "snapshots" / commit_of(server)
+        fetched = read_files(folder)
+        assert fetched == {
+            name: content for name, content in read_files(published).items() if name not in FOREIGN
+        }
+        assert not set(server.downloads()) & set(FOREIGN)
+
+    def test_the_second_time_nothing_is_downloaded(self, litebert: Litebert, server: Hub) -> None:
+        assert embed(litebert, f"hf:{NAME}").status == 0
+        server.requests.clear()
+        again = embed(litebert, f"hf:{NAME}")
+        assert again.status == 0
+        assert not server.downloads()
+        assert "fetched" not in again.err
+
+    def test_it_opens_without_a_connection_then(
+        self, litebert: Litebert, server: Hub, tmp_path: Path
+    ) -> None:
+        assert embed(litebert, f"hf:{NAME}").status == 0
+        server.requests.clear()
+        offline = embed(litebert, f"hf:{NAME}", "offline.npy", HF_HUB_OFFLINE="1")
+        assert offline.status == 0, offline.err
+        assert not server.requests
+        unreachable = embed(litebert, f"hf:{NAME}", HF_ENDPOINT="http://127.0.0.1:9")
+        assert unreachable.status == 0, unreachable.err
+        assert "cannot be reached" in unreachable.err
+        assert "from the cache" in unreachable.err
+        vectors, same = (
+            np.load(tmp_path / "work" / f"{name}.npy") for name in ("vectors", "offline")
+        )
+        assert np.array_equal(vectors, same)
+
+    def test_a_revision_opens_that_commit(self, litebert: Litebert, server: Hub) -> None:
+        repository = server.repositories[NAME]
+        first = commit_of(server)
+        repository.refs["v1"] = first
+        repository.commit({"config.json": b"{}"})
+        for revision in ("v1", first):
+            ended = embed(litebert, f"hf:{NAME}@{revision}")
+            assert ended.status == 0, ended.err
+        assert "neither model.safetensors" in sentence(embed(litebert, f"hf:{NAME}"))
+
+    def test_a_pickle_is_fetched_where_there_are_no_safetensors(
+        self, litebert: Litebert, server: Hub, published: Path
+    ) -> None:
+        files = read_files(published)
+        del files["model.safetensors"]
+        server.add("old/model", files)
+        ended = embed(litebert, "hf:old/model")
+        assert "pytorch_model.bin" in server.downloads()
+        # It is none, and is not unpickled.
+        assert "pytorch_model.bin is damaged" in ended.err.splitlines()[-1]
+        assert ended.status == 2
+
+    def test_a_broken_connection_is_taken_up_where_it_broke(
+        self, litebert: Litebert, server: Hub, published: Path, home: Path
+    ) -> None:
+        server.repositories[NAME].cut["model.safetensors"] = 1000
+        ended = embed(litebert, f"hf:{NAME}", before=write_small_chunks)
+        assert ended.status == 0, ended.err
+        ranges = [
+            request.headers.get("range")
+            for request in server.requests
+            if request.file == "model.safetensors"
+        ]
+        assert ranges == [None, "bytes=1000-"]
+        folder = cache_of(home, NAME) / "snapshots" / commit_of(server)
+        whole = (published / "model.safetensors").read_bytes()
+        assert (folder / "model.safetensors").read_bytes() == whole
+
+    def test_two_processes_fetch_each_file_once(self, litebert: Litebert, server: Hub) -> None:
+        results: list[Ended] = []
+        threads = [
+            threading.Thread(target=lambda word=word: results.append(litebert(*word)))
+            for word in (
+                ("convert", f"hf:{NAME}", "first", "--to", "litebert"),
+                ("convert", f"hf:{NAME}", "second", "--to", "litebert"),
+            )
+        ]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert [ended.status for ended in results] == [0, 0], results
+        assert server.downloads().count("model.safetensors") == 1
+
+
+class TestRefusals:
+    def test_a_missing_model(self, litebert: Litebert) -> None:
+        said = sentence(embed(litebert, "hf:tiny-org/none"))
+        assert "hf:tiny-org/none" in said
+        assert "hf auth login" in said
+
+    def test_a_private_model_opens_with_its_token(self, litebert: Litebert, server: Hub) -> None:
+        server.repositories[NAME].token = "hf_mine"
+        assert "hf auth login" in sentence(embed(litebert, f"hf:{NAME}"))
+        assert embed(litebert, f"hf:{NAME}", HF_TOKEN="hf_mine").status == 0
+
+    def test_a_gated_model(self, litebert: Litebert, server: Hub) -> None:
+        server.repositories[NAME].gated = True
+        said = sentence(embed(litebert, f"hf:{NAME}"))
+        assert "gated" in said
+        assert f"{server.url}/{NAME}" in said
+
+    def test_a_missing_revision(self, litebert: Litebert) -> None:
+        assert "no revision 'v9'" in sentence(embed(litebert, f"hf:{NAME}@v9"))
+
+    @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
+    def test_a_file_that_arrives_damaged(
+        self, name: str, litebert: Litebert, server: Hub, published: Path, home: Path
+    ) -> None:
+        server.repositories[NAME].wrong.add(name)
+        said = sentence(embed(litebert, f"hf:{NAME}"))
+        assert f"{name} of hf:{NAME} arrived damaged" in said
+        server.repositories[NAME].wrong.clear()
+        assert embed(litebert, f"hf:{NAME}").status == 0
+
+    def test_no_network(self, litebert: Litebert) -> None:
+        said = sentence(embed(litebert, f"hf:{NAME}", HF_ENDPOINT="http://127.0.0.1:9"))
+        assert "http://127.0.0.1:9 cannot be reached" in said
+        said = sentence(embed(litebert, f"hf:{NAME}", HF_HUB_OFFLINE="1"))
+        assert "HF_HUB_OFFLINE" in said
+
+    def test_a_download_that_was_left_in_the_middle_is_no_model(
+        self, litebert: Litebert, server: Hub, home: Path
+    ) -> None:
+        assert embed(litebert, f"hf:{NAME}").status == 0
+        (cache_of(home, NAME) / "snapshots" / commit_of(server) / "model.safetensors").unlink()
+        assert "not in" in sentence(embed(litebert, f"hf:{NAME}", HF_HUB_OFFLINE="1"))
+
+    def test_a_full_disk(self, litebert: Litebert, home: Path) -> None:
+        limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (4000, resource.RLIM_INFINITY))
+        said = sentence(embed(litebert, f"hf:{NAME}", before=limit))
+        assert f"cannot be kept in {home / 'hub'}" in said
+        assert "HF_HOME" in said
+        assert not list(home.rglob("*.incomplete"))
+
+    def test_code_of_a_stranger(self, litebert: Litebert, server: Hub, published: Path) -> None:
+        files = read_files(published)
+        settings = json.loads(files["config.json"])
+        settings["auto_map"] = {"AutoModel": "modeling_tiny.TinyModel"}
+        files["config.json"] = json.dumps(settings).encode()
+        server.add("evil/model", files)
+        assert "trust_remote_code" in sentence(embed(litebert, "hf:evil/model"))
+        assert server.downloads() == ["config.json"]
+
+    def test_a_model_of_another_kind_is_refused_before_its_weights(
+        self, litebert: Litebert, server: Hub, published: Path
+    ) -> None:
+        config = b'{"model_type": "llama"}'
+        server.add("big/llama", {**read_files(published), "config.json": config})
+        assert "'llama'" in sentence(embed(litebert, "hf:big/llama"))
+        assert server.downloads() == ["config.json"]
+
+    def test_weights_in_pieces(self, litebert: Litebert, server: Hub) -> None:
+        pieces = "model-00001-of-00002.safetensors"
+        server.add("big/model", {"config.json": b"{}", pieces: b""})
+        assert pieces in sentence(embed(litebert, "hf:big/model"))
+        assert not server.downloads()
+
+    def test_a_name_without_its_prefix(self, litebert: Litebert, server: Hub) -> None:
+        assert f"write hf:{NAME}" in sentence(embed(litebert, NAME))
+        assert not server.requests
+
+
+class TestRuns:
+    """What a run says of the model that it began with."""
+
+    FINETUNE = ("--task", "table", "--data", "table.csv", "--steps", "2", "--no-baseline")
+    QUICK = ("--length", "16", "--train.optimizer.learning-rate", "1e-3", "--no-fit-head")
+
+    def finetune(self, litebert: Litebert, model: str, out: str, *words: str) -> Ended:
+        return litebert("finetune", model, *self.FINETUNE, *self.QUICK, "--out", out, *words)
+
+    def test_it_records_the_commit(self, litebert: Litebert, server: Hub, tmp_path: Path) -> None:
+        ended = self.finetune(litebert, f"hf:{NAME}", "run", "--seeds", "1")
+        assert ended.status == 0, ended.err
+        record = json.loads((tmp_path / "work" / "run" / "finetune.json").read_text())
+        assert record["model"] == f"hf:{NAME}"
+        assert record["model_revision"] == commit_of(server)
+        assert list(record).index("model_revision") == list(record).index("model") + 1
+        card = (tmp_path / "work" / "run" / "model" / "README.md").read_text()
+        front = yaml.safe_load(card.split("---\n")[1])
+        assert front["base_model"] == NAME
+        assert front["base_model_revision"] == commit_of(server)
+        assert f"`{NAME}` of the Hugging Face Hub, at commit `{commit_of(server)}`" in card
+        # A classifier teaches under its name, too.
+        files = read_files(tmp_path / "work" / "run" / "model")
+        server.add("me/teacher", files)
+        ended = self.finetune(litebert, f"hf:{NAME}", "taught", "--teacher", "hf:me/teacher")
+        assert ended.status == 0, ended.err
+        record = json.loads((tmp_path / "work" / "taught" / "finetune.json").read_text())
+        assert record["teacher"] == "hf:me/teacher"
+        assert record["teacher_revision"] == commit_of(server, "me/teacher")
+
+    def test_the_same_command_keeps_the_commit_when_the_branch_moves_on(
+        self, litebert: Litebert, server: Hub, published: Path, tmp_path: Path
+    ) -> None:
+        assert self.finetune(litebert, f"hf:{NAME}", "run").status == 0
+        first = commit_of(server)
+        other = tmp_path / "other"
+        save_hf(tiny(("mlm",), **{**BERT, "hidden_size": 16}), small_tokenizer(), other)
+        server.repositories[NAME].commit(read_files(other))
+        assert commit_of(server) != first
+        again = self.finetune(litebert, f"hf:{NAME}", "run")
+        assert again.status == 0, again.err
+        anew = self.finetune(litebert, f"hf:{NAME}", "run", "--overwrite")
+        assert anew.status == 0, anew.err
+        record = json.loads((tmp_path / "work" / "run" / "finetune.json").read_text())
+        assert record["model_revision"] == commit_of(server)
+
+    def test_pretraining_records_it_too(
+        self, litebert: Litebert, server: Hub, tiny_data: Path, tiny_tokenizer: Path, tmp_path: Path
+    ) -> None:
+        model = tmp_path / "model"
+        encoder = tiny(("mlm",), **{**BERT, "vocab_size": 400})
+        save_hf(encoder, Tokenizer.load(tiny_tokenizer), model)
+        server.add("me/start", model)
+        words = ("pretrain", "--from", "hf:me/start", "--data", tiny_data, "--out", "run")
+        further = (*words, "--budget", "2 steps", "--train.batch", "4 sequences")
+        for _ in range(2):  # the second time it is finished
+            ended = litebert(*further)
+            assert ended.status == 0, ended.err
+        record = json.loads((tmp_path / "work" / "run" / "run.json").read_text())
+        assert record["from"] == "hf:me/start"
+        assert record["from_revision"] == commit_of(server, "me/start")
+
+    @pytest.mark.parametrize(
+        ("recipe", "name"),
+        [("albert-base", "albert/albert-base-v2"), ("bert-base", "google-bert/bert-base-uncased")],
+    )
+    def test_a_recipe_is_told_from_the_published_model(
+        self, recipe: str, name: str, tiny_tokenizer: Path, logged: list[str]
+    ) -> None:
+        from litebert.finetuning.start import load_initial
+
+        with pytest.raises(ConfigError, match=f"write hf:{name}"):
+            load_initial(recipe)
+        (note,) = load_initial(recipe, tiny_tokenizer).notes
+        assert "untrained" in note
+        assert f"hf:{name}" in note
+
+    def test_the_published_names_are_those_of_recipes(self) -> None:
+        assert set(HUB_NAMES) <= set(RECIPES)
+        for name in HUB_NAMES.values():
+            assert hub.parse_name(f"hf:{name}").repository == name
+
+
+class TestVerbs:
+    """A name stands wherever a model does."""
+
+    def test_convert_and_load(self, litebert: Litebert, tmp_path: Path) -> None:
+        ended = litebert("convert", f"hf:{NAME}", "converted", "--to", "litebert")
+        assert ended.status == 0, ended.err
+        assert (tmp_path / "work" / "converted" / "recipe.json").is_file()
+
+    def test_a_litebert_folder_of_the_hub(
+        self, litebert: Litebert, server: Hub, tmp_path: Path
+    ) -> None:
+        save_litebert(tiny(("mlm",), **BERT), small_tokenizer(), tmp_path / "ours")
+        server.add("me/ours", tmp_path / "ours")
+        assert embed(litebert, "hf:me/ours").status == 0
+        offline = embed(litebert, "hf:me/ours", HF_HUB_OFFLINE="1")
+        assert offline.status == 0, offline.err
+
+    def test_a_tokenizer_comes_without_weights(
+        self, litebert: Litebert, server: Hub, tmp_path: Path
+    ) -> None:
+        (tmp_path / "work" / "text.txt").write_text("reading a folder with words\n" * 40)
+        ended = litebert("tokenizer", "inspect", "text.txt", "--tokenizer", f"hf:{NAME}", "--json")
+        assert ended.status == 0, ended.err
+        assert "model.safetensors" not in server.downloads()
+        words = ("prepare", "text.txt", "--tokenizer", f"hf:{NAME}", "--out", "data")
+        ended = litebert(*words, "--processes", "1", HF_HUB_OFFLINE="1")
+        assert ended.status == 0, ended.err
+        assert "model.safetensors" not in server.downloads()
+        words = ("tokenizer", "transplant", f"hf:{NAME}", "--tokenizer", f"hf:{NAME}")
+        ended = litebert(*words, "--out", "moved")
+        assert ended.status == 0, ended.err
+
+    def test_a_model_with_modules(
+        self, litebert: Litebert, server: Hub, published: Path, tmp_path: Path
+    ) -> None:
+        pooling = {"word_embedding_dimension": 8, "pooling_mode_cls_token": True}
+        types = {"": "Transformer", "1_Pooling": "Pooling"}
+        modules = [
+            {"idx": i, "name": str(i), "path": path, "type": f"sentence_transformers.models.{kind}"}
+            for i, (path, kind) in enumerate(types.items())
+        ]
+        files = {
+            **read_files(published),
+            "modules.json": json.dumps(modules).encode(),
+            "1_Pooling/config.json": json.dumps(pooling).encode(),
+            "onnx/model.onnx": b"",
+        }
+        server.add("me/sentences", files)
+        ended = embed(litebert, "hf:me/sentences")
+        assert ended.status == 0, ended.err
+        assert "1_Pooling/config.json" in server.downloads()
+        assert "onnx/model.onnx" not in server.downloads()
+        assert embed(litebert, f"hf:{NAME}", "mean.npy").status == 0
+        vectors, mean = (np.load(tmp_path / "work" / f"{name}.npy") for name in ("vectors", "mean"))
+        assert not np.allclose(vectors, mean)
+
+    @pytest.mark.skipif(find_spec("fastapi") is None, reason="needs fastapi")
+    def test_serve(self, server: Hub, home: Path, tmp_path: Path) -> None:
+        models = (f"hf:{NAME}", f"other=hf:{NAME}")
+        with serving(tmp_path, *models, **server.environment(home)) as service:
+            with service.client() as client:
+                listed = client.get("/v1/models").json()["data"]
+                assert {model["id"] for model in listed} == {"tiny-bert", "other"}
+                asked = {"input": "reading a model", "model": "other"}
+                assert client.post("/v1/embeddings", json=asked).status_code == 200
+            assert service.stop() == 0
+
+    @pytest.mark.skipif(find_spec("onnxruntime") is None, reason="needs onnxruntime")
+    def test_nothing_is_written_into_the_cache_of_the_hub(
+        self, litebert: Litebert, server: Hub, home: Path, tmp_path: Path
+    ) -> None:
+        ended = embed(litebert, f"hf:{NAME}", XDG_CACHE_HOME=str(tmp_path / "own"))
+        before = read_files(home)
+        ended = litebert(
+            *("embed", f"hf:{NAME}", "--input", "table.csv", "--output", "onnx.npy"),
+            *("--engine", "onnx"),
+            XDG_CACHE_HOME=str(tmp_path / "own"),
+        )
+        assert ended.status == 0, ended.err
+        assert read_files(home) == before
