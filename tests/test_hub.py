@@ -39,7 +39,7 @@ FOREIGN = {
 
 
 @pytest.fixture(scope="module")
-def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a small encoder in the format of transformers."""
     folder = tmp_path_factory.mktemp("published") / "model"
     save_hf(tiny(("mlm",), **BERT), small_tokenizer(), folder)
@@ -49,10 +49,10 @@ def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def server(published: Path) -> Iterator[Hub]:
+def server(model_folder: Path) -> Iterator[Hub]:
     """A Hub that has that model."""
     with hub_server() as running:
-        running.add(NAME, published)
+        running.add(NAME, model_folder)
         yield running
 
 
@@ -131,19 +131,21 @@ class TestNames:
 
 class TestFetching:
     def test_a_name_opens_like_its_folder(
-        self, litebert: Litebert, server: Hub, published: Path, tmp_path: Path, home: Path
+        self, litebert: Litebert, server: Hub, model_folder: Path, tmp_path: Path, home: Path
     ) -> None:
         ended = embed(litebert, f"hf:{NAME}")
         assert ended.status == 0, ended.err
         assert f"fetched hf:{NAME}" in ended.err
         assert commit_of(server)[:12] in ended.err
-        assert embed(litebert, str(published), "same.npy").status == 0
+        assert embed(litebert, str(model_folder), "same.npy").status == 0
         vectors, same = (np.load(tmp_path / "work" / f"{name}.npy") for name in ("vectors", "same"))
         assert np.array_equal(vectors, same)
         folder = cache_of(home, NAME) / "snapshots" / commit_of(server)
         fetched = read_files(folder)
         assert fetched == {
-            name: content for name, content in read_files(published).items() if name not in FOREIGN
+            name: content
+            for name, content in read_files(model_folder).items()
+            if name not in FOREIGN
         }
         assert not set(server.downloads()) & set(FOREIGN)
 
@@ -183,9 +185,9 @@ class TestFetching:
         assert "neither model.safetensors" in sentence(embed(litebert, f"hf:{NAME}"))
 
     def test_a_pickle_is_fetched_where_there_are_no_safetensors(
-        self, litebert: Litebert, server: Hub, published: Path
+        self, litebert: Litebert, server: Hub, model_folder: Path
     ) -> None:
-        files = read_files(published)
+        files = read_files(model_folder)
         del files["model.safetensors"]
         server.add("old/model", files)
         ended = embed(litebert, "hf:old/model")
@@ -195,7 +197,7 @@ class TestFetching:
         assert ended.status == 2
 
     def test_a_broken_connection_is_taken_up_where_it_broke(
-        self, litebert: Litebert, server: Hub, published: Path, home: Path
+        self, litebert: Litebert, server: Hub, model_folder: Path, home: Path
     ) -> None:
         server.repositories[NAME].cut["model.safetensors"] = 1000
         ended = embed(litebert, f"hf:{NAME}", before=write_small_chunks)
@@ -207,7 +209,7 @@ class TestFetching:
         ]
         assert ranges == [None, "bytes=1000-"]
         folder = cache_of(home, NAME) / "snapshots" / commit_of(server)
-        whole = (published / "model.safetensors").read_bytes()
+        whole = (model_folder / "model.safetensors").read_bytes()
         assert (folder / "model.safetensors").read_bytes() == whole
 
     def test_two_processes_fetch_each_file_once(self, litebert: Litebert, server: Hub) -> None:
@@ -229,9 +231,9 @@ class TestFetching:
 
 class TestRefusals:
     def test_a_missing_model(self, litebert: Litebert) -> None:
-        said = sentence(embed(litebert, "hf:tiny-org/none"))
-        assert "hf:tiny-org/none" in said
-        assert "hf auth login" in said
+        message = sentence(embed(litebert, "hf:tiny-org/none"))
+        assert "hf:tiny-org/none" in message
+        assert "hf auth login" in message
 
     def test_a_private_model_opens_with_its_token(self, litebert: Litebert, server: Hub) -> None:
         server.repositories[NAME].token = "hf_mine"
@@ -240,28 +242,28 @@ class TestRefusals:
 
     def test_a_gated_model(self, litebert: Litebert, server: Hub) -> None:
         server.repositories[NAME].gated = True
-        said = sentence(embed(litebert, f"hf:{NAME}"))
-        assert "gated" in said
-        assert f"{server.url}/{NAME}" in said
+        message = sentence(embed(litebert, f"hf:{NAME}"))
+        assert "gated" in message
+        assert f"{server.url}/{NAME}" in message
 
     def test_a_missing_revision(self, litebert: Litebert) -> None:
         assert "no revision 'v9'" in sentence(embed(litebert, f"hf:{NAME}@v9"))
 
     @pytest.mark.parametrize("name", ["model.safetensors", "tokenizer.json"])
     def test_a_file_that_arrives_damaged(
-        self, name: str, litebert: Litebert, server: Hub, published: Path, home: Path
+        self, name: str, litebert: Litebert, server: Hub, model_folder: Path, home: Path
     ) -> None:
         server.repositories[NAME].wrong.add(name)
-        said = sentence(embed(litebert, f"hf:{NAME}"))
-        assert f"{name} of hf:{NAME} arrived damaged" in said
+        message = sentence(embed(litebert, f"hf:{NAME}"))
+        assert f"{name} of hf:{NAME} arrived damaged" in message
         server.repositories[NAME].wrong.clear()
         assert embed(litebert, f"hf:{NAME}").status == 0
 
     def test_no_network(self, litebert: Litebert) -> None:
-        said = sentence(embed(litebert, f"hf:{NAME}", HF_ENDPOINT="http://127.0.0.1:9"))
-        assert "http://127.0.0.1:9 cannot be reached" in said
-        said = sentence(embed(litebert, f"hf:{NAME}", HF_HUB_OFFLINE="1"))
-        assert "HF_HUB_OFFLINE" in said
+        message = sentence(embed(litebert, f"hf:{NAME}", HF_ENDPOINT="http://127.0.0.1:9"))
+        assert "http://127.0.0.1:9 cannot be reached" in message
+        message = sentence(embed(litebert, f"hf:{NAME}", HF_HUB_OFFLINE="1"))
+        assert "HF_HUB_OFFLINE" in message
 
     def test_a_download_that_was_left_in_the_middle_is_no_model(
         self, litebert: Litebert, server: Hub, home: Path
@@ -272,13 +274,13 @@ class TestRefusals:
 
     def test_a_full_disk(self, litebert: Litebert, home: Path) -> None:
         limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (4000, resource.RLIM_INFINITY))
-        said = sentence(embed(litebert, f"hf:{NAME}", before=limit))
-        assert f"cannot be kept in {home / 'hub'}" in said
-        assert "HF_HOME" in said
+        message = sentence(embed(litebert, f"hf:{NAME}", before=limit))
+        assert f"cannot be kept in {home / 'hub'}" in message
+        assert "HF_HOME" in message
         assert not list(home.rglob("*.incomplete"))
 
-    def test_code_of_a_stranger(self, litebert: Litebert, server: Hub, published: Path) -> None:
-        files = read_files(published)
+    def test_code_of_a_stranger(self, litebert: Litebert, server: Hub, model_folder: Path) -> None:
+        files = read_files(model_folder)
         settings = json.loads(files["config.json"])
         settings["auto_map"] = {"AutoModel": "modeling_tiny.TinyModel"}
         files["config.json"] = json.dumps(settings).encode()
@@ -287,10 +289,10 @@ class TestRefusals:
         assert server.downloads() == ["config.json"]
 
     def test_a_model_of_another_kind_is_refused_before_its_weights(
-        self, litebert: Litebert, server: Hub, published: Path
+        self, litebert: Litebert, server: Hub, model_folder: Path
     ) -> None:
         config = b'{"model_type": "llama"}'
-        server.add("big/llama", {**read_files(published), "config.json": config})
+        server.add("big/llama", {**read_files(model_folder), "config.json": config})
         assert "'llama'" in sentence(embed(litebert, "hf:big/llama"))
         assert server.downloads() == ["config.json"]
 
@@ -306,7 +308,7 @@ class TestRefusals:
 
 
 class TestRuns:
-    """What a run says of the model that it began with."""
+    """A run records the model that it began with."""
 
     FINETUNE = ("--task", "table", "--data", "table.csv", "--steps", "2", "--no-baseline")
     QUICK = ("--length", "16", "--train.optimizer.learning-rate", "1e-3", "--no-fit-head")
@@ -336,7 +338,7 @@ class TestRuns:
         assert record["teacher_revision"] == commit_of(server, "me/teacher")
 
     def test_the_same_command_keeps_the_commit_when_the_branch_moves_on(
-        self, litebert: Litebert, server: Hub, published: Path, tmp_path: Path
+        self, litebert: Litebert, server: Hub, model_folder: Path, tmp_path: Path
     ) -> None:
         assert self.finetune(litebert, f"hf:{NAME}", "run").status == 0
         first = commit_of(server)
@@ -346,8 +348,8 @@ class TestRuns:
         assert commit_of(server) != first
         again = self.finetune(litebert, f"hf:{NAME}", "run")
         assert again.status == 0, again.err
-        anew = self.finetune(litebert, f"hf:{NAME}", "run", "--overwrite")
-        assert anew.status == 0, anew.err
+        fresh = self.finetune(litebert, f"hf:{NAME}", "run", "--overwrite")
+        assert fresh.status == 0, fresh.err
         record = json.loads((tmp_path / "work" / "run" / "finetune.json").read_text())
         assert record["model_revision"] == commit_of(server)
 
@@ -421,7 +423,7 @@ class TestVerbs:
         assert ended.status == 0, ended.err
 
     def test_a_model_with_modules(
-        self, litebert: Litebert, server: Hub, published: Path, tmp_path: Path
+        self, litebert: Litebert, server: Hub, model_folder: Path, tmp_path: Path
     ) -> None:
         pooling = {"word_embedding_dimension": 8, "pooling_mode_cls_token": True}
         types = {"": "Transformer", "1_Pooling": "Pooling"}
@@ -430,7 +432,7 @@ class TestVerbs:
             for i, (path, kind) in enumerate(types.items())
         ]
         files = {
-            **read_files(published),
+            **read_files(model_folder),
             "modules.json": json.dumps(modules).encode(),
             "1_Pooling/config.json": json.dumps(pooling).encode(),
             "onnx/model.onnx": b"",
@@ -451,8 +453,8 @@ class TestVerbs:
             with service.client() as client:
                 listed = client.get("/v1/models").json()["data"]
                 assert {model["id"] for model in listed} == {"tiny-bert", "other"}
-                asked = {"input": "reading a model", "model": "other"}
-                assert client.post("/v1/embeddings", json=asked).status_code == 200
+                request = {"input": "reading a model", "model": "other"}
+                assert client.post("/v1/embeddings", json=request).status_code == 200
             assert service.stop() == 0
 
     @pytest.mark.skipif(find_spec("onnxruntime") is None, reason="needs onnxruntime")

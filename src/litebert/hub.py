@@ -335,8 +335,8 @@ class _Fetch:
                 "without such code"
             )
         kind = str(settings.get("model_type"))
-        is_ours = self.tokenizer_only or (folder / "recipe.json").is_file()
-        if not is_ours and kind not in FAMILIES:
+        is_litebert = self.tokenizer_only or (folder / "recipe.json").is_file()
+        if not is_litebert and kind not in FAMILIES:
             raise self.error(
                 f"{self.name} has model_type '{kind}', which litebert cannot open; "
                 f"{nearest(kind, FAMILIES)}"

@@ -61,7 +61,7 @@ class Request:
     method: str
     path: str
     headers: Mapping[str, str]
-    """By their names in lower case."""
+    """The headers by their names in lower case."""
 
     @property
     def file(self) -> str | None:
