@@ -374,7 +374,7 @@ class TestRuns:
     def test_a_recipe_is_told_from_the_published_model(
         self, recipe: str, name: str, tiny_tokenizer: Path, logged: list[str]
     ) -> None:
-        from litebert.finetuning.start import load_initial
+        from litebert.finetuning.initial import load_initial
 
         with pytest.raises(ConfigError, match=f"write hf:{name}"):
             load_initial(recipe)
