@@ -186,10 +186,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         stopped = _drop_output()
         if isinstance(error, BrokenPipeError) and (stopped or error.filename is not None):
             return 0  # the reader of our output has gone, as in `litebert recipes | head -1`
-        place = (
+        location = (
             error.filename if error.filename is not None else "standard output" if stopped else None
         )
-        return _refuse(words[0], _fault_of_system(error, place))
+        return _refuse(words[0], _fault_of_system(error, location))
     except ImportError as error:  # of a library that finds no room
         if not _out_of_memory(error):
             raise
@@ -285,17 +285,17 @@ def _complain(text: str) -> None:
         _point_at_nothing(sys.stderr)
 
 
-def _fault_of_system(error: OSError, place: object) -> str:
+def _fault_of_system(error: OSError, location: object) -> str:
     """A sentence about what the system refused, and where."""
     from litebert.storage import FULL
 
     reason = error.strerror or str(error)
     if error.errno in FULL:
         return (
-            f"{place or 'a file'} cannot be written ({reason}); free some space and run the "
+            f"{location or 'a file'} cannot be written ({reason}); free some space and run the "
             "same command again"
         )
-    return reason if place is None else f"{place}: {reason}"
+    return reason if location is None else f"{location}: {reason}"
 
 
 def _drop_output() -> bool:

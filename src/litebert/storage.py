@@ -43,9 +43,9 @@ def write_whole(path: Path) -> Iterator[Path]:
     their folder. Two processes that write to one path do not disturb each other: the last one to
     end wins.
     """
-    place = Path(os.path.realpath(path)) if path.is_symlink() else path
-    aside = _aside(place)
-    _sweep(place)
+    target = Path(os.path.realpath(path)) if path.is_symlink() else path
+    aside = _aside(target)
+    _sweep(target)
     try:
         yield aside
         for written in (*sorted(aside.rglob("*"), reverse=True), aside):
@@ -54,9 +54,9 @@ def write_whole(path: Path) -> Iterator[Path]:
             ):  # safetensors writes for the owner alone, whatever the umask
                 written.chmod(aside.stat().st_mode & 0o666)
             sync(written)
-        if place.is_file():
-            _copy_access(place, aside)
-        os.replace(aside, place)
+        if target.is_file():
+            _copy_access(target, aside)
+        os.replace(aside, target)
     except BaseException as error:
         with suppress(OSError):  # a read-only file system refuses even to delete what is not there
             remove(aside)
@@ -67,15 +67,15 @@ def write_whole(path: Path) -> Iterator[Path]:
         elif isinstance(error, OSError) and error.errno in FULL:
             error.filename = str(path)
         raise
-    sync(place.parent)
+    sync(target.parent)
 
 
-def _aside(place: Path) -> Path:
-    """A name beside `place` that no other living process uses."""
+def _aside(target: Path) -> Path:
+    """A name beside `target` that no other living process uses."""
     # File systems allow 255 bytes for a name; the machine and the process tell writers of one path
     # apart.
-    name = place.name if len(os.fsencode(place.name)) < 220 else place.name[:50]
-    return place.with_name(f"{UNFINISHED}{name}.{_machine()}-{os.getpid()}")
+    name = target.name if len(os.fsencode(target.name)) < 220 else target.name[:50]
+    return target.with_name(f"{UNFINISHED}{name}.{_machine()}-{os.getpid()}")
 
 
 def _machine() -> str:
@@ -84,16 +84,16 @@ def _machine() -> str:
     return f"{zlib.crc32(platform.node().encode()) & 0xFFFF:04x}"
 
 
-def _sweep(place: Path) -> None:
-    """Delete what killed processes left of writing to `place`."""
-    unfinished = _aside(place)
+def _sweep(target: Path) -> None:
+    """Delete what killed processes left of writing to `target`."""
+    unfinished = _aside(target)
     stem = unfinished.name.removesuffix(str(os.getpid()))
     with suppress(OSError):
-        names = [entry.name for entry in os.scandir(place.parent) if entry.name.startswith(stem)]
+        names = [entry.name for entry in os.scandir(target.parent) if entry.name.startswith(stem)]
         for name in names:
             owner = name.removeprefix(stem)
             if name == unfinished.name or (owner.isdecimal() and not _alive(int(owner))):
-                remove(place.with_name(name))
+                remove(target.with_name(name))
 
 
 def _alive(process: int) -> bool:
@@ -160,10 +160,10 @@ def check_output(path: Path, option: str = "--output") -> None:
         ConfigError: the name is that of a folder, or its folder does not exist or may not be
             written to.
     """
-    place = Path(os.path.realpath(path)) if path.is_symlink() else path
-    if not str(path) or path.is_dir() or not place.parent.is_dir():
+    target = Path(os.path.realpath(path)) if path.is_symlink() else path
+    if not str(path) or path.is_dir() or not target.parent.is_dir():
         raise ConfigError(f"cannot write {path}; give {option} a file in a folder that exists")
-    if not is_written_into(path) and not os.access(place.parent, os.W_OK | os.X_OK):
+    if not is_written_into(path) and not os.access(target.parent, os.W_OK | os.X_OK):
         raise ConfigError(
             f"cannot write {path}, for its folder may not be written to; give {option} another file"
         )

@@ -41,10 +41,10 @@ def test_its_gradient_is_the_difference_of_probabilities() -> None:
 def test_the_divergence_from_the_likeliest_counts_all_others_as_one() -> None:
     own, theirs = torch.randn(4, 9, generator=torch.manual_seed(0)), 3 * torch.randn(4, 9)
     taught = likeliest(theirs, 3, 2.0)
-    assert taught.pieces.tolist() == theirs.topk(3).indices.tolist()
+    assert taught.tokens.tolist() == theirs.topk(3).indices.tolist()
     p, q = (softmax(one.double().numpy() / 2.0) for one in (theirs, own))
     expected = []
-    for row, kept in enumerate(taught.pieces.tolist()):
+    for row, kept in enumerate(taught.tokens.tolist()):
         left = [place for place in range(9) if place not in kept]
         mine, its = ([*one[row][kept], one[row][left].sum()] for one in (q, p))
         expected.append(

@@ -57,7 +57,7 @@ def importance_of(encoder: Encoder) -> Importance:
     """
     hidden, heads = encoder.config.hidden_size, encoder.config.heads
 
-    def products(parameter: Tensor | None) -> Tensor:
+    def multiply_gradient(parameter: Tensor | None) -> Tensor:
         if (
             parameter is None or parameter.grad is None
         ):  # a bias that is left out, or a block that the batch did not reach
@@ -65,7 +65,7 @@ def importance_of(encoder: Encoder) -> Importance:
         return (parameter.detach() * parameter.grad).cpu()
 
     def gates(output: nn.Linear, parts: int) -> Tensor:
-        gradients = products(output.weight).expand(output.weight.shape)
+        gradients = multiply_gradient(output.weight).expand(output.weight.shape)
         return gradients.sum(0).view(parts, -1).sum(1).abs()
 
     norms = [
@@ -74,7 +74,8 @@ def importance_of(encoder: Encoder) -> Importance:
         if isinstance(module, nn.LayerNorm) and module.weight.numel() == hidden
     ]
     features = sum(
-        ((products(norm.weight) + products(norm.bias)).abs() for norm in norms), torch.zeros(hidden)
+        ((multiply_gradient(norm.weight) + multiply_gradient(norm.bias)).abs() for norm in norms),
+        torch.zeros(hidden),
     )
     outputs = [
         [block.get_submodule("output") for block in part]
@@ -233,7 +234,7 @@ def _of_feedforward(
 
 
 def _most(importance: Tensor, count: int) -> Tensor:
-    """The places of the parts that matter most, in their order."""
+    """The numbers of the parts that matter most, in their order."""
     return importance.argsort(descending=True, stable=True)[:count].sort().values
 
 

@@ -1,11 +1,11 @@
 """A model moved to another vocabulary: the rows of its tables taken over, averaged or drawn.
 
-A row that belongs to a piece (of the word table, of the bias over the vocabulary, of an untied
-head's table) is that of the old piece with the same text. Where there is none, it is the mean of
-the rows of the pieces that the old tokenizer cuts the text into: a new word then means at first
-what its pieces meant. Where the old tokenizer knows nothing of the text, it is drawn with the mean
-and the spread of the table (Hewitt 2021, "Initializing New Word Embeddings for Pretrained Language
-Models"). Everything else of the model stays as it is.
+A row that belongs to a token (of the word table, of the bias over the vocabulary, of an untied
+head's table) is that of the old token with the same text. Where there is none, it is the mean of
+the rows of the tokens that the old tokenizer cuts the text into: a new word then means at first
+what its tokens meant. Where the old tokenizer knows nothing of the text, it is drawn with the mean
+and the standard deviation of the table (Hewitt 2021, "Initializing New Word Embeddings for
+Pretrained Language Models"). Everything else of the model stays as it is.
 """
 
 from __future__ import annotations
@@ -30,12 +30,12 @@ class Moved:
 
     model: LoadedModel
     same: int
-    """Pieces that have the row of an old piece with the same text."""
+    """Tokens that have the row of an old token with the same text."""
     averaged: int
-    """Pieces that start from the mean of the pieces that their text was cut into, be it one whose
+    """Tokens that start from the mean of the tokens that their text was cut into, be it one whose
     text differs in case or accents."""
     drawn: int
-    """Pieces that the old tokenizer knows nothing of."""
+    """Tokens that the old tokenizer knows nothing of."""
 
 
 def with_tokenizer(loaded: LoadedModel, tokenizer: Tokenizer) -> Moved:
@@ -83,18 +83,18 @@ def require_tokenizer(loaded: LoadedModel) -> Tokenizer:
     """
     if loaded.tokenizer is None:
         raise ModelError(
-            f"{loaded.path} has no tokenizer, so the text of its pieces is not known; put it there"
+            f"{loaded.path} has no tokenizer, so the text of its tokens is not known; put it there"
         )
     return loaded.tokenizer
 
 
 def with_vocabulary(config: Config, size: int) -> Config:
-    """The config of a model of so many pieces."""
+    """The config of a model of so many tokens."""
     return replace(config, encoder=replace(config.encoder, vocab_size=size))
 
 
 def _rows(table: Tensor, sources: Sequence[Sequence[int]]) -> Tensor:
-    """A table (V, ...) for pieces that are made of these old ones."""
+    """A table (V, ...) for tokens that are made of these old ones."""
     counts = torch.tensor([len(ids) for ids in sources])
     old, new = torch.tensor([i for ids in sources for i in ids]), torch.repeat_interleave(counts)
     rows = table.new_zeros(len(sources), *table.shape[1:]).index_add(0, new, table[old])

@@ -41,7 +41,7 @@ class EncoderConfig:
     """
 
     vocab_size: int = 30000
-    """V: pieces in the vocabulary. A run takes it from the tokenizer of its data."""
+    """V: tokens in the vocabulary. A run takes it from the tokenizer of its data."""
     embedding_size: int = 128
     """E: width of the embeddings. If E differs from H, a linear map E -> H follows them."""
     hidden_size: int = 768

@@ -215,7 +215,7 @@ def _make_pretrained_card(loaded: LoadedModel) -> str:
     text.append(
         f"A pretrained encoder of text with {count:,} parameters: {shape.layers} layers of "
         "hidden size "
-        f"{shape.hidden_size}, {shape.vocab_size:,} pieces in the vocabulary.\n"
+        f"{shape.hidden_size}, {shape.vocab_size:,} tokens in the vocabulary.\n"
     )
     if run:
         data = ", ".join(named) or _last(str(run.get("data", ""))) or "not recorded"

@@ -240,9 +240,9 @@ def new_folder(folder: Path) -> Iterator[Path]:
     """
     require_new(folder)
     try:
-        place = Path(os.path.realpath(folder))  # resolve() gives up at a loop of links
-        place.parent.mkdir(parents=True, exist_ok=True)
-        with write_whole(place) as aside:
+        target = Path(os.path.realpath(folder))  # resolve() gives up at a loop of links
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with write_whole(target) as aside:
             aside.mkdir()
             yield aside
     except (OSError, SafetensorError) as error:

@@ -130,14 +130,14 @@ def settings_of(folder: Path, task: Mapping[str, Any]) -> VectorSettings | None:
             f"{', '.join(_KINDS)} once "
             f"each and in this order; {alone}"
         )
-    places = {kind: str(module.get("path")) for module, kind in zip(modules, kinds, strict=True)}
+    path_of = {kind: str(module.get("path")) for module, kind in zip(modules, kinds, strict=True)}
     length = _json(folder / _LENGTHS).get("max_seq_length")
     return VectorSettings(
-        _pooling(folder / places.get("Pooling", _POOLING) / "config.json"),
+        _pooling(folder / path_of.get("Pooling", _POOLING) / "config.json"),
         "Normalize" in kinds,
         length if isinstance(length, int) and length > 2 else None,
-        read_dense(folder, places["Dense"]) if "Dense" in kinds else None,
-        places.get("Dense", DENSE),
+        read_dense(folder, path_of["Dense"]) if "Dense" in kinds else None,
+        path_of.get("Dense", DENSE),
     )
 
 
@@ -158,28 +158,28 @@ def read_dense(folder: Path, name: Any) -> VectorMap:
     """
     if not isinstance(name, str) or Path(name).name != name or name in ("", ".."):
         raise ModelError(f"{folder} names {name!r} for the map of its vectors; name a folder in it")
-    place = folder / name
+    dense_folder = folder / name
     activation = str(
-        _json(place / "config.json").get("activation_function", "Identity")
+        _json(dense_folder / "config.json").get("activation_function", "Identity")
     ).rpartition(".")[2]
     if activation not in _ACTIVATIONS:
         raise ModelError(
-            f"{place / 'config.json'} asks for the activation {activation}, which litebert "
+            f"{dense_folder / 'config.json'} asks for the activation {activation}, which litebert "
             "does not "
             "compute; give --pooling mean to take vectors of the encoder alone"
         )
-    tensors = _dense_tensors(place)
+    tensors = _dense_tensors(dense_folder)
     weight = tensors.get("linear.weight", np.zeros(0, np.float32))
     bias = tensors.get("linear.bias", np.zeros(len(weight), np.float32))
     if weight.ndim != 2 or bias.shape != weight.shape[:1]:
-        raise ModelError(f"{place} holds no weights of a map of vectors; restore it")
+        raise ModelError(f"{dense_folder} holds no weights of a map of vectors; restore it")
     return VectorMap(weight, bias, _ACTIVATIONS[activation])
 
 
-def _dense_tensors(place: Path) -> dict[str, NDArray[np.float32]]:
+def _dense_tensors(dense_folder: Path) -> dict[str, NDArray[np.float32]]:
     tensors: Mapping[str, Any]
-    file = place / WEIGHTS
-    if (pickled := place / PICKLED).is_file() and not file.is_file():
+    file = dense_folder / WEIGHTS
+    if (pickled := dense_folder / PICKLED).is_file() and not file.is_file():
         from litebert.interop.files import read_weights
 
         tensors = {name: tensor.float().numpy() for name, tensor in read_weights(pickled).items()}
@@ -240,21 +240,23 @@ def _bfloat16(file: Path) -> dict[str, NDArray[np.float32]]:
     return arrays
 
 
-def write_dense(place: Path, map_: VectorMap) -> None:
+def write_dense(dense_folder: Path, map_: VectorMap) -> None:
     """The module Dense of sentence-transformers, in a new folder."""
     rows, columns = map_.weight.shape
     name = next(name for name, tanh in _ACTIVATIONS.items() if tanh == map_.tanh)
     kind = f"torch.nn.modules.{'activation' if map_.tanh else 'linear'}.{name}"
-    place.mkdir()
+    dense_folder.mkdir()
     settings = {
         "in_features": columns,
         "out_features": rows,
         "bias": True,
         "activation_function": kind,
     }
-    (place / "config.json").write_text(json.dumps(settings, indent=2) + "\n", encoding="utf-8")
+    (dense_folder / "config.json").write_text(
+        json.dumps(settings, indent=2) + "\n", encoding="utf-8"
+    )
     tensors = {"linear.weight": np.ascontiguousarray(map_.weight), "linear.bias": map_.bias}
-    save_file(tensors, place / WEIGHTS, header_of({}, digest_of(map(_raw, tensors.items()))))
+    save_file(tensors, dense_folder / WEIGHTS, header_of({}, digest_of(map(_raw, tensors.items()))))
 
 
 def _pooling(file: Path) -> Pooling:

@@ -1,4 +1,5 @@
-"""The two blocks of a layer: attention with one fused q, k, v product, and feed-forward, plain or
+"""The two blocks of a layer: attention with one fused q, k, v matrix multiplication, and
+feed-forward, plain or
 gated.
 
 Shapes: B sequences, S tokens, H hidden size, A heads, D = H / A head size, I intermediate size.
@@ -31,7 +32,8 @@ class Block(nn.Module):
     pre_norm: bool
     norm: nn.LayerNorm | nn.Identity
     inner: Callable[..., Tensor]
-    """Compute the input of the last product from a state and further inputs; a pre-norm encoder
+    """Compute the input of the last matrix multiplication from a state and further inputs; a
+    pre-norm encoder
     gives the normalized state.
     """
     output: nn.Linear
@@ -97,7 +99,7 @@ class AttentionPositions(nn.Module):
 
 
 class Rotary(AttentionPositions):
-    """Queries and keys are rotated by their place (Su et al. 2021, section 3.2.2), up to
+    """Queries and keys are rotated by their position (Su et al. 2021, section 3.2.2), up to
     `max_positions`.
     """
 

@@ -51,9 +51,9 @@ def divergence(logits: Tensor, taught: Tensor, temperature: float = 1.0) -> Tens
 
 
 class Likeliest(NamedTuple):
-    """The k likeliest pieces of each of K guesses."""
+    """The k likeliest tokens of each of K guesses."""
 
-    pieces: Tensor
+    tokens: Tensor
     """int64 (K, k), the likeliest first."""
     log_probabilities: Tensor
     """float16 (K, k), at the temperature they are learned with."""
@@ -67,24 +67,24 @@ def likeliest(logits_KV: Tensor, count: int, temperature: float) -> Likeliest:
 
 
 def divergence_from(taught: Likeliest, logits_KV: Tensor, temperature: float) -> Tensor:
-    """`divergence`, (K,), where all pieces but the likeliest count as one: a lower bound of that of
+    """`divergence`, (K,), where all tokens but the likeliest count as one: a lower bound of that of
     all, and equal to it where none is left out."""
     own_KV = (logits_KV.float() / temperature).log_softmax(-1)
     teacher_log = taught.log_probabilities.float()
-    between = (teacher_log.exp() * (teacher_log - own_KV.gather(-1, taught.pieces))).sum(-1)
-    if taught.pieces.shape[-1] < logits_KV.shape[-1]:
+    between = (teacher_log.exp() * (teacher_log - own_KV.gather(-1, taught.tokens))).sum(-1)
+    if taught.tokens.shape[-1] < logits_KV.shape[-1]:
         rest = (1 - teacher_log.exp().sum(-1)).clamp(
             min=0
         )  # rounded to half precision, the sum may exceed 1
-        own_rest = own_KV.scatter(-1, taught.pieces, -torch.inf).logsumexp(-1)
+        own_rest = own_KV.scatter(-1, taught.tokens, -torch.inf).logsumexp(-1)
         between = between + torch.xlogy(rest, rest) - rest * own_rest
     distance: Tensor = temperature**2 * between
     return distance
 
 
 def state_distance(states_BSH: Tensor, taught_BSH: Tensor, map_: nn.Module) -> Tensor:
-    """(B, S): the mean square of mapped states minus the teacher's, both normalised to mean 0 and
-    deviation 1 before.
+    """(B, S): the mean square of mapped states minus the teacher's, both normalized to mean 0 and
+    standard deviation 1 before.
 
     Without that, states of pre-norm encoders, which grow from layer to layer, would count by their
     size.
@@ -196,27 +196,29 @@ class Lesson:
         return list(self._teacher.encoder.states(batch.input_ids, types, batch.attention_mask))
 
     @torch.no_grad()
-    def logits(self, pieces: int) -> Tensor:
-        """(K, V): its guesses at the masked positions, of the first `pieces` of its vocabulary."""
+    def logits(self, vocab_size: int) -> Tensor:
+        """(K, V): its guesses at the masked positions, of the first `vocab_size` tokens of its
+        vocabulary.
+        """
         encoder, head = self._teacher.encoder, self._teacher.head
         assert head is not None
         assert isinstance(self._batch, Batch)
         last = encoder.read_out(self.states[-1]).last.flatten(0, 1)[self._batch.masked_positions]
         guesses: Tensor = head(last, encoder.embedding.word.weight, encoder.embedding.map)
-        return guesses[:, :pieces]
+        return guesses[:, :vocab_size]
 
-    def likeliest(self, pieces: int, count: int, temperature: float) -> Likeliest:
-        """The `count` likeliest pieces of `logits`."""
+    def likeliest(self, vocab_size: int, count: int, temperature: float) -> Likeliest:
+        """The `count` likeliest tokens of `logits`."""
         batch, answers = self._batch, self._teacher.answers
         assert isinstance(batch, Batch)
 
         def compute() -> Likeliest:
-            return likeliest(self.logits(pieces), count, temperature)
+            return likeliest(self.logits(vocab_size), count, temperature)
 
         return (
             compute()
             if answers is None
-            else answers.likeliest(batch, (pieces, count, temperature), compute)
+            else answers.likeliest(batch, (vocab_size, count, temperature), compute)
         )
 
     @torch.no_grad()

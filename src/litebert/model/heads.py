@@ -140,11 +140,11 @@ class StateHead(ClassifierHead):
 
 
 class SpanBoundaryHead(nn.Module):
-    """Two layers over the tokens around a span and a place in it, then the word table (SpanBERT
+    """Two layers over the tokens around a span and a position in it, then the word table (SpanBERT
     section 3.2).
 
-    h0 = [x_left; x_right; p_place], h1 = norm(act(W1 h0)), y = norm(act(W2 h1)), logits = y tied +
-    bias.
+    h0 = [x_left; x_right; p_position], h1 = norm(act(W1 h0)), y = norm(act(W2 h1)), logits = y tied
+    + bias.
     """
 
     def __init__(self, config: EncoderConfig, sbo: SpanBoundaryConfig) -> None:
@@ -160,12 +160,12 @@ class SpanBoundaryHead(nn.Module):
         self.apply(initialiser(config))
 
     def forward(
-        self, left_KH: Tensor, right_KH: Tensor, place_K: Tensor, word_VE: Tensor
+        self, left_KH: Tensor, right_KH: Tensor, position_K: Tensor, word_VE: Tensor
     ) -> Tensor:
-        """(K, V) logits; `place_K` counts from 0 at the first token of the span."""
+        """(K, V) logits; `position_K` counts from 0 at the first token of the span."""
         h_K = torch.cat(
-            (pad_rows(left_KH), pad_rows(right_KH), self.position(pad_rows(place_K))), dim=-1
+            (pad_rows(left_KH), pad_rows(right_KH), self.position(pad_rows(position_K))), dim=-1
         )
         h_KH = layer_norm(linear_activation(h_K, self.first, self.activation), self.first_norm)
         y_KE = layer_norm(linear_activation(h_KH, self.second, self.activation), self.second_norm)
-        return F.linear(y_KE, word_VE, self.bias)[: len(place_K)]
+        return F.linear(y_KE, word_VE, self.bias)[: len(position_K)]

@@ -3,15 +3,15 @@ pass for several.
 
 Every function here has both ways. PyTorch's is the reference; it runs on every device and in every
 dtype, is what exports and `torch.compile` see, and works without a compiler. The compiled way
-(kernels.c) is taken where gradients are, on a CPU in float32 and bfloat16: the bias of a product
-joins the pass that follows it, and its gradient the one that comes before it on the way back. Both
-agree to rounding (tests/model/test_operations.py).
+(kernels.c) is taken where gradients are, on a CPU in float32 and bfloat16: the bias of a matrix
+multiplication joins the pass that follows it, and its gradient the one that comes before it on the
+way back. Both agree to rounding (tests/model/test_operations.py).
 
 Two functions are ways around kernels that are slow on one kind of processor; docs/decisions.md has
-the figures. `attend`: on a CPU in bfloat16, the backward pass of PyTorch's fused
-attention is slow, so that training there takes two matrix products instead. `pad_rows`: under
-autocast there, oneDNN makes and keeps a kernel for every number of rows it meets, the largest where
-the vocabulary is projected.
+the figures. `attend`: on a CPU in bfloat16, the backward pass of PyTorch's fused attention is slow,
+so that training there takes two matrix multiplications instead. `pad_rows`: under autocast there,
+oneDNN makes and keeps a kernel for every number of rows it meets, the largest where the vocabulary
+is projected.
 
 Shapes: B sequences, S tokens, H hidden size, A heads, D head size.
 """
@@ -85,7 +85,9 @@ class Rotation(Protocol):
 def linear_heads(
     x_BSH: Tensor, linear: nn.Linear, heads: int, positions: Rotation
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Queries, keys and values of one product, (B, A, S, D) each, the first two rotated."""
+    """Queries, keys and values of one matrix multiplication, (B, A, S, D) each, the first two
+    rotated.
+    """
     batch, length, hidden = x_BSH.shape
     shape = (batch, length, 3, heads, hidden // heads)
     tables = positions.tables()

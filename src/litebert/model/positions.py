@@ -82,7 +82,7 @@ class LearnedPositions(Positions):
 
 
 class RotaryPositions(Positions):
-    """Rotation of queries and keys by their place (Su et al. 2021); no parameters."""
+    """Rotation of queries and keys by their position (Su et al. 2021); no parameters."""
 
     rotates = True
 

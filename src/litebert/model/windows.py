@@ -2,13 +2,13 @@
 
 Queries are cut into blocks of C tokens, C at least the window, and a block reads two blocks of
 keys: its own and half a block on each side. So scores, masks and the copies of keys and values grow
-with S and not with S x S. Short sequences (`cost.window_block` says which) take one product of all
-queries and keys under a mask instead, which is cheaper there; so do exports and traces, whose
-length is not known, and positions that bias the scores.
+with S and not with S x S. Short sequences (`cost.window_block` says which) take one matrix
+multiplication of all queries and keys under a mask instead, which is cheaper there; so do exports
+and traces, whose length is not known, and positions that bias the scores.
 
 Global tokens, the first G of a sequence, are read by every block beside its own keys. They read
-everything themselves in a product of their own: the block that holds them computes them too, and
-that is thrown away.
+everything themselves in a multiplication of their own: the block that holds them computes them too,
+and that is thrown away.
 
 Every token reads itself, padding too: no row of scores is empty, and no number that is not finite
 arises.
@@ -89,8 +89,8 @@ def block_mask(
     read = (distance <= reach) & (real_BNK[:, :, None] | (distance == 0))
     read = read.expand(batch, count, block, 2 * block)
     if first:  # each key once: among the global ones, or near
-        place = block * torch.arange(count, device=device)[:, None, None] + key
-        near = read & ((place >= first) | (distance == 0))
+        position = block * torch.arange(count, device=device)[:, None, None] + key
+        near = read & ((position >= first) | (distance == 0))
         read = torch.cat(
             (real_BS[:, None, None, :first].expand(batch, count, block, first), near), dim=3
         )

@@ -313,7 +313,7 @@ def _checksum(pieces: Tensor, log_probabilities: Tensor) -> str:
 
 
 def _write(file: Path, guesses: Likeliest) -> None:
-    pieces, values = guesses.pieces.int().cpu(), guesses.log_probabilities.cpu()
+    pieces, values = guesses.tokens.int().cpu(), guesses.log_probabilities.cpu()
     file.parent.mkdir(parents=True, exist_ok=True)
     temporary = file.with_name(
         f"{file.stem}.{os.getpid()}{file.suffix}"

@@ -86,8 +86,8 @@ class Layout:
     always_projects: bool = False
     """The map E -> H exists where E = H too."""
     offset_positions: bool = False
-    """The first token's position is pad_token_id + 1 and padding is not counted, else every place
-    is, from 0.
+    """The first token's position is pad_token_id + 1 and padding is not counted, else every
+    position is, from 0.
     """
     keys: Mapping[str, str] = field(default_factory=lambda: KEYS)
     """Fields of EncoderConfig and their keys in config.json."""

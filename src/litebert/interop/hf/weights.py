@@ -198,8 +198,8 @@ def to_foreign(table: Sequence[Pair], state: Mapping[str, Tensor]) -> dict[str, 
     tensors: dict[str, Tensor] = {}
     for pair in table:
         whole = state[pair.name].detach().cpu()
-        for name, piece in zip(pair.foreign, whole.chunk(len(pair.foreign)), strict=True):
-            tensors[name] = piece.clone()
+        for name, tensor in zip(pair.foreign, whole.chunk(len(pair.foreign)), strict=True):
+            tensors[name] = tensor.clone()
     return tensors
 
 

@@ -388,7 +388,7 @@ def _pooler_as_dense(
 
 
 def _fold_map(state: dict[str, Tensor], config: EncoderConfig) -> EncoderConfig:
-    """Put the product of the table and its map E -> H in the table's place; the config of what is
+    """Replace the table by itself times its map E -> H; the config of what is
     then there.
     """
     word_VE, map_HE = (

@@ -121,8 +121,8 @@ class EncoderGraph:
         counted = graph(
             "Mul", graph("CumSum", mask, graph.weight("one", np.array(1, np.int64))), mask
         )
-        place = graph("Add", counted, graph.numbers(offset - 1))
-        return str(graph("Gather", graph.weight(name, position.weight), place))
+        position_ids = graph("Add", counted, graph.numbers(offset - 1))
+        return str(graph("Gather", graph.weight(name, position.weight), position_ids))
 
     def _up_to_length(self, name: str, table: Tensor, *axes: int) -> str:
         """The first S rows of a table of all positions; made once."""
@@ -233,21 +233,21 @@ class EncoderGraph:
         """The keys near each query, and each query's position, bool (S, S)."""
         graph = self.graph
         end = graph("Squeeze", self.length, graph.numbers(0))
-        place = graph(
+        key = graph(
             "Range",
             graph.weight("zero", np.array(0, np.int64)),
             end,
             graph.weight("one", np.array(1, np.int64)),
         )
-        column = graph("Unsqueeze", place, graph.numbers(1))
-        distance = graph("Abs", graph("Sub", place, column))
+        query = graph("Unsqueeze", key, graph.numbers(1))
+        distance = graph("Abs", graph("Sub", key, query))
         near = graph("LessOrEqual", distance, graph.numbers(self.config.window // 2))
         if self.config.global_tokens:
-            first = graph("Less", place, graph.numbers(self.config.global_tokens))
+            first = graph("Less", key, graph.numbers(self.config.global_tokens))
             near = graph(
                 "Or", graph("Or", near, first), graph("Unsqueeze", first, graph.numbers(1))
             )
-        return near, graph("Equal", place, column)
+        return near, graph("Equal", key, query)
 
 
 # ------------------------------------------------------------------------------------- whole models

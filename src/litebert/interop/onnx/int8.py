@@ -2,10 +2,11 @@
 
 Activations are quantised while the graph runs, so they need no calibration: each token by its own
 largest one, so that an answer depends neither on the other rows of its batch nor on padding. The
-products are MatMulInteger of unsigned activations around 128 and signed weights, for which ONNX
-Runtime has fast kernels. Weights of products use 7 of the 8 bits: on processors that have AVX2 but
-no VNNI, this kernel adds two products in 16 bits, which would saturate with the full range. Norms,
-biases, positions and the last map of a classifier stay in float32: they are small.
+matrix multiplications are MatMulInteger of unsigned activations around 128 and signed weights, for
+which ONNX Runtime has fast kernels. Weights of matrix multiplications use 7 of the 8 bits: on
+processors that have AVX2 but no VNNI, this kernel adds two products in 16 bits, which would
+saturate with the full range. Norms, biases, positions and the last map of a classifier stay in
+float32: they are small.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ class Int8Graph(Graph):
     """A graph whose large weights are int8, each with a scale per output channel or per row."""
 
     def __init__(self, multiplies_words: bool) -> None:
-        """`multiplies_words`: whether the table of word pieces is also the last map, as in a masked
+        """`multiplies_words`: whether the token table is also the last map, as in a masked
         language model.
         """
         super().__init__()

@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import onnx
 
 WORDS = "encoder.embedding.word.weight"
-"""The name of the table of word pieces."""
+"""The name of the token table."""
 
 
 class Graph:
@@ -70,7 +70,7 @@ class Graph:
     # -------------------------------------------------------------------------------------- modules
 
     def words(self, name: str, table_VE: Tensor, ids: str) -> str:
-        """Rows of the table of word pieces."""
+        """Rows of the token table."""
         rows: str = self("Gather", self.weight(name, table_VE), ids)
         return rows
 

@@ -253,7 +253,7 @@ def _target(names: Mapping[str, str], name: str) -> str | None:
     return f"{names[module].format(number)}.{_LEAVES[leaf]}"
 
 
-def _places(folder: Path) -> tuple[Path, Path]:
+def _list_folders(folder: Path) -> tuple[Path, Path]:
     return folder, folder / "assets"
 
 
@@ -261,8 +261,8 @@ def _config_file(folder: Path) -> Path | None:
     """The config file beside a checkpoint."""
     files = [
         path
-        for place in _places(folder)
-        for path in sorted(place.glob("*config*.json"))
+        for location in _list_folders(folder)
+        for path in sorted(location.glob("*config*.json"))
         if path.name != "tokenizer_config.json"
     ]
     if len(files) > 1:
@@ -292,11 +292,11 @@ def _settings_by_sizes(family: str, tensors: Mapping[str, Tensor], index: Path) 
     )
     inner = "ffn" if family == "albert" else "intermediate.dense"
     try:
-        pieces, width = sizes["embeddings.word_embeddings.weight"]
+        vocab_size, width = sizes["embeddings.word_embeddings.weight"]
         intermediate, hidden = sizes[f"{first}.{inner}.weight"]
         settings = {
             "model_type": family,
-            "vocab_size": pieces,
+            "vocab_size": vocab_size,
             "embedding_size": width,
             "hidden_size": hidden,
             "intermediate_size": intermediate,
@@ -351,8 +351,8 @@ def _tokenizer(folder: Path) -> Tokenizer | None:
     """The tokenizer beside a checkpoint: a vocab.txt or a SentencePiece model, of any name."""
     files = [
         path
-        for place in _places(folder)
-        for path in (*sorted(place.glob("*.model")), place / "vocab.txt")
+        for location in _list_folders(folder)
+        for path in (*sorted(location.glob("*.model")), location / "vocab.txt")
     ]
     files = [path for path in files if path.is_file()]
     if len(files) > 1:

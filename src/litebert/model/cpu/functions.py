@@ -72,7 +72,7 @@ def activate(x: Tensor, bias: Tensor | None, activation: str, gated: bool) -> Te
     """act(x + bias), or with the gate act(first half) * second half; (..., W) or (..., 2 W) to
     (..., W).
 
-    x must be a product that nothing else reads: its memory is taken for what the way back needs.
+    x must be a result that nothing else reads: its memory is taken for what the way back needs.
     """
     number = ACTIVATIONS.index(activation)
     y: Tensor = _Activation.apply(x, bias, number, gated)  # type: ignore[no-untyped-call]

@@ -1,14 +1,14 @@
 """A fine-tuned network as it answers on a CPU: rows lie end to end, so that nothing is computed for
 padding.
 
-A layer is one call of a compiled function (`layer` in kernels.c), its matrix products included. In
-the last layer, of which a classifier of texts reads [CLS] alone, queries and all that follows them
-are computed for [CLS] alone. Answers are those of the network to rounding.
+A layer is one call of a compiled function (`layer` in kernels.c), its matrix multiplications
+included. In the last layer, of which a classifier of texts reads [CLS] alone, queries and all that
+follows them are computed for [CLS] alone. Answers are those of the network to rounding.
 
-All is float32, but for matrix products where bfloat16 or 8 bits are asked for. Their weights are
-kept a second time, in the order in which they are read. In 8 bits, each row of a weight and each
-token have a scale of their own, so an answer does not depend on its company. Working memory belongs
-to a thread, so several threads may ask one network.
+All is float32, but for matrix multiplications where bfloat16 or 8 bits are asked for. Their weights
+are kept a second time, in the order in which they are read. In 8 bits, each row of a weight and
+each token have a scale of their own, so an answer does not depend on its company. Working memory
+belongs to a thread, so several threads may ask one network.
 
 `PackedNetwork.of` takes networks of the parts that it knows. Others compute their answers by the
 network itself: those with attention in windows or parts of one's own, and all on machines without
@@ -72,7 +72,7 @@ class Packed(NamedTuple):
     """(T,)"""
     types: Tensor | None
     """(T,); None where all are 0."""
-    places: Tensor
+    positions: Tensor
     """(T,): of each token in its row."""
     starts: Tensor
     """(R + 1,): where each row starts, and T."""
@@ -84,12 +84,12 @@ class Packed(NamedTuple):
     ) -> Packed:
         """Pack padded rows, whose padding stands at the end."""
         starts = np.concatenate(([0], np.cumsum(mask_RS.sum(1))))
-        places = np.nonzero(mask_RS)[1]
+        positions = np.nonzero(mask_RS)[1]
         types = torch.from_numpy(types_RS[mask_RS]) if types_RS.any() else None
         return cls(
             torch.from_numpy(ids_RS[mask_RS]),
             types,
-            torch.from_numpy(places),
+            torch.from_numpy(positions),
             torch.from_numpy(starts),
             int(np.diff(starts).max(initial=0)),
         )
@@ -102,19 +102,19 @@ class Packed(NamedTuple):
         types = None if self.types is None else self.types[tokens]
         starts = torch.cat((self.starts[:1], lengths[rows_K].cumsum(0)))
         return Packed(
-            self.ids[tokens], types, self.places[tokens], starts, int(lengths[rows_K].max())
+            self.ids[tokens], types, self.positions[tokens], starts, int(lengths[rows_K].max())
         ), tokens
 
 
 class _Table(NamedTuple):
     """The addresses that `layer` reads of the blocks of a layer."""
 
-    places: Tensor
+    addresses: Tensor
     """The addresses of panels, biases and norms."""
     eps: Tensor
     """The epsilon of each norm."""
     held: list[Tensor | nn.Module | None]
-    """The tensors and modules whose addresses are in `places`, kept alive by the table."""
+    """The tensors and modules whose addresses are in `addresses`, kept alive by the table."""
     state: list[object]
     """The state of the modules that it was made of."""
 
@@ -134,11 +134,11 @@ class PackedNetwork:
     Changes of weights through `.data` or `.numpy()` are not noticed, for PyTorch counts none there.
 
     Args:
-        products: the type of matrix products, bfloat16 or int8; None for float32.
+        matmul_dtype: the type of matrix multiplications, bfloat16 or int8; None for float32.
     """
 
-    def __init__(self, model: TaskModel, products: torch.dtype | None = None) -> None:
-        self._products = products
+    def __init__(self, model: TaskModel, matmul_dtype: torch.dtype | None = None) -> None:
+        self._matmul_dtype = matmul_dtype
         self._model, self._encoder, config = model, model.encoder, model.encoder.config
         self._heads, self._hidden = config.heads, config.hidden_size
         angles, half = self._encoder.positions.tables(), self._hidden // self._heads // 2
@@ -156,9 +156,9 @@ class PackedNetwork:
         self._workspace = _Workspace()
 
     @classmethod
-    def of(cls, model: TaskModel, products: torch.dtype | None = None) -> PackedNetwork | None:
+    def of(cls, model: TaskModel, matmul_dtype: torch.dtype | None = None) -> PackedNetwork | None:
         """The network that answers for a model; None where `find_refusal` has a reason."""
-        return None if find_refusal(model, products) else cls(model, products)
+        return None if find_refusal(model, matmul_dtype) else cls(model, matmul_dtype)
 
     @torch.inference_mode()
     def logits(
@@ -244,7 +244,7 @@ class PackedNetwork:
             raise too_long(rows.longest, embedding.max_positions)
         x = embedding.word(rows.ids)
         if isinstance(embedding.position, PositionTable):
-            x += embedding.position.weight[embedding.position.offset + rows.places]
+            x += embedding.position.weight[embedding.position.offset + rows.positions]
         if embedding.token_type is not None:
             x += (
                 embedding.token_type.weight[0]
@@ -273,13 +273,13 @@ class PackedNetwork:
         wide, kind = feedforward.input.out_features, ACTIVATIONS.index(feedforward.activation)
         cosine, sine, each = self._for_heads(rows)
         numbers = tokens * (6 * hidden + wide + inner)
-        if self._products is not None:
+        if self._matmul_dtype is not None:
             numbers += (tokens * max(hidden, inner) + 1) // 2 + 2 * tokens
         room = self._room("layer", 1, torch.get_num_threads() * each + numbers)
         call(
             "layer",
             x,
-            table.places,
+            table.addresses,
             table.eps,
             rows.starts,
             cosine,
@@ -296,7 +296,7 @@ class PackedNetwork:
             int(feedforward.pre_norm),
             int(normed_first),
             int(only_cls),
-            _TYPES.index(self._products),
+            _TYPES.index(self._matmul_dtype),
             elements=tokens * wide * hidden,
         )
         return x[: len(rows.starts) - 1] if only_cls else x
@@ -332,9 +332,9 @@ class PackedNetwork:
         queries = -(
             -self._hidden // _constant("panel_columns")
         )  # panels of them, before those of keys and values
-        places = [qkv[0], qkv[queries], *others, *plain]
+        operands = [qkv[0], qkv[queries], *others, *plain]
         self._tables[attention, feedforward] = table = _Table(
-            torch.tensor([0 if place is None else place.data_ptr() for place in places]),
+            torch.tensor([0 if operand is None else operand.data_ptr() for operand in operands]),
             torch.tensor(eps, dtype=torch.float32),
             [*panels, *plain, *modules, *(layer.weight for layer in linear)],
             state,
@@ -365,7 +365,7 @@ class PackedNetwork:
             parts = [weight.shape[0] // 3, 2 * weight.shape[0] // 3]
             qkv = any(weight is attention.qkv.weight for attention, _ in self._layers)
             split = torch.split(weight, parts if qkv else [len(weight)])
-            panels = torch.cat([_panels(part, self._products) for part in split])
+            panels = torch.cat([_panels(part, self._matmul_dtype) for part in split])
             self._panels[weight] = _state(weight), panels
         return panels
 
@@ -378,15 +378,15 @@ class PackedNetwork:
         return room[: rows * width].view(rows, width)
 
 
-def find_refusal(model: TaskModel, products: torch.dtype | None = None) -> str:
+def find_refusal(model: TaskModel, matmul_dtype: torch.dtype | None = None) -> str:
     """Say in a sentence why a model cannot be packed; empty where it can.
 
     Args:
-        products: the type of matrix products, as for `PackedNetwork`.
+        matmul_dtype: the type of matrix multiplications, as for `PackedNetwork`.
     """
     config = model.encoder.config
-    if products not in _TYPES:
-        return f"a packed network has no matrix products in {products}"
+    if matmul_dtype not in _TYPES:
+        return f"a packed network has no matrix multiplications in {matmul_dtype}"
     if any(config.window_map()):
         return f"a packed network attends to all tokens, and encoder.window is {config.window}"
     for module in model.modules():
@@ -406,33 +406,37 @@ def find_refusal(model: TaskModel, products: torch.dtype | None = None) -> str:
         return f"a packed network holds rows of {WIDEST} numbers at most"
     if library() is None:
         return f"a packed network is compiled C, which is {describe()}"
-    if not _can_multiply(products, config):
-        return f"this processor does not multiply {products} of these sizes"
+    if not _can_multiply(matmul_dtype, config):
+        return f"this processor does not multiply {matmul_dtype} of these sizes"
     return ""
 
 
-def _can_multiply(products: torch.dtype | None, config: EncoderConfig) -> bool:
+def _can_multiply(matmul_dtype: torch.dtype | None, config: EncoderConfig) -> bool:
     """True where this processor multiplies the type in kernels.c, and the sizes of the layers
     fit.
     """
-    if products is None:
+    if matmul_dtype is None:
         return True
-    together, name = (4, "multiplies_bytes") if products is torch.int8 else (2, "multiplies_narrow")
+    together, name = (
+        (4, "multiplies_bytes") if matmul_dtype is torch.int8 else (2, "multiplies_narrow")
+    )
     even = config.hidden_size % together == config.intermediate_size % together == 0
     return even and bool(_constant(name))
 
 
-def _panels(weight: Tensor, products: torch.dtype | None) -> Tensor:
+def _panels(weight: Tensor, matmul_dtype: torch.dtype | None) -> Tensor:
     """A weight (out, in) in the order in which `multiply` (kernels.c) reads it."""
     columns, wide, together = _constant("panel_columns"), weight.shape[1], 1
     scale = None
-    if products is torch.int8:
+    if matmul_dtype is torch.int8:
         together, scale = 4, weight.abs().amax(1) / 127
         weight = (
-            (weight / scale.clamp_min(torch.finfo(scale.dtype).tiny)[:, None]).round().to(products)
+            (weight / scale.clamp_min(torch.finfo(scale.dtype).tiny)[:, None])
+            .round()
+            .to(matmul_dtype)
         )
-    elif products is not None:
-        together, weight = 2, weight.to(products)
+    elif matmul_dtype is not None:
+        together, weight = 2, weight.to(matmul_dtype)
     full = nn.functional.pad(weight, (0, 0, 0, -len(weight) % columns))
     panels = full.reshape(-1, columns, wide // together, together).transpose(1, 2).contiguous()
     if scale is None:

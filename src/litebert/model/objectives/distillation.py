@@ -63,7 +63,7 @@ class SoftLabels(Distillation):
     2015; DistilBERT).
 
     The vocabulary head is that of objective mlm. What counts as right is the teacher's likeliest
-    piece.
+    token.
     """
 
     needs = ("mlm",)
@@ -101,7 +101,7 @@ class SoftLabels(Distillation):
             )
             distances, first = (
                 divergence_from(taught, logits_KV, distill.temperature),
-                taught.pieces[:, 0],
+                taught.tokens[:, 0],
             )
         else:
             taught_KV = context.teacher.logits(logits_KV.shape[-1])

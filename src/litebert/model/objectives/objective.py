@@ -1,7 +1,7 @@
 """The bases of the objectives: all that the rest of the program asks of one, and how its scores are
 shown.
 
-Shapes: N items, C classes.
+Shapes: N predictions, C classes.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class Loss:
 
     `total` is the summed negative log likelihood in nats (a scalar with a gradient), `count` how
     many predictions it sums, `correct` how many were right. `extras` are other sums over the same
-    predictions, worth a place in a row of metrics. `eval_tensors`, in evaluation mode alone, is
+    predictions, worth a field in a row of metrics. `eval_tensors`, in evaluation mode alone, is
     what `Objective.scores` needs beyond sums.
     """
 
@@ -389,7 +389,7 @@ class Classification(Objective):
     def logits(
         self, output: EncoderOutput, batch: Batch, context: Context
     ) -> tuple[Tensor, Tensor]:
-        """Logits (N, C) and labels (N,); an item with label IGNORED does not count."""
+        """Logits (N, C) and labels (N,); a prediction with label IGNORED does not count."""
 
     def loss(self, output: EncoderOutput, batch: Batch, context: Context) -> Loss:
         """Summed cross-entropy, in float32 whatever the autocast precision."""
@@ -413,7 +413,7 @@ class Classification(Objective):
 
 
 class TokenPrediction(Classification):
-    """Base of the objectives that choose one piece of the vocabulary for a masked token."""
+    """Base of the objectives that choose one token of the vocabulary for a masked token."""
 
     shown: ClassVar[tuple[Score, ...]] = (
         Objective.shown[0],

@@ -217,7 +217,7 @@ class ReplacedTokenDetection(Objective):
         """Add the accuracy of the commoner answer, precision and recall of `replaced`, and the area
         under the curve.
 
-        `piece_auc` is the area that pieces give without their context (`_replacement_rates`): a
+        `piece_auc` is the area that tokens give without their context (`_replacement_rates`): a
         generator's samples have other frequencies than text, so an early one gives itself away.
         Without both labels there is no area and no recall, with nothing called replaced no
         precision.
@@ -244,7 +244,7 @@ class ReplacedTokenDetection(Objective):
 
 
 def _draws(batch: Batch) -> Tensor:
-    """Uniform numbers by row of the whole batch and place in the row: no micro-batch or process
+    """Uniform numbers by row of the whole batch and position in the row: no micro-batch or process
     changes them.
     """
     import torch
@@ -261,7 +261,7 @@ def _draws(batch: Batch) -> Tensor:
 
 
 def _sample_tokens(logits_KV: Tensor, draws_K: Tensor) -> Tensor:
-    """The piece at which the cumulative distribution passes the draw, (K,)."""
+    """The token at which the cumulative distribution passes the draw, (K,)."""
     import torch
 
     cumulative_KV = logits_KV.float().softmax(-1).cumsum(-1)
@@ -275,7 +275,7 @@ def _sample_tokens(logits_KV: Tensor, draws_K: Tensor) -> Tensor:
 
 
 def _replacement_rates(pieces_N: Tensor, labels_N: Tensor) -> Tensor:
-    """Estimate how often the piece of each token was replaced among the tokens of the other half,
+    """Estimate how often each token was replaced among the tokens of the other half,
     at even or odd positions.
     """
     import torch

@@ -23,13 +23,13 @@ CHOSEN = "span_boundary"
 
 
 class SpanBoundary(TokenPrediction):
-    """Predict the tokens of a masked span from the two tokens around it and their place (SpanBERT
-    section 3.2).
+    """Predict the tokens of a masked span from the two tokens around it and their position in it
+    (SpanBERT section 3.2).
 
     A span is a run of masked tokens. Left out are spans beside a special token, as at the ends of
-    the text, and tokens beyond the places of the table. The paper's loss of a masked token is the
-    sum of its MLM and SBO losses; here, as in its code, each of the two is the mean over the tokens
-    that have it.
+    the text, and tokens beyond the positions of the table. The paper's loss of a masked token is
+    the sum of its MLM and SBO losses; here, as in its code, each of the two is the mean over the
+    tokens that have it.
 
     Shapes: K predicted positions, V vocabulary.
     """
@@ -56,7 +56,7 @@ class SpanBoundary(TokenPrediction):
         return assumptions
 
     def parameters(self) -> dict[str, int]:
-        """Two dense maps with their norms, the table of places, and the bias of the tied
+        """Two dense maps with their norms, the table of positions, and the bias of the tied
         projection.
         """
         shape, settings = self.config.encoder, self.config.sbo
@@ -84,9 +84,9 @@ class SpanBoundary(TokenPrediction):
         chosen_N, boundaries_K2 = self.get_prepared(batch, CHOSEN), batch.masked_boundaries
         assert boundaries_K2 is not None
         left_N, right_N = boundaries_K2[chosen_N].unbind(1)
-        place_N = batch.masked_positions[chosen_N] - left_N - 1
+        position_N = batch.masked_positions[chosen_N] - left_N - 1
         states, table = output.last.flatten(0, 1), context.encoder.embedding.word.weight
-        logits = context.network.head(states[left_N], states[right_N], place_N, table)
+        logits = context.network.head(states[left_N], states[right_N], position_N, table)
         return logits, batch.masked_labels[chosen_N]
 
     def prepare(self, batch: Batch) -> Batch:
