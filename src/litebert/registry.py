@@ -8,7 +8,7 @@ person types to those parts.
     ENGINES     what computes logits for answers  `load(..., engine="torch")`  answer/engines.py
     SOURCES     where text comes from             `litebert prepare SOURCE`    text/sources.py
     FORMATS     what writes a model folder        `litebert convert --to hf`   interop/
-    FAMILIES    names of another encoder's weights `model_type` in config.json interop/hf/layouts.py
+    FAMILIES    names of foreign weights          `model_type` in config.json interop/hf/families.py
     STUDIES     which comparisons can be run      `litebert study sharing`     studies/
     OWN_VERBS   verbs beside those of cli.py      `litebert VERB`              cli.py
 
@@ -203,7 +203,7 @@ FAMILIES = Registry(
     "encoder family",
     "class_of",
     **{
-        name: f"interop.hf.layouts:{name.upper()}"
+        name: f"interop.hf.families:{name.upper()}"
         for name in ("albert", "bert", "roberta", "electra", "modernbert")
     },
 )

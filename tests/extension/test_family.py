@@ -14,7 +14,7 @@ import transformers
 from litebert import convert, load
 from litebert.config import EncoderConfig
 from litebert.errors import ModelError
-from litebert.interop.hf.layouts import ABSENT, CLASSIC, Layout, Names
+from litebert.interop.hf.families import ABSENT, CLASSIC, Family, Names
 from litebert.registry import FAMILIES
 from toys.families import VOCABULARY, assert_equal_outputs, inputs, our_outputs, ours, reopen
 from toys.folders import save_hf
@@ -28,7 +28,7 @@ def fits(config: EncoderConfig, has: Collection[str], dense: str | None) -> bool
     return not (config.segment_types or config.pooler or config.projects or config.position_offset)
 
 
-DISTILLED = Layout(
+DISTILLED = Family(
     model_type="distilbert",
     classes="DistilBert",
     fits=fits,

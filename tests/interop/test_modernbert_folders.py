@@ -19,7 +19,7 @@ from litebert import load
 from litebert.change.conversion import convert
 from litebert.errors import ModelError
 from litebert.finetuning.initial import build_task_model, load_initial
-from litebert.interop.hf.layouts import MODERNBERT
+from litebert.interop.hf.families import MODERNBERT
 from litebert.interop.hf.settings import settings_of
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel

@@ -9,11 +9,11 @@ import transformers
 
 from litebert.config import Activation, EncoderConfig
 from litebert.errors import ModelError
-from litebert.interop.hf.layouts import ALBERT, BERT, ELECTRA, ROBERTA, Layout
+from litebert.interop.hf.families import ALBERT, BERT, ELECTRA, ROBERTA, Family
 from litebert.interop.hf.settings import (
+    choose_family,
     encoder_config,
-    layout_for,
-    layout_of,
+    family_of,
     problem_of,
     settings_of,
 )
@@ -167,12 +167,12 @@ def test_groups(groups: int, sharing: str, ours: int) -> None:
     assert (found.sharing, found.groups) == (sharing, ours)
 
 
-@pytest.mark.parametrize("layout", FAMILIES.values(), ids=list(FAMILIES))
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=list(FAMILIES))
 @pytest.mark.parametrize("activation", get_args(Activation))
-def test_written_and_read_back(layout: Layout, activation: Any) -> None:
+def test_written_and_read_back(family: Family, activation: Any) -> None:
     config = EncoderConfig(
         vocab_size=500,
-        embedding_size=128 if "projection" in layout.parts else 768,
+        embedding_size=128 if "projection" in family.parts else 768,
         hidden_size=768,
         layers=12,
         heads=4,
@@ -184,20 +184,20 @@ def test_written_and_read_back(layout: Layout, activation: Any) -> None:
         attention_dropout=0.5,
         init="normal",
         init_std=0.03,
-        pooler="pooler" in layout.parts,
-        sharing="groups" if layout.grouped else "none",
-        groups=4 if layout.grouped else 1,
-        position_offset=6 if layout.offset_positions else 0,
-        **{"segment_types": 3, **layout.computes, **(WINDOWS if layout.windows else {})},
+        pooler="pooler" in family.parts,
+        sharing="groups" if family.grouped else "none",
+        groups=4 if family.grouped else 1,
+        position_offset=6 if family.offset_positions else 0,
+        **{"segment_types": 3, **family.computes, **(WINDOWS if family.windows else {})},
     )
-    written = settings_of(layout, config, "backbone", None, (), 0.1)
-    assert layout_of(written, "x") is layout
-    assert encoder_config(layout, written, {"pooler"} & {*layout.parts}, "x") == config
+    written = settings_of(family, config, "backbone", None, (), 0.1)
+    assert family_of(written, "x") is family
+    assert encoder_config(family, written, {"pooler"} & {*family.parts}, "x") == config
     # Every key is one that their class knows, in today's version or an older one.
-    known = transformers.AutoConfig.for_model(layout.model_type).to_dict()
+    known = transformers.AutoConfig.for_model(family.model_type).to_dict()
     older = (
         {"global_attn_every_n_layers", "global_rope_theta", "local_rope_theta"}
-        if layout.windows
+        if family.windows
         else set()
     )
     assert set(written) - set(known) == older
@@ -297,9 +297,9 @@ def test_the_padding_index_that_positions_begin_after(
 
 def test_unknown_model_types() -> None:
     with refused(ModelError, "c", "model_type", *FAMILIES):
-        layout_of({}, "c")
+        family_of({}, "c")
     with refused(ModelError, "c", "model_type", "'albart'", "'albert'"):
-        layout_of({"model_type": "albart"}, "c")
+        family_of({"model_type": "albart"}, "c")
 
 
 @pytest.mark.parametrize(
@@ -316,7 +316,7 @@ def test_what_their_classes_cannot_compute_is_refused_with_every_field(
     changes: dict[str, Any],
 ) -> None:
     with refused(ModelError, *(f"encoder.{name}={value}" for name, value in changes.items())):
-        layout_for(EncoderConfig(**changes), ())
+        choose_family(EncoderConfig(**changes), ())
 
 
 SAME_WIDTH = {"embedding_size": 768, "sharing": "none", "pooler": False}
@@ -352,7 +352,7 @@ SAME_WIDTH = {"embedding_size": 768, "sharing": "none", "pooler": False}
 def test_which_layout_holds_a_model(
     changes: dict[str, Any], has: Any, dense: Any, expected: str
 ) -> None:
-    assert layout_for(EncoderConfig(**changes), has, dense)[0].model_type == expected
+    assert choose_family(EncoderConfig(**changes), has, dense)[0].model_type == expected
 
 
 @pytest.mark.parametrize(
@@ -384,4 +384,4 @@ def test_what_no_layout_holds_is_refused(
     changes: dict[str, Any], has: Any, dense: Any, places: Any
 ) -> None:
     with refused(ModelError, *places):
-        layout_for(EncoderConfig(**changes), has, dense)
+        choose_family(EncoderConfig(**changes), has, dense)

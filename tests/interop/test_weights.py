@@ -12,7 +12,7 @@ from torch import Tensor
 
 from litebert.config import EncoderConfig
 from litebert.errors import ModelError
-from litebert.interop.hf.layouts import ALBERT, BERT, TASK_PARTS, Layout
+from litebert.interop.hf.families import ALBERT, BERT, TASK_PARTS, Family
 from litebert.interop.hf.weights import (
     groups_agree,
     modernize,
@@ -86,27 +86,27 @@ def test_where_their_rounding_differs() -> None:
     )
 
 
-@pytest.mark.parametrize("layout", FAMILIES.values(), ids=list(FAMILIES))
-def test_tables_name_every_parameter_once(layout: Layout) -> None:
-    width = 4 if "projection" in layout.parts else 8
-    objectives: tuple[str, ...] = ("mlm", layout.sentence) if layout.sentence else ("mlm",)
-    pooler = "pooler" in layout.parts
-    model = tiny(objectives, sharing="none", embedding_size=width, pooler=pooler, **layout.computes)
-    parts = [part for part in PARTS if part in layout.parts]
-    table = pairs(layout, parts, model.encoder.config, layout.sentence or "")
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=list(FAMILIES))
+def test_tables_name_every_parameter_once(family: Family) -> None:
+    width = 4 if "projection" in family.parts else 8
+    objectives: tuple[str, ...] = ("mlm", family.sentence) if family.sentence else ("mlm",)
+    pooler = "pooler" in family.parts
+    model = tiny(objectives, sharing="none", embedding_size=width, pooler=pooler, **family.computes)
+    parts = [part for part in PARTS if part in family.parts]
+    table = pairs(family, parts, model.encoder.config, family.sentence or "")
     assert sorted(pair.name for pair in table) == sorted(model.state_dict())
     theirs = [name for pair in table for name in pair.foreign]
     assert len(set(theirs)) == len(theirs)
 
 
-@pytest.mark.parametrize("layout", FAMILIES.values(), ids=list(FAMILIES))
-def test_every_part_is_of_some_class_and_every_class_of_parts(layout: Layout) -> None:
-    used = {part for head in layout.heads.values() for part in head}
-    assert used | {"backbone", "projection"} == layout.parts.keys() | {"projection"}
-    assert set(layout.fixed_by_part) <= used
-    assert (layout.dense is None) == ("dense" not in used)
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=list(FAMILIES))
+def test_every_part_is_of_some_class_and_every_class_of_parts(family: Family) -> None:
+    used = {part for head in family.heads.values() for part in head}
+    assert used | {"backbone", "projection"} == family.parts.keys() | {"projection"}
+    assert set(family.fixed_by_part) <= used
+    assert (family.dense is None) == ("dense" not in used)
     heads = ("sequence", "tokens", "span", "choice")
-    assert all(set(layout.heads[head]) <= {"pooler", *TASK_PARTS} for head in heads)
+    assert all(set(family.heads[head]) <= {"pooler", *TASK_PARTS} for head in heads)
 
 
 def bare() -> tuple[Encoder, dict[str, Tensor]]:
@@ -115,11 +115,11 @@ def bare() -> tuple[Encoder, dict[str, Tensor]]:
     return model.encoder, to_foreign(table, model.state_dict())
 
 
-@pytest.mark.parametrize("layout", FAMILIES.values(), ids=list(FAMILIES))
-def test_old_spellings_are_read(layout: Layout) -> None:
-    model = tiny(("mlm",), sharing="none", embedding_size=8, pooler=False, **layout.computes)
+@pytest.mark.parametrize("family", FAMILIES.values(), ids=list(FAMILIES))
+def test_old_spellings_are_read(family: Family) -> None:
+    model = tiny(("mlm",), sharing="none", embedding_size=8, pooler=False, **family.computes)
     theirs = to_foreign(
-        pairs(layout, ("backbone", "mlm"), model.encoder.config), model.state_dict()
+        pairs(family, ("backbone", "mlm"), model.encoder.config), model.state_dict()
     )
     old = {}
     for name, tensor in theirs.items():
@@ -127,20 +127,20 @@ def test_old_spellings_are_read(layout: Layout) -> None:
         if "norm" in stem.lower():
             leaf = {"weight": "gamma", "bias": "beta"}[leaf]
         old[f"{stem}.{leaf}"] = tensor
-    old[f"{layout.backbone_prefix}embeddings.position_ids"] = torch.arange(16)[None]
-    old[f"{layout.backbone_prefix}embeddings.token_type_ids"] = torch.zeros(1, 16)
-    for name, target in layout.tied.items():
+    old[f"{family.backbone_prefix}embeddings.position_ids"] = torch.arange(16)[None]
+    old[f"{family.backbone_prefix}embeddings.token_type_ids"] = torch.zeros(1, 16)
+    for name, target in family.tied.items():
         old[name] = theirs[target].clone()
-    assert same(modernize(layout, old, "x"), theirs)
+    assert same(modernize(family, old, "x"), theirs)
     # A bare backbone has no prefix.
     backbone = {
-        name: tensor for name, tensor in theirs.items() if name.startswith(layout.backbone_prefix)
+        name: tensor for name, tensor in theirs.items() if name.startswith(family.backbone_prefix)
     }
     bare = {
-        name.removeprefix(layout.backbone_prefix): old_tensor
+        name.removeprefix(family.backbone_prefix): old_tensor
         for name, old_tensor in backbone.items()
     }
-    assert same(modernize(layout, bare, "x"), backbone)
+    assert same(modernize(family, bare, "x"), backbone)
 
 
 def test_tied_repeats_must_be_equal() -> None:

@@ -33,7 +33,7 @@ from litebert.config.serialization import from_dict, to_json
 from litebert.errors import ConfigError, ModelError, nearest
 from litebert.interop import files
 from litebert.interop.cards import CARD, make_card, read_card
-from litebert.interop.hf.layouts import TASK_HEADS
+from litebert.interop.hf.families import TASK_HEADS
 from litebert.interop.hf.reading import read_hf
 from litebert.interop.loaded import (
     LoadedModel,

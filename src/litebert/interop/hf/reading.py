@@ -19,8 +19,8 @@ from litebert.config import Config, EncoderConfig, SequenceConfig
 from litebert.config.finetuning import HeadName
 from litebert.errors import ConfigError, ModelError
 from litebert.interop.files import read_tokenizer, read_weights, weights_file
-from litebert.interop.hf.layouts import TASK_HEADS, TASK_PARTS, Layout, Names
-from litebert.interop.hf.settings import encoder_config, layout_of, pooling_of, problem_of, unties
+from litebert.interop.hf.families import TASK_HEADS, TASK_PARTS, Family, Names
+from litebert.interop.hf.settings import encoder_config, family_of, pooling_of, problem_of, unties
 from litebert.interop.hf.weights import find_sharing, generator_pairs, modernize, pairs, to_litebert
 from litebert.interop.loaded import (
     LoadedModel,
@@ -54,7 +54,7 @@ def read_hf(
     """
     config = folder / "config.json"
     settings = read_json(config, ModelError)
-    layout_of(
+    family_of(
         settings, str(config)
     )  # a model that is not known is refused before megabytes are read
     file = weights_file(folder)
@@ -70,7 +70,7 @@ class _Files:
     config: Path
     settings: Mapping[str, Any]
     weights: Path
-    layout: Layout
+    family: Family
 
 
 @dataclass(frozen=True)
@@ -101,20 +101,20 @@ def open_model(
     discriminator learned from; it borrows the embeddings. Only files that hold both have them.
     """
     source = str(config_file)
-    layout = layout_of(settings, source)
-    files = _Files(folder, config_file, settings, file, layout)
-    tensors = modernize(layout, tensors, str(file), unties(layout, settings, layout.parts))
+    family = family_of(settings, source)
+    files = _Files(folder, config_file, settings, file, family)
+    tensors = modernize(family, tensors, str(file), unties(family, settings, family.parts))
     contents = _select_parts(files, tensors, head)
     config, contents = _read_shape(files, contents)
     head, parts, tensors = contents.head, contents.parts, contents.tensors
     beside = _read_beside(folder) if head is None else {}
-    objectives, untrained = _objectives(layout, parts, beside)
+    objectives, untrained = _objectives(family, parts, beside)
     whole = _whole_config(folder, config, objectives, beside, tensors)
-    table = pairs(layout, ["backbone", *parts], config, layout.sentence or "")
+    table = pairs(family, ["backbone", *parts], config, family.sentence or "")
     if whole.generator is not None and not untrained:
-        table += generator_pairs(layout, whole.generator)
+        table += generator_pairs(family, whole.generator)
     state = to_litebert(table, tensors, str(file))
-    pooling = pooling_of(layout, settings, source)
+    pooling = pooling_of(family, settings, source)
     model: Pretrainer | TaskModel
     labels: tuple[str, ...] = ()
     task: dict[str, Any] = {}
@@ -130,52 +130,52 @@ def open_model(
     fill(model, state, untrained, file)
     notes = (*contents.notes, *note_untrained(untrained, whole, folder), *modules_note(folder))
     return LoadedModel(
-        model, whole, tokenizer, folder, labels, untrained, notes, task, layout.dense, pooling
+        model, whole, tokenizer, folder, labels, untrained, notes, task, family.dense, pooling
     )
 
 
 def _select_parts(files: _Files, tensors: Mapping[str, Tensor], head: HeadName | None) -> _Contents:
     """Find out which parts a file holds and leave out those that its class does not read."""
-    layout, folder = files.layout, files.folder
-    parts = _find_parts(layout, tensors)
-    head = _head(layout, files.settings, parts, head, str(files.config))
+    family, folder = files.family, files.folder
+    parts = _find_parts(family, tensors)
+    head = _head(family, files.settings, parts, head, str(files.config))
     notes: list[str] = []
-    if foreign := _foreign_heads(layout, tensors):
+    if foreign := _foreign_heads(family, tensors):
         tensors = {name: tensor for name, tensor in tensors.items() if name not in foreign}
         notes.append(
             f"{files.weights} also holds {_list_names(foreign)}, of a head that litebert does not "
             "know; it is left out"
         )
     if head is not None and (
-        unread := [part for part in parts if part not in _read_with(layout, head)]
+        unread := [part for part in parts if part not in _read_with(family, head)]
     ):
         parts = [part for part in parts if part not in unread]
-        names = {name for part in ("backbone", *parts) for name in _names(layout.parts[part])}
-        dropped = {name for part in unread for name in _names(layout.parts[part])} - names
+        names = {name for part in ("backbone", *parts) for name in _names(family.parts[part])}
+        dropped = {name for part in unread for name in _names(family.parts[part])} - names
         notes.append(
             f"{files.weights} also holds {_list_names(dropped & {*tensors})}, which "
-            f"{layout.class_of(head)} does not read; it is left out"
+            f"{family.class_of(head)} does not read; it is left out"
         )
         tensors = {name: tensor for name, tensor in tensors.items() if name not in dropped}
     # Older classifiers of RoBERTa's have both, and read one.
     if "dense" in parts and "pooler" in parts:
         parts.remove("pooler")
-        pooler = _names(layout.parts["pooler"])
+        pooler = _names(family.parts["pooler"])
         tensors = {name: tensor for name, tensor in tensors.items() if name not in pooler}
         notes.append(f"{folder} has a pooler that its classifier does not read; it is left out")
-    if "pooler" not in parts and ("sentence" in parts or (head and "pooler" in layout.heads[head])):
+    if "pooler" not in parts and ("sentence" in parts or (head and "pooler" in family.heads[head])):
         parts.append("pooler")  # then its absence is an error that names it
     return _Contents(head, parts, tensors, notes)
 
 
 def _read_shape(files: _Files, contents: _Contents) -> tuple[EncoderConfig, _Contents]:
     """The encoder's config, with blocks shared that the file holds as equal copies."""
-    layout, notes = files.layout, list(contents.notes)
-    config = encoder_config(layout, files.settings, contents.parts, str(files.config))
+    family, notes = files.family, list(contents.notes)
+    config = encoder_config(family, files.settings, contents.parts, str(files.config))
     parts = list(contents.parts)
     if config.projects and "projection" not in parts:
         parts.append("projection")
-    unshared, config = config, find_sharing(layout, config, contents.tensors)
+    unshared, config = config, find_sharing(family, config, contents.tensors)
     if config != unshared:
         how = ", ".join(
             f"encoder.{name}={getattr(config, name)}"
@@ -220,7 +220,7 @@ def _build_task_model(
     """The network of a fine-tuned folder, not filled yet."""
     usual = next(iter(outputs_of(head).values()))
     classes = len(state["head.classifier.bias"])
-    dense = files.layout.dense if "head.dense.bias" in state else None
+    dense = files.family.dense if "head.dense.bias" in state else None
     reading = pooling if usual.reads_cls else "cls"
     fitting = (config, usual.reads_cls, classes, dense, reading)
     return build_network(files.config, TaskModel, *fitting, drawn=False)
@@ -241,7 +241,7 @@ def _longest(folder: Path, positions: int) -> int:
 
 
 def _head(
-    layout: Layout,
+    family: Family,
     settings: Mapping[str, Any],
     all_parts: Sequence[str],
     requested: HeadName | None,
@@ -251,16 +251,16 @@ def _head(
     parts = set(all_parts) & set(TASK_PARTS)
     if not parts:
         return None
-    heads = [name for name in TASK_HEADS if set(layout.heads[name]) - {"pooler"} == parts] or list(
+    heads = [name for name in TASK_HEADS if set(family.heads[name]) - {"pooler"} == parts] or list(
         TASK_HEADS
     )
     if len(heads) == 1:
         return heads[0]
     classes = settings.get("architectures")
     named = classes if isinstance(classes, list) else []
-    head = next((name for name in heads if layout.class_of(name) in named), requested)
+    head = next((name for name in heads if family.class_of(name) in named), requested)
     if head not in heads:
-        possible = ", ".join(layout.class_of(name) for name in heads)
+        possible = ", ".join(family.class_of(name) for name in heads)
         raise ModelError(
             f"{source} does not say what its classifier is for; set architectures to one "
             f"of {possible}"
@@ -269,7 +269,7 @@ def _head(
 
 
 def _objectives(
-    layout: Layout, parts: Sequence[str], beside: Collection[str]
+    family: Family, parts: Sequence[str], beside: Collection[str]
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The objectives of a pretrained folder, and those of them that it has no head of.
 
@@ -282,7 +282,7 @@ def _objectives(
         if name in beside
         or (
             objective.foreign_part in parts
-            and (objective.sentence is None or name == layout.sentence)
+            and (objective.sentence is None or name == family.sentence)
         )
     ]
     needed = {
@@ -291,7 +291,7 @@ def _objectives(
         for need in OBJECTIVES[name].needs
         if need not in objectives
     }
-    any_head = (name for name, kind in OBJECTIVES.items() if kind.foreign_part in layout.parts)
+    any_head = (name for name, kind in OBJECTIVES.items() if kind.foreign_part in family.parts)
     untrained = (
         tuple(needed) if objectives else (next(any_head),)
     )  # what a head learned from has a folder of its own
@@ -316,11 +316,11 @@ def _whole_config(
         raise ModelError(f"{folder}: {error}") from None
 
 
-def _find_parts(layout: Layout, tensors: Collection[str]) -> list[str]:
+def _find_parts(family: Family, tensors: Collection[str]) -> list[str]:
     """The parts beside the backbone of which a file holds something; heads may begin with the same
     names.
     """
-    names = {part: _names(modules) for part, modules in layout.parts.items() if part != "backbone"}
+    names = {part: _names(modules) for part, modules in family.parts.items() if part != "backbone"}
     return [
         part
         for part, mentioned in names.items()
@@ -328,16 +328,16 @@ def _find_parts(layout: Layout, tensors: Collection[str]) -> list[str]:
     ]
 
 
-def _read_with(layout: Layout, head: HeadName) -> tuple[str, ...]:
+def _read_with(family: Family, head: HeadName) -> tuple[str, ...]:
     """The parts that may stand beside the backbone of a fine-tuned model."""
-    return (*layout.heads[head], "pooler", "projection")
+    return (*family.heads[head], "pooler", "projection")
 
 
-def _foreign_heads(layout: Layout, tensors: Collection[str]) -> set[str]:
-    """The tensors of heads that no part of the layout knows; never what may belong to an
+def _foreign_heads(family: Family, tensors: Collection[str]) -> set[str]:
+    """The tensors of heads that no part of the family knows; never what may belong to an
     encoder."""
-    leaves = {name for modules in layout.parts.values() for name in _names(modules)}
-    names = leaves | {*layout.tied}
+    leaves = {name for modules in family.parts.values() for name in _names(modules)}
+    names = leaves | {*family.tied}
     # By module, for a bias that this shape lacks is a leaf of a head that is known.
     modules = {name.rpartition(".")[0] for name in names}
     outside = (
@@ -345,7 +345,7 @@ def _foreign_heads(layout: Layout, tensors: Collection[str]) -> set[str]:
         for name in tensors
         if name.rpartition(".")[0] not in modules
         and name not in names
-        and not name.startswith(layout.backbone_prefix)
+        and not name.startswith(family.backbone_prefix)
     )
     return {
         name

@@ -1,4 +1,4 @@
-"""Turn EncoderConfig into Hugging Face's config.json and back, and say which of their layouts can
+"""Turn EncoderConfig into Hugging Face's config.json and back, and say which of their families can
 hold a config at all.
 """
 
@@ -11,7 +11,7 @@ from litebert.config import Activation, EncoderConfig
 from litebert.config.encoder import LARGEST_SIZES
 from litebert.config.finetuning import HeadName
 from litebert.errors import ConfigError, ModelError, nearest
-from litebert.interop.hf.layouts import BERT, MODERNBERT, Layout
+from litebert.interop.hf.families import BERT, MODERNBERT, Family
 from litebert.interop.hf.values import number, whole
 from litebert.interop.hf.weights import groups_agree, slots
 from litebert.interop.hf.windows import window_fields, window_settings
@@ -54,8 +54,8 @@ _NUMBERS = ("hidden_dropout", "attention_dropout", "norm_eps", "init_std")
 """Fields of EncoderConfig with keys that may be absent."""
 
 
-def layout_of(settings: Mapping[str, Any], source: str) -> Layout:
-    """The layout a config.json names.
+def family_of(settings: Mapping[str, Any], source: str) -> Family:
+    """The family a config.json names.
 
     Raises:
         ModelError: it names none, or one that is not known here.
@@ -67,14 +67,14 @@ def layout_of(settings: Mapping[str, Any], source: str) -> Layout:
         raise ModelError(
             f"{source} has model_type '{name}', which cannot be read; {nearest(name, FAMILIES)}"
         )
-    layout: Layout = FAMILIES[name]
-    return layout
+    family: Family = FAMILIES[name]
+    return family
 
 
-def layout_for(
+def choose_family(
     config: EncoderConfig, has: Collection[str], dense: str | None = None
-) -> tuple[Layout, list[str]]:
-    """The layout that can hold a model, and notes on what has to be written differently.
+) -> tuple[Family, list[str]]:
+    """The family that can hold a model, and notes on what has to be written differently.
 
     Args:
         has: parts of the tables that the model has beside the encoder.
@@ -83,14 +83,14 @@ def layout_for(
     Raises:
         ModelError: no class of theirs computes it.
     """
-    families: list[Layout] = list(FAMILIES.values())
+    families: list[Family] = list(FAMILIES.values())
     able = (
         family
         for family in reversed(families)
         if not _unlike(family, config, has) and family.fits(config, has, dense)
     )
-    layout = next(able, None)
-    if layout is None:
+    family = next(able, None)
+    if family is None:
         classic, modern = (_unlike(family, config, has) for family in (BERT, MODERNBERT))
         raise ModelError(
             "Hugging Face has no class that computes this encoder: "
@@ -99,21 +99,21 @@ def layout_for(
             f"{', '.join(modern)}; keep the "
             "model as a litebert folder, or train one that changes all fields of one of these lists"
         )
-    if dense not in (None, "tanh", layout.dense):
+    if dense not in (None, "tanh", family.dense):
         raise ModelError(
             f"Hugging Face has no class whose classifier computes dense={dense} on this "
             "encoder; keep the model as a "
             "litebert folder, or fine-tune one with dense=tanh"
         )
-    if config.projects and not layout.always_projects and not folds(config):
+    if config.projects and not family.always_projects and not folds(config):
         if config.embedding_size == config.hidden_size:
             raise ModelError(
-                f"{layout.class_of('backbone')} has no map from embeddings to hidden states "
+                f"{family.class_of('backbone')} has no map from embeddings to hidden states "
                 "where E = H; train with encoder.always_project=False, or keep the model "
                 "as a litebert "
                 "folder"
             )
-        if "projection" not in layout.parts:
+        if "projection" not in family.parts:
             raise ModelError(
                 "Hugging Face has no class with "
                 f"encoder.position_offset={config.position_offset} and "
@@ -122,11 +122,11 @@ def layout_for(
                 "the model as a litebert folder, or train one with the two sizes equal or "
                 "the offset 0"
             )
-    return layout, _differences(layout, config)
+    return family, _differences(family, config)
 
 
-def _unlike(layout: Layout, config: EncoderConfig, has: Collection[str]) -> list[str]:
-    """The fields of a config that the classes of a layout cannot compute."""
+def _unlike(family: Family, config: EncoderConfig, has: Collection[str]) -> list[str]:
+    """The fields of a config that the classes of a family cannot compute."""
     without_meaning = set()
     if not config.projects:
         without_meaning.add("embedding_norm")  # before and after a map that is not there
@@ -136,12 +136,12 @@ def _unlike(layout: Layout, config: EncoderConfig, has: Collection[str]) -> list
         without_meaning.add("prediction")
     first = (
         ["encoder.global_every=0"]
-        if layout.windows and config.window and config.global_every == 0
+        if family.windows and config.window and config.global_every == 0
         else []
     )
     return first + [
         f"encoder.{field}={getattr(config, field)}"
-        for field, value in layout.computes.items()
+        for field, value in family.computes.items()
         if getattr(config, field) != value and field not in without_meaning
     ]
 
@@ -153,13 +153,13 @@ def folds(config: EncoderConfig) -> bool:
     return config.projects and config.embedding_norm == "after"
 
 
-def _differences(layout: Layout, config: EncoderConfig) -> list[str]:
-    """Note what a layout can hold only by writing it differently."""
+def _differences(family: Family, config: EncoderConfig) -> list[str]:
+    """Note what a family can hold only by writing it differently."""
     notes = []
-    name = layout.class_of("backbone")
-    if config.segment_types == 0 and "segment_types" in layout.keys:
+    name = family.class_of("backbone")
+    if config.segment_types == 0 and "segment_types" in family.keys:
         notes.append(f"the one row of token types is zero: the model has none, and {name} adds one")
-    if layout.always_projects and not config.projects:
+    if family.always_projects and not config.projects:
         notes.append(
             "the map from embeddings to hidden states is written as an identity matrix: E "
             "= H needs none, and "
@@ -171,7 +171,7 @@ def _differences(layout: Layout, config: EncoderConfig) -> list[str]:
             f"{config.hidden_size}: {name} has no map"
         )
     copied = f"written {config.layers} times, one copy per layer: {name}"
-    if not layout.grouped:
+    if not family.grouped:
         if config.sharing != "none" and config.layers > 1:
             notes.append(f"the blocks that layers share are {copied} shares none")
     elif config.sharing in ("attention", "feedforward"):
@@ -190,56 +190,56 @@ def _differences(layout: Layout, config: EncoderConfig) -> list[str]:
 
 
 def encoder_config(
-    layout: Layout, settings: Mapping[str, Any], parts: Collection[str], source: str
+    family: Family, settings: Mapping[str, Any], parts: Collection[str], source: str
 ) -> EncoderConfig:
     """Read the encoder's config from a config.json; keys that do not change the computation are not
     looked at.
 
     Args:
-        parts: of the layout's table, those that the folder holds.
+        parts: of the family's table, those that the folder holds.
 
     Raises:
         ModelError: a key is missing, of the wrong kind, or asks for a computation that is not
             supported.
     """
-    fixed = dict(layout.fixed)
+    fixed = dict(family.fixed)
     for part in parts:
-        fixed.update(layout.fixed_by_part.get(part, {}))
+        fixed.update(family.fixed_by_part.get(part, {}))
     for key, value in fixed.items():
         if settings.get(key, value) != value:
             raise ModelError(
                 f"{source} has {key}={settings[key]!r}; only {value!r} can be computed"
             )
-    values: dict[str, Any] = {**layout.computes}
-    for field, key in _sizes(layout).items():
+    values: dict[str, Any] = {**family.computes}
+    for field, key in _sizes(family).items():
         values[field] = whole(settings, key, source)
         if values[field] > LARGEST_SIZES[field]:  # before anything is counted up to it
             raise ModelError(
                 f"{source} has {key}={values[field]}; it must be at most {LARGEST_SIZES[field]}"
             )
     values.setdefault("embedding_size", values["hidden_size"])
-    if layout.offset_positions:
-        (_, pad_id) = layout.token_ids["pad_token_id"]
+    if family.offset_positions:
+        (_, pad_id) = family.token_ids["pad_token_id"]
         values["position_offset"] = (
             whole(settings, "pad_token_id", source, least=0, default=pad_id) + 1
         )
         values["max_positions"] -= values["position_offset"]
     for field in _NUMBERS:
-        values[field] = number(settings, layout.keys[field], source, layout.absent[field])
-    if layout.grouped:
+        values[field] = number(settings, family.keys[field], source, family.absent[field])
+    if family.grouped:
         groups = whole(settings, "num_hidden_groups", source, default=1)
         values.update(_sharing(values["layers"], groups, source))
     else:
         values["sharing"] = "none"
-    if layout.windows:
+    if family.windows:
         values.update(window_fields(settings, values["layers"], source))
-    if layout.biases:
-        values["bias"] = _bias(layout.biases if parts else layout.biases[:-1], settings, source)
-    values["untied"] = unties(layout, settings, parts)
-    values["activation"] = _activation(layout, settings, parts, source)
+    if family.biases:
+        values["bias"] = _bias(family.biases if parts else family.biases[:-1], settings, source)
+    values["untied"] = unties(family, settings, parts)
+    values["activation"] = _activation(family, settings, parts, source)
     try:
         return EncoderConfig(
-            always_project=layout.always_projects
+            always_project=family.always_projects
             and values["embedding_size"] == values["hidden_size"],
             pooler="pooler" in parts,
             init="normal",
@@ -249,20 +249,20 @@ def encoder_config(
         raise ModelError(f"{source}: {error}") from None
 
 
-def unties(layout: Layout, settings: Mapping[str, Any], parts: Collection[str]) -> bool:
+def unties(family: Family, settings: Mapping[str, Any], parts: Collection[str]) -> bool:
     """True where a config.json gives a head before the vocabulary, if that exists, a table of its
     own.
 
     Classes that must be tied here read the same key; a table that differs is then refused where
     weights are read.
     """
-    able = any(names.untied for part in parts for names in layout.parts[part])
+    able = any(names.untied for part in parts for names in family.parts[part])
     return able and settings.get("tie_word_embeddings", True) is False
 
 
-def _sizes(layout: Layout) -> dict[str, str]:
-    sizes = {field: layout.keys[field] for field in _SIZES if field in layout.keys}
-    return {**sizes, "embedding_size": "embedding_size"} if "projection" in layout.parts else sizes
+def _sizes(family: Family) -> dict[str, str]:
+    sizes = {field: family.keys[field] for field in _SIZES if field in family.keys}
+    return {**sizes, "embedding_size": "embedding_size"} if "projection" in family.parts else sizes
 
 
 def _bias(keys: Sequence[str], settings: Mapping[str, Any], source: str) -> bool:
@@ -278,26 +278,26 @@ def _bias(keys: Sequence[str], settings: Mapping[str, Any], source: str) -> bool
     return any(biases.values())
 
 
-def pooling_of(layout: Layout, settings: Mapping[str, Any], source: str) -> Pooling:
+def pooling_of(family: Family, settings: Mapping[str, Any], source: str) -> Pooling:
     """Read what classifiers of texts read."""
-    named = settings.get(layout.pooling, "cls") if layout.pooling else "cls"
-    return _look_up({name: name for name in get_args(Pooling)}, layout.pooling, named, source)
+    named = settings.get(family.pooling, "cls") if family.pooling else "cls"
+    return _look_up({name: name for name in get_args(Pooling)}, family.pooling, named, source)
 
 
 def _activation(
-    layout: Layout, settings: Mapping[str, Any], parts: Collection[str], source: str
+    family: Family, settings: Mapping[str, Any], parts: Collection[str], source: str
 ) -> Activation:
     """The one activation of the encoder and its heads."""
-    key = layout.keys["activation"]
-    activation = _look_up(_ACTIVATIONS, key, settings.get(key, layout.absent["activation"]), source)
-    if activation != "gelu" and (bound := {*layout.gelu_parts} & {*parts}):
+    key = family.keys["activation"]
+    activation = _look_up(_ACTIVATIONS, key, settings.get(key, family.absent["activation"]), source)
+    if activation != "gelu" and (bound := {*family.gelu_parts} & {*parts}):
         raise ModelError(
             f"{source} has {key}={settings[key]!r}, but the head of "
-            f"{layout.class_of(bound.pop())} computes gelu "
+            f"{family.class_of(bound.pop())} computes gelu "
             f"whatever {key} says; only {key}='gelu' can be computed"
         )
-    for other, field in layout.repeats.items():
-        named = settings.get(other, layout.absent[field])
+    for other, field in family.repeats.items():
+        named = settings.get(other, family.absent[field])
         if (
             field == "activation"
             and parts
@@ -358,7 +358,7 @@ def padding_id(config: EncoderConfig, tokenizer: Tokenizer | None) -> int:
 
 
 def settings_of(
-    layout: Layout,
+    family: Family,
     config: EncoderConfig,
     head: HeadName,
     tokenizer: Tokenizer | None,
@@ -376,39 +376,39 @@ def settings_of(
     """
     activation = next(name for name, local in _ACTIVATIONS.items() if local == config.activation)
     settings: dict[str, Any] = {
-        "architectures": [layout.class_of(head)],
-        "model_type": layout.model_type,
+        "architectures": [family.class_of(head)],
+        "model_type": family.model_type,
         "dtype": "float32",
         "tie_word_embeddings": not unties(
-            layout, {"tie_word_embeddings": not config.untied}, layout.heads[head]
+            family, {"tie_word_embeddings": not config.untied}, family.heads[head]
         ),
-        layout.keys["activation"]: activation,
-        layout.classifier_dropout: dropout,
+        family.keys["activation"]: activation,
+        family.classifier_dropout: dropout,
     }
-    for part in layout.heads[head]:
-        settings.update(layout.fixed_by_part.get(part, {}))
-    settings.update({key: getattr(config, field) for field, key in _sizes(layout).items()})
-    if "segment_types" in layout.keys:
-        settings[layout.keys["segment_types"]] = max(1, config.segment_types)
-    settings.update({layout.keys[field]: getattr(config, field) for field in _NUMBERS})
-    if layout.windows:
+    for part in family.heads[head]:
+        settings.update(family.fixed_by_part.get(part, {}))
+    settings.update({key: getattr(config, field) for field, key in _sizes(family).items()})
+    if "segment_types" in family.keys:
+        settings[family.keys["segment_types"]] = max(1, config.segment_types)
+    settings.update({family.keys[field]: getattr(config, field) for field in _NUMBERS})
+    if family.windows:
         settings.update(window_settings(config))
-    settings.update({key: settings[layout.keys[field]] for key, field in layout.repeats.items()})
-    settings.update(dict.fromkeys(layout.biases, config.bias))
-    if layout.pooling:
-        settings[layout.pooling] = pooling
+    settings.update({key: settings[family.keys[field]] for key, field in family.repeats.items()})
+    settings.update(dict.fromkeys(family.biases, config.bias))
+    if family.pooling:
+        settings[family.pooling] = pooling
     settings.update(
         {
             key: getattr(tokenizer, name, default)
-            for key, (name, default) in layout.token_ids.items()
+            for key, (name, default) in family.token_ids.items()
         }
     )
-    if layout.offset_positions:
+    if family.offset_positions:
         pad_id = padding_id(config, tokenizer)
         settings["pad_token_id"] = pad_id
-        settings[layout.keys["max_positions"]] += pad_id + 1
-    if layout.grouped:
-        settings.update(num_hidden_groups=len(slots(layout, config)), inner_group_num=1)
+        settings[family.keys["max_positions"]] += pad_id + 1
+    if family.grouped:
+        settings.update(num_hidden_groups=len(slots(family, config)), inner_group_num=1)
     return settings | _head_settings(head, labels, problem)
 
 

@@ -16,7 +16,7 @@ from torch import Tensor
 
 from litebert.config import EncoderConfig, replace
 from litebert.errors import ModelError
-from litebert.interop.hf.layouts import Layout
+from litebert.interop.hf.families import Family
 
 _OLD_LEAVES = {"gamma": "weight", "beta": "bias"}
 """Names that files from before 2019 give to the parameters of a layer norm."""
@@ -33,11 +33,11 @@ class Pair(NamedTuple):
     foreign: tuple[str, ...]
 
 
-def slots(layout: Layout, config: EncoderConfig) -> list[tuple[int, int]]:
+def slots(family: Family, config: EncoderConfig) -> list[tuple[int, int]]:
     """The (attention, feed-forward) blocks in each foreign slot, which is a group of layers or a
     layer.
     """
-    if layout.grouped and as_groups(config):
+    if family.grouped and as_groups(config):
         return [(group, group) for group in range(config.groups)]
     return list(zip(config.attention_of(), config.feedforward_of(), strict=True))
 
@@ -55,15 +55,15 @@ def groups_agree(layers: int, groups: int) -> bool:
 
 
 def pairs(
-    layout: Layout, parts: Collection[str], config: EncoderConfig, sentence: str = ""
+    family: Family, parts: Collection[str], config: EncoderConfig, sentence: str = ""
 ) -> list[Pair]:
     """Spell out the names of some parts for a config; `sentence` names litebert's sentence
     objective.
     """
     # In order of first mention and without repeats: most templates do not depend on the slot.
     table: dict[Pair, None] = {}
-    for module in (module for part in parts for module in layout.parts[part]):
-        for slot, (attention, feedforward) in enumerate(slots(layout, config)):
+    for module in (module for part in parts for module in family.parts[part]):
+        for slot, (attention, feedforward) in enumerate(slots(family, config)):
             exists = (slot or module.first) and (config.untied or not module.untied)
             if not exists:
                 continue
@@ -77,7 +77,7 @@ def pairs(
     return list(table)
 
 
-def generator_pairs(layout: Layout, config: EncoderConfig) -> list[Pair]:
+def generator_pairs(family: Family, config: EncoderConfig) -> list[Pair]:
     """The names of a generator's own weights, beside the embeddings that it borrows from the
     encoder.
     """
@@ -85,9 +85,9 @@ def generator_pairs(layout: Layout, config: EncoderConfig) -> list[Pair]:
     return [
         Pair(
             pair.name.replace("encoder.", "objectives.mlm.generator.", 1),
-            tuple(name.replace(layout.backbone_prefix, GENERATOR, 1) for name in pair.foreign),
+            tuple(name.replace(family.backbone_prefix, GENERATOR, 1) for name in pair.foreign),
         )
-        for pair in pairs(layout, parts, config)
+        for pair in pairs(family, parts, config)
         if not pair.name.startswith("encoder.embedding.") or ".project." in pair.name
     ]
 
@@ -119,7 +119,7 @@ def to_litebert(
 
 
 def find_sharing(
-    layout: Layout, config: EncoderConfig, tensors: Mapping[str, Tensor]
+    family: Family, config: EncoderConfig, tensors: Mapping[str, Tensor]
 ) -> EncoderConfig:
     """Recognize sharing: the config, where it shares nothing, with blocks shared of which the file
     holds bit-equal copies.
@@ -129,7 +129,7 @@ def find_sharing(
     blocks: dict[str, list[dict[str, Tensor]]] = {
         kind: [{} for _ in range(config.layers)] for kind in ("attention", "feedforward")
     }
-    for pair in pairs(layout, ["backbone"], config):
+    for pair in pairs(family, ["backbone"], config):
         _, kind, number, *leaf = pair.name.split(".", 3)
         if kind in blocks:
             held = {
@@ -204,7 +204,7 @@ def to_foreign(table: Sequence[Pair], state: Mapping[str, Tensor]) -> dict[str, 
 
 
 def modernize(
-    layout: Layout, tensors: Mapping[str, Tensor], source: str, untied: bool = False
+    family: Family, tensors: Mapping[str, Tensor], source: str, untied: bool = False
 ) -> dict[str, Tensor]:
     """Give foreign tensors today's names: prefixed, old spellings renamed, buffers and tied repeats
     dropped.
@@ -215,7 +215,7 @@ def modernize(
     Raises:
         ModelError: keys that must be tied differ.
     """
-    prefix = layout.backbone_prefix
+    prefix = family.backbone_prefix
     bare = not any(name.startswith(prefix) for name in tensors)
     clean: dict[str, Tensor] = {}
     for name, tensor in tensors.items():
@@ -224,7 +224,7 @@ def modernize(
             continue
         current = name.removesuffix(leaf) + _OLD_LEAVES.get(leaf, leaf)
         clean[prefix + current if bare else current] = tensor
-    for name, target in () if untied else layout.tied.items():
+    for name, target in () if untied else family.tied.items():
         if name in clean:
             tensor = clean.pop(name)
             if not torch.equal(clean.setdefault(target, tensor), tensor):

@@ -19,8 +19,8 @@ from litebert.config.finetuning import HeadName
 from litebert.errors import ModelError, nearest
 from litebert.interop.cards import CARD, make_card
 from litebert.interop.files import WEIGHTS, new_folder, write_tensors
-from litebert.interop.hf.layouts import HEADS, TASK_HEADS, Layout
-from litebert.interop.hf.settings import folds, layout_for, padding_id, settings_of
+from litebert.interop.hf.families import HEADS, TASK_HEADS, Family
+from litebert.interop.hf.settings import choose_family, folds, padding_id, settings_of
 from litebert.interop.hf.weights import pairs, to_foreign
 from litebert.interop.loaded import LoadedModel
 from litebert.interop.sentence_modules import carry_modules
@@ -51,17 +51,17 @@ def save_hf(
     proposing = _proposing_objective(model)
     proposes = proposing.foreign_part if proposing else ""
     config, state = _weights_to_write(loaded, proposing, requested)
-    layout, notes = layout_for(config, has, dense)
-    head = _head_to_write(layout, loaded, has, proposes, requested)
-    name, parts = layout.class_of(head), list(layout.heads[head])
-    _require_same_computation(layout, head, config, classifier)
+    family, notes = choose_family(config, has, dense)
+    head = _head_to_write(family, loaded, has, proposes, requested)
+    name, parts = family.class_of(head), list(family.heads[head])
+    _require_same_computation(family, head, config, classifier)
     if proposes:
         notes += _note_generator(has, proposes, requested)
     _pooler_as_dense(state, has, parts, dense)
     sentence = next(
         (key for key, objective in objectives.items() if objective.foreign_part == "sentence"), ""
     )
-    notes += _note_parts(layout, head, parts, has, objectives, sentence)
+    notes += _note_parts(family, head, parts, has, objectives, sentence)
     homeless = _homeless_objectives(loaded)
     notes += [
         f"the {objective.network_name} is {_place(objective.foreign_file)}"
@@ -69,12 +69,12 @@ def save_hf(
     ]
     if folds(config):
         config = _fold_map(state, config)
-    notes += _fit_embeddings(state, layout, config, loaded.tokenizer)
+    notes += _fit_embeddings(state, family, config, loaded.tokenizer)
     notes += _settings_left_out(loaded.task)
     labels, label_notes = _labels_to_write(loaded, classifier)
     notes += label_notes
-    tensors = _foreign_tensors(layout, head, parts, config, sentence, state)
-    lacks_pooler = "pooler" in layout.heads[head] and "pooler" not in parts
+    tensors = _foreign_tensors(family, head, parts, config, sentence, state)
+    lacks_pooler = "pooler" in family.heads[head] and "pooler" not in parts
     unpooled = {"add_pooling_layer": False} if lacks_pooler else {}
     with new_folder(Path(folder)) as partial:
         write_tensors(partial / WEIGHTS, tensors)
@@ -82,7 +82,7 @@ def save_hf(
             if objective.foreign_file:
                 beside = _without_prefix(state, f"objectives.{objective.name}.")
                 write_tensors(partial / objective.foreign_file, beside)
-        settings = _settings_to_write(layout, config, head, loaded, labels)
+        settings = _settings_to_write(family, config, head, loaded, labels)
         _write_json(partial / "config.json", settings)
         write_tokenizer(loaded, partial)
         (partial / CARD).write_text(
@@ -119,21 +119,21 @@ def _weights_to_write(
 
 
 def _require_same_computation(
-    layout: Layout, head: HeadName, config: EncoderConfig, classifier: TaskModel | None
+    family: Family, head: HeadName, config: EncoderConfig, classifier: TaskModel | None
 ) -> None:
     """Refuse a head that the foreign class computes otherwise.
 
     Raises:
         ModelError: the class reads another state, or has another activation.
     """
-    name = layout.class_of(head)
-    if classifier and classifier.pooling == "mean" and head != "backbone" and not layout.pooling:
+    name = family.class_of(head)
+    if classifier and classifier.pooling == "mean" and head != "backbone" and not family.pooling:
         raise ModelError(
             f"{name} reads [CLS], and this head reads the mean of the states; write "
             "head=backbone, export the model to "
             "ONNX, keep the litebert folder, or fine-tune with head_reads=paper"
         )
-    if {*layout.gelu_parts} & {*layout.heads[head]} and config.activation != "gelu":
+    if {*family.gelu_parts} & {*family.heads[head]} and config.activation != "gelu":
         raise ModelError(
             f"{name} computes gelu in its head whatever the encoder does, and "
             "encoder.activation is "
@@ -159,7 +159,7 @@ def _note_generator(has: list[str], proposes: str, requested: HeadName | None) -
 
 
 def _note_parts(
-    layout: Layout,
+    family: Family,
     head: HeadName,
     parts: list[str],
     has: Sequence[str],
@@ -173,7 +173,7 @@ def _note_parts(
         has: parts of the model.
         sentence: the model's objective about two segments, empty where it has none.
     """
-    name = layout.class_of(head)
+    name = family.class_of(head)
     networks = {objective.foreign_part: objective.network_name for objective in objectives.values()}
     notes = _note_left_out(has, head, parts, name, networks)
     if "pooler" in parts and "pooler" not in has:
@@ -182,9 +182,9 @@ def _note_parts(
             f"the model has no pooler; open it with {name}.from_pretrained(folder, "
             "add_pooling_layer=False)"
         )
-    if "sentence" in parts and sentence != layout.sentence:
+    if "sentence" in parts and sentence != family.sentence:
         notes.append(
-            f"the {sentence} head is written as {name}'s {layout.sentence} head, which has "
+            f"the {sentence} head is written as {name}'s {family.sentence} head, which has "
             f"the same shape; it still answers {sentence}"
         )
     return notes
@@ -204,7 +204,7 @@ def _homeless_objectives(loaded: LoadedModel) -> list[Objective]:
 
 
 def _foreign_tensors(
-    layout: Layout,
+    family: Family,
     head: HeadName,
     parts: Sequence[str],
     config: EncoderConfig,
@@ -212,11 +212,11 @@ def _foreign_tensors(
     state: Mapping[str, Tensor],
 ) -> dict[str, Tensor]:
     """The tensors of a foreign class, under its names."""
-    projection = ["projection"] if config.projects or layout.always_projects else []
-    table = pairs(layout, ["backbone", *projection, *parts], config, sentence)
+    projection = ["projection"] if config.projects or family.always_projects else []
+    table = pairs(family, ["backbone", *projection, *parts], config, sentence)
     tensors = to_foreign(table, state)
     if head == "backbone":  # its class is the backbone, and names nothing after itself
-        tensors = _without_prefix(tensors, layout.backbone_prefix)
+        tensors = _without_prefix(tensors, family.backbone_prefix)
     return tensors
 
 
@@ -238,7 +238,7 @@ def _labels_to_write(
 
 
 def _settings_to_write(
-    layout: Layout,
+    family: Family,
     config: EncoderConfig,
     head: HeadName,
     loaded: LoadedModel,
@@ -249,7 +249,7 @@ def _settings_to_write(
     dropout = classifier.head.dropout.p if classifier else 0.1
     pooling = classifier.pooling if classifier else loaded.pooling
     problem = loaded.task.get("problem")
-    return settings_of(layout, config, head, loaded.tokenizer, labels, dropout, problem, pooling)
+    return settings_of(family, config, head, loaded.tokenizer, labels, dropout, problem, pooling)
 
 
 def parts_of(loaded: LoadedModel) -> list[str]:
@@ -267,7 +267,7 @@ def parts_of(loaded: LoadedModel) -> list[str]:
 
 
 def _head_to_write(
-    layout: Layout,
+    family: Family,
     loaded: LoadedModel,
     has: Sequence[str],
     proposes: str,
@@ -279,9 +279,9 @@ def _head_to_write(
     if isinstance(loaded.model, TaskModel):
         possible: list[HeadName] = ["backbone", loaded.head]
     else:
-        possible = [name for name, parts in layout.heads.items() if {*parts} <= {*has, "pooler"}]
+        possible = [name for name, parts in family.heads.items() if {*parts} <= {*has, "pooler"}]
         possible.sort(
-            key=lambda name: proposes not in layout.heads[name]
+            key=lambda name: proposes not in family.heads[name]
         )  # a generator is written when asked for
     if requested is not None and requested not in possible:
         raise ModelError(
@@ -405,21 +405,21 @@ def _fold_map(state: dict[str, Tensor], config: EncoderConfig) -> EncoderConfig:
 
 
 def _fit_embeddings(
-    state: dict[str, Tensor], layout: Layout, config: EncoderConfig, tokenizer: Tokenizer | None
+    state: dict[str, Tensor], family: Family, config: EncoderConfig, tokenizer: Tokenizer | None
 ) -> list[str]:
     """Add what their embeddings always have, and begin the positions where they do; notes on what
     is moved.
     """
     word_VE = state["encoder.embedding.word.weight"]
-    if config.segment_types == 0 and "segment_types" in layout.keys:
+    if config.segment_types == 0 and "segment_types" in family.keys:
         state["encoder.embedding.token_type.weight"] = word_VE.new_zeros(1, config.embedding_size)
-    if layout.always_projects and not config.projects:
+    if family.always_projects and not config.projects:
         state["encoder.embedding.project.weight"] = torch.eye(
             config.hidden_size, device=word_VE.device
         )
         state["encoder.embedding.project.bias"] = word_VE.new_zeros(config.hidden_size)
     by = (
-        padding_id(config, tokenizer) + 1 - config.position_offset if layout.offset_positions else 0
+        padding_id(config, tokenizer) + 1 - config.position_offset if family.offset_positions else 0
     )
     if by == 0:
         return []
@@ -427,7 +427,7 @@ def _fit_embeddings(
     # No token reads the rows before padding's, so that they may go, and zeros may stand there.
     zeros = position_PE.new_zeros(max(by, 0), config.embedding_size)
     state["encoder.embedding.position.weight"] = torch.cat((zeros, position_PE[max(-by, 0) :]))
-    name = layout.class_of("backbone")
+    name = family.class_of("backbone")
     return [
         f"the position table is moved by {by:+d} rows: {name} counts from the tokenizer's pad id on"
     ]

@@ -30,8 +30,8 @@ from litebert.config.serialization import to_json
 from litebert.errors import ModelError
 from litebert.interop import files
 from litebert.interop.cards import CARD, make_exported_card
-from litebert.interop.hf.layouts import ALBERT, MODERNBERT
-from litebert.interop.hf.settings import layout_for, settings_of
+from litebert.interop.hf.families import ALBERT, MODERNBERT
+from litebert.interop.hf.settings import choose_family, settings_of
 from litebert.interop.hf.writing import parts_of, write_tokenizer
 from litebert.interop.loaded import LoadedModel
 from litebert.interop.onnx.exports import write_digests
@@ -189,18 +189,18 @@ def _settings(loaded: LoadedModel, head: HeadName) -> tuple[dict[str, Any], list
     model, notes, shape = loaded.model, list[str](), loaded.config.encoder
     tuned = model if isinstance(model, TaskModel) else None
     try:
-        layout, _ = layout_for(shape, parts_of(loaded), tuned.dense if tuned else None)
+        family, _ = choose_family(shape, parts_of(loaded), tuned.dense if tuned else None)
     except ModelError:
-        layout = MODERNBERT if shape.norm == "pre" else ALBERT
+        family = MODERNBERT if shape.norm == "pre" else ALBERT
         notes.append(
             "no class of transformers computes this network, so config.json says "
-            f"{layout.model_type}: enough "
+            f"{family.model_type}: enough "
             "for optimum, which computes what model.onnx says"
         )
     labels = loaded.labels if tuned and len(loaded.labels) == tuned.classes else ()
     named = labels or tuple(f"LABEL_{i}" for i in range(tuned.classes if tuned else 0))
     problem, pooling = loaded.task.get("problem"), tuned.pooling if tuned else "cls"
-    return settings_of(layout, shape, head, loaded.tokenizer, named, 0.0, problem, pooling), notes
+    return settings_of(family, shape, head, loaded.tokenizer, named, 0.0, problem, pooling), notes
 
 
 def differences(loaded: LoadedModel, file: Path, head: HeadName) -> tuple[float, float]:

@@ -228,7 +228,7 @@ class Objective(ABC):
     """The name of its head, where the paper counts it with the encoder."""
 
     foreign_part: ClassVar[str] = ""
-    """The part of a foreign layout that its head becomes (interop/hf/layouts.py); empty where none
+    """The part of a foreign family that its head becomes (interop/hf/families.py); empty where none
     is like it.
     """
     foreign_file: ClassVar[str] = ""

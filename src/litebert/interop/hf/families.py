@@ -1,4 +1,4 @@
-"""The tables of names: one `Layout` for each family of encoders, by its `model_type` in
+"""The tables of names: one `Family` for each family of encoders, by its `model_type` in
 `registry.FAMILIES`.
 
 A template of a name is filled with `{slot}`, the index of a block in the foreign list, on the
@@ -53,7 +53,7 @@ class Names:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Layout:
+class Family:
     """All that is particular to one `model_type`."""
 
     model_type: str
@@ -239,7 +239,7 @@ def _mlm(dense: str, norm: str, bias: str) -> tuple[Names, ...]:
     )
 
 
-ALBERT = Layout(
+ALBERT = Family(
     model_type="albert",
     classes="Albert",
     fits=lambda config, has, dense: True,
@@ -275,7 +275,7 @@ ALBERT = Layout(
     classifier_dropout="classifier_dropout_prob",
 )
 
-BERT = Layout(  # SpanBERT's too
+BERT = Family(  # SpanBERT's too
     model_type="bert",
     classes="Bert",
     fits=lambda config, has, dense: config.sharing == "none" and not config.projects,
@@ -300,7 +300,7 @@ BERT = Layout(  # SpanBERT's too
     token_ids={"pad_token_id": ("pad_id", 0)},
 )
 
-ROBERTA = Layout(
+ROBERTA = Family(
     model_type="roberta",
     classes="Roberta",
     fits=lambda config, has, dense: config.position_offset > 0,
@@ -340,7 +340,7 @@ def _fits_electra(config: EncoderConfig, has: Collection[str], dense: str | None
     return config.sharing == "none" and factorized and can_predict
 
 
-ELECTRA = Layout(
+ELECTRA = Family(
     model_type="electra",
     classes="Electra",
     fits=_fits_electra,
@@ -382,7 +382,7 @@ def _modern(module: str, foreign: str, first: bool = True) -> Names:
     return Names(module, (foreign,), ("weight",), first, may_bias=True)
 
 
-MODERNBERT = Layout(
+MODERNBERT = Family(
     model_type="modernbert",
     prefix="model",
     classes="ModernBert",
