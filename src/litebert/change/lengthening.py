@@ -1,7 +1,7 @@
 """A model for longer texts: more positions, and windows so that attention costs no more per token.
 
 A learned table is repeated: row p of the longer one is row p mod n of the n there are, as
-Longformer began from RoBERTa (Beltagy et al. 2020, section 5). So neighbours keep the difference
+Longformer began from RoBERTa (Beltagy et al. 2020, section 5). So neighbors keep the difference
 that the model has learned; stretched evenly between the old rows, they would hardly differ
 (docs/results.md has both measured). Rotary positions have no table: in layers that read everything
 the base grows so that the slowest pair of features turns over the longer text as far as it did over

@@ -1,8 +1,8 @@
 """A smaller model from the weights of a larger one, and what was lost: narrower states, fewer
-blocks, fewer layers, a factorised table.
+blocks, fewer layers, a factorized table.
 
 A block that several layers share becomes the mean of the teacher's blocks there, or one of them.
-The tables of tokens, positions and segments, side by side, are factorised by one truncated singular
+The tables of tokens, positions and segments, side by side, are factorized by one truncated singular
 value decomposition into tables of width E and a map E -> H. The layer norm after their sum then
 stands behind the map (`embedding_norm=after`), and the vocabulary head takes the map backwards
 (`prediction=hidden`): with all singular values, the network computes what the teacher does. What a
@@ -111,7 +111,7 @@ def shrink(loaded: LoadedModel, how: Shrinking) -> Shrunk:
     Raises:
         ConfigError: a size that cannot be.
         ModelError: the model is fine-tuned, or of a kind whose parts cannot be merged or
-            factorised.
+            factorized.
     """
     path = loaded.path
     model, depth = _require_shrinkable(loaded, how)
@@ -283,13 +283,13 @@ def _factorize_shape(loaded: LoadedModel, shape: EncoderConfig, size: int) -> En
     if not 1 <= size < (shape.embedding_size if shape.projects else width):
         most = (shape.embedding_size if shape.projects else width) - 1
         raise ConfigError(
-            f"--embedding-size is {size}; factorising the embeddings of {path} takes 1 to {most}"
+            f"--embedding-size is {size}; factorizing the embeddings of {path} takes 1 to {most}"
         )
     if shape.projects and shape.embedding_norm == "before":
         raise ModelError(
             f"{path} has a norm between its tables and its map E -> H, so the two are no "
             "single table to "
-            "factorise; leave --embedding-size out"
+            "factorize; leave --embedding-size out"
         )
     if shape.untied:
         raise ModelError(f"{path} has two tables (encoder.untied); leave --embedding-size out")
@@ -307,7 +307,7 @@ def _factorize_shape(loaded: LoadedModel, shape: EncoderConfig, size: int) -> En
     ]
     if other:
         raise ModelError(
-            f"{path} has {other[0]}, which is no table to factorise; leave --embedding-size out"
+            f"{path} has {other[0]}, which is no table to factorize; leave --embedding-size out"
         )
     return replace(
         shape,

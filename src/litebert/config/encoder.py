@@ -1,4 +1,4 @@
-"""THE SPACE of encoders: shape, sharing, norms, positions, dropout and initialisation.
+"""THE SPACE of encoders: shape, sharing, norms, positions, dropout and initialization.
 
 Symbols of the papers: H hidden size, E embedding size, V vocabulary size, L layers, A heads, I
 intermediate size.
@@ -106,7 +106,7 @@ class EncoderConfig:
     activation: Activation = "gelu_tanh"
     """gelu is the erf form, gelu_tanh the tanh form that the official ALBERT code uses."""
     bias: bool = True
-    """Biases in the encoder's linear maps and norms. Heads have theirs whatever this says, except
+    """Biases in the encoder's linear maps and norms. Heads have biases whatever this says, except
     the dense map and the norm of prediction=hidden."""
     always_project: bool = False
     """Keep the E -> H map even if E = H, as `transformers` does for ALBERT."""
@@ -126,7 +126,7 @@ class EncoderConfig:
     attention_dropout: float = 0.0
     """Dropout of the attention probabilities."""
     init: Literal["truncated_normal", "normal"] = "truncated_normal"
-    """Weight initialisation; truncated at two standard deviations, as the TensorFlow releases
+    """Weight initialization; truncated at two standard deviations, as the TensorFlow releases
     do."""
     init_std: float = 0.02
     """Standard deviation of the initial weights."""

@@ -54,7 +54,8 @@ class FinetuneConfig:
     dropout: float = -1.0
     """Dropout in the encoder; -1 for the model's own (none in ALBERT version 2)."""
     deletion: float = 0.0
-    """Share of the tokens that each reading of a text leaves out, drawn anew; for --task pairs on
+    """Share of the tokens that each reading of a text leaves out, drawn each time; for --task pairs
+    on
     texts alone.
     """
     head_dropout: float = 0.1

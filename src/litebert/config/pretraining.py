@@ -80,7 +80,7 @@ class MaskingConfig:
     """The unit of a span; words come from the tokenizer."""
     span: Literal["single", "ngram", "geometric"] = "ngram"
     """Length law: always one unit; n units with p(n) ~ 1/n (ALBERT section 4.1); or p(n) ~ (1 -
-    p)^n (SpanBERT section 3.1). The last two are truncated at max_span and renormalised."""
+    p)^n (SpanBERT section 3.1). The last two are truncated at max_span and renormalized."""
     max_span: int = 3
     """Longest span in units; not used with span=single."""
     geometric_p: float = 0.2

@@ -19,7 +19,7 @@ from litebert.finetuning.task import Task
 from litebert.interop import read_folder
 from litebert.interop.loaded import LoadedModel, fresh_dense, note_untrained
 from litebert.interop.sentence_modules import vector_settings
-from litebert.model.encoder import initialiser
+from litebert.model.encoder import make_initializer
 from litebert.model.heads import HeadActivation, Pooling
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
@@ -171,5 +171,5 @@ def build_task_model(
         model.head.load_state_dict({**model.head.state_dict(), **start.head, **(fitted or {})})
     if config.distill.width and config.distill.states:
         model.state_map = torch.nn.Linear(shape.hidden_size, config.distill.width)
-        model.state_map.apply(initialiser(shape))
+        model.state_map.apply(make_initializer(shape))
     return model

@@ -41,7 +41,7 @@ class LoadedModel:
     labels: tuple[str, ...] = ()
     """Names of the classes of a fine-tuned model, where the folder has them."""
     untrained: tuple[str, ...] = ()
-    """Objectives whose head is not in the folder; theirs is freshly initialised."""
+    """Objectives whose head is not in the folder and is freshly initialized."""
     notes: tuple[str, ...] = ()
     """Sentences about it that a person should know."""
     task: Mapping[str, Any] = field(default_factory=dict)
@@ -195,7 +195,7 @@ def outputs_of(head: object) -> dict[str, Any]:
 
 
 def note_untrained(untrained: Sequence[str], config: Config, folder: Path) -> list[str]:
-    """Say which heads are freshly initialised."""
+    """Say which heads are freshly initialized."""
     objectives = config.build_objectives()
     return [
         f"{folder} has no {objectives[name].network_name}; that objective is untrained"
@@ -248,7 +248,7 @@ def build_network(file: Path, network: Callable[..., M], *arguments: Any, drawn:
     """A network of a config, whose refusal to be built names the file that the config comes from.
 
     Args:
-        drawn: its weights are initialised; not needed for a network that is filled with all of its
+        drawn: its weights are initialized; not needed for a network that is filled with all of its
             weights.
     """
     try:

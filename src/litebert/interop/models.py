@@ -13,7 +13,7 @@ are opened and never written.
 reading.json stands beside a pretrained model whose classifiers read something else than [CLS], as
 config.json said of the folder that it came from.
 
-The kind of a folder is recognised, so no option names it. Nothing is made up silently: a head whose
+The kind of a folder is recognized, so no option names it. Nothing is made up silently: a head whose
 weights are not in the folder is named in `LoadedModel.untrained` and in the notes, and stays out of
 what is written from it.
 """

@@ -41,7 +41,7 @@ class Block(nn.Module):
     dropout: nn.Dropout
 
     def forward(self, x_BSH: Tensor, *inputs: Any, norm: bool = True) -> Tensor:
-        """Transform, add and normalise, (B, S, H) in and out; without `norm` a pre-norm block
+        """Transform, add and normalize, (B, S, H) in and out; without `norm` a pre-norm block
         leaves out its own.
         """
         if self.pre_norm:
@@ -137,7 +137,7 @@ class Rotary(AttentionPositions):
 
 class Attention(Block):
     """One attention block (BERT section 3); without `norm`, that of a first layer whose input is
-    not normalised.
+    not normalized.
     """
 
     def __init__(self, config: EncoderConfig, norm: bool = True) -> None:

@@ -36,7 +36,7 @@ class EncoderOutput:
     """The result of a forward pass, for heads and objectives."""
 
     last: Tensor
-    """(B, S, H): the last state, normalised once more in a pre-norm encoder."""
+    """(B, S, H): the last state, normalized once more in a pre-norm encoder."""
     pooled: Tensor | None
     """(B, H): tanh(W h_[CLS] + b); None without a pooler."""
     states: tuple[Tensor, ...] = ()
@@ -84,7 +84,7 @@ class Encoder(nn.Module):
             else nn.Identity()
         )
         self.pooler = nn.Linear(config.hidden_size, config.hidden_size) if config.pooler else None
-        self.apply(initialiser(config))
+        self.apply(make_initializer(config))
         if config.embedding_norm == "after" and self.embedding.map is not None:
             # A table times this map has the spread of one V x H table; with `init_std` twice,
             # learning is slow.
@@ -265,11 +265,11 @@ class Encoder(nn.Module):
         return depths
 
 
-def initialiser(config: EncoderConfig) -> Callable[[nn.Module], None]:
+def make_initializer(config: EncoderConfig) -> Callable[[nn.Module], None]:
     """A function for `Module.apply`: weights by `config.init`, biases 0, norms 1."""
     std = config.init_std
 
-    def initialise(module: nn.Module) -> None:
+    def initialize(module: nn.Module) -> None:
         if isinstance(module, (nn.Linear, nn.Embedding)):
             if config.init == "truncated_normal":
                 nn.init.trunc_normal_(module.weight, std=std, a=-2 * std, b=2 * std)
@@ -278,4 +278,4 @@ def initialiser(config: EncoderConfig) -> Callable[[nn.Module], None]:
         if isinstance(module, nn.Linear) and module.bias is not None:
             nn.init.zeros_(module.bias)
 
-    return initialise
+    return initialize

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional as F
 
 from litebert.config import Activation, EncoderConfig, SpanBoundaryConfig
-from litebert.model.encoder import initialiser
+from litebert.model.encoder import make_initializer
 from litebert.model.operations import layer_norm, linear_activation, pad_rows
 
 
@@ -45,7 +45,7 @@ class VocabularyHead(nn.Module):
         self.project = (
             nn.Linear(config.embedding_size, config.hidden_size, bias=False) if maps else None
         )
-        self.apply(initialiser(config))
+        self.apply(make_initializer(config))
         if self.project is not None:
             nn.init.normal_(
                 self.project.weight, std=config.embedding_size**-0.5
@@ -111,7 +111,7 @@ class ClassifierHead(nn.Module):
             self.activation = dense
             self.dense = nn.Linear(config.hidden_size, config.hidden_size)
         self.classifier = nn.Linear(config.hidden_size, classes)
-        self.apply(initialiser(config))
+        self.apply(make_initializer(config))
 
     def forward(self, x: Tensor) -> Tensor:
         """(..., H) -> (..., C)."""
@@ -157,7 +157,7 @@ class SpanBoundaryHead(nn.Module):
         self.second = nn.Linear(hidden, embedding)
         self.second_norm = nn.LayerNorm(embedding, eps=config.norm_eps)
         self.bias = nn.Parameter(torch.zeros(config.vocab_size))
-        self.apply(initialiser(config))
+        self.apply(make_initializer(config))
 
     def forward(
         self, left_KH: Tensor, right_KH: Tensor, position_K: Tensor, word_VE: Tensor

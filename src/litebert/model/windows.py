@@ -114,7 +114,7 @@ def attend_by_blocks(
         x_BASD = F.pad(x_BASD, (0, 0, before, after)) if before or after else x_BASD
         return x_BASD.view(batch, heads, blocks, block, size).transpose(1, 2)
 
-    def neighbours(x_BASD: Tensor) -> Tensor:
+    def neighbors(x_BASD: Tensor) -> Tensor:
         x_BNACD = split_blocks(x_BASD, count + 1, block // 2)
         parts = [x_BNACD[:, :-1], x_BNACD[:, 1:]]
         if first:
@@ -122,7 +122,7 @@ def attend_by_blocks(
         return torch.cat(parts, dim=3).flatten(0, 1)
 
     q_NACD = split_blocks(q_BASD, count, 0).flatten(0, 1)
-    y_NACD = attend(q_NACD, neighbours(k_BASD), neighbours(v_BASD), mask, dropout)
+    y_NACD = attend(q_NACD, neighbors(k_BASD), neighbors(v_BASD), mask, dropout)
     y_BNACD = y_NACD.view(batch, count, heads, block, size)
     y_BASD = y_BNACD.transpose(1, 2).flatten(2, 3)[:, :, :length]
     if first:

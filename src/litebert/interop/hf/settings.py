@@ -81,7 +81,7 @@ def choose_family(
         dense: the activation after the dense map of its task head.
 
     Raises:
-        ModelError: no class of theirs computes it.
+        ModelError: no class of transformers computes it.
     """
     families: list[Family] = list(FAMILIES.values())
     able = (

@@ -42,7 +42,8 @@ def save_hf(
             Of a model trained with a generator, `mlm` is that generator.
 
     Raises:
-        ModelError: no class of theirs holds the model, the folder exists, or it cannot be written.
+        ModelError: no class of transformers holds the model, the folder exists, or it cannot be
+            written.
     """
     model, has, requested = loaded.model, parts_of(loaded), head
     objectives = model.named_objectives if isinstance(model, Pretrainer) else {}

@@ -1,6 +1,6 @@
-"""The same graph with 8-bit weights: quantised once, per output channel, and read by every pass.
+"""The same graph with 8-bit weights: quantized once, per output channel, and read by every pass.
 
-Activations are quantised while the graph runs, so they need no calibration: each token by its own
+Activations are quantized while the graph runs, so they need no calibration: each token by its own
 largest one, so that an answer depends neither on the other rows of its batch nor on padding. The
 matrix multiplications are MatMulInteger of unsigned activations around 128 and signed weights, for
 which ONNX Runtime has fast kernels. Weights of matrix multiplications use 7 of the 8 bits: on
@@ -73,7 +73,7 @@ class Int8Graph(Graph):
         return self.weight(f"{name}.scale", (scale if axis else scale[0]).astype(np.float32))
 
     def _product(self, x: str, stored: str, scale: str) -> str:
-        """x W of a stored matrix, with x quantised to 8 bits for all products that read it."""
+        """x W of a stored matrix, with x quantized to 8 bits for all products that read it."""
         zero = self.weight("uint8(128)", np.array(128, np.uint8))
         if x not in self._inputs:
             largest = self(

@@ -102,7 +102,7 @@ class Graph:
         return normed
 
     def activation(self, name: str, x: str) -> str:
-        """An activation of a config, or tanh, in the operators that engines recognise."""
+        """An activation of a config, or tanh, in the operators that engines recognize."""
         if name == "tanh":
             return str(self("Tanh", x))
         if name == "relu":

@@ -47,7 +47,7 @@ _LEAVES = {
         for kind in ("word", "position", "token_type")
     },
 }
-"""How the names of variables end, and ours for it."""
+"""The ends of the names of variables, and of the parameters that they become."""
 _OPTIMIZER = re.compile(
     r"global_step|beta[12]_power|"
     r"(?:.*/)?(?:(?:adam|lamb)_[mv]|(?:Adam|LAMB|AdamWeightDecay)\w*)(?:/.*)?"

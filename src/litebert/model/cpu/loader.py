@@ -1,10 +1,10 @@
 """The functions of kernels.c, compiled once for this processor where a C compiler is at hand.
 
 The library is kept in the user's cache folder under a name made from the source, the flags and the
-processor, so that a change of any of them compiles it anew. OpenMP is not linked: its functions are
-those of the library that torch has loaded, so both share one pool of threads. Without a compiler,
-or with LITEBERT_KERNELS=off, `library` is None, and model/operations.py computes the same with
-PyTorch.
+processor, so that a change of any of them compiles it again. OpenMP is not linked: its functions
+are those of the library that torch has loaded, so both share one pool of threads. Without a
+compiler, or with LITEBERT_KERNELS=off, `library` is None, and model/operations.py computes the same
+with PyTorch.
 """
 
 from __future__ import annotations

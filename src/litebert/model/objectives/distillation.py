@@ -174,7 +174,7 @@ class _Layers(Distillation):
 
 class States(_Layers):
     """Let a learned map of the student's states give the teacher's (TinyBERT, Jiao et al. 2020),
-    one map for all pairs of layers. Both are normalised before
+    one map for all pairs of layers. Both are normalized before
     (`model.distillation.state_distance`).
     """
 
@@ -203,10 +203,10 @@ class States(_Layers):
     def head(self) -> nn.Module:
         from torch import nn
 
-        from litebert.model.encoder import initialiser
+        from litebert.model.encoder import make_initializer
 
         linear = nn.Linear(self.config.encoder.hidden_size, self._width)
-        linear.apply(initialiser(self.config.encoder))
+        linear.apply(make_initializer(self.config.encoder))
         return linear
 
     def loss(self, output: EncoderOutput, batch: Batch, context: Context) -> Loss:

@@ -321,7 +321,7 @@ class Objective(ABC):
         return f"{self.name} head"
 
     def head(self) -> nn.Module | None:
-        """The network it puts on the encoder, freshly initialised; None if it learns through the
+        """The network it puts on the encoder, freshly initialized; None if it learns through the
         encoder alone.
         """
         return None
@@ -421,7 +421,7 @@ class TokenPrediction(Classification):
     )
 
     def backward_bytes(self, width: int) -> float:
-        """The logits of the masked share, as computed, in float32, and normalised."""
+        """The logits of the masked share, as computed, in float32, and normalized."""
         return self.config.masking.rate * (4 + 4 + width) * self.config.encoder.vocab_size
 
     def scores(self, losses: Sequence[Loss]) -> dict[str, float]:

@@ -66,7 +66,7 @@ class SpanBoundary(TokenPrediction):
         return {"sbo head": settings.positions * size + first + second + shape.vocab_size}
 
     def flops(self, length: int) -> float:
-        """On every masked token, a few more than have both neighbours."""
+        """On every masked token, a few more than have both neighbors."""
         shape = self.config.encoder
         hidden, embedding = shape.hidden_size, shape.embedding_size
         boundary = (2 * hidden + self.config.sbo.position_size) * hidden + hidden * embedding
@@ -80,7 +80,7 @@ class SpanBoundary(TokenPrediction):
     def logits(
         self, output: EncoderOutput, batch: Batch, context: Context
     ) -> tuple[Tensor, Tensor]:
-        """(N, V) and (N,) of the N predicted tokens that have both neighbours."""
+        """(N, V) and (N,) of the N predicted tokens that have both neighbors."""
         chosen_N, boundaries_K2 = self.get_prepared(batch, CHOSEN), batch.masked_boundaries
         assert boundaries_K2 is not None
         left_N, right_N = boundaries_K2[chosen_N].unbind(1)
