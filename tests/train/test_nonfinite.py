@@ -187,8 +187,10 @@ def test_a_step_never_waits_for_the_device(
     loop = loop_of(point, tiny_data, tmp_path)
     batches = loop.batches(0)
     assert any(batch.attention_mask is not None for batch in batches)
-    counts = loop._counts(batches)  # of batches that are still in the machine's own memory
-    monkeypatch.setattr(loop, "_counts", lambda batches: counts)
+    counts = loop._count_predictions(
+        batches
+    )  # of batches that are still in the machine's own memory
+    monkeypatch.setattr(loop, "_count_predictions", lambda batches: counts)
     with Waits():
         loop.train_step(batches)
     assert loop.step == 1

@@ -14,7 +14,7 @@ import logging
 import math
 import time
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, closing, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -215,32 +215,14 @@ class Loop(Generic[B]):
         named = task("training", self.steps, "steps", self.step, tenths=True, work=self.work)
         report = named if self.ranks.main else nullcontext(Task("training"))
         supply = prefetch(make or self.batches, range(self.step, self.steps), self.device.device)
-        with writer as metrics, self.signals.heard(), report as bar, supply as batches:
-            mark = self._timed_from = (self._saved, self.tokens)
+        with writer as metrics, self.signals.listen(), report as bar, supply as batches:
+            self._timed_from = (self._saved, self.tokens)
             if metrics is not None:
                 metrics.note(self.step, self.remarks)
             if self.step < self.steps:
                 if self.step == 0 and (self.watch is not None or self.scores_start):
                     self._evaluate(metrics)
-                while self.step < self.steps:
-                    self.train_step(next(batches))
-                    if self.leaving is not None:
-                        break
-                    self.seconds = time.monotonic() - began
-                    if self.on_step is not None:
-                        self.on_step(self)
-                    self._report(metrics)
-                    now = time.monotonic()
-                    bar.done = self.step
-                    if now - mark[0] > 1:
-                        bar.text = self._state((self.tokens - mark[1]) / (now - mark[0]))
-                        mark = (now, self.tokens)
-                    if self.save_every.unit == "steps":
-                        self.due = self.step % int(self.save_every.value) == 0
-                    if self.due and self.step < self.steps:
-                        self._save(metrics)
-                        self._timed_from = (self._saved, self.tokens)
-                self.seconds = time.monotonic() - began
+                self._take_steps(batches, metrics, bar, began)
                 self._save(metrics)
             elif metrics is not None:  # a kill may have come between the last checkpoint and this
                 checkpoint.prune(self.checkpoints, self.config.keep_checkpoints)
@@ -249,7 +231,36 @@ class Loop(Generic[B]):
             self.step, self.step == self.steps, self.leaving, self.scores, self.tokens, self.seconds
         )
 
-    def _state(self, rate: float) -> str:
+    def _take_steps(
+        self, batches: Iterator[list[B]], metrics: MetricsLog | None, bar: Task, began: float
+    ) -> None:
+        """Take the steps that are left, with rows of metrics, evaluations and checkpoints.
+
+        Args:
+            began: when training would have begun if it had never been interrupted.
+        """
+        mark = (self._saved, self.tokens)
+        while self.step < self.steps:
+            self.train_step(next(batches))
+            if self.leaving is not None:
+                break
+            self.seconds = time.monotonic() - began
+            if self.on_step is not None:
+                self.on_step(self)
+            self._report(metrics)
+            now = time.monotonic()
+            bar.done = self.step
+            if now - mark[0] > 1:
+                bar.text = self._describe_progress((self.tokens - mark[1]) / (now - mark[0]))
+                mark = (now, self.tokens)
+            if self.save_every.unit == "steps":
+                self.due = self.step % int(self.save_every.value) == 0
+            if self.due and self.step < self.steps:
+                self._save(metrics)
+                self._timed_from = (self._saved, self.tokens)
+        self.seconds = time.monotonic() - began
+
+    def _describe_progress(self, rate: float) -> str:
         """Describe the rate, and the loss and accuracy of the newest row. The window itself would
         have to wait for the device.
         """
@@ -258,13 +269,13 @@ class Loop(Generic[B]):
             for name, value in self.row.items()
             if name == "loss" or name.endswith("_accuracy")
         }
-        share = self._share(rate)
+        share = self._compute_share_of_peak(rate)
         speed = f"{rate:,.0f} tokens/s" + (
             "" if share is None else f" ({share:.0%} of the machine's peak)"
         )
         return ", ".join(filter(None, (format_scores(scores), speed)))
 
-    def _share(self, rate: float) -> float | None:
+    def _compute_share_of_peak(self, rate: float) -> float | None:
         """Return the share of the machine's peak; None in a run's first second, because the peak
         has to be measured.
         """
@@ -292,7 +303,7 @@ class Loop(Generic[B]):
         """
         batches = self.batches(self.step) if batches is None else batches
         layers, factor = self._look_up_schedule(self.step)
-        weights, (counts, tokens) = self.trainable.weights(), self._counts(batches)
+        weights, (counts, tokens) = self.trainable.weights(), self._count_predictions(batches)
         if self.leaving is not None:
             return
         total = torch.zeros((), device=self.device.device)
@@ -314,7 +325,7 @@ class Loop(Generic[B]):
         self.ranks.sum([total])  # the gradients are summed already
         norm = nn.utils.clip_grad_norm_(self.parameters, self.config.clip or math.inf)
         norm = gather(get_local(norm), norm)
-        self._judge(total, norm)
+        self._drop_nonfinite(total, norm)
         self.window.end_step(norm)
         self.optimizers.step(factor)
         self.optimizers.zero_grad()
@@ -327,7 +338,7 @@ class Loop(Generic[B]):
         layers = schedule.find_depth(self.depth_schedule, self.trainable.layers, step, ends[0])
         return layers, schedule.compute_extended_factor(self.config.schedule, step, ends)
 
-    def _counts(self, batches: list[B]) -> tuple[dict[str, int], int]:
+    def _count_predictions(self, batches: list[B]) -> tuple[dict[str, int], int]:
         """Count the predictions by loss, and the tokens, of the whole batch."""
         counts: Counter[str] = Counter()
         for batch in batches:
@@ -354,7 +365,7 @@ class Loop(Generic[B]):
         )
         return totals
 
-    def _judge(self, loss: Tensor, norm: Tensor) -> None:
+    def _drop_nonfinite(self, loss: Tensor, norm: Tensor) -> None:
         """See to it that nothing of a step whose loss or gradient is not finite reaches the
         optimizer.
         """
@@ -416,7 +427,7 @@ class Loop(Generic[B]):
         """Write the tokens per second since the last row, evaluations and checkpoints aside."""
         then, tokens = self._timed_from
         rate = (self.tokens - tokens) / max(1e-9, time.monotonic() - then)
-        share = self._share(rate)
+        share = self._compute_share_of_peak(rate)
         peak_share = {} if share is None else {"share_of_peak": share}
         metrics.write(
             "speed", self.step, seconds=self.seconds, tokens_per_second=rate, **peak_share

@@ -19,7 +19,7 @@ class Signals:
         self.received: int | None = None
 
     @contextmanager
-    def heard(self) -> Iterator[None]:
+    def listen(self) -> Iterator[None]:
         """Listen for signals meanwhile; earlier ones are forgotten."""
         self.received = None
 
