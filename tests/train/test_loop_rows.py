@@ -104,8 +104,8 @@ def test_speed_is_written_beside_the_metrics_and_to_the_bar(
         on_step=step,
         share_of_peak=lambda rate, depth: rate / 1e4,
     )
-    original = loop._state
-    loop._state = lambda rate: shown.append(original(rate)) or ""  # type: ignore[method-assign, func-returns-value]
+    original = loop._describe_progress
+    loop._describe_progress = lambda rate: shown.append(original(rate)) or ""
     loop.run()
     rows = metrics.read(tmp_path / "speed.jsonl")
     assert [row["step"] for row in rows] == [1, 2, 3, 4, 5, 6]
