@@ -34,7 +34,7 @@ SMALL: dict[str, list[str]] = {
     "serving": ["--shapes", "minilm", "--quick"],
     "speedrun": [
         "--minutes",
-        "1",
+        "2",
         "--seeds",
         "1",
         "--recipes",

@@ -24,6 +24,7 @@ from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, ModelError
 from litebert.finetuning import linear
 from litebert.finetuning.batches import TaskBatch
+from litebert.finetuning.prepared import PreparedTask
 from litebert.finetuning.run import finetune
 from litebert.model.pretrainer import Pretrainer
 from litebert.registry import OUTPUTS
@@ -33,7 +34,7 @@ from litebert.train.loop import Loop
 from litebert.train.metrics import read
 from toys.finetuning import config, write_table
 from toys.folders import save_hf
-from toys.refusals import refused
+from toys.refusals import names, refused
 
 
 @pytest.fixture
@@ -77,6 +78,9 @@ def table(tmp_path: Path) -> Table:
     )
 
 
+BOTH = ("head", "rate")
+
+
 def settings(**changes: Any) -> FinetuneConfig:
     return config(**{"epochs": 1, "choose": ("head",), **changes})
 
@@ -115,6 +119,78 @@ def test_a_model_of_vectors_never_ends_below_a_linear_model_of_them(
         probabilities,
         atol=1e-4,
     )
+
+
+def test_two_starts_are_tried_and_the_run_is_that_of_the_start_taken(
+    vectors: Path,
+    table: Table,
+    tmp_path: Path,
+    logged: list[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Its bytes are those of a run that was given the rate and the start."""
+    monkeypatch.setattr(linear, "STRENGTHS", (1e-6, 0.1))
+    chosen = finetune(vectors, table, tmp_path / "run", settings(epochs=14, choose=BOTH))
+    record = json.loads((tmp_path / "run" / "finetune.json").read_text())
+    line = next(line for line in logged if "learning rate" in line)
+    assert line in record["chosen"]
+    names(
+        line,
+        "fitted 3e-05",
+        "drawn",
+        f"{record['config']['train']['optimizer']['learning_rate']:.0e}",
+    )
+    takes_fitted = "from a fitted head" in line
+    assert record["config"]["fit_head"] == takes_fitted
+    assert (tmp_path / "run" / "head.safetensors").exists() == takes_fitted
+    assert record["config"]["choose"] == []
+    rate = record["config"]["train"]["optimizer"]["learning_rate"]
+    given = settings(epochs=14, rate=rate, choose=(), head_reads="mean", fit_head=takes_fitted)
+    assert finetune(vectors, table, tmp_path / "given", given).scores == chosen.scores
+    for name in ("best.safetensors", "model/model.safetensors", "predictions/dev.csv"):
+        assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "given" / name).read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("fitted_ahead", "noise", "takes_fitted"),
+    [(0.1, 0.01, True), (-0.1, 0.01, False), (0.01, 0.1, False)],
+)
+def test_the_drawn_head_is_taken_unless_the_fitted_one_is_surely_better(
+    vectors: Path,
+    table: Table,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    fitted_ahead: float,
+    noise: float,
+    takes_fitted: bool,
+) -> None:
+    """In the longer runs; the short ones, where a fitted head is always ahead, decide the rates."""
+    monkeypatch.setattr(linear, "STRENGTHS", (1e-6, 0.1))
+    lengths: list[int] = []
+
+    def train(
+        self: Any, prepared: PreparedTask, rate: float, steps: int, bar: object
+    ) -> np.ndarray[Any, Any]:
+        lengths.append(steps)
+        alternating = noise * np.resize([1, -1], 16)
+        if steps == min(lengths):
+            return 0.3 + 0.0 * alternating + (0.0 if prepared.fitted else 0.1) + abs(rate - 3e-4)
+        return 0.5 + (-fitted_ahead + alternating if prepared.fitted else 0 * alternating)
+
+    class Stop(Exception):
+        pass
+
+    def stop(loop: Loop[TaskBatch]) -> None:
+        raise Stop
+
+    monkeypatch.setattr("litebert.finetuning.probe._Trials.train_shortly", train)
+    with pytest.raises(Stop):
+        finetune(vectors, table, tmp_path / "run", settings(epochs=14, choose=BOTH), on_step=stop)
+    there = json.loads((tmp_path / "run" / "finetune.json").read_text())["config"]
+    assert there["fit_head"] == takes_fitted
+    assert there["train"]["optimizer"]["learning_rate"] == 3e-4
+    short, long = sorted(set(lengths))
+    assert (lengths.count(short), lengths.count(long), long) == (6, 2, 4 * short)
 
 
 @pytest.mark.parametrize("instant", [1, 5])

@@ -93,7 +93,8 @@ def choose_head(
     """
     if "head" not in config.choose:
         return config, []
-    config = mark_chosen(config, "head")
+    if not (task.output.linear and pretrained and "rate" in config.choose):
+        config = mark_chosen(config, "head")  # else the short runs that choose the rate settle it
     if not task.output.linear:
         return config, []
     reads: Literal["paper", "mean"] = "mean" if vectors == "mean" else "paper"

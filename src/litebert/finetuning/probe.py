@@ -1,10 +1,16 @@
-"""The learning rate of a run, found by a few short runs on its own training part.
+"""The learning rate of a run, and whether its head is fitted before training, found by a few short
+runs on its own training part.
 
 Each rate of `RATES` trains the network from the run's own start, on the same batches. Its schedule
 ends at zero. The rate is taken whose network has the lowest loss on training rows that none of them
 saw. Of rates that cannot be told apart it is the largest. The idea is that of the rate-range test
 (Smith 2017, "Cyclical Learning Rates for Training Neural Networks"). There are separate runs in
 place of one that rises, so that no rate inherits what another one spoiled.
+
+A fitted head is ahead of a drawn one in a short run, and may be behind it at the end: small rates
+keep what it starts with, and a small network learns most with large ones. Where both are to be
+chosen, each start is therefore tried at rates of its own. The best rate of each start then trains
+`LONGER` times as long.
 """
 
 from __future__ import annotations
@@ -28,6 +34,7 @@ from litebert.finetuning.defaults import mark_chosen
 from litebert.finetuning.initial import build_task_model
 from litebert.finetuning.items import Item
 from litebert.finetuning.linear import MOST_ROWS, fit_head, read_frozen_states
+from litebert.finetuning.outputs import Output
 from litebert.finetuning.prepared import PreparedTask
 from litebert.finetuning.trainable import TrainableTaskModel
 from litebert.interop.files import read_tensors
@@ -41,15 +48,21 @@ log = logging.getLogger("litebert")
 FITTED = "head.safetensors"
 """Name of the file of a fitted head in a run folder."""
 RATES = (3e-5, 1e-4, 3e-4, 1e-3, 3e-3)
-"""The rates that are tried."""
+"""The rates that are tried from the only start there is."""
+FITTED_RATES, DRAWN_RATES = RATES[:3], RATES[2:]
+"""The rates that are tried from a fitted head, and from a drawn one, where one of them is taken."""
+LONGER = 4
+"""How many times as long as the others the short runs are that decide between the two starts."""
 LEAST_UNTOLD = 1e-4
 """The least rate that is taken where no short run learns anything. The papers' rates are for
 networks that were pretrained for days, and such a network seldom learns nothing.
 """
-SHARE = 0.5
-"""Share of the steps of the run that the short runs take together, at most."""
-FEWEST, MOST = 4, 100
-"""Steps of a short run: with fewer nothing is tried, and more tell no more."""
+SHARE, SHARE_OF_TWO = 0.5, 0.75
+"""Share of the run's steps that the short runs take together, at most: from one start, and from
+two."""
+FEWEST, MOST, MOST_OF_TWO = 4, 100, 50
+"""Steps of a short run: with fewer nothing is tried, and more tell no more. Where there are two
+starts, longer runs follow."""
 _HELD, _MOST_HELD = 0.2, 512
 """Share and number of the training rows that are kept for the scores, at most."""
 _PARTS = 16
@@ -61,22 +74,53 @@ _ORDER = 51  # what the key of the held-out rows is for
 
 @dataclass(frozen=True)
 class Probe:
-    """The result of the short runs."""
+    """The result of the short runs from one start."""
 
     rate: float
     steps: int
     """Steps of each short run."""
     losses: dict[float, float]
     """Held-out loss by rate; infinite where a run was not finite."""
-    held: int
+    held_out: int
     """Rows that the losses are of."""
 
     def __str__(self) -> str:
         """Return the choice and what it rests on, in one line."""
-        tried = ", ".join(f"{rate:.0e} {loss:.3g}" for rate, loss in sorted(self.losses.items()))
         return (
-            f"learning rate {self.rate:.0e}, by the loss on {self.held:,} held-out training rows "
-            f"after {self.steps} steps ({tried})"
+            f"learning rate {self.rate:.0e}, by the loss on {self.held_out:,} held-out training "
+            f"rows after {self.steps} steps ({self.describe_losses()})"
+        )
+
+    def describe_losses(self) -> str:
+        """Return every rate with its loss."""
+        return ", ".join(f"{rate:.0e} {loss:.3g}" for rate, loss in sorted(self.losses.items()))
+
+
+@dataclass(frozen=True)
+class TwoStartProbe:
+    """The result of the short runs from a fitted head and from a drawn one."""
+
+    fitted: Probe
+    drawn: Probe
+    steps: int
+    """Steps of the longer runs, one from each start."""
+    fitted_loss: float
+    drawn_loss: float
+    takes_fitted: bool
+
+    @property
+    def rate(self) -> float:
+        """The rate of the start that is taken."""
+        return self.fitted.rate if self.takes_fitted else self.drawn.rate
+
+    def __str__(self) -> str:
+        """Return the choice and what it rests on, in one line."""
+        return (
+            f"learning rate {self.rate:.0e} from a {'fitted' if self.takes_fitted else 'drawn'} "
+            f"head, by the loss on {self.fitted.held_out:,} held-out training rows after "
+            f"{self.steps} steps (fitted {self.fitted.rate:.0e} {self.fitted_loss:.3g}, "
+            f"drawn {self.drawn.rate:.0e} {self.drawn_loss:.3g}); after {self.fitted.steps} steps: "
+            f"fitted {self.fitted.describe_losses()}; drawn {self.drawn.describe_losses()}"
         )
 
 
@@ -100,19 +144,45 @@ def split_held_out(items: Sequence[Item], seed: int) -> tuple[list[Item], list[I
 def probe_rate(prepared: PreparedTask, folder: Path, machine: devices.Device) -> Probe | None:
     """Try the rates; None where the run is too short to spend steps on it."""
     steps = min(MOST, int(SHARE * prepared.steps / len(RATES)))
-    learned, held = split_held_out(prepared.train.items, prepared.config.train.seed)
-    if steps < FEWEST or not held:
+    trials = _Trials.of(prepared, folder, machine)
+    if steps < FEWEST or not trials.held_out:
         return None
-    losses: dict[float, NDArray[np.float64]] = {}
     with progress.task("trying learning rates", total=steps * len(RATES), unit="steps") as bar:
-        for rate in RATES:
-            losses[rate] = _train_shortly(
-                prepared, rate, steps, learned, held, folder, machine, bar
-            )
-    means = {rate: float(parts.mean()) for rate, parts in losses.items()}
-    prior = _compute_prior_losses(prepared, learned, held)
-    usual = max(prepared.config.train.optimizer.learning_rate, LEAST_UNTOLD)
-    return Probe(choose_rate(losses, prior, usual), steps, means, len(held))
+        return trials.probe(prepared, RATES, steps, bar)
+
+
+def probe_two_starts(
+    fitted: PreparedTask, folder: Path, machine: devices.Device
+) -> TwoStartProbe | None:
+    """Try rates from a fitted head and from a drawn one, and the best of each for longer.
+
+    None where the run is too short to spend steps on it.
+
+    The drawn head is taken where the two cannot be told apart: a short run shows too little of what
+    it would still learn.
+    """
+    count = len(FITTED_RATES) + len(DRAWN_RATES) + 2 * LONGER
+    steps = min(MOST_OF_TWO, int(SHARE_OF_TWO * fitted.steps / count))
+    trials = _Trials.of(fitted, folder, machine)
+    if steps < FEWEST or not trials.held_out:
+        return None
+    drawn = replace(fitted, fitted={})
+    with progress.task("trying learning rates", total=steps * count, unit="steps") as bar:
+        first = trials.probe(fitted, FITTED_RATES, steps, bar)
+        second = trials.probe(drawn, DRAWN_RATES, steps, bar)
+        fitted_losses = trials.train_shortly(fitted, first.rate, LONGER * steps, bar)
+        drawn_losses = trials.train_shortly(drawn, second.rate, LONGER * steps, bar)
+    behind = drawn_losses - fitted_losses
+    return TwoStartProbe(
+        fitted=first,
+        drawn=second,
+        steps=LONGER * steps,
+        fitted_loss=float(fitted_losses.mean()),
+        drawn_loss=float(drawn_losses.mean()),
+        takes_fitted=bool(
+            not np.isfinite(drawn_losses).all() or behind.mean() > _standard_error(behind)
+        ),
+    )
 
 
 def choose_rate(
@@ -163,66 +233,87 @@ def find_largest_good(losses: Mapping[float, NDArray[np.float64]]) -> float:
     return max((rate for rate, fits in good if fits), default=min(losses))
 
 
-def _train_shortly(
-    prepared: PreparedTask,
-    rate: float,
-    steps: int,
-    learned: list[Item],
-    held: list[Item],
-    folder: Path,
-    machine: devices.Device,
-    bar: progress.Task,
-) -> NDArray[np.float64]:
-    """Compute the mean loss of each part of the held-out rows after a short run at a rate, (P,)."""
-    alone = _plan_short_run(prepared, rate)
-    config, train = alone.config, alone.config.train
-    task, start, seed = prepared.task, prepared.start, train.seed
-    output, targets = task.output.fit([item.target for item in (*learned, *held)])
-    items = [
-        replace(item, target=target)
-        for item, target in zip((*learned, *held), targets, strict=True)
-    ]
-    items, held = items[: len(learned)], items[len(learned) :]
-    model = build_task_model(start, task, config, prepared.fitted).to(machine.device)
-    positions, pad, ranks = model.encoder.config.max_positions, start.tokenizer.pad_id, Ranks()
-    batches = TaskBatches(
-        items,
-        output,
-        pad,
-        prepared.batch,
-        steps,
-        seed,
-        positions=positions,
-        deletion=config.deletion,
-    )
-    trainable = TrainableTaskModel(
-        model, output, batches, alone, machine, folder / "probe", network=model, ranks=ranks
-    )
-    loop = Loop(
-        trainable=trainable,
-        config=train,
-        steps=steps,
-        batch_sequences=prepared.batch,
-        device=machine,
-        folder=folder / "probe",
-        ranks=ranks,
-    )
-    model.train()
-    try:
-        while loop.step < steps:
-            loop.train_step()
-            bar.advance(1)
-    except NonFiniteError:
-        bar.advance(steps - loop.step)
-        return np.full(1, np.inf)
-    model.eval()
-    parts = []
-    for part in _split_by_length(held):
-        batch = collate(part, output, pad, positions).to(machine.device)
-        with torch.no_grad(), machine.autocast_context():
-            losses = trainable.losses(batch, trainable.layers)
-        parts.append(sum(float(loss.total) for loss in losses.values()) / max(1, batch.predictions))
-    return np.array(parts) if np.isfinite(parts).all() else np.full(1, np.inf)
+@dataclass(frozen=True)
+class _Trials:
+    """Short runs on the same rows, scored on the same held-out rows."""
+
+    learned: Sequence[Item]
+    held_out: Sequence[Item]
+    folder: Path
+    machine: devices.Device
+
+    @classmethod
+    def of(cls, prepared: PreparedTask, folder: Path, machine: devices.Device) -> _Trials:
+        """The training rows of a task, divided by its seed."""
+        learned, held = split_held_out(prepared.train.items, prepared.config.train.seed)
+        return cls(learned, held, folder / "probe", machine)
+
+    def probe(
+        self, prepared: PreparedTask, rates: Sequence[float], steps: int, bar: progress.Task
+    ) -> Probe:
+        """One short run at each rate, and the rate to take."""
+        losses = {rate: self.train_shortly(prepared, rate, steps, bar) for rate in rates}
+        prior = _compute_prior_losses(prepared, self.learned, self.held_out)
+        usual = max(prepared.config.train.optimizer.learning_rate, LEAST_UNTOLD)
+        means = {rate: float(parts.mean()) for rate, parts in losses.items()}
+        return Probe(choose_rate(losses, prior, usual), steps, means, len(self.held_out))
+
+    def train_shortly(
+        self, prepared: PreparedTask, rate: float, steps: int, bar: progress.Task
+    ) -> NDArray[np.float64]:
+        """(P,): the mean loss of each part of the held-out rows after a short run at a rate."""
+        alone = _plan_short_run(prepared, rate)
+        config = alone.config
+        task, start, ranks = prepared.task, prepared.start, Ranks()
+        items, held, output = self._fit_targets(prepared)
+        model = build_task_model(start, task, config, prepared.fitted).to(self.machine.device)
+        positions, pad = model.encoder.config.max_positions, start.tokenizer.pad_id
+        batches = TaskBatches(
+            items,
+            output,
+            pad,
+            prepared.batch,
+            steps,
+            config.train.seed,
+            positions=positions,
+            deletion=config.deletion,
+        )
+        trainable = TrainableTaskModel(
+            model, output, batches, alone, self.machine, self.folder, network=model, ranks=ranks
+        )
+        loop = Loop(
+            trainable=trainable,
+            config=config.train,
+            steps=steps,
+            batch_sequences=prepared.batch,
+            device=self.machine,
+            folder=self.folder,
+            ranks=ranks,
+        )
+        model.train()
+        try:
+            while loop.step < steps:
+                loop.train_step()
+                bar.advance(1)
+        except NonFiniteError:
+            bar.advance(steps - loop.step)
+            return np.full(1, np.inf)
+        model.eval()
+        parts = []
+        for part in _split_by_length(held):
+            batch = collate(part, output, pad, positions).to(self.machine.device)
+            with torch.no_grad(), self.machine.autocast_context():
+                losses = trainable.losses(batch, trainable.layers)
+            total = sum(float(loss.total) for loss in losses.values())
+            parts.append(total / max(1, batch.predictions))
+        return np.array(parts) if np.isfinite(parts).all() else np.full(1, np.inf)
+
+    def _fit_targets(self, prepared: PreparedTask) -> tuple[list[Item], list[Item], Output]:
+        """The rows with their targets as the output learns them, and the output."""
+        rows = (*self.learned, *self.held_out)
+        output, targets = prepared.task.output.fit([item.target for item in rows])
+        items = [replace(item, target=target) for item, target in zip(rows, targets, strict=True)]
+        return items[: len(self.learned)], items[len(self.learned) :], output
 
 
 def _plan_short_run(prepared: PreparedTask, rate: float) -> PreparedTask:
@@ -248,7 +339,7 @@ def _split_by_length(held: Sequence[Item]) -> list[list[Item]]:
 
 
 def _compute_prior_losses(
-    prepared: PreparedTask, learned: list[Item], held: list[Item]
+    prepared: PreparedTask, learned: Sequence[Item], held: Sequence[Item]
 ) -> NDArray[np.float64] | None:
     """Compute the mean loss of each part if every row is answered alike, by the shares of the
     learned targets, (P,).
@@ -323,7 +414,7 @@ def _fit_heads(
         remark += f", no less than without them ({whole.prior:.3g}): the head starts as drawn"
         heads: tuple[dict[str, torch.Tensor], ...] = ({}, {})
     else:
-        remark += f" ({whole.prior:.3g} without them): the run starts from it"
+        remark += f" ({whole.prior:.3g} without them)"
         heads = half.tensors(), whole.tensors()
     log.info(remark)
     first, second = (
@@ -342,8 +433,15 @@ def _choose_rate(
     config = mark_chosen(prepared.config, "rate")
     optimizer = config.train.optimizer
     if optimizer.name == "muon":  # whose matrices have a rate of their own
-        return replace(prepared, config=config)
-    probe = probe_rate(replace(learned, config=config), folder, machine)
+        return replace(prepared, config=mark_chosen(config, "head"))
+    two = bool("head" in config.choose and learned.fitted)
+    config = mark_chosen(config, "head")
+    probe: Probe | TwoStartProbe | None = (probe_two_starts if two else probe_rate)(
+        replace(learned, config=config), folder, machine
+    )
+    if isinstance(probe, TwoStartProbe) and not probe.takes_fitted:
+        prepared = replace(prepared, fitted={})
+        config = replace(config, fit_head=False)
     rate = optimizer.learning_rate if probe is None else probe.rate
     remark = (
         f"learning rate {rate:.0e}: {prepared.steps} steps are too few to try others"
