@@ -13,7 +13,6 @@ import signal
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from functools import partial
 from threading import Timer, main_thread
 from types import FrameType
 from typing import TextIO
@@ -78,13 +77,10 @@ VERBOSITY = {
 """Flags of every verb, wherever they stand on the line."""
 
 
-def help_text(own_verbs: Mapping[str, Verb] = NO_VERBS) -> str:
-    """The text of `litebert --help`."""
-    lines = {name: line for name, (_, line) in VERBS.items()}
-    for name, verb in own_verbs.items():
-        lines[name] = (verb.__doc__ or "").strip().partition("\n")[0]
-    width = max(map(len, lines))
-    verbs = "\n".join(f"  {name:<{width}}  {line}" for name, line in lines.items())
+def help_text() -> str:
+    """The text of `litebert --help`, which runs no extension."""
+    width = max(map(len, VERBS))
+    verbs = "\n".join(f"  {name:<{width}}  {line}" for name, (_, line) in VERBS.items())
     return (
         "litebert: small text encoders, trained on your own "
         f"text\n\n{verbs}\n\n{_verbosity_text(width)}\n"
@@ -147,12 +143,11 @@ def main(arguments: Sequence[str] | None = None) -> int:
     verbosity = {name: f"--{name}" in words for name in ("quiet", "verbose")}
     words = [word for word in words if word not in VERBOSITY] or ["--help"]
     _prepare_streams()
+    about = {"-h": help_text, "--help": help_text, "help": help_text, "--version": _version_text}
     try:
-        own_verbs = NO_VERBS if words[0] in VERBS else _load_own_verbs()
+        own_verbs = NO_VERBS if words[0] in (*VERBS, *about) else _load_own_verbs()
     except LitebertError as error:
         return _refuse(words[0], str(error))
-    show_help: Callable[[], str] = partial(help_text, own_verbs)
-    about = {"-h": show_help, "--help": show_help, "help": show_help, "--version": _version_text}
     verbs = (*VERBS, *own_verbs)
     if words[0] not in (*verbs, *about):
         _complain(f"litebert: no verb '{words[0]}'; {nearest(words[0], verbs)}\n")
@@ -260,9 +255,6 @@ def _load_own_verbs() -> Mapping[str, Verb]:
     Raises:
         ConfigError: an extension cannot be run.
     """
-    # Most have none, and importing the registry takes a tenth of what the help takes.
-    if "litebert.registry" not in sys.modules and not os.environ.get("LITEBERT_EXTENSIONS"):
-        return NO_VERBS
     from litebert.registry import OWN_VERBS, load_extensions
 
     load_extensions()

@@ -208,8 +208,8 @@ FAMILIES = Registry(
     },
 )
 OWN_VERBS = Registry("verb")
-"""Functions of the words after the verb that return an exit status; the first line of a docstring
-is its line in `litebert --help`.
+"""Functions of the words after the verb that return an exit status. `litebert --help` names none of
+them, because it runs no extension.
 """
 STUDIES = Registry(
     "study",

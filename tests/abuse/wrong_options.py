@@ -60,6 +60,9 @@ OPTIONS: dict[str, list[tuple[str, ...]]] = {
         ("plan albert-tiny --sequences.length 9999", "length"),
         ("plan albert-tiny --objectives mlm mlm", "mlm"),
         ("plan albert-tiny --objectives", "objectives"),
+        ("plan albert-tiny --objective-settings rate=0.5", "NAME.SETTING=VALUE"),
+        ("plan albert-tiny --objective-settings mlm.rate=0.5", "mlm", "no settings"),
+        ("plan albert-tiny --objective-settings mlms.rate=0.5", "'mlms'", "mlm"),
     ],
     "extensions": [
         *(
