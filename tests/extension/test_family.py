@@ -16,7 +16,14 @@ from litebert.config import EncoderConfig
 from litebert.errors import ModelError
 from litebert.interop.hf.families import ABSENT, CLASSIC, Family, Names
 from litebert.registry import FAMILIES
-from toys.families import VOCABULARY, assert_equal_outputs, inputs, our_outputs, ours, reopen
+from toys.families import (
+    VOCABULARY,
+    assert_equal_outputs,
+    build_litebert,
+    inputs,
+    our_outputs,
+    reopen,
+)
 from toys.folders import save_hf
 from toys.refusals import refused
 
@@ -122,5 +129,5 @@ def test_an_unknown_family_is_refused(folder: Path) -> None:
 
 
 def test_other_models_keep_their_family(tmp_path: Path) -> None:
-    save_hf(ours(("mlm",), sharing="none", embedding_size=32), None, tmp_path / "hf")
+    save_hf(build_litebert(("mlm",), sharing="none", embedding_size=32), None, tmp_path / "hf")
     assert type(reopen(tmp_path / "hf")).__name__ == "BertForMaskedLM"
