@@ -408,7 +408,7 @@ def test_from_text_to_a_converted_model(
         "SOP accuracy",
         "NSP accuracy",
         "majority",
-        "most frequent piece",
+        "most frequent token",
     ):
         assert part in printed
 

@@ -28,7 +28,7 @@ def test_five_systems_end_in_one_table(
         "electra-mini",
         "spanbert-mini",
     ]
-    assert "RTD area (pieces alone)" in lines[0]
+    assert "RTD area (tokens alone)" in lines[0]
     assert done.stdout.endswith((out / "table.md").read_text(encoding="utf-8"))
 
 

@@ -172,7 +172,7 @@ def test_a_table_shows_each_runs_own_scores_beside_guessing(tmp_path: Path) -> N
         "-",
         "-",
     ]
-    assert [row["RTD area (pieces alone)"] for row in named] == ["-", "0.750 (0.550)", "-"]
+    assert [row["RTD area (tokens alone)"] for row in named] == ["-", "0.750 (0.550)", "-"]
     assert [row["RTD accuracy (base rate)"] for row in named] == ["-", "90.0% (87.0%)", "-"]
     assert [row["SBO accuracy (majority)"] for row in named] == ["-", "-", "15.0% (6.0%)"]
     assert "generator" in shown.note

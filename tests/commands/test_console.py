@@ -57,18 +57,18 @@ def test_every_score_stands_beside_what_guessing_gives() -> None:
     rows = dict(
         score_rows({**MLM, **RTD, "sbo_loss": 5.0, "sbo_accuracy": 0.2, "sbo_majority": 0.06})
     )
-    assert rows["generator's MLM accuracy"] == "30.0% (most frequent piece: 5.0%)"
+    assert rows["generator's MLM accuracy"] == "30.0% (most frequent token: 5.0%)"
     assert rows["tokens replaced"] == "12.0%"
     assert rows["RTD accuracy"] == "93.0% (always the commoner answer: 88.0%)"
-    assert rows["RTD area under the curve"] == "0.812 (pieces alone: 0.550)"
+    assert rows["RTD area under the curve"] == "0.812 (tokens alone: 0.550)"
     assert rows["RTD precision"] == "75.0% (of the tokens called replaced)"
     assert rows["RTD recall"] == "50.0% (of the replaced tokens)"
-    assert rows["SBO accuracy"] == "20.0% (most frequent piece: 6.0%)"
+    assert rows["SBO accuracy"] == "20.0% (most frequent token: 6.0%)"
     pairs = {"sop_accuracy": 0.6, "sop_standard_error": 0.01, "sop_majority": 0.51}
     assert dict(score_rows({**MLM, **pairs})) == {
         "MLM loss (nats)": "4.000",
         "MLM perplexity": "54.6",
-        "MLM accuracy": "30.0% (most frequent piece: 5.0%)",
+        "MLM accuracy": "30.0% (most frequent token: 5.0%)",
         "SOP accuracy": "60.0% ± 1.0% (majority: 51.0%)",
     }
 

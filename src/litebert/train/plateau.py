@@ -96,13 +96,13 @@ def _describe_plateau(step: int, loss: float, entropy: float, is_above: bool) ->
     if is_above:
         return (
             f"step {step}: the loss {loss:.2f} is still above the unigram entropy of this data "
-            f"({entropy:.2f} nats): so far the model has not even learned how frequent each piece "
+            f"({entropy:.2f} nats): so far the model has not even learned how frequent each token "
             "is. The train.optimizer.learning_rate may be too low, or so high that nothing is "
             "learned"
         )
     return (
         f"step {step}: the loss {loss:.2f} is stuck at the unigram entropy of this data "
-        f"({entropy:.2f} nats): so far the model has learned how frequent each piece is and "
+        f"({entropy:.2f} nats): so far the model has learned how frequent each token is and "
         "nothing else. Some runs leave this plateau late; to leave it sooner try "
         "train.optimizer.name=muon, encoder.norm=pre, shallower layers first "
         "(train.depth_schedule), shorter sequences, or another train.optimizer.learning_rate"
@@ -118,5 +118,5 @@ def remark_on_short_run(loss: float | None, steps: int, entropy: float) -> str |
     return (
         f"the held-out loss, {loss:.2f} nats, is not clearly below the unigram entropy of this "
         f"data ({entropy:.2f}): in {steps:,} steps the model has learned little more than how "
-        "frequent each piece is; give it a larger budget"
+        "frequent each token is; give it a larger budget"
     )

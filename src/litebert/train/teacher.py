@@ -273,7 +273,7 @@ def open_answers(
     for name, value in (("soft", "1"), ("top_k", "32")):
         if not getattr(config.distill, name):
             raise ConfigError(
-                f"--teacher-answers {folder} keeps the likeliest pieces of a teacher's guesses, "
+                f"--teacher-answers {folder} keeps the likeliest tokens of a teacher's guesses, "
                 f"and distill.{name} is 0; set it above 0, such as {value}"
             )
     if out and Path(out).resolve() in (place := Path(folder).resolve(), *place.parents):

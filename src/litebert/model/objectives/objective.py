@@ -417,7 +417,7 @@ class TokenPrediction(Classification):
 
     shown: ClassVar[tuple[Score, ...]] = (
         Objective.shown[0],
-        replace(ACCURACY, remark="most frequent piece", unit="masked tokens"),
+        replace(ACCURACY, remark="most frequent token", unit="masked tokens"),
     )
 
     def backward_bytes(self, width: int) -> float:

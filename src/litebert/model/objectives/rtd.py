@@ -51,13 +51,13 @@ class ReplacedTokenDetection(Objective):
         Score("replaced", "tokens replaced"),
         replace(ACCURACY, baseline="base_rate", remark="always the commoner answer", unit="tokens"),
         Score(
-            "auc", "{NAME} area under the curve", ".3f", baseline="piece_auc", remark="pieces alone"
+            "auc", "{NAME} area under the curve", ".3f", baseline="piece_auc", remark="tokens alone"
         ),
         Score("precision", "{NAME} precision", remark="of the tokens called replaced"),
         Score("recall", "{NAME} recall", remark="of the replaced tokens"),
     )
     compared: ClassVar = {
-        "{NAME} area (pieces alone)": "auc",
+        "{NAME} area (tokens alone)": "auc",
         "{NAME} accuracy (base rate)": "accuracy",
     }
     curves = (
