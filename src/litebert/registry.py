@@ -87,11 +87,14 @@ def load_extensions() -> None:
 class Registry(Mapping[str, Any]):
     """Names of one kind of part. A part is imported the first time it is looked up."""
 
-    def __init__(self, kind: str, method: str = "__call__", **parts: str) -> None:
-        """`method` is what each part must have: a function its call, a class or an object another
-        one.
+    def __init__(
+        self, kind: str, method: str = "__call__", wanted: str = "class", **parts: str
+    ) -> None:
+        """`method` is the one that each part must have; with `__call__`, parts are functions, else
+        `wanted` says whether they are classes or objects.
         """
         self.kind, self._method = kind, method
+        self._wanted = "function" if method == "__call__" else wanted
         self._parts: dict[str, Any] = dict(parts)
 
     def add(self, name: str, part: Any) -> None:
@@ -100,13 +103,14 @@ class Registry(Mapping[str, Any]):
         Raises:
             ConfigError: another part has that name, or this is no part of the kind.
         """
-        if not hasattr(part, self._method):
-            wanted = (
-                "function"
-                if self._method == "__call__"
-                else f"class with the method {self._method}"
+        is_right_sort = self._wanted == "function" or isinstance(part, type) == (
+            self._wanted == "class"
+        )
+        if not hasattr(part, self._method) or not is_right_sort:
+            method = "" if self._wanted == "function" else f" with the method {self._method}"
+            raise ConfigError(
+                f"{part!r} cannot be the {self.kind} '{name}'; give a {self._wanted}{method}"
             )
-            raise ConfigError(f"{part!r} cannot be the {self.kind} '{name}'; give a {wanted}")
         if name in self._parts and self._parts[name] is not part:
             raise ConfigError(f"the {self.kind} '{name}' exists already; choose another name")
         self._parts[name] = part
@@ -202,6 +206,7 @@ FORMATS = Registry(
 FAMILIES = Registry(
     "encoder family",
     "class_of",
+    "table",
     **{
         name: f"interop.hf.families:{name.upper()}"
         for name in ("albert", "bert", "roberta", "electra", "modernbert")
