@@ -36,7 +36,7 @@ from results import write as write_results
 from litebert.config import Config, EncoderConfig, SequenceConfig, replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.finetuning.run import finetune
-from litebert.finetuning.spread import compute_halfwidth
+from litebert.finetuning.seeds import compute_halfwidth
 from litebert.interop import LoadedModel, save_hf
 from litebert.model.pretrainer import Pretrainer
 from litebert.recipes.finetuning import finetune_recipe

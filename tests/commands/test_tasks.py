@@ -16,7 +16,7 @@ import pytest
 
 from litebert.cli import main
 from litebert.finetuning.baselines import read_scores
-from litebert.finetuning.spread import describe_noise
+from litebert.finetuning.seeds import describe_noise
 from toys.finetuning import recipe_file
 
 Output = tuple[int, str, str]

@@ -25,7 +25,7 @@ from litebert.finetuning.batches import TaskBatch
 from litebert.finetuning.initial import build_task_model, load_initial
 from litebert.finetuning.run import finetune, finetune_seeds
 from litebert.finetuning.scoring import compute_logits, compute_network_logits
-from litebert.finetuning.spread import describe_noise
+from litebert.finetuning.seeds import describe_noise
 from litebert.finetuning.text_outputs import Number
 from litebert.finetuning.trainable import compute_layer_rates
 from litebert.model.task_model import TaskModel

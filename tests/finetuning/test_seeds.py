@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from litebert.finetuning.run import finetune_seeds
-from litebert.finetuning.spread import compute_halfwidth, describe_noise, summarise
+from litebert.finetuning.seeds import compute_halfwidth, describe_noise, summarize
 from litebert.tasks.table import Table
 from toys.finetuning import config, recipe_file, write_table
 from toys.refusals import names
@@ -17,7 +17,7 @@ from toys.refusals import names
 
 def test_a_summary_is_of_all_runs() -> None:
     values = [0.5, 0.7, 0.9]
-    assert summarise([{"f1": value} for value in values]) == {
+    assert summarize([{"f1": value} for value in values]) == {
         "f1": {
             "median": 0.7,
             "mean": pytest.approx(0.7),

@@ -19,7 +19,7 @@ from litebert.analysis.differences import find_differing, flatten, shorten_names
 from litebert.analysis.report import Table
 from litebert.errors import RunError
 from litebert.finetuning.baselines import read_baseline, read_scores
-from litebert.finetuning.spread import compute_halfwidth
+from litebert.finetuning.seeds import compute_halfwidth
 from litebert.json_reader import fault_of, read_json
 from litebert.recipes.files import is_recipe_name
 from litebert.registry import TASKS

@@ -271,10 +271,10 @@ def _show_finetuned(
     """Print the scores of all seeds beside those of the baseline."""
     from litebert.analysis.run_report import make_exit_tables
     from litebert.finetuning.scoring import name_metric
-    from litebert.finetuning.spread import describe_noise, summarise
+    from litebert.finetuning.seeds import describe_noise, summarize
 
     scores, metric = [run.scores for run in runs], name_metric(task)
-    summary, baseline = summarise(scores), runs[0].baseline
+    summary, baseline = summarize(scores), runs[0].baseline
     baseline_scores = {} if baseline is None else baseline.scores
     if arguments.json:
         console.print_json(

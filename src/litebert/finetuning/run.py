@@ -44,7 +44,7 @@ from litebert.finetuning.prepared import FinetuneRequest, OnStep, PreparedTask, 
 from litebert.finetuning.probe import FITTED, choose_start
 from litebert.finetuning.results import Finetuned
 from litebert.finetuning.scoring import name_metric
-from litebert.finetuning.spread import summarise
+from litebert.finetuning.seeds import summarize
 from litebert.finetuning.task import Task
 from litebert.finetuning.task_teacher import KEPT
 from litebert.recipes.finetuning import choose_default_recipe
@@ -197,7 +197,7 @@ def _run_seeds(
             return runs
     if request.seeds > 1 and ranks.main:
         scores = [run.scores for run in runs]
-        summary = {"scores": scores, "summary": summarise(scores)}
+        summary = {"scores": scores, "summary": summarize(scores)}
         write_json(request.out / "seeds.json", build_scores_fields(summary, runs[0].baseline))
     _advise(name_metric(request.task), runs)
     return runs

@@ -9,7 +9,7 @@ import statistics
 from collections.abc import Sequence
 
 
-def summarise(scores: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]:
+def summarize(scores: Sequence[dict[str, float]]) -> dict[str, dict[str, float]]:
     """Compute median, mean, standard deviation, lowest and highest of each score that is a number
     with every seed.
     """
