@@ -52,7 +52,7 @@ def test_several_labels_are_two_classes_each() -> None:
 
 
 def test_a_number_is_compared_on_the_scale_that_is_learned() -> None:
-    output = Number(mean=10.0, deviation=2.0)
+    output = Number(mean=10.0, std=2.0)
     batch = collate([item(3, 0.0, [14.0])], output, 0)
     assert lesson(output, batch, torch.tensor([[0.5]])) == (pytest.approx((2.0 - 0.5) ** 2), 1, 0)
 

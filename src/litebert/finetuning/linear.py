@@ -113,10 +113,10 @@ def _fit_folded(
     """Fit a linear map on standardized states; return its weights and biases for states as they
     are.
     """
-    mean, deviation = states.mean(0, dtype=np.float64), states.std(0, dtype=np.float64)
-    deviation[deviation < 1e-6] = 1.0  # a state that never changes tells nothing
-    weight, bias = output.fit_linear((states - mean) / deviation, targets, strength)
-    weight = weight / deviation
+    mean, std = states.mean(0, dtype=np.float64), states.std(0, dtype=np.float64)
+    std[std < 1e-6] = 1.0  # a state that never changes tells nothing
+    weight, bias = output.fit_linear((states - mean) / std, targets, strength)
+    weight = weight / std
     return weight.astype(np.float32), (bias - weight @ mean).astype(np.float32)
 
 

@@ -173,7 +173,7 @@ class Number(Output):
     """
 
     mean: float = 0.0
-    deviation: float = 1.0
+    std: float = 1.0
 
     name, head = "number", "sequence"
     problem_type = "regression"
@@ -184,8 +184,8 @@ class Number(Output):
 
     def fit(self, targets: Sequence[float]) -> tuple[Number, list[float]]:
         values = np.array(targets, np.float64)
-        fitted = replace(self, mean=float(values.mean()), deviation=float(values.std()) or 1.0)
-        return fitted, [(target - fitted.mean) / fitted.deviation for target in targets]
+        fitted = replace(self, mean=float(values.mean()), std=float(values.std()) or 1.0)
+        return fitted, [(target - fitted.mean) / fitted.std for target in targets]
 
     def fit_linear(
         self, states: NDArray[np.float64], targets: Sequence[Any], strength: float
@@ -198,8 +198,8 @@ class Number(Output):
 
     def settle(self, head: ClassifierHead) -> None:
         """Let the last map give the numbers as they are."""
-        head.classifier.weight.data.mul_(self.deviation)
-        head.classifier.bias.data.mul_(self.deviation).add_(self.mean)
+        head.classifier.weight.data.mul_(self.std)
+        head.classifier.bias.data.mul_(self.std).add_(self.mean)
 
     def total(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the squared error; none is right."""
@@ -214,7 +214,7 @@ class Number(Output):
     ) -> NDArray[np.float32]:
         """Lay out a teacher's numbers on the scale that is learned."""
         numbers = super().collate_teacher(logits, size)
-        return ((numbers - self.mean) / self.deviation).astype(np.float32)
+        return ((numbers - self.mean) / self.std).astype(np.float32)
 
     def distill_total(
         self, logits: Tensor, teacher_logits: Tensor, batch: TaskBatch, temperature: float
@@ -224,7 +224,7 @@ class Number(Output):
 
     def of_item(self, logits: NDArray[np.float32], item: Item) -> NDArray[np.float32]:
         """Return the number in the unit of the targets, (1,)."""
-        number: NDArray[np.float32] = logits[0] * self.deviation + self.mean
+        number: NDArray[np.float32] = logits[0] * self.std + self.mean
         return number
 
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
