@@ -143,7 +143,7 @@ def measure(shape: str, variant: str, folder: Path) -> dict[str, float] | None:
         # A library too, whose memory is not to be counted.
         import transformers.models.albert.modeling_albert  # noqa: F401
     memory._forget_peak()
-    before = memory._peak()
+    before = memory._read_peak()
     step = (build_litebert if who == "litebert" else build_peer)(shape, folder, bool(option))
     if step is None:
         return None
@@ -151,7 +151,11 @@ def measure(shape: str, variant: str, folder: Path) -> dict[str, float] | None:
     memory._forget_peak()
     start = time.perf_counter()
     loss = step(*SHAPES[shape][1:])
-    return {"peak": memory._peak() - before, "loss": loss, "seconds": time.perf_counter() - start}
+    return {
+        "peak": memory._read_peak() - before,
+        "loss": loss,
+        "seconds": time.perf_counter() - start,
+    }
 
 
 @contextmanager

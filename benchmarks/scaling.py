@@ -149,7 +149,7 @@ def step_of(config: Config, how: str, ranks: Ranks) -> Callable[[], float]:
 
     def step() -> float:
         loop.train_step([batch])
-        row, loop.window = loop.window.row(trainable.weights(), ranks), type(loop.window)()
+        row, loop.window = loop.window.compute_row(trainable.weights(), ranks), type(loop.window)()
         return float(row["loss"])
 
     return step

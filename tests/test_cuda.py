@@ -62,7 +62,7 @@ def test_a_step_never_waits(
         point, build_pretrainer(point, machine), Shards.open(tiny_data), machine
     )
     loop: Loop[Batch] = Loop(trainable, point.train, 100, point.batch_sequences, machine, tmp_path)
-    with prefetch(loop.batches, range(4), GPU) as batches:
+    with prefetch(loop.make_batches, range(4), GPU) as batches:
         loop.train_step(next(batches))  # which finds its memory and libraries
         made = [next(batches) for _ in range(3)]
     no_waiting()

@@ -91,7 +91,7 @@ def test_plan_of_a_changed_recipe(run: Callable[..., Output], small_recipe: Path
 def test_plan_measures(
     run: Callable[..., Output], small_recipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("litebert.train.measure._enough", lambda passes, *_: passes >= 3)
+    monkeypatch.setattr("litebert.train.measure._is_enough", lambda passes, *_: passes >= 3)
     monkeypatch.setattr("litebert.train.memory._PROBE", 8 << 20)
     words = ("plan", small_recipe, "--measure", "--device", "cpu", "--train.batch", "2 sequences")
     words = (*words, "--train.budget", "1000 steps", "--train.evaluate-sequences", "2")

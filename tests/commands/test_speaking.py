@@ -156,7 +156,7 @@ def test_no_verb_that_takes_long_is_silent_and_each_ends_with_a_command_that_is_
     """With output to a file, where lines come as often as they can, no five seconds pass without
     one.
     """
-    monkeypatch.setattr("litebert.train.measure._enough", lambda passes, *_: passes >= 3)
+    monkeypatch.setattr("litebert.train.measure._is_enough", lambda passes, *_: passes >= 3)
     monkeypatch.setattr("litebert.train.memory._PROBE", 8 << 20)
     monkeypatch.setattr("litebert.studies.quickstart.MEASURE_SECONDS", 0.1)
     monkeypatch.chdir(tmp_path)  # where the next command writes

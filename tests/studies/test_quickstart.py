@@ -33,7 +33,7 @@ def text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         )
 
     monkeypatch.setattr("litebert.studies.quickstart.recipe", small)
-    monkeypatch.setattr("litebert.train.measure._enough", lambda passes, *_: passes >= 2)
+    monkeypatch.setattr("litebert.train.measure._is_enough", lambda passes, *_: passes >= 2)
     monkeypatch.chdir(tmp_path)
     topics = [topic for topic in pydoc_data.topics.topics.values() if 400 < len(topic) < 4000][:40]
     path = tmp_path / "text.jsonl"

@@ -24,7 +24,7 @@ def test_every_study_runs(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(cells, "PROGRAM", (str(warm_litebert),))
-    monkeypatch.setattr("litebert.train.measure._enough", lambda passes, *_: passes >= 2)
+    monkeypatch.setattr("litebert.train.measure._is_enough", lambda passes, *_: passes >= 2)
     out = tmp_path / "out"
     status, said, err = run(
         "study",

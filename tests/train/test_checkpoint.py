@@ -52,7 +52,7 @@ def assert_whole(folder: Path, *steps: int) -> int:
     assert found is not None
     assert found.step in steps
     model, optimizer, state = content(found.step)
-    for expected, tensors in ((model, found.model()), (optimizer, found.optimizer())):
+    for expected, tensors in ((model, found.load_model()), (optimizer, found.load_optimizer())):
         assert expected.keys() == tensors.keys()
         for name, tensor in expected.items():
             assert torch.equal(tensors[name], tensor)
@@ -85,8 +85,8 @@ def test_tensors_that_need_grad_or_are_not_contiguous_are_saved(tmp_path: Path) 
     )
     found = find_newest(tmp_path / "checkpoints")
     assert found is not None
-    assert torch.equal(found.model()["a"], weight)
-    assert torch.equal(found.model()["b"], weight.t())
+    assert torch.equal(found.load_model()["a"], weight)
+    assert torch.equal(found.load_model()["b"], weight.t())
 
 
 @pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
@@ -289,7 +289,7 @@ def test_kills_at_random_instants_leave_a_whole_checkpoint(tmp_path: Path, proce
         found = find_newest(folder / "checkpoints")
         assert found is not None
         assert found.damaged == ()
-        assert torch.equal(found.model()["big"], torch.full((300_000,), float(found.step)))
+        assert torch.equal(found.load_model()["big"], torch.full((300_000,), float(found.step)))
         assert found.state == {"tokens": found.step, "step": found.step}
 
 

@@ -45,7 +45,7 @@ def test_a_window_holds_means_over_its_steps() -> None:
         "a_found": 0.75,
         "gradient_norm": 1.5,
     }
-    assert window.row({"a": 2.0, "b": 1.0}) == expected
+    assert window.compute_row({"a": 2.0, "b": 1.0}) == expected
     assert reloaded(window).row({"a": 2.0, "b": 1.0}) == expected
 
 

@@ -137,7 +137,7 @@ def test_a_large_model_is_measured_with_few_layers(monkeypatch: pytest.MonkeyPat
         asked.append((config.encoder.layers, sizes))
         return [size * 2 * cost.memory(config, 1).activations for size in sizes]
 
-    monkeypatch.setattr(memory, "_child_peaks", peaks)
+    monkeypatch.setattr(memory, "_measure_child_peaks", peaks)
     for name, layers in (("albert-tiny", 12), ("albert-base", 4), ("bert-base", 4)):
         whole = point(name)
         assert measure_peak_bytes(whole, CPU) == pytest.approx(

@@ -131,7 +131,7 @@ def test_an_absurd_learning_rate_stops_with_a_finite_checkpoint(
     with refused(NonFiniteError, "train.optimizer.learning_rate"):
         pretrain(point, tiny_data, tmp_path)
     found = checkpoint.find_newest(tmp_path / "checkpoints")
-    tensors = {} if found is None else found.model()
+    tensors = {} if found is None else found.load_model()
     assert all(tensor.isfinite().all() for tensor in tensors.values())
 
 
@@ -185,7 +185,7 @@ def test_a_step_never_waits_for_the_device(
         train={"micro_batch": 3, "optimizer": OptimizerConfig(name=optimizer)},
     )
     loop = loop_of(point, tiny_data, tmp_path)
-    batches = loop.batches(0)
+    batches = loop.make_batches(0)
     assert any(batch.attention_mask is not None for batch in batches)
     counts = loop._count_predictions(
         batches

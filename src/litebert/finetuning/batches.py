@@ -64,13 +64,13 @@ class TaskBatch:
 
     def to(self, device: torch.device) -> TaskBatch:
         """Return the same batch on a device."""
-        return self._each(lambda tensor: move_to_device(tensor, device))
+        return self._change_tensors(lambda tensor: move_to_device(tensor, device))
 
     def pin(self) -> TaskBatch:
         """Return the same batch in page-locked memory."""
-        return self._each(Tensor.pin_memory)
+        return self._change_tensors(Tensor.pin_memory)
 
-    def _each(self, change: Callable[[Tensor], Tensor]) -> TaskBatch:
+    def _change_tensors(self, change: Callable[[Tensor], Tensor]) -> TaskBatch:
         changed: Any = {
             name: change(item) for name, item in vars(self).items() if isinstance(item, Tensor)
         }
@@ -146,13 +146,13 @@ class TaskBatches:
 
     def __call__(self, step: int, rows: slice = slice(None)) -> TaskBatch:
         """Return some rows, all by default, of the batch of a step."""
-        chosen = self._batches_of(step // _POOL_BATCHES)[step % _POOL_BATCHES][rows]
+        chosen = self._arrange_pool(step // _POOL_BATCHES)[step % _POOL_BATCHES][rows]
         items = [self._items[i] for i in chosen.tolist()]
         if self._deletion:
             items = delete_tokens(items, derive(self._seed, _DELETED, step, chosen), self._deletion)
         return collate(items, self._output, self._pad_id, self._positions)
 
-    def _batches_of(self, pool: int) -> NDArray[np.int64]:
+    def _arrange_pool(self, pool: int) -> NDArray[np.int64]:
         """Return the items of fifty steps, fewer at the end of the run: (steps, batch)."""
         cached, batches = self._pool
         if cached != pool:

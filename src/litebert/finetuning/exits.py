@@ -53,7 +53,7 @@ def require_exits(output: Output, layers: int) -> None:
         )
 
 
-def loss_of_layers(loss: Callable[[Tensor], Loss], logits_LBC: Tensor) -> Loss:
+def average_layer_losses(loss: Callable[[Tensor], Loss], logits_LBC: Tensor) -> Loss:
     """Compute the mean of the losses of all layers, layer i weighted by i; the last layer decides
     what is right.
 

@@ -53,7 +53,7 @@ def claim_folder(folder: RunFolder, prepared: PreparedTask, items: Sequence[Item
         RunError: the folder holds another run.
     """
     run = _build_identity(prepared, items)
-    for before in folder.identities():
+    for before in folder.read_identities():
         refuse_other_teacher(folder.path, before, run["teacher"], run["teacher_fingerprint"])
         folder.refuse_other({**before, "files": run["files"]}, run, _FREE)
         if before.get("test_fingerprint") != run["test_fingerprint"]:

@@ -133,7 +133,7 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
         """Put the micro-batch of the run in the folder into the config, else one that fits."""
         config, folder = self.prepared.config, self.folder
         identities = self.ranks.decide(
-            lambda: [] if self.request.overwrite else folder.identities()
+            lambda: [] if self.request.overwrite else folder.read_identities()
         )
         if identities:
             recorded = identities[0].get("config", {}).get("train", {})

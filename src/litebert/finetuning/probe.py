@@ -180,7 +180,7 @@ def probe_two_starts(
         fitted_loss=float(fitted_losses.mean()),
         drawn_loss=float(drawn_losses.mean()),
         takes_fitted=bool(
-            not np.isfinite(drawn_losses).all() or behind.mean() > _standard_error(behind)
+            not np.isfinite(drawn_losses).all() or behind.mean() > _compute_standard_error(behind)
         ),
     )
 
@@ -202,14 +202,14 @@ def choose_rate(
     if (
         prior is None
         or not np.isfinite(best).all()
-        or (prior - best).mean() > _standard_error(prior - best)
+        or (prior - best).mean() > _compute_standard_error(prior - best)
     ):
         return find_largest_good(losses)
     higher = [rate for rate in losses if rate >= usual] or [max(losses)]
     return min(higher, key=lambda rate: float(losses[rate].mean()))
 
 
-def _standard_error(differences: NDArray[np.float64]) -> float:
+def _compute_standard_error(differences: NDArray[np.float64]) -> float:
     """Compute the standard error of the mean of differences; none of a single one."""
     return (
         float(differences.std(ddof=1) / np.sqrt(len(differences))) if len(differences) > 1 else 0.0
@@ -229,7 +229,7 @@ def find_largest_good(losses: Mapping[float, NDArray[np.float64]]) -> float:
     good = []
     for rate, parts in losses.items():
         if np.isfinite(parts).all():
-            good.append((rate, (parts - best).mean() <= _standard_error(parts - best)))
+            good.append((rate, (parts - best).mean() <= _compute_standard_error(parts - best)))
     return max((rate for rate, fits in good if fits), default=min(losses))
 
 
@@ -373,7 +373,7 @@ def choose_start(
     """
     config, first = prepared.config, folders[0]
     decide = first.ranks.decide
-    has_run = decide(lambda: not overwrite and any(folder.identities() for folder in folders))
+    has_run = decide(lambda: not overwrite and any(folder.read_identities() for folder in folders))
     files = [folder.path / sub / FITTED for folder in folders for sub in (".", ASIDE)]
     if config.fit_head and has_run:
         saved = decide(lambda: next((file for file in files if file.is_file()), None))

@@ -89,7 +89,7 @@ def write_results(
     model.state_map = None
     baseline = None if prepared.baseline is None else prepared.baseline.keep(folder)
     fields = build_scores_fields(scores, baseline)
-    card = _build_card(prepared, run.identities()[-1], fields, is_restarted)
+    card = _build_card(prepared, run.read_identities()[-1], fields, is_restarted)
     _write_model(folder / "model", model, prepared, card, exits)
     write_json(folder / "scores.json", fields)
 

@@ -252,7 +252,7 @@ def _open_task(
             lambda: (
                 []
                 if request.overwrite
-                else [identity for folder in folders for identity in folder.identities()]
+                else [identity for folder in folders for identity in folder.read_identities()]
             )
         )
         chosen: list[str] = []

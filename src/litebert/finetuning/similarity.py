@@ -173,9 +173,9 @@ class Similarity(Output):
     def total(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """B times the loss of a batch; right are the texts that are nearest to their own second."""
         return (
-            _cosent(logits, targets, self.temperature)
+            _compute_cosent_loss(logits, targets, self.temperature)
             if self.supervision == "scores"
-            else _contrast(logits, targets, self.temperature)
+            else _compute_contrastive_loss(logits, targets, self.temperature)
         )
 
     def closing(
@@ -241,7 +241,9 @@ class Similarity(Output):
         )
 
 
-def _contrast(vectors: Tensor, keys: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+def _compute_contrastive_loss(
+    vectors: Tensor, keys: Tensor, temperature: float
+) -> tuple[Tensor, Tensor]:
     """Compute the cross-entropy of finding the second of each pair among all seconds of the batch
     (B, 2, H). No text is told from an equal one, by the keys (B, 2).
     """
@@ -260,7 +262,9 @@ def _contrast(vectors: Tensor, keys: Tensor, temperature: float) -> tuple[Tensor
     ).sum()
 
 
-def _cosent(vectors: Tensor, scores: Tensor, temperature: float) -> tuple[Tensor, Tensor]:
+def _compute_cosent_loss(
+    vectors: Tensor, scores: Tensor, temperature: float
+) -> tuple[Tensor, Tensor]:
     """Compute log(1 + sum of exp((cos_i - cos_j) / temperature) over all i, j of which j has the
     higher score); none is right.
 

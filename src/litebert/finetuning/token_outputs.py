@@ -121,9 +121,9 @@ class OneSpan(Output):
         A span is worth the sum of its start's and its end's logit; one of minus infinity allows
         none there.
         """
-        return [self._best(row_logits.astype(np.float64)) for row_logits in logits]
+        return [self._find_best(row_logits.astype(np.float64)) for row_logits in logits]
 
-    def _best(self, logits: NDArray[np.float64]) -> list[tuple[int, int]]:
+    def _find_best(self, logits: NDArray[np.float64]) -> list[tuple[int, int]]:
         if not len(logits):
             return []
         longest = min(self.longest, len(logits))

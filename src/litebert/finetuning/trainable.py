@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from litebert import progress
 from litebert.errors import RunError
 from litebert.finetuning.batches import TaskBatch, TaskBatches
-from litebert.finetuning.exits import loss_of_layers
+from litebert.finetuning.exits import average_layer_losses
 from litebert.finetuning.items import EncodedPart, Item
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.prepared import PreparedTask
@@ -108,19 +108,19 @@ class TrainableTaskModel:
         outputs = self.network(*inputs, every=config.exits, states=compares)
         logits, states = outputs if compares else (outputs, [])
         laws: dict[str, Callable[[Tensor], Loss]] = {
-            _HEAD: lambda values: self._task_loss(values, batch)
+            _HEAD: lambda values: self._compute_task_loss(values, batch)
         }
         if batch.teacher_logits is not None:
             laws[_TEACHER] = lambda values: self.output.distill_loss(
                 values, batch, config.distill.temperature
             )
         losses = {
-            name: loss_of_layers(loss, logits) if config.exits else loss(logits)
+            name: average_layer_losses(loss, logits) if config.exits else loss(logits)
             for name, loss in laws.items()
         }
-        return losses | self._lessons(batch, states)
+        return losses | self._compute_lessons(batch, states)
 
-    def _lessons(self, batch: TaskBatch, states: Sequence[Tensor]) -> dict[str, Loss]:
+    def _compute_lessons(self, batch: TaskBatch, states: Sequence[Tensor]) -> dict[str, Loss]:
         """Compute how far the layers are from the teacher's, at every real token; the pairs of
         layers count alike.
         """
@@ -134,26 +134,26 @@ class TrainableTaskModel:
         mask, map_ = batch.attention_mask, self.module.state_map
         lesson = teacher.layers.lesson(batch)
 
-        def of_states(student_layer: int, teacher_layer: int) -> Tensor:
+        def compare_states(student_layer: int, teacher_layer: int) -> Tensor:
             assert map_ is not None
             return state_distance(states[student_layer], lesson.states[teacher_layer], map_)
 
-        def of_relations(student_layer: int, teacher_layer: int) -> Tensor:
+        def compare_relations(student_layer: int, teacher_layer: int) -> Tensor:
             projections = encoder.projections(student_layer - 1, states[student_layer - 1])
             return relation_distance(
                 projections, lesson.projections(teacher_layer), distill.relation_heads, mask
             )
 
         laws = {
-            _STATES: (distill.state_layers, of_states),
-            _RELATIONS: (distill.relation_layers, of_relations),
+            _STATES: (distill.state_layers, compare_states),
+            _RELATIONS: (distill.relation_layers, compare_relations),
         }
         return {
             name: Loss(mean_over_pairs(*laws[name], mask), mask.sum(), None)
             for name in self._compared
         }
 
-    def _task_loss(self, logits: Tensor, batch: TaskBatch) -> Loss:
+    def _compute_task_loss(self, logits: Tensor, batch: TaskBatch) -> Loss:
         """Compute the task's loss over the rows that have a label."""
         if batch.labeled is None:
             return self.output.loss(logits, batch)
@@ -178,13 +178,13 @@ class TrainableTaskModel:
         """Compute the model's logits for a part now; with `every`, those after each layer, (L, C)
         of each item.
         """
-        return self._logits(part.items, f"scoring {part.name}", every)
+        return self._compute_logits(part.items, f"scoring {part.name}", every)
 
     def logits_of_items(self, items: Sequence[Item]) -> Logits:
         """Compute the logits of items that belong to no part."""
-        return self._logits(items, "reading training texts")
+        return self._compute_logits(items, "reading training texts")
 
-    def _logits(self, items: Sequence[Item], doing: str, every: bool = False) -> Logits:
+    def _compute_logits(self, items: Sequence[Item], doing: str, every: bool = False) -> Logits:
         self.module.eval()
         with progress.task(doing, total=sum(len(item.rows) for item in items), unit="rows") as bar:
 

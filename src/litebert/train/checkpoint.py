@@ -55,10 +55,10 @@ class Checkpoint:
     damaged: tuple[tuple[Path, str], ...] = ()
     """Newer checkpoints that were passed over, newest first, and what is wrong with each."""
 
-    def model(self) -> dict[str, Tensor]:
+    def load_model(self) -> dict[str, Tensor]:
         return load_file(self.path / _MODEL)
 
-    def optimizer(self) -> dict[str, Tensor]:
+    def load_optimizer(self) -> dict[str, Tensor]:
         return load_file(self.path / _OPTIMIZER)
 
 
@@ -99,7 +99,8 @@ def save(
         amount = sum(tensor.nbytes for tensor in (*model.values(), *optimizer.values()))
         raise RunError(
             f"cannot write the checkpoint of step {step} ({amount:,} bytes) into {folder}: "
-            f"{_reason(error)}, and run the same command again to continue from the one before"
+            f"{_describe_failure(error)}, and run the same command again to continue from the one "
+            "before"
         ) from error
     return final
 
@@ -164,7 +165,7 @@ def _find_damage(path: Path) -> str | None:
     return None if text == whole else f"{_INDEX} was changed or is not of format {INDEX_FORMAT}"
 
 
-def _reason(error: OSError | SafetensorError) -> str:
+def _describe_failure(error: OSError | SafetensorError) -> str:
     # safetensors reports the system's error in words only.
     full = getattr(error, "errno", None) in (
         errno.ENOSPC,

@@ -56,7 +56,7 @@ def read_optimizer(source: str | Path, config: Config) -> dict[str, torch.Tensor
         log.info(f"the optimizer of {source} was {was} and is {now} here, so its state begins anew")
         return None
     newest = checkpoint.find_newest(folder)
-    return None if newest is None else newest.optimizer()
+    return None if newest is None else newest.load_optimizer()
 
 
 def load_weights(source: str | Path, model: Pretrainer, shards: Shards) -> None:

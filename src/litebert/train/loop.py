@@ -32,7 +32,13 @@ from litebert.train import checkpoint, device, schedule
 from litebert.train.metrics import MetricsLog, format_scores
 from litebert.train.muon import has_float32_iteration
 from litebert.train.optim import Optimizers
-from litebert.train.parallel import accumulating, gather, gather_state, get_local, load_state
+from litebert.train.parallel import (
+    accumulate_gradients,
+    gather,
+    gather_state,
+    get_local,
+    load_state,
+)
 from litebert.train.ranks import Ranks
 from litebert.train.signals import LEAVING, Signals
 from litebert.train.supply import prefetch
@@ -153,7 +159,9 @@ class Loop(Generic[B]):
         self.resumed = bool(state)
         if not state:
             return
-        model, optimizer = (newest.model(), newest.optimizer()) if newest else (None, None)
+        model, optimizer = (
+            (newest.load_model(), newest.load_optimizer()) if newest else (None, None)
+        )
         load_state(self.trainable.module, model, self.ranks)
         self.optimizers.load(optimizer)
         self.step = state["step"]
@@ -180,7 +188,7 @@ class Loop(Generic[B]):
         """
         self._require_finite()
         if not all(get_local(p).isfinite().all() for p in self.parameters):
-            raise _nonfinite(f"weights after step {self.step} are")
+            raise _make_nonfinite_error(f"weights after step {self.step} are")
         state = {
             "tokens": self.tokens,
             "seconds": self.seconds,
@@ -214,7 +222,9 @@ class Loop(Generic[B]):
             )
         named = task("training", self.steps, "steps", self.step, tenths=True, work=self.work)
         report = named if self.ranks.main else nullcontext(Task("training"))
-        supply = prefetch(make or self.batches, range(self.step, self.steps), self.device.device)
+        supply = prefetch(
+            make or self.make_batches, range(self.step, self.steps), self.device.device
+        )
         with writer as metrics, self.signals.listen(), report as bar, supply as batches:
             self._timed_from = (self._saved, self.tokens)
             if metrics is not None:
@@ -283,7 +293,7 @@ class Loop(Generic[B]):
             return None
         return self.share_of_peak(rate / self.ranks.size, self._look_up_schedule(self.step - 1)[0])
 
-    def batches(self, step: int) -> list[B]:
+    def make_batches(self, step: int) -> list[B]:
         """Return the micro-batches of a step."""
         return [self.trainable.batch(step, rows) for rows in self.rows]
 
@@ -294,14 +304,14 @@ class Loop(Generic[B]):
         It takes none where a process has been asked to leave.
 
         Args:
-            batches: what `self.batches(self.step)` gives, where it was made ahead.
+            batches: what `self.make_batches(self.step)` gives, where it was made ahead.
 
         Raises:
             NonFiniteError: the loss or the gradient is not finite. An accelerator takes a step of
                 zero gradient instead, which is never saved, for the next row of metrics or
                 checkpoint raises.
         """
-        batches = self.batches(self.step) if batches is None else batches
+        batches = self.make_batches(self.step) if batches is None else batches
         layers, factor = self._look_up_schedule(self.step)
         weights, (counts, tokens) = self.trainable.weights(), self._count_predictions(batches)
         if self.leaving is not None:
@@ -309,7 +319,7 @@ class Loop(Generic[B]):
         total = torch.zeros((), device=self.device.device)
         for rows, batch in zip(self.rows, batches, strict=True):
             device.seed_step(self.config.seed, self.step, rows.start)
-            with accumulating(self.trainable.network, last=rows is self.rows[-1]):
+            with accumulate_gradients(self.trainable.network, last=rows is self.rows[-1]):
                 with self.device.autocast_context():
                     losses = self.trainable.losses(batch.to(self.device.device), layers)
                 value = torch.stack(
@@ -386,7 +396,9 @@ class Loop(Generic[B]):
         steps = self._failures.tolist()
         if any(steps):
             first = min(filter(None, steps))
-            raise _nonfinite(f"{('loss', 'gradient')[steps.index(first)]} of step {first} is")
+            raise _make_nonfinite_error(
+                f"{('loss', 'gradient')[steps.index(first)]} of step {first} is"
+            )
 
     def _report(self, metrics: MetricsLog | None) -> None:
         last = self.step == self.steps
@@ -394,7 +406,7 @@ class Loop(Generic[B]):
         soon = 2 * (self.steps - self.step) < self.evaluate_every
         if last or (self.step - self.first) % self.log_every == 0:
             self._require_finite()
-            self.row = row = self.window.row(self.trainable.weights(), self.ranks)
+            self.row = row = self.window.compute_row(self.trainable.weights(), self.ranks)
             row["layers"], factor = self._look_up_schedule(self.step - 1)
             row["learning_rate"] = self.config.optimizer.learning_rate * factor
             row["tokens"] = self.tokens
@@ -434,7 +446,7 @@ class Loop(Generic[B]):
         )
 
 
-def _nonfinite(what: str) -> NonFiniteError:
+def _make_nonfinite_error(what: str) -> NonFiniteError:
     return NonFiniteError(
         f"the {what} not finite, so the run stopped and saved nothing of it; start another --out "
         "with a lower train.optimizer.learning_rate or a longer train.schedule.warmup"

@@ -70,10 +70,10 @@ def measure_matmul_speed(device: Device, seconds: float = 0.3) -> float:
         for _ in range(
             3
         ):  # the first finds its library, the second says how often there is time for
-            start = _now(device)
+            start = _read_clock(device)
             for _ in range(repeats):
                 torch.mm(left, right)
-            taken = (_now(device) - start) / repeats
+            taken = (_read_clock(device) - start) / repeats
             repeats = max(1, min(50, int(seconds / 10 / taken)))
         best = max(best, 2 * size**3 / taken)
         size *= 2
@@ -142,17 +142,17 @@ def measure(
 
     def time_step(batch: Batch, depth: int) -> tuple[float, float]:
         """Return the seconds of one micro-batch, forward and backward, and of the update."""
-        start = _now(device)
+        start = _read_clock(device)
         with device.autocast_context():
             losses = network(batch, depth)
         torch.stack(
             [loss.total / loss.count.clamp(min=1) for loss in losses.values()]
         ).sum().backward()  # type: ignore[no-untyped-call]
-        middle = _now(device)
+        middle = _read_clock(device)
         nn.utils.clip_grad_norm_(model.parameters(), config.train.clip or math.inf)
         optimizers.step(0.0)
         optimizers.zero_grad()
-        return middle - start, _now(device) - middle
+        return middle - start, _read_clock(device) - middle
 
     step_seconds, start_share = [], 0.0
     for end_share, depth, length in config.stages():
@@ -161,7 +161,7 @@ def measure(
         batch = make_batch(shape, config.micro_sequences, padded=True).to(device.device)
         times: list[tuple[float, float]] = []
         began = time.monotonic()
-        while not ranks.agree(_enough(len(times), time.monotonic() - began, seconds)):
+        while not ranks.agree(_is_enough(len(times), time.monotonic() - began, seconds)):
             times.append(time_step(batch, depth))
         # The first two find their memory, the second that of the gradients.
         passes, updates = zip(*(times[2:] or times[1:]), strict=True)
@@ -178,10 +178,10 @@ def _measure_evaluation(model: Pretrainer, config: Config, device: Device, ranks
     batch = make_batch(config, sequences, padded=True).to(device.device)
     forward = []
     for _ in range(3):
-        start = _now(device)
+        start = _read_clock(device)
         with torch.no_grad(), device.autocast_context():
             model(batch)
-        forward.append(_now(device) - start)
+        forward.append(_read_clock(device) - start)
     # One pass over the held-out sequences for each objective.
     return (
         statistics.median(forward)
@@ -218,7 +218,7 @@ def build_share_of_peak(config: Config, device: Device) -> Callable[[float, int]
     return share
 
 
-def _enough(passes: int, spent: float, seconds: float) -> bool:
+def _is_enough(passes: int, spent: float, seconds: float) -> bool:
     """Return True after enough passes: four at least, two where they are slow; beyond, as many as
     fit.
     """
@@ -227,7 +227,7 @@ def _enough(passes: int, spent: float, seconds: float) -> bool:
     return spent >= seconds or passes >= 40
 
 
-def _now(device: Device) -> float:
+def _read_clock(device: Device) -> float:
     if device.device.type == "cuda":
         torch.cuda.synchronize(device.device)
     return time.perf_counter()

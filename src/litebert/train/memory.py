@@ -73,7 +73,7 @@ def fit_micro_batch(
     config, batch = _with_precision_of(device, config), config.batch_sequences
     room, beside = (
         USABLE * measure_free_memory(device) - _count_resident_bytes(config),
-        _teacher_bytes(config, teacher),
+        _count_teacher_bytes(config, teacher),
     )
     if _PEAK * batch * rows * (_estimate_bytes(config, device) + beside) <= room:
         return batch
@@ -98,18 +98,18 @@ def choose_parallel(config: Config, device: Device, ranks: Ranks) -> How:
     not fit in one.
     """
     parallel = config.train.parallel
-    fits = _count_resident_bytes(_with_precision_of(device, config)) <= USABLE * _free_for_one(
-        device, ranks
-    )
+    fits = _count_resident_bytes(
+        _with_precision_of(device, config)
+    ) <= USABLE * _divide_free_memory(device, ranks)
     return ranks.agree("ddp" if fits else "fsdp") if parallel == "auto" else parallel
 
 
-def _free_for_one(device: Device, ranks: Ranks) -> int:
+def _divide_free_memory(device: Device, ranks: Ranks) -> int:
     """Free bytes for one process; those of a machine share the memory of its CPU."""
     return measure_free_memory(device) // (ranks.local_size if device.device.type == "cpu" else 1)
 
 
-def _teacher_bytes(config: Config, teacher: EncoderConfig | None) -> int:
+def _count_teacher_bytes(config: Config, teacher: EncoderConfig | None) -> int:
     """Count the bytes of a sequence that a teacher takes."""
     return 0 if teacher is None else cost.teacher_bytes(teacher, config.sequences.length)
 
@@ -134,12 +134,12 @@ def require_memory(
     config = take_process_share(_with_precision_of(device, config), ranks)
     sequences, free, resident = (
         config.micro_sequences * rows,
-        _free_for_one(device, ranks),
+        _divide_free_memory(device, ranks),
         _count_resident_bytes(config),
     )
     if config.train.parallel == "fsdp":
         resident //= ranks.size
-    room, beside = USABLE * free - resident, _teacher_bytes(config, teacher)
+    room, beside = USABLE * free - resident, _count_teacher_bytes(config, teacher)
     if _PEAK * sequences * (_estimate_bytes(config, device) + beside) <= room:
         return
     each = measure_peak_bytes(config, device) + beside
@@ -204,7 +204,7 @@ def measure_peak_bytes(config: Config, device: Device) -> int:
     )
     small, large = _probe_sizes(_estimate_bytes(probe, device))
     try:
-        measure = {"cuda": _cuda_peaks, "cpu": _child_peaks}.get(device.device.type)
+        measure = {"cuda": _measure_cuda_peaks, "cpu": _measure_child_peaks}.get(device.device.type)
         peaks = measure(probe, device, (small, large, large, large)) if measure else None
     except torch.OutOfMemoryError:
         peaks = None
@@ -261,7 +261,7 @@ def _train_once(model: Pretrainer, config: Config, device: Device, sequences: in
     torch.stack(means).sum().backward()  # type: ignore[no-untyped-call]
 
 
-def _cuda_peaks(config: Config, device: Device, sizes: tuple[int, ...]) -> list[int]:
+def _measure_cuda_peaks(config: Config, device: Device, sizes: tuple[int, ...]) -> list[int]:
     model, peaks = Pretrainer(config).to(device.device), []
     for sequences in (1, *sizes):
         torch.cuda.reset_peak_memory_stats(device.device)
@@ -270,7 +270,7 @@ def _cuda_peaks(config: Config, device: Device, sizes: tuple[int, ...]) -> list[
     return peaks[1:]
 
 
-def _child_peaks(config: Config, _: Device, sizes: tuple[int, ...]) -> list[int] | None:
+def _measure_child_peaks(config: Config, _: Device, sizes: tuple[int, ...]) -> list[int] | None:
     """Peaks of a process that trains batches of these sizes; None where it cannot (parts of a
     program's own, say).
     """
@@ -301,7 +301,7 @@ def _forget_peak() -> None:
         file.write("5")
 
 
-def _peak() -> int:
+def _read_peak() -> int:
     """Return the most bytes that this process has held since then."""
     with suppress(OSError, StopIteration):
         lines = Path("/proc/self/status").read_text("ascii").splitlines()
@@ -324,7 +324,7 @@ def _main() -> None:
     for sequences in question["sizes"]:
         _forget_peak()
         _train_once(model, config, device, sequences)
-        peaks.append(_peak())
+        peaks.append(_read_peak())
     json.dump(peaks, sys.stdout)
 
 

@@ -76,7 +76,7 @@ class UncorrectedAdamW(torch.optim.Optimizer):
                 for param in params:
                     state = self.state[param]
                     functions.update(
-                        param, state["exp_avg"], state["exp_avg_sq"], group, self.adapts(group)
+                        param, state["exp_avg"], state["exp_avg_sq"], group, self.is_adapted(group)
                     )
                 continue
             grads = [param.grad for param in params]
@@ -95,7 +95,7 @@ class UncorrectedAdamW(torch.optim.Optimizer):
             self.adapt(group, params, update)
             torch._foreach_add_(params, update, alpha=-group["lr"])
 
-    def adapts(self, group: Mapping[str, Any]) -> bool:
+    def is_adapted(self, group: Mapping[str, Any]) -> bool:
         """Return True if the updates of a group are scaled by `adapt`."""
         return False
 
@@ -112,19 +112,19 @@ class Lamb(UncorrectedAdamW):
     gradient summed over its uses. A group with `adapt` False takes the step of `UncorrectedAdamW`.
     """
 
-    def adapts(self, group: Mapping[str, Any]) -> bool:
+    def is_adapted(self, group: Mapping[str, Any]) -> bool:
         return bool(group.get("adapt", True))
 
     def adapt(self, group: Mapping[str, Any], params: list[Tensor], update: list[Tensor]) -> None:
         """Multiply each update by its r."""
-        if not self.adapts(group):
+        if not self.is_adapted(group):
             return
-        norms = zip(self.norms(params), self.norms(update), strict=True)
+        norms = zip(self.compute_norms(params), self.compute_norms(update), strict=True)
         # On the device throughout: asking whether a norm is zero would wait for an accelerator.
         ratios = [torch.where((w > 0) & (u > 0), w / u, torch.ones_like(w)) for w, u in norms]
         torch._foreach_mul_(update, ratios)
 
-    def norms(self, tensors: list[Tensor]) -> Sequence[Tensor]:
+    def compute_norms(self, tensors: list[Tensor]) -> Sequence[Tensor]:
         """Compute the Euclidean norm of each tensor."""
         norms = torch._foreach_norm(tensors)
         if self.split_over is None:

@@ -103,7 +103,7 @@ def _split(module: nn.Module, device: torch.device, ranks: Ranks) -> nn.Module:
             f"train.parallel=fsdp needs a newer torch than {torch.__version__}; upgrade it "
             "or choose ddp"
         )
-    full = _tensors(module) if ranks.main else None
+    full = _list_tensors(module) if ranks.main else None
     module.to("meta")
     mesh = init_device_mesh(device.type, (ranks.size,))
     blocks = [block for block in module.modules() if isinstance(block, Block)]
@@ -112,11 +112,11 @@ def _split(module: nn.Module, device: torch.device, ranks: Ranks) -> nn.Module:
         shard.set_gradient_divide_factor(1.0)
         shard.set_force_sum_reduction_for_comms(True)  # which gloo can do
     module.to_empty(device=device)
-    _fill(_tensors(module), full, ranks)
+    _fill(_list_tensors(module), full, ranks)
     return module
 
 
-def _tensors(module: nn.Module) -> dict[str, Tensor]:
+def _list_tensors(module: nn.Module) -> dict[str, Tensor]:
     """Return the parameters and buffers of a module, even those that a state dict leaves out."""
     return {
         name: tensor.detach()
@@ -124,7 +124,7 @@ def _tensors(module: nn.Module) -> dict[str, Tensor]:
     }
 
 
-def accumulating(network: nn.Module, last: bool) -> AbstractContextManager[Any]:
+def accumulate_gradients(network: nn.Module, last: bool) -> AbstractContextManager[Any]:
     """Make the context of a micro-batch: with DDP, the last of a step sums the gradients of all of
     them.
     """
@@ -201,7 +201,11 @@ def load_state(module: nn.Module, saved: Mapping[str, Tensor] | None, ranks: Ran
     """
     state = module.state_dict()
     if saved is not None and (
-        other := [name for name in {**state, **saved} if _shape(state, name) != _shape(saved, name)]
+        other := [
+            name
+            for name in {**state, **saved}
+            if _find_shape(state, name) != _find_shape(saved, name)
+        ]
     ):
         raise RunError(
             f"the saved weights do not fit this run (see {other[0]}); start another --out"
@@ -214,7 +218,7 @@ def _fill(state: Mapping[str, Tensor], saved: Mapping[str, Tensor] | None, ranks
         get_local(state[name]).copy_(slice_local(full, state[name]))
 
 
-def _shape(tensors: Mapping[str, Tensor], name: str) -> torch.Size | None:
+def _find_shape(tensors: Mapping[str, Tensor], name: str) -> torch.Size | None:
     return tensors[name].shape if name in tensors else None
 
 

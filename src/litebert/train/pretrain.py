@@ -209,7 +209,9 @@ class PretrainingRun(Run[SizedConfig, BuiltModel, ClaimedRun, TrainedModel, Pret
 
     def claim(self, built: BuiltModel) -> ClaimedRun:
         request, inputs, folder = self.request, self.inputs, self.inputs.folder
-        identities = self.ranks.decide(lambda: [] if request.overwrite else folder.identities())
+        identities = self.ranks.decide(
+            lambda: [] if request.overwrite else folder.read_identities()
+        )
         config = built.config
         if identities:
             fields = identities[-1]

@@ -172,7 +172,7 @@ def join_group() -> Iterator[Ranks]:
         return
     from torch import distributed
 
-    store = None if distributed.is_initialized() else _meet()
+    store = None if distributed.is_initialized() else _form_group()
     local = (
         int(os.environ.get(name, default))
         for name, default in (("LOCAL_RANK", "0"), ("LOCAL_WORLD_SIZE", "1"))
@@ -181,7 +181,7 @@ def join_group() -> Iterator[Ranks]:
     try:
         yield _current
     except BaseException as error:
-        first = _current.main if store is None else _first_to_fail(store)
+        first = _current.main if store is None else _is_first_to_fail(store)
         if not first:
             raise GroupError("another process of this run failed; see what it reported") from error
         if _is_loss(error):
@@ -198,7 +198,7 @@ def join_group() -> Iterator[Ranks]:
                 distributed.destroy_process_group()
 
 
-def _meet() -> Any:
+def _form_group() -> Any:
     """Make the group; the store that its processes have in common."""
     global _joins
     import torch
@@ -237,7 +237,7 @@ def _meet() -> Any:
     return store
 
 
-def _first_to_fail(store: Any) -> bool:
+def _is_first_to_fail(store: Any) -> bool:
     """Record that this process failed, and return True if no other process of the group failed
     before.
     """

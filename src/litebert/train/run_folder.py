@@ -144,7 +144,7 @@ class RunFolder:
             checkpoint.tidy(self.path / "checkpoints")
             yield
 
-    def identities(self) -> list[dict[str, Any]]:
+    def read_identities(self) -> list[dict[str, Any]]:
         """Read the identities of a run that was set aside and of the present one, as far as they
         exist.
         """

@@ -57,14 +57,14 @@ def compute_factor(config: ScheduleConfig, step: int, steps: int) -> float:
     if config.name == "trapezoid":
         start = steps - round(config.cooldown * steps)
         # The run may be so short that both slopes meet.
-        return min(rise, 1 - _progress(step, start, steps))
-    done = _progress(step, warmup, steps)
+        return min(rise, 1 - _compute_progress(step, start, steps))
+    done = _compute_progress(step, warmup, steps)
     if config.name == "cosine":
         done = (1 - math.cos(math.pi * done)) / 2
     return min(rise, 1 - done)
 
 
-def _progress(step: int, start: int, end: int) -> float:
+def _compute_progress(step: int, start: int, end: int) -> float:
     """Return how far `step` is from `start` to `end`, in [0, 1)."""
     return max(0, step - start) / max(1, end - start)
 

@@ -130,24 +130,24 @@ def prefetch(
     meanwhile.
     """
 
-    def ready(step: int) -> list[B]:
+    def prepare(step: int) -> list[B]:
         if device.type != "cuda":
             return make(step)
         with torch.cuda.device(device):  # a thread begins on the first GPU
             return [batch.pin() for batch in make(step)]
 
-    def each() -> Iterator[list[B]]:
-        following = thread.submit(ready, steps[0]) if steps else None
+    def iterate() -> Iterator[list[B]]:
+        following = thread.submit(prepare, steps[0]) if steps else None
         for step in steps:
             assert following is not None
             made = following.result()
             if step + 1 in steps:
-                following = thread.submit(ready, step + 1)
+                following = thread.submit(prepare, step + 1)
             yield made
 
     with ThreadPoolExecutor(1) as thread:
         try:
-            yield each()
+            yield iterate()
         finally:
             thread.shutdown(wait=True, cancel_futures=True)
 

@@ -306,7 +306,7 @@ def _list_strangers(folder: Path) -> list[str]:
     return [name for name in names if not re.fullmatch("[0-9a-f]{2}", name)]
 
 
-def _checksum(pieces: Tensor, log_probabilities: Tensor) -> str:
+def _compute_checksum(pieces: Tensor, log_probabilities: Tensor) -> str:
     return hashlib.sha256(
         pieces.numpy().tobytes() + log_probabilities.numpy().tobytes()
     ).hexdigest()
@@ -322,7 +322,7 @@ def _write(file: Path, guesses: Likeliest) -> None:
         write_tensors(
             aside,
             {"pieces": pieces, "log_probabilities": values},
-            {"sha256": _checksum(pieces, values)},
+            {"sha256": _compute_checksum(pieces, values)},
         )
     os.replace(temporary, file)
 
@@ -338,7 +338,7 @@ def _read(file: Path) -> Likeliest | None:
         pieces, values = tensors["pieces"], tensors["log_probabilities"]
     except (ModelError, KeyError):
         pieces = values = torch.zeros(0)
-    if read_metadata(file).get("sha256") != _checksum(pieces, values):
+    if read_metadata(file).get("sha256") != _compute_checksum(pieces, values):
         log.warning(f"{file} is damaged; the teacher is asked again")
         return None
     return Likeliest(pieces.long(), values)

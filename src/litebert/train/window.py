@@ -37,7 +37,7 @@ class Window:
                 name
             ]
             window._sums[name] = {
-                key: torch.tensor(value, dtype=_dtype(device), device=device)
+                key: torch.tensor(value, dtype=_choose_dtype(device), device=device)
                 for key, value in sums.items()
             }
         return window
@@ -52,11 +52,13 @@ class Window:
             **judged,
             **loss.extras,
         }.items():
-            sums[key] = sums.get(key, 0.0) + value.detach().to(_dtype(value.device))
+            sums[key] = sums.get(key, 0.0) + value.detach().to(_choose_dtype(value.device))
 
     def end_step(self, gradient_norm: Tensor) -> None:
         """Count a step."""
-        self._gradient_norm = self._gradient_norm + gradient_norm.to(_dtype(gradient_norm.device))
+        self._gradient_norm = self._gradient_norm + gradient_norm.to(
+            _choose_dtype(gradient_norm.device)
+        )
         self._steps += 1
 
     def state(self, ranks: Ranks = _ALONE) -> dict[str, Any]:
@@ -85,7 +87,7 @@ class Window:
             },
         }
 
-    def row(self, weights: Mapping[str, float], ranks: Ranks = _ALONE) -> dict[str, float]:
+    def compute_row(self, weights: Mapping[str, float], ranks: Ranks = _ALONE) -> dict[str, float]:
         """Compute the means over the window."""
         sums = self.state(ranks)
         counts = {name: max(1, count) for name, count in sums["count"].items()}
@@ -104,6 +106,6 @@ class Window:
         return row
 
 
-def _dtype(device: torch.device) -> torch.dtype:
+def _choose_dtype(device: torch.device) -> torch.dtype:
     """Return the type to sum in: float64 where the device has it."""
     return torch.float32 if device.type == "mps" else torch.float64

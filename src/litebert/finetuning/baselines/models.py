@@ -139,11 +139,11 @@ class LinearClasses(Baseline):
     def _learn(self, items: Sequence[PlainItem], classes: int) -> None:
         self._features = TextFeatures(min(FEATURES, WEIGHTS // max(1, classes) // 2))
         matrix = self._features.fit([item.texts for item in items])
-        truth = self._columns([item.target for item in items], classes)
+        truth = self._mark_classes([item.target for item in items], classes)
         rows = _choose_affordable(np.diff(matrix.indptr).tolist(), FITTED / truth.shape[1])
         if len(rows) < self.read:
             matrix, truth, self.read = matrix[rows], truth[rows], len(rows)
-        strength = self._strength(matrix, truth)
+        strength = self._choose_strength(matrix, truth)
         self._models = [_fit_logistic(matrix, column, strength) for column in truth.T]
 
     def logits(self, items: Sequence[PlainItem]) -> Logits:
@@ -151,7 +151,7 @@ class LinearClasses(Baseline):
         matrix = self._features.transform([item.texts for item in items])
         return list(self._arrange(_compute_log_odds(self._models, matrix)).astype(np.float32))
 
-    def _strength(self, matrix: Sparse, truth: NDArray[np.bool_]) -> float:
+    def _choose_strength(self, matrix: Sparse, truth: NDArray[np.bool_]) -> float:
         """Choose how weak the penalty is, the C of scikit-learn."""
         if truth.shape[1] > FEW_CLASSES or len(truth) < 2 * _FOLDS:
             return _STRENGTHS[1]
@@ -163,10 +163,12 @@ class LinearClasses(Baseline):
                 models = [
                     _fit_logistic(matrix[learn], column[learn], strength) for column in truth.T
                 ]
-                losses[i] += self._loss(_compute_log_odds(models, matrix[tried]), truth[tried])
+                losses[i] += self._compute_loss(
+                    _compute_log_odds(models, matrix[tried]), truth[tried]
+                )
         return _STRENGTHS[int(losses.argmin())]
 
-    def _columns(self, targets: Sequence[Any], classes: int) -> NDArray[np.bool_]:
+    def _mark_classes(self, targets: Sequence[Any], classes: int) -> NDArray[np.bool_]:
         """Mark the right classes, (N, C); of two classes only the second, (N, 1)."""
         right: NDArray[np.bool_] = np.array(targets)[:, None] == np.arange(classes)
         return right[:, 1:] if classes == 2 else right
@@ -175,7 +177,7 @@ class LinearClasses(Baseline):
         """Turn log-odds (N, C), or (N, 1) of two classes, into logits (N, C)."""
         return np.concatenate((-odds, odds), axis=1) / 2 if odds.shape[1] == 1 else odds
 
-    def _loss(self, odds: NDArray[np.float64], right: NDArray[np.bool_]) -> float:
+    def _compute_loss(self, odds: NDArray[np.float64], right: NDArray[np.bool_]) -> float:
         """Compute the cross-entropy."""
         if odds.shape[1] == 1:
             return _compute_binary_loss(odds, right)
@@ -186,13 +188,13 @@ class LinearClasses(Baseline):
 class LinearLabels(LinearClasses):
     """Any of C labels: a linear model for each."""
 
-    def _columns(self, targets: Sequence[Any], classes: int) -> NDArray[np.bool_]:
+    def _mark_classes(self, targets: Sequence[Any], classes: int) -> NDArray[np.bool_]:
         return np.array(targets, bool).reshape(-1, classes)
 
     def _arrange(self, odds: NDArray[np.float64]) -> NDArray[np.float64]:
         return odds
 
-    def _loss(self, odds: NDArray[np.float64], right: NDArray[np.bool_]) -> float:
+    def _compute_loss(self, odds: NDArray[np.float64], right: NDArray[np.bool_]) -> float:
         return _compute_binary_loss(odds, right)
 
 
