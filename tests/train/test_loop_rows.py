@@ -46,7 +46,7 @@ def test_a_window_holds_means_over_its_steps() -> None:
         "gradient_norm": 1.5,
     }
     assert window.compute_row({"a": 2.0, "b": 1.0}) == expected
-    assert reloaded(window).row({"a": 2.0, "b": 1.0}) == expected
+    assert reloaded(window).compute_row({"a": 2.0, "b": 1.0}) == expected
 
 
 def test_sums_are_those_of_python_to_the_last_digit() -> None:
