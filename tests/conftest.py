@@ -67,7 +67,7 @@ run alone.
 
 
 COVERED = ("data", "model", "parity", "extension", "test_cost.py", "test_teacher.py")
-"""Where coverage is traced: the tests of the rooms that have a bound, but for properties. Tracing
+"""Tests that coverage traces: the tests of the rooms that have a bound, but for properties. Tracing
 makes a test half as slow again, and a property, whose hundred examples run the same lines, four
 times as slow."""
 
@@ -192,8 +192,8 @@ def browser() -> Iterator[Any]:
 
 
 @pytest.fixture
-def logged() -> Iterator[list[str]]:
-    """What the library tells a person meanwhile, message by message."""
+def log_messages() -> Iterator[list[str]]:
+    """Messages of the library to a person during the test."""
     messages: list[str] = []
 
     class Ear(logging.Handler):
@@ -247,9 +247,9 @@ def made_up_documents(count: int, seed: int = 0, topic_words: int = 30) -> list[
 
 @pytest.fixture(autouse=True)
 def _reports_end() -> Iterator[None]:
-    """What a test leaves running must not speak into the output of another."""
+    """No report that a test leaves running may speak into the output of another."""
 
-    def left() -> list[str]:
+    def list_reporters() -> list[str]:
         return [
             thread.name
             for thread in threading.enumerate()
@@ -257,9 +257,9 @@ def _reports_end() -> Iterator[None]:
         ]
 
     yield
-    if left():
+    if list_reporters():
         gc.collect()
-    assert not left()
+    assert not list_reporters()
 
 
 @pytest.fixture(autouse=True)
@@ -268,14 +268,14 @@ def _no_network(monkeypatch: pytest.MonkeyPatch) -> None:
     test."""
     connect = socket.socket.connect
 
-    def guarded(self: socket.socket, address: Any) -> None:
+    def connect_locally(self: socket.socket, address: Any) -> None:
         if self.family == socket.AF_UNIX or (
             isinstance(address, tuple) and address[0] in ("127.0.0.1", "::1")
         ):
             return connect(self, address)
         _refuse(address)
 
-    monkeypatch.setattr(socket.socket, "connect", guarded)
+    monkeypatch.setattr(socket.socket, "connect", connect_locally)
     monkeypatch.setenv("HF_HUB_OFFLINE", "1")
 
 

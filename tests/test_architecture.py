@@ -87,7 +87,7 @@ def tree_of(path: Path) -> ast.Module:
     return ast.parse(path.read_text(encoding="utf-8"), str(path))
 
 
-def imported_rooms(tree: ast.Module, package: tuple[str, ...]) -> Iterator[tuple[int, str]]:
+def list_imported_rooms(tree: ast.Module, package: tuple[str, ...]) -> Iterator[tuple[int, str]]:
     """Every room of litebert that a module imports, at its top or inside a function, with the
     line."""
     for node in ast.walk(tree):
@@ -131,7 +131,7 @@ def identifiers(tree: ast.Module) -> Iterator[tuple[int, str]]:
                 yield getattr(node, "lineno", 0), value
 
 
-def compared_texts(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def list_compared_texts(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Every literal text that decides a branch by `==`, `in` or `match`, or by a method such as
     `startswith`.
     """
@@ -152,8 +152,8 @@ def compared_texts(tree: ast.Module) -> Iterator[tuple[int, str]]:
 
 
 def names_a_model(text: str) -> bool:
-    own = text.lower().replace("litebert", "")
-    return any(name in own for name in MODEL_NAMES)
+    lowered = text.lower().replace("litebert", "")
+    return any(name in lowered for name in MODEL_NAMES)
 
 
 @pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
@@ -164,7 +164,7 @@ class TestEveryModule:
         package = ("litebert", *path.relative_to(SOURCE).parent.parts)
         wrong = [
             f"{path.relative_to(SOURCE)}:{line} imports {other}"
-            for line, other in imported_rooms(tree_of(path), package)
+            for line, other in list_imported_rooms(tree_of(path), package)
             if other != room and LEVEL[other] >= LEVEL[room]
         ]
         assert not wrong
@@ -176,18 +176,18 @@ class TestEveryModule:
         named = [
             f"{path.name}:{line} {name}" for line, name in identifiers(tree) if names_a_model(name)
         ]
-        asked = [
+        tests = [
             f"{path.name}:{line} tests '{text}'"
-            for line, text in compared_texts(tree)
+            for line, text in list_compared_texts(tree)
             if names_a_model(text)
         ]
-        assert not named + asked
+        assert not named + tests
         assert not names_a_model(path.stem)
 
     def test_kinds_of_tokenizers_are_told_apart_in_one_place(self, path: Path) -> None:
         compared = [
             f"{path.relative_to(SOURCE)}:{line} tests '{text}'"
-            for line, text in compared_texts(tree_of(path))
+            for line, text in list_compared_texts(tree_of(path))
             if text in KINDS
         ]
         assert not compared, "ask the object, tokenizer/kinds.py"
@@ -314,7 +314,7 @@ def test_the_public_face_is_exactly_what_it_says() -> None:
     ],
 )
 def test_every_way_to_import_is_seen(code: str, rooms: list[str]) -> None:
-    assert [room for _, room in imported_rooms(ast.parse(code), ("litebert", "data"))] == rooms
+    assert [room for _, room in list_imported_rooms(ast.parse(code), ("litebert", "data"))] == rooms
 
 
 @pytest.mark.parametrize(
@@ -347,7 +347,7 @@ def test_another_librarys_names_are_its_own() -> None:
     ],
 )
 def test_every_test_on_a_models_name_is_seen(code: str) -> None:
-    assert any(names_a_model(text) for _, text in compared_texts(ast.parse(code)))
+    assert any(names_a_model(text) for _, text in list_compared_texts(ast.parse(code)))
 
 
 def test_our_own_name_is_not_a_model() -> None:

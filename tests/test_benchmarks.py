@@ -21,14 +21,14 @@ ROOT = Path(__file__).resolve().parents[1]
 
 def test_make_bench_leaves_no_benchmark_out() -> None:
     """Every program of the folder but the one for a GPU, and each takes the file of its results."""
-    found = runpy.run_path(str(ROOT / "benchmarks" / "all.py"))
+    namespace = runpy.run_path(str(ROOT / "benchmarks" / "all.py"))
     scripts = {file.stem: file for file in (ROOT / "benchmarks").glob("*.py")}
     folders = {file.parent.name: file for file in (ROOT / "benchmarks").glob("*/__main__.py")}
     programs = {
         name: file for name, file in (scripts | folders).items() if "def main(" in file.read_text()
     }
-    assert found["SMALL"].keys() == programs.keys() - {"all", *found["APART"]}
-    for name in found["SMALL"]:
+    assert namespace["SMALL"].keys() == programs.keys() - {"all", *namespace["APART"]}
+    for name in namespace["SMALL"]:
         assert '"--json", type=Path' in programs[name].read_text(), name
     assert re.search(
         r"^bench:.*\n\t.*benchmarks/all\.py --out bench$", (ROOT / "Makefile").read_text(), re.M
@@ -66,7 +66,7 @@ def test_a_benchmark_writes_its_machine_versions_command_and_results(
     assert report["results"]["depths"].keys() == {"1", "6"}
     speeds = report["results"]["million_tokens_per_second"]
     assert len(speeds) == 9
-    assert all(rate > 0 for one in speeds.values() for rate in one.values())
+    assert all(rate > 0 for speed in speeds.values() for rate in speed.values())
 
 
 @pytest.mark.slow
@@ -82,15 +82,17 @@ def test_the_gpu_campaign_runs_dry(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         ("bert-base", True),
     ]
     for shape in report["shapes"]:
-        assert len({one["system"] for one in shape["systems"]}) == 4
-        assert all(one["share_of_products"] > 0 and one["seconds"] > 0 for one in shape["systems"])
-    assert {one["batch_processes"] for one in report["runs"]} == {0, 1}
+        assert len({system["system"] for system in shape["systems"]}) == 4
+        assert all(
+            system["share_of_products"] > 0 and system["seconds"] > 0 for system in shape["systems"]
+        )
+    assert {record["batch_processes"] for record in report["runs"]} == {0, 1}
 
 
 @pytest.mark.slow
 def test_a_step_is_measured_by_one_process_and_by_two(tmp_path: Path) -> None:
     out = tmp_path / "scaling.json"
-    words = [
+    words: list[str | Path] = [
         sys.executable,
         ROOT / "benchmarks" / "scaling.py",
         "--shapes",
@@ -102,7 +104,7 @@ def test_a_step_is_measured_by_one_process_and_by_two(tmp_path: Path) -> None:
     ]
     subprocess.run(words, check=True)  # it ends with an error where the losses differ
     sides = json.loads(out.read_text())["results"]["h128"]
-    assert {name: one["processes"] for name, one in sides.items()} == {
+    assert {name: side["processes"] for name, side in sides.items()} == {
         "one thread": 1,
         "one process": 1,
         "ddp": 2,
@@ -110,13 +112,13 @@ def test_a_step_is_measured_by_one_process_and_by_two(tmp_path: Path) -> None:
         "no exchange": 2,
         "transformers": 2,
     }
-    assert all(one["seconds"] > 0 for one in sides.values())
+    assert all(side["seconds"] > 0 for side in sides.values())
 
 
 @pytest.mark.slow
 def test_a_server_is_loaded_and_its_answers_are_checked(tmp_path: Path) -> None:
     out = tmp_path / "serving.json"
-    words = [
+    words: list[str | Path] = [
         sys.executable,
         ROOT / "benchmarks" / "serving",
         "--shapes",
@@ -129,10 +131,10 @@ def test_a_server_is_loaded_and_its_answers_are_checked(tmp_path: Path) -> None:
     report = json.loads(out.read_text())["results"]
     assert set(report["skipped"].values()) == {"no --peers"}
     assert report["tiny"].keys() == {"litebert, torch", "litebert, onnx", "litebert, onnx int8"}
-    for found in report["tiny"].values():
-        assert found["rounds"][0]["levels"][0]["requests_per_second"] > 0
-        assert found["rounds"][0]["levels"][0]["checked"] > 0
-        assert found["start_seconds"] > 0
+    for result in report["tiny"].values():
+        assert result["rounds"][0]["levels"][0]["requests_per_second"] > 0
+        assert result["rounds"][0]["levels"][0]["checked"] > 0
+        assert result["start_seconds"] > 0
 
 
 @pytest.mark.slow
@@ -143,7 +145,7 @@ def test_engines_and_peers_answer_alike(tmp_path: Path, tiny_tokenizer: Path) ->
             f"number {number} of some texts " + "and more " * (number % 7) for number in range(12)
         )
     )
-    words = [
+    words: list[str | Path] = [
         sys.executable,
         ROOT / "benchmarks" / "answering.py",
         "--data",
@@ -163,7 +165,7 @@ def test_engines_and_peers_answer_alike(tmp_path: Path, tiny_tokenizer: Path) ->
     report = json.loads(out.read_text())["results"]["minilm"]
     assert report["rows"] == 12
     assert {"litebert torch", "transformers sdpa"} <= report["systems"].keys()
-    assert all(one["apart"] < 0.2 for one in report["systems"].values())
+    assert all(system["apart"] < 0.2 for system in report["systems"].values())
 
 
 def speedrun(*words: object) -> None:
@@ -201,8 +203,8 @@ def test_the_speedrun_continues_with_what_is_missing_and_reports_medians(
         re.findall(r"<t[dh][^>]*>(.*?)</t[dh]>", row)
         for row in re.findall(r"<tr[^>]*>(.*?)</tr>", page, re.S)
     ]
-    ours, peer = rows[1:]  # the lower loss first
-    assert (ours[0], ours[4:7], ours[9]) == (
+    our_row, peer = rows[1:]  # the lower loss first
+    assert (our_row[0], our_row[4:7], our_row[9]) == (
         "albert-tiny-ours",
         ["4.000", "25.0%", "62.5%"],
         "0.500",
@@ -234,7 +236,8 @@ def test_the_ladder_continues_with_what_is_missing_and_compares_equal_seeds(
         f'base = "albert-tiny"\n[encoder]\n{sizes}\n[train]\ndepth_schedule = [[0.5, '
         "1]]\nevaluate_sequences = 16\n"
     )
-    out, words = tmp_path / "out", [sys.executable, ROOT / "benchmarks" / "speedrun" / "ladder.py"]
+    out = tmp_path / "out"
+    words: list[str | Path] = [sys.executable, ROOT / "benchmarks" / "speedrun" / "ladder.py"]
     words += [
         "--data",
         tiny_data,
@@ -248,7 +251,7 @@ def test_the_ladder_continues_with_what_is_missing_and_compares_equal_seeds(
         "1",
     ]
     words += ["--only", "base", "masks 30 %", "--with", "--train.batch '8 sequences'"]
-    given = {
+    result = {
         "seed": 0,
         "change": "--masking.rate 0.3",
         "loss": 2.5,
@@ -258,7 +261,7 @@ def test_the_ladder_continues_with_what_is_missing_and_compares_equal_seeds(
     }
     file = out / "masks-30--" / "seed-0" / "result.json"
     file.parent.mkdir(parents=True)
-    file.write_text(json.dumps(given))
+    file.write_text(json.dumps(result))
     subprocess.run(words, check=True)
     first, second = json.loads((out / "ladder.json").read_text())["rows"]
     assert (first["name"], first["losses"], first["seconds"]) == ("masks 30 %", [2.5], None)
@@ -292,10 +295,10 @@ def test_a_speedrun(tmp_path: Path, tiny_corpus: Path) -> None:
     )
     words = ("--minutes", 0.6, "--seeds", 1, "--recipes", small, "--baselines", "modernbert")
     speedrun("--text", tiny_corpus, "--out", tmp_path / "out", *words)
-    ours, peer = json.loads((tmp_path / "out" / "results.json").read_text())["results"]
-    assert 1000 < ours["tokens"] < 20_000_000
+    our_result, peer = json.loads((tmp_path / "out" / "results.json").read_text())["results"]
+    assert 1000 < our_result["tokens"] < 20_000_000
     assert peer["tokens"] > 1000
-    assert all(len(one["curve"]) > 1 and one["loss"] < 8 for one in (ours, peer))
+    assert all(len(result["curve"]) > 1 and result["loss"] < 8 for result in (our_result, peer))
     assert peer["curve"][-1][1] == pytest.approx(peer["loss"], rel=0.1)
 
 

@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -288,7 +289,7 @@ def test_folders_that_cannot_be_written(
     tiny_run: Path,
 ) -> None:
     below = tiny_corpus / "below"
-    kept = tiny_corpus.read_bytes()
+    content = tiny_corpus.read_bytes()
     one_sentence(
         run("tokenizer", "train", tiny_corpus, "--vocab-size", 300, "--out", below), str(below)
     )
@@ -299,7 +300,7 @@ def test_folders_that_cannot_be_written(
     assert status == 2
     names(err.splitlines()[-1], below)
     one_sentence(run("convert", tiny_run, below, "--to", "litebert"), str(below))
-    assert tiny_corpus.read_bytes() == kept
+    assert tiny_corpus.read_bytes() == content
 
 
 def test_values_out_of_range(
@@ -397,9 +398,23 @@ def test_from_text_to_a_converted_model(
     assert any("step 6 of 6" in line for line in err.splitlines())
     assert "MLM accuracy" in printed
 
+    scores = _check_scores(run, out, data)
+    status, _, err = run("convert", out, tmp_path / "hf", "--to", "hf")
+    assert status == 0
+    names(next(line for line in err.splitlines() if line.startswith("wrote")), tmp_path / "hf")
+    assert json.loads((tmp_path / "hf" / "config.json").read_text())["model_type"] == "modernbert"
+    status, printed, _ = run("evaluate", tmp_path / "hf", "--data", data, "--length", 32, "--json")
+    assert status == 0
+    assert json.loads(printed)["mlm_loss"] == pytest.approx(scores["mlm_loss"], rel=1e-2)
+    assert run("convert", tmp_path / "hf", tmp_path / "back", "--to", "litebert")[0] == 0
+    one_sentence(run("convert", out, tmp_path / "hf", "--to", "hf"), tmp_path / "hf")
+
+
+def _check_scores(run: Callable[..., Output], out: Path, data: Path) -> dict[str, Any]:
+    """The scores of a run, which are there in JSON and in words."""
     status, printed, _ = run("evaluate", out, "--data", data, "--json")
     assert status == 0
-    scores = json.loads(printed)
+    scores: dict[str, Any] = json.loads(printed)
     assert {"mlm_loss", "sop_accuracy", "nsp_accuracy", "nsp_majority"} <= scores.keys()
     status, printed, _ = run("evaluate", out, "--data", data)
     assert status == 0
@@ -411,16 +426,7 @@ def test_from_text_to_a_converted_model(
         "most frequent token",
     ):
         assert part in printed
-
-    status, _, err = run("convert", out, tmp_path / "hf", "--to", "hf")
-    assert status == 0
-    names(next(line for line in err.splitlines() if line.startswith("wrote")), tmp_path / "hf")
-    assert json.loads((tmp_path / "hf" / "config.json").read_text())["model_type"] == "modernbert"
-    status, printed, _ = run("evaluate", tmp_path / "hf", "--data", data, "--length", 32, "--json")
-    assert status == 0
-    assert json.loads(printed)["mlm_loss"] == pytest.approx(scores["mlm_loss"], rel=1e-2)
-    assert run("convert", tmp_path / "hf", tmp_path / "back", "--to", "litebert")[0] == 0
-    one_sentence(run("convert", out, tmp_path / "hf", "--to", "hf"), tmp_path / "hf")
+    return scores
 
 
 def test_runs_side_by_side(
@@ -511,13 +517,13 @@ def test_training_keeps_freed_memory_and_a_setting_of_malloc_wins() -> None:
             text=True,
             check=True,
         )
-        kept, count = done.stdout.split()
-        return kept == "True", int(count)
+        is_kept, count = done.stdout.split()
+        return is_kept == "True", int(count)
 
-    (given, often), (kept, seldom), (left, _) = (
+    (kept_when_giving, often), (kept_when_keeping, seldom), (left, _) = (
         faults("give"),
         faults("keep"),
         faults("keep", MALLOC_ARENA_MAX="2"),
     )
-    assert (given, kept, left) == (False, True, False)
+    assert (kept_when_giving, kept_when_keeping, left) == (False, True, False)
     assert seldom < often / 5

@@ -149,9 +149,9 @@ def test_weights_gradients_and_moments(changes: dict[str, Any], name: Any) -> No
         == 4 * sum(model_parameters(config).values())
     )
     state = Optimizers(model, config.train.optimizer).state()
-    kept = sum(tensor.nbytes for tensor in state.values())
+    state_bytes = sum(tensor.nbytes for tensor in state.values())
     assert planned.optimizer == pytest.approx(
-        kept, rel=0.03
+        state_bytes, rel=0.03
     )  # Muon's share leaves out the blocks' norms and biases
 
 
@@ -159,12 +159,12 @@ def test_weights_gradients_and_moments(changes: dict[str, Any], name: Any) -> No
 def test_activations_are_about_what_the_backward_pass_needs(changes: dict[str, Any]) -> None:
     config = point(**changes)
     model = Pretrainer(config).train()
-    own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
-    kept: dict[int, Tensor] = {}
+    weights = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    activations: dict[int, Tensor] = {}
 
     def keep(tensor: Tensor) -> Tensor:
-        if tensor.untyped_storage().data_ptr() not in own:
-            kept[tensor.untyped_storage().data_ptr()] = (
+        if tensor.untyped_storage().data_ptr() not in weights:
+            activations[tensor.untyped_storage().data_ptr()] = (
                 tensor  # alive, so that no address is used twice
             )
         return tensor
@@ -172,7 +172,7 @@ def test_activations_are_about_what_the_backward_pass_needs(changes: dict[str, A
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         losses = model(batch(config))
     assert set(losses) == set(config.objectives)
-    measured = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+    measured = sum(tensor.untyped_storage().nbytes() for tensor in activations.values())
     assert 0.9 < memory(config).activations / measured < 1.2
 
 

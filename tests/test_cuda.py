@@ -1,5 +1,5 @@
-"""What only a GPU can show: nothing waits for it, its fast kernels are used, and it computes what a
-CPU computes.
+"""Laws that only a GPU can show: nothing waits for it, its fast kernels are used, and it computes
+what a CPU computes.
 
 None of this has been run yet where these tests were written; benchmarks/gpu.sh runs them.
 """
@@ -66,8 +66,8 @@ def test_a_step_never_waits(
         loop.train_step(next(batches))  # which finds its memory and libraries
         made = [next(batches) for _ in range(3)]
     no_waiting()
-    for one in made:
-        loop.train_step(one)
+    for batch in made:
+        loop.train_step(batch)
     torch.cuda.set_sync_debug_mode("default")
     loop._require_finite()
 
@@ -113,8 +113,8 @@ def test_who_makes_the_batches_changes_nothing_there_either(
 ) -> None:
     point = config()
     for count in (0, 2):
-        own = replace(point, train=replace(point.train, batch_processes=count))
-        pretrain(own, tiny_data, tmp_path / str(count), device="cuda")
+        variant = replace(point, train=replace(point.train, batch_processes=count))
+        pretrain(variant, tiny_data, tmp_path / str(count), device="cuda")
     assert losses_of(tmp_path / "2") == pytest.approx(losses_of(tmp_path / "0"), rel=1e-4)
 
 

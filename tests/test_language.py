@@ -61,7 +61,7 @@ def functions(tree: ast.Module) -> Iterator[Function]:
             yield node
 
 
-def stored_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
+def list_stored_names(tree: ast.Module) -> Iterator[tuple[int, str]]:
     """Every name that the code gives to a value: variables, attributes and parameters."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
@@ -97,7 +97,7 @@ def is_participle(name: str) -> bool:
 class TestEveryModule:
     def test_no_pronoun_or_adverb_is_a_name(self, path: Path) -> None:
         tree = tree_of(path)
-        names = [*stored_names(tree), *((node.lineno, node.name) for node in functions(tree))]
+        names = [*list_stored_names(tree), *((node.lineno, node.name) for node in functions(tree))]
         assert not [f"{path.name}:{line} {name}" for line, name in names if is_forbidden(name)]
 
     def test_functions_are_verbs(self, path: Path) -> None:
@@ -133,7 +133,7 @@ def is_forbidden(name: str) -> bool:
     "code", ["one = 1", "self._kept = 2", "def f(own): ...", "for found in x: ...", "[given := 1]"]
 )
 def test_every_way_to_name_is_seen(code: str) -> None:
-    assert any(is_forbidden(name) for _, name in stored_names(ast.parse(code)))
+    assert any(is_forbidden(name) for _, name in list_stored_names(ast.parse(code)))
 
 
 def test_every_docstring_is_seen() -> None:

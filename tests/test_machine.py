@@ -1,4 +1,4 @@
-"""What a process finds out about its machine."""
+"""Facts that a process finds out about its machine."""
 
 from __future__ import annotations
 

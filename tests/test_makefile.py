@@ -1,4 +1,4 @@
-"""What make deletes and says, in a copy of the project without anything in it."""
+"""Deletions and words of make, in a copy of the project without anything in it."""
 
 from __future__ import annotations
 
@@ -42,9 +42,9 @@ def test_clean_leaves_trained_models_and_clean_runs_names_them(project: Path) ->
     assert not (project / ".venv").exists()
     assert (project / "quickstart" / "model").exists()
     assert (project / "five-systems" / "model").exists()
-    said = make(project, "clean-runs")
-    assert "quickstart" in said
-    assert "five-systems" in said
+    output = make(project, "clean-runs")
+    assert "quickstart" in output
+    assert "five-systems" in output
     assert not (project / "quickstart").exists()
     assert not (project / "five-systems").exists()
     assert make(project, "clean-runs") == ""
@@ -55,6 +55,6 @@ def test_setup_ends_with_how_to_call_litebert(project: Path) -> None:
     program = project / ".venv" / "bin" / "litebert"
     program.write_text("#!/bin/sh\necho ran\n")
     program.chmod(0o755)
-    said = make(project, "quickstart")
-    assert said.startswith("ran\n")
-    assert said.rstrip().endswith("source .venv/bin/activate")
+    output = make(project, "quickstart")
+    assert output.startswith("ran\n")
+    assert output.rstrip().endswith("source .venv/bin/activate")

@@ -40,11 +40,11 @@ def test_a_call_that_does_not_return_is_reported(
     monkeypatch.setattr(progress, "EVERY", 0.05)
     with (
         caplog.at_level(logging.INFO, "litebert"),
-        progress.task("training a tokenizer", 200, "lines") as one,
+        progress.task("training a tokenizer", 200, "lines") as task,
     ):
-        one.done = 50
+        task.done = 50
         time.sleep(0.3)
-    assert 3 <= len(caplog.records) <= (time.monotonic() - one.began) / 0.05
+    assert 3 <= len(caplog.records) <= (time.monotonic() - task.began) / 0.05
     assert caplog.messages[0].startswith(
         "training a tokenizer: 50 of 200 lines (25%), 0 s so far, "
     )
@@ -54,11 +54,11 @@ def test_the_time_left_is_judged_by_the_work_where_steps_differ() -> None:
     """One step took two minutes; eight are left, and each of the last five is nine times as much
     work.
     """
-    one = progress.Task("training", 10, "steps", 2, began=time.monotonic() - 120, start=1)
-    assert "16 min left" in one.line()
-    one.work = lambda steps: steps + 8 * max(0.0, steps - 5)
+    task = progress.Task("training", 10, "steps", 2, began=time.monotonic() - 120, start=1)
+    assert "16 min left" in task.line()
+    task.work = lambda steps: steps + 8 * max(0.0, steps - 5)
     assert (
-        "1 h 36 min left" in one.line()
+        "1 h 36 min left" in task.line()
     )  # 48 times the work of the one step that took two minutes
 
 
@@ -68,10 +68,10 @@ def test_every_tenth_of_a_run_is_reported(
     monkeypatch.setattr(progress, "LONG", 0.01)
     monkeypatch.setattr(progress, "_last_line", time.monotonic())
     with caplog.at_level(logging.INFO, "litebert"):
-        with progress.task("training", 30, "steps", start=15, tenths=True) as one:
+        with progress.task("training", 30, "steps", start=15, tenths=True) as task:
             for _ in range(14):
                 time.sleep(0.05)
-                one.advance()
+                task.advance()
         with progress.task("scoring", 30, "rows") as other:
             other.done = 29
             time.sleep(0.1)

@@ -1,5 +1,5 @@
-"""What the README shows works: its commands run in order, its verbs, options and files exist, its
-links lead somewhere.
+"""Everything that the README shows works: its commands run in order, its verbs, options and files
+exist, its links lead somewhere.
 
 Every `sh` and `python` block of the README is run in one folder, in the page's order, as it is
 printed but for the sizes in `SIZES`. What installs is left out (`pip`, `make`). The folder holds
@@ -39,7 +39,7 @@ SIZES = {
     "--budget 30m": "--budget '2 steps'",
     "--label team": "--label team --steps 2",
 }
-"""What is printed, and what a test has time for."""
+"""Sizes that are printed, and those that a test has time for."""
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 NUMBER = re.compile(r"\d{4}-\d\d-\d\d|\d+(?:[.,]\d+)*")
 MACHINE = re.compile(r"AMD EPYC|Intel Xeon|AVX-512|AVX2")
@@ -82,7 +82,7 @@ class Block:
         return {*NUMBER.findall(plain), *MACHINE.findall(plain)}
 
 
-def cited_blocks(page: str) -> list[Block]:
+def list_cited_blocks(page: str) -> list[Block]:
     """The blocks of a page. A row without a link of its own cites what the text before its table
     does.
     """
@@ -118,23 +118,25 @@ def section_of(link: str) -> str:
     name, _, anchor = link.partition("#")
     page = (ROOT / name).read_text(encoding="utf-8")
     headings = anchors_of(page)
-    level, start = next((level, start) for found, level, start in headings if found == anchor)
+    level, start = next((level, start) for heading, level, start in headings if heading == anchor)
     ends = [place for _, below, place in headings if place > start and below <= level]
     return page[start : min(ends, default=len(page))]
 
 
 def leads_somewhere(page: Path, link: str) -> bool:
-    """Whether a link of a page names a file that is there, and a heading of it."""
+    """True if a link of a page names a file that is there, and a heading of it."""
     name, _, anchor = link.partition("#")
     target = page.parent / name if name else page
     if not target.exists() or not anchor:
         return target.exists()
-    return anchor in {found for found, _, _ in anchors_of(target.read_text(encoding="utf-8"))}
+    return anchor in {heading for heading, _, _ in anchors_of(target.read_text(encoding="utf-8"))}
 
 
 @pytest.fixture
 def folder(tmp_path: Path, tiny_corpus: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where a reader of the page stands; the built-in corpus is small, and nothing is timed."""
+    """The folder where a reader of the page stands; the built-in corpus is small, and nothing is
+    timed.
+    """
     (tmp_path / "my-text").mkdir()
     shutil.copy(tiny_corpus, tmp_path / "my-text")
     sentences = tiny_corpus.read_text(encoding="utf-8").replace("\n", " ").split(". ")[:60]
@@ -167,9 +169,9 @@ def test_the_commands_run_as_printed(
     assert len(commands) > 10
     for printed, command in commands:
         if isinstance(command, str):
-            found: dict[str, Any] = {}
-            exec(command, found)
-            assert found["answers"], printed
+            namespace: dict[str, Any] = {}
+            exec(command, namespace)
+            assert namespace["answers"], printed
             continue
         if command[0] == "serve":
             with serving(folder, *command[1:]) as service, service.client() as client:
@@ -205,18 +207,20 @@ def test_figures_of_the_readme_are_those_of_the_pages_that_it_cites() -> None:
     """Every number, date and machine of a table is in a section that its row, or the text before
     it, links to.
     """
-    blocks = [block for block in cited_blocks(README.read_text(encoding="utf-8")) if block.numbers]
+    blocks = [
+        block for block in list_cited_blocks(README.read_text(encoding="utf-8")) if block.numbers
+    ]
     assert sum(block.row for block in blocks) > 12
     wrong = {}
     for block in blocks:
         assert block.links or not block.row, f"this row cites no page: {block.text}"
         sections = [section_of(link) for link in block.links]
-        known = {
+        figures = {
             item
             for section in sections
             for item in [*NUMBER.findall(section), *MACHINE.findall(section)]
         }
-        if sections and (missing := block.numbers - known):
+        if sections and (missing := block.numbers - figures):
             wrong[block.text] = missing
     assert wrong == {}
 
@@ -240,29 +244,31 @@ def test_the_chart_shows_the_newest_table() -> None:
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_options_that_are_shown_exist(page: Path) -> None:
     reference = (ROOT / "docs" / "reference.md").read_text(encoding="utf-8")
-    known = set(re.findall(r"`--([a-z0-9-]+)`", reference))
-    known |= {
+    option_names = set(re.findall(r"`--([a-z0-9-]+)`", reference))
+    option_names |= {
         field.replace("_", "-") for field in re.findall(r"^\| `([a-z0-9_.]+)` \|", reference, re.M)
     }
-    known |= {
+    option_names |= {
         "help",
         "version",
         "strict",
         "deps",
         "build-context",
     }  # of every program; of mypy, pip and docker
-    known |= {"local-dir", "http2"}  # of hf and curl
-    known |= set(
+    option_names |= {"local-dir", "http2"}  # of hf and curl
+    option_names |= set(
         re.findall(r"--([a-z][a-z-]*[a-z])", get_args_parser().format_help())
     )  # of torchrun
     programs = [path.read_text(encoding="utf-8") for path in (ROOT / "benchmarks").rglob("*.py")]
-    known |= {
+    option_names |= {
         option
         for text in programs
         for option in re.findall(r'add_argument\(\s*"--([a-z-]+)"', text)
     }
     shown = re.findall(r"(?<![\w-])--([a-z][a-z0-9.-]*[a-z0-9])", page.read_text(encoding="utf-8"))
-    assert {option if option in known else option.removeprefix("no-") for option in shown} <= known
+    assert {
+        option if option in option_names else option.removeprefix("no-") for option in shown
+    } <= option_names
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
@@ -272,9 +278,9 @@ def test_verbs_and_recipes_that_are_shown_exist(page: Path) -> None:
     text = page.read_text(encoding="utf-8")
     code = re.findall(r"^```.*?^```|^ {4}[^\n]*|`[^`\n]+`", text, re.M | re.S)
     commands = [
-        found
+        command
         for part in code
-        for found in re.findall(r"(?:^ *|[`/:] ?)litebert +([a-z]+)(?: +([^\s`]+))?", part, re.M)
+        for command in re.findall(r"(?:^ *|[`/:] ?)litebert +([a-z]+)(?: +([^\s`]+))?", part, re.M)
     ]
     assert {verb for verb, _ in commands} <= set(VERBS)
     named = {
@@ -350,7 +356,7 @@ def test_rows_of_tables_have_the_cells_of_their_header(page: Path) -> None:
 def test_a_figure_that_the_cited_page_lacks_is_found() -> None:
     table = "| a | b |\n|---|---|\n| `x 7` 171.2 | 171.3, 2026-11-24 |\n"
     page = f"It is fast ([how](docs/performance.md#answering)):\n\n{table}"
-    head, rule, row = [block for block in cited_blocks(page) if block.row]
+    head, rule, row = [block for block in list_cited_blocks(page) if block.row]
     assert (head.numbers, rule.numbers) == (set(), set())
     assert row.numbers == {"171.2", "171.3", "2026-11-24"}
     assert row.numbers - set(NUMBER.findall(section_of(row.links[0]))) == {"171.3"}

@@ -101,9 +101,9 @@ def test_families(name: str) -> None:
     ("size", "dropout"), [("base", 0.1), ("large", 0.1), ("xlarge", 0.1), ("xxlarge", 0.0)]
 )
 def test_version_one_is_version_two_with_dropout(size: str, dropout: float) -> None:
-    one, two = recipe(f"albert-{size}-v1"), recipe(f"albert-{size}")
+    version_one, two = recipe(f"albert-{size}-v1"), recipe(f"albert-{size}")
     encoder = replace(two.encoder, hidden_dropout=dropout, attention_dropout=dropout)
-    assert one == replace(two, name=one.name, encoder=encoder)
+    assert version_one == replace(two, name=version_one.name, encoder=encoder)
 
 
 @pytest.mark.parametrize("size", ["tiny", "mini"])
@@ -143,8 +143,8 @@ def test_json_may_be_a_whole_point_or_a_part(tmp_path: Path) -> None:
     (tmp_path / "whole.json").write_text(to_json(config))
     assert recipe(str(tmp_path / "whole.json")) == config
     (tmp_path / "part.json").write_text('{"encoder": {"layers": 2}}')
-    found = recipe(str(tmp_path / "part.json"))
-    assert (found.name, found.encoder.layers, found.encoder.hidden_size) == ("part", 2, 768)
+    part = recipe(str(tmp_path / "part.json"))
+    assert (part.name, part.encoder.layers, part.encoder.hidden_size) == ("part", 2, 768)
 
 
 def test_a_python_file_gives_functions(tmp_path: Path) -> None:
@@ -206,7 +206,7 @@ def test_replace_moves_between_points() -> None:
 
 
 @pytest.mark.parametrize(
-    ("registry", "part", "asked"),
+    ("registry", "part", "expected"),
     [
         (OBJECTIVES, Path, "loss"),
         (ENGINES, lambda loaded, device: None, "logits"),
@@ -214,9 +214,9 @@ def test_replace_moves_between_points() -> None:
     ],
 )
 def test_what_is_no_part_of_a_kind_is_not_registered(
-    registry: Registry, part: Any, asked: str
+    registry: Registry, part: Any, expected: str
 ) -> None:
-    with refused(ConfigError, repr(part), registry.kind, "'mine'", asked):
+    with refused(ConfigError, repr(part), registry.kind, "'mine'", expected):
         registry.add("mine", part)
     assert "mine" not in registry
 

@@ -77,7 +77,7 @@ def hints_of(cls: type, path: str = "") -> Iterator[tuple[str, Any]]:
 
 
 @cache
-def used_values() -> dict[str, set[Any]]:
+def collect_values() -> dict[str, set[Any]]:
     """The values of every field in all recipes and in all variants of the studies."""
     configs = [recipe() for recipe in RECIPES.values()]
     for study in STUDIES.values():
@@ -90,7 +90,7 @@ def used_values() -> dict[str, set[Any]]:
 
 
 def test_every_field_is_used_by_a_recipe_or_a_study_or_for_a_stated_reason() -> None:
-    used = used_values()
+    used = collect_values()
     defaults = dict(values_of(Config(name="")))
     unused = {name for name, value in defaults.items() if used[name] == {value}}
     unused = {name for name in unused if not name.startswith("distill.")}  # set by --teacher
@@ -98,12 +98,12 @@ def test_every_field_is_used_by_a_recipe_or_a_study_or_for_a_stated_reason() -> 
 
 
 def test_every_choice_is_made_by_a_recipe_or_a_study_or_for_a_stated_reason() -> None:
-    used = used_values()
+    used = collect_values()
     never = {}
     for name, hint in hints_of(Config):
         literals = [hint, *get_args(hint)]
         choices = {
-            one for kind in literals if get_origin(kind) is Literal for one in get_args(kind)
+            value for kind in literals if get_origin(kind) is Literal for value in get_args(kind)
         }
         if left := choices - used[name]:
             never[name] = left

@@ -40,7 +40,7 @@ def text_of(path: Path) -> str:
     return (path / "inside" if path.is_dir() else path).read_text()
 
 
-def interrupted(path: Path, write: Callable[[Path, str], None]) -> None:
+def write_half(path: Path, write: Callable[[Path, str], None]) -> None:
     with write_whole(path) as aside:
         write(aside, "half")
         raise RuntimeError
@@ -53,7 +53,7 @@ def test_a_path_appears_whole_or_not_at_all(
 ) -> None:
     path = tmp_path / "path"
     with pytest.raises(RuntimeError):
-        interrupted(path, write)
+        write_half(path, write)
     assert list(tmp_path.iterdir()) == []
     leave_unfinished(path)
     with write_whole(path) as aside:
@@ -67,7 +67,7 @@ def test_a_file_is_replaced_by_a_whole_one_only(tmp_path: Path) -> None:
     path = tmp_path / "file"
     path.write_bytes(b"before")
     with pytest.raises(RuntimeError):
-        interrupted(path, write_file)
+        write_half(path, write_file)
     assert path.read_bytes() == b"before"
     with atomic_write(path) as file:
         file.write(b"after")
@@ -214,7 +214,7 @@ def test_two_writers_of_one_file_do_not_disturb_each_other(tmp_path: Path, proce
     other.join(60)
     assert other.exitcode == 0
     assert path.read_text() == "the other's, whole"
-    assert sorted(one.name for one in tmp_path.iterdir()) == ["file", "go on"]
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["file", "go on"]
 
 
 def _write_slowly(path: Path, begun: Any) -> None:
@@ -240,7 +240,7 @@ def test_what_a_killed_writer_left_is_cleared_away_by_the_next(
     assert len(list(tmp_path.iterdir())) == 1
     with atomic_write(path) as file:
         file.write(b"whole")
-    assert [one.name for one in tmp_path.iterdir()] == ["file"]
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def test_a_name_as_long_as_names_may_be(tmp_path: Path) -> None:
@@ -292,7 +292,7 @@ def test_a_file_on_a_full_disk_is_named_and_stays_as_it_was(tmp_path: Path, proc
         child.join(60)
         assert child.exitcode == 0
     assert (tmp_path / "file").read_text() == "before"
-    assert [one.name for one in tmp_path.iterdir()] == ["file"]
+    assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
 def _write_beyond_a_limit(path: Path) -> None:

@@ -1,4 +1,4 @@
-"""What the page on trust says about where files are written: the places are those of the program,
+"""The page on trust says where files are written: the places are those of the program,
 and all of them.
 """
 
@@ -50,9 +50,9 @@ def test_answering_writes_where_the_page_says(
     monkeypatch.chdir(work)
     before = places(model)
 
-    asked = ("--input", text / "texts.txt", "--output")
-    assert run("predict", model, *asked, "answers.csv", "--engine", "onnx")[0] == 0
-    assert run("embed", model, *asked, "vectors.npy", "--dtype", "int8")[0] == 0
+    words = ("--input", text / "texts.txt", "--output")
+    assert run("predict", model, *words, "answers.csv", "--engine", "onnx")[0] == 0
+    assert run("embed", model, *words, "vectors.npy", "--dtype", "int8")[0] == 0
 
     assert places(text) == {"texts.txt"}
     assert places(work) == {"answers.csv", "vectors.npy", "vectors.scale.npy"}

@@ -53,7 +53,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def linked(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def linked_bin(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """An environment of the wheel and, linked from this one, what it requires and no more; its
     `bin`.
     """
@@ -63,7 +63,7 @@ def linked(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     options = [f"--python={scripts / 'python'}", "install", "--no-deps", "--no-index"]
     subprocess.run([*PIP, *options, str(wheel)], check=True, capture_output=True)
     site = Path(sysconfig.get_path("purelib", vars={"base": str(place)}))
-    for distribution in required("litebert"):
+    for distribution in list_requirements("litebert"):
         for top in {
             file.parts[0]
             for file in distribution.files or ()
@@ -74,8 +74,8 @@ def linked(wheel: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return scripts
 
 
-def required(name: str, seen: set[str] | None = None) -> Iterator[metadata.Distribution]:
-    """What a package requires here, without extras, and what that requires."""
+def list_requirements(name: str, seen: set[str] | None = None) -> Iterator[metadata.Distribution]:
+    """Requirements of a package here, without extras, and theirs in turn."""
     seen = set() if seen is None else seen
     for requirement in map(Requirement, metadata.requires(name) or ()):
         key = re.sub(r"[-_.]+", "-", requirement.name).lower()
@@ -84,7 +84,7 @@ def required(name: str, seen: set[str] | None = None) -> Iterator[metadata.Distr
         ):
             seen.add(key)
             yield metadata.distribution(key)
-            yield from required(key, seen)
+            yield from list_requirements(key, seen)
 
 
 HELPS = (
@@ -94,7 +94,7 @@ HELPS = (
 
 
 def output(*words: object) -> str:
-    """What a command prints, in an environment without our paths."""
+    """Output of a command, in an environment without our paths."""
     clean = {
         name: value
         for name, value in os.environ.items()
@@ -132,15 +132,15 @@ def test_it_holds_every_module_and_its_metadata(wheel: Path) -> None:
     assert "litebert = litebert.cli:main" in entries
 
 
-def test_it_starts_with_what_it_requires_alone(linked: Path, tmp_path: Path) -> None:
-    assert output(linked / "litebert", "--help") == help_text()
-    assert output(linked / "python", "-m", "litebert", "--help") == help_text()
-    assert "albert-tiny" in output(linked / "litebert", "recipes")
+def test_it_starts_with_what_it_requires_alone(linked_bin: Path, tmp_path: Path) -> None:
+    assert output(linked_bin / "litebert", "--help") == help_text()
+    assert output(linked_bin / "python", "-m", "litebert", "--help") == help_text()
+    assert "albert-tiny" in output(linked_bin / "litebert", "recipes")
     with pytest.raises(AssertionError, match="transformers"):
-        output(linked / "python", "-c", "import transformers")
-    place = output(linked / "python", "-c", "import litebert; print(litebert.__file__)")
-    assert Path(place).is_relative_to(linked.parent)
-    helps = output(linked / "python", "-c", HELPS)  # in one process, which imports torch once
+        output(linked_bin / "python", "-c", "import transformers")
+    place = output(linked_bin / "python", "-c", "import litebert; print(litebert.__file__)")
+    assert Path(place).is_relative_to(linked_bin.parent)
+    helps = output(linked_bin / "python", "-c", HELPS)  # in one process, which imports torch once
     assert [verb for verb in VERBS if f"litebert {verb}" not in helps] == []
 
 
@@ -157,7 +157,7 @@ def test_from_text_to_predictions(
     constraints.txt.
     """
     if requirements == "linked":
-        scripts: Path = request.getfixturevalue("linked")
+        scripts: Path = request.getfixturevalue("linked_bin")
     else:
         venv.create(tmp_path / "venv", symlinks=True)
         scripts = tmp_path / "venv" / ("Scripts" if os.name == "nt" else "bin")

@@ -284,7 +284,7 @@ def write_parquet(bad: Path) -> None:
     for name, content in columns.items():
         pq.write_table(pa.table(content), bad / f"{name}.parquet")
     pq.write_table(pa.table({"text": ["words"] * 999, "label": [0] * 999}), bad / "cut.parquet")
-    cut("cut.parquet")(bad)
+    cut_files("cut.parquet")(bad)
 
 
 def rewritten(file: str, change: Callable[[dict[str, Any]], object]) -> Callable[[Path], None]:
@@ -302,9 +302,9 @@ def without(*files: str) -> Callable[[Path], None]:
     """Files or folders by pattern, deleted."""
 
     def damage(folder: Path) -> None:
-        found = [path for file in files for path in folder.glob(file)]
-        assert found, files
-        for path in found:
+        paths = [path for file in files for path in folder.glob(file)]
+        assert paths, files
+        for path in paths:
             shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     return damage
@@ -314,27 +314,27 @@ def holding(content: str | bytes, *files: str) -> Callable[[Path], None]:
     """Files by pattern, with this in them."""
 
     def damage(folder: Path) -> None:
-        found = [path for file in files for path in folder.glob(file)]
-        assert found, files
-        for path in found:
+        paths = [path for file in files for path in folder.glob(file)]
+        assert paths, files
+        for path in paths:
             path.write_bytes(content if isinstance(content, bytes) else content.encode())
 
     return damage
 
 
-def cut(*files: str) -> Callable[[Path], None]:
+def cut_files(*files: str) -> Callable[[Path], None]:
     """Files by pattern, cut in the middle."""
 
     def damage(folder: Path) -> None:
-        found = [path for file in files for path in folder.glob(file)]
-        assert found, files
-        for path in found:
+        paths = [path for file in files for path in folder.glob(file)]
+        assert paths, files
+        for path in paths:
             os.truncate(path, path.stat().st_size // 2)
 
     return damage
 
 
-def swapped_tokenizer(folder: Path) -> None:
+def swap_tokenizer(folder: Path) -> None:
     """The tokenizer is another one."""
     shutil.rmtree(folder / "tokenizer")
     shutil.copytree(folder.parents[1] / "other-tokenizer", folder / "tokenizer")
@@ -385,15 +385,15 @@ NESTED = '{"a": ' + "[" * DEEP + "]" * DEEP + "}"
 
 DAMAGED: dict[str, tuple[str, Callable[[Path], None]]] = {
     "data-no-index": ("data", without("index.json")),
-    "data-cut-index": ("data", cut("index.json")),
+    "data-cut-index": ("data", cut_files("index.json")),
     "data-deep-index": ("data", holding(NESTED, "index.json")),
     "data-list-index": ("data", holding("[]", "index.json")),
     "data-empty-index": ("data", holding("{}", "index.json")),
     "data-no-shards": ("data", without("*.arrow")),
-    "data-cut-shards": ("data", cut("*.arrow")),
+    "data-cut-shards": ("data", cut_files("*.arrow")),
     "data-garbage-shards": ("data", holding("garbage", "*.arrow")),
     "data-no-tokenizer": ("data", without("tokenizer")),
-    "data-swapped-tokenizer": ("data", swapped_tokenizer),
+    "data-swapped-tokenizer": ("data", swap_tokenizer),
     "data-new-format": ("data", rewritten("index.json", lambda index: index.update(format=999))),
     "data-digits": ("data", digits_in("index.json")),
     "data-folder-index": ("data", folder_for("index.json")),
@@ -419,10 +419,10 @@ DAMAGED: dict[str, tuple[str, Callable[[Path], None]]] = {
     "run-utf16": ("run", holding("{}".encode("utf-16"), "recipe.json")),
     "run-folder-recipe": ("run", folder_for("recipe.json")),
     "run-list-run": ("run", holding("[]", "run.json")),
-    "run-cut-run": ("run", cut("run.json")),
+    "run-cut-run": ("run", cut_files("run.json")),
     "run-no-steps": ("run", rewritten("run.json", lambda run: run.pop("steps"))),
     "run-no-recipe": ("run", without("recipe.json")),
-    "run-cut-recipe": ("run", cut("recipe.json")),
+    "run-cut-recipe": ("run", cut_files("recipe.json")),
     "run-deep-recipe": ("run", holding(NESTED, "recipe.json")),
     "run-other-recipe": (
         "run",
@@ -444,11 +444,11 @@ DAMAGED: dict[str, tuple[str, Callable[[Path], None]]] = {
         ),
     ),
     "run-no-checkpoints": ("run", without("checkpoints/*")),
-    "run-cut-weights": ("run", cut("checkpoints/*/model.safetensors")),
+    "run-cut-weights": ("run", cut_files("checkpoints/*/model.safetensors")),
     "run-garbage-weights": ("run", holding("garbage", "checkpoints/*/model.safetensors")),
     "run-no-tokenizer": ("run", without("tokenizer")),
-    "run-swapped-tokenizer": ("run", swapped_tokenizer),
-    "run-cut-metrics": ("run", cut("metrics.jsonl")),
+    "run-swapped-tokenizer": ("run", swap_tokenizer),
+    "run-cut-metrics": ("run", cut_files("metrics.jsonl")),
     "run-garbage-metrics": ("run", holding("garbage\n" * 9, "metrics.jsonl")),
     "own-no-task": ("own", without("task.json")),
     "own-deep-task": ("own", holding(NESTED, "task.json")),
@@ -472,9 +472,9 @@ DAMAGED: dict[str, tuple[str, Callable[[Path], None]]] = {
     "own-number-labels": ("own", rewritten("task.json", lambda task: task.update(labels=17))),
     "own-wrong-length": ("own", rewritten("task.json", lambda task: task.update(length="long"))),
     "own-no-weights": ("own", without("model.safetensors")),
-    "own-cut-weights": ("own", cut("model.safetensors")),
+    "own-cut-weights": ("own", cut_files("model.safetensors")),
     "own-no-tokenizer": ("own", without("tokenizer")),
-    "own-swapped-tokenizer": ("own", swapped_tokenizer),
+    "own-swapped-tokenizer": ("own", swap_tokenizer),
     "own-digits": ("own", digits_in("task.json")),
     "own-twice-labels": (
         "own",
@@ -489,9 +489,9 @@ DAMAGED: dict[str, tuple[str, Callable[[Path], None]]] = {
     "classifier-foreign": ("classifier", foreign_file),
     "classifier-list-record": ("classifier", holding("[]", "finetune.json")),
     "classifier-no-model": ("classifier", without("model")),
-    "classifier-cut-record": ("classifier", cut("finetune.json")),
+    "classifier-cut-record": ("classifier", cut_files("finetune.json")),
     "tokenizer-empty": ("tokenizer", without("*")),
-    "tokenizer-cut": ("tokenizer", cut("*.model", "tokenizer.json")),
+    "tokenizer-cut": ("tokenizer", cut_files("*.model", "tokenizer.json")),
     "tokenizer-garbage": ("tokenizer", holding("garbage", "*.model", "tokenizer.json")),
 }
 """New folders, from which good one, and what is done to it."""

@@ -84,9 +84,9 @@ def questions() -> dict[str, object]:
     for number in range(20):
         words = [draw.choice(("la", "be", "cu", "do")) * draw.randint(1, 3) for _ in range(12)]
         answer = {"text": words[3], "answer_start": len(" ".join(words[:3])) + 1}
-        asked = {"id": str(number), "question": "which?", "answers": [answer]}
+        question = {"id": str(number), "question": "which?", "answers": [answer]}
         entries.append(
-            {"title": f"t{number}", "paragraphs": [{"context": " ".join(words), "qas": [asked]}]}
+            {"title": f"t{number}", "paragraphs": [{"context": " ".join(words), "qas": [question]}]}
         )
     return {"version": "1.1", "data": entries}
 
@@ -98,7 +98,7 @@ def tags() -> str:
 
 @pytest.fixture(scope="session")
 def before(good: Path) -> dict[str, tuple[int, int]]:
-    """What the good folder holds before any wrong command."""
+    """Files of the good folder before any wrong command."""
     return inventory(good)
 
 
@@ -118,16 +118,18 @@ def wrong(
         capfd.readouterr()
         shutil.rmtree(good / "out", ignore_errors=True)
         with patience(30):
-            found = main(words)
-        said = capfd.readouterr()
-        assert "Traceback" not in said.out + said.err, said.err
-        assert found == status, f"exit status {found}: {said.out[-500:]}{said.err[-2000:]}"
+            actual_status = main(words)
+        captured = capfd.readouterr()
+        assert "Traceback" not in captured.out + captured.err, captured.err
+        assert actual_status == status, (
+            f"exit status {actual_status}: {captured.out[-500:]}{captured.err[-2000:]}"
+        )
         left = inventory(good)
         assert {name: left.get(name) for name in before} == before, "a file of the user was changed"
         for name in left.keys() - before.keys():
             assert ".tmp-" not in name, f"{name} was left behind"
         shutil.rmtree(good / "out", ignore_errors=True)
-        return said.err
+        return captured.err
 
     return call
 
@@ -153,7 +155,7 @@ def patience(seconds: int) -> Iterator[None]:
 
 def inventory(place: Path) -> dict[str, tuple[int, int]]:
     """Size and time of every file but locks."""
-    found: dict[str, tuple[int, int]] = {}
+    entries: dict[str, tuple[int, int]] = {}
     folders = [str(place)]
     while folders:
         for entry in os.scandir(folders.pop()):
@@ -161,5 +163,5 @@ def inventory(place: Path) -> dict[str, tuple[int, int]]:
                 folders.append(entry.path)
             elif entry.name != ".lock":
                 about = entry.stat(follow_symlinks=False)
-                found[entry.path] = (about.st_size, about.st_mtime_ns)
-    return found
+                entries[entry.path] = (about.st_size, about.st_mtime_ns)
+    return entries

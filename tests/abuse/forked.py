@@ -26,7 +26,7 @@ class Ended:
     """How a command ended."""
 
     status: int
-    """As a shell has it: 128 and the signal's number where one ended it."""
+    """The exit status of a shell: 128 and the signal's number where one ended it."""
     out: str
     err: str
 
@@ -95,7 +95,8 @@ def _child(
         torch.set_num_threads(1)
         for number, log in enumerate(logs, 1):
             os.dup2(os.open(log, os.O_WRONLY | os.O_CREAT | os.O_TRUNC), number)
-        sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115 - not pytest's
+        # Not pytest's streams, but those of the process.
+        sys.stdin, sys.stdout, sys.stderr = open(0), open(1, "w"), open(2, "w")  # noqa: SIM115
         signal.signal(signal.SIGINT, signal.default_int_handler)
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         faulthandler.register(signal.SIGUSR1, file=2)

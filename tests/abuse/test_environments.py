@@ -82,7 +82,7 @@ def leave(place: Path) -> None:
 # --------------------------------------------------------------------------------------------------
 
 
-def left_behind(place: Path) -> list[str]:
+def list_leftovers(place: Path) -> list[str]:
     return [str(path.relative_to(place)) for path in place.rglob(".tmp-*")]
 
 
@@ -102,7 +102,7 @@ class TestFullDisk:
             assert "Traceback" not in ended.err
             if ended.status != 0:  # a limit above all its files is none
                 assert ended.status == 2
-                assert not left_behind(copy)
+                assert not list_leftovers(copy)
                 # What the person named, or the folder of temporary files.
                 assert limit == 0 or "new" in ended.err or tempfile.gettempdir() in ended.err
         again = forked.run(words_of(verb), copy)
@@ -110,7 +110,7 @@ class TestFullDisk:
 
 
 class TestLimits:
-    """What a shared machine allows may be little."""
+    """A shared machine may allow little."""
 
     @pytest.mark.parametrize("verb", VERBS)
     def test_few_open_files_are_one_sentence(self, copy: Path, verb: str) -> None:
@@ -118,14 +118,14 @@ class TestLimits:
         ended = forked.run(words_of(verb), copy, before=few)
         assert "Traceback" not in ended.err, ended.err
         assert ended.status in (0, 2), ended.err
-        assert ended.status == 0 or not left_behind(copy)
+        assert ended.status == 0 or not list_leftovers(copy)
 
     @pytest.mark.parametrize("verb", VERBS)
     def test_little_memory_is_one_sentence(self, copy: Path, verb: str) -> None:
         ended = forked.run(words_of(verb), copy, before=little_memory)
         assert "Traceback" not in ended.err, ended.err
         assert ended.status in (0, 2), ended.err
-        assert ended.status == 0 or not left_behind(copy)
+        assert ended.status == 0 or not list_leftovers(copy)
 
 
 # a command once did not end beside another worker; not yet repeated under load since
@@ -148,7 +148,7 @@ class TestSignals:
         if ended.status != 0:
             again = forked.run(words_of(verb), copy)
             assert again.status == 0, again.err
-        assert not left_behind(copy)
+        assert not list_leftovers(copy)
 
 
 class TestStreams:

@@ -35,10 +35,10 @@ def read(good: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Prepa
         ]
         with patience(patient):
             status = main([*words, "--processes", "1", "--json", *source])
-        said = capfd.readouterr()
-        assert status == 0, said.err
-        found = json.loads(said.out)
-        return {**found["read"], **found["summary"], "sentences": found["train"]["sentences"]}
+        captured = capfd.readouterr()
+        assert status == 0, captured.err
+        record = json.loads(captured.out)
+        return {**record["read"], **record["summary"], "sentences": record["train"]["sentences"]}
 
     return prepare
 
@@ -111,8 +111,8 @@ def test_a_folder_that_links_to_itself_is_read_once(read: Prepared, tmp_path: Pa
     (place / "one.txt").write_text("One text.\n", encoding="utf-8")
     (place / "again").symlink_to(place)
     (place / "link.txt").symlink_to(place / "one.txt")
-    found = read(str(place))
-    assert (found["kept"], found["duplicates"]) == (1, 1)
+    summary = read(str(place))
+    assert (summary["kept"], summary["duplicates"]) == (1, 1)
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="the system has no named pipes")
@@ -129,18 +129,18 @@ def test_a_pipe_with_a_name_is_read(read: Prepared, tmp_path: Path) -> None:
 
 def test_a_line_of_many_documents_is_cut_and_counted(read: Prepared, tmp_path: Path) -> None:
     (tmp_path / "line.txt").write_text("A few words of it. " * 200_000, encoding="utf-8")  # 3.8 MB
-    found = read(str(tmp_path / "line.txt"))
-    assert found["kept"] + found["duplicates"] == 4
-    assert found["cuts"] == 3
+    summary = read(str(tmp_path / "line.txt"))
+    assert summary["kept"] + summary["duplicates"] == 4
+    assert summary["cuts"] == 3
 
 
 @pytest.mark.slow
 def test_fifty_megabytes_in_one_line(read: Prepared, tmp_path: Path) -> None:
     words = " ".join(f"word{number} goes on." for number in range(2_500_000))
     (tmp_path / "line.txt").write_text(words, encoding="utf-8")
-    found = read(str(tmp_path / "line.txt"), patient=600)
-    assert found["sentences"] > 2_000_000
-    assert found["cuts"] + 1 == found["kept"]
+    summary = read(str(tmp_path / "line.txt"), patient=600)
+    assert summary["sentences"] > 2_000_000
+    assert summary["cuts"] + 1 == summary["kept"]
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What a person names as output is written whole or not at all; a device, a pipe or a stream is
+"""A file that is named as output is written whole or not at all; a device, a pipe or a stream is
 written into.
 """
 
@@ -37,7 +37,7 @@ WRITERS = {
 
 
 @pytest.fixture
-def there(good: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def current_folder(good: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The folder of the good things, which is the current one."""
     monkeypatch.chdir(good)
     return good
@@ -50,15 +50,15 @@ def words(verb: str, place: Path) -> list[str]:
 
 @pytest.mark.parametrize("verb", WRITERS)
 def test_a_full_device_is_named_and_stays_a_device(
-    verb: str, there: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    verb: str, current_folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     place = tmp_path / f"full{WRITERS[verb][1]}"
     place.symlink_to("/dev/full")
     assert main(words(verb, place)) == 2
-    said = capfd.readouterr().err
-    names(said.splitlines()[-1], place)
-    assert "kept" not in said
-    assert "wrote" not in said
+    message = capfd.readouterr().err
+    names(message.splitlines()[-1], place)
+    assert "kept" not in message
+    assert "wrote" not in message
     assert Path("/dev/full").is_char_device()
     assert [path.name for path in tmp_path.iterdir()] == [place.name]
     assert place.is_symlink()
@@ -66,7 +66,7 @@ def test_a_full_device_is_named_and_stays_a_device(
 
 @pytest.mark.parametrize("verb", WRITERS)
 def test_the_null_device_takes_everything_and_stays_a_device(
-    verb: str, there: Path, tmp_path: Path
+    verb: str, current_folder: Path, tmp_path: Path
 ) -> None:
     place = tmp_path / f"null{WRITERS[verb][1]}"
     place.symlink_to(os.devnull)
@@ -93,7 +93,9 @@ def test_a_full_disk_is_named_and_leaves_what_was_there(
 
 
 @pytest.mark.parametrize("verb", WRITERS)
-def test_a_pipe_gives_what_a_file_would_hold(verb: str, there: Path, tmp_path: Path) -> None:
+def test_a_pipe_gives_what_a_file_would_hold(
+    verb: str, current_folder: Path, tmp_path: Path
+) -> None:
     suffix = WRITERS[verb][1]
     pipe, file, read = tmp_path / f"pipe{suffix}", tmp_path / f"file{suffix}", list[bytes]()
     os.mkfifo(pipe)

@@ -169,9 +169,9 @@ def test_long_labels_stay_within_the_drawing() -> None:
         Series("rate", (1, 2), (0.00000125, 0.00000175)),
         Series("zero", (1, 2), (-0.00015, 0.00015)),
     )
-    found = re.findall(r'<text x="([^"]*)" y="[^"]*" text-anchor="end">([^<]*)<', html)
-    assert found
-    assert all(float(x) >= 7 * len(text) - 1 for x, text in found if float(x) < WIDTH / 2)
+    labels = re.findall(r'<text x="([^"]*)" y="[^"]*" text-anchor="end">([^<]*)<', html)
+    assert labels
+    assert all(float(x) >= 7 * len(text) - 1 for x, text in labels if float(x) < WIDTH / 2)
 
 
 @pytest.mark.parametrize(

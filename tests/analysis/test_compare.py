@@ -231,9 +231,9 @@ def test_a_sentence_task_may_be_either(tmp_path: Path) -> None:
 )
 def test_what_was_unlike_is_said(change: dict[str, Any], words: list[str], tmp_path: Path) -> None:
     rows = compare([folder(tmp_path / "A"), folder(tmp_path / "B", **change)])
-    said = [text.replace(f"{tmp_path}/", "") for text in list_differences(rows)]
-    assert len(said) == len(words)
-    for text, part in zip(said, words, strict=True):
+    lines = [text.replace(f"{tmp_path}/", "") for text in list_differences(rows)]
+    assert len(lines) == len(words)
+    for text, part in zip(lines, words, strict=True):
         assert part in text
 
 
@@ -330,8 +330,8 @@ def test_runs_are_scored_on_one_text(
 ) -> None:
     point = pretraining.config(train={"budget": "2 steps"})
     for name, seed in (("a", 0), ("b", 1)):
-        own = replace(point, train=replace(point.train, seed=seed))
-        litebert.pretrain(own, tiny_data, tmp_path / name)
+        variant = replace(point, train=replace(point.train, seed=seed))
+        litebert.pretrain(variant, tiny_data, tmp_path / name)
     rows = compare([tmp_path / "a", tmp_path / "b"], tiny_data)
     for row in rows:
         assert row.scores == litebert.evaluate(row.run, tiny_data)

@@ -24,25 +24,25 @@ def runs(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Path
     """Two runs of two seeds, which grow from one layer to two and are scored after every sixth
     step.
     """
-    folder, found = tmp_path_factory.mktemp("curves"), []
+    folder, folders = tmp_path_factory.mktemp("curves"), []
     for seed in (0, 1):
         recipe = config(
             train={"depth_schedule": ((0.5, 1),), "evaluate_every": "6 steps", "seed": seed}
         )
         pretrain(recipe, tiny_data, folder / f"seed-{seed}")
-        found.append(folder / f"seed-{seed}")
-    return found
+        folders.append(folder / f"seed-{seed}")
+    return folders
 
 
 def test_operations_are_counted_at_the_depth_of_each_step(runs: list[Path]) -> None:
     point = config(encoder={"vocab_size": 400})
-    one, two = (
+    single, two = (
         3 * cost.forward_flops(replace(point, encoder=replace(point.encoder, layers=n)))
         for n in (1, 2)
     )
     middle, end = read_points(runs[0])
     assert (middle.step, end.step) == (6, 12)
-    assert middle.flops == pytest.approx(one * middle.tokens)
+    assert middle.flops == pytest.approx(single * middle.tokens)
     assert end.flops == pytest.approx(middle.flops + two * (end.tokens - middle.tokens))
     assert middle.seconds is not None
     assert end.seconds is not None
@@ -65,9 +65,9 @@ def test_operations_are_counted_at_the_length_of_each_step(tmp_path: Path) -> No
 
 def test_the_mean_course_is_that_of_all_seeds(runs: list[Path]) -> None:
     first, second = map(read_points, runs)
-    for one, other, both in zip(first, second, average_points([first, second]), strict=True):
+    for point, other, both in zip(first, second, average_points([first, second]), strict=True):
         assert both.scores["mlm_loss"] == pytest.approx(
-            (one.scores["mlm_loss"] + other.scores["mlm_loss"]) / 2
+            (point.scores["mlm_loss"] + other.scores["mlm_loss"]) / 2
         )
     assert average_points([]) == []
 
@@ -83,13 +83,13 @@ def test_each_score_has_one_chart_with_every_axis(runs: list[Path]) -> None:
 
 
 def test_accuracies_carry_their_errors(runs: list[Path]) -> None:
-    known = read_points(runs[0])
-    drawn = {score.title: score.charts[0].series[0] for score in make_charts({"run": known})}
+    points = read_points(runs[0])
+    drawn = {score.title: score.charts[0].series[0] for score in make_charts({"run": points})}
     line = drawn["Accuracy on sentence order"]
     assert line.errors == pytest.approx(
-        [100 * point.scores["sop_standard_error"] for point in known]
+        [100 * point.scores["sop_standard_error"] for point in points]
     )
-    assert len(drawn["Accuracy on masked tokens"].errors) == len(known)
+    assert len(drawn["Accuracy on masked tokens"].errors) == len(points)
     assert not drawn["Loss on masked tokens"].errors
 
 

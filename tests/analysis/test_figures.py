@@ -54,7 +54,7 @@ def test_a_mean_without_an_interval_is_a_dot() -> None:
 
 def test_a_larger_number_has_more_of_the_color_and_stands_in_its_cell() -> None:
     drawn = svg(HEAT)
-    opacities = [float(found) for found in re.findall(r"opacity: ([\d.]+)", drawn)][
+    opacities = [float(opacity) for opacity in re.findall(r"opacity: ([\d.]+)", drawn)][
         :5
     ]  # 0 has none
     assert opacities[0] == max(opacities)

@@ -1,4 +1,4 @@
-"""What is measured from layer to layer, against `transformers` and where it is known."""
+"""Measures from layer to layer, against `transformers` and where they are known."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ def test_attention_and_states_are_those_of_transformers(family: str, tmp_path: P
     mask = torch.ones_like(ids)
     mask[1, 9:] = 0
     with torch.no_grad():
-        there = model(ids, attention_mask=mask, output_attentions=True, output_hidden_states=True)
+        output = model(ids, attention_mask=mask, output_attentions=True, output_hidden_states=True)
         states = list(encoder.states(ids, None, mask))
-        for layer, weights in enumerate(there.attentions):
+        for layer, weights in enumerate(output.attentions):
             our_weights = encoder.attention_weights(layer, states[layer], mask)
             real = mask.bool()
             torch.testing.assert_close(
@@ -53,32 +53,32 @@ def test_similarity_sees_through_rotations_and_factors(
     states = torch.randn(40, width, generator=draw, dtype=torch.float64)
     turn = torch.linalg.qr(torch.randn(width, width, generator=draw, dtype=torch.float64))[0]
     other = torch.randn(40, width, generator=draw, dtype=torch.float64)
-    found = np.array(compute_similarity([states, factor * states @ turn + 3, other]))
-    assert found[0, 1] == pytest.approx(1)
-    assert np.allclose(found, found.T)
-    assert found[0, 2] < 0.999
-    assert found[1, 2] == pytest.approx(found[0, 2])
+    similarity = np.array(compute_similarity([states, factor * states @ turn + 3, other]))
+    assert similarity[0, 1] == pytest.approx(1)
+    assert np.allclose(similarity, similarity.T)
+    assert similarity[0, 2] < 0.999
+    assert similarity[1, 2] == pytest.approx(similarity[0, 2])
 
 
 @pytest.fixture(scope="module")
-def trained(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained_run(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two shared layers, trained for twelve steps."""
     folder = tmp_path_factory.mktemp("analysed") / "a-run"
     pretrain(config(), tiny_data, folder)
     return folder
 
 
-def test_a_model_beside_its_untrained_self(trained: Path, tiny_data: Path) -> None:
-    own, control = analyze([trained], tiny_data, sequences=40)
-    assert (own.name, control.name) == ("a-run", "a-run, from scratch")
-    assert own.tokens == control.tokens > 1000
-    assert own.layers[0].mlm_loss is not None
+def test_a_model_beside_its_untrained_self(trained_run: Path, tiny_data: Path) -> None:
+    model, control = analyze([trained_run], tiny_data, sequences=40)
+    assert (model.name, control.name) == ("a-run", "a-run, from scratch")
+    assert model.tokens == control.tokens > 1000
+    assert model.layers[0].mlm_loss is not None
     assert control.layers[0].mlm_loss is None
-    for layer in (*own.layers, *control.layers):
+    for layer in (*model.layers, *control.layers):
         assert 0 < layer.angle < 180
         assert layer.distance > 0
-        assert all(0 <= one <= np.log(32) + 1e-6 for one in layer.entropy)
-        assert all(0 <= one < 32 for one in layer.reach)
+        assert all(0 <= nats <= np.log(32) + 1e-6 for nats in layer.entropy)
+        assert all(0 <= distance < 32 for distance in layer.reach)
     # An untrained network attends nearly evenly, so every head reads at about a third of the
     # length; some sequences are shorter than 32 tokens.
     assert control.layers[0].entropy == pytest.approx([np.log(32)] * 2, abs=0.2)
@@ -86,29 +86,31 @@ def test_a_model_beside_its_untrained_self(trained: Path, tiny_data: Path) -> No
 
 
 def test_the_verb_writes_a_page_and_numbers(
-    trained: Path, tiny_data: Path, tmp_path: Path, run: Callable[..., tuple[int, str, str]]
+    trained_run: Path, tiny_data: Path, tmp_path: Path, run: Callable[..., tuple[int, str, str]]
 ) -> None:
     page = tmp_path / "page.html"
     status, out, err = run(
-        "analyze", trained, "--data", tiny_data, "--sequences", 8, "--out", page, "--json"
+        "analyze", trained_run, "--data", tiny_data, "--sequences", 8, "--out", page, "--json"
     )
     assert status == 0, err
-    assert [len(one["layers"]) for one in json.loads(out)] == [2, 2]
+    assert [len(result["layers"]) for result in json.loads(out)] == [2, 2]
     text = page.read_text(encoding="utf-8")
     assert text.count("<svg") >= 5
     assert "a-run, from scratch" in text
     status, _, err = run(
-        "analyze", trained, "--data", tiny_data, "--out", tmp_path / "gone" / "page.html"
+        "analyze", trained_run, "--data", tiny_data, "--out", tmp_path / "gone" / "page.html"
     )
     assert status == 2
     names(err, tmp_path / "gone" / "page.html")
 
 
-def test_what_cannot_be_analysed_is_refused(trained: Path, tiny_data: Path, tmp_path: Path) -> None:
+def test_what_cannot_be_analysed_is_refused(
+    trained_run: Path, tiny_data: Path, tmp_path: Path
+) -> None:
     with refused(ConfigError, "0"):
-        analyze([trained], tiny_data, sequences=0)
+        analyze([trained_run], tiny_data, sequences=0)
     with refused(ConfigError, "100", "64"):
-        analyze([trained], tiny_data, length=100)
+        analyze([trained_run], tiny_data, length=100)
     build_peer("Bert", "backbone").save_pretrained(tmp_path / "other")
     with refused(DataError, tmp_path / "other", tiny_data, "no tokenizer"):
         analyze([tmp_path / "other"], tiny_data)

@@ -69,7 +69,7 @@ BEYOND = """() => [...document.querySelectorAll("body *")].filter(
 
 
 @pytest.fixture
-def opened(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
+def open_page(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
     """Open a page of every kind of section; in the end nothing may have been complained of or
     fetched.
     """
@@ -79,34 +79,34 @@ def opened(browser: Any, tmp_path: Path) -> Iterator[Callable[..., Any]]:
         "A lead with a-name-without-a-space-that-is-too-long.",
         SECTIONS,
     )
-    heard, asked = [], []
+    heard, requests = [], []
 
-    def open_page(width: int, scheme: str = "light") -> Any:
+    def open_at(width: int, scheme: str = "light") -> Any:
         page = browser.new_page(viewport={"width": width, "height": 844}, color_scheme=scheme)
         page.on("console", lambda message: heard.append(message.text))
-        page.on("request", lambda request: asked.append(request.url))
+        page.on("request", lambda request: requests.append(request.url))
         page.goto((tmp_path / "page.html").as_uri())
         return page
 
-    yield open_page
+    yield open_at
     assert not heard
-    assert all(url.endswith("/page.html") for url in asked), asked
+    assert all(url.endswith("/page.html") for url in requests), requests
 
 
 @pytest.mark.parametrize("width", [390, 1280])
-def test_nothing_runs_over_the_edge(width: int, opened: Callable[..., Any]) -> None:
-    page = opened(width)
+def test_nothing_runs_over_the_edge(width: int, open_page: Callable[..., Any]) -> None:
+    page = open_page(width)
     assert page.evaluate(BEYOND) == []
     assert page.evaluate("document.documentElement.scrollWidth") == width
     assert page.locator("svg:visible").count() == 5
 
 
-def test_one_switch_changes_the_axis_of_all_charts(opened: Callable[..., Any]) -> None:
-    page = opened(1280)
+def test_one_switch_changes_the_axis_of_all_charts(open_page: Callable[..., Any]) -> None:
+    page = open_page(1280)
 
     def axes() -> list[str]:
-        found: list[str] = page.locator(".against:visible svg .axis").all_text_contents()
-        return found
+        labels: list[str] = page.locator(".against:visible svg .axis").all_text_contents()
+        return labels
 
     assert axes() == ["step", "step"]
     page.click("label:has-text('minutes of training')")
@@ -115,9 +115,9 @@ def test_one_switch_changes_the_axis_of_all_charts(opened: Callable[..., Any]) -
     assert axes() == ["step", "step"], "the switch obeys the keyboard"
 
 
-def test_rows_are_cards_on_a_phone(opened: Callable[..., Any]) -> None:
+def test_rows_are_cards_on_a_phone(open_page: Callable[..., Any]) -> None:
     row = "table.cards tbody tr"
-    phone, screen = opened(390), opened(1280)
+    phone, screen = open_page(390), open_page(1280)
     assert phone.locator(row).first.evaluate("node => getComputedStyle(node).display") == "block"
     assert phone.locator(f"{row} td").nth(1).evaluate(
         "node => getComputedStyle(node, '::before').content"
@@ -131,11 +131,11 @@ def test_rows_are_cards_on_a_phone(opened: Callable[..., Any]) -> None:
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-def test_numbers_on_a_heat_map_can_be_read(scheme: str, opened: Callable[..., Any]) -> None:
+def test_numbers_on_a_heat_map_can_be_read(scheme: str, open_page: Callable[..., Any]) -> None:
     """Each number of a heat map has the contrast that WCAG 2.2 asks for (1.4.3, level AA) with its
     square.
     """
-    page = opened(390, scheme)
+    page = open_page(390, scheme)
     style = "name => getComputedStyle(document.documentElement).getPropertyValue(name).trim()"
     text, card, line = (page.evaluate(style, name) for name in ("--text", "--card", "--line-0"))
     opacities = page.locator("svg path[style*='opacity']").evaluate_all(

@@ -275,12 +275,12 @@ def test_throughput_over_the_time_of_training() -> None:
         }
         for step in (1, 2, 3)
     ]
-    chart = next(one for one in run_sections(rows) if one.title == "Throughput")
+    chart = next(section for section in run_sections(rows) if section.title == "Throughput")
     assert isinstance(chart, Chart)
     assert chart.series[0].points() == [(1, 1001), (2, 1002), (3, 1003)]
     assert "1,002" in chart.note
     assert "25%" in chart.note
-    assert "Throughput" not in [one.title for one in run_sections([])]
+    assert "Throughput" not in [section.title for section in run_sections([])]
 
 
 @pytest.mark.parametrize(
@@ -292,7 +292,9 @@ def test_throughput_is_over_a_time_in_a_fitting_unit(seconds: float, unit: str) 
         for step in (1, 2)
     ]
     (chart,) = (
-        one for one in run_sections(rows) if isinstance(one, Chart) and one.title == "Throughput"
+        section
+        for section in run_sections(rows)
+        if isinstance(section, Chart) and section.title == "Throughput"
     )
     assert chart.x_label.startswith(unit)
 
@@ -369,12 +371,12 @@ def test_the_curves_of_replaced_tokens_and_of_spans() -> None:
     spans = lines(by_title["Accuracy on tokens predicted from around their span"])
     assert spans["held out"].ys == (20,)
     assert spans["always the commoner answer"].ys == pytest.approx((7, 7))
-    found = by_title["Finding the replaced tokens"]
-    assert {name: line.ys[0] for name, line in lines(found).items()} == pytest.approx(
+    chart = by_title["Finding the replaced tokens"]
+    assert {name: line.ys[0] for name, line in lines(chart).items()} == pytest.approx(
         {"area under the curve": 75, "precision": 50, "recall": 25, "share replaced": 14}
     )
     for word in ("area under the curve", "50 % is guessing", "precision", "recall"):
-        assert word in found.note
+        assert word in chart.note
     assert not [
         title for title in charts(run_sections(ROWS)) if "replaced" in title or "span" in title
     ]

@@ -68,11 +68,13 @@ def model_folder(folder: Path, tokenizer: Path, name: str) -> Path:
     return made(folder, tokenizer, task["kind"], classes, labels, task)
 
 
-def same(ours: list[dict[str, Any]], theirs: list[dict[str, Any]], near: float = 1e-4) -> None:
-    assert len(ours) == len(theirs)
-    for one, other in zip(ours, theirs, strict=True):
-        assert one.keys() == other.keys()
-        for key, value in one.items():
+def same(
+    answers: list[dict[str, Any]], expected_answers: list[dict[str, Any]], near: float = 1e-4
+) -> None:
+    assert len(answers) == len(expected_answers)
+    for answer, other in zip(answers, expected_answers, strict=True):
+        assert answer.keys() == other.keys()
+        for key, value in answer.items():
             assert other[key] == (
                 value
                 if isinstance(value, (str, list, tuple)) and key != "probabilities"
@@ -99,12 +101,12 @@ def test_every_engine_gives_the_same_answers(
 def test_in_8_bits_answers_are_near(name: str, tiny_tokenizer: Path, tmp_path: Path) -> None:
     folder = model_folder(tmp_path / "m", tiny_tokenizer, name)
     exact = litebert.load(folder).predict(ASKED[name][-1])
-    found = litebert.load(folder, engine="torch-int8").predict(ASKED[name][-1])
-    assert found != exact
-    for one, other in zip(found, exact, strict=True):
-        assert one.keys() == other.keys()
+    answers = litebert.load(folder, engine="torch-int8").predict(ASKED[name][-1])
+    assert answers != exact
+    for answer, other in zip(answers, exact, strict=True):
+        assert answer.keys() == other.keys()
         if isinstance(other.get("probabilities"), dict):
-            assert one["probabilities"] == pytest.approx(other["probabilities"], abs=0.05)
+            assert answer["probabilities"] == pytest.approx(other["probabilities"], abs=0.05)
 
 
 def test_8_bits_are_refused_where_they_cannot_be_had(
@@ -203,13 +205,13 @@ def test_an_exported_folder_without_its_packages_names_the_extras(
 
 
 class Lengths:
-    """Answers with the number of tokens of each row, and keeps count of what it was given."""
+    """Answers with the number of tokens of each row, and keeps the shapes of its rows."""
 
     def __init__(self, tokens: int) -> None:
-        self.tokens, self.given = tokens, list[tuple[int, int]]()
+        self.tokens, self.shapes = tokens, list[tuple[int, int]]()
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
-        self.given.append(rows.ids.shape)
+        self.shapes.append(rows.ids.shape)
         return rows.mask.sum(1, dtype=np.float32)[:, None]
 
 
@@ -228,14 +230,14 @@ def test_answers_keep_their_order_over_windows_and_batches(
     monkeypatch.setattr(predicting, "FIRST", 16)
     monkeypatch.setattr(predicting, "WINDOW", 64)
     answers, engine = counting(tmp_path / "m", tiny_tokenizer)
-    asked = [" ".join(["ba"] * (1 + i * 7 % 23)) for i in range(500)]
-    lengths = [len(ids) + 2 for ids in answers.tokenizer.encode(asked)]
-    rows = [Row(answers.task.example(text, ""), {"text": text}) for text in asked]
+    texts = [" ".join(["ba"] * (1 + i * 7 % 23)) for i in range(500)]
+    lengths = [len(ids) + 2 for ids in answers.tokenizer.encode(texts)]
+    rows = [Row(answers.task.example(text, ""), {"text": text}) for text in texts]
     answered = list(answers.answer_rows(rows, ahead=ahead))
     assert [record["prediction"] for _, record in answered] == lengths
-    assert [row.extras["text"] for row, _ in answered] == asked
-    assert sum(rows for rows, _ in engine.given) == 500
-    assert all(rows * (size - 7) <= 512 for rows, size in engine.given), (
+    assert [row.extras["text"] for row, _ in answered] == texts
+    assert sum(rows for rows, _ in engine.shapes) == 500
+    assert all(rows * (size - 7) <= 512 for rows, size in engine.shapes), (
         "up to a multiple of eight tokens"
     )
 
@@ -281,14 +283,14 @@ def test_an_interruption_keeps_what_was_answered(
     source.write_text("ba de\n" * 3 * FIRST)
     compute, calls = model.predictor.engine.logits, 0
 
-    def interrupted(rows: PaddedRows) -> NDArray[np.float32]:
+    def interrupt_second(rows: PaddedRows) -> NDArray[np.float32]:
         nonlocal calls
         calls += 1
         if calls == 2:
             raise KeyboardInterrupt
         return compute(rows)
 
-    monkeypatch.setattr(model.predictor.engine, "logits", interrupted)
+    monkeypatch.setattr(model.predictor.engine, "logits", interrupt_second)
     with pytest.raises(KeyboardInterrupt):
         predict_file(model, source, out)
     assert len(out.read_text().splitlines()) == 1 + FIRST
@@ -333,7 +335,7 @@ def test_a_signal_is_survived_after_openvino(tmp_path: Path, tiny_tokenizer: Pat
 def test_openvino_writes_nothing_into_the_home_of_its_user(
     tmp_path: Path, tiny_tokenizer: Path
 ) -> None:
-    """Where its telemetry can be imported, a client id and statistics appear there."""
+    """Its telemetry would leave a client id and statistics there, if it were imported."""
     needs("openvino")
     home, folder = tmp_path / "home", model_folder(tmp_path / "m", tiny_tokenizer, "classes")
     home.mkdir()

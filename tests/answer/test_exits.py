@@ -44,7 +44,7 @@ DEEP = "sharing = '{}'\n"
 
 
 @pytest.fixture(scope="module", params=["all", "none"])
-def trained(
+def run_with_exits(
     request: pytest.FixtureRequest, tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
     """The run of a classifier with exits after each of four layers, shared and not."""
@@ -82,7 +82,7 @@ def trained(
     return folder / "run"
 
 
-def asked(run: Path) -> list[str]:
+def read_texts(run: Path) -> list[str]:
     with open(run.parent / "dev.csv", newline="") as file:
         return [row["text"] for row in csv.DictReader(file)]
 
@@ -91,7 +91,7 @@ def rows_of(run: Path) -> PaddedRows:
     """The development part as one padded batch."""
     model = load(run)
     items = model.predictor.task.encode(
-        [Example(text, None, None) for text in asked(run)], model.predictor.tokenizer, 32
+        [Example(text, None, None) for text in read_texts(run)], model.predictor.tokenizer, 32
     )
     return pad_rows(
         [row for item in items for row in item.rows], model.predictor.tokenizer.pad_id, 64
@@ -103,31 +103,42 @@ def early(run: Path, rule: ExitRule) -> EarlyExit:
     return EarlyExit(ENGINES["torch"](model, "cpu"), rule, model.predictor.task.output, 4)
 
 
-def test_a_run_records_what_its_rule_saves_and_costs(trained: Path) -> None:
-    found = json.loads((trained / "exits.json").read_text())
-    scores = json.loads((trained / "scores.json").read_text())
-    assert found["full"] == scores["accuracy"] == found["layers"][-1]
-    assert len(found["layers"]) == 4
-    assert found["score"] >= found["full"] - 0.005
-    assert 0.25 <= found["share"] <= 1
-    record = json.loads((trained / "model" / "task.json").read_text())["exits"]
-    assert record == {key: found[key] for key in ("patience", "threshold", "share")}
-    assert "exits" in (trained / "report.html").read_text()
-    rows = [json.loads(line) for line in (trained / "metrics.jsonl").read_text().splitlines()]
+def test_a_run_records_what_its_rule_saves_and_costs(run_with_exits: Path) -> None:
+    calibration = json.loads((run_with_exits / "exits.json").read_text())
+    scores = json.loads((run_with_exits / "scores.json").read_text())
+    assert calibration["full"] == scores["accuracy"] == calibration["layers"][-1]
+    assert len(calibration["layers"]) == 4
+    assert calibration["score"] >= calibration["full"] - 0.005
+    assert 0.25 <= calibration["share"] <= 1
+    record = json.loads((run_with_exits / "model" / "task.json").read_text())["exits"]
+    assert record == {key: calibration[key] for key in ("patience", "threshold", "share")}
+    assert "exits" in (run_with_exits / "report.html").read_text()
+    rows = [
+        json.loads(line) for line in (run_with_exits / "metrics.jsonl").read_text().splitlines()
+    ]
     assert max(row["accuracy"] for row in rows if row["kind"] == "heldout") == scores["accuracy"]
 
 
-def test_answers_leave_as_they_were_calibrated(trained: Path, run: Run, tmp_path: Path) -> None:
-    found = json.loads((trained / "exits.json").read_text())
-    status, out, _ = run("score", trained, "--data", trained.parent / "dev.csv", "--json")
-    told = json.loads(out)
+def test_answers_leave_as_they_were_calibrated(
+    run_with_exits: Path, run: Run, tmp_path: Path
+) -> None:
+    record = json.loads((run_with_exits / "exits.json").read_text())
+    status, out, _ = run(
+        "score", run_with_exits, "--data", run_with_exits.parent / "dev.csv", "--json"
+    )
+    report = json.loads(out)
     assert status == 0
-    assert told["scores"]["accuracy"] == pytest.approx(found["score"])
-    assert told["share"] == pytest.approx(found["share"])
-    answers = load(trained).predict(asked(trained))
-    assert np.mean([answer["layers"] for answer in answers]) / 4 == pytest.approx(found["share"])
+    assert report["scores"]["accuracy"] == pytest.approx(record["score"])
+    assert report["share"] == pytest.approx(record["share"])
+    answers = load(run_with_exits).predict(read_texts(run_with_exits))
+    assert np.mean([answer["layers"] for answer in answers]) / 4 == pytest.approx(record["share"])
     status, _, _ = run(
-        "predict", trained, "--input", trained.parent / "dev.csv", "--output", tmp_path / "o.csv"
+        "predict",
+        run_with_exits,
+        "--input",
+        run_with_exits.parent / "dev.csv",
+        "--output",
+        tmp_path / "o.csv",
     )
     assert status == 0
     with open(tmp_path / "o.csv", newline="") as file:
@@ -136,17 +147,19 @@ def test_answers_leave_as_they_were_calibrated(trained: Path, run: Run, tmp_path
         ]
 
 
-def test_off_is_the_ordinary_model_bit_for_bit(trained: Path, run: Run, tmp_path: Path) -> None:
+def test_off_is_the_ordinary_model_bit_for_bit(
+    run_with_exits: Path, run: Run, tmp_path: Path
+) -> None:
     """A folder without the record of exits is an ordinary model."""
     ordinary = tmp_path / "ordinary"
-    convert(trained, ordinary, to="litebert")
+    convert(run_with_exits, ordinary, to="litebert")
     record = json.loads((ordinary / "task.json").read_text())
     del record["exits"]
     (ordinary / "task.json").write_text(json.dumps(record))
-    for folder, out in ((trained, "off.jsonl"), (ordinary, "ordinary.jsonl")):
+    for folder, out in ((run_with_exits, "off.jsonl"), (ordinary, "ordinary.jsonl")):
         words = (
             "--input",
-            trained.parent / "dev.csv",
+            run_with_exits.parent / "dev.csv",
             "--output",
             tmp_path / out,
             *["--exit", "off"],
@@ -154,20 +167,23 @@ def test_off_is_the_ordinary_model_bit_for_bit(trained: Path, run: Run, tmp_path
         assert run("predict", folder, *words)[0] == 0
     assert (tmp_path / "off.jsonl").read_bytes() == (tmp_path / "ordinary.jsonl").read_bytes()
     assert "layers" not in load(ordinary).predict(["ba"])[0]
-    rows = rows_of(trained)
-    off, same = (load(one, exit="off").predictor.engine.logits(rows) for one in (trained, ordinary))
+    rows = rows_of(run_with_exits)
+    off, same = (
+        load(folder, exit="off").predictor.engine.logits(rows)
+        for folder in (run_with_exits, ordinary)
+    )
     assert np.array_equal(off, same)
 
 
-def test_thresholds_at_both_ends(trained: Path) -> None:
-    rows = rows_of(trained)
-    full = early(trained, ExitRule(1, NEVER))
+def test_thresholds_at_both_ends(run_with_exits: Path) -> None:
+    rows = rows_of(run_with_exits)
+    full = early(run_with_exits, ExitRule(1, NEVER))
     assert np.array_equal(
-        full.logits(rows), load(trained, exit="off").predictor.engine.logits(rows)
+        full.logits(rows), load(run_with_exits, exit="off").predictor.engine.logits(rows)
     )
     assert full.share == 1
-    first = early(trained, ExitRule(1, 0.0))
-    network = load(trained).model
+    first = early(run_with_exits, ExitRule(1, 0.0))
+    network = load(run_with_exits).model
     assert isinstance(network, TaskModel)
     ids, types, mask = map(torch.from_numpy, rows)
     with torch.no_grad():
@@ -175,70 +191,85 @@ def test_thresholds_at_both_ends(trained: Path) -> None:
         assert torch.equal(every[-1], network(ids, types, mask))
         _, state, *_ = network.encoder.states(ids, types, mask)
         last = network.encoder.read_out(state)
-        told = network.head(last.last[:, 0] if last.pooled is None else last.pooled)
-    assert np.allclose(first.logits(rows), told, atol=1e-6)
-    assert np.allclose(every[0], told, atol=1e-6)
+        expected = network.head(last.last[:, 0] if last.pooled is None else last.pooled)
+    assert np.allclose(first.logits(rows), expected, atol=1e-6)
+    assert np.allclose(every[0], expected, atol=1e-6)
     assert first.share == 1 / 4
 
 
 @settings(max_examples=15)
 @given(st.integers(0, 10**6), st.integers(1, 3), st.floats(0.4, 1.0))
 def test_packing_does_not_change_an_answer(
-    trained: Path, seed: int, patience: int, threshold: float
+    run_with_exits: Path, seed: int, patience: int, threshold: float
 ) -> None:
     """Each row alone, never padded or packed, leaves after the same layer with the same logits."""
-    engine = early(trained, ExitRule(patience, threshold))
+    engine = early(run_with_exits, ExitRule(patience, threshold))
     draw = np.random.default_rng(seed)
     chosen = [
         EncodedRow(draw.integers(5, 400, n).astype(np.int32), np.zeros(n, np.int32))
         for n in draw.integers(3, 40, 24)
     ]
-    found = engine.logits_and_layers(pad_rows(chosen, 0, 64))
+    logits = engine.logits_and_layers(pad_rows(chosen, 0, 64))
     alone = [engine.logits_and_layers(pad_rows([row], 0, len(row.ids)))[0] for row in chosen]
-    margin = np.abs(np.stack([one.max() for one in map(certainties, found)]) - threshold)
+    margin = np.abs(np.stack([row.max() for row in map(certainties, logits)]) - threshold)
     clear = margin > 1e-4  # where rounding decides, either is right
-    assert np.allclose(found[clear], np.stack(alone)[clear], atol=2e-5)
+    assert np.allclose(logits[clear], np.stack(alone)[clear], atol=2e-5)
 
 
 # ---------------------------------------------------------------------- the engines that run graphs
 
 
 @pytest.mark.parametrize("engine", ["onnx", "openvino"])
-def test_an_engine_of_graphs_computes_all_layers_or_nothing(engine: str, trained: Path) -> None:
+def test_an_engine_of_graphs_computes_all_layers_or_nothing(
+    engine: str, run_with_exits: Path
+) -> None:
     for chosen in ("auto", 0.7):
         with refused(ConfigError, "exit", chosen, engine, "--exit off", "torch"):
-            _ = load(trained, engine=engine, exit=chosen).predictor  # type: ignore[arg-type]
-    assert not (trained / "model" / FOLDER).exists(), "no graph is made for what is refused"
+            _ = load(run_with_exits, engine=engine, exit=chosen).predictor  # type: ignore[arg-type]
+    assert not (run_with_exits / "model" / FOLDER).exists(), "no graph is made for what is refused"
     needs(engine)
-    full = load(trained, exit="off").predict(asked(trained))
-    graph = load(trained, engine=engine, exit="off").predict(asked(trained))
+    full = load(run_with_exits, exit="off").predict(read_texts(run_with_exits))
+    graph = load(run_with_exits, engine=engine, exit="off").predict(read_texts(run_with_exits))
     for answer, other in zip(full, graph, strict=True):
         assert answer.keys() == other.keys()
         assert other["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-5)
-    shutil.rmtree(trained / "model" / FOLDER)
+    shutil.rmtree(run_with_exits / "model" / FOLDER)
 
 
-def test_an_exported_model_computes_all_layers(trained: Path, run: Run, tmp_path: Path) -> None:
+def test_an_exported_model_computes_all_layers(
+    run_with_exits: Path, run: Run, tmp_path: Path
+) -> None:
     needs("onnx")
-    assert run("export", trained, tmp_path / "out")[0] == 0
-    full = load(trained, exit="off").predict(asked(trained))
-    for one, other in zip(full, load(tmp_path / "out").predict(asked(trained)), strict=True):
-        assert one.keys() == other.keys()
-        assert other["probabilities"] == pytest.approx(one["probabilities"], abs=1e-5)
+    assert run("export", run_with_exits, tmp_path / "out")[0] == 0
+    full = load(run_with_exits, exit="off").predict(read_texts(run_with_exits))
+    for answer, other in zip(
+        full, load(tmp_path / "out").predict(read_texts(run_with_exits)), strict=True
+    ):
+        assert answer.keys() == other.keys()
+        assert other["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-5)
     with refused(ConfigError, "exit", 0.9, "onnx"):
         _ = load(tmp_path / "out", exit=0.9).predictor
 
 
-def test_the_commands_name_the_option_that_computes_all_layers(trained: Path, run: Run) -> None:
+def test_the_commands_name_the_option_that_computes_all_layers(
+    run_with_exits: Path, run: Run
+) -> None:
     needs("onnx")
-    words = ("score", trained, "--data", trained.parent / "dev.csv", "--engine", "onnx")
+    words = (
+        "score",
+        run_with_exits,
+        "--data",
+        run_with_exits.parent / "dev.csv",
+        "--engine",
+        "onnx",
+    )
     status, _, error = run(*words)
     assert status == 2
     names(error, "onnx", "--exit off")
     assert run(*words, "--exit", "off")[0] == 0
     status, _, error = run(*words, "--exit", "off", "--device", "cuda")
     assert (status, "cuda" in error, "onnx" in error) == (2, True, True)
-    shutil.rmtree(trained / "model" / FOLDER)
+    shutil.rmtree(run_with_exits / "model" / FOLDER)
 
 
 def certainties(row: NDArray[np.float32]) -> NDArray[np.float64]:
@@ -247,13 +278,15 @@ def certainties(row: NDArray[np.float32]) -> NDArray[np.float64]:
     return likely
 
 
-def test_converted_it_opens_elsewhere_as_the_full_model(trained: Path, tmp_path: Path) -> None:
-    convert(trained, tmp_path / "hf", to="hf")
-    theirs = load(tmp_path / "hf").predict(asked(trained))
-    full = load(trained, exit="off").predict(asked(trained))
-    assert [one.keys() for one in theirs] == [one.keys() for one in full]
-    for one, other in zip(theirs, full, strict=True):
-        assert list(one["probabilities"].values()) == pytest.approx(
+def test_converted_it_opens_elsewhere_as_the_full_model(
+    run_with_exits: Path, tmp_path: Path
+) -> None:
+    convert(run_with_exits, tmp_path / "hf", to="hf")
+    answers = load(tmp_path / "hf").predict(read_texts(run_with_exits))
+    full = load(run_with_exits, exit="off").predict(read_texts(run_with_exits))
+    assert [answer.keys() for answer in answers] == [answer.keys() for answer in full]
+    for answer, other in zip(answers, full, strict=True):
+        assert list(answer["probabilities"].values()) == pytest.approx(
             list(other["probabilities"].values()), abs=1e-5
         )
 
@@ -323,7 +356,7 @@ def test_killed_and_started_again_it_ends_with_the_same_bits(
 
 
 def test_when_a_row_leaves() -> None:
-    """By hand: rows are the answers (label, certainty) after four layers."""
+    """Rows are the answers (label, certainty) after four layers, reckoned by hand."""
     rows = [
         [(0, 0.9), (0, 0.9), (0, 0.9), (0, 0.9)],
         [(0, 0.9), (1, 0.9), (1, 0.6), (1, 0.9)],
@@ -385,21 +418,23 @@ def test_calibration_keeps_the_score_of_its_rows(seed: int, drop: float) -> None
     output: Output = OneClass(("a", "b"))
     part = EncodedPart("dev", [None] * rows, [Item(i, (), None) for i in range(rows)])
     task: Any = Truth()
-    found = calibrate(task, output, part, list(logits.transpose(1, 0, 2)), drop)
-    assert found.score >= found.full - drop / 100
-    assert found.full == pytest.approx(float((signal[-1] > 0).astype(int).__eq__(truth).mean()))
+    calibration = calibrate(task, output, part, list(logits.transpose(1, 0, 2)), drop)
+    assert calibration.score >= calibration.full - drop / 100
+    assert calibration.full == pytest.approx(
+        float((signal[-1] > 0).astype(int).__eq__(truth).mean())
+    )
     views = [output.steady(logits[i - 1] if i else None, logits[i]) for i in range(depth)]
-    left = find_exits(ExitRule(found.patience, found.threshold), views)
-    assert found.share == pytest.approx(left.mean() / depth)
-    assert found.score == pytest.approx(
+    left = find_exits(ExitRule(calibration.patience, calibration.threshold), views)
+    assert calibration.share == pytest.approx(left.mean() / depth)
+    assert calibration.score == pytest.approx(
         float((logits[left - 1, np.arange(rows)].argmax(-1) == truth).mean())
     )
     if drop == 100.0:
-        assert found.share == 1 / depth
-    assert found.curve[0]["share"] == 1
+        assert calibration.share == 1 / depth
+    assert calibration.curve[0]["share"] == 1
     assert all(
-        one["share"] > other["share"]
-        for one, other in zip(found.curve, found.curve[1:], strict=False)
+        point["share"] > other["share"]
+        for point, other in zip(calibration.curve, calibration.curve[1:], strict=False)
     )
 
 
@@ -428,12 +463,12 @@ def test_numbers_and_labels_leave_early_too(
         config(epochs=3, exits=True),
         tokenizer=tiny_tokenizer,
     )
-    found = json.loads((tmp_path / "run" / "exits.json").read_text())
-    assert found["score"] >= done.scores[table.metric] - 0.005
-    for one in (0.0, 2.0, "auto"):
-        answers = load(tmp_path / "run", exit=one).predict(["ba de", "fi"])  # type: ignore[arg-type]
+    record = json.loads((tmp_path / "run" / "exits.json").read_text())
+    assert record["score"] >= done.scores[table.metric] - 0.005
+    for threshold in (0.0, 2.0, "auto"):
+        answers = load(tmp_path / "run", exit=threshold).predict(["ba de", "fi"])  # type: ignore[arg-type]
         used = {answer["layers"] for answer in answers}
-        assert used == {0.0: {1}, 2.0: {2}}.get(one, used)  # type: ignore[call-overload]
+        assert used == {0.0: {1}, 2.0: {2}}.get(threshold, used)  # type: ignore[call-overload]
 
 
 def test_what_cannot_leave_early_is_refused(tiny_tokenizer: Path, tmp_path: Path, run: Run) -> None:
@@ -455,13 +490,13 @@ def test_what_cannot_leave_early_is_refused(tiny_tokenizer: Path, tmp_path: Path
         litebert.FinetuneConfig(exit_drop=-1.0)
 
 
-def test_thresholds_that_mean_nothing_are_refused(trained: Path, tmp_path: Path) -> None:
+def test_thresholds_that_mean_nothing_are_refused(run_with_exits: Path, tmp_path: Path) -> None:
     with refused(ConfigError, "exit", -0.5):
-        _ = load(trained, exit=-0.5).predictor
+        _ = load(run_with_exits, exit=-0.5).predictor
     with refused(ConfigError, "exit", "'on'"):
-        _ = load(trained, exit="on").predictor  # type: ignore[arg-type]
+        _ = load(run_with_exits, exit="on").predictor  # type: ignore[arg-type]
     plain = tmp_path / "plain"
-    convert(trained, plain, to="litebert")
+    convert(run_with_exits, plain, to="litebert")
     record = json.loads((plain / "task.json").read_text())
     (plain / "task.json").write_text(
         json.dumps({**record, "exits": {"patience": 0, "threshold": 1}})

@@ -54,7 +54,7 @@ def classifier(folder: Path, tokenizer: Path) -> Path:
 def test_an_export_answers_as_its_model(
     kind: str, tiny_tokenizer: Path, tmp_path: Path, run: Run
 ) -> None:
-    classes, labels, asked = ASKED[kind]
+    classes, labels, texts = ASKED[kind]
     folder = made(tmp_path / "ours", tiny_tokenizer, kind, classes, labels)
     status, out, err = run("export", folder, tmp_path / "out", "--json")
     assert status == 0, err
@@ -65,8 +65,10 @@ def test_an_export_answers_as_its_model(
     opened = litebert.load(tmp_path / "out")
     assert opened.engine == "onnx"
     assert opened.task_record == litebert.load(folder).task_record
-    for one, other in zip(litebert.load(folder).predict(asked), opened.predict(asked), strict=True):
-        assert one["prediction"] == other["prediction"]
+    for answer, other in zip(
+        litebert.load(folder).predict(texts), opened.predict(texts), strict=True
+    ):
+        assert answer["prediction"] == other["prediction"]
     tokenizer = read_tokenizer(tmp_path / "out")
     assert tokenizer is not None
     assert tokenizer.encode(LINES) == read_folder(folder).tokenizer.encode(LINES)  # type: ignore[union-attr]
@@ -91,8 +93,10 @@ def test_8_bits_are_measured_on_labelled_files(
         (alone,) = small.predict([text])
         assert beside["probabilities"] == pytest.approx(alone["probabilities"], abs=1e-6)
     whole = litebert.export(folder, tmp_path / "whole").written
-    stored = {one.name: one for one in onnx.load(tmp_path / "small" / NAME).graph.initializer}
-    shared = [name for name, one in stored.items() if one.data_type == onnx.TensorProto.INT8]
+    stored = {
+        tensor.name: tensor for tensor in onnx.load(tmp_path / "small" / NAME).graph.initializer
+    }
+    shared = [name for name, tensor in stored.items() if tensor.data_type == onnx.TensorProto.INT8]
     assert {"encoder.embedding.word.weight", "encoder.attention.0.qkv.weight"} < {*shared}
     assert done.written.size < whole.size
 
@@ -117,8 +121,8 @@ def test_8_bits_that_cost_too_much_are_not_written(
 ) -> None:
     folder, right = classifier(tmp_path / "ours", tiny_tokenizer), OnnxEngine.logits
     rows = [
-        f"{text},{one['prediction']}"
-        for text, one in zip(LINES, litebert.load(folder).predict(LINES), strict=True)
+        f"{text},{answer['prediction']}"
+        for text, answer in zip(LINES, litebert.load(folder).predict(LINES), strict=True)
     ]
     (tmp_path / "own.csv").write_text("\n".join(["text,label", *rows]) + "\n", encoding="utf-8")
     monkeypatch.setattr(OnnxEngine, "logits", lambda self, rows: -right(self, rows))
@@ -210,9 +214,9 @@ def test_what_windows_cost_in_a_graph_is_told(tmp_path: Path, run: Run) -> None:
         )
         status, _, err = run("export", tmp_path / name, tmp_path / f"{name}-out")
         assert status == 0, err
-        told = [line for line in err.splitlines() if "all pairs of tokens" in line]
-        assert len(told) == (1 if window else 0)
-        for line in told:
+        notes = [line for line in err.splitlines() if "all pairs of tokens" in line]
+        assert len(notes) == (1 if window else 0)
+        for line in notes:
             names(line, "64", f"{4 * 2 * 64**2 / 1e9:.2g} GB")
 
 
@@ -243,4 +247,6 @@ def test_weights_that_one_file_cannot_hold_lie_beside_it(
         litebert.load(tmp_path / "out", engine="onnx").predict(LINES),
         litebert.load(folder).predict(LINES),
     ]
-    assert [one["prediction"] for one in answers[0]] == [one["prediction"] for one in answers[1]]
+    assert [answer["prediction"] for answer in answers[0]] == [
+        answer["prediction"] for answer in answers[1]
+    ]

@@ -28,17 +28,17 @@ def test_a_graph_is_written_once_for_the_same_weights(tiny_tokenizer: Path, tmp_
     needs("onnx")
     folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
     litebert.load(folder, engine="onnx").predict(LINES)
-    (kept,) = (folder / FOLDER).glob("*.onnx")
-    before = kept.stat().st_mtime_ns
+    (file,) = (folder / FOLDER).glob("*.onnx")
+    before = file.stat().st_mtime_ns
     litebert.load(folder, engine="onnx").predict(LINES)
-    assert kept.stat().st_mtime_ns == before
+    assert file.stat().st_mtime_ns == before
     other = litebert.load(model_folder(tmp_path / "other", tiny_tokenizer, "pairs"))
     os.replace(other.path / "model.safetensors", folder / "model.safetensors.new")
     (folder / "model.safetensors").write_bytes(
         (folder / "model.safetensors").read_bytes() + b" "
     )  # other content
     litebert.load(folder, engine="onnx")
-    assert kept.exists()
+    assert file.exists()
 
 
 def test_what_two_make_at_once_is_written_once(tiny_tokenizer: Path, tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_what_two_make_at_once_is_written_once(tiny_tokenizer: Path, tmp_path: P
 
 @pytest.mark.parametrize("damage", ["byte", "cut", "record"])
 def test_a_kept_graph_that_is_damaged_is_made_again(
-    damage: str, tiny_tokenizer: Path, tmp_path: Path, logged: list[str]
+    damage: str, tiny_tokenizer: Path, tmp_path: Path, log_messages: list[str]
 ) -> None:
     needs("onnx")
     folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
@@ -78,10 +78,10 @@ def test_a_kept_graph_that_is_damaged_is_made_again(
             if damage == "byte"
             else b""
         )
-    logged.clear()
+    log_messages.clear()
     same(litebert.load(folder, engine="onnx").predict(LINES), expected)
     assert graph.read_bytes() == whole
-    names(next(line for line in logged if str(graph) in line), graph)
+    names(next(line for line in log_messages if str(graph) in line), graph)
 
 
 def test_a_graph_whose_answers_are_no_numbers_is_refused(
@@ -91,7 +91,7 @@ def test_a_graph_whose_answers_are_no_numbers_is_refused(
     folder = model_folder(tmp_path / "m", tiny_tokenizer, "classes")
     export(folder, tmp_path / "out")
     graph = onnx.load(tmp_path / "out/model.onnx")
-    bias = next(one for one in graph.graph.initializer if one.dims == [3])
+    bias = next(tensor for tensor in graph.graph.initializer if tensor.dims == [3])
     bias.raw_data = np.array([0, np.nan, 0], np.float32).tobytes()
     onnx.save(graph, tmp_path / "out/model.onnx")
     with refused(ModelError, tmp_path / "out", "model.onnx"):  # for it is not what was written

@@ -108,7 +108,7 @@ ASKED: dict[str, tuple[str, int, tuple[str, ...], dict[str, Any], str, str]] = {
         jsonl([{**row, "label": place} for place, row in enumerate(PAIRS)]),
     ),
 }
-"""For each kind of answer a model and a labelled file; in some, the first of equals would always be
+"""A model and a labelled file for each kind of answer; in some, the first of equals would always be
 right.
 """
 MOST = {
@@ -124,7 +124,7 @@ MOST = {
 """The scores of a model that answers everything alike, at most."""
 
 
-def scored(
+def score_constant(
     name: str, value: float, tokenizer: Path, folder: Path, run: Run, patch: Any
 ) -> tuple[int, str, str]:
     """`litebert score` of a model all of whose logits have a value."""
@@ -134,8 +134,8 @@ def scored(
 
     class Alike(ENGINES["exact"]):  # type: ignore[misc]
         def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
-            found: NDArray[np.float32] = np.full_like(super().logits(rows), value)
-            return found
+            array: NDArray[np.float32] = np.full_like(super().logits(rows), value)
+            return array
 
     patch.setitem(ENGINES._parts, "exact", Alike)
     return run("score", model, "--data", folder / file, "--engine", "exact", "--json")
@@ -145,11 +145,11 @@ def scored(
 def test_answering_everything_alike_scores_no_more_than_guessing(
     name: str, tiny_tokenizer: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    status, out, err = scored(name, -0.25, tiny_tokenizer, tmp_path, run, monkeypatch)
+    status, out, err = score_constant(name, -0.25, tiny_tokenizer, tmp_path, run, monkeypatch)
     assert status == 0, err
-    found = json.loads(out)["scores"]
+    scores = json.loads(out)["scores"]
     for score, most in MOST[name].items():
-        assert found[score] <= most + 1e-6, score
+        assert scores[score] <= most + 1e-6, score
 
 
 @pytest.mark.parametrize("value", [np.nan, np.inf])
@@ -162,7 +162,7 @@ def test_numbers_that_are_none_have_no_score(
     run: Run,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    status, out, err = scored(name, value, tiny_tokenizer, tmp_path, run, monkeypatch)
+    status, out, err = score_constant(name, value, tiny_tokenizer, tmp_path, run, monkeypatch)
     assert (status, out) == (2, "")
     names(err.splitlines()[-1], tmp_path / "model")
 

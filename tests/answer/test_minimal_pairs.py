@@ -63,7 +63,11 @@ def albert(words: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def sentences(tiny_corpus: Path) -> list[str]:
     text = tiny_corpus.read_text(encoding="utf-8").replace("\n", " ")
-    return [" ".join(one.split()[:6]) + "." for one in text.split(".")[:80] if len(one.split()) > 2]
+    return [
+        " ".join(sentence.split()[:6]) + "."
+        for sentence in text.split(".")[:80]
+        if len(sentence.split()) > 2
+    ]
 
 
 def write(path: Path, pairs: Sequence[Sequence[str]], **fields: object) -> Path:
@@ -80,7 +84,7 @@ def write(path: Path, pairs: Sequence[Sequence[str]], **fields: object) -> Path:
 
 
 @torch.no_grad()
-def one_at_a_time(theirs: Any, words: Tokenizer, text: str, within_word: bool) -> float:
+def one_at_a_time(peer: Any, words: Tokenizer, text: str, within_word: bool) -> float:
     """The reference: a plain loop, one forward pass for each token; the words are those that a
     person sees.
     """
@@ -96,7 +100,7 @@ def one_at_a_time(theirs: Any, words: Tokenizer, text: str, within_word: bool) -
         for j in range(i, len(ids)):
             if j == i or (within_word and word_of[j] == word_of[i]):
                 masked[j + 1] = words.mask_id
-        logits = theirs(torch.tensor([masked])).logits[0, i + 1].double()
+        logits = peer(torch.tensor([masked])).logits[0, i + 1].double()
         total += float(logits.log_softmax(-1)[row[i + 1]])
     return total
 
@@ -106,14 +110,14 @@ def test_sums_are_those_of_one_token_at_a_time(
     kind: Any, tiny_corpus: Path, sentences: list[str], tmp_path: Path
 ) -> None:
     words = train_tokenizer(tiny_corpus.read_text().split("\n\n"), kind=kind, vocab_size=300)
-    theirs = foreign(tmp_path / "m", words, FAMILY[kind])
+    peer = foreign(tmp_path / "m", words, FAMILY[kind])
     texts = ["Bado toto, tukapu fa.", *sentences[:2]]
     encoded = words.encode(texts)
-    found = load(tmp_path / "m").mask_reader.log_likelihoods(encoded, within_word=True)
-    for text, ids, (plain, within) in zip(texts, encoded, found, strict=True):
+    likelihoods = load(tmp_path / "m").mask_reader.log_likelihoods(encoded, within_word=True)
+    for text, ids, (plain, within) in zip(texts, encoded, likelihoods, strict=True):
         assert len(plain) == len(within) == len(ids)
-        assert plain.sum() == pytest.approx(one_at_a_time(theirs, words, text, False), abs=1e-4)
-        assert within.sum() == pytest.approx(one_at_a_time(theirs, words, text, True), abs=1e-4)
+        assert plain.sum() == pytest.approx(one_at_a_time(peer, words, text, False), abs=1e-4)
+        assert within.sum() == pytest.approx(one_at_a_time(peer, words, text, True), abs=1e-4)
         assert not np.array_equal(plain, within), "no word of several pieces"
 
 
@@ -121,10 +125,10 @@ def test_the_size_of_batches_changes_nothing(
     albert: Path, words: Tokenizer, sentences: list[str]
 ) -> None:
     reader, encoded = load(albert).mask_reader, words.encode(sentences[:20])
-    one, all_at_once = (
+    separately, all_at_once = (
         reader.log_likelihoods(encoded, within_word=True, tokens=tokens) for tokens in (1, 1 << 20)
     )
-    for few, many in zip(one, all_at_once, strict=True):
+    for few, many in zip(separately, all_at_once, strict=True):
         np.testing.assert_allclose(few, many, atol=1e-5)
 
 
@@ -155,7 +159,7 @@ def test_each_distinct_row_is_read_once(
 
 
 def test_ties_are_wrong(words: Tokenizer, sentences: list[str], tmp_path: Path) -> None:
-    """Where every piece is as likely as any other, no sentence of as many pieces is likelier."""
+    """No sentence is likelier than another of as many pieces, where every piece is as likely."""
     shape = EncoderConfig(
         vocab_size=words.vocab_size,
         embedding_size=8,
@@ -175,16 +179,17 @@ def test_ties_are_wrong(words: Tokenizer, sentences: list[str], tmp_path: Path) 
             parameter.zero_()
     save_litebert(model, words, tmp_path / "constant")
     shuffled = [
-        " ".join(random.Random(0).sample(one.split(), len(one.split()))) for one in sentences
+        " ".join(random.Random(0).sample(sentence.split(), len(sentence.split())))
+        for sentence in sentences
     ]
     pairs = [
-        (one, other)
-        for one, other in zip(sentences, shuffled, strict=True)
-        if len(words.encode([one])[0]) == len(words.encode([other])[0])
+        (sentence, other)
+        for sentence, other in zip(sentences, shuffled, strict=True)
+        if len(words.encode([sentence])[0]) == len(words.encode([other])[0])
     ]
     assert len(pairs) > 20
-    found = evaluate_blimp(tmp_path / "constant", write(tmp_path / "p.jsonl", pairs))
-    for score in (found.overall.plain, found.overall.within_word):
+    result = evaluate_blimp(tmp_path / "constant", write(tmp_path / "p.jsonl", pairs))
+    for score in (result.overall.plain, result.overall.within_word):
         assert score is not None
         assert (score.accuracy, score.standard_error) == (0, 0)
 
@@ -202,47 +207,59 @@ def test_accuracies_and_their_errors(albert: Path, sentences: list[str], tmp_pat
     )
     write(folder / "b.jsonl", pairs[20:30], UID="b", linguistics_term="agreement", field="syntax")
     write(folder / "deeper" / "plain.jsonl", [*pairs[30:59], (sentences[0], sentences[0])])
-    found = evaluate_blimp(albert, folder)
-    named = [(one.name, one.phenomenon, one.field, one.pairs) for one in found.paradigms]
+    result = evaluate_blimp(albert, folder)
+    named = [
+        (paradigm.name, paradigm.phenomenon, paradigm.field, paradigm.pairs)
+        for paradigm in result.paradigms
+    ]
     assert named == [
         ("a", "agreement", "syntax", 20),
         ("b", "agreement", "syntax", 10),
         ("plain", "plain", "", 30),
     ]
-    assert Path(found.paradigms[0].file) == folder / "a.jsonl.gz"
+    assert Path(result.paradigms[0].file) == folder / "a.jsonl.gz"
     model = load(albert)
-    for one, own in zip(found.paradigms, (pairs[:20], pairs[20:30], pairs[30:59]), strict=True):
+    for paradigm, expected_pairs in zip(
+        result.paradigms, (pairs[:20], pairs[20:30], pairs[30:59]), strict=True
+    ):
         good, bad = (
             [score.log_likelihood for score in model.score(texts)]
-            for texts in zip(*own, strict=True)
+            for texts in zip(*expected_pairs, strict=True)
         )
-        right = sum(g > b for g, b in zip(good, bad, strict=True)) / one.pairs
+        right = sum(g > b for g, b in zip(good, bad, strict=True)) / paradigm.pairs
         assert 0 < right < 1
-        assert one.plain.accuracy == right
-        assert one.plain.standard_error == pytest.approx(math.sqrt(right * (1 - right) / one.pairs))
+        assert paradigm.plain.accuracy == right
+        assert paradigm.plain.standard_error == pytest.approx(
+            math.sqrt(right * (1 - right) / paradigm.pairs)
+        )
     for form in ("plain", "within_word"):
-        a, b, c = (getattr(one, form) for one in found.paradigms)
-        agreement, alone = (getattr(one, form) for one in found.phenomena)
+        a, b, c = (getattr(paradigm, form) for paradigm in result.paradigms)
+        agreement, alone = (getattr(phenomenon, form) for phenomenon in result.phenomena)
         assert agreement.accuracy == pytest.approx((a.accuracy + b.accuracy) / 2)
         assert agreement.standard_error == pytest.approx(
             math.hypot(a.standard_error, b.standard_error) / 2
         )
         assert alone == c
-        overall = getattr(found.overall, form)
+        overall = getattr(result.overall, form)
         assert overall.accuracy == pytest.approx((a.accuracy + b.accuracy + c.accuracy) / 3)
-        errors = (one.standard_error for one in (a, b, c))
+        errors = (accuracy.standard_error for accuracy in (a, b, c))
         assert overall.standard_error == pytest.approx(math.hypot(*errors) / 3)
-    assert [(one.name, one.paradigms, one.pairs) for one in found.phenomena] == [
+    assert [
+        (phenomenon.name, phenomenon.paradigms, phenomenon.pairs) for phenomenon in result.phenomena
+    ] == [
         ("agreement", 2, 30),
         ("plain", 1, 30),
     ]
-    assert (found.overall.paradigms, found.overall.pairs, found.in_parts) == (3, 60, 0)
+    assert (result.overall.paradigms, result.overall.pairs, result.in_parts) == (3, 60, 0)
 
 
 def test_a_file_of_several_paradigms(tmp_path: Path) -> None:
     parts = [write(tmp_path / uid, [("a", "b")] * 3, UID=uid).read_text() for uid in "xy"]
     (tmp_path / "both.jsonl").write_text("\n".join(parts))
-    assert [(one.name, len(one.pairs)) for one in read_paradigms(tmp_path / "both.jsonl", 2)] == [
+    assert [
+        (paradigm.name, len(paradigm.pairs))
+        for paradigm in read_paradigms(tmp_path / "both.jsonl", 2)
+    ] == [
         ("x", 2),
         ("y", 2),
     ]
@@ -252,20 +269,22 @@ def test_a_tokenizer_that_does_not_know_words(
     albert: Path, sentences: list[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(Tokenizer, "word_starts", None)
-    found = evaluate_blimp(albert, write(tmp_path / "p.jsonl", [sentences[:2]]))
-    assert [one.within_word for one in (found.overall, *found.phenomena, *found.paradigms)] == [
-        None
-    ] * 3
-    assert found.rows()[-1][-1] == "-"
+    result = evaluate_blimp(albert, write(tmp_path / "p.jsonl", [sentences[:2]]))
+    assert [
+        group.within_word for group in (result.overall, *result.phenomena, *result.paradigms)
+    ] == [None] * 3
+    assert result.rows()[-1][-1] == "-"
 
 
 def test_the_paradigms_of_blimp(shared_data: Path, albert: Path) -> None:
     paradigms = read_paradigms(shared_data / "blimp")
-    assert (len(paradigms), {len(one.pairs) for one in paradigms}) == (34, {1000})
-    assert all(Path(one.file).name == f"{one.name}.jsonl.gz" for one in paradigms)
-    assert len({one.phenomenon for one in paradigms}) == 13
-    found = score_paradigms(load(albert), [replace(one, pairs=one.pairs[:1]) for one in paradigms])
-    assert (found.overall.paradigms, found.overall.pairs) == (34, 34)
+    assert (len(paradigms), {len(paradigm.pairs) for paradigm in paradigms}) == (34, {1000})
+    assert all(Path(paradigm.file).name == f"{paradigm.name}.jsonl.gz" for paradigm in paradigms)
+    assert len({paradigm.phenomenon for paradigm in paradigms}) == 13
+    result = score_paradigms(
+        load(albert), [replace(paradigm, pairs=paradigm.pairs[:1]) for paradigm in paradigms]
+    )
+    assert (result.overall.paradigms, result.overall.pairs) == (34, 34)
 
 
 # ----------------------------------------------------------------------------------------- the verb

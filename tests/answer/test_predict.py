@@ -85,9 +85,9 @@ def texts(count: int, seed: int = 7, most: int = 14) -> list[str]:
 
 def test_answers_come_in_the_order_of_the_texts(classifier: Path) -> None:
     model = load(classifier)
-    asked = texts(40)
-    together = model.predict(asked)
-    alone = [model.predict([text])[0] for text in asked]
+    inputs = texts(40)
+    together = model.predict(inputs)
+    alone = [model.predict([text])[0] for text in inputs]
     assert [a["prediction"] for a in together] == [a["prediction"] for a in alone]
     for a, b in zip(together, alone, strict=True):
         assert a["probabilities"] == pytest.approx(b["probabilities"], abs=1e-5)
@@ -111,30 +111,30 @@ def test_it_reads_no_further_than_it_answers(classifier: Path) -> None:
 
 
 def test_a_file_is_answered_row_by_row(classifier: Path, tmp_path: Path) -> None:
-    asked = texts(30)
+    inputs = texts(30)
     source = tmp_path / "in.csv"
     with open(source, "w", newline="", encoding="utf-8") as file:
-        csv.writer(file).writerows([["id", "text"], *enumerate(asked)])
+        csv.writer(file).writerows([["id", "text"], *enumerate(inputs)])
     model, out = load(classifier), io.StringIO()
     assert predict_file(model, source, out, form="csv") == 30
     rows = list(csv.DictReader(io.StringIO(out.getvalue())))
     assert [row["prediction"] for row in rows] == [
-        answer["prediction"] for answer in model.predict(asked)
+        answer["prediction"] for answer in model.predict(inputs)
     ]
     assert list(rows[0]) == ["prediction", "p_no", "p_yes"]
     out = io.StringIO()
     assert predict_file(model, source, out, form="jsonl") == 30
-    assert [json.loads(line) for line in out.getvalue().splitlines()] == model.predict(asked)
+    assert [json.loads(line) for line in out.getvalue().splitlines()] == model.predict(inputs)
 
 
 def test_texts_that_were_cut_are_counted_over_the_whole_file(
-    classifier: Path, tmp_path: Path, logged: list[str]
+    classifier: Path, tmp_path: Path, log_messages: list[str]
 ) -> None:
     source = tmp_path / "in.csv"
     lines = ["ba " * (200 if row % 3 == 0 else 2) for row in range(FIRST + 100)]
     source.write_text("\n".join(["text", *lines]) + "\n")
     predict_file(load(classifier), source, io.StringIO())
-    (note,) = [line for line in logged if "were cut" in line]
+    (note,) = [line for line in log_messages if "were cut" in line]
     names(note, -(-len(lines) // 3), len(lines))
 
 
@@ -145,8 +145,8 @@ def test_an_empty_cell_in_quotes_has_an_answer_and_a_blank_line_none(
     source.write_text('text\nba\n""\n\nde\n')
     out = io.StringIO()
     assert predict_file(load(classifier), source, out, form="jsonl") == 3
-    told = [json.loads(line) for line in out.getvalue().splitlines()]
-    assert told == load(classifier).predict(["ba", "", "de"])
+    answers = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert answers == load(classifier).predict(["ba", "", "de"])
 
 
 def test_rows_before_a_bad_one_are_answered(classifier: Path, tmp_path: Path) -> None:
@@ -216,7 +216,7 @@ FORMS = {
     "span": "(question, context)",
     "choice": "(context, question, choices)",
 }
-"""What a refusal says to give instead."""
+"""Words of a refusal that tell what to give instead."""
 RIGHT: dict[str, Any] = {
     "sequence": "ba",
     "tokens": ["ba"],
@@ -248,8 +248,10 @@ def test_a_model_answers_single_texts_or_pairs_as_it_was_trained(
 ) -> None:
     task = {"problem": "classes"}
     models = {
-        pair: load(made(tmp_path / str(pair), tiny_tokenizer, "sequence", 2, task={**task, **said}))
-        for pair, said in ((True, {"pair": True}), (False, {"pair": False}), (None, {}))
+        pair: load(
+            made(tmp_path / str(pair), tiny_tokenizer, "sequence", 2, task={**task, **extra})
+        )
+        for pair, extra in ((True, {"pair": True}), (False, {"pair": False}), (None, {}))
     }
     source = tmp_path / "in.csv"
     source.write_text("text,second\nba,de\n")
@@ -292,7 +294,7 @@ def to_hf(source: Path, folder: Path) -> str:
 def test_text_classes_are_those_of_the_pipeline(tiny_tokenizer: Path, tmp_path: Path) -> None:
     from transformers import pipeline
 
-    ours = made(
+    our_folder = made(
         tmp_path / "ours",
         tiny_tokenizer,
         "sequence",
@@ -300,9 +302,9 @@ def test_text_classes_are_those_of_the_pipeline(tiny_tokenizer: Path, tmp_path: 
         ("red", "green", "blue"),
         {"problem": "classes"},
     )
-    theirs = pipeline("text-classification", model=to_hf(ours, tmp_path / "hf"), top_k=None)
-    asked = texts(12)
-    for answer, expected in zip(load(ours).predict(asked), theirs(asked), strict=True):
+    peer = pipeline("text-classification", model=to_hf(our_folder, tmp_path / "hf"), top_k=None)
+    inputs = texts(12)
+    for answer, expected in zip(load(our_folder).predict(inputs), peer(inputs), strict=True):
         assert answer["prediction"] == expected[0]["label"]
         assert answer["probabilities"] == pytest.approx(
             {e["label"]: e["score"] for e in expected}, abs=2e-5
@@ -313,32 +315,34 @@ def test_several_labels_are_those_of_the_pipeline(tiny_tokenizer: Path, tmp_path
     from transformers import pipeline
 
     labels = ("red", "green", "blue")
-    ours = made(tmp_path / "ours", tiny_tokenizer, "sequence", 3, labels, {"problem": "labels"})
-    theirs = pipeline("text-classification", model=to_hf(ours, tmp_path / "hf"), top_k=None)
-    asked = texts(12)
-    answers = load(ours).predict(asked)
+    our_folder = made(
+        tmp_path / "ours", tiny_tokenizer, "sequence", 3, labels, {"problem": "labels"}
+    )
+    peer = pipeline("text-classification", model=to_hf(our_folder, tmp_path / "hf"), top_k=None)
+    inputs = texts(12)
+    answers = load(our_folder).predict(inputs)
     assert max(len(answer["prediction"]) for answer in answers) > 1
-    for answer, expected in zip(answers, theirs(asked), strict=True):
+    for answer, expected in zip(answers, peer(inputs), strict=True):
         assert set(answer["prediction"]) == {e["label"] for e in expected if e["score"] > 0.5}
         assert answer["probabilities"] == pytest.approx(
             {e["label"]: e["score"] for e in expected}, abs=2e-5
         )
-    assert load(tmp_path / "hf").predict(asked) == answers
+    assert load(tmp_path / "hf").predict(inputs) == answers
     convert(tmp_path / "hf", tmp_path / "back", to="litebert")
-    assert load(tmp_path / "back").predict(asked) == answers
+    assert load(tmp_path / "back").predict(inputs) == answers
 
 
 def test_a_number_is_that_of_the_pipeline(tiny_tokenizer: Path, tmp_path: Path) -> None:
     from transformers import pipeline
 
-    ours = made(tmp_path / "ours", tiny_tokenizer, "sequence", 1, (), {"problem": "number"})
-    theirs = pipeline("text-classification", model=to_hf(ours, tmp_path / "hf"))
-    asked = texts(12)
-    answers = load(ours).predict(asked)
+    our_folder = made(tmp_path / "ours", tiny_tokenizer, "sequence", 1, (), {"problem": "number"})
+    peer = pipeline("text-classification", model=to_hf(our_folder, tmp_path / "hf"))
+    inputs = texts(12)
+    answers = load(our_folder).predict(inputs)
     assert [a["prediction"] for a in answers] == pytest.approx(
-        [e["score"] for e in theirs(asked)], abs=2e-5
+        [e["score"] for e in peer(inputs)], abs=2e-5
     )
-    assert load(tmp_path / "hf").predict(asked) == answers
+    assert load(tmp_path / "hf").predict(inputs) == answers
 
 
 def test_several_numbers_are_refused(tiny_tokenizer: Path, tmp_path: Path) -> None:
@@ -355,11 +359,11 @@ def test_a_long_text_is_cut_where_we_cut_it(
     from transformers import pipeline
 
     labels, about = ("red", "green", "blue"), {"problem": "classes", "length": length}
-    ours = made(tmp_path / "ours", tiny_tokenizer, "sequence", 3, labels, about)
-    theirs = pipeline("text-classification", model=to_hf(ours, tmp_path / "hf"), top_k=None)
+    our_folder = made(tmp_path / "ours", tiny_tokenizer, "sequence", 3, labels, about)
+    peer = pipeline("text-classification", model=to_hf(our_folder, tmp_path / "hf"), top_k=None)
     long = " ".join(texts(40, most=30))
-    (expected,) = theirs([long], truncation=True)
-    (answer,) = load(ours).predict([long])
+    (expected,) = peer([long], truncation=True)
+    (answer,) = load(our_folder).predict([long])
     assert answer["probabilities"] == pytest.approx(
         {e["label"]: e["score"] for e in expected}, abs=2e-5
     )
@@ -367,7 +371,7 @@ def test_a_long_text_is_cut_where_we_cut_it(
 
 
 def test_what_a_task_keeps_and_theirs_do_not_is_said(tiny_tokenizer: Path, tmp_path: Path) -> None:
-    ours = made(
+    our_folder = made(
         tmp_path / "ours",
         tiny_tokenizer,
         "span",
@@ -375,7 +379,7 @@ def test_what_a_task_keeps_and_theirs_do_not_is_said(tiny_tokenizer: Path, tmp_p
         (),
         {"task": "squad", "version": 2, "threshold": 1.5, "stride": 128},
     )
-    version, threshold = convert(ours, tmp_path / "hf", to="hf").notes
+    version, threshold = convert(our_folder, tmp_path / "hf", to="hf").notes
     names(version, "version", 2)
     names(threshold, "threshold", 1.5)
 
@@ -384,11 +388,13 @@ def test_tags_are_those_of_the_pipeline(tiny_tokenizer: Path, tmp_path: Path) ->
     from transformers import pipeline
 
     labels = ("O", "B-X", "I-X")
-    ours = made(tmp_path / "ours", tiny_tokenizer, "tokens", 3, labels)
-    theirs = pipeline("token-classification", model=to_hf(ours, tmp_path / "hf"), ignore_labels=[])
-    for text, answer in zip(texts(8), load(ours).predict(texts(8)), strict=True):
+    our_folder = made(tmp_path / "ours", tiny_tokenizer, "tokens", 3, labels)
+    peer = pipeline(
+        "token-classification", model=to_hf(our_folder, tmp_path / "hf"), ignore_labels=[]
+    )
+    for text, answer in zip(texts(8), load(our_folder).predict(texts(8)), strict=True):
         first_of_word = {}
-        for token in theirs(text):
+        for token in peer(text):
             start = token[
                 "start"
             ]  # of a word's first token: the space before it, or its first letter
@@ -400,14 +406,14 @@ def test_tags_are_those_of_the_pipeline(tiny_tokenizer: Path, tmp_path: Path) ->
 def test_the_answer_is_that_of_the_pipeline(tiny_tokenizer: Path, tmp_path: Path) -> None:
     from transformers import AutoModelForQuestionAnswering, AutoTokenizer
 
-    ours = made(tmp_path / "ours", tiny_tokenizer, "span", 2)
-    folder = to_hf(ours, tmp_path / "hf")
+    our_folder = made(tmp_path / "ours", tiny_tokenizer, "span", 2)
+    folder = to_hf(our_folder, tmp_path / "hf")
     network, words = (
         AutoModelForQuestionAnswering.from_pretrained(folder),
         AutoTokenizer.from_pretrained(folder),
     )
     for question, context in zip(texts(6, seed=1, most=6), texts(6, seed=2, most=6), strict=True):
-        answer = load(ours).predict([(question, context)])[0]
+        answer = load(our_folder).predict([(question, context)])[0]
         batch = words(question, context, return_tensors="pt", return_offsets_mapping=True)
         offsets, kinds = (
             batch.pop("offset_mapping")[0].tolist(),
@@ -428,14 +434,14 @@ def test_the_answer_is_that_of_the_pipeline(tiny_tokenizer: Path, tmp_path: Path
 def test_choices_are_those_of_their_class(tiny_tokenizer: Path, tmp_path: Path) -> None:
     from transformers import AutoModelForMultipleChoice, AutoTokenizer
 
-    ours = made(tmp_path / "ours", tiny_tokenizer, "choice", 1)
-    folder = to_hf(ours, tmp_path / "hf")
+    our_folder = made(tmp_path / "ours", tiny_tokenizer, "choice", 1)
+    folder = to_hf(our_folder, tmp_path / "hf")
     network, words = (
         AutoModelForMultipleChoice.from_pretrained(folder),
         AutoTokenizer.from_pretrained(folder),
     )
     context, question, *choices = texts(5, seed=4, most=3)
-    answer = load(ours).predict([(context, question, choices)])[0]
+    answer = load(our_folder).predict([(context, question, choices)])[0]
     pairs = [(context, f"{question} {choice}") for choice in choices]
     batch = words(pairs, padding=True, return_tensors="pt")
     with torch.no_grad():

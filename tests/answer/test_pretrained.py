@@ -60,12 +60,12 @@ def model(folder: Path) -> Model:
 
 
 @pytest.fixture(scope="module")
-def theirs(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+def peer(folder: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     from transformers import AutoModelForMaskedLM
 
-    there = tmp_path_factory.mktemp("hf") / "hf"
-    convert(folder, there, to="hf")
-    return AutoModelForMaskedLM.from_pretrained(there).eval()
+    target = tmp_path_factory.mktemp("hf") / "hf"
+    convert(folder, target, to="hf")
+    return AutoModelForMaskedLM.from_pretrained(target).eval()
 
 
 def row(model: Model, text: str) -> list[int]:
@@ -74,18 +74,18 @@ def row(model: Model, text: str) -> list[int]:
 
 
 @torch.no_grad()
-def test_logits(model: Model, theirs: Any) -> None:
-    for text, found in zip(TEXTS, model.logits(TEXTS), strict=True):
-        expected = theirs(torch.tensor([row(model, text)])).logits[0].numpy()
-        np.testing.assert_allclose(found, expected, atol=2e-5)
+def test_logits(model: Model, peer: Any) -> None:
+    for text, logits in zip(TEXTS, model.logits(TEXTS), strict=True):
+        expected = peer(torch.tensor([row(model, text)])).logits[0].numpy()
+        np.testing.assert_allclose(logits, expected, atol=2e-5)
 
 
 @torch.no_grad()
-def test_vectors_are_the_mean_of_the_states_of_a_text(model: Model, theirs: Any) -> None:
+def test_vectors_are_the_mean_of_the_states_of_a_text(model: Model, peer: Any) -> None:
     vectors = model.encode(TEXTS)
     assert (vectors.shape, vectors.dtype) == ((4, 16), np.float32)
     for text, vector in zip(TEXTS, vectors, strict=True):
-        states = theirs.base_model(torch.tensor([row(model, text)])).last_hidden_state[0]
+        states = peer.base_model(torch.tensor([row(model, text)])).last_hidden_state[0]
         np.testing.assert_allclose(vector, states.mean(0).numpy(), atol=2e-5)
     assert model.encode([]).shape == (0, 16)
     long = " ".join(["bado"] * 100)
@@ -95,20 +95,20 @@ def test_vectors_are_the_mean_of_the_states_of_a_text(model: Model, theirs: Any)
 
 
 @torch.no_grad()
-def test_a_score_masks_each_token_in_turn(model: Model, theirs: Any) -> None:
+def test_a_score_masks_each_token_in_turn(model: Model, peer: Any) -> None:
     assert model.tokenizer is not None
-    for text, found in zip(TEXTS, model.score(TEXTS), strict=True):
+    for text, score in zip(TEXTS, model.score(TEXTS), strict=True):
         ids = row(model, text)
         expected = []
         for place in range(1, len(ids) - 1):
             masked = [*ids[:place], model.tokenizer.mask_id, *ids[place + 1 :]]
-            logits = theirs(torch.tensor([masked])).logits[0, place]
+            logits = peer(torch.tensor([masked])).logits[0, place]
             expected.append(float(logits.log_softmax(-1)[ids[place]]))
-        assert found.token_log_likelihoods == pytest.approx(expected, abs=1e-4)
-        assert found.log_likelihood == pytest.approx(sum(expected), abs=1e-3)
-        assert found.tokens == tuple(model.tokenizer.get_token(token) for token in ids[1:-1])
+        assert score.token_log_likelihoods == pytest.approx(expected, abs=1e-4)
+        assert score.log_likelihood == pytest.approx(sum(expected), abs=1e-3)
+        assert score.tokens == tuple(model.tokenizer.get_token(token) for token in ids[1:-1])
         if expected:
-            assert found.perplexity == pytest.approx(np.exp(-np.mean(expected)), rel=1e-4)
+            assert score.perplexity == pytest.approx(np.exp(-np.mean(expected)), rel=1e-4)
 
 
 def test_a_long_text_is_scored_in_parts(model: Model) -> None:

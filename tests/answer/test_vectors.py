@@ -63,23 +63,23 @@ def folder(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 
 
 @torch.no_grad()
-def expected(hf: Path, pooling: str = "mean") -> NDArray[np.float32]:
-    """By transformers, and by hand what sentence-transformers does after it."""
+def encode_with_peer(hf: Path, pooling: str = "mean") -> NDArray[np.float32]:
+    """Vectors of transformers, with what sentence-transformers does after it by hand."""
     import transformers
 
     model = transformers.AutoModel.from_pretrained(hf).eval()
     tokenizer = transformers.AutoTokenizer.from_pretrained(hf)
-    given = tokenizer(TEXTS, padding=True, truncation=True, return_tensors="pt")
-    states, real = model(**given).last_hidden_state, given["attention_mask"][..., None]
-    found: NDArray[np.float32] = (
+    batch = tokenizer(TEXTS, padding=True, truncation=True, return_tensors="pt")
+    states, real = model(**batch).last_hidden_state, batch["attention_mask"][..., None]
+    vectors: NDArray[np.float32] = (
         states[:, 0] if pooling == "cls" else (states * real).sum(1) / real.sum(1)
     ).numpy()
-    return found
+    return vectors
 
 
 def unit(vectors: NDArray[np.float32]) -> NDArray[np.float32]:
-    found: NDArray[np.float32] = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    return found
+    normalized: NDArray[np.float32] = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return normalized
 
 
 def test_a_model_of_vectors_everywhere(
@@ -95,8 +95,8 @@ def test_a_model_of_vectors_everywhere(
     ):
         assert (tmp_path / "hf" / name).exists()
     kinds = [
-        one["type"].rpartition(".")[2]
-        for one in json.loads((tmp_path / "hf" / "modules.json").read_text())
+        module["type"].rpartition(".")[2]
+        for module in json.loads((tmp_path / "hf" / "modules.json").read_text())
     ]
     assert kinds == ["Transformer", "Pooling", "Normalize"]
     assert (
@@ -104,20 +104,20 @@ def test_a_model_of_vectors_everywhere(
         == 16
     )
     save_onnx(litebert.load(folder), tmp_path / "onnx")
-    wanted = unit(expected(tmp_path / "hf"))
+    wanted = unit(encode_with_peer(tmp_path / "hf"))
     for place in (folder, tmp_path / "hf", tmp_path / "onnx"):
         np.testing.assert_allclose(litebert.load(place).encode(TEXTS), wanted, atol=1e-5)
     assert run("convert", tmp_path / "hf", tmp_path / "own", "--to", "litebert")[0] == 0
     np.testing.assert_allclose(litebert.load(tmp_path / "own").encode(TEXTS), wanted, atol=1e-5)
     plain = litebert.load(folder).vectors_by("cls", False).encode(TEXTS)
-    np.testing.assert_allclose(plain, expected(tmp_path / "hf", "cls"), atol=1e-5)
+    np.testing.assert_allclose(plain, encode_with_peer(tmp_path / "hf", "cls"), atol=1e-5)
     pairs = list(pairwise(TEXTS))
     for engine in ("torch", "exact"):
         answers = litebert.load(folder, engine=engine).predict(pairs)
         cosines = (wanted[:-1] * wanted[1:]).sum(1)
-        np.testing.assert_allclose([one["prediction"] for one in answers], cosines, atol=1e-5)
+        np.testing.assert_allclose([answer["prediction"] for answer in answers], cosines, atol=1e-5)
     answers = litebert.load(tmp_path / "onnx").predict(pairs)
-    np.testing.assert_allclose([one["prediction"] for one in answers], cosines, atol=1e-5)
+    np.testing.assert_allclose([answer["prediction"] for answer in answers], cosines, atol=1e-5)
 
 
 def test_formats(folder: Path, tmp_path: Path, run: Run) -> None:
@@ -125,7 +125,7 @@ def test_formats(folder: Path, tmp_path: Path, run: Run) -> None:
     source.write_text(
         "".join(json.dumps({"text": text, "id": i}) + "\n" for i, text in enumerate(TEXTS))
     )
-    found: dict[str, Any] = {}
+    vectors: dict[str, Any] = {}
     for name, words in {
         "a.npy": (),
         "a.parquet": ("--keep", "id"),
@@ -139,7 +139,7 @@ def test_formats(folder: Path, tmp_path: Path, run: Run) -> None:
         )
         assert status == 0, err
         if name.endswith(".npy"):
-            found[name] = np.load(tmp_path / name)
+            vectors[name] = np.load(tmp_path / name)
             continue
         table = (
             pq.read_table(tmp_path / name).to_pylist()
@@ -147,19 +147,21 @@ def test_formats(folder: Path, tmp_path: Path, run: Run) -> None:
             else [json.loads(line) for line in (tmp_path / name).read_text().splitlines()]
         )
         assert [row["id"] for row in table] == list(range(len(TEXTS)))
-        found[name] = np.array([row["vector"] for row in table])
+        vectors[name] = np.array([row["vector"] for row in table])
     wanted = litebert.load(folder).encode(TEXTS)
-    assert found["a.npy"].dtype == np.float32
-    assert found["b.npy"].dtype == np.int8
+    assert vectors["a.npy"].dtype == np.float32
+    assert vectors["b.npy"].dtype == np.int8
     for name in ("a.npy", "a.parquet", "a.jsonl"):
-        np.testing.assert_allclose(found[name], wanted, atol=1e-6)
+        np.testing.assert_allclose(vectors[name], wanted, atol=1e-6)
     scale, offset = np.load(tmp_path / "b.scale.npy")
     for name in ("b.npy", "b.parquet", "b.jsonl"):
-        np.testing.assert_array_equal(found[name], found["b.npy"])
-        assert (np.abs(found[name] * scale + offset - wanted) <= 0.51 * scale).all(), "half a step"
+        np.testing.assert_array_equal(vectors[name], vectors["b.npy"])
+        assert (np.abs(vectors[name] * scale + offset - wanted) <= 0.51 * scale).all(), (
+            "half a step"
+        )
     np.testing.assert_allclose(scale, (wanted.max(0) - wanted.min(0)) / 255, rtol=1e-4)
     assert sorted(path.name for path in tmp_path.iterdir()) == sorted(
-        [*found, "b.scale.npy", "in.jsonl"]
+        [*vectors, "b.scale.npy", "in.jsonl"]
     )
 
 
@@ -294,7 +296,9 @@ def dense(folder: Path, activation: str, pickled: bool = False) -> Path:
     (place / "config.json").write_text(
         json.dumps({**settings, "activation_function": f"torch.nn.modules.{activation}"})
     )
-    state = {f"linear.{name}": one for name, one in torch.nn.Linear(width, 5).state_dict().items()}
+    state = {
+        f"linear.{name}": tensor for name, tensor in torch.nn.Linear(width, 5).state_dict().items()
+    }
     if pickled:
         torch.save(state, place / "pytorch_model.bin")
     else:
@@ -309,15 +313,15 @@ def test_a_map_in_bfloat16_is_read(pickled: bool, tmp_path: Path) -> None:
     (place / "config.json").write_text("{}")
     if pickled:
         torch.save({"linear.weight": weight}, place / "pytorch_model.bin")
-        found = read_dense(tmp_path, "2_Dense").weight
+        read_weight = read_dense(tmp_path, "2_Dense").weight
     else:
         save_file({"linear.weight": weight}, place / "model.safetensors")
-        found = read_dense(tmp_path, "2_Dense").weight
+        read_weight = read_dense(tmp_path, "2_Dense").weight
         np.testing.assert_array_equal(
-            _bfloat16(place / "model.safetensors")["linear.weight"], found
+            _bfloat16(place / "model.safetensors")["linear.weight"], read_weight
         )
-    assert found.dtype == np.float32
-    np.testing.assert_array_equal(found, weight.float().numpy())
+    assert read_weight.dtype == np.float32
+    np.testing.assert_array_equal(read_weight, weight.float().numpy())
 
 
 @pytest.mark.parametrize("pickled", [False, True])
@@ -422,12 +426,12 @@ def test_every_engine_gives_the_same_vectors(
         names(err, place, "onnx", "openvino")
         return
     assert status == 0, err
-    found = np.load(tmp_path / "v.npy")
+    vectors = np.load(tmp_path / "v.npy")
     wanted = litebert.load(place).encode(TEXTS)
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    np.testing.assert_allclose(vectors, wanted, atol=1e-5)
     alone = [litebert.load(place, engine=engine).encode([text])[0] for text in TEXTS[:3]]
-    np.testing.assert_allclose(found[:3], alone, atol=1e-5)
-    assert np.abs(found[0] - found[1]).max() > 1e-2, "vectors of different texts differ"
+    np.testing.assert_allclose(vectors[:3], alone, atol=1e-5)
+    assert np.abs(vectors[0] - vectors[1]).max() > 1e-2, "vectors of different texts differ"
 
 
 def test_an_engine_that_cannot_give_vectors_is_refused(
@@ -449,11 +453,11 @@ def test_an_engine_that_cannot_give_vectors_is_refused(
     not BYTES, reason="this processor does not multiply bytes in vectors of AVX-512"
 )
 def test_vectors_in_8_bits_are_near(folder: Path) -> None:
-    found, wanted = (
+    actual, wanted = (
         litebert.load(folder, engine=engine).encode(TEXTS) for engine in ("torch-int8", "torch")
     )
-    assert 0.99 < (found * wanted).sum(1).min() < 1 - 1e-7
-    assert 0 < np.abs(found - wanted).max() < 0.1
+    assert 0.99 < (actual * wanted).sum(1).min() < 1 - 1e-7
+    assert 0 < np.abs(actual - wanted).max() < 0.1
 
 
 COLUMNS = {"text": "text", "pair": None, "label": "label"}
@@ -494,7 +498,8 @@ def test_an_engine_of_fewer_bits_says_how_far_it_is_from_float32(
         litebert.load(model, engine=engine).predict(TEXTS) for engine in ("rounded", "exact")
     )
     changed = sum(
-        one["prediction"] != other["prediction"] for one, other in zip(rounded, exact, strict=True)
+        answer["prediction"] != other["prediction"]
+        for answer, other in zip(rounded, exact, strict=True)
     )
     for verb in (("predict", "--input"), ("score", "--data")):
         status, _, err = run(verb[0], model, verb[1], table, "--engine", "rounded")
@@ -513,13 +518,13 @@ def test_an_engine_of_fewer_bits_says_how_far_it_is_from_float32(
     )
     assert status == 0, err
     (line,) = [line for line in err.splitlines() if "rounded" in line]
-    found, wanted = (
+    actual, wanted = (
         litebert.load(folder, engine=engine).encode(TEXTS) for engine in ("rounded", "exact")
     )
-    lowest = float((found * wanted).sum(1).min())
-    said = re.search(r"at least ([0-9.]+)", line)
-    assert said is not None
-    assert float(said[1]) == pytest.approx(lowest, abs=2e-5)
+    lowest = float((actual * wanted).sum(1).min())
+    match = re.search(r"at least ([0-9.]+)", line)
+    assert match is not None
+    assert float(match[1]) == pytest.approx(lowest, abs=2e-5)
     assert lowest < 0.9999
     for engine in ("torch", "exact"):
         status, _, err = run("predict", model, "--input", table, "--engine", engine)

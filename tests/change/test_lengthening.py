@@ -27,7 +27,9 @@ from toys.refusals import names
 Run = Callable[..., tuple[int, str, str]]
 
 
-def saved(folder: Path, objectives: tuple[str, ...] = ("mlm", "sop"), **changes: Any) -> Pretrainer:
+def save_model(
+    folder: Path, objectives: tuple[str, ...] = ("mlm", "sop"), **changes: Any
+) -> Pretrainer:
     model = Pretrainer(config(objectives, **changes)).eval()
     randomise(model)
     save_litebert(model, None, folder)
@@ -40,7 +42,7 @@ def test_learned_positions_are_repeated(
     offset: int, objectives: tuple[str, ...], run: Run, tmp_path: Path
 ) -> None:
     pooler = {"pooler": "sop" in objectives}
-    old = saved(tmp_path / "model", objectives, position_offset=offset, **pooler)
+    old = save_model(tmp_path / "model", objectives, position_offset=offset, **pooler)
     assert run("convert", tmp_path / "model", tmp_path / "long", "--positions", 60)[0] == 0
     new = read_folder(tmp_path / "long").model
     assert new.encoder.config.max_positions == 60
@@ -51,8 +53,8 @@ def test_learned_positions_are_repeated(
     for place in range(60):
         assert torch.equal(table[offset + place], was[offset + place % 24])
     assert all(
-        torch.equal(one, old.state_dict()[key])
-        for key, one in new.state_dict().items()
+        torch.equal(tensor, old.state_dict()[key])
+        for key, tensor in new.state_dict().items()
         if key != name
     )
     ids = torch.randint(5, 50, (2, 24), generator=torch.Generator().manual_seed(1))
@@ -68,7 +70,7 @@ def test_rotary_positions_turn_as_far_over_the_longer_text(run: Run, tmp_path: P
         "heads": 2,
         "rotary_base": 500.0,
     }
-    saved(tmp_path / "model", **shape)
+    save_model(tmp_path / "model", **shape)
     words = ("convert", tmp_path / "model", tmp_path / "long", "--positions", 96, "--window", 8)
     assert run(*words)[0] == 0
     new = read_folder(tmp_path / "long").config.encoder
@@ -146,8 +148,8 @@ def test_a_bert_is_given_a_global_token(run: Run, tmp_path: Path) -> None:
         states, changed = list(model.encoder.states(ids)), ids.clone()
         changed[:, 400:] = 7
         moved = [
-            (one - other).abs().amax(-1)[0]
-            for one, other in zip(states, model.encoder.states(changed), strict=True)
+            (state - other).abs().amax(-1)[0]
+            for state, other in zip(states, model.encoder.states(changed), strict=True)
         ]
     assert moved[1][0] > 1e-5  # one layer, and [CLS] has read the change
     assert moved[1][1 : 400 - 32].max() == 0
@@ -215,8 +217,8 @@ def test_global_attention_is_that_of_longformer() -> None:
             last = wanted(
                 ids, attention_mask=mask.long(), global_attention_mask=first.long()
             ).last_hidden_state
-            found = encoder(ids, attention_mask=mask)
-            assert ((found.last - last) * mask[..., None]).abs().max() < 1e-4
+            output = encoder(ids, attention_mask=mask)
+            assert ((output.last - last) * mask[..., None]).abs().max() < 1e-4
 
 
 def _from_longformer(state: dict[str, Tensor], layers: int) -> Iterator[tuple[str, Tensor]]:
@@ -240,8 +242,8 @@ def _from_longformer(state: dict[str, Tensor], layers: int) -> Iterator[tuple[st
         yield f"pooler.{kind}", state[f"pooler.dense.{kind}"]
         for i in range(layers):
             parts = [
-                state[f"encoder.layer.{i}.attention.self.{one}.{kind}"]
-                for one in ("query", "key", "value")
+                state[f"encoder.layer.{i}.attention.self.{part}.{kind}"]
+                for part in ("query", "key", "value")
             ]
             yield f"attention.{i}.qkv.{kind}", torch.cat(parts)
             for our_name, name in maps.items():
@@ -351,7 +353,7 @@ def test_whole_documents_are_fine_tuned_on_in_one_window(
 
 
 def test_what_cannot_be_is_refused_in_one_sentence(run: Run, tmp_path: Path) -> None:
-    saved(tmp_path / "model")
+    save_model(tmp_path / "model")
     for words, places in (
         (("--positions", 12), ("--positions", 12, 24)),
         (("--window", 1), ("encoder.window", 1)),

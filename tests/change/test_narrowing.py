@@ -39,7 +39,7 @@ SHAPES = pytest.mark.parametrize("shape", [CLASSIC, SHARED], ids=["classic", "sh
 
 
 def large(**shape: Any) -> Pretrainer:
-    """With weights large enough that every one of them shows in the output."""
+    """A model with weights large enough that every one of them shows in the output."""
     torch.manual_seed(0)
     model = tiny(("mlm", "sop"), **shape).double()
     for parameter in model.parameters():
@@ -48,13 +48,13 @@ def large(**shape: Any) -> Pretrainer:
 
 
 def loss(model: Pretrainer) -> Tensor:
-    """Of something that reads all states."""
+    """A loss that reads all states."""
     ids = torch.randint(5, 40, (3, 12), generator=torch.manual_seed(1))
     read = model.encoder(ids)
     return (read.last.sin() * torch.linspace(-1, 1, read.last.shape[-1])).sum()
 
 
-def found_by(
+def make_importance(
     features: list[float], heads: list[float], units: list[float], model: Pretrainer
 ) -> Importance:
     """The same importance in all blocks."""
@@ -68,8 +68,8 @@ def found_by(
 def test_importance_is_the_slope_of_the_loss_in_a_gate(shape: dict[str, Any]) -> None:
     model, step = large(**shape), 1e-5
     loss(model).backward()  # type: ignore[no-untyped-call]
-    found = importance_of(model.encoder)
-    state = {name: one.detach().clone() for name, one in model.state_dict().items()}
+    importance = importance_of(model.encoder)
+    state = {name: tensor.detach().clone() for name, tensor in model.state_dict().items()}
 
     @torch.no_grad()
     def slope(gate: Callable[[float], None]) -> float:
@@ -83,22 +83,22 @@ def test_importance_is_the_slope_of_the_loss_in_a_gate(shape: dict[str, Any]) ->
     def scale(columns: Tensor, factor: float) -> None:
         columns.mul_(factor)
 
-    for attention, heads in zip(model.encoder.attention, found.heads, strict=True):
+    for attention, heads in zip(model.encoder.attention, importance.heads, strict=True):
         columns = attention.get_submodule("output").weight.data.view(8, 2, 4)  # type: ignore[operator,union-attr]
         for head in range(2):
             assert slope(partial(scale, columns[:, head])) == pytest.approx(
                 float(heads[head]), rel=1e-4
             )
-    for block, units in zip(model.encoder.feedforward, found.units, strict=True):
+    for block, units in zip(model.encoder.feedforward, importance.units, strict=True):
         weight = block.get_submodule("output").weight.data
         for unit in (0, 7, 15):
             assert slope(partial(scale, weight[:, unit])) == pytest.approx(
                 float(units[unit]), rel=1e-4
             )  # type: ignore
     norms = [
-        one
-        for name, one in model.encoder.named_modules()
-        if isinstance(one, torch.nn.LayerNorm) and (one.weight.shape == (8,))
+        module
+        for name, module in model.encoder.named_modules()
+        if isinstance(module, torch.nn.LayerNorm) and (module.weight.shape == (8,))
     ]
 
     def feature(norm: torch.nn.LayerNorm, place: int, factor: float) -> None:
@@ -108,7 +108,7 @@ def test_importance_is_the_slope_of_the_loss_in_a_gate(shape: dict[str, Any]) ->
 
     for place in (0, 5):
         slopes = [slope(partial(feature, norm, place)) for norm in norms]
-        assert sum(slopes) == pytest.approx(float(found.features[place]), rel=1e-4)
+        assert sum(slopes) == pytest.approx(float(importance.features[place]), rel=1e-4)
 
 
 @SHAPES
@@ -134,7 +134,7 @@ def test_units_without_an_effect_are_cut_without_a_loss(shape: dict[str, Any]) -
 def test_what_is_kept_are_the_features_and_heads_that_matter_most(shape: dict[str, Any]) -> None:
     model = large(**shape)
     features = [1.0, 9.0, 2.0, 8.0, 7.0, 0.0, 0.0, 3.0]
-    importance = found_by(features, [1.0, 3.0], [0.0] * 8 + [1.0] * 8, model)
+    importance = make_importance(features, [1.0, 3.0], [0.0] * 8 + [1.0] * 8, model)
     made = shrink(
         load_module(model),
         Shrinking(hidden_size=4, intermediate_size=8, importance=lambda: importance),
@@ -145,37 +145,37 @@ def test_what_is_kept_are_the_features_and_heads_that_matter_most(shape: dict[st
     encoder, rows = made.loaded.config.encoder, [1, 3, 4, 7]
     assert (encoder.hidden_size, encoder.heads, encoder.intermediate_size) == (4, 1, 8)
     assert made.loaded.config.objectives == ("mlm", "sop")
-    ours, theirs = (
+    narrow, wide = (
         made.loaded.model.state_dict(),
-        {name: one.float() for name, one in model.state_dict().items()},
+        {name: tensor.float() for name, tensor in model.state_dict().items()},
     )
     for number in range(len(model.encoder.attention)):
         place = f"encoder.attention.{number}."
         for which in range(3):  # queries, keys and values of the second head
-            own = ours[place + "qkv.weight"][4 * which : 4 * which + 4]
+            narrow_rows = narrow[place + "qkv.weight"][4 * which : 4 * which + 4]
             assert torch.equal(
-                own, theirs[place + "qkv.weight"][8 * which + 4 : 8 * which + 8][:, rows]
+                narrow_rows, wide[place + "qkv.weight"][8 * which + 4 : 8 * which + 8][:, rows]
             )
         assert torch.equal(
-            ours[place + "output.weight"], theirs[place + "output.weight"][rows][:, 4:]
+            narrow[place + "output.weight"], wide[place + "output.weight"][rows][:, 4:]
         )
         place = f"encoder.feedforward.{number}."
-        first = theirs[place + "input.weight"].split(16)
-        expected = torch.cat([one[8:, rows] for one in first])
-        assert torch.equal(ours[place + "input.weight"], expected)
-        assert torch.equal(ours[place + "norm.weight"], theirs[place + "norm.weight"][rows])
+        first = wide[place + "input.weight"].split(16)
+        expected = torch.cat([matrix[8:, rows] for matrix in first])
+        assert torch.equal(narrow[place + "input.weight"], expected)
+        assert torch.equal(narrow[place + "norm.weight"], wide[place + "norm.weight"][rows])
     if "embedding_size" in shape:  # E is H
         assert torch.equal(
-            ours["encoder.embedding.word.weight"], theirs["encoder.embedding.word.weight"][:, rows]
+            narrow["encoder.embedding.word.weight"], wide["encoder.embedding.word.weight"][:, rows]
         )
     else:
         assert torch.equal(
-            ours["encoder.embedding.word.weight"], theirs["encoder.embedding.word.weight"]
+            narrow["encoder.embedding.word.weight"], wide["encoder.embedding.word.weight"]
         )
         name = "encoder.embedding.project.weight"
-        assert torch.equal(ours[name], theirs[name][rows])
+        assert torch.equal(narrow[name], wide[name][rows])
     dense = "objectives.mlm.head.dense.weight"
-    assert torch.equal(ours[dense], theirs[dense][rows][:, rows])
+    assert torch.equal(narrow[dense], wide[dense][rows][:, rows])
     assert made.parameters[1] == sum(cost.model_parameters(made.loaded.config).values())
 
 
@@ -189,23 +189,23 @@ def test_what_is_kept_are_the_features_and_heads_that_matter_most(shape: dict[st
     ids=["groups", "untied", "biases"],
 )
 def test_any_point_of_the_space_becomes_narrower(shape: dict[str, Any]) -> None:
-    """With equal importance everywhere the first parts stay, so what is left must stand where it
+    """Equal importance keeps the first parts, so what is left must stand where it
     stood.
     """
     model = large(**shape)
-    importance = found_by([1.0] * 8, [1.0] * 2, [1.0] * 16, model)
+    importance = make_importance([1.0] * 8, [1.0] * 2, [1.0] * 16, model)
     made = shrink(
         load_module(model),
         Shrinking(hidden_size=4, intermediate_size=8, importance=lambda: importance),
     )
     assert not made.left_out
-    ours, theirs = (
+    narrow, wide = (
         made.loaded.model.state_dict(),
-        {name: one.float() for name, one in model.state_dict().items()},
+        {name: tensor.float() for name, tensor in model.state_dict().items()},
     )
-    assert ours.keys() == theirs.keys()
-    for name, tensor in ours.items():
-        source, corner = theirs[name], tuple(slice(size) for size in tensor.shape)
+    assert narrow.keys() == wide.keys()
+    for name, tensor in narrow.items():
+        source, corner = wide[name], tuple(slice(size) for size in tensor.shape)
         if "qkv" in name:
             source, corner = (
                 source.view(3, 2, 4, *source.shape[1:]),
@@ -222,7 +222,7 @@ def test_any_point_of_the_space_becomes_narrower(shape: dict[str, Any]) -> None:
 
 def test_a_narrower_network_can_be_merged_and_factorised_too() -> None:
     model = large(**CLASSIC)
-    importance = found_by([1.0] * 8, [1.0, 2.0], [1.0] * 16, model)
+    importance = make_importance([1.0] * 8, [1.0, 2.0], [1.0] * 16, model)
     made = shrink(
         load_module(model),
         Shrinking(hidden_size=4, embedding_size=2, share="all", importance=lambda: importance),
@@ -237,17 +237,20 @@ def test_what_matters_most_keeps_more_than_what_matters_least(
     tiny_data: Path, tmp_path: Path
 ) -> None:
     run = pretrain(config(train={"budget": "60 steps"}), tiny_data, tmp_path / "run").folder
-    found = measure_importance(run, tiny_data, batches=4)
-    assert torch.equal(found.features, measure_importance(run, tiny_data, batches=4).features)
+    best = measure_importance(run, tiny_data, batches=4)
+    assert torch.equal(best.features, measure_importance(run, tiny_data, batches=4).features)
     worst = Importance(
-        -found.features, tuple(-one for one in found.heads), tuple(-one for one in found.units)
+        -best.features,
+        tuple(-head for head in best.heads),
+        tuple(-unit for unit in best.units),
     )
     losses, source = {}, read_folder(run)
     inner = source.config.encoder.intermediate_size // 4
-    for name, importance in (("most", found), ("least", worst)):
+    for name, importance in (("most", best), ("least", worst)):
         made = shrink(
-            source, Shrinking(intermediate_size=inner, importance=lambda one=importance: one)
-        )  # type: ignore
+            source,
+            Shrinking(intermediate_size=inner, importance=lambda measured=importance: measured),  # type: ignore[misc]
+        )
         save_litebert(made.loaded.model, source.tokenizer, tmp_path / name)
         losses[name] = evaluate(tmp_path / name, tiny_data)["mlm_loss"]
     whole = evaluate(run, tiny_data)["mlm_loss"]

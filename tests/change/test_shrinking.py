@@ -35,7 +35,7 @@ MODERN: dict[str, Any] = {
 
 
 def large(seed: int = 0, objectives: tuple[str, ...] = ("mlm", "sop"), **shape: Any) -> Pretrainer:
-    """With weights large enough that every one of them shows in the output."""
+    """A model with weights large enough that every one of them shows in the output."""
     torch.manual_seed(seed)
     model = tiny(objectives, **{**CLASSIC, **shape})
     for parameter in model.parameters():
@@ -55,8 +55,8 @@ def outputs(model: Pretrainer) -> tuple[Tensor, Tensor | None]:
     return logits, read.pooled
 
 
-def same(one: Pretrainer, other: Any, atol: float = 1e-5) -> None:
-    for left, right in zip(outputs(one), outputs(other), strict=True):
+def same(model: Pretrainer, other: Any, atol: float = 1e-5) -> None:
+    for left, right in zip(outputs(model), outputs(other), strict=True):
         torch.testing.assert_close(left, right, atol=atol, rtol=1e-4)
 
 
@@ -96,8 +96,11 @@ def test_what_is_cut_off_is_the_energy_that_is_missing() -> None:
         left = (table @ map_.T - embedding.word.weight).square().sum().item()
         assert left <= values[size:].sum().item() + 1e-4
         energies.append(made.energy)
-        after = sum(one.numel() for one in made.loaded.model.parameters())
-        assert made.parameters == (sum(one.numel() for one in model.parameters()), after)
+        after = sum(parameter.numel() for parameter in made.loaded.model.parameters())
+        assert made.parameters == (
+            sum(parameter.numel() for parameter in model.parameters()),
+            after,
+        )
         assert after == sum(cost.model_parameters(made.loaded.config).values())
     assert energies == sorted(energies, reverse=True)
 
@@ -114,19 +117,19 @@ def test_equal_layers_become_one_block_without_a_loss(share: Any, merge: Any) ->
         Shrinking(share=share, groups=2 if share == "groups" else 1, merge=merge),
     )
     assert set(made.distances.values()) == {0.0}
-    one, two = outputs(model), outputs(made.loaded.model)  # type: ignore[arg-type]
-    assert all(torch.equal(*pair) for pair in zip(one, two, strict=True))
+    first, two = outputs(model), outputs(made.loaded.model)  # type: ignore[arg-type]
+    assert all(torch.equal(*pair) for pair in zip(first, two, strict=True))
 
 
 def test_the_mean_and_its_distance() -> None:
     model = large(layers=4)
     made = shrink(load_module(model), Shrinking(share="groups", groups=2, layers=2))
-    own, theirs = made.loaded.model.state_dict(), model.state_dict()
+    merged, original = made.loaded.model.state_dict(), model.state_dict()
     key = "encoder.feedforward.{}.input.weight"
-    mean = (theirs[key.format(2)] + theirs[key.format(3)]) / 2
-    torch.testing.assert_close(own[key.format(1)], mean)
+    mean = (original[key.format(2)] + original[key.format(3)]) / 2
+    torch.testing.assert_close(merged[key.format(1)], mean)
     blocks = [
-        torch.cat([one.flatten() for one in model.encoder.attention[i].state_dict().values()])
+        torch.cat([tensor.flatten() for tensor in model.encoder.attention[i].state_dict().values()])
         for i in (0, 1)
     ]
     half = (blocks[0] - blocks[1]).norm() / 2
@@ -138,11 +141,11 @@ def test_the_mean_and_its_distance() -> None:
 def test_chosen_layers_are_taken_as_they_are() -> None:
     model = large(layers=4)
     made = shrink(load_module(model), Shrinking(layers=2, merge="last"))
-    own, theirs = made.loaded.model.state_dict(), model.state_dict()
+    student_state, teacher_state = made.loaded.model.state_dict(), model.state_dict()
     for student, teacher in ((0, 1), (1, 3)):
         assert torch.equal(
-            own[f"encoder.attention.{student}.qkv.weight"],
-            theirs[f"encoder.attention.{teacher}.qkv.weight"],
+            student_state[f"encoder.attention.{student}.qkv.weight"],
+            teacher_state[f"encoder.attention.{teacher}.qkv.weight"],
         )
 
 

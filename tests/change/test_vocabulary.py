@@ -44,7 +44,7 @@ def model_of(
 def tables(model: Any) -> dict[str, torch.Tensor]:
     """All that has a row for each piece."""
     size = model.encoder.config.vocab_size
-    return {name: one for name, one in model.state_dict().items() if one.shape[0] == size}
+    return {name: tensor for name, tensor in model.state_dict().items() if tensor.shape[0] == size}
 
 
 POINTS: dict[str, dict[str, Any]] = {
@@ -83,8 +83,8 @@ def test_new_rows_are_the_means_of_the_old_pieces(
     assert new is not None
     assert new.vocab_size == after.config.encoder.vocab_size == old.vocab_size + size
     moved, was = tables(after.model), tables(before.model)
-    assert {name: one.shape[1:] for name, one in moved.items()} == {
-        name: one.shape[1:] for name, one in was.items()
+    assert {name: tensor.shape[1:] for name, tensor in moved.items()} == {
+        name: tensor.shape[1:] for name, tensor in was.items()
     }
     assert len(moved) == {"albert": 2, "untied": 3, "electra": 2, "spanbert": 3}[point]
     begins = {"unigram": "▁", "wordpiece": "", "bpe": "Ġ"}[kind]
@@ -108,12 +108,13 @@ def test_new_rows_are_the_means_of_the_old_pieces(
         assert torch.equal(
             table[: old.vocab_size] if name in moved else table, before.model.state_dict()[name]
         ), name
-    found = json.loads(out)
-    assert found["after"]["tokens"] < found["before"]["tokens"]
-    assert [found[one]["parameters"] for one in ("before", "after")] == [
-        sum(p.numel() for p in one.model.parameters()) for one in (before, after)
+    record = json.loads(out)
+    assert record["after"]["tokens"] < record["before"]["tokens"]
+    assert [record[moment]["parameters"] for moment in ("before", "after")] == [
+        sum(p.numel() for p in loaded_folder.model.parameters())
+        for loaded_folder in (before, after)
     ]
-    assert [one["token"] for one in found["added"]] == [
+    assert [piece["token"] for piece in record["added"]] == [
         new.get_token(i) for i in range(old.vocab_size, new.vocab_size)
     ]
 
@@ -223,10 +224,13 @@ def test_an_extended_model_leaves_for_transformers(run: Run, text: Path, tmp_pat
     )
     assert run(*words)[0] == 0
     assert run("convert", tmp_path / "new", tmp_path / "hf", "--to", "hf")[0] == 0
-    ours, theirs = read_folder(tmp_path / "new"), AutoTokenizer.from_pretrained(tmp_path / "hf")
-    assert ours.tokenizer is not None
-    ids = theirs(DOMAIN.split("\n")[0])["input_ids"]
-    assert ids[1:-1] == ours.tokenizer.encode([DOMAIN.split("\n")[0]])[0]
+    our_model, peer_tokenizer = (
+        read_folder(tmp_path / "new"),
+        AutoTokenizer.from_pretrained(tmp_path / "hf"),
+    )
+    assert our_model.tokenizer is not None
+    ids = peer_tokenizer(DOMAIN.split("\n")[0])["input_ids"]
+    assert ids[1:-1] == our_model.tokenizer.encode([DOMAIN.split("\n")[0]])[0]
     assert max(ids) >= old.vocab_size
     with torch.no_grad():
         states = (
@@ -234,7 +238,7 @@ def test_an_extended_model_leaves_for_transformers(run: Run, text: Path, tmp_pat
             .eval()(torch.tensor([ids[:20]]))
             .last_hidden_state
         )
-        assert (ours.model.encoder(torch.tensor([ids[:20]])).last - states).abs().max() < 1e-5
+        assert (our_model.model.encoder(torch.tensor([ids[:20]])).last - states).abs().max() < 1e-5
 
 
 # -------------------------------------------------------------------------------- another tokenizer
@@ -268,9 +272,9 @@ def test_a_move_there_and_back_changes_no_row_that_both_have(tmp_path: Path) -> 
     small, large = train("wordpiece", 500), train("wordpiece", 600)
     save_litebert(model_of(small), small, tmp_path / "model")
     loaded = read_folder(tmp_path / "model")
-    there = with_tokenizer(loaded, large)
-    back = with_tokenizer(there.model, small)
-    assert (there.same + there.averaged + there.drawn, back.same) == (600, 500)
+    larger = with_tokenizer(loaded, large)
+    back = with_tokenizer(larger.model, small)
+    assert (larger.same + larger.averaged + larger.drawn, back.same) == (600, 500)
     for name, tensor in loaded.model.state_dict().items():
         assert torch.equal(back.model.model.state_dict()[name], tensor), name
 
@@ -279,11 +283,11 @@ def test_pieces_whose_text_changes_are_not_counted_as_kept(tmp_path: Path) -> No
     lower, cased = train("wordpiece"), train("wordpiece", lower_case=False)
     save_litebert(model_of(lower), lower, tmp_path / "model")
     moved = with_tokenizer(read_folder(tmp_path / "model"), cased)
-    theirs = {lower.get_token(i) for i in range(lower.vocab_size)}
+    lower_tokens = {lower.get_token(i) for i in range(lower.vocab_size)}
     only_lower = {
         piece
         for i in range(cased.vocab_size)
-        if (piece := cased.get_token(i)) not in theirs and piece.lower() in theirs
+        if (piece := cased.get_token(i)) not in lower_tokens and piece.lower() in lower_tokens
     }
     assert only_lower
     assert moved.same <= cased.vocab_size - len(only_lower)

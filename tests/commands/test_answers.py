@@ -89,7 +89,7 @@ def classifier(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture(scope="module")
-def pretrained(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def pretrained_folder(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     words = Tokenizer.load(tiny_tokenizer)
     encoder = EncoderConfig(vocab_size=words.vocab_size, **SHAPE)
     config = Config(
@@ -103,7 +103,7 @@ def pretrained(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -
 
 
 @pytest.fixture(scope="module")
-def expected(classifier: Path) -> list[str]:
+def expected_predictions(classifier: Path) -> list[str]:
     return [answer["prediction"] for answer in load(classifier).predict(TEXTS)]
 
 
@@ -113,7 +113,7 @@ def as_csv(rows: Iterable[Iterable[object]]) -> str:
     return file.getvalue()
 
 
-def given_to(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
+def give_standard_input(monkeypatch: pytest.MonkeyPatch, content: bytes) -> None:
     monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content), encoding="utf-8"))
 
 
@@ -144,34 +144,38 @@ def test_standard_input_is_what_it_holds(
     content: str,
     taken: str,
     classifier: Path,
-    expected: list[str],
+    expected_predictions: list[str],
     run: Run,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    given_to(monkeypatch, content.encode())
+    give_standard_input(monkeypatch, content.encode())
     status, out, err = run("predict", classifier)
     assert status == 0, err
-    assert [row["prediction"] for row in read(out)] == expected
+    assert [row["prediction"] for row in read(out)] == expected_predictions
     assert taken in err
 
 
 def test_a_table_without_the_column_is_never_plain_text(
     classifier: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given_to(monkeypatch, as_csv([["review", "stars"], ["bado toto", 1], ["kumi", 2]]).encode())
+    give_standard_input(
+        monkeypatch, as_csv([["review", "stars"], ["bado toto", 1], ["kumi", 2]]).encode()
+    )
     status, out, err = run("predict", classifier)
     assert (status, out) == (2, "")
     names(err.splitlines()[-1], "'said'", "review")
-    given_to(monkeypatch, as_csv([["review", "stars"], ["bado toto", 1], ["kumi", 2]]).encode())
+    give_standard_input(
+        monkeypatch, as_csv([["review", "stars"], ["bado toto", 1], ["kumi", 2]]).encode()
+    )
     assert len(read(run("predict", classifier, "--text", "review")[1])) == 2
-    given_to(monkeypatch, b'[{"said": "ba"}]')
+    give_standard_input(monkeypatch, b'[{"said": "ba"}]')
     status, _, err = run("predict", classifier)
     assert status == 2
     names(err.splitlines()[-1], "standard input", "JSON")
 
 
 def test_files_folders_and_patterns(
-    classifier: Path, expected: list[str], run: Run, tmp_path: Path
+    classifier: Path, expected_predictions: list[str], run: Run, tmp_path: Path
 ) -> None:
     (tmp_path / "in").mkdir()
     (tmp_path / "in" / "a.csv").write_text(TABLE)
@@ -182,7 +186,7 @@ def test_files_folders_and_patterns(
         status, out, err = run("predict", classifier, "--input", *given_input, "--keep", "id")
         assert status == 0, err
         rows = read(out)
-        assert [row["prediction"] for row in rows] == expected * 2
+        assert [row["prediction"] for row in rows] == expected_predictions * 2
         assert [row["file"] for row in rows] == [str(first)] * 4 + [str(second)] * 4
         assert [row["id"] for row in rows] == ["7", "8", "9", "10"] * 2
         assert (".doc" in err) == (len(given_input) == 1 and given_input[0] == tmp_path / "in")
@@ -197,14 +201,14 @@ def test_files_folders_and_patterns(
 
 
 def test_a_table_without_a_header(
-    classifier: Path, expected: list[str], run: Run, tmp_path: Path
+    classifier: Path, expected_predictions: list[str], run: Run, tmp_path: Path
 ) -> None:
     bare = tmp_path / "bare.csv"
     bare.write_text(as_csv([i, text] for i, text in enumerate(TEXTS)))
     words = ("predict", classifier, "--input", bare, "--no-header", "--text", 1)
     rows = read(run(*words, "--keep", 0)[1])
     assert [(row["0"], row["prediction"]) for row in rows] == [
-        (str(i), one) for i, one in enumerate(expected)
+        (str(i), prediction) for i, prediction in enumerate(expected_predictions)
     ]
     assert list(read(run(*words, "--keep", "all")[1])[0])[:2] == ["0", "1"]
 
@@ -228,15 +232,17 @@ def test_pairs_come_from_the_columns_of_training(
     source.write_text(as_csv([["two", "one"], *([f"{text} la", text] for text in TEXTS)]))
     status, out, err = run("predict", model, "--input", source)
     assert status == 0, err
-    expected = load(model).predict([(text, f"{text} la") for text in TEXTS])
-    assert [row["prediction"] for row in read(out)] == [answer["prediction"] for answer in expected]
+    expected_predictions = load(model).predict([(text, f"{text} la") for text in TEXTS])
+    assert [row["prediction"] for row in read(out)] == [
+        answer["prediction"] for answer in expected_predictions
+    ]
 
 
 # ---------------------------------------------------------------------------- what is carried along
 
 
 def test_columns_are_carried(
-    classifier: Path, expected: list[str], run: Run, tmp_path: Path
+    classifier: Path, expected_predictions: list[str], run: Run, tmp_path: Path
 ) -> None:
     source = tmp_path / "in.csv"
     source.write_text(TABLE)
@@ -244,7 +250,8 @@ def test_columns_are_carried(
     assert list(read(out)[0]) == ["kind", "id", "prediction", "p_no", "p_yes"]
     out = run("predict", classifier, "--input", source, "--keep", "all")[1]
     assert [(row["id"], row["said"], row["prediction"]) for row in read(out)] == [
-        (str(7 + i), text, one) for i, (text, one) in enumerate(zip(TEXTS, expected, strict=True))
+        (str(7 + i), text, prediction)
+        for i, (text, prediction) in enumerate(zip(TEXTS, expected_predictions, strict=True))
     ]
     status, _, err = run("predict", classifier, "--input", source, "--keep", "ids")
     assert status == 2
@@ -323,7 +330,7 @@ def test_official_squad_files(
     assert list(answers) == ["q0", "q1", "q2"]
     rows = read(run("predict", model, "--input", source)[1])
     assert {row["id"]: row["prediction"] for row in rows} == answers
-    given_to(monkeypatch, source.read_bytes())
+    give_standard_input(monkeypatch, source.read_bytes())
     assert read(run("predict", model)[1]) == rows
     plain = tmp_path / "rows.jsonl"
     plain.write_text(
@@ -353,7 +360,7 @@ def test_official_race_files(tiny_tokenizer: Path, run: Run, tmp_path: Path) -> 
 
 
 def test_a_malformed_row_keeps_the_answers_before_it(
-    classifier: Path, expected: list[str], run: Run, tmp_path: Path
+    classifier: Path, expected_predictions: list[str], run: Run, tmp_path: Path
 ) -> None:
     source, out = tmp_path / "in.jsonl", tmp_path / "out.csv"
     source.write_text(LINES + '{"said": "de')
@@ -361,7 +368,7 @@ def test_a_malformed_row_keeps_the_answers_before_it(
     assert status == 2
     names(err.splitlines()[-1], f"{source}:5")
     assert any("4" in line and str(out) in line for line in err.splitlines())
-    assert [row["prediction"] for row in read(out.read_text())] == expected
+    assert [row["prediction"] for row in read(out.read_text())] == expected_predictions
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "out.csv"]
     source.write_text('{"said": "de')
     out.write_text("precious")
@@ -440,11 +447,11 @@ PIECES = st.sampled_from(
 
 @settings(max_examples=150)
 @given(content=st.one_of(st.binary(max_size=60), st.lists(PIECES, max_size=25).map(b"".join)))
-def test_any_bytes_give_answers_or_one_sentence(fuzzed: Model, content: bytes) -> None:
+def test_any_bytes_give_answers_or_one_sentence(fuzz_model: Model, content: bytes) -> None:
     before, sys.stdin = sys.stdin, io.TextIOWrapper(io.BytesIO(content), encoding="utf-8")
     out = io.StringIO()
     try:
-        count = predict_file(fuzzed, "-", out, form="jsonl")
+        count = predict_file(fuzz_model, "-", out, form="jsonl")
         assert len(out.getvalue().splitlines()) == count > 0
     except DataError as error:
         names(str(error))
@@ -453,31 +460,33 @@ def test_any_bytes_give_answers_or_one_sentence(fuzzed: Model, content: bytes) -
 
 
 @pytest.fixture(scope="module")
-def fuzzed(classifier: Path) -> Model:
+def fuzz_model(classifier: Path) -> Model:
     return load(classifier)
 
 
 # ----------------------------------------------------------------------------------- fill and embed
 
 
-def test_fill(pretrained: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    status, out, err = run("fill", pretrained, "bado [MASK] kumi", "--top", 3)
+def test_fill(pretrained_folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    status, out, err = run("fill", pretrained_folder, "bado [MASK] kumi", "--top", 3)
     assert status == 0, err
     assert out.count("%") == 3
-    (found,) = json.loads(run("fill", pretrained, "bado [MASK] kumi ___ .", "--json")[1])
-    assert [len(mask) for mask in found["masks"]] == [5, 5]
-    given_to(monkeypatch, b"bado <mask>\n\nkumi [MASK]\n")
-    assert [one["text"] for one in json.loads(run("fill", pretrained, "--json")[1])] == [
+    (answer,) = json.loads(run("fill", pretrained_folder, "bado [MASK] kumi ___ .", "--json")[1])
+    assert [len(mask) for mask in answer["masks"]] == [5, 5]
+    give_standard_input(monkeypatch, b"bado <mask>\n\nkumi [MASK]\n")
+    assert [
+        answer["text"] for answer in json.loads(run("fill", pretrained_folder, "--json")[1])
+    ] == [
         "bado <mask>",
         "kumi [MASK]",
     ]
 
 
-def test_mistakes_of_fill(pretrained: Path, classifier: Path, run: Run) -> None:
+def test_mistakes_of_fill(pretrained_folder: Path, classifier: Path, run: Run) -> None:
     for words, places in (
-        ((pretrained, "bado kumi"), ("'bado kumi'", "[MASK]")),
-        ((pretrained, "bado [MASK]", "--top", 0), ("top", 0)),
-        ((pretrained, "bado toto " * 60 + "[MASK]"), (64,)),
+        ((pretrained_folder, "bado kumi"), ("'bado kumi'", "[MASK]")),
+        ((pretrained_folder, "bado [MASK]", "--top", 0), ("top", 0)),
+        ((pretrained_folder, "bado toto " * 60 + "[MASK]"), (64,)),
         ((classifier, "bado [MASK]"), (classifier,)),
     ):
         status, out, err = run("fill", *words)
@@ -485,10 +494,10 @@ def test_mistakes_of_fill(pretrained: Path, classifier: Path, run: Run) -> None:
         names(err, *places)
 
 
-def test_embed(pretrained: Path, classifier: Path, run: Run, tmp_path: Path) -> None:
+def test_embed(pretrained_folder: Path, classifier: Path, run: Run, tmp_path: Path) -> None:
     source, out = tmp_path / "in.csv", tmp_path / "out.npy"
     source.write_text(TABLE)
-    for model in (pretrained, classifier):
+    for model in (pretrained_folder, classifier):
         status, _, err = run("embed", model, "--input", source, "--text", "said", "--output", out)
         assert status == 0, err
         vectors = np.load(out)

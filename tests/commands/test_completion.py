@@ -27,7 +27,7 @@ printf '%s\\n' "${COMPREPLY[@]}"
 
 
 @pytest.fixture
-def offered(run: Callable[..., Output], tmp_path: Path) -> Callable[..., set[str]]:
+def offer_words(run: Callable[..., Output], tmp_path: Path) -> Callable[..., set[str]]:
     """The words that bash offers for the last one."""
     if shutil.which("bash") is None:
         pytest.skip("this machine has no bash")
@@ -46,15 +46,15 @@ def offered(run: Callable[..., Output], tmp_path: Path) -> Callable[..., set[str
     return ask
 
 
-def test_verbs_and_options_in_bash(offered: Callable[..., set[str]]) -> None:
-    assert offered("litebert", "pre") == {"predict", "prepare", "pretrain"}
-    assert set(VERBS) <= offered("litebert", "")
-    assert offered("litebert", "pretrain", "--bud") == {"--budget"}
-    assert offered("litebert", "tokenizer", "t") == {"train", "transplant"}
-    assert offered("litebert", "finetune", "model", "--answer-u") == {
+def test_verbs_and_options_in_bash(offer_words: Callable[..., set[str]]) -> None:
+    assert offer_words("litebert", "pre") == {"predict", "prepare", "pretrain"}
+    assert set(VERBS) <= offer_words("litebert", "")
+    assert offer_words("litebert", "pretrain", "--bud") == {"--budget"}
+    assert offer_words("litebert", "tokenizer", "t") == {"train", "transplant"}
+    assert offer_words("litebert", "finetune", "model", "--answer-u") == {
         "--answer-unit"
     }  # its help has two lines
-    assert offered("litebert", "tokenizer", "train", "--kind", "word") == {"wordpiece"}
+    assert offer_words("litebert", "tokenizer", "train", "--kind", "word") == {"wordpiece"}
 
 
 def test_every_verb_is_completed() -> None:

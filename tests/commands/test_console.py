@@ -101,9 +101,9 @@ def test_what_programs_read_is_utf8_whatever_the_locale(monkeypatch: pytest.Monk
 )
 def test_the_recipe_is_found_after_any_options(words: str, place: int) -> None:
     """Flags are known from the dataclasses: a word after one is no value of it."""
-    given = words.split()
-    wanted = [given[place], *given[:place], *given[place + 1 :]]
-    assert first(given, PlanArguments, Config) == wanted
+    command = words.split()
+    wanted = [command[place], *command[:place], *command[place + 1 :]]
+    assert first(command, PlanArguments, Config) == wanted
 
 
 def test_a_perplexity_beyond_all_measure_is_short() -> None:

@@ -32,27 +32,27 @@ def test_it_says_what_there_is(
     bad.write_text("1 / 0")
     monkeypatch.setenv("LITEBERT_EXTENSIONS", os.pathsep.join(map(str, (good, bad))))
     status, out, _ = run("doctor", "--json")
-    found = json.loads(out)
+    record = json.loads(out)
     assert status == 0
-    assert found["litebert"] == metadata.version("litebert")
-    assert found["libraries"]["torch"] == metadata.version("torch")
-    assert found["broken"] == {}
-    assert found["threads"] == torch.get_num_threads()
-    assert found["cores"] >= 1
-    assert found["kernels"].startswith(("in use", "not used"))
-    assert found["free_disk"] > 0
-    assert found["extensions"][str(good)] is None
-    assert "ZeroDivisionError" in found["extensions"][str(bad)]
+    assert record["litebert"] == metadata.version("litebert")
+    assert record["libraries"]["torch"] == metadata.version("torch")
+    assert record["broken"] == {}
+    assert record["threads"] == torch.get_num_threads()
+    assert record["cores"] >= 1
+    assert record["kernels"].startswith(("in use", "not used"))
+    assert record["free_disk"] > 0
+    assert record["extensions"][str(good)] is None
+    assert "ZeroDivisionError" in record["extensions"][str(bad)]
     extras = {*(metadata.metadata("litebert").get_all("Provides-Extra") or ())} - {"dev"}
-    assert set(found["extras"]) == extras
-    for name, extra in found["extras"].items():
+    assert set(record["extras"]) == extras
+    for name, extra in record["extras"].items():
         for package in extra["missing"]:
             with pytest.raises(metadata.PackageNotFoundError):
                 metadata.version(package)
         assert extra["install"] == (f"pip install 'litebert[{name}]'" if extra["missing"] else None)
     status, out, _ = run("doctor")
     assert status == 0
-    for word in (platform_word(found["system"]), metadata.version("torch"), *extras):
+    for word in (platform_word(record["system"]), metadata.version("torch"), *extras):
         assert word in out
 
 
@@ -87,9 +87,9 @@ def test_a_broken_torch_is_what_it_reports(tmp_path: Path) -> None:
         text=True,
     )
     assert done.returncode == 0, done.stderr
-    found = json.loads(done.stdout)
-    assert "libcudart.so.13" in found["broken"]["torch"]
-    assert found["threads"] is None
+    record = json.loads(done.stdout)
+    assert "libcudart.so.13" in record["broken"]["torch"]
+    assert record["threads"] is None
 
 
 @pytest.mark.parametrize("kind", ["tuned", "pretrained", "exported"])

@@ -1,5 +1,5 @@
-"""What `litebert finetune` and `litebert score` read, and what they say about it, as a person types
-them.
+"""Files that `litebert finetune` and `litebert score` read, and their words on them, as a person
+types them.
 """
 
 from __future__ import annotations
@@ -93,12 +93,12 @@ def test_a_part_may_be_several_files_a_folder_or_a_pattern(
 ) -> None:
     data = tmp_path / "data"
     data.mkdir()
-    one, two = (
+    first, two = (
         table(data / f"{name}.csv", texts(count, seed), "text", "label")
         for seed, (name, count) in enumerate((("a", 40), ("b", 60)))
     )
     words = ("--task", "table", "--dev", two)
-    assert examples(well(finetune(*words, "--train", one, two))[2]) == 100
+    assert examples(well(finetune(*words, "--train", first, two))[2]) == 100
     assert json.loads((tmp_path / "run" / "finetune.json").read_text())["files"] == {
         "train": ["a.csv", "b.csv"],
         "dev": ["b.csv"],
@@ -241,8 +241,8 @@ def test_a_file_of_questions_without_any_answer_is_unlabelled(
     assert not [name for name in scores if name.startswith("test_")]
     assert len(json.loads((tmp_path / "run" / "predictions" / "test.json").read_text())) == 5
     refuses(run("score", tmp_path / "run", "--data", bare), bare)
-    said = squad(tmp_path / "said.json", 5, is_impossible=True)
-    _, out, _ = well(run("score", tmp_path / "run", "--data", said, "--json"))
+    unanswerable = squad(tmp_path / "said.json", 5, is_impossible=True)
+    _, out, _ = well(run("score", tmp_path / "run", "--data", unanswerable, "--json"))
     assert json.loads(out)["scores"]["NoAns_total"] == 5
 
 
@@ -288,8 +288,8 @@ def test_answers_in_characters(finetune: Callable[..., Output], tmp_path: Path, 
 def conll(path: Path, sentences: int, seed: int, tags: dict[str, str]) -> Path:
     draw = random.Random(seed)
     words = list(tags)
-    told = [[draw.choice(words) for _ in range(6)] for _ in range(sentences)]
-    path.write_text("\n".join("".join(f"{word} {tags[word]}\n" for word in one) for one in told))
+    lines = [[draw.choice(words) for _ in range(6)] for _ in range(sentences)]
+    path.write_text("\n".join("".join(f"{word} {tags[word]}\n" for word in line) for line in lines))
     return path
 
 
@@ -307,7 +307,7 @@ def test_parts_of_speech(finetune: Callable[..., Output], tmp_path: Path, run: R
     _, out, _ = well(run("score", tmp_path / "run", "--data", train, "--json"))
     report = json.loads(out)
     assert set(report["classes"]) == {"NOUN", "VERB", "ADP"}
-    assert sum(one["count"] for one in report["classes"].values()) == 360
+    assert sum(row["count"] for row in report["classes"].values()) == 360
 
 
 def test_predict_gives_the_tags_that_the_run_writes(
@@ -318,9 +318,13 @@ def test_predict_gives_the_tags_that_the_run_writes(
     train = conll(tmp_path / "train.conll", 30, 0, tags)
     well(finetune("--task", "tagging", "--data", train, "--dev", train, steps=1))
     written = (tmp_path / "run" / "predictions" / "dev.conll").read_text().split("\n\n")
-    told = [[line.split()[-1] for line in one.splitlines()] for one in written if one.strip()]
-    asked = [[line.split()[0] for line in one.splitlines()] for one in written if one.strip()]
-    assert [answer["prediction"] for answer in load(tmp_path / "run").predict(asked)] == told
+    expected_tags = [
+        [line.split()[-1] for line in block.splitlines()] for block in written if block.strip()
+    ]
+    words = [[line.split()[0] for line in block.splitlines()] for block in written if block.strip()]
+    assert [
+        answer["prediction"] for answer in load(tmp_path / "run").predict(words)
+    ] == expected_tags
     _, out, _ = well(run("score", tmp_path / "run", "--data", train))
     assert "PER" in out
 
@@ -330,14 +334,14 @@ def race(folder: Path, passages: int) -> Path:
         for level in ("middle", "high"):
             (folder / part / level).mkdir(parents=True)
             for i in range(count):
-                one = {
+                passage = {
                     "article": f"bado {NOISE[i]}",
                     "questions": ["_", "kumi"],
                     "options": [list("abcd")] * 2,
                     "answers": ["D", "A"],
                     "id": f"{level}{i}",
                 }
-                (folder / part / level / f"{i}.txt").write_text(json.dumps(one))
+                (folder / part / level / f"{i}.txt").write_text(json.dumps(passage))
     return folder
 
 
@@ -354,13 +358,13 @@ def test_race_holds_out_passages_and_answers_in_letters(
         json.loads(line)
         for line in (tmp_path / "run" / "predictions" / "test.jsonl").read_text().splitlines()
     ]
-    asked = [
+    inputs = [
         (f"bado {NOISE[i]}", question, list("abcd"))
         for _ in range(2)
         for i in range(2)
         for question in ("_", "kumi")
     ]
-    answers = [answer["prediction"] for answer in load(tmp_path / "run").predict(asked)]
+    answers = [answer["prediction"] for answer in load(tmp_path / "run").predict(inputs)]
     assert answers == [row["label"] for row in test]
     assert set(answers) <= set("ABCD")
     _, out, _ = well(run("score", tmp_path / "run", "--data", data / "test", "--json"))
@@ -395,7 +399,7 @@ def test_score_says_what_the_run_said(
     _, out, _ = well(run("score", tmp_path / "run", "--data", dev, "--json"))
     report = json.loads(out)
     assert report["scores"] == scores
-    assert {name: one["count"] for name, one in report["classes"].items()} == {
+    assert {name: row["count"] for name, row in report["classes"].items()} == {
         name: sum(label == name for _, label in texts(30, 1)) for name in SIGNS
     }
     _, out, _ = well(run("score", tmp_path / "run", "--data", dev))
@@ -434,7 +438,7 @@ def test_a_folder_that_is_taken(finetune: Callable[..., Output], tmp_path: Path)
 def test_no_row_is_padded_beyond_the_positions(
     tiny_tokenizer: Path, tmp_path: Path, run: Run
 ) -> None:
-    """Of 30 positions, which are no multiple of eight; learned positions have no others."""
+    """The model has 30 positions, which are no multiple of eight; learned positions have no others."""
     recipe = recipe_file(tmp_path)
     recipe.write_text(
         recipe.read_text()

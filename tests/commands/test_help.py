@@ -24,9 +24,9 @@ DEFAULTS = {Config: RECIPES["albert-tiny"](), FinetuneConfig: FinetuneConfig()}
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def parser_of(cls: type[Any]) -> ArgumentParser:
-    given = {"default": DEFAULTS[cls]} if cls in DEFAULTS else {"config": FLAGS}
+    options = {"default": DEFAULTS[cls]} if cls in DEFAULTS else {"config": FLAGS}
     with READING:
-        parser: ArgumentParser = get_parser(cls, **given)
+        parser: ArgumentParser = get_parser(cls, **options)
     return parser
 
 

@@ -36,9 +36,9 @@ def test_recipes_fit_a_terminal(
 def test_recipes_as_json(run: Callable[..., Output]) -> None:
     status, out, _ = run("recipes", "--json")
     assert status == 0
-    found = json.loads(out)
-    assert found.keys() == RECIPES.keys()
-    assert found["albert-xxlarge"]["encoder"]["hidden_size"] == 4096
+    record = json.loads(out)
+    assert record.keys() == RECIPES.keys()
+    assert record["albert-xxlarge"]["encoder"]["hidden_size"] == 4096
 
 
 @pytest.mark.parametrize("name", RECIPES)
@@ -74,8 +74,8 @@ def test_plan_of_a_changed_recipe(run: Callable[..., Output], small_recipe: Path
     def total(*words: object) -> int:
         status, out, err = run("plan", *words, "--json")
         assert status == 0, err
-        found: int = json.loads(out)["parameters"]["total"]
-        return found
+        parameters: int = json.loads(out)["parameters"]["total"]
+        return parameters
 
     base = total("bert-tiny")
     assert total("bert-tiny", "--encoder.layers", "7") > base

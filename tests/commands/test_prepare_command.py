@@ -29,7 +29,9 @@ Run = Callable[..., tuple[int, str, str]]
 
 
 @pytest.fixture
-def prepared(run: Run, tmp_path: Path, tiny_tokenizer: Path) -> Callable[..., dict[str, Any]]:
+def prepare_sources(
+    run: Run, tmp_path: Path, tiny_tokenizer: Path
+) -> Callable[..., dict[str, Any]]:
     """Prepare the sources; what it says in JSON."""
 
     def call(*words: object, out: str = "out") -> dict[str, Any]:
@@ -54,7 +56,7 @@ def prepared(run: Run, tmp_path: Path, tiny_tokenizer: Path) -> Callable[..., di
 
 
 @pytest.fixture
-def refused(run: Run, tmp_path: Path, tiny_tokenizer: Path) -> Callable[..., None]:
+def expect_refusal(run: Run, tmp_path: Path, tiny_tokenizer: Path) -> Callable[..., None]:
     """Prepare words that are refused in one line that names every place."""
 
     def call(*words: object, places: tuple[object, ...]) -> None:
@@ -69,7 +71,7 @@ def refused(run: Run, tmp_path: Path, tiny_tokenizer: Path) -> Callable[..., Non
     return call
 
 
-def written(path: Path, content: bytes | str) -> Path:
+def write_file(path: Path, content: bytes | str) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
@@ -91,13 +93,13 @@ def sentences(count: int, seed: int = 0) -> str:
 
 def test_a_folder_tells_what_it_passed_over(
     tmp_path: Path,
-    prepared: Callable[..., dict[str, Any]],
-    logged: list[str],
+    prepare_sources: Callable[..., dict[str, Any]],
+    log_messages: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     folder = tmp_path / "texts"
-    written(folder / "README.md", "Read me.\n\nAnd me.")
-    written(
+    write_file(folder / "README.md", "Read me.\n\nAnd me.")
+    write_file(
         folder / "rows.jsonl.gz",
         gzip.compress(b'{"text": "A row."}\n{"text": " "}\n\n{"text": null}\n'),
     )
@@ -110,22 +112,24 @@ def test_a_folder_tells_what_it_passed_over(
         ".git/config.txt",
         "locked/d.txt",
     ):
-        written(folder / name, "unseen")
+        write_file(folder / name, "unseen")
     (folder / "nowhere.txt").symlink_to("missing")
     (folder / "linked").symlink_to(folder / "locked")
     os.mkfifo(folder / "pipe.txt")
     scandir = os.scandir
 
-    def guarded(place: Any) -> Any:  # the superuser, whom tests may run as, can read all folders
+    def scan_unlocked(
+        place: Any,
+    ) -> Any:  # the superuser, whom tests may run as, can read all folders
         if str(place).endswith("locked"):
             raise PermissionError(13, "Permission denied", str(place))
         return scandir(place)
 
-    monkeypatch.setattr(os, "scandir", guarded)
-    told = prepared(folder)
-    known = told["summary"]
-    assert known["files"] == {".md": 1, ".jsonl.gz": 1}
-    assert known["skipped"] == {
+    monkeypatch.setattr(os, "scandir", scan_unlocked)
+    record = prepare_sources(folder)
+    summary = record["summary"]
+    assert summary["files"] == {".md": 1, ".jsonl.gz": 1}
+    assert summary["skipped"] == {
         ".docx": 2,
         ".pdf": 1,
         "no suffix": 1,
@@ -135,15 +139,15 @@ def test_a_folder_tells_what_it_passed_over(
         "folders that cannot be read": 1,
         "pipes and devices": 1,
     }
-    assert (known["rows"], known["empty_rows"], known["documents"]) == (3, 2, 3)
-    assert any(".docx (2)" in line for line in logged)
+    assert (summary["rows"], summary["empty_rows"], summary["documents"]) == (3, 2, 3)
+    assert any(".docx (2)" in line for line in log_messages)
 
 
 def test_a_folder_without_readable_files_names_what_it_holds(
-    tmp_path: Path, refused: Callable[..., None], run: Run
+    tmp_path: Path, expect_refusal: Callable[..., None], run: Run
 ) -> None:
-    written(tmp_path / "texts" / "a.docx", "x")
-    refused(tmp_path / "texts", places=(tmp_path / "texts", ".docx", ".txt"))
+    write_file(tmp_path / "texts" / "a.docx", "x")
+    expect_refusal(tmp_path / "texts", places=(tmp_path / "texts", ".docx", ".txt"))
     status, _, error = run("tokenizer", "train", tmp_path / "texts", "--out", tmp_path / "t")
     assert status == 2
     names(error, tmp_path / "texts", ".docx")
@@ -194,45 +198,52 @@ def test_the_table_and_the_lines_after_it(
     ],
 )
 def test_rows_that_would_lose_text_name_their_line(
-    tmp_path: Path, refused: Callable[..., None], name: str, content: str, places: tuple[str, ...]
+    tmp_path: Path,
+    expect_refusal: Callable[..., None],
+    name: str,
+    content: str,
+    places: tuple[str, ...],
 ) -> None:
-    path = written(tmp_path / name, content)
-    refused(
+    path = write_file(tmp_path / name, content)
+    expect_refusal(
         path,
         places=(*(f"{path}{place}" if place.startswith(":") else place for place in places), path),
     )
 
 
 def test_long_rows_and_half_characters_are_counted(
-    tmp_path: Path, prepared: Callable[..., dict[str, Any]]
+    tmp_path: Path, prepare_sources: Callable[..., dict[str, Any]]
 ) -> None:
     long = sentences(25_000)
     assert len(long) > 1 << 20
-    rows = written(
+    rows = write_file(
         tmp_path / "a.jsonl",
         json.dumps({"text": long}) + '\n{"text": "half \\ud83d of \\udc00 it"}\n',
     )
-    known = prepared(rows)["summary"]
-    assert (known["rows"], known["cuts"], known["replaced_characters"]) == (2, 1, 2)
-    assert known["documents"] == 3
-    lines = written(tmp_path / "a.txt", f"Short.\n{long}\n")
-    assert prepared(lines, "--split", "line", out="lines")["summary"]["cuts"] == 1
-    assert prepared(lines, out="paragraphs")["summary"]["cuts"] == 1
+    summary = prepare_sources(rows)["summary"]
+    assert (summary["rows"], summary["cuts"], summary["replaced_characters"]) == (2, 1, 2)
+    assert summary["documents"] == 3
+    lines = write_file(tmp_path / "a.txt", f"Short.\n{long}\n")
+    assert prepare_sources(lines, "--split", "line", out="lines")["summary"]["cuts"] == 1
+    assert prepare_sources(lines, out="paragraphs")["summary"]["cuts"] == 1
 
 
 def test_a_tokenizer_that_does_not_know_the_text_is_remarked(
-    tmp_path: Path, prepared: Callable[..., dict[str, Any]], tiny_corpus: Path, logged: list[str]
+    tmp_path: Path,
+    prepare_sources: Callable[..., dict[str, Any]],
+    tiny_corpus: Path,
+    log_messages: list[str],
 ) -> None:
-    known = prepared(tiny_corpus)["summary"]
-    assert (known["unknown_pieces"], known["unknown_share"]) == (0, 0)
+    summary = prepare_sources(tiny_corpus)["summary"]
+    assert (summary["unknown_pieces"], summary["unknown_share"]) == (0, 0)
     words = len(tiny_corpus.read_text().split())
-    assert known["words"] == words
-    assert known["pieces_per_word"] == pytest.approx(known["pieces"] / words)
-    assert not any("unknown" in line for line in logged)
-    foreign = written(tmp_path / "a.txt", "猫が好き。\n\n犬も好き。")
-    known = prepared(foreign, out="foreign")["summary"]
-    assert known["unknown_share"] > 0.3
-    assert any("unknown" in line for line in logged)
+    assert summary["words"] == words
+    assert summary["pieces_per_word"] == pytest.approx(summary["pieces"] / words)
+    assert not any("unknown" in line for line in log_messages)
+    foreign = write_file(tmp_path / "a.txt", "猫が好き。\n\n犬も好き。")
+    summary = prepare_sources(foreign, out="foreign")["summary"]
+    assert summary["unknown_share"] > 0.3
+    assert any("unknown" in line for line in log_messages)
 
 
 # -------------------------------------------------------------------------------- the held-out part
@@ -242,23 +253,30 @@ def test_a_tokenizer_that_does_not_know_the_text_is_remarked(
     ("documents", "least", "most"), [(2, 1, 1), (10, 1, 2), (100, 4, 9), (400, 18, 26)]
 )
 def test_a_small_corpus_holds_out_enough_for_a_score(
-    tmp_path: Path, prepared: Callable[..., dict[str, Any]], documents: int, least: int, most: int
+    tmp_path: Path,
+    prepare_sources: Callable[..., dict[str, Any]],
+    documents: int,
+    least: int,
+    most: int,
 ) -> None:
-    path = written(tmp_path / "a.txt", "\n\n".join(sentences(5, i) for i in range(documents)))
-    told = prepared(path)
-    held = told["summary"]["heldout"]
-    assert least <= told["heldout"]["documents"] == held["documents"] <= most
+    path = write_file(tmp_path / "a.txt", "\n\n".join(sentences(5, i) for i in range(documents)))
+    record = prepare_sources(path)
+    held = record["summary"]["heldout"]
+    assert least <= record["heldout"]["documents"] == held["documents"] <= most
     assert held["masked_accuracy_error"] == pytest.approx(50 / round(0.15 * held["tokens"]) ** 0.5)
     assert held["pair_accuracy_error"] == pytest.approx(50 / held["documents"] ** 0.5)
-    assert prepared(path, "--heldout", 0, out="none")["heldout"]["documents"] == 0
+    assert prepare_sources(path, "--heldout", 0, out="none")["heldout"]["documents"] == 0
 
 
 def test_one_document_holds_out_nothing_and_says_so(
-    tmp_path: Path, prepared: Callable[..., dict[str, Any]], run: Run, logged: list[str]
+    tmp_path: Path,
+    prepare_sources: Callable[..., dict[str, Any]],
+    run: Run,
+    log_messages: list[str],
 ) -> None:
-    path = written(tmp_path / "a.txt", sentences(5))
-    assert prepared(path)["summary"]["heldout"]["masked_accuracy_error"] is None
-    assert any("--split" in line for line in logged)
+    path = write_file(tmp_path / "a.txt", sentences(5))
+    assert prepare_sources(path)["summary"]["heldout"]["masked_accuracy_error"] is None
+    assert any("--split" in line for line in log_messages)
     status, _, error = run(
         "pretrain", "albert-tiny", "--data", tmp_path / "out", "--out", tmp_path / "run"
     )
@@ -271,47 +289,53 @@ def test_one_document_holds_out_nothing_and_says_so(
 
 
 def test_encodings_by_mark_and_by_pattern(
-    tmp_path: Path, prepared: Callable[..., dict[str, Any]], refused: Callable[..., None]
+    tmp_path: Path,
+    prepare_sources: Callable[..., dict[str, Any]],
+    expect_refusal: Callable[..., None],
 ) -> None:
     folder = tmp_path / "texts"
     text = "Größe und Straße.\n\nZwei Wörter."
     encodings = ("utf-8", "utf-8-sig", "utf-16", "utf-32", "latin-1", "cp1250")
     for number, encoding in enumerate(encodings):
-        written(folder / f"{encoding}.txt", f"{number} {text}".encode(encoding))
-    refused(folder, places=(f"{folder}/cp1250.txt:1", "--encoding 'cp1250.txt=latin-1'"))
+        write_file(folder / f"{encoding}.txt", f"{number} {text}".encode(encoding))
+    expect_refusal(folder, places=(f"{folder}/cp1250.txt:1", "--encoding 'cp1250.txt=latin-1'"))
     named = ("--encoding", "cp*.txt=cp1250", "--encoding", "latin-1.txt=latin-1")
-    known = prepared(folder, *named)["summary"]
-    assert known["encodings"] == {"utf-8": 2, "utf-16": 1, "utf-32": 1, "latin-1": 1, "cp1250": 1}
-    assert known["documents"] == 12
+    summary = prepare_sources(folder, *named)["summary"]
+    assert summary["encodings"] == {"utf-8": 2, "utf-16": 1, "utf-32": 1, "latin-1": 1, "cp1250": 1}
+    assert summary["documents"] == 12
     assert (
-        prepared(folder / "latin-1.txt", "--encoding", "latin-1", out="one")["summary"]["documents"]
+        prepare_sources(folder / "latin-1.txt", "--encoding", "latin-1", out="one")["summary"][
+            "documents"
+        ]
         == 2
     )
-    refused(folder, "--encoding", "a.txt=utf-9", places=("'utf-9'",))
-    refused(folder, "--encoding", "latin-1", "--encoding", "cp1252", places=("latin-1", "cp1252"))
-    refused(folder, *named, "--encoding", "=cp1252", places=("=cp1252",))
+    expect_refusal(folder, "--encoding", "a.txt=utf-9", places=("'utf-9'",))
+    expect_refusal(
+        folder, "--encoding", "latin-1", "--encoding", "cp1252", places=("latin-1", "cp1252")
+    )
+    expect_refusal(folder, *named, "--encoding", "=cp1252", places=("=cp1252",))
 
 
 def test_hard_wrapped_text_is_remarked_and_unwrapped(
     tmp_path: Path,
-    prepared: Callable[..., dict[str, Any]],
-    refused: Callable[..., None],
-    logged: list[str],
+    prepare_sources: Callable[..., dict[str, Any]],
+    expect_refusal: Callable[..., None],
+    log_messages: list[str],
 ) -> None:
     paragraphs = [sentences(6, i) for i in range(20)]
-    flat = written(tmp_path / "flat.txt", "\n\n".join(paragraphs))
-    wrapped = written(
+    flat = write_file(tmp_path / "flat.txt", "\n\n".join(paragraphs))
+    wrapped = write_file(
         tmp_path / "wrapped.txt", "\n\n".join(textwrap.fill(text, 70) for text in paragraphs)
     )
-    plain = prepared(flat, out="flat")
-    assert not any("--unwrap" in line for line in logged)
-    cut = prepared(wrapped, out="cut")
-    assert any(str(wrapped) in line and "--unwrap" in line for line in logged)
+    plain = prepare_sources(flat, out="flat")
+    assert not any("--unwrap" in line for line in log_messages)
+    cut = prepare_sources(wrapped, out="cut")
+    assert any(str(wrapped) in line and "--unwrap" in line for line in log_messages)
     assert (cut["summary"]["hard_wrapped_files"], plain["summary"]["hard_wrapped_files"]) == (1, 0)
     assert cut["train"]["sentences"] > 1.3 * plain["train"]["sentences"]
-    joined = prepared(wrapped, "--unwrap", out="joined")
+    joined = prepare_sources(wrapped, "--unwrap", out="joined")
     assert (joined["train"], joined["heldout"]) == (plain["train"], plain["heldout"])
-    refused(wrapped, "--unwrap", "--split", "line", places=("--unwrap", "--split"))
+    expect_refusal(wrapped, "--unwrap", "--split", "line", places=("--unwrap", "--split"))
 
 
 PAGE = """<html><head><title>No</title><style>p {}</style><meta charset="iso-8859-1"></head>
@@ -326,50 +350,50 @@ NOTES = (
 
 def test_markup_is_stripped_where_asked_and_kept_otherwise(
     tmp_path: Path,
-    prepared: Callable[..., dict[str, Any]],
+    prepare_sources: Callable[..., dict[str, Any]],
     monkeypatch: pytest.MonkeyPatch,
-    refused: Any,
+    expect_refusal: Any,
 ) -> None:
     from litebert.text.sources import Reading, read_documents
 
     pytest.importorskip("selectolax")
     folder = tmp_path / "texts"
-    page = written(folder / "a.html", PAGE.encode("latin-1"))
-    notes = written(folder / "b.md", NOTES)
-    kept = prepared(folder)["summary"]
-    assert (kept["files"], kept["skipped"]) == ({".md": 1}, {".html": 1})
-    stripped = prepared(folder, "--markup", "strip", out="stripped")["summary"]
+    page = write_file(folder / "a.html", PAGE.encode("latin-1"))
+    notes = write_file(folder / "b.md", NOTES)
+    summary = prepare_sources(folder)["summary"]
+    assert (summary["files"], summary["skipped"]) == ({".md": 1}, {".html": 1})
+    stripped = prepare_sources(folder, "--markup", "strip", out="stripped")["summary"]
     assert stripped["files"] == {".html": 1, ".md": 1}
-    found = [
+    texts = [
         document.text
         for document in read_documents([str(page), str(notes)], Reading(markup="strip"))
     ]
-    assert found == [
+    assert texts == [
         "A head\nThis is café & more.",
         "Second\nOne.\nTwo.",
         "Notes here\nSome code and a link that goes on.\nitem",
         "More\nLast.",
     ]
     monkeypatch.setitem(sys.modules, "selectolax.lexbor", None)
-    refused(folder, "--markup", "strip", places=("selectolax", "litebert[markup]"))
+    expect_refusal(folder, "--markup", "strip", places=("selectolax", "litebert[markup]"))
 
 
 # ------------------------------------------------------------------------------- files as they come
 
 
 def test_names_that_are_not_utf8(
-    tmp_path: Path, prepared: Callable[..., dict[str, Any]], refused: Any
+    tmp_path: Path, prepare_sources: Callable[..., dict[str, Any]], expect_refusal: Any
 ) -> None:
     name = os.fsdecode(os.fsencode(tmp_path) + b"/a\xff.txt")
     Path(name).write_text("One.\n\nTwo.")
     for _ in range(2):
-        assert prepared(name)["summary"]["documents"] == 2
+        assert prepare_sources(name)["summary"]["documents"] == 2
     rows = os.fsdecode(os.fsencode(tmp_path) + b"/b\xff.parquet")
     with open(rows, "wb") as file:
         pq.write_table(pa.table({"text": ["One.", "Two."]}), file)
-    assert prepared(rows, out="rows")["summary"]["documents"] == 2
+    assert prepare_sources(rows, out="rows")["summary"]["documents"] == 2
     Path(name).write_bytes(b"\xff\xfe\xfd bad")
-    refused(name, "--encoding", "utf-8", places=(".txt:1",))
+    expect_refusal(name, "--encoding", "utf-8", places=(".txt:1",))
 
 
 def test_pipes_and_standard_input(tmp_path: Path, tiny_tokenizer: Path, tiny_corpus: Path) -> None:
@@ -397,7 +421,7 @@ def test_pipes_and_standard_input(tmp_path: Path, tiny_tokenizer: Path, tiny_cor
 @pytest.mark.parametrize("suffix", ["", ".gz", ".xz", ".zst"])
 @pytest.mark.parametrize("kind", [".txt", ".jsonl", ".csv", ".tsv"])
 def test_every_kind_in_every_compression(
-    tmp_path: Path, prepared: Callable[..., dict[str, Any]], kind: str, suffix: str
+    tmp_path: Path, prepare_sources: Callable[..., dict[str, Any]], kind: str, suffix: str
 ) -> None:
     content = {
         ".txt": "One.\n\nTwo.",
@@ -411,22 +435,22 @@ def test_every_kind_in_every_compression(
         ".xz": lzma.compress,
         ".zst": lambda data: bytes(pa.compress(data, "zstd", asbytes=True)),
     }[suffix]
-    written(tmp_path / "texts" / f"a{kind}{suffix}", pack(content))
-    known = prepared(tmp_path / "texts" / "*")["summary"]
-    assert (known["files"], known["documents"]) == ({kind + suffix: 1}, 2)
+    write_file(tmp_path / "texts" / f"a{kind}{suffix}", pack(content))
+    summary = prepare_sources(tmp_path / "texts" / "*")["summary"]
+    assert (summary["files"], summary["documents"]) == ({kind + suffix: 1}, 2)
 
 
 # ------------------------------------------------------------------------- the folder that is there
 
 
 def test_sources_spelled_another_way_are_the_same(
-    tmp_path: Path, prepared: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, prepare_sources: Callable[..., dict[str, Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    written(tmp_path / "texts" / "a.txt", "One.\n\nTwo.")
+    write_file(tmp_path / "texts" / "a.txt", "One.\n\nTwo.")
     monkeypatch.chdir(tmp_path)
-    first = prepared("texts")
+    first = prepare_sources("texts")
     for spelled in ("./texts", "texts/", tmp_path / "texts"):
-        assert prepared(spelled) == first
+        assert prepare_sources(spelled) == first
 
 
 def test_a_reader_of_ones_own_counts_by_its_code(
@@ -499,21 +523,25 @@ def test_an_index_that_is_damaged_or_points_elsewhere(
     ("option", "value"), [("--processes", -3), ("--heldout", 1), ("--heldout", "nan")]
 )
 def test_options_out_of_range(
-    tmp_path: Path, tiny_corpus: Path, refused: Callable[..., None], option: str, value: object
+    tmp_path: Path,
+    tiny_corpus: Path,
+    expect_refusal: Callable[..., None],
+    option: str,
+    value: object,
 ) -> None:
-    refused(tiny_corpus, option, value, places=(option.removeprefix("--"), value))
+    expect_refusal(tiny_corpus, option, value, places=(option.removeprefix("--"), value))
 
 
 def test_long_reading_reports_itself(
     tmp_path: Path,
-    prepared: Callable[..., dict[str, Any]],
+    prepare_sources: Callable[..., dict[str, Any]],
     tiny_corpus: Path,
-    logged: list[str],
+    log_messages: list[str],
     monkeypatch: Any,
 ) -> None:
     from litebert import progress
 
     monkeypatch.setattr(progress, "EVERY", 0.0001)
-    prepared(tiny_corpus)
+    prepare_sources(tiny_corpus)
     # Both go on at the same time, and of such tasks one is reported.
-    assert any(line.startswith(("reading text: ", "encoding: ")) for line in logged)
+    assert any(line.startswith(("reading text: ", "encoding: ")) for line in log_messages)

@@ -1,4 +1,4 @@
-"""What a verb tells while it works and when it ends: lines, bars, remarks, the next command, and
+"""Words of a verb while it works and when it ends: lines, bars, remarks, the next command, and
 how it is stopped.
 """
 
@@ -42,7 +42,7 @@ STEPS = (
 
 @pytest.fixture(scope="module")
 def folder(tiny_corpus: Path, tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With a space in its name: a recipe, a table, a pretrained run, a fine-tuned one."""
+    """A folder with a space in its name: a recipe, a table, a pretrained run, a fine-tuned one."""
     place = tmp_path_factory.mktemp("speaking") / "my files"
     place.mkdir()
     (place / "small.toml").write_text(
@@ -153,7 +153,7 @@ def test_no_verb_that_takes_long_is_silent_and_each_ends_with_a_command_that_is_
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    """With output to a file, where lines come as often as they can, no five seconds pass without
+    """Output goes to a file, where lines come as often as they can: no five seconds pass without
     one.
     """
     monkeypatch.setattr("litebert.train.measure._is_enough", lambda passes, *_: passes >= 3)
@@ -295,8 +295,8 @@ def test_a_signal_during_imports_ends_in_one_line(
     monkeypatch.delitem(sys.modules, "litebert.commands.models", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Signals(), *sys.meta_path])
     before = signal.getsignal(number)
-    found, out, err = run("evaluate", "a", "--data", "b")
-    assert (found, out) == (status, "")
+    actual, out, err = run("evaluate", "a", "--data", "b")
+    assert (actual, out) == (status, "")
     names(err, "litebert evaluate")
     assert signal.getsignal(number) is before
 

@@ -168,21 +168,23 @@ def one_sentence(output: Output, *parts: str) -> None:
 def test_mistakes_are_one_sentence(
     folder: Path, tiny_tokenizer: Path, run: Run, tmp_path: Path
 ) -> None:
-    def changed(option: str, value: object) -> Output:
+    def run_changed(option: str, value: object) -> Output:
         words = words_for(folder, tiny_tokenizer, tmp_path / "out")
         words[words.index(option) + 1] = str(value)
         return run(*words)
 
-    one_sentence(changed("--task", "tabel"), "there is no task 'tabel'", "did you mean 'table'?")
-    one_sentence(changed("--data", tmp_path / "gone.csv"), "gone.csv", "does not exist")
-    status, _, err = changed(
+    one_sentence(
+        run_changed("--task", "tabel"), "there is no task 'tabel'", "did you mean 'table'?"
+    )
+    one_sentence(run_changed("--data", tmp_path / "gone.csv"), "gone.csv", "does not exist")
+    status, _, err = run_changed(
         "--dev", tmp_path / "gone.csv"
     )  # after what there is to say of the training file
     assert status == 2
     assert "gone.csv does not exist" in err.splitlines()[-1]
-    one_sentence(changed("--text", "sad"), "no column 'sad'", "did you mean 'said'?")
-    one_sentence(changed("--tokenizer", tmp_path / "gone"), "gone")
-    one_sentence(changed("--epochs", -1), "epochs is -1")
+    one_sentence(run_changed("--text", "sad"), "no column 'sad'", "did you mean 'said'?")
+    one_sentence(run_changed("--tokenizer", tmp_path / "gone"), "gone")
+    one_sentence(run_changed("--epochs", -1), "epochs is -1")
     one_sentence(
         run(*words_for(folder, tiny_tokenizer, tmp_path / "out", "--seeds", 0)), "seeds is 0"
     )
@@ -225,9 +227,9 @@ def test_predict_to_a_file(model: Path, folder: Path, run: Run, tmp_path: Path) 
     with open(tmp_path / "out.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     with open(model / "predictions" / "dev.csv", newline="", encoding="utf-8") as file:
-        known = list(csv.DictReader(file))
+        expected_rows = list(csv.DictReader(file))
     assert list(rows[0]) == ["prediction", "p_no", "p_yes"]
-    assert [row["prediction"] for row in rows] == [row["prediction"] for row in known]
+    assert [row["prediction"] for row in rows] == [row["prediction"] for row in expected_rows]
     status, _, _ = run(
         "predict", model, "--input", folder / "dev.csv", "--output", tmp_path / "out.jsonl"
     )
@@ -247,15 +249,15 @@ def test_predict_from_standard_input(
 
 
 def test_mistakes_of_predict(model: Path, folder: Path, run: Run, tmp_path: Path) -> None:
-    kept = tmp_path / "kept.csv"
-    kept.write_text("precious")
+    precious = tmp_path / "kept.csv"
+    precious.write_text("precious")
     one_sentence(
-        run("predict", model, "--input", tmp_path / "gone.csv", "--output", kept),
+        run("predict", model, "--input", tmp_path / "gone.csv", "--output", precious),
         "gone.csv",
         "not exist",
     )
     one_sentence(
-        run("predict", model, "--input", folder / "dev.csv", "--text", "sad", "--output", kept),
+        run("predict", model, "--input", folder / "dev.csv", "--text", "sad", "--output", precious),
         "no column 'sad'",
         "did you mean 'said'?",
     )
@@ -265,19 +267,20 @@ def test_mistakes_of_predict(model: Path, folder: Path, run: Run, tmp_path: Path
         "x.csv",
     )
     one_sentence(
-        run("predict", model, "--input", kept, "--output", kept), "kept.csv is the --input itself"
+        run("predict", model, "--input", precious, "--output", precious),
+        "kept.csv is the --input itself",
     )
     one_sentence(
-        run("predict", model, "--input", kept, "--output", tmp_path / "x.TSV"),
+        run("predict", model, "--input", precious, "--output", tmp_path / "x.TSV"),
         "give --output",
         "x.csv",
     )
     one_sentence(
-        run("predict", model, "--input", kept, "--output", tmp_path / "x.json"),
+        run("predict", model, "--input", precious, "--output", tmp_path / "x.json"),
         "give --output",
         "x.jsonl",
     )
-    assert kept.read_text() == "precious"
+    assert precious.read_text() == "precious"
     assert [path.name for path in tmp_path.iterdir()] == ["kept.csv"]
 
 

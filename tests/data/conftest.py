@@ -16,7 +16,7 @@ from toys.prepare import Interrupted, run
 def whole(
     tiny_corpus: Path, tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Path:
-    """What an uninterrupted run makes of `tiny_corpus`."""
+    """The folder that an uninterrupted run makes of `tiny_corpus`."""
     folder = tmp_path_factory.mktemp("whole") / "data"
     run(tiny_corpus, folder, tiny_tokenizer)
     assert len(list(folder.glob("train-*.arrow"))) >= 3
@@ -27,18 +27,18 @@ def whole(
 
 
 @pytest.fixture
-def unfinished(tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path) -> Path:
+def unfinished_folder(tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path) -> Path:
     """A folder with two shards done."""
     out = tmp_path / "out"
     with pytest.MonkeyPatch.context() as patch:
         add = Journal.add
 
-        def interrupted(self: Journal, info: Any) -> None:
+        def add_two(self: Journal, info: Any) -> None:
             add(self, info)
             if len(self.finished) == 2:
                 raise Interrupted
 
-        patch.setattr(Journal, "add", interrupted)
+        patch.setattr(Journal, "add", add_two)
         with pytest.raises(Interrupted):
             run(tiny_corpus, out, tiny_tokenizer)
     assert not (out / disk.INDEX).exists()

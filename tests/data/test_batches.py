@@ -32,7 +32,7 @@ def batches(
     )
     vocabulary = int(split.ids.max()) + 1
     return Batches(
-        split,  # type: ignore[arg-type]
+        split,
         toy_tokenizer(vocabulary, pair_separators=separators),
         SequenceConfig(length=length, short_probability=short, format=format_),
         MaskingConfig(**more),
@@ -49,10 +49,10 @@ def originals(batch: Batch) -> torch.Tensor:
     return ids.view_as(batch.input_ids)
 
 
-def same(one: Batch, other: Batch) -> bool:
+def same(first: Batch, other: Batch) -> bool:
     return all(
         (a is None and b is None) or (a is not None and b is not None and torch.equal(a, b))
-        for a, b in ((getattr(one, name), getattr(other, name)) for name in FIELDS)
+        for a, b in ((getattr(first, name), getattr(other, name)) for name in FIELDS)
     )
 
 
@@ -151,9 +151,9 @@ def test_the_layout_of_each_format(kind: dict[str, Any], wanted: str, types: str
         5 + i: c for i, c in enumerate("aabbbbbccc")
     }
     texts = ["".join(letters[token] for token in originals(row).flatten().tolist()) for row in rows]
-    found = next(place for place, text in enumerate(texts) if "a" in text)
-    assert texts[found] == wanted.ljust(16, "P")
-    assert "".join(map(str, rows[found].token_type_ids.flatten().tolist())) == types.ljust(16, "0")
+    index = next(place for place, text in enumerate(texts) if "a" in text)
+    assert texts[index] == wanted.ljust(16, "P")
+    assert "".join(map(str, rows[index].token_type_ids.flatten().tolist())) == types.ljust(16, "0")
 
 
 @given(
@@ -178,26 +178,28 @@ def test_rows_are_those_of_the_whole_batch(step: int, start: int, count: int, ta
     )
     assert torch.equal(row * width + column, part.masked_positions)
     assert torch.equal(whole.masked_labels[inside], part.masked_labels)
+    assert whole.masked_boundaries is not None
+    assert part.masked_boundaries is not None
     beside = whole.masked_boundaries[inside]
     moved = torch.where(beside < 0, -1, (beside // across - start) * width + beside % across)
     assert torch.equal(moved, part.masked_boundaries)
 
 
 def by_document(make: Batches, epoch: int, count: int) -> dict[int, tuple[list[int], list[int]]]:
-    """Of an epoch over `count` one-chunk documents with a batch of that size: tokens and masks by
+    """Read an epoch over `count` one-chunk documents with a batch of that size: tokens and masks by
     first token.
     """
     batch = make(epoch)
-    found = {}
+    documents = {}
     width = batch.input_ids.shape[1]
     for row, ids in enumerate(originals(batch).tolist()):
         text = [token for token in ids if token not in SPECIAL]
-        found[min(text)] = (
+        documents[min(text)] = (
             ids,
             [p % width for p in batch.masked_positions.tolist() if p // width == row],
         )
-    assert len(found) == count
-    return found
+    assert len(documents) == count
+    return documents
 
 
 def test_every_example_comes_once_per_epoch_in_a_new_order() -> None:

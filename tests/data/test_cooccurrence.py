@@ -8,6 +8,7 @@ import itertools
 import subprocess
 import sys
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pytest
@@ -26,7 +27,7 @@ from toys.shards import ToySplit, prose
 VOCABULARY = 12
 
 
-def counted_by_hand(split: ToySplit, table: TableConfig) -> np.ndarray:
+def count_by_hand(split: ToySplit, table: TableConfig) -> np.ndarray:
     """(V, V): the weight of each neighbor, by a loop over all pairs of tokens of a sentence or
     document.
     """
@@ -50,11 +51,14 @@ def counted_by_hand(split: ToySplit, table: TableConfig) -> np.ndarray:
     passage=st.integers(1, 40),
 )
 def test_every_pair_within_the_window_counts(
-    sentences: list[list[int]], window: int, context: str, passage: int
+    sentences: list[list[int]],
+    window: int,
+    context: Literal["sentence", "document"],
+    passage: int,
 ) -> None:
     split = ToySplit(sentences, VOCABULARY)
-    table = TableConfig(start="cooccurrence", window=window, context=context)  # type: ignore[arg-type]
-    expected = counted_by_hand(split, table)
+    table = TableConfig(start="cooccurrence", window=window, context=context)
+    expected = count_by_hand(split, table)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(cooccurrence, "PASSAGE", passage)
         if not expected.any():
@@ -79,7 +83,7 @@ def test_a_large_vocabulary_counts_its_most_frequent_neighbors(
     counts = count_neighbors(split, VOCABULARY, table)
     frequent = np.argsort(-counts.tokens, kind="stable")[:5]
     assert counts.pairs.toarray() == pytest.approx(
-        counted_by_hand(split, table)[:, frequent], rel=1e-5
+        count_by_hand(split, table)[:, frequent], rel=1e-5
     )
 
 

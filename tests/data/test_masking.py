@@ -1,4 +1,4 @@
-"""What holds for every mask: whole units, no special token, the chooser, the tokens around
+"""Laws of every mask: whole units, no special token, the chooser, the tokens around
 spans."""
 
 from __future__ import annotations
@@ -58,15 +58,14 @@ def test_masks_of_any_batch(
 ) -> None:
     ids = np.array(rows)
     before = ids.copy()
-    found = masker(unit=unit, span=span, replace_per=replace_per, rate=rate)(
+    masks = masker(unit=unit, span=span, replace_per=replace_per, rate=rate)(
         ids, derive(seed, np.arange(len(ids)))
     )
-    corrupted, positions = found.ids, found.positions
+    corrupted, positions = masks.ids, masks.positions
     assert (ids == before).all()
     assert (np.diff(positions) > 0).all()
-    masked = np.zeros(ids.size, bool)
-    masked[positions] = True
-    masked = masked.reshape(ids.shape)
+    masked = np.zeros(ids.shape, bool)
+    masked.reshape(-1)[positions] = True
     assert not masked[np.isin(ids, SPECIAL)].any()
     assert (corrupted == ids)[~masked].all()
     assert ((corrupted[masked] == MASK) | (corrupted[masked] >= len(SPECIAL))).all()
@@ -86,22 +85,22 @@ def test_masks_of_any_batch(
         assert mask.sum() <= max(1, np.floor(rate * content) + 1) + longest - 1
         for places in spans_of(mask) if replace_per == "span" else []:
             assert (new[places] == MASK).all() or not (new[places] == MASK).any()
-    assert found.boundaries().tolist() == around(~np.isin(ids, SPECIAL), masked)
+    assert masks.boundaries().tolist() == around(~np.isin(ids, SPECIAL), masked)
 
 
 def around(content: np.ndarray, masked: np.ndarray) -> list[list[int]]:
     """The tokens around the span of each masked one, walking outwards."""
-    found = []
+    pairs = []
     for row, place in zip(*np.nonzero(masked), strict=True):
         pair = []
         for step in (-1, 1):
             beside = place
             while 0 <= beside < masked.shape[1] and masked[row, beside]:
                 beside += step
-            there = 0 <= beside < masked.shape[1] and content[row, beside]
-            pair.append(int(row * masked.shape[1] + beside) if there else -1)
-        found.append(pair)
-    return found
+            is_content = 0 <= beside < masked.shape[1] and content[row, beside]
+            pair.append(int(row * masked.shape[1] + beside) if is_content else -1)
+        pairs.append(pair)
+    return pairs
 
 
 @given(st.integers(1, 4), st.integers(1, 12), st.data())
@@ -143,11 +142,11 @@ def test_a_sequence_is_masked_alike_in_any_batch(
     padded = np.hstack([ids[1:2], np.full((1, padding), PAD)])
     alone = hide(padded, keys[1:2])
     width = ids.shape[1]
-    here = together.positions // width == 1
+    in_second_row = together.positions // width == 1
     assert (alone.ids[0, :width] == together.ids[1]).all()
-    assert alone.positions.tolist() == (together.positions[here] - width).tolist()
+    assert alone.positions.tolist() == (together.positions[in_second_row] - width).tolist()
     shifted = np.where(together.boundaries() < 0, -1, together.boundaries() - width)
-    assert alone.boundaries().tolist() == shifted[here].tolist()
+    assert alone.boundaries().tolist() == shifted[in_second_row].tolist()
 
 
 def test_a_lone_word_is_masked_although_it_exceeds_the_budget() -> None:
@@ -182,10 +181,10 @@ def official(sizes: list[int], lengths: list[int], order: list[int], budget: int
     return covered
 
 
-def taken(
+def choose_tokens(
     sizes: list[int], lengths: list[int], order: list[int], budget: int, coin: float, whole: bool
 ) -> set[int]:
-    """What `choose_units` takes of units given by their sizes."""
+    """Tokens that `choose_units` takes of units with these sizes."""
     end = np.cumsum(sizes).tolist()
     start = [stop - size for stop, size in zip(end, sizes, strict=True)]
     return {
@@ -216,12 +215,12 @@ def test_spans_are_chosen_as_in_the_official_loop_and_the_rest_filled(
     reference = official(sizes, lengths, order, budget)
     left = budget - sum(sizes[unit] for unit in reference)
     for coin in (0.0, 0.5, 0.999):
-        found = taken(sizes, lengths, order, budget, coin, whole=False)
-        assert found >= reference
+        chosen = choose_tokens(sizes, lengths, order, budget, coin, whole=False)
+        assert chosen >= reference
         if left == 0:
-            assert found == reference
-        total = sum(sizes[unit] for unit in found)
-        spare = [sizes[unit] for unit in range(len(sizes)) if unit not in found]
+            assert chosen == reference
+        total = sum(sizes[unit] for unit in chosen)
+        spare = [sizes[unit] for unit in range(len(sizes)) if unit not in chosen]
         if total < budget:  # only by the coin, and only where nothing fits
             assert all(size > budget - total for size in spare)
             assert coin * min(spare) >= budget - total
@@ -229,8 +228,8 @@ def test_spans_are_chosen_as_in_the_official_loop_and_the_rest_filled(
             last = total - budget
             assert any(
                 sizes[unit] > last and coin * sizes[unit] < sizes[unit] - last
-                for unit in found - reference
-            ) or (len(found) == 1)
+                for unit in chosen - reference
+            ) or (len(chosen) == 1)
 
 
 @given(choices(2), st.booleans())
@@ -239,7 +238,9 @@ def test_the_budget_is_met_in_the_mean_over_the_coin(
 ) -> None:
     sizes, _, _, budget = choice
     coins = (np.arange(60) + 0.5) / 60  # no span is larger than 6, and 60 is a multiple of 1 to 6
-    totals = [sum(sizes[unit] for unit in taken(*choice, coin, whole)) for coin in coins.tolist()]
+    totals = [
+        sum(sizes[unit] for unit in choose_tokens(*choice, coin, whole)) for coin in coins.tolist()
+    ]
     assert min(totals) > 0
     assert sum(totals) == 60 * max(budget, min(sizes))
 
@@ -269,7 +270,7 @@ def test_whole_spans_are_cut_only_where_they_are_the_first(
         expected |= span
     else:
         return  # nothing more fits: single units fill the rest
-    assert taken(sizes, lengths, order, budget, coin, whole=True) == expected
+    assert choose_tokens(sizes, lengths, order, budget, coin, whole=True) == expected
 
 
 def test_whole_words_are_refused_where_the_tokenizer_cannot_tell_them() -> None:

@@ -141,8 +141,8 @@ def test_masked_spans_follow_the_law_in_long_sequences(config: dict[str, Any], m
     # At a low rate spans hardly meet; the last of a sequence is decided by its budget, so there are
     # many in one.
     ids = sequences(60, 12_000)
-    found = masker(**{**config, "unit": "token"}, rate=0.02)(ids, derive(8, np.arange(60)))
-    lengths = lengths_in_words(ids, np.ones(VOCABULARY, bool), found.positions)
+    masks = masker(**{**config, "unit": "token"}, rate=0.02)(ids, derive(8, np.arange(60)))
+    lengths = lengths_in_words(ids, np.ones(VOCABULARY, bool), masks.positions)
     law = compute_length_law(MaskingConfig(**config))
     assert np.bincount(lengths)[1 : len(law) + 1] / len(lengths) == pytest.approx(law, abs=0.02)
     assert lengths.mean() == pytest.approx(mean, abs=0.1)
@@ -220,14 +220,14 @@ def test_no_special_token_is_predicted_and_no_span_crosses_one(config: dict[str,
         ]
     )
     ids = np.hstack([ids[:, :46], np.full((3000, 1), SEP), ids[:, 46:], np.full((3000, 5), PAD)])
-    found = masker(np.ones(VOCABULARY, bool), **config)(ids, derive(9, np.arange(3000)))
-    assert not np.isin(ids.ravel()[found.positions], SPECIAL).any()
-    assert (found.ids == ids)[np.isin(ids, SPECIAL)].all()
-    neighbours = found.boundaries()[found.boundaries() >= 0]
+    masks = masker(np.ones(VOCABULARY, bool), **config)(ids, derive(9, np.arange(3000)))
+    assert not np.isin(ids.ravel()[masks.positions], SPECIAL).any()
+    assert (masks.ids == ids)[np.isin(ids, SPECIAL)].all()
+    neighbours = masks.boundaries()[masks.boundaries() >= 0]
     assert not np.isin(ids.ravel()[neighbours], SPECIAL).any()
     # Documents are masked independently: both sides of a separator as often as chance has it.
     masked = np.zeros(ids.size, bool)
-    masked[found.positions] = True
+    masked[masks.positions] = True
     grid = masked.reshape(ids.shape)[:, 1:46].reshape(3000, 15, 3)
     both = (grid[:, :-1, 1] & grid[:, 1:, 0]).sum(1)
     chance = (grid[:, :-1, 1].mean() * grid[:, 1:, 0].mean()) * 14
@@ -249,19 +249,19 @@ def test_replacement_of_tokens(mask: float, random: float, config: dict[str, Any
     ids = sequences(400, 200, vocabulary=LARGE)
     begins = np.arange(LARGE) % 3 > 0
     hide = masker(begins, LARGE, replace_mask=mask, replace_random=random, **config)
-    found = hide(ids, derive(5, np.arange(400)))
-    old, new = ids.ravel()[found.positions], found.ids.ravel()[found.positions]
+    masks = hide(ids, derive(5, np.arange(400)))
+    old, new = ids.ravel()[masks.positions], masks.ids.ravel()[masks.positions]
     kind = np.select([new == MASK, new == old], [0, 1], 2)
     shares = np.array([mask, 1 - mask - random, random])
     seen = np.bincount(kind, minlength=3)
     assert (seen[shares < 1e-9] == 0).all()
-    there = shares > 1e-9
-    if there.sum() > 1:
-        assert stats.chisquare(seen[there], shares[there] * len(kind)).pvalue > UNLIKELY
+    possible = shares > 1e-9
+    if possible.sum() > 1:
+        assert stats.chisquare(seen[possible], shares[possible] * len(kind)).pvalue > UNLIKELY
         # Neighbours draw independently.
-        near = np.flatnonzero(np.diff(found.positions) == 1)
+        near = np.flatnonzero(np.diff(masks.positions) == 1)
         pairs = np.histogram2d(kind[near], kind[near + 1], bins=3, range=[[-0.5, 2.5]] * 2)[0][
-            np.ix_(there, there)
+            np.ix_(possible, possible)
         ]
         assert stats.chi2_contingency(pairs).pvalue > UNLIKELY
 
@@ -270,12 +270,12 @@ def test_replacement_of_tokens(mask: float, random: float, config: dict[str, Any
 def test_replacement_of_spans(config: dict[str, Any]) -> None:
     ids = sequences(1500, 200, vocabulary=LARGE)
     hide = masker(np.arange(LARGE) % 3 > 0, LARGE, replace_per="span", **config)
-    found = hide(ids, derive(5, np.arange(1500)))
+    masks = hide(ids, derive(5, np.arange(1500)))
     seen = np.zeros(3, int)
     tokens = distinct = 0
-    before, after = ids.ravel(), found.ids.ravel()
+    before, after = ids.ravel(), masks.ids.ravel()
     kind = np.select([after == MASK, after == before], [0, 1], 2)
-    for run in runs(found.positions, ids.shape[1]):
+    for run in runs(masks.positions, ids.shape[1]):
         kinds, new = kind[run], after[run]
         assert (kinds == kinds[0]).all()
         seen[kinds[0]] += 1
@@ -300,8 +300,8 @@ def test_random_tokens_are_uniform_over_the_ordinary_ids(replace_per: str) -> No
         "replace_random": 0.8,
         "replace_per": replace_per,
     }
-    found = Masker(MaskingConfig(**config), tokenizer)(tokens, derive(7, np.arange(300)))
-    new = found.ids.ravel()[found.positions]
+    masks = Masker(MaskingConfig(**config), tokenizer)(tokens, derive(7, np.arange(300)))
+    new = masks.ids.ravel()[masks.positions]
     drawn = np.bincount(new[new != VOCABULARY - 1], minlength=VOCABULARY)
     assert (drawn[list(special)] == 0).all()
     assert stats.chisquare(np.delete(drawn, special)).pvalue > UNLIKELY

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
@@ -31,10 +32,11 @@ tiny_documents = st.lists(
 lengths = st.integers(8, 40)
 
 
-def packed(
+def pack(
     kind: Kind, split: ToySplit, length: int, short: float = 0.0
 ) -> DocumentSentences | FullSentences:
-    return kind(split, SequenceConfig(length=length, short_probability=short), None)  # type: ignore[arg-type]
+    toy: Any = split
+    return kind(toy, SequenceConfig(length=length, short_probability=short), None)
 
 
 def epoch(format_: DocumentSentences | FullSentences, epoch: int, seed: int = 0) -> list[Segments]:
@@ -42,35 +44,35 @@ def epoch(format_: DocumentSentences | FullSentences, epoch: int, seed: int = 0)
     return format_(examples, derive(seed, epoch, examples))
 
 
-def drawn(format_: DocumentSentences | FullSentences, example: int, coin: float) -> list[int]:
+def draw_tokens(format_: DocumentSentences | FullSentences, example: int, coin: float) -> list[int]:
     """The tokens of an example, which grows forwards if the coin is below a half."""
     (item,) = format_._make_segments(np.array([example]), np.array([[1.0], [0.0], [coin]]))
-    return joined(item)
+    return join_parts(item)
 
 
 def texts(kind: Kind, split: ToySplit) -> list[tuple[list[int], list[tuple[int, int]]]]:
-    """Of each text that is packed: its tokens, with separators, and the start and end of its
-    sentences.
+    """Tokens of each text that is packed, with separators, and where its sentences start and
+    end.
     """
-    found: list[tuple[list[int], list[tuple[int, int]]]] = []
+    documents: list[tuple[list[int], list[tuple[int, int]]]] = []
     for document in range(split.documents):
         tokens, starts = split.read_document(document)
         if not len(tokens):
             continue
-        if not found or kind is DocumentSentences:
-            found.append(([], []))
+        if not documents or kind is DocumentSentences:
+            documents.append(([], []))
         else:
-            found[0][0].append(SEPARATOR)
-        base = len(found[-1][0])
-        found[-1][0].extend(tokens.tolist())
-        found[-1][1].extend(
+            documents[0][0].append(SEPARATOR)
+        base = len(documents[-1][0])
+        documents[-1][0].extend(tokens.tolist())
+        documents[-1][1].extend(
             (base + a, base + b)
             for a, b in zip(starts[:-1].tolist(), starts[1:].tolist(), strict=True)
         )
-    return found
+    return documents
 
 
-def joined(item: Segments) -> list[int]:
+def join_parts(item: Segments) -> list[int]:
     tokens: list[int] = []
     for part in item.parts:
         tokens += [SEPARATOR, *part.tolist()] if tokens else part.tolist()
@@ -84,24 +86,24 @@ def test_sequences_are_passages_of_whole_sentences(
 ) -> None:
     split = ToySplit(documents)
     budget = length - 2
-    format_ = packed(kind, split, length, short)
+    format_ = pack(kind, split, length, short)
     wanted = [text for text in texts(kind, split) for _ in range(-(-len(text[0]) // budget))]
     assert format_.examples == len(wanted)
     for item, (tokens, sentences) in zip(epoch(format_, 0, seed), wanted, strict=True):
         assert item.label == -100
         assert not item.paired
         assert all(len(part) for part in item.parts)
-        found = joined(item)
-        start = tokens.index(found[0])
-        end = start + len(found)
-        assert found == tokens[start:end]
-        assert 1 <= len(found) <= budget
+        shown = join_parts(item)
+        start = tokens.index(shown[0])
+        end = start + len(shown)
+        assert shown == tokens[start:end]
+        assert 1 <= len(shown) <= budget
         cut = [(a, b) for a, b in sentences if a < start < b or a < end < b]
         if short == 0:
-            assert 2 * len(found) >= min(budget, len(tokens))
+            assert 2 * len(shown) >= min(budget, len(tokens))
             assert all(b - a > budget // 2 for a, b in cut), "a sentence that is cut is a long one"
             if len(tokens) <= budget:
-                assert found == tokens
+                assert shown == tokens
 
 
 def strip(passage: list[int]) -> list[int]:
@@ -140,8 +142,8 @@ def passages(
 
 
 ON_A_SEPARATOR = [[5], [12], [1, 4], [1, 1, 4]]
-"""Of the fourth tile of length 9 the place lies on a separator, and a sentence of one token ends
-what fits after it.
+"""The fourth tile of length 9 starts on a separator, and a sentence of one token ends what fits
+after it.
 """
 
 
@@ -162,13 +164,13 @@ def test_sequences_grow_by_the_law(
     kind: Kind, documents: list[list[int]], length: int, seed: int
 ) -> None:
     split = ToySplit(documents)
-    found = iter(epoch(packed(kind, split, length), 0, seed))
+    sequences = iter(epoch(pack(kind, split, length), 0, seed))
     for tokens, sentences in texts(kind, split):
         for tile in range(-(-len(tokens) // (length - 2))):
             wanted = passages(tokens, sentences, tile, length - 2)
             # A passage that is cut may end with a separator, or begin with one, which are not
             # shown.
-            assert joined(next(found)) in [strip(passage) for passage in wanted]
+            assert join_parts(next(sequences)) in [strip(passage) for passage in wanted]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -181,18 +183,18 @@ def test_what_no_sequence_shows_did_not_fit(
     """Every token is in what its tile gives forwards or backwards, and between two sequences that
     grow forwards lies only what does not fit into the first."""
     split, budget = ToySplit(documents), length - 2
-    format_ = packed(kind, split, length)
+    format_ = pack(kind, split, length)
     examples = iter(range(format_.examples))
     for tokens, sentences in texts(kind, split):
-        seen, found = {SEPARATOR}, []
+        seen, places = {SEPARATOR}, []
         for _ in range(-(-len(tokens) // budget)):
             example = next(examples)
-            ahead, back = (drawn(format_, example, coin) for coin in (0.0, 0.9))
+            ahead, back = (draw_tokens(format_, example, coin) for coin in (0.0, 0.9))
             seen.update(ahead, back)
-            found.append((tokens.index(ahead[0]), len(ahead)))
+            places.append((tokens.index(ahead[0]), len(ahead)))
         assert seen >= set(tokens)
         ends = dict(sentences)
-        for (start, count), (following, _) in pairwise([*found, (len(tokens), 0)]):
+        for (start, count), (following, _) in pairwise([*places, (len(tokens), 0)]):
             after = start + count
             after += after < len(tokens) and tokens[after] == SEPARATOR
             if after < following:
@@ -200,8 +202,8 @@ def test_what_no_sequence_shows_did_not_fit(
 
 
 def test_a_sentence_that_fits_behind_a_separator_is_not_passed_over() -> None:
-    found = drawn(packed(FullSentences, ToySplit(ON_A_SEPARATOR), 9), 3, 0.0)
-    assert found == [22, 23, 24, 25, 26, SEPARATOR, 27]
+    sequence = draw_tokens(pack(FullSentences, ToySplit(ON_A_SEPARATOR), 9), 3, 0.0)
+    assert sequence == [22, 23, 24, 25, 26, SEPARATOR, 27]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -212,7 +214,7 @@ def test_every_token_has_its_turn(kind: Kind, documents: list[list[int]], length
     it.
     """
     split = ToySplit(documents)
-    format_ = packed(kind, split, length)
+    format_ = pack(kind, split, length)
     seen = np.zeros(split.tokens + len(SPECIAL), int)
     for number in range(40):
         for item in epoch(format_, number):
@@ -224,7 +226,7 @@ def test_every_token_has_its_turn(kind: Kind, documents: list[list[int]], length
 @pytest.mark.parametrize("kind", KINDS)
 def test_every_token_has_about_its_share(kind: Kind) -> None:
     split = ToySplit([*prose(30, seed=1), [1], [400], [5, 50, 5]])
-    format_ = packed(kind, split, 66)
+    format_ = pack(kind, split, 66)
     seen = np.zeros(split.tokens + len(SPECIAL), int)
     for number in range(200):
         once = np.concatenate([part for item in epoch(format_, number) for part in item.parts])
@@ -252,9 +254,9 @@ def test_an_epoch_of_prose(
     """How full sequences are, and which share of the tokens an epoch misses, in documents of up to
     `longest` sentences of 24 tokens: what whole sentences leave of the budgets, hardly more."""
     split = ToySplit(prose(400, seed=3, longest=longest))
-    items = epoch(packed(kind, split, length), 0)
+    items = epoch(pack(kind, split, length), 0)
     seen = np.concatenate([part for item in items for part in item.parts])
-    assert np.mean([len(joined(item)) for item in items]) / (length - 2) > fill
+    assert np.mean([len(join_parts(item)) for item in items]) / (length - 2) > fill
     assert 1 - len(np.unique(seen)) / split.tokens <= missed
     if kind is FullSentences:
         assert len(np.unique(seen)) / len(seen) > 0.985, "hardly a token twice"
@@ -262,18 +264,23 @@ def test_an_epoch_of_prose(
 
 def test_documents_are_mixed_in_full_sequences_alone() -> None:
     split = ToySplit([[3, 3]] * 500)
-    for item in epoch(packed(DocumentSentences, split, 34), 0):
+    for item in epoch(pack(DocumentSentences, split, 34), 0):
         assert len(item.parts) == 1
-    parts = [len(item.parts) for item in epoch(packed(FullSentences, split, 34), 0)]
+    parts = [len(item.parts) for item in epoch(pack(FullSentences, split, 34), 0)]
     assert set(parts) <= {5, 6}
 
 
-def test_a_full_sequence_reads_its_neighbourhood_only() -> None:
+def test_a_full_sequence_reads_its_neighbourhood_only(monkeypatch: pytest.MonkeyPatch) -> None:
     split = ToySplit([[5, 5]] * 20_000)
-    format_ = packed(FullSentences, split, 64)
+    format_ = pack(FullSentences, split, 64)
     read: list[int] = []
     whole = split.read
-    split.read = lambda documents: (read.extend(documents), whole(documents))[1]  # type: ignore[method-assign]
+
+    def note_and_read(documents: Any) -> Any:
+        read.extend(documents)
+        return whole(documents)
+
+    monkeypatch.setattr(split, "read", note_and_read)
     for number in (0, format_.examples // 2, format_.examples - 1):
         read.clear()
         format_(np.array([number]), derive(0, np.array([number])))
@@ -284,16 +291,16 @@ def test_a_full_sequence_reads_its_neighbourhood_only() -> None:
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_sentence_longer_than_the_budget_is_cut_to_it(kind: Kind) -> None:
     split = ToySplit([[400]])
-    items = [item for number in range(5) for item in epoch(packed(kind, split, 34), number)]
+    items = [item for number in range(5) for item in epoch(pack(kind, split, 34), number)]
     assert {len(item.parts[0]) for item in items} == {32}
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_short_targets_are_uniform(kind: Kind) -> None:
     split = ToySplit([[1] * 40_000])  # one-token sentences show the target as it was drawn
-    sizes = np.array([len(item.parts[0]) for item in epoch(packed(kind, split, 22, short=0.1), 0)])
+    sizes = np.array([len(item.parts[0]) for item in epoch(pack(kind, split, 22, short=0.1), 0)])
     assert stats.binomtest(int((sizes < 20).sum()), len(sizes), 0.1 * 18 / 19).pvalue > 0.001
-    sizes = np.array([len(item.parts[0]) for item in epoch(packed(kind, split, 22, short=1.0), 0)])
+    sizes = np.array([len(item.parts[0]) for item in epoch(pack(kind, split, 22, short=1.0), 0)])
     assert stats.chisquare(np.bincount(sizes)[2:]).pvalue > 0.001
     assert sizes.max() == 20
 
@@ -302,4 +309,4 @@ def test_short_targets_are_uniform(kind: Kind) -> None:
 @pytest.mark.parametrize("documents", [[], [[], [0]]])
 def test_a_split_without_text_is_refused(kind: Kind, documents: list[list[int]]) -> None:
     with refused(DataError):
-        packed(kind, ToySplit(documents), 16)
+        pack(kind, ToySplit(documents), 16)

@@ -40,12 +40,12 @@ def test_every_sentence_of_every_document_is_there(
         wanted[tuple(i for sentence in ids for i in sentence)] = np.cumsum(
             [0, *map(len, ids)]
         ).tolist()
-    found = {}
+    documents = {}
     for split in (shards.train, shards.heldout):
         for number in range(split.documents):
             ids, starts = split.read_document(number)
-            found[tuple(ids.tolist())] = starts.tolist()
-    assert found == wanted
+            documents[tuple(ids.tolist())] = starts.tolist()
+    assert documents == wanted
     assert shards.tokenizer.fingerprint == tokenizer.fingerprint
     in_train = [
         shards.train.read_document(number)[0].tolist() for number in range(shards.train.documents)
@@ -171,13 +171,13 @@ def test_bytes_are_prepared_as_other_pieces_are(
     tokenizer = train_tokenizer([text], kind="bpe", vocab_size=400)
     tokenizer.save(tmp_path / "tokenizer")
     (tmp_path / "a.txt").write_text(text + "\n\nCafé 猫 <mask> </s> 😀.\n", encoding="utf-8")
-    one = run(tmp_path / "a.txt", tmp_path / "one", tmp_path / "tokenizer")
+    shards = run(tmp_path / "a.txt", tmp_path / "one", tmp_path / "tokenizer")
     run(tmp_path / "a.txt", tmp_path / "two", tmp_path / "tokenizer", processes=2)
     assert content(tmp_path / "two") == content(tmp_path / "one")
-    assert (one.tokenizer.kind, one.tokenizer.pair_separators) == ("bpe", 2)
-    found = [
+    assert (shards.tokenizer.kind, shards.tokenizer.pair_separators) == ("bpe", 2)
+    sentences = [
         sentence
-        for split in (one.train, one.heldout)
+        for split in (shards.train, shards.heldout)
         for sentence in read_document(split, tokenizer)
     ]
     wanted = [
@@ -185,7 +185,7 @@ def test_bytes_are_prepared_as_other_pieces_are(
         for document in read_documents([str(tmp_path / "a.txt")])
         for s in split_sentences(document.text)
     ]
-    assert sorted(found) == sorted(wanted), "byte for byte"
+    assert sorted(sentences) == sorted(wanted), "byte for byte"
 
 
 def read_document(split: disk.Split, tokenizer: Tokenizer) -> Iterator[str]:
@@ -213,11 +213,11 @@ def test_the_index_is_written_last(
     names = []
     replace = os.replace
 
-    def noted(source: Any, target: Any) -> None:
+    def note_and_replace(source: Any, target: Any) -> None:
         names.append(Path(target).name)
         replace(source, target)
 
-    monkeypatch.setattr(os, "replace", noted)
+    monkeypatch.setattr(os, "replace", note_and_replace)
     run(tiny_corpus, tmp_path / "out", tiny_tokenizer)
     assert names[0] == "tokenizer"
     assert names[-1] == "index.json"
@@ -337,14 +337,14 @@ def test_folders_that_are_not_for_it(
 
 
 def test_two_commands_in_one_folder(
-    tiny_corpus: Path, tiny_tokenizer: Path, unfinished: Path
+    tiny_corpus: Path, tiny_tokenizer: Path, unfinished_folder: Path
 ) -> None:
     with (
-        lock_folder(unfinished, DataError),
-        refused(DataError, unfinished, f"process {os.getpid()}"),
+        lock_folder(unfinished_folder, DataError),
+        refused(DataError, unfinished_folder, f"process {os.getpid()}"),
     ):
-        run(tiny_corpus, unfinished, tiny_tokenizer)
-    run(tiny_corpus, unfinished, tiny_tokenizer)
+        run(tiny_corpus, unfinished_folder, tiny_tokenizer)
+    run(tiny_corpus, unfinished_folder, tiny_tokenizer)
 
 
 @pytest.mark.parametrize(
@@ -371,9 +371,9 @@ def test_bad_options(
 def resident(process: int) -> int:
     """Bytes resident in a process and all below it; what they share counts once for each."""
     total = 0
-    for one in tree(process):
+    for pid in tree(process):
         try:
-            total += int(Path(f"/proc/{one}/statm").read_text().split()[1])
+            total += int(Path(f"/proc/{pid}/statm").read_text().split()[1])
         except OSError:
             continue
     return total * os.sysconf("SC_PAGE_SIZE")

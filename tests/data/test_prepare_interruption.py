@@ -100,12 +100,12 @@ def test_killed_after_the_index_was_written(
 ) -> None:
     write = disk.write_index
 
-    def interrupted(*index: Any) -> None:
+    def write_and_stop(*index: Any) -> None:
         write(*index)
         raise Interrupted
 
     with monkeypatch.context() as patch:
-        patch.setattr(disk, "write_index", interrupted)
+        patch.setattr(disk, "write_index", write_and_stop)
         with pytest.raises(Interrupted):
             run(tiny_corpus, tmp_path / "out", tiny_tokenizer)
     assert (tmp_path / "out" / disk.INDEX).exists()
@@ -131,12 +131,12 @@ def test_killed_with_workers_at_work(
     assert not (out / disk.INDEX).exists()
     assert len(workers) >= 2
     wait_for(lambda: not any(is_alive(worker) for worker in workers))
-    kept = {path.name: path.stat().st_mtime_ns for path in out.glob("*.arrow")}
+    times = {path.name: path.stat().st_mtime_ns for path in out.glob("*.arrow")}
     run(corpus, out, tiny_tokenizer)
     again = sum(
-        path.stat().st_mtime_ns != kept[path.name]
+        path.stat().st_mtime_ns != times[path.name]
         for path in out.glob("*.arrow")
-        if path.name in kept
+        if path.name in times
     )
     assert again <= 1, "finished shards are not made again; at most the one not yet in the journal"
     run(corpus, tmp_path / "uninterrupted", tiny_tokenizer)
@@ -146,30 +146,30 @@ def test_killed_with_workers_at_work(
 def test_finished_shards_are_kept(
     tiny_corpus: Path,
     tiny_tokenizer: Path,
-    unfinished: Path,
+    unfinished_folder: Path,
     whole: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    before = {path.name for path in unfinished.glob("*.arrow")}
+    before = {path.name for path in unfinished_folder.glob("*.arrow")}
     made = []
     write = disk.write_shard
     monkeypatch.setattr(
         disk, "write_shard", lambda path, *rest: (made.append(path.name), write(path, *rest))
     )
-    run(tiny_corpus, unfinished, tiny_tokenizer)
+    run(tiny_corpus, unfinished_folder, tiny_tokenizer)
     assert len(before) == 2
     assert sorted(made) == sorted({path.name for path in whole.glob("*.arrow")} - before)
-    assert content(unfinished) == content(whole)
+    assert content(unfinished_folder) == content(whole)
 
 
 @pytest.mark.parametrize(
     "damage", ["flip", "truncate", "remove", "journal torn", "journal line lost"]
 )
 def test_what_is_damaged_meanwhile_is_made_again(
-    tiny_corpus: Path, tiny_tokenizer: Path, unfinished: Path, whole: Path, damage: str
+    tiny_corpus: Path, tiny_tokenizer: Path, unfinished_folder: Path, whole: Path, damage: str
 ) -> None:
-    path = sorted(unfinished.glob("*.arrow"))[0]
-    data, journal = path.read_bytes(), unfinished / Journal.NAME
+    path = sorted(unfinished_folder.glob("*.arrow"))[0]
+    data, journal = path.read_bytes(), unfinished_folder / Journal.NAME
     if damage == "flip":
         path.write_bytes(data[:500] + bytes([data[500] ^ 1]) + data[501:])
     elif damage == "truncate":
@@ -180,8 +180,8 @@ def test_what_is_damaged_meanwhile_is_made_again(
         journal.write_bytes(journal.read_bytes()[:-30])
     else:
         journal.write_bytes(b"".join(journal.read_bytes().splitlines(keepends=True)[:-1]))
-    run(tiny_corpus, unfinished, tiny_tokenizer)
-    assert content(unfinished) == content(whole)
+    run(tiny_corpus, unfinished_folder, tiny_tokenizer)
+    assert content(unfinished_folder) == content(whole)
 
 
 @pytest.mark.parametrize("finished", [False, True])
@@ -198,14 +198,14 @@ def test_what_is_damaged_meanwhile_is_made_again(
 def test_other_settings_into_the_same_folder_are_refused(
     tiny_corpus: Path,
     tiny_tokenizer: Path,
-    unfinished: Path,
+    unfinished_folder: Path,
     whole: Path,
     finished: bool,
     name: str,
     value: object,
     was: object,
 ) -> None:
-    out = whole if finished else unfinished
+    out = whole if finished else unfinished_folder
     before = content(out)
     with refused(DataError, out, name, value, was):
         run(tiny_corpus, out, tiny_tokenizer, **{name: value})
@@ -264,16 +264,16 @@ def test_a_whole_set_is_judged_by_the_text_of_its_sources_not_by_their_times(
 
 
 def test_another_tokenizer_is_refused(
-    tiny_corpus: Path, tmp_path: Path, unfinished: Path, tiny_tokenizer: Path
+    tiny_corpus: Path, tmp_path: Path, unfinished_folder: Path, tiny_tokenizer: Path
 ) -> None:
     from litebert.tokenizer import train_tokenizer
 
     train_tokenizer(tiny_corpus.read_text().split("\n\n"), kind="unigram", vocab_size=300).save(
         tmp_path / "other"
     )
-    with refused(DataError, unfinished, "tokenizer"):
-        run(tiny_corpus, unfinished, tmp_path / "other")
-    run(tiny_corpus, unfinished, tiny_tokenizer)
+    with refused(DataError, unfinished_folder, "tokenizer"):
+        run(tiny_corpus, unfinished_folder, tmp_path / "other")
+    run(tiny_corpus, unfinished_folder, tiny_tokenizer)
 
 
 def test_a_command_may_be_corrected_while_no_shard_is_finished(

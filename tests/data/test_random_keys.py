@@ -46,8 +46,10 @@ def test_draws_are_uniform_and_independent() -> None:
     bins = (draws * 16).astype(int)
     assert stats.chisquare(np.bincount(bins.ravel(), minlength=16)).pvalue > 0.001
     other = (draw_uniforms(keys, 50, 2) * 16).astype(int)
-    for one, two in ((bins[:, 1:], bins[:, :-1]), (bins[1:], bins[:-1]), (bins, other)):
-        assert stats.chisquare(np.bincount((one * 16 + two).ravel(), minlength=256)).pvalue > 0.001
+    for first, two in ((bins[:, 1:], bins[:, :-1]), (bins[1:], bins[:-1]), (bins, other)):
+        assert (
+            stats.chisquare(np.bincount((first * 16 + two).ravel(), minlength=256)).pvalue > 0.001
+        )
 
 
 @given(st.integers(1, 3000), st.integers(0, 2**63 - 1))

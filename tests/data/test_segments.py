@@ -25,18 +25,20 @@ def pairs(
     split: ToySplit, length: int, short: float, task: Any, separators: int = 1
 ) -> SegmentPairs:
     sequences = SequenceConfig(length=length, short_probability=short)
-    return SegmentPairs(split, sequences, task, separators)  # type: ignore[arg-type]
+    toy: Any = split
+    return SegmentPairs(toy, sequences, task, separators)
 
 
 def sentence_pairs(split: ToySplit, length: int, task: Any, separators: int = 1) -> SentencePairs:
-    return SentencePairs(split, SequenceConfig(length=length), task, separators)  # type: ignore[arg-type]
+    toy: Any = split
+    return SentencePairs(toy, SequenceConfig(length=length), task, separators)
 
 
 def epoch(format_: Any, epoch: int, seed: int = 0) -> list[Segments]:
     examples = np.arange(format_.examples)
-    found: list[Segments] = format_(examples, derive(seed, epoch, examples))
-    assert all(item.paired == (len(item.parts) == 2) for item in found)
-    return found
+    sequences: list[Segments] = format_(examples, derive(seed, epoch, examples))
+    assert all(item.paired == (len(item.parts) == 2) for item in sequences)
+    return sequences
 
 
 def two(items: list[Segments]) -> list[tuple[np.ndarray, np.ndarray, int]]:
@@ -118,8 +120,8 @@ def test_an_example_does_not_depend_on_its_company(
     for example in range(format_.examples):
         (alone,) = format_(np.array([example]), derive(seed, 0, np.array([example])))
         assert alone[1:] == together[example][1:]
-        for one, other in zip(alone.parts, together[example].parts, strict=True):
-            assert np.array_equal(one, other)
+        for part, other in zip(alone.parts, together[example].parts, strict=True):
+            assert np.array_equal(part, other)
 
 
 def test_every_token_has_its_turn() -> None:
@@ -288,7 +290,7 @@ def test_sentence_pairs_are_two_sentences_in_the_order_the_label_says(
     assert all(item.paired for item in items)
     for (document, number), (first, second, label) in zip(expected, two(items), strict=True):
         assert label in ((-100,) if task is None else (0, 1))
-        found = []
+        places = []
         for part in (first, second):
             assert len(part) >= 1
             assert (np.diff(part.astype(int)) == 1).all()
@@ -298,16 +300,19 @@ def test_sentence_pairs_are_two_sentences_in_the_order_the_label_says(
                     split.starts[holder], part[0] - len(SPECIAL) - split.bounds[holder], "right"
                 )
             )
-            found.append((holder, sentence - 1))
+            places.append((holder, sentence - 1))
         if (task, label) == ("nsp", 1):
-            assert found[0] == (document, number)
-            assert found[1][0] != document
-            assert found[1][1] >= 1, (
+            assert places[0] == (document, number)
+            assert places[1][0] != document
+            assert places[1][1] >= 1, (
                 "a sentence that begins a document would tell that it is random"
             )
         else:
-            assert found == [(document, number), (document, number + 1)][:: -1 if label == 1 else 1]
-        wanted = trim_lengths(*(documents[holder][sentence] for holder, sentence in found), budget)
+            assert (
+                places == [(document, number), (document, number + 1)][:: -1 if label == 1 else 1]
+            )
+        former, latter = (documents[holder][sentence] for holder, sentence in places)
+        wanted = trim_lengths(former, latter, budget)
         assert (len(first), len(second)) == wanted
         assert sum(wanted) <= budget
 

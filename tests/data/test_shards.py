@@ -29,7 +29,7 @@ Documents = list[list[list[int]]]
 DOCUMENTS: Documents = [[[7, 8, 9], [10]], [[11, 12]], [[5], [6], [7, 7, 7]], [[300] * 40, [301]]]
 
 
-def encoded(documents: Sequence[Sequence[Sequence[int]]], vocab_size: int) -> Encoded:
+def encode(documents: Sequence[Sequence[Sequence[int]]], vocab_size: int) -> Encoded:
     sentences = [sentence for document in documents for sentence in document]
     return Encoded(
         np.array([i for sentence in sentences for i in sentence], choose_id_type(vocab_size)),
@@ -44,11 +44,11 @@ def pyarrow_alone(path: Path) -> Any:
 
 
 def as_lists(split: Split) -> Documents:
-    found = []
+    documents = []
     for number in range(split.documents):
         ids, starts = split.read_document(number)
-        found.append([part.tolist() for part in np.split(ids, starts[1:-1])])
-    return found
+        documents.append([part.tolist() for part in np.split(ids, starts[1:-1])])
+    return documents
 
 
 # ------------------------------------------------------------------------------ writing and reading
@@ -78,7 +78,7 @@ def test_round_trip(chunks: list[Documents], large: bool, batch_tokens: int) -> 
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(disk, "_BATCH_TOKENS", batch_tokens)
         path = Path(folder) / "train-00000.arrow"
-        write_shard(path, [encoded(chunk, vocab_size) for chunk in chunks], vocab_size)
+        write_shard(path, [encode(chunk, vocab_size) for chunk in chunks], vocab_size)
         table = pyarrow_alone(path)
         assert table.schema.names == ["sentences"]
         assert table.schema.types == [pa.list_(pa.list_(pa.uint32() if large else pa.uint16()))]
@@ -100,7 +100,7 @@ def test_ids_take_four_bytes_only_where_the_vocabulary_needs_them() -> None:
 def test_views_lie_in_the_mapped_file(tmp_path: Path) -> None:
     path = tmp_path / "a.arrow"
     long = [[[i % 1000] * 100 for i in range(100)] for _ in range(100)]
-    write_shard(path, [encoded(long, 1000)], 1000)
+    write_shard(path, [encode(long, 1000)], 1000)
     before = pa.total_allocated_bytes()
     split = Split(read_blocks(path))
     views = [split.read_document(number)[0] for number in range(split.documents)]
@@ -122,7 +122,7 @@ def test_views_lie_in_the_mapped_file(tmp_path: Path) -> None:
 def test_documents_are_numbered_through_all_shards(tmp_path: Path) -> None:
     blocks = []
     for number, documents in enumerate((DOCUMENTS[:2], [], DOCUMENTS[2:])):
-        write_shard(tmp_path / f"{number}.arrow", [encoded(documents, 400)], 400)
+        write_shard(tmp_path / f"{number}.arrow", [encode(documents, 400)], 400)
         blocks += read_blocks(tmp_path / f"{number}.arrow")
     split = Split(blocks)
     assert as_lists(split) == DOCUMENTS
@@ -229,12 +229,12 @@ def test_arrow_files_that_hold_something_else(tmp_path: Path, table: Any, wrong:
 
 
 def edit(change: Callable[[dict[str, Any]], Any]) -> Callable[[str], str]:
-    def edited(text: str) -> str:
+    def edit_index(text: str) -> str:
         index = json.loads(text)
         change(index)
         return json.dumps(index)
 
-    return edited
+    return edit_index
 
 
 @pytest.mark.parametrize(

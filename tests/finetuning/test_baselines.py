@@ -198,7 +198,7 @@ def test_real_tasks_reach_what_scikit_learn_reaches(shared_data: Path) -> None:
 
 
 def test_a_run_keeps_it_beside_its_scores(
-    table: Table, tiny_tokenizer: Path, tmp_path: Path, logged: list[str]
+    table: Table, tiny_tokenizer: Path, tmp_path: Path, log_messages: list[str]
 ) -> None:
     done = run(table, tmp_path / "run", tiny_tokenizer)
     found = done.baseline
@@ -219,7 +219,7 @@ def test_a_run_keeps_it_beside_its_scores(
     # It has learned the task after one pass, which the network has not.
     assert done.scores["accuracy"] < found.scores["accuracy"]
     names(
-        next(line for line in logged if "--teacher" in line),
+        next(line for line in log_messages if "--teacher" in line),
         "accuracy",
         f"{found.scores['accuracy']:.4g}",
     )
@@ -265,7 +265,7 @@ def test_what_goes_wrong_in_it_stops_no_training(
     tiny_tokenizer: Path,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
-    logged: list[str],
+    log_messages: list[str],
 ) -> None:
     def fail(*_: object) -> None:
         raise MemoryError("no room")
@@ -274,7 +274,7 @@ def test_what_goes_wrong_in_it_stops_no_training(
     done = run(table, tmp_path / "run", tiny_tokenizer)
     assert done.outcome.finished
     assert done.baseline is None
-    assert any("no room" in line for line in logged)
+    assert any("no room" in line for line in log_messages)
 
 
 def test_seeds_share_it_and_it_can_be_left_out(

@@ -79,7 +79,7 @@ def test_the_command_line_chooses_what_python_chooses(
 
 
 def test_what_is_given_is_not_chosen(
-    table: Table, tiny_tokenizer: Path, tmp_path: Path, logged: list[str]
+    table: Table, tiny_tokenizer: Path, tmp_path: Path, log_messages: list[str]
 ) -> None:
     parts = (
         "--data",
@@ -111,7 +111,7 @@ def test_what_is_given_is_not_chosen(
     assert main([str(word) for word in words]) == 0
     there = recorded(tmp_path / "run")
     assert there["chosen"] == []
-    assert not [line for line in logged if "held-out training rows" in line]
+    assert not [line for line in log_messages if "held-out training rows" in line]
     settings = there["config"]
     assert (settings["epochs"], settings["length"], settings["train"]["batch"]) == (
         1,
@@ -147,7 +147,7 @@ def test_an_option_and_the_choice_of_it_are_two_wishes(
 
 
 def test_long_texts_are_read_as_long_as_the_positions_allow(
-    tiny_tokenizer: Path, tmp_path: Path, logged: list[str]
+    tiny_tokenizer: Path, tmp_path: Path, log_messages: list[str]
 ) -> None:
     with open(tmp_path / "train.csv", "w", newline="", encoding="utf-8") as file:
         rows = csv.writer(file)
@@ -173,17 +173,22 @@ def test_long_texts_are_read_as_long_as_the_positions_allow(
     run(table, tmp_path / "short", tiny_tokenizer, settings)
     assert recorded(tmp_path / "short")["config"]["length"] == 64, "the positions of the model"
     cut = sum(one > 64 for one in lengths)
-    names(next(line for line in logged if " 64 tokens and were cut" in line), cut, 40, "train.csv")
+    names(
+        next(line for line in log_messages if " 64 tokens and were cut" in line),
+        cut,
+        40,
+        "train.csv",
+    )
 
 
 def test_the_rate_is_the_one_that_a_run_with_it_given_has(
-    table: Table, tiny_tokenizer: Path, tmp_path: Path, logged: list[str]
+    table: Table, tiny_tokenizer: Path, tmp_path: Path, log_messages: list[str]
 ) -> None:
     """Trying leaves no trace in the run: the bytes are those of a run that was given the rate."""
     run(table, tmp_path / "chosen", tiny_tokenizer, config(epochs=14, choose=("rate",)))
     there = recorded(tmp_path / "chosen")
     rate = there["config"]["train"]["optimizer"]["learning_rate"]
-    (line,) = [line for line in logged if "held-out training rows" in line]
+    (line,) = [line for line in log_messages if "held-out training rows" in line]
     assert [line] == there["chosen"]
     names(line, f"{rate:.0e}")
     run(table, tmp_path / "given", tiny_tokenizer, config(epochs=14, rate=rate))
@@ -200,7 +205,7 @@ def test_the_rate_is_the_one_that_a_run_with_it_given_has(
 
 @pytest.mark.parametrize("instant", [1, 7])
 def test_a_killed_run_keeps_its_choices_and_ends_with_the_same_bytes(
-    table: Table, tiny_tokenizer: Path, tmp_path: Path, logged: list[str], instant: int
+    table: Table, tiny_tokenizer: Path, tmp_path: Path, log_messages: list[str], instant: int
 ) -> None:
     settings = config(epochs=14, choose=("length", "batch", "rate"))
     run(table, tmp_path / "whole", tiny_tokenizer, settings)
@@ -211,9 +216,9 @@ def test_a_killed_run_keeps_its_choices_and_ends_with_the_same_bytes(
 
     with pytest.raises(_Stop):
         run(table, tmp_path / "cut", tiny_tokenizer, settings, on_step=stop)
-    logged.clear()
+    log_messages.clear()
     run(table, tmp_path / "cut", tiny_tokenizer, settings)
-    assert not [line for line in logged if "held-out training rows" in line], (
+    assert not [line for line in log_messages if "held-out training rows" in line], (
         "nothing is tried again"
     )
     for name in (
@@ -229,13 +234,13 @@ def test_a_killed_run_keeps_its_choices_and_ends_with_the_same_bytes(
 
 
 def test_seeds_share_one_choice(
-    table: Table, tiny_tokenizer: Path, tmp_path: Path, logged: list[str]
+    table: Table, tiny_tokenizer: Path, tmp_path: Path, log_messages: list[str]
 ) -> None:
     settings = config(epochs=14, choose=("rate",))
     finetune_seeds(
         recipe_file(tmp_path), table, tmp_path / "out", settings, seeds=2, tokenizer=tiny_tokenizer
     )
-    assert len([line for line in logged if "held-out training rows" in line]) == 1
+    assert len([line for line in log_messages if "held-out training rows" in line]) == 1
     rates = {
         recorded(tmp_path / "out" / f"seed-{seed}")["config"]["train"]["optimizer"]["learning_rate"]
         for seed in range(2)
@@ -244,11 +249,11 @@ def test_seeds_share_one_choice(
 
 
 def test_a_run_of_few_steps_tries_nothing(
-    table: Table, tiny_tokenizer: Path, tmp_path: Path, logged: list[str]
+    table: Table, tiny_tokenizer: Path, tmp_path: Path, log_messages: list[str]
 ) -> None:
     run(table, tmp_path / "run", tiny_tokenizer, config(epochs=1, rate=2e-3, choose=("rate",)))
     assert recorded(tmp_path / "run")["config"]["train"]["optimizer"]["learning_rate"] == 2e-3
-    names(next(line for line in logged if "too few" in line), "2e-03", 4)
+    names(next(line for line in log_messages if "too few" in line), "2e-03", 4)
 
 
 @pytest.mark.parametrize("windows", [1, 3])

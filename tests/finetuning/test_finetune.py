@@ -54,13 +54,13 @@ def run(
 
 
 def test_it_learns_and_leaves_a_folder_that_says_so(
-    table: Table, tiny_tokenizer: Path, tmp_path: Path, logged: list[str]
+    table: Table, tiny_tokenizer: Path, tmp_path: Path, log_messages: list[str]
 ) -> None:
     done = run(table, tmp_path / "run", tiny_tokenizer)
     assert done.outcome.finished
     assert done.scores["accuracy"] > 0.9
     assert read_scores(tmp_path / "run" / "scores.json") == done.scores
-    names(next(line for line in logged if "%" in line), 300, "no", "yes")
+    names(next(line for line in log_messages if "%" in line), 300, "no", "yes")
     assert (tmp_path / "run" / "predictions" / "dev.csv").read_text().count("\n") == 81
 
     loaded = load(tmp_path / "run" / "model")
@@ -176,13 +176,13 @@ def test_killed_and_started_again_it_ends_with_the_same_bits(
 
 
 def test_a_run_that_collapses_starts_once_more(
-    table: Table, tiny_tokenizer: Path, tmp_path: Path, logged: list[str]
+    table: Table, tiny_tokenizer: Path, tmp_path: Path, log_messages: list[str]
 ) -> None:
     settings = config(rate=1e-12, epochs=0.5)
     done = run(table, tmp_path / "run", tiny_tokenizer, settings)
     assert done.collapsed
-    assert sum("3.3e-13" in line for line in logged) == 1
-    names(next(line for line in logged if "3.3e-13" in line), "3.3e-13", "collapsed/")
+    assert sum("3.3e-13" in line for line in log_messages) == 1
+    names(next(line for line in log_messages if "3.3e-13" in line), "3.3e-13", "collapsed/")
     events = [
         row["message"]
         for row in metrics.read(tmp_path / "run" / "metrics.jsonl")

@@ -216,14 +216,14 @@ def test_another_tokenizer_than_the_models_own_is_refused(
 
 
 def test_a_damaged_checkpoint_that_was_passed_over_is_said(
-    words: Tokenizer, tmp_path: Path, logged: list[str]
+    words: Tokenizer, tmp_path: Path, log_messages: list[str]
 ) -> None:
     checkpoint(tmp_path / "run", 1, pretrained())
     last = checkpoint(tmp_path / "run", 2, pretrained())
     (last / "model.safetensors").write_bytes(b"damaged")
     words.save(tmp_path / "run" / "tokenizer")
     load_initial(tmp_path / "run")
-    [remark] = logged
+    [remark] = log_messages
     names(remark, last)
 
 
@@ -237,7 +237,7 @@ def test_an_encoder_with_other_fields_has_another_fingerprint(words: Tokenizer) 
 
 
 def test_a_part_of_training_rows_is_warned_of(
-    tiny_tokenizer: Path, tmp_path: Path, logged: list[str]
+    tiny_tokenizer: Path, tmp_path: Path, log_messages: list[str]
 ) -> None:
     """Scores on rows that were learned are no scores."""
     train = write_table(tmp_path / "train.csv", 40)
@@ -249,9 +249,9 @@ def test_a_part_of_training_rows_is_warned_of(
     settings, encoder = config(epochs=0.5), recipe_file(tmp_path)
     for dev, test, shared in (("other", None, ()), ("train", "mixed", ("40 of 40", "20 of 60"))):
         task = Table(train, tmp_path / f"{dev}.csv", test and tmp_path / f"{test}.csv")
-        logged.clear()
+        log_messages.clear()
         finetune(encoder, task, tmp_path / f"run-{dev}", settings, tokenizer=tiny_tokenizer)
-        warnings = [line for line in logged if "training rows too" in line]
+        warnings = [line for line in log_messages if "training rows too" in line]
         assert len(warnings) == len(shared)
         for line, count, part in zip(warnings, shared, ("dev", "test"), strict=False):
             names(line, count, part)

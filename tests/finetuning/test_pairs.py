@@ -182,7 +182,7 @@ def test_pairs_that_belong_together_are_scored_by_finding_them(
 
 
 def test_texts_alone_are_learned_with_dropout(
-    tiny_tokenizer: Path, tmp_path: Path, logged: list[str]
+    tiny_tokenizer: Path, tmp_path: Path, log_messages: list[str]
 ) -> None:
     draw = random.Random(0)
     (tmp_path / "texts.txt").write_text(
@@ -194,7 +194,7 @@ def test_texts_alone_are_learned_with_dropout(
     done = learned(task, tmp_path / "run", tiny_tokenizer, replace(config(epochs=1), dropout=-1))
     assert json.loads((tmp_path / "run" / "finetune.json").read_text())["config"]["dropout"] == 0.1
     assert done.scores.keys() == {"spearman", "pearson"}
-    assert any("0.1" in line and "dropout" in line for line in logged)
+    assert any("0.1" in line and "dropout" in line for line in log_messages)
     with refused(ConfigError, "dropout is 0"):
         learned(task, tmp_path / "none", tiny_tokenizer, replace(config(), dropout=0.0))
     alone = task_of("pairs", tmp_path / "texts.txt", heldout=0.5)
@@ -243,7 +243,7 @@ def test_equal_seconds_do_not_hide_each_other_and_a_tie_of_others_does() -> None
 
 
 def test_vectors_of_texts_alone_are_whitened(
-    tiny_tokenizer: Path, tmp_path: Path, run: Run, logged: list[str]
+    tiny_tokenizer: Path, tmp_path: Path, run: Run, log_messages: list[str]
 ) -> None:
     """In every form of the model, and so in the scores."""
     draw = random.Random(0)
@@ -254,7 +254,7 @@ def test_vectors_of_texts_alone_are_whitened(
     plain = Pairs(tmp_path / "texts.txt", dev, **COLUMNS, whiten=False)
     task = task_of("pairs", tmp_path / "texts.txt", dev=dev, **COLUMNS)
     done = learned(task, tmp_path / "run", tiny_tokenizer, settings)
-    assert any("whitened" in line and "100" in line for line in logged)
+    assert any("whitened" in line and "100" in line for line in log_messages)
     before = learned(plain, tmp_path / "plain", tiny_tokenizer, settings)
     assert before.scores != done.scores
     model = litebert.load(tmp_path / "run")
@@ -324,13 +324,13 @@ def test_a_damaged_record_of_vectors_is_no_traceback(
 
 
 def test_few_texts_do_not_say_how_vectors_vary(
-    tiny_tokenizer: Path, tmp_path: Path, logged: list[str]
+    tiny_tokenizer: Path, tmp_path: Path, log_messages: list[str]
 ) -> None:
     (tmp_path / "texts.txt").write_text("\n".join(WORDS[:9]))
     dev = write_pairs(tmp_path / "dev.csv", 30, 1)
     task = task_of("pairs", tmp_path / "texts.txt", dev=dev, **COLUMNS)
     learned(task, tmp_path / "run", tiny_tokenizer, replace(config(epochs=1), deletion=0.4))
-    assert any("not whitened" in line and "9" in line for line in logged)
+    assert any("not whitened" in line and "9" in line for line in log_messages)
     assert not (tmp_path / "run" / "model" / "2_Dense").exists()
 
 

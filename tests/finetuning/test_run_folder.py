@@ -182,7 +182,9 @@ def test_a_signal_in_the_last_step_stops_the_seeds(tiny_tokenizer: Path, tmp_pat
     assert again.scores == first.scores
 
 
-def test_seeds_share_what_was_read(tiny_tokenizer: Path, tmp_path: Path, logged: list[str]) -> None:
+def test_seeds_share_what_was_read(
+    tiny_tokenizer: Path, tmp_path: Path, log_messages: list[str]
+) -> None:
     class Counted(Table):
         encoded = 0
 
@@ -200,7 +202,7 @@ def test_seeds_share_what_was_read(tiny_tokenizer: Path, tmp_path: Path, logged:
         tokenizer=tiny_tokenizer,
     )
     assert table.encoded == 2
-    assert sum(line.startswith("60 ") for line in logged) == 1
+    assert sum(line.startswith("60 ") for line in log_messages) == 1
 
 
 def test_seeds_do_not_go_into_the_folder_of_one_run(tiny_tokenizer: Path, tmp_path: Path) -> None:

@@ -50,13 +50,13 @@ def golden_runs(tree: Path) -> dict[str, Any]:
         return runs
 
 
-def compare(base: dict[str, Any], here: dict[str, Any]) -> tuple[list[str], list[str]]:
+def compare(base: dict[str, Any], current: dict[str, Any]) -> tuple[list[str], list[str]]:
     """Compare the results of two trees: the differences, and notes on what only one tree wrote."""
-    notes = [f"{name}: only in the base" for name in base if name not in here]
-    notes += [f"{name}: new here" for name in here if name not in base]
+    notes = [f"{name}: only in the base" for name in base if name not in current]
+    notes += [f"{name}: new here" for name in current if name not in base]
     differences: list[str] = []
-    for name in (name for name in here if name in base):
-        before, after = base[name], here[name]
+    for name in (name for name in current if name in base):
+        before, after = base[name], current[name]
         missing, changed = _compare_rows(before["rows"], after["rows"])
         kinds = {"file": "files", "score": "scores"}
         for kind, key in kinds.items():
@@ -123,16 +123,16 @@ def main() -> int:
                     "compare with\n"
                 )
                 return 0
-            there = golden_runs(tree)
+            base_runs = golden_runs(tree)
         finally:
             git("worktree", "remove", "--force", str(tree))
-    here = golden_runs(ROOT)
-    differences, notes = compare(there, here)
+    current_runs = golden_runs(ROOT)
+    differences, notes = compare(base_runs, current_runs)
     for line in [*notes, *differences]:
         sys.stdout.write(f"{line}\n")
     if differences:
         return 1
-    shared = len(here.keys() & there.keys())
+    shared = len(current_runs.keys() & base_runs.keys())
     sys.stdout.write(f"{shared} golden runs are bit for bit those of {base} ({commit[:9]})\n")
     return 0
 

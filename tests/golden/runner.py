@@ -96,7 +96,7 @@ def every_recipe() -> dict[str, dict[str, Any]]:
     """
     from litebert.recipes import RECIPES
 
-    found: dict[str, dict[str, Any]] = {}
+    runs: dict[str, dict[str, Any]] = {}
     for name, recipe in RECIPES.items():
         config = recipe()
         shape, grown = config.encoder, dict[str, Any]()
@@ -110,14 +110,14 @@ def every_recipe() -> dict[str, dict[str, Any]]:
             grown["depth_schedule"] = []
         if config.train.length_schedule:
             grown["length_schedule"] = []
-        found[f"recipe {name}"] = {
+        runs[f"recipe {name}"] = {
             "base": name,
             "encoder": encoder,
             "rtd": {"generator_width": 0.5},
             "sbo": {"position_size": 16},
             "train": {"micro_batch": 3, "schedule": {"warmup": 5}, **grown},
         }
-    return found
+    return runs
 
 
 # ------------------------------------------------------------------------------------- made-up text
@@ -152,97 +152,82 @@ _PARTS = {"train": 60, "dev": 21, "test": 9}
 """Examples in the files of a task."""
 
 
+def _draw_row(
+    kind: str, number: int, part: str, draw: random.Random, words: list[str]
+) -> tuple[dict[str, Any], Any]:
+    """A row of a task's file, and the same as an input for `predict`."""
+
+    def some(low: int, high: int) -> list[str]:
+        return draw.choices(words, k=draw.randint(low, high))
+
+    text, second = " ".join(some(2, 14)), " ".join(some(2, 14))
+    label: Any
+    if kind in ("class", "pairs"):
+        label = draw.choice(("low", "mid", "high"))
+        row = {"text": text, "second": second, "label": label}
+        return row, text if kind == "class" else (text, second)
+    if kind == "labels":
+        label = [name for name in "abc" if draw.random() < 0.4] or ["a"]
+        return {"text": text, "label": label}, text
+    if kind == "number":
+        return {"text": text, "label": round(draw.gauss(20, 7), 2)}, text
+    if kind == "choices":
+        options = [" ".join(some(1, 3)) for _ in range(draw.randint(2, 4))]
+        row = {"id": f"{part}-{number}", "context": text, "question": second, "choices": options}
+        return {**row, "label": draw.randrange(len(options))}, (text, second, options)
+    if kind == "tags":
+        sentence = some(3, 20)
+        tags = draw.choices(("O", "B-X", "I-X", "B-Y"), k=len(sentence))
+        return {"words": sentence, "tags": tags}, sentence
+    context = some(6, 40)  # some longer than a row
+    place = draw.randrange(len(context))
+    answer = {"text": context[place], "answer_start": len(" ".join([*context[:place], ""]))}
+    question: dict[str, Any] = {"id": f"{part}-{number}", "question": text, "answers": [answer]}
+    if kind == "span 2.0":
+        question["is_impossible"] = number % 3 == 0
+        question["answers"] = [] if number % 3 == 0 else [answer]
+    return {"context": " ".join(context), "qas": [question]}, (text, " ".join(context))
+
+
+def _write_part(kind: str, part: str, rows: list[dict[str, Any]], folder: Path) -> Path:
+    """A file of a task's form with the rows of a part."""
+
+    def write(name: str, lines: list[str]) -> Path:
+        (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
+        return folder / name
+
+    if kind.startswith("span"):
+        version = "v2.0" if kind == "span 2.0" else "1.1"
+        whole = {"version": version, "data": [{"title": "t", "paragraphs": rows}]}
+        return write(f"{part}.json", [json.dumps(whole)])
+    if kind == "tags":
+        tagged = [
+            "\n".join(map(" ".join, zip(row["words"], row["tags"], strict=True))) + "\n"
+            for row in rows
+        ]
+        return write(f"{part}.conll", tagged)
+    if kind == "class":  # in GLUE's form
+        header = "index\tsentence" if part == "test" else "sentence\tlabel"
+        classes = [str(int(row["label"] == "low")) for row in rows]
+        columns = [
+            (str(i), row["text"]) if part == "test" else (row["text"], classes[i])
+            for i, row in enumerate(rows)
+        ]
+        return write(f"{part}.tsv", [header, *map("\t".join, columns)])
+    return write(f"{part}.jsonl", [json.dumps(row) for row in rows])
+
+
 def write_task(kind: str, folder: Path) -> tuple[dict[str, Any], list[Any]]:
     """Made-up files of a task: the arguments of `task_of`, and inputs for `predict`."""
     draw = random.Random(kind)
     words = _words(random.Random(20191))
     folder.mkdir()
     inputs: list[Any] = []
-
-    def some(low: int, high: int) -> list[str]:
-        return draw.choices(words, k=draw.randint(low, high))
-
-    def write(name: str, lines: list[str]) -> Path:
-        (folder / name).write_text("\n".join(lines) + "\n", encoding="utf-8")
-        return folder / name
-
     files: dict[str, Path] = {}
     for part, count in _PARTS.items():
-        rows: list[dict[str, Any]] = []
-        for number in range(count):
-            one, two = " ".join(some(2, 14)), " ".join(some(2, 14))
-            if kind in ("class", "pairs"):
-                rows.append(
-                    {"text": one, "second": two, "label": draw.choice(("low", "mid", "high"))}
-                )
-                inputs.append(one if kind == "class" else (one, two))
-            elif kind == "labels":
-                rows.append(
-                    {"text": one, "label": [name for name in "abc" if draw.random() < 0.4] or ["a"]}
-                )
-                inputs.append(one)
-            elif kind == "number":
-                rows.append({"text": one, "label": round(draw.gauss(20, 7), 2)})
-                inputs.append(one)
-            elif kind == "choices":
-                options = [" ".join(some(1, 3)) for _ in range(draw.randint(2, 4))]
-                right = draw.randrange(len(options))
-                rows.append(
-                    {
-                        "id": f"{part}-{number}",
-                        "context": one,
-                        "question": two,
-                        "choices": options,
-                        "label": right,
-                    }
-                )
-                inputs.append((one, two, options))
-            elif kind == "tags":
-                sentence = some(3, 20)
-                rows.append(
-                    {
-                        "words": sentence,
-                        "tags": draw.choices(("O", "B-X", "I-X", "B-Y"), k=len(sentence)),
-                    }
-                )
-                inputs.append(sentence)
-            else:
-                context = some(6, 40)  # some longer than a row
-                place = draw.randrange(len(context))
-                answer = {
-                    "text": context[place],
-                    "answer_start": len(" ".join([*context[:place], ""])),
-                }
-                question: dict[str, Any] = {
-                    "id": f"{part}-{number}",
-                    "question": one,
-                    "answers": [answer],
-                }
-                if kind == "span 2.0":
-                    question["is_impossible"] = number % 3 == 0
-                    question["answers"] = [] if number % 3 == 0 else [answer]
-                rows.append({"context": " ".join(context), "qas": [question]})
-                inputs.append((one, " ".join(context)))
-        if kind.startswith("span"):
-            version = "v2.0" if kind == "span 2.0" else "1.1"
-            whole = {"version": version, "data": [{"title": "t", "paragraphs": rows}]}
-            files[part] = write(f"{part}.json", [json.dumps(whole)])
-        elif kind == "tags":
-            tagged = [
-                "\n".join(map(" ".join, zip(row["words"], row["tags"], strict=True))) + "\n"
-                for row in rows
-            ]
-            files[part] = write(f"{part}.conll", tagged)
-        elif kind == "class":  # in GLUE's form
-            header = "index\tsentence" if part == "test" else "sentence\tlabel"
-            classes = [str(int(row["label"] == "low")) for row in rows]
-            columns = [
-                (str(i), row["text"]) if part == "test" else (row["text"], classes[i])
-                for i, row in enumerate(rows)
-            ]
-            write(f"{part}.tsv", [header, *map("\t".join, columns)])
-        else:
-            files[part] = write(f"{part}.jsonl", [json.dumps(row) for row in rows])
+        drawn = [_draw_row(kind, number, part, draw, words) for number in range(count)]
+        files[part] = _write_part(kind, part, [row for row, _ in drawn], folder)
+        inputs += [row_input for _, row_input in drawn]
     if kind == "class":
         return {"name": "sst2", "data": folder}, inputs
     name = {"tags": "tagging", "choices": "choices", "span 1.1": "squad", "span 2.0": "squad"}.get(
@@ -376,7 +361,7 @@ def _finetune(name: str, point: dict[str, Any], vocabulary: Path, folder: Path) 
 
 
 def _result(run: Path, files: Iterable[Path]) -> dict[str, Any]:
-    """What a run folder tells: numbers by step, without words, and checksums of files."""
+    """Contents of a run folder: numbers by step, without words, and checksums of files."""
     lines = (run / "metrics.jsonl").read_text(encoding="utf-8").splitlines()
     rows = [
         row for row in map(json.loads, lines) if row["kind"] != "event"
@@ -391,7 +376,7 @@ def _result(run: Path, files: Iterable[Path]) -> dict[str, Any]:
 
 
 def _checksum(file: Path) -> str:
-    """Of a file, but of tensors without the header, which holds more than numbers."""
+    """Checksum of a file, but of tensors without the header, which holds more than numbers."""
     content = file.read_bytes()
     if file.suffix == ".safetensors":
         content = content[8 + int.from_bytes(content[:8], "little") :]
@@ -413,14 +398,14 @@ def main() -> None:
 
         sys.stdout.write(f"{litebert.__file__}\n")
         return
-    found = run_all(points() if arguments.record else None)
+    record = run_all(points() if arguments.record else None)
     if arguments.record:
-        found = {
-            "torch": found["torch"],
-            "losses": {name: run["losses"] for name, run in found["runs"].items()},
+        record = {
+            "torch": record["torch"],
+            "losses": {name: run["losses"] for name, run in record["runs"].items()},
         }
         arguments.out = RECORDED
-    text = json.dumps(found, indent=1) + "\n"
+    text = json.dumps(record, indent=1) + "\n"
     if arguments.out is None:
         sys.stdout.write(text)
     else:

@@ -85,7 +85,9 @@ def test_task_files_from_before_dense_maps(tmp_path: Path) -> None:
     assert model.dense is None
 
 
-def test_run_folder_gives_its_newest_whole_checkpoint(tmp_path: Path, logged: list[str]) -> None:
+def test_run_folder_gives_its_newest_whole_checkpoint(
+    tmp_path: Path, log_messages: list[str]
+) -> None:
     older, newer = tiny(), tiny()
     (tmp_path / "recipe.json").write_text("{}")
     (tmp_path / "checkpoints").mkdir()
@@ -104,7 +106,7 @@ def test_run_folder_gives_its_newest_whole_checkpoint(tmp_path: Path, logged: li
     (last / "model.safetensors").write_bytes(data)
     loaded = load(tmp_path)
     assert same_weights(older, loaded.model)
-    [remark] = logged
+    [remark] = log_messages
     names(remark, last)
 
     (tmp_path / "checkpoints" / "step-00000900" / "index.json").unlink()

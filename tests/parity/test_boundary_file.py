@@ -35,7 +35,7 @@ from toys.refusals import refused
 SBO = "sbo.safetensors"
 
 
-def bounded(objectives: Any = ("mlm", "sbo"), **changes: Any) -> Pretrainer:
+def build_bounded(objectives: Any = ("mlm", "sbo"), **changes: Any) -> Pretrainer:
     sbo = SpanBoundaryConfig(positions=7, position_size=20)
     return build_litebert(
         objectives, sbo=sbo, **{**NO_POOLER, "embedding_size": 32, "layers": 2, **changes}
@@ -58,7 +58,7 @@ def bounded(objectives: Any = ("mlm", "sbo"), **changes: Any) -> Pretrainer:
 def test_there_and_back_bit_by_bit(
     objectives: Any, changes: dict[str, Any], name: str, tmp_path: Path
 ) -> None:
-    model = bounded(objectives, **changes)
+    model = build_bounded(objectives, **changes)
     notes = save_hf(model, None, tmp_path / "hf")
     assert notes == (f"the sbo head is in {SBO}, which transformers does not read",)
     opened = reopen(tmp_path / "hf")
@@ -85,13 +85,13 @@ def test_there_and_back_bit_by_bit(
 
 
 def test_an_untrained_head_is_not_written(tmp_path: Path) -> None:
-    save_hf(bounded(), None, tmp_path / "hf", untrained=("sbo",))
+    save_hf(build_bounded(), None, tmp_path / "hf", untrained=("sbo",))
     assert not (tmp_path / "hf" / SBO).exists()
 
 
 def test_a_backbone_without_heads_is_read(tmp_path: Path) -> None:
-    """As SpanBERT lies on the hub: BERT's names, a pooler that nothing trained, no vocabulary head,
-    a .bin file.
+    """SpanBERT lies on the hub like this: BERT's names, a pooler that nothing trained, no
+    vocabulary head, a .bin file.
     """
     model = build_peer("Bert", "backbone")
     model.config.save_pretrained(tmp_path / "theirs")
@@ -117,7 +117,7 @@ BREAKS: dict[str, tuple[Callable[[dict[str, Tensor]], object], tuple[str, ...]]]
 
 @pytest.mark.parametrize("how", BREAKS)
 def test_a_broken_file_is_named(how: str, tmp_path: Path) -> None:
-    save_hf(bounded(), None, tmp_path / "hf")
+    save_hf(build_bounded(), None, tmp_path / "hf")
     break_it, places = BREAKS[how]
     tensors = load_file(tmp_path / "hf" / SBO)
     break_it(tensors)
@@ -128,14 +128,14 @@ def test_a_broken_file_is_named(how: str, tmp_path: Path) -> None:
 
 def test_beside_a_discriminator_it_is_refused(tmp_path: Path) -> None:
     build_peer("Electra", "discriminator").save_pretrained(tmp_path / "hf")
-    save_hf(bounded(embedding_size=16), None, tmp_path / "other")
+    save_hf(build_bounded(embedding_size=16), None, tmp_path / "other")
     (tmp_path / "other" / SBO).rename(tmp_path / "hf" / SBO)
     with refused(ModelError, tmp_path / "hf", "sbo", "rtd"):
         load(tmp_path / "hf")
 
 
 def test_a_folder_of_ours_keeps_it_with_the_rest(tmp_path: Path) -> None:
-    model = bounded()
+    model = build_bounded()
     save_litebert(model, None, tmp_path / "own")
     assert not (tmp_path / "own" / SBO).exists()
     assert load(tmp_path / "own").config == model.config

@@ -26,16 +26,16 @@ from litebert.model.task_model import TaskModel
 from litebert.recipes.files import recipe
 
 
-def built(module: type[nn.Module], *arguments: Any) -> int:
+def count_built(module: type[nn.Module], *arguments: Any) -> int:
     with torch.device("meta"):
         return sum(parameter.numel() for parameter in module(*arguments).parameters())
 
 
 def pretrainer(encoder: EncoderConfig, *objectives: str) -> int:
-    return built(Pretrainer, Config(name="x", encoder=encoder, objectives=objectives))
+    return count_built(Pretrainer, Config(name="x", encoder=encoder, objectives=objectives))
 
 
-def planned(encoder: EncoderConfig, *objectives: str) -> int:
+def count_planned(encoder: EncoderConfig, *objectives: str) -> int:
     whole = Config(name="x", encoder=encoder, objectives=objectives) if objectives else None
     return sum((encoder_parameters(encoder) if whole is None else model_parameters(whole)).values())
 
@@ -103,22 +103,22 @@ def test_albert_with_every_head(name: str, counts: tuple[int, ...]) -> None:
     full = recipe(name).encoder
     bare = without_pooler(full)
     assert counts == (
-        planned(bare),
-        planned(full),
-        planned(bare, "mlm"),
-        planned(full, "mlm", "sop"),
-        planned(full) + linear(full.hidden_size, 2),
-        planned(full) + linear(full.hidden_size, 1),
-        planned(bare) + linear(bare.hidden_size, 2),
+        count_planned(bare),
+        count_planned(full),
+        count_planned(bare, "mlm"),
+        count_planned(full, "mlm", "sop"),
+        count_planned(full) + linear(full.hidden_size, 2),
+        count_planned(full) + linear(full.hidden_size, 1),
+        count_planned(bare) + linear(bare.hidden_size, 2),
     )
     assert counts == (
-        built(Encoder, bare),
-        built(Encoder, full),
+        count_built(Encoder, bare),
+        count_built(Encoder, full),
         pretrainer(bare, "mlm"),
         pretrainer(full, "mlm", "sop"),
-        built(TaskModel, full, True, 2),
-        built(TaskModel, full, True, 1),
-        built(TaskModel, bare, False, 2),
+        count_built(TaskModel, full, True, 2),
+        count_built(TaskModel, full, True, 1),
+        count_built(TaskModel, bare, False, 2),
     )
 
 
@@ -133,7 +133,7 @@ def test_albert_with_every_head(name: str, counts: tuple[int, ...]) -> None:
 )
 def test_same_depth_without_sharing(name: str, count: int) -> None:
     encoder = replace(recipe(name).encoder, sharing="none")
-    assert planned(encoder) == built(Encoder, encoder) == count
+    assert count_planned(encoder) == count_built(Encoder, encoder) == count
 
 
 BERT = [
@@ -158,14 +158,14 @@ def test_bert(
     bare = without_pooler(full)
     counts = (backbone, pooled, masked, pretraining)
     assert (
-        planned(bare),
-        planned(full),
-        planned(bare, "mlm"),
-        planned(full, "mlm", "nsp"),
+        count_planned(bare),
+        count_planned(full),
+        count_planned(bare, "mlm"),
+        count_planned(full, "mlm", "nsp"),
     ) == counts
     assert counts == (
-        built(Encoder, bare),
-        built(Encoder, full),
+        count_built(Encoder, bare),
+        count_built(Encoder, full),
         pretrainer(bare, "mlm"),
         pretrainer(full, "mlm", "nsp"),
     )
@@ -184,8 +184,16 @@ def test_roberta(name: str, backbone: int, pooled: int, masked: int) -> None:
     bare = config.encoder
     full = replace(bare, pooler=True)
     counts = (backbone, pooled, masked)
-    assert (planned(bare), planned(full), sum(model_parameters(config).values())) == counts
-    assert (built(Encoder, bare), built(Encoder, full), built(Pretrainer, config)) == counts
+    assert (
+        count_planned(bare),
+        count_planned(full),
+        sum(model_parameters(config).values()),
+    ) == counts
+    assert (
+        count_built(Encoder, bare),
+        count_built(Encoder, full),
+        count_built(Pretrainer, config),
+    ) == counts
 
 
 ELECTRA = [
@@ -216,11 +224,11 @@ def test_electra(
     config = replace(config, rtd=replace(config.rtd, generator_width=width))
     shape = config.generator
     assert shape is not None
-    assert planned(config.encoder) == built(Encoder, config.encoder) == discriminator
-    assert planned(shape) == built(Encoder, shape) == generator
-    assert planned(config.encoder) + model_parameters(config)["rtd head"] == detection
-    assert planned(shape, "mlm") == pretrainer(shape, "mlm") == masked
-    assert sum(model_parameters(config).values()) == built(Pretrainer, config) == joint
+    assert count_planned(config.encoder) == count_built(Encoder, config.encoder) == discriminator
+    assert count_planned(shape) == count_built(Encoder, shape) == generator
+    assert count_planned(config.encoder) + model_parameters(config)["rtd head"] == detection
+    assert count_planned(shape, "mlm") == pretrainer(shape, "mlm") == masked
+    assert sum(model_parameters(config).values()) == count_built(Pretrainer, config) == joint
     with torch.device("meta"):
         model = Pretrainer(config)
     modules = (model.encoder, model.objectives["rtd"])
@@ -230,7 +238,7 @@ def test_electra(
     tables = replace(config, rtd=replace(config.rtd, generator_embeddings="tables"))
     assert (
         sum(model_parameters(tables).values())
-        == built(Pretrainer, tables)
+        == count_built(Pretrainer, tables)
         == joint + 4 * shape.embedding_size
     )
 
@@ -241,9 +249,13 @@ SPANBERT = [("spanbert-base", 110300480, 1959676), ("spanbert-large", 336998976,
 @pytest.mark.parametrize(("name", "count", "boundary"), SPANBERT)
 def test_spanbert(name: str, count: int, boundary: int) -> None:
     config = recipe(name)
-    assert sum(model_parameters(config).values()) == built(Pretrainer, config) == count
+    assert sum(model_parameters(config).values()) == count_built(Pretrainer, config) == count
     without = replace(config, objectives=("mlm",))
-    assert sum(model_parameters(without).values()) == built(Pretrainer, without) == count - boundary
+    assert (
+        sum(model_parameters(without).values())
+        == count_built(Pretrainer, without)
+        == count - boundary
+    )
 
 
 ABLATIONS = [
@@ -266,15 +278,19 @@ ABLATIONS = [
 @pytest.mark.parametrize(("width", "sharing", "bare", "pooled"), ABLATIONS)
 def test_embedding_and_sharing_ablations(width: int, sharing: Any, bare: int, pooled: int) -> None:
     encoder = replace(recipe("albert-base").encoder, embedding_size=width, sharing=sharing)
-    assert planned(without_pooler(encoder)) == built(Encoder, without_pooler(encoder)) == bare
-    assert planned(encoder) == built(Encoder, encoder) == pooled
+    assert (
+        count_planned(without_pooler(encoder))
+        == count_built(Encoder, without_pooler(encoder))
+        == bare
+    )
+    assert count_planned(encoder) == count_built(Encoder, encoder) == pooled
 
 
 @pytest.mark.parametrize(("sharing", "count"), [("none", 109671936), ("all", 31705344)])
 def test_the_map_kept_where_embedding_and_hidden_size_agree(sharing: Any, count: int) -> None:
     base = recipe("albert-base").encoder
     encoder = replace(base, embedding_size=768, sharing=sharing, always_project=True)
-    assert planned(encoder) == built(Encoder, encoder) == count
+    assert count_planned(encoder) == count_built(Encoder, encoder) == count
 
 
 @pytest.mark.parametrize("groups", [1, 2, 3, 5, 12])
@@ -282,13 +298,15 @@ def test_groups(groups: int) -> None:
     base = recipe("albert-base").encoder
     encoder = replace(base, sharing="groups", groups=groups)
     block = 2363904 + 4723968
-    assert planned(encoder) == built(Encoder, encoder) == 11683584 + (groups - 1) * block
+    assert (
+        count_planned(encoder) == count_built(Encoder, encoder) == 11683584 + (groups - 1) * block
+    )
 
 
 @pytest.mark.parametrize("layers", [1, 7, 48])
 def test_depth_costs_nothing_when_all_is_shared(layers: int) -> None:
     encoder = replace(recipe("albert-base").encoder, layers=layers)
-    assert planned(encoder) == built(Encoder, encoder) == 11683584
+    assert count_planned(encoder) == count_built(Encoder, encoder) == 11683584
 
 
 @pytest.mark.parametrize("norm", ["post", "pre"])
@@ -324,8 +342,8 @@ def test_plan_equals_the_built_model_at_every_corner(
         embedding_norm=embedding_norm,
         prediction=prediction,
     )
-    assert planned(encoder) == built(Encoder, encoder)
-    assert planned(encoder, "mlm") == pretrainer(encoder, "mlm")
+    assert count_planned(encoder) == count_built(Encoder, encoder)
+    assert count_planned(encoder, "mlm") == pretrainer(encoder, "mlm")
 
 
 @pytest.mark.parametrize(
@@ -339,7 +357,11 @@ def test_a_block_of_the_first_layer_alone_has_no_norm_without_first_norm(
     encoder = replace(base, norm="pre", sharing=sharing, layers=layers, groups=min(groups, layers))
     without = replace(encoder, first_norm=False)
     alone = encoder.attention_of().count(0) == 1
-    assert planned(without) == built(Encoder, without) == planned(encoder) - alone * 2 * 768
+    assert (
+        count_planned(without)
+        == count_built(Encoder, without)
+        == count_planned(encoder) - alone * 2 * 768
+    )
 
 
 MODERNBERT = [
@@ -352,5 +374,5 @@ MODERNBERT = [
 @pytest.mark.parametrize(("name", "backbone", "masked"), MODERNBERT)
 def test_modernbert(name: str, backbone: int, masked: int) -> None:
     config = recipe(name)
-    assert planned(config.encoder) == built(Encoder, config.encoder) == backbone
-    assert sum(model_parameters(config).values()) == built(Pretrainer, config) == masked
+    assert count_planned(config.encoder) == count_built(Encoder, config.encoder) == backbone
+    assert sum(model_parameters(config).values()) == count_built(Pretrainer, config) == masked

@@ -19,7 +19,7 @@ from toys.families import TOLERANCE
 HIDDEN, LAYERS, VOCABULARY = 32, 5, 90
 
 
-def theirs(kind: str = "ForMaskedLM", length: int = 40, window: int = 8, **changes: Any) -> Any:
+def build_peer(kind: str = "ForMaskedLM", length: int = 40, window: int = 8, **changes: Any) -> Any:
     """A random model, of whose layers the first and the fourth read everything."""
     config = transformers.ModernBertConfig(
         vocab_size=VOCABULARY,
@@ -77,29 +77,40 @@ def shape(length: int = 40, window: int = 8, **changes: Any) -> EncoderConfig:
 
 def names(backbone: str, head: str) -> dict[str, str]:
     """Their name of each of our parameters."""
-    found = {
+    mapping = {
         "encoder.embedding.word": "embeddings.tok_embeddings",
         "encoder.embedding.norm": "embeddings.norm",
         "encoder.norm": "final_norm",
     }
     for i in range(LAYERS):
-        found |= {
-            f"encoder.attention.{i}.{ours}": f"layers.{i}.{theirs}"
-            for ours, theirs in (("qkv", "attn.Wqkv"), ("output", "attn.Wo"), ("norm", "attn_norm"))
+        mapping |= {
+            f"encoder.attention.{i}.{our_name}": f"layers.{i}.{peer_name}"
+            for our_name, peer_name in (
+                ("qkv", "attn.Wqkv"),
+                ("output", "attn.Wo"),
+                ("norm", "attn_norm"),
+            )
         }
-        found |= {
-            f"encoder.feedforward.{i}.{ours}": f"layers.{i}.{theirs}"
-            for ours, theirs in (("input", "mlp.Wi"), ("output", "mlp.Wo"), ("norm", "mlp_norm"))
+        mapping |= {
+            f"encoder.feedforward.{i}.{our_name}": f"layers.{i}.{peer_name}"
+            for our_name, peer_name in (
+                ("input", "mlp.Wi"),
+                ("output", "mlp.Wo"),
+                ("norm", "mlp_norm"),
+            )
         }
-    del found["encoder.attention.0.norm"]
-    named = {f"{ours}.weight": f"{backbone}{theirs}.weight" for ours, theirs in found.items()}
+    del mapping["encoder.attention.0.norm"]
+    named = {
+        f"{our_name}.weight": f"{backbone}{peer_name}.weight"
+        for our_name, peer_name in mapping.items()
+    }
     return named | {f"{head}.{part}.weight": f"head.{part}.weight" for part in ("dense", "norm")}
 
 
-def filled(model: nn.Module, source: Any, given: dict[str, str]) -> Any:
+def fill_module(model: nn.Module, source: Any, mapping: dict[str, str]) -> Any:
     """Ours with their weights, strictly."""
     state = source.state_dict()
-    model.load_state_dict({ours: state[name] for ours, name in given.items()})
+    model.load_state_dict({our_name: state[name] for our_name, name in mapping.items()})
     return model.eval()
 
 
@@ -108,22 +119,22 @@ def pretrainer(source: Any, **changes: Any) -> Pretrainer:
         name="x", encoder=shape(**changes), sequences=SequenceConfig(length=8), objectives=("mlm",)
     )
     head = "objectives.mlm.head"
-    model: Pretrainer = filled(
+    model: Pretrainer = fill_module(
         Pretrainer(config), source, names("model.", head) | {f"{head}.bias": "decoder.bias"}
     )
     return model
 
 
-def padded(rows: int, length: int) -> dict[str, Tensor]:
+def make_batch(rows: int, length: int) -> dict[str, Tensor]:
     ids = torch.randint(3, VOCABULARY, (rows, length), generator=torch.Generator().manual_seed(3))
     lengths = length - torch.arange(rows)[:, None] * (length // (rows + 1))
     mask = torch.arange(length) < lengths
     return {"input_ids": ids * mask, "attention_mask": mask.long()}
 
 
-def compare(found: Tensor, wanted: Tensor, mask: Tensor) -> None:
+def compare(actual: Tensor, wanted: Tensor, mask: Tensor) -> None:
     assert wanted.abs().max() > 0.1
-    assert float(((found - wanted) * mask[..., None]).abs().max()) <= TOLERANCE
+    assert float(((actual - wanted) * mask[..., None]).abs().max()) <= TOLERANCE
 
 
 @pytest.mark.parametrize(
@@ -131,14 +142,14 @@ def compare(found: Tensor, wanted: Tensor, mask: Tensor) -> None:
 )
 @torch.no_grad()
 def test_every_state_and_the_logits(length: int, window: int) -> None:
-    source = theirs(length=length, window=window)
+    source = build_peer(length=length, window=window)
     model = pretrainer(source, length=length, window=window)
-    batch = padded(3 if length < 2048 else 2, length)
+    batch = make_batch(3 if length < 2048 else 2, length)
     mask = batch["attention_mask"]
     output = source(**batch, output_hidden_states=True)
     states = list(model.encoder.states(**batch))
-    for ours, wanted in zip(states[:-1], output.hidden_states[:-1], strict=True):
-        compare(ours, wanted, mask)
+    for state, wanted in zip(states[:-1], output.hidden_states[:-1], strict=True):
+        compare(state, wanted, mask)
     last = model.encoder(**batch).last
     compare(last, output.hidden_states[-1], mask)
     embedding: Any = model.encoder.embedding
@@ -151,10 +162,10 @@ def test_every_state_and_the_logits(length: int, window: int) -> None:
 
 
 def test_gradients() -> None:
-    """Of a loss over real tokens, by every parameter."""
-    source = theirs(length=300)
+    """Gradients of a loss over real tokens, by every parameter."""
+    source = build_peer(length=300)
     model = pretrainer(source, length=300)
-    batch = padded(3, 300)
+    batch = make_batch(3, 300)
     labels = torch.where(batch["attention_mask"] > 0, batch["input_ids"], -100)
     source(**batch, labels=labels).loss.backward()
     last = model.encoder(**batch).last.flatten(0, 1)
@@ -162,9 +173,9 @@ def test_gradients() -> None:
     logits = model.objectives["mlm"].head(last, embedding.word.weight, embedding.map)
     nn.functional.cross_entropy(logits, labels.flatten()).backward()
     wanted = dict(source.named_parameters())
-    given = names("model.", "objectives.mlm.head") | {"objectives.mlm.head.bias": "decoder.bias"}
+    mapping = names("model.", "objectives.mlm.head") | {"objectives.mlm.head.bias": "decoder.bias"}
     for name, parameter in model.named_parameters():
-        expected = wanted[given[name]].grad
+        expected = wanted[mapping[name]].grad
         assert parameter.grad is not None
         assert (parameter.grad - expected).norm() <= 1e-5 * expected.norm() + 1e-7, name
 
@@ -184,12 +195,12 @@ HEADS: list[tuple[str, bool, int, Any]] = [
 @torch.no_grad()
 def test_heads_of_fine_tuning(kind: str, reads_cls: bool, classes: int, pooling: Any) -> None:
     changes = {"num_labels": 2} if kind == "ForQuestionAnswering" else {}
-    source = theirs(kind, classifier_pooling=pooling, **changes)
-    given = names("model.", "head") | {
+    source = build_peer(kind, classifier_pooling=pooling, **changes)
+    mapping = names("model.", "head") | {
         f"head.classifier.{leaf}": f"classifier.{leaf}" for leaf in ("weight", "bias")
     }
-    model = filled(TaskModel(shape(), reads_cls, classes, pooling=pooling), source, given)
-    batch = padded(3, 40)
+    model = fill_module(TaskModel(shape(), reads_cls, classes, pooling=pooling), source, mapping)
+    batch = make_batch(3, 40)
     if kind == "ForMultipleChoice":
         wanted = source(**{name: tensor[None] for name, tensor in batch.items()}).logits.T
     elif kind == "ForQuestionAnswering":

@@ -281,11 +281,11 @@ def test_what_a_class_cannot_hold_is_left_out_and_said(
     opened = reopen(tmp_path / "hf")
     assert type(opened).__name__ == expected
     batch = inputs()
-    written, found = our_outputs(model, batch), their_outputs(opened, batch)
-    assert_equal_outputs({name: written[name] for name in found}, found)
+    written, opened_outputs = our_outputs(model, batch), their_outputs(opened, batch)
+    assert_equal_outputs({name: written[name] for name in opened_outputs}, opened_outputs)
     for name, words in {"pooled": "pooler", "mlm": "mlm head", "sentence": "sentence head"}.items():
-        said = any(f"the {words} is left out" in note for note in notes)
-        assert said is (name in written and name not in found)
+        is_noted = any(f"the {words} is left out" in note for note in notes)
+        assert is_noted is (name in written and name not in opened_outputs)
     if "nsp" in objectives:
         assert "nsp head is written as" in " ".join(notes)
 

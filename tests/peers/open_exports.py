@@ -30,28 +30,29 @@ CLASSES = {
 TEXTS = ["red and green", "a blue text that is somewhat longer than the others", "yes"]
 
 
-def compared(head: str, onnx: Path, hf: Path) -> float:
+def compare_outputs(head: str, onnx: Path, hf: Path) -> float:
     tokenizer = transformers.AutoTokenizer.from_pretrained(onnx)
-    ours = getattr(optimum, f"ORTModel{CLASSES[head]}").from_pretrained(onnx)
+    ort_model = getattr(optimum, f"ORTModel{CLASSES[head]}").from_pretrained(onnx)
     name = "AutoModel" if head == "backbone" else f"AutoModel{CLASSES[head]}"
-    theirs = getattr(transformers, name).from_pretrained(hf).eval()
-    given = dict(tokenizer(TEXTS, padding=True, truncation=True, return_tensors="pt"))
+    torch_model = getattr(transformers, name).from_pretrained(hf).eval()
+    batch = dict(tokenizer(TEXTS, padding=True, truncation=True, return_tensors="pt"))
     if head == "choice":
-        given = {name: rows[None] for name, rows in given.items()}
+        batch = {name: rows[None] for name, rows in batch.items()}
     with torch.no_grad():
-        wanted, found = theirs(**given), ours(**given)
-    real = given["attention_mask"].bool()
+        wanted, actual = torch_model(**batch), ort_model(**batch)
+    real = batch["attention_mask"].bool()
     by_token = head in ("tokens", "span", "mlm", "backbone")
     worst = 0.0
     for output in ("logits", "start_logits", "end_logits", "last_hidden_state"):
-        if output in found:
-            one, other = (
-                torch.as_tensor(both[output])[real if by_token else ...] for both in (wanted, found)
+        if output in actual:
+            first, other = (
+                torch.as_tensor(both[output])[real if by_token else ...]
+                for both in (wanted, actual)
             )
-            assert one.shape == other.shape
-            worst = max(worst, float((one - other).abs().max()))
+            assert first.shape == other.shape
+            worst = max(worst, float((first - other).abs().max()))
     if head in ("sequence", "tokens"):
-        assert ours.config.id2label == theirs.config.id2label
+        assert ort_model.config.id2label == torch_model.config.id2label
     return worst
 
 
@@ -61,19 +62,21 @@ def sentences(onnx: Path, hf: Path, wanted: Any = None) -> float:
     """
     from sentence_transformers import SentenceTransformer
 
-    ours: Any = SentenceTransformer(
+    onnx_model: Any = SentenceTransformer(
         str(onnx), backend="onnx", device="cpu", model_kwargs={"file_name": "model.onnx"}
     )
-    theirs: Any = SentenceTransformer(str(hf), device="cpu")
-    expected = theirs.encode(TEXTS)
+    torch_model: Any = SentenceTransformer(str(hf), device="cpu")
+    expected = torch_model.encode(TEXTS)
     gap = 0.0 if wanted is None else float(np.abs(expected - wanted).max())
-    return max(gap, float(np.abs(ours.encode(TEXTS) - expected).max()))
+    return max(gap, float(np.abs(onnx_model.encode(TEXTS) - expected).max()))
 
 
 if __name__ == "__main__":
     folder = Path(sys.argv[1])
     heads = sorted(path.name for path in (folder / "onnx").iterdir())
-    gaps = {head: compared(head, folder / "onnx" / head, folder / "hf" / head) for head in heads}
+    gaps = {
+        head: compare_outputs(head, folder / "onnx" / head, folder / "hf" / head) for head in heads
+    }
     if "backbone" in gaps:
         gaps["sentences"] = sentences(folder / "onnx" / "backbone", folder / "hf" / "backbone")
     if (folder / "vectors.npy").exists():

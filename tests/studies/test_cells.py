@@ -43,27 +43,27 @@ def plan(tmp_path: Path) -> Plan:
 
 
 @pytest.fixture
-def started(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[subprocess.Popen[bytes]]]:
+def started_processes(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[subprocess.Popen[bytes]]]:
     """The processes that a study starts, which would sleep for a minute."""
-    found: list[subprocess.Popen[bytes]] = []
+    processes: list[subprocess.Popen[bytes]] = []
     start = cells._start_next
 
-    def recorded(*arguments: object) -> object:
+    def start_recorded(*arguments: object) -> object:
         job = start(*arguments)  # type: ignore[arg-type]
-        found.append(job.process)
+        processes.append(job.process)
         return job
 
-    monkeypatch.setattr(cells, "_start_next", recorded)
+    monkeypatch.setattr(cells, "_start_next", start_recorded)
     monkeypatch.setattr(cells, "PROGRAM", (sys.executable, "-c", "import time; time.sleep(60)"))
-    yield found
-    for process in found:
+    yield processes
+    for process in processes:
         process.kill()
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, OSError])
 def test_no_process_is_left_behind(
     plan: Plan,
-    started: list[subprocess.Popen[bytes]],
+    started_processes: list[subprocess.Popen[bytes]],
     monkeypatch: pytest.MonkeyPatch,
     error: type[BaseException],
 ) -> None:
@@ -79,7 +79,7 @@ def test_no_process_is_left_behind(
         run_cells(
             [Cell("a", seed, plan.run_folder("a", seed), 4, (command,)) for seed in (0, 1)], plan
         )
-    assert [process.poll() is None for process in started] == [False, False]
+    assert [process.poll() is None for process in started_processes] == [False, False]
     assert not (folder / "pretrain.1.part").exists(), "it was left by a killed study"
 
 
@@ -103,12 +103,12 @@ def test_scores_are_fractions(tmp_path: Path) -> None:
     commands = [
         Command((), tmp_path / f"{name}.json") for name in ("pretrain", "heldout", "sst2", "squad")
     ]
-    found = read_scores(Cell("a", 0, tmp_path, 4, tuple(commands)))
-    assert found == pytest.approx({"mlm_loss": 3.5, "sst2": 0.75, "squad": 0.813})
+    scores = read_scores(Cell("a", 0, tmp_path, 4, tuple(commands)))
+    assert scores == pytest.approx({"mlm_loss": 3.5, "sst2": 0.75, "squad": 0.813})
 
 
 @pytest.mark.parametrize(
-    ("named", "there", "seen"),
+    ("named", "visible", "seen"),
     [
         (None, 2, ["0", "1", "0"]),
         (None, 1, ["0", "0", "0"]),
@@ -117,9 +117,9 @@ def test_scores_are_fractions(tmp_path: Path) -> None:
     ],
 )
 def test_places_share_the_visible_gpus(
-    monkeypatch: pytest.MonkeyPatch, named: str | None, there: int, seen: list[str]
+    monkeypatch: pytest.MonkeyPatch, named: str | None, visible: int, seen: list[str]
 ) -> None:
-    monkeypatch.setattr("torch.cuda.device_count", lambda: there)
+    monkeypatch.setattr("torch.cuda.device_count", lambda: visible)
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
     if named is not None:
         monkeypatch.setenv("CUDA_VISIBLE_DEVICES", named)
@@ -156,8 +156,8 @@ def test_a_plan_continues_with_the_same_folders_only(tiny_data: Path, tmp_path: 
         first.recipe_file("a").unlink()  # as a kill leaves it
         assert plan(tasks={"sst2": tmp_path / "sst2"}) == first
         assert first.recipe_file("a").is_file()
-    asked = read_json(tmp_path / "out" / PLAN, RunError)["scored_on"]
-    assert set(asked) == {"--blimp", "--tasks sst2"}
+    scored_on = read_json(tmp_path / "out" / PLAN, RunError)["scored_on"]
+    assert set(scored_on) == {"--blimp", "--tasks sst2"}
     for extras in ({"blimp": tmp_path / "others"}, {"tasks": {"sst2": tmp_path / "others"}}):
         with refused(RunError, tmp_path / "out", tmp_path / "others"):
             plan(**extras)

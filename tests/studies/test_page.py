@@ -1,4 +1,4 @@
-"""What the report says of seeds, and of scores that are only shown."""
+"""The report's words on seeds, and on scores that are only shown."""
 
 from __future__ import annotations
 
@@ -30,8 +30,10 @@ def study() -> Study:
     )
 
 
-def found(study: Study, folder: Path, losses: Mapping[str, Sequence[float | None]]) -> Findings:
-    """What a study finds where its runs ended with these losses, None for one that failed."""
+def make_findings(
+    study: Study, folder: Path, losses: Mapping[str, Sequence[float | None]]
+) -> Findings:
+    """Findings of a study whose runs ended with these losses, None for one that failed."""
     plan = Plan(
         "own",
         folder,
@@ -48,8 +50,8 @@ def found(study: Study, folder: Path, losses: Mapping[str, Sequence[float | None
         "text",
     )
     cells = []
-    for variant, own in losses.items():
-        for seed, loss in enumerate(own):
+    for variant, variant_losses in losses.items():
+        for seed, loss in enumerate(variant_losses):
             files = [
                 folder / "scores" / f"{variant}{seed}" / f"{name}.json"
                 for name in ("pretrain", "heldout")
@@ -67,42 +69,46 @@ def found(study: Study, folder: Path, losses: Mapping[str, Sequence[float | None
 
 
 def test_the_seeds_are_those_that_ended(study: Study, tmp_path: Path) -> None:
-    table = found(study, tmp_path, {"a": [3.0, 3.1, 3.2], "b": [2.0, None, 2.1]}).make_table()
+    table = make_findings(
+        study, tmp_path, {"a": [3.0, 3.1, 3.2], "b": [2.0, None, 2.1]}
+    ).make_table()
     assert "3 seeds (2 of 'b')" in table.note
     encoder = replace(study.variants["a"].encoder, vocab_size=400)
     assert table.rows[0][1] == f"{sum(cost.encoder_parameters(encoder).values()) / 1e6:.2f} M"
 
 
 def test_one_seed_has_no_interval(study: Study, tmp_path: Path) -> None:
-    one = found(study, tmp_path, {"a": [3.0], "b": [2.0]})
-    assert "95 %" not in one.make_table().note
-    assert ["95 %" in figure.x_label for figure in one.make_figures()] == [False]
+    findings = make_findings(study, tmp_path, {"a": [3.0], "b": [2.0]})
+    assert "95 %" not in findings.make_table().note
+    assert ["95 %" in figure.x_label for figure in findings.make_figures()] == [False]
 
 
 def test_seeds_that_agree_exactly_are_not_tested(study: Study, tmp_path: Path) -> None:
-    same = found(study, tmp_path, {"a": [3.0, 3.0], "b": [2.0, 2.0]})
+    same = make_findings(study, tmp_path, {"a": [3.0, 3.0], "b": [2.0, 2.0]})
     assert not any("*" in cell for row in same.make_table().rows for cell in row)
     assert "p " not in same.verdicts()[0]
 
 
 def test_a_figure_has_the_name_of_its_score(study: Study, tmp_path: Path) -> None:
     study = replace(study, scores=("sop_loss", "mlm_loss"))
-    write_reports(found(study, tmp_path, {"a": [3.0, 3.1], "b": [2.0, 2.1]}), ("study", "own"))
+    write_reports(
+        make_findings(study, tmp_path, {"a": [3.0, 3.1], "b": [2.0, 2.1]}), ("study", "own")
+    )
     assert [path.name for path in (tmp_path / "figures").iterdir()] == ["mlm_loss.png"]
 
 
 def test_scores_that_cannot_be_compared_get_no_verdict(study: Study, tmp_path: Path) -> None:
     losses = {"a": [3.0, 3.1, 3.2], "b": [1.0, 1.1, 1.2]}
-    judged = found(study, tmp_path / "judged", losses)
+    judged = make_findings(study, tmp_path / "judged", losses)
     assert any("*" in cell for row in judged.make_table().rows for cell in row)
-    shown = found(replace(study, unjudged=SCORES), tmp_path / "shown", losses)
+    shown = make_findings(replace(study, unjudged=SCORES), tmp_path / "shown", losses)
     assert "difference" not in shown.make_table().columns
     assert "*" not in "".join(cell for row in shown.make_table().rows for cell in row)
     assert (shown.differences, len(shown.verdicts())) == ([], 1)
-    for own in (generator, systems):
-        assert {one for one in own(make_base_config("toy")).scores if one.startswith("mlm")} <= {
-            *own(make_base_config("toy")).unjudged
-        }
+    for build in (generator, systems):
+        assert {
+            score for score in build(make_base_config("toy")).scores if score.startswith("mlm")
+        } <= {*build(make_base_config("toy")).unjudged}
     with refused(ConfigError, "sop_loss"):
         replace(study, unjudged=("sop_loss",))
 
@@ -121,11 +127,11 @@ def test_a_difference_stands_beside_the_papers(
 ) -> None:
     paper = Published("a table", ("other", column), {"a": ("-", "80.0"), "b": ("70.0", "81.5")})
     study = replace(study, paper=paper, scores=("mlm_loss",))
-    one = found(study, tmp_path, {"a": [3.0, 3.1, 3.2], "b": losses})
-    table = make_verdict_table(one.differences, study)
+    findings = make_findings(study, tmp_path, {"a": [3.0, 3.1, 3.2], "b": losses})
+    table = make_verdict_table(findings.differences, study)
     row = dict(zip(table.columns, table.rows[0], strict=True))
     assert (row["paper's difference"], row["sign of both"]) == (f"+1.5 {column}", fit)
-    write_reports(one, ("study", "own"))
+    write_reports(findings, ("study", "own"))
     text = (tmp_path / "report.md").read_text(encoding="utf-8")
     assert [line for line in text.splitlines() if line == "| " + " | ".join(table.rows[0]) + " |"]
 
@@ -135,5 +141,5 @@ def test_an_objective_is_compared_with_the_papers_column_of_its_name(
 ) -> None:
     paper = Published("a table", ("other", "MLM"), {"a": ("1", "2"), "b": ("2", "1")})
     study = replace(study, paper=paper, scores=("mlm_loss",))
-    one = found(study, tmp_path, {"a": [3.0, 3.1, 3.2], "b": [2.0, 2.1, 2.0]})
-    assert make_verdict_table(one.differences, study).rows[0][-1] == DISAGREES
+    findings = make_findings(study, tmp_path, {"a": [3.0, 3.1, 3.2], "b": [2.0, 2.1, 2.0]})
+    assert make_verdict_table(findings.differences, study).rows[0][-1] == DISAGREES

@@ -53,17 +53,8 @@ def test_from_text_to_report(
     text: Path, run: Callable[..., Output], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = Path("a quickstart")
-    command = [
-        "quickstart",
-        "--text",
-        text,
-        "--vocab-size",
-        "400",
-        "--budget",
-        "4 steps",
-        "--out",
-        out,
-    ]
+    options = {"--text": text, "--vocab-size": "400", "--budget": "4 steps", "--out": out}
+    command = ["quickstart", *(word for option in options.items() for word in option)]
     monkeypatch.setattr(console, "program", lambda: "litebert")
 
     status, first, err = run(*command)

@@ -26,7 +26,7 @@ def test_every_study_runs(
     monkeypatch.setattr(cells, "PROGRAM", (str(warm_litebert),))
     monkeypatch.setattr("litebert.train.measure._is_enough", lambda passes, *_: passes >= 2)
     out = tmp_path / "out"
-    status, said, err = run(
+    status, output, err = run(
         "study",
         name,
         "--data",
@@ -42,7 +42,7 @@ def test_every_study_runs(
         "--json",
     )
     assert status == 0, err
-    found, study = json.loads(said), make_study(name, "toy")
-    assert set(found["scores"]) == set(study.variants)
-    assert all(study.scores[0] in scores for scores in found["scores"].values())
+    record, study = json.loads(output), make_study(name, "toy")
+    assert set(record["scores"]) == set(study.variants)
+    assert all(study.scores[0] in scores for scores in record["scores"].values())
     assert study.question in (out / "report.html").read_text(encoding="utf-8")

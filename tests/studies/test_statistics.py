@@ -1,4 +1,4 @@
-"""What is said about seeds: intervals and tests against scipy, corrections against the
+"""Statistics of seeds: intervals and tests against scipy, corrections against the
 definition."""
 
 from __future__ import annotations
@@ -16,11 +16,9 @@ from litebert.studies.statistics import compare_with_baseline, compute_mean, cor
 def test_the_interval_of_a_mean_is_students() -> None:
     values = [3.1, 2.9, 3.4]
     low, high = stats.t.interval(0.95, 2, loc=sum(values) / 3, scale=stats.sem(values))
-    found = compute_mean(values)
-    assert found.halfwidth is not None
-    assert (found.value - found.halfwidth, found.value + found.halfwidth) == pytest.approx(
-        (low, high)
-    )
+    mean = compute_mean(values)
+    assert mean.halfwidth is not None
+    assert (mean.value - mean.halfwidth, mean.value + mean.halfwidth) == pytest.approx((low, high))
     assert compute_mean([3.1]).halfwidth is None
 
 
@@ -28,7 +26,8 @@ def test_differences_are_those_of_welchs_test_after_holms_correction() -> None:
     scores = {"a": {"x": [1.0, 1.1, 1.2]}, "b": {"x": [2.0, 2.1, 2.3]}, "c": {"x": [1.1, 1.0, 1.3]}}
     b, c = compare_with_baseline(scores, "a", ["x", "missing"])
     plain = [
-        stats.ttest_ind(scores[one]["x"], scores["a"]["x"], equal_var=False).pvalue for one in "bc"
+        stats.ttest_ind(scores[variant]["x"], scores["a"]["x"], equal_var=False).pvalue
+        for variant in "bc"
     ]
     assert (b.p, c.p) == pytest.approx((2 * min(plain), max(plain)))
     assert (b.is_beyond_noise, c.is_beyond_noise) == (True, False)
@@ -36,21 +35,26 @@ def test_differences_are_those_of_welchs_test_after_holms_correction() -> None:
 
 
 def test_one_seed_says_nothing_about_noise() -> None:
-    (one,) = compare_with_baseline({"a": {"x": [1.0]}, "b": {"x": [9.0]}}, "a", ["x"])
-    assert (one.value, one.halfwidth, one.p, one.is_beyond_noise) == (8.0, None, None, False)
+    (difference,) = compare_with_baseline({"a": {"x": [1.0]}, "b": {"x": [9.0]}}, "a", ["x"])
+    assert (difference.value, difference.halfwidth, difference.p, difference.is_beyond_noise) == (
+        8.0,
+        None,
+        None,
+        False,
+    )
 
 
 @given(st.lists(st.floats(0, 1), max_size=8))
 def test_holm_bounds_the_chance_of_any_false_claim(ps: list[float]) -> None:
     corrected = correct_holm(ps)
-    assert all(own >= p for own, p in zip(corrected, ps, strict=True))
-    assert all(one <= 1 for one in corrected)
+    assert all(corrected_p >= p for corrected_p, p in zip(corrected, ps, strict=True))
+    assert all(corrected_p <= 1 for corrected_p in corrected)
     # What is called a difference at a level is a set that the step-down procedure rejects.
     for level in (0.01, 0.05, 0.5):
         rejected, order = 0, sorted(ps)
         while rejected < len(ps) and (len(ps) - rejected) * order[rejected] <= level:
             rejected += 1
-        assert sum(one <= level for one in corrected) == rejected or math.isclose(
+        assert sum(corrected_p <= level for corrected_p in corrected) == rejected or math.isclose(
             min(corrected), level
         )
 

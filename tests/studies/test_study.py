@@ -60,7 +60,7 @@ def test_a_study_of_your_own_is_a_file(tmp_path: Path) -> None:
     study = make_study(str(tmp_path / "own.toml"), "toy")
     assert [config.encoder.embedding_size for config in study.variants.values()] == [8, 16]
     (tmp_path / "own.py").write_text(FUNCTION, encoding="utf-8")
-    assert make_study(f"{tmp_path / 'own.py'}:depths", "toy").after == {"2 layers": "1 layers"}
+    assert make_study(f"{tmp_path / 'grid.py'}:depths", "toy").after == {"2 layers": "1 layers"}
 
 
 @pytest.mark.parametrize(
@@ -100,7 +100,7 @@ def test_names_of_variants_become_names_of_folders() -> None:
 
 
 @pytest.fixture
-def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm_litebert: Path) -> Path:
+def grid(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm_litebert: Path) -> Path:
     """A grid of two variants in the current folder, whose commands start at once."""
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(cells, "PROGRAM", (str(warm_litebert),))
@@ -109,10 +109,10 @@ def own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, warm_litebert: Path) ->
     return file
 
 
-def test_a_grid_from_end_to_end(own: Path, run: Callable[..., Output], tiny_data: Path) -> None:
+def test_a_grid_from_end_to_end(grid: Path, run: Callable[..., Output], tiny_data: Path) -> None:
     words = (
         "study",
-        own,
+        grid,
         "--data",
         tiny_data,
         "--scale",
@@ -126,13 +126,13 @@ def test_a_grid_from_end_to_end(own: Path, run: Callable[..., Output], tiny_data
     )
     status, out, err = run(*words, "--json")
     assert status == 0, err
-    found = json.loads(out)
-    assert {len(scores["mlm_loss"]) for scores in found["scores"].values()} == {2}
-    assert found["failed"] == {}
-    (difference,) = found["differences"]
+    record = json.loads(out)
+    assert {len(scores["mlm_loss"]) for scores in record["scores"].values()} == {2}
+    assert record["failed"] == {}
+    (difference,) = record["differences"]
     assert (difference["variant"], difference["score"]) == ("E 16", "mlm_loss")
 
-    folder = own.parent / "study-own"
+    folder = grid.parent / "study-own"
     rows = list(csv.DictReader((folder / "results.csv").read_text(encoding="utf-8").splitlines()))
     assert {(row["variant"], row["seed"]) for row in rows} == {
         (v, s) for v in ("E 8", "E 16") for s in "01"
@@ -151,15 +151,15 @@ def test_a_grid_from_end_to_end(own: Path, run: Callable[..., Output], tiny_data
 
 
 def test_a_run_that_fails_loses_nothing_else(
-    own: Path, run: Callable[..., Output], tiny_data: Path
+    grid: Path, run: Callable[..., Output], tiny_data: Path
 ) -> None:
-    own.write_text(
+    grid.write_text(
         OWN + '[variants.wild.train.optimizer]\nname = "adamw"\nlearning_rate = 1e30\n',
         encoding="utf-8",
     )
     status, out, _ = run(
         "study",
-        own,
+        grid,
         "--data",
         tiny_data,
         "--scale",
@@ -171,22 +171,22 @@ def test_a_run_that_fails_loses_nothing_else(
         "--json",
     )
     assert status == 1
-    found = json.loads(out)
-    assert list(found["failed"]) == ["wild-seed0"]
-    names(found["failed"]["wild-seed0"], "learning_rate")
-    assert [len(found["scores"][name]) > 0 for name in ("E 8", "E 16", "wild")] == [
+    record = json.loads(out)
+    assert list(record["failed"]) == ["wild-seed0"]
+    names(record["failed"]["wild-seed0"], "learning_rate")
+    assert [len(record["scores"][name]) > 0 for name in ("E 8", "E 16", "wild")] == [
         True,
         True,
         False,
     ]
-    assert "wild" in (own.parent / "study-own" / "report.html").read_text(encoding="utf-8")
+    assert "wild" in (grid.parent / "study-own" / "report.html").read_text(encoding="utf-8")
 
 
 @pytest.mark.slow
-def test_killed_at_any_instant_it_ends_with_the_same_table(own: Path, tiny_data: Path) -> None:
+def test_killed_at_any_instant_it_ends_with_the_same_table(grid: Path, tiny_data: Path) -> None:
     words = [
         "study",
-        str(own),
+        str(grid),
         "--data",
         str(tiny_data),
         "--scale",
@@ -198,18 +198,20 @@ def test_killed_at_any_instant_it_ends_with_the_same_table(own: Path, tiny_data:
     ]
     program = [sys.executable, "-m", "litebert"]
     subprocess.run(
-        [*program, *words, "--out", "whole"], cwd=own.parent, check=True, capture_output=True
+        [*program, *words, "--out", "whole"], cwd=grid.parent, check=True, capture_output=True
     )
     draw = np.random.default_rng(0)
     for number in range(5):
         process = subprocess.Popen(
-            [*program, *words, "--out", "killed"], cwd=own.parent, stderr=subprocess.DEVNULL
+            [*program, *words, "--out", "killed"], cwd=grid.parent, stderr=subprocess.DEVNULL
         )
         time.sleep(float(draw.uniform(2, 15)))
         process.kill() if number % 2 else process.terminate()
         process.wait()
     subprocess.run(
-        [*program, *words, "--out", "killed"], cwd=own.parent, check=True, capture_output=True
+        [*program, *words, "--out", "killed"], cwd=grid.parent, check=True, capture_output=True
     )
-    results = [(own.parent / folder / "results.csv").read_bytes() for folder in ("whole", "killed")]
+    results = [
+        (grid.parent / folder / "results.csv").read_bytes() for folder in ("whole", "killed")
+    ]
     assert results[0] == results[1]

@@ -18,9 +18,9 @@ from toys.refusals import refused
 def test_blocks_of_any_size_give_the_lines_of_the_text(text: str, size: int) -> None:
     data = text.encode()
     blocks = [data[i : i + size] for i in range(0, len(data), size)]
-    found = list(split_blocks(decode_blocks(blocks, "it", prose=True)))
+    lines = list(split_blocks(decode_blocks(blocks, "it", prose=True)))
     wanted = text.replace("\r\n", "\n").replace("\r", "\n").split("\n")
-    assert found == (wanted if wanted[-1] else wanted[:-1])
+    assert lines == (wanted if wanted[-1] else wanted[:-1])
 
 
 @given(st.text(st.sampled_from("ab .\n。"), max_size=80), st.integers(2, 12))
@@ -35,10 +35,10 @@ def test_cut_loses_nothing_and_keeps_the_limit(text: str, longest: int) -> None:
 def test_a_bad_byte_is_placed_in_its_line_in_blocks_of_any_size(encoding: str, size: int) -> None:
     good, line = "ab我\n\r\n".encode(encoding), "我x".encode(encoding)[len("".encode(encoding)) :]
     data = good + line + {"utf-8": b"\xff", "gb18030": b"\xff"}.get(encoding, b"\x00")
-    found: list[str] = []
+    texts: list[str] = []
     with refused(DataError, "it:3", f"{len(line)} others"):
         for text in decode_blocks(
             [data[i : i + size] for i in range(0, len(data), size)], "it", encoding, prose=True
         ):
-            found.append(text)
-    assert "".join(found) == "ab我\n\n我x"
+            texts.append(text)
+    assert "".join(texts) == "ab我\n\n我x"

@@ -12,22 +12,22 @@ from litebert.text.sources import read_documents
 
 
 def test_python_docs_is_prose_with_few_duplicates() -> None:
-    found = [document.text for document in itertools.islice(read_documents(["python-docs"]), 300)]
-    assert len(found) == 300
-    assert len(set(found)) == 300
-    sentences = [sentence for text in found for sentence in split_sentences(text)]
+    texts = [document.text for document in itertools.islice(read_documents(["python-docs"]), 300)]
+    assert len(texts) == 300
+    assert len(set(texts)) == 300
+    sentences = [sentence for text in texts for sentence in split_sentences(text)]
     words = [word for sentence in sentences for word in sentence.split()]
     assert len(words) > 30_000
     repeated = sum(count - 1 for count in Counter(sentences).values())
     assert repeated < 0.06 * len(sentences)
-    paragraphs = [line for text in found for line in text.split("\n")]
+    paragraphs = [line for text in texts for line in text.split("\n")]
     assert len(set(paragraphs)) == len(paragraphs)
     assert 8 < len(words) / len(sentences) < 30
     plain = sum(re.fullmatch(r"[A-Za-z'-]+[.,;:!?)]*", word) is not None for word in words)
     assert plain > 0.85 * len(words)
     assert Counter(words).most_common(1)[0][0] == "the"
-    assert not any(line.lstrip().startswith(">>>") for text in found for line in text.split("\n"))
-    assert [text for text, _ in itertools.islice(read_python_docs(), 300)] == found, (
+    assert not any(line.lstrip().startswith(">>>") for text in texts for line in text.split("\n"))
+    assert [text for text, _ in itertools.islice(read_python_docs(), 300)] == texts, (
         "the same every time"
     )
 

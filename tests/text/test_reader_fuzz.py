@@ -63,7 +63,7 @@ PACKED = tuple(
 
 
 @st.composite
-def damaged(draw: st.DrawFn) -> bytes:
+def damage_file(draw: st.DrawFn) -> bytes:
     """A file that was whole, with some bytes changed, lost or put in."""
     data = draw(st.sampled_from(WHOLE + PACKED))
     for _ in range(draw(st.integers(0, 3))):
@@ -84,7 +84,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(
-    data=st.one_of(st.binary(max_size=300), damaged()),
+    data=st.one_of(st.binary(max_size=300), damage_file()),
     split=st.sampled_from(("blank-line", "file", "line")),
     strip=st.booleans(),
     unwrap=st.booleans(),
@@ -97,13 +97,13 @@ def test_any_bytes(folder: Path, data: bytes, split: str, strip: bool, unwrap: b
             split=split, markup="strip" if strip else "keep", unwrap=unwrap and split != "line"
         )
         try:
-            found = list(read_documents([str(path)], reading))
+            documents = list(read_documents([str(path)], reading))
         except DataError as error:
             names(str(error), path)
             continue
-        assert found
-        assert all(document.text.strip() == document.text != "" for document in found)
-        b"".join(document.text.encode() for document in found)
+        assert documents
+        assert all(document.text.strip() == document.text != "" for document in documents)
+        b"".join(document.text.encode() for document in documents)
 
 
 @pytest.mark.parametrize(

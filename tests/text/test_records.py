@@ -30,7 +30,7 @@ ROWS: list[dict[str, Any]] = [
 ]
 
 
-def packed(name: str) -> bytes:
+def pack_rows(name: str) -> bytes:
     held = io.StringIO()
     if name.endswith("csv"):
         csv.writer(held).writerows([["id", "a", "b"], *(row.values() for row in ROWS)])
@@ -41,7 +41,7 @@ def packed(name: str) -> bytes:
     return held.getvalue().encode()
 
 
-def written(path: Path, content: bytes | str) -> Path:
+def write_file(path: Path, content: bytes | str) -> Path:
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
 
@@ -55,15 +55,15 @@ WANTED = [(row["b"], row["a"]) for row in ROWS]
 
 @pytest.mark.parametrize("name", ["a.csv", "a.TSV", "a.tsv", "a.jsonl", "a.ndjson"])
 def test_the_same_rows_from_every_form(tmp_path: Path, name: str) -> None:
-    data = packed(name.lower())
-    assert read(written(tmp_path / name, data), "b", "a") == WANTED
+    data = pack_rows(name.lower())
+    assert read(write_file(tmp_path / name, data), "b", "a") == WANTED
     assert (
-        read(written(tmp_path / name, b"\xef\xbb\xbf" + data.replace(b"\r\n", b"\n")), "b", "a")
+        read(write_file(tmp_path / name, b"\xef\xbb\xbf" + data.replace(b"\r\n", b"\n")), "b", "a")
         == WANTED
     )
     dos = data.replace(b"\r\n", b"\n").replace(b"\n", b"\r\n")
-    assert read(written(tmp_path / name, dos), "b", "a") == WANTED
-    assert read(written(tmp_path / f"{name}.gz", gzip.compress(dos)), "b", "a") == WANTED
+    assert read(write_file(tmp_path / name, dos), "b", "a") == WANTED
+    assert read(write_file(tmp_path / f"{name}.gz", gzip.compress(dos)), "b", "a") == WANTED
 
 
 def test_parquet(tmp_path: Path) -> None:
@@ -84,7 +84,7 @@ def test_parquet(tmp_path: Path) -> None:
 def test_plain_text_and_standard_input_keep_blank_lines(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert read(written(tmp_path / "a.txt", "one\n\ntwo"), "text", optional=["label"]) == [
+    assert read(write_file(tmp_path / "a.txt", "one\n\ntwo"), "text", optional=["label"]) == [
         ("one", None),
         ("", None),
         ("two", None),
@@ -98,17 +98,17 @@ def test_plain_text_and_standard_input_keep_blank_lines(
 
 
 def test_csv_rows_over_several_lines_are_named_by_their_first(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.csv", 'a,b\n"two\nlines",x\n\nlast,y\n')
-    found = Notes()
-    rows = list(read_records(path, ["a"], found))
+    path = write_file(tmp_path / "a.csv", 'a,b\n"two\nlines",x\n\nlast,y\n')
+    notes = Notes()
+    rows = list(read_records(path, ["a"], notes))
     assert [(row.line, *row.values) for row in rows] == [(2, "two\nlines"), (5, "last")]
-    assert found.notes() == ["blank lines were passed over (1)"]
+    assert notes.notes() == ["blank lines were passed over (1)"]
     with refused(DataError, f"{path}:3", "1 columns", 2):
-        read(written(path, 'a,b\nx,y\n"two\nlines"\n'), "a")
+        read(write_file(path, 'a,b\nx,y\n"two\nlines"\n'), "a")
 
 
 def test_tsv_quotes_are_letters(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.tsv", 'a\tb\n"open\t1\n""\t2\n')
+    path = write_file(tmp_path / "a.tsv", 'a\tb\n"open\t1\n""\t2\n')
     assert read(path, "a", "b") == [('"open', "1"), ('""', "2")]
 
 
@@ -134,7 +134,7 @@ def test_tsv_quotes_are_letters(tmp_path: Path) -> None:
 def test_malformed_files(
     tmp_path: Path, name: str, content: bytes | str, place: str, names: list[str]
 ) -> None:
-    path = written(tmp_path / name, content)
+    path = write_file(tmp_path / name, content)
     with refused(DataError, f"{path}{place}", *names):
         read(path, "a")
 
@@ -176,5 +176,5 @@ def test_lines_are_those_of_the_text(
 
 def test_a_line_across_blocks_is_whole(tmp_path: Path) -> None:
     long = "é" * (3 << 19)
-    path = written(tmp_path / "a.txt", f"{long}\nend\n{long}")
+    path = write_file(tmp_path / "a.txt", f"{long}\nend\n{long}")
     assert [text for _, text in read_lines(path, Notes())] == [long, "end", long]

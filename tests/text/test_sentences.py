@@ -36,9 +36,9 @@ def test_sentences_one_per_line() -> None:
 @pytest.mark.parametrize("language", ["en", "line"])
 def test_a_sentence_without_an_end_is_cut(language: str) -> None:
     text = "word " * MAX_SENTENCE
-    found = split_sentences(text, language)
-    assert max(map(len, found)) <= MAX_SENTENCE
-    assert " ".join(found) == text.strip()
+    sentences = split_sentences(text, language)
+    assert max(map(len, sentences)) <= MAX_SENTENCE
+    assert " ".join(sentences) == text.strip()
 
 
 @pytest.mark.parametrize("language", ["english", "xx", "EN", "", "e"])

@@ -52,7 +52,7 @@ def zstd(data: bytes) -> bytes:
     return bytes(pa.compress(data, "zstd", asbytes=True))
 
 
-def written(path: Path, content: bytes | str) -> Path:
+def write_file(path: Path, content: bytes | str) -> Path:
     path.write_bytes(content if isinstance(content, bytes) else content.encode())
     return path
 
@@ -84,7 +84,7 @@ def as_csv(texts: list[str], field: str = "text") -> str:
 def test_plain_text_in_every_packing(
     tmp_path: Path, name: str, pack: Callable[[bytes], bytes]
 ) -> None:
-    path = written(tmp_path / name, pack(PLAIN.encode()))
+    path = write_file(tmp_path / name, pack(PLAIN.encode()))
     assert read(path) == TEXTS
     assert places(path) == ["1", "4", "6"]
 
@@ -93,22 +93,22 @@ def test_plain_text_in_every_packing(
 def test_json_lines(tmp_path: Path, name: str) -> None:
     rows = [json.dumps({"id": i, "body": text}) for i, text in enumerate(TEXTS)]
     content = "\n".join([rows[0], "", rows[1], '{"body": null}', rows[2]]).encode()
-    path = written(tmp_path / name, gzip.compress(content) if name.endswith("gz") else content)
+    path = write_file(tmp_path / name, gzip.compress(content) if name.endswith("gz") else content)
     assert read(path, text_field="body") == TEXTS
     assert places(path, text_field="body") == ["1", "3", "5"]
 
 
 def test_csv_with_quoted_commas_quotes_and_line_ends(tmp_path: Path) -> None:
     texts = ['A comma, and a "quote".', "Two\nlines.", "Plain."]
-    path = written(tmp_path / "a.csv", as_csv(texts))
+    path = write_file(tmp_path / "a.csv", as_csv(texts))
     assert read(path) == texts
-    assert read(written(tmp_path / "a.csv.xz", lzma.compress(as_csv(texts).encode()))) == texts
+    assert read(write_file(tmp_path / "a.csv.xz", lzma.compress(as_csv(texts).encode()))) == texts
     huge = "word " * 100_000  # beyond the default limit of Python's reader
-    assert read(written(tmp_path / "huge.csv", as_csv([huge]))) == [huge.strip()]
+    assert read(write_file(tmp_path / "huge.csv", as_csv([huge]))) == [huge.strip()]
 
 
 def test_tsv_has_no_quoting(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.tsv", 'id\ttext\n1\t"Half a quote, it said.\n2\tWhole.\n')
+    path = write_file(tmp_path / "a.tsv", 'id\ttext\n1\t"Half a quote, it said.\n2\tWhole.\n')
     assert read(path) == ['"Half a quote, it said.', "Whole."]
     assert places(path) == ["2", "3"]
 
@@ -125,20 +125,20 @@ def test_parquet(tmp_path: Path) -> None:
 def test_folder_is_read_sorted_and_passes_over_what_is_no_text(tmp_path: Path) -> None:
     (tmp_path / "sub").mkdir()
     (tmp_path / ".hidden").mkdir()
-    written(tmp_path / "b.txt", "Second.")
-    written(tmp_path / "a.md", "First.")
-    written(tmp_path / "sub" / "c.txt.gz", gzip.compress(b"Third."))
-    written(tmp_path / "picture.png", b"\x89PNG\0")
-    written(tmp_path / ".hidden" / "d.txt", "Never.")
+    write_file(tmp_path / "b.txt", "Second.")
+    write_file(tmp_path / "a.md", "First.")
+    write_file(tmp_path / "sub" / "c.txt.gz", gzip.compress(b"Third."))
+    write_file(tmp_path / "picture.png", b"\x89PNG\0")
+    write_file(tmp_path / ".hidden" / "d.txt", "Never.")
     assert read(tmp_path) == ["First.", "Second.", "Third."]
 
 
 def test_glob_is_sorted_and_a_file_named_like_a_pattern_is_itself(tmp_path: Path) -> None:
     for name in ("2.txt", "1.txt", "3.log"):
-        written(tmp_path / name, name)
+        write_file(tmp_path / name, name)
     assert read(tmp_path / "*.txt") == ["1.txt", "2.txt"]
     assert read(tmp_path / "*") == ["1.txt", "2.txt", "3.log"]
-    literal = written(tmp_path / "[1].txt", "Itself.")
+    literal = write_file(tmp_path / "[1].txt", "Itself.")
     assert read(literal) == ["Itself."]
     assert read(tmp_path / "3.log", tmp_path / "1.txt") == ["3.log", "1.txt"], (
         "sources keep the order given"
@@ -147,9 +147,9 @@ def test_glob_is_sorted_and_a_file_named_like_a_pattern_is_itself(tmp_path: Path
 
 def test_standard_input(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(PLAIN.encode())))
-    found = list(read_documents(["-"]))
-    assert [document.text for document in found] == TEXTS
-    assert [document.source for document in found] == ["-:1", "-:4", "-:6"]
+    documents = list(read_documents(["-"]))
+    assert [document.text for document in documents] == TEXTS
+    assert [document.source for document in documents] == ["-:1", "-:4", "-:6"]
     monkeypatch.setattr(sys, "stdin", SimpleNamespace(buffer=io.BytesIO(b"ab\xff")))
     with refused(DataError, "standard input:1", "0xff", "2 others"):
         read("-")
@@ -181,7 +181,7 @@ def test_folder_saved_by_datasets(tmp_path: Path) -> None:
 
 
 def test_split_by_blank_line_file_or_line(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.txt", "\n\none\ntwo\n \t\n\nthree")
+    path = write_file(tmp_path / "a.txt", "\n\none\ntwo\n \t\n\nthree")
     assert (read(path), places(path)) == (["one\ntwo", "three"], ["3", "7"])
     assert (read(path, split="line"), places(path, split="line")) == (
         ["one", "two", "three"],
@@ -191,55 +191,55 @@ def test_split_by_blank_line_file_or_line(tmp_path: Path) -> None:
 
 
 def test_line_ends_and_byte_order_marks(tmp_path: Path) -> None:
-    unix = read(written(tmp_path / "unix.txt", "one\ntwo\n\nthree\n"))
-    assert read(written(tmp_path / "dos.txt", "one\r\ntwo\r\n\r\nthree\r\n")) == unix
-    assert read(written(tmp_path / "mac.txt", "one\rtwo\r\rthree\r")) == unix
-    assert read(written(tmp_path / "bom.txt", "\ufeffone\ntwo\n\n\ufeffthree\n")) == unix
-    assert read(written(tmp_path / "bom.csv", b"\xef\xbb\xbftext\r\none\r\n")) == ["one"]
-    assert read(written(tmp_path / "bom.jsonl", b'\xef\xbb\xbf{"text": "one"}\r\n')) == ["one"]
+    unix = read(write_file(tmp_path / "unix.txt", "one\ntwo\n\nthree\n"))
+    assert read(write_file(tmp_path / "dos.txt", "one\r\ntwo\r\n\r\nthree\r\n")) == unix
+    assert read(write_file(tmp_path / "mac.txt", "one\rtwo\r\rthree\r")) == unix
+    assert read(write_file(tmp_path / "bom.txt", "\ufeffone\ntwo\n\n\ufeffthree\n")) == unix
+    assert read(write_file(tmp_path / "bom.csv", b"\xef\xbb\xbftext\r\none\r\n")) == ["one"]
+    assert read(write_file(tmp_path / "bom.jsonl", b'\xef\xbb\xbf{"text": "one"}\r\n')) == ["one"]
     edge = "x" * (BLOCK - 1)  # a line end across two blocks
-    assert read(written(tmp_path / "edge.txt", f"{edge}\r\nyes"), split="line")[1:] == ["yes"]
+    assert read(write_file(tmp_path / "edge.txt", f"{edge}\r\nyes"), split="line")[1:] == ["yes"]
 
 
 @pytest.mark.parametrize("encoding", ["latin-1", "cp1252", "utf-16", "utf-16-le", "utf-32"])
 def test_other_encodings(tmp_path: Path, encoding: str) -> None:
-    path = written(tmp_path / "a.txt", "naïve café\n\nZürich".encode(encoding))
+    path = write_file(tmp_path / "a.txt", "naïve café\n\nZürich".encode(encoding))
     assert read(path, encoding=encoding) == ["naïve café", "Zürich"]
 
 
 def test_one_huge_line_is_cut_at_sentences_and_nothing_is_lost(tmp_path: Path) -> None:
     text = "".join(f"This is sentence number {i} of them all. " for i in range(80_000)).strip()
-    found = read(written(tmp_path / "a.txt", text))
-    assert len(found) > 2
-    assert max(map(len, found)) <= MAX_DOCUMENT
-    assert " ".join(found) == text
-    assert all(piece.endswith("all.") for piece in found)
+    documents = read(write_file(tmp_path / "a.txt", text))
+    assert len(documents) > 2
+    assert max(map(len, documents)) <= MAX_DOCUMENT
+    assert " ".join(documents) == text
+    assert all(piece.endswith("all.") for piece in documents)
     without_spaces = "x" * (2 * MAX_DOCUMENT + 5)
-    assert "".join(read(written(tmp_path / "x.txt", without_spaces))) == without_spaces
+    assert "".join(read(write_file(tmp_path / "x.txt", without_spaces))) == without_spaces
     assert (
-        "".join(read(written(tmp_path / "x.jsonl", json.dumps({"text": without_spaces}))))
+        "".join(read(write_file(tmp_path / "x.jsonl", json.dumps({"text": without_spaces}))))
         == without_spaces
     )
 
 
 def test_many_lines_without_a_blank_one_are_cut_at_a_line_end(tmp_path: Path) -> None:
     lines = [f"line {i} says a little of its own" for i in range(50_000)]
-    path = written(tmp_path / "a.txt", "\n".join(lines))
+    path = write_file(tmp_path / "a.txt", "\n".join(lines))
     for split in ("blank-line", "file"):
-        found = read(path, split=split)
-        assert len(found) > 1
-        assert max(map(len, found)) <= MAX_DOCUMENT
-        assert "\n".join(found).split("\n") == lines
+        documents = read(path, split=split)
+        assert len(documents) > 1
+        assert max(map(len, documents)) <= MAX_DOCUMENT
+        assert "\n".join(documents).split("\n") == lines
         second = places(path, split=split)[1]
-        assert found[1].startswith(lines[int(second) - 1]), (
+        assert documents[1].startswith(lines[int(second) - 1]), (
             "a piece knows the line that it starts at"
         )
 
 
 def test_meter_counts_the_bytes_on_disk(tmp_path: Path) -> None:
     paths = [
-        written(tmp_path / "a.txt", PLAIN),
-        written(tmp_path / "b.txt.gz", gzip.compress(PLAIN.encode())),
+        write_file(tmp_path / "a.txt", PLAIN),
+        write_file(tmp_path / "b.txt.gz", gzip.compress(PLAIN.encode())),
     ]
     meter = Meter()
     read(*paths, meter=meter)
@@ -252,7 +252,7 @@ def test_meter_counts_the_bytes_on_disk(tmp_path: Path) -> None:
 @pytest.mark.parametrize("before", [0, 5, BLOCK - 1, BLOCK, BLOCK + 7])
 @pytest.mark.parametrize("bad", [b"\xff", b"\xe9 "])  # never valid; latin-1 where utf-8 wants more
 def test_wrong_encoding_names_line_and_byte(tmp_path: Path, before: int, bad: bytes) -> None:
-    path = written(tmp_path / "a.txt", b"x" * before + bad + b"after")
+    path = write_file(tmp_path / "a.txt", b"x" * before + bad + b"after")
     with refused(
         DataError,
         f"{path}:1",
@@ -266,14 +266,14 @@ def test_wrong_encoding_names_line_and_byte(tmp_path: Path, before: int, bad: by
 
 
 def test_a_character_cut_off_at_the_end_of_the_file(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.txt", "ab我".encode()[:-1])
+    path = write_file(tmp_path / "a.txt", "ab我".encode()[:-1])
     with refused(DataError, f"{path}:1", "0xe6", "2 others"):
         read(path)
 
 
 @pytest.mark.parametrize("before", [0, 9, BLOCK + 3])
 def test_binary_files(tmp_path: Path, before: int) -> None:
-    path = written(tmp_path / "a.txt", b"x" * before + b"\0\xff")
+    path = write_file(tmp_path / "a.txt", b"x" * before + b"\0\xff")
     with refused(DataError, f"{path}:1", "0x00", f"{before:,} others"):
         read(path)
 
@@ -298,7 +298,7 @@ def test_bad_rows_name_the_line(
     tmp_path: Path, name: str, content: str, place: str, names: list[str]
 ) -> None:
     """More in test_records.py: one reader serves corpora and tasks."""
-    path = written(tmp_path / name, content)
+    path = write_file(tmp_path / name, content)
     with refused(DataError, f"{path}{place}", *names):
         read(path)
 
@@ -310,7 +310,7 @@ def test_bad_parquet(tmp_path: Path) -> None:
         read(path)
     with refused(DataError, f"{path}:1", "'id'", "int"):
         read(path, text_field="id")
-    written(path, path.read_bytes()[:-20])
+    write_file(path, path.read_bytes()[:-20])
     with refused(DataError, path, "Parquet"):
         read(path)
     pq.write_table(pa.table({"text": pa.array([], pa.string())}), path)
@@ -340,13 +340,13 @@ def test_compressed_files_cut_short_or_damaged(
         whole[: len(whole) // 2] + bytes(50),
         b"plain text",
     ):
-        path = written(tmp_path / name, content)
+        path = write_file(tmp_path / name, content)
         with refused(DataError, path):
             read(path)
 
 
 def test_missing_files_name_the_nearest(tmp_path: Path) -> None:
-    written(tmp_path / "corpus.txt", "text")
+    write_file(tmp_path / "corpus.txt", "text")
     for name, near in (
         ("corpos.txt", f"'{tmp_path}/corpus.txt'"),
         ("zzz", ""),
@@ -360,7 +360,7 @@ def test_missing_files_name_the_nearest(tmp_path: Path) -> None:
 
 
 def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = written(tmp_path / "a.txt", "text")
+    path = write_file(tmp_path / "a.txt", "text")
     with monkeypatch.context() as patch:
         patch.setattr(corpus, "expand", lambda sources, **options: list(sources))
         path.unlink()  # after it was found
@@ -369,21 +369,21 @@ def test_a_file_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 
 
 def test_nothing_to_read(tmp_path: Path) -> None:
-    empty = written(tmp_path / "empty.txt", "")
-    blank = written(tmp_path / "blank.txt", " \n\n\t\r\n")
+    empty = write_file(tmp_path / "empty.txt", "")
+    blank = write_file(tmp_path / "blank.txt", " \n\n\t\r\n")
     with refused(DataError, empty, blank):
         read(empty, blank)
-    assert read(empty, written(tmp_path / "some.txt", "Some.")) == ["Some."], (
+    assert read(empty, write_file(tmp_path / "some.txt", "Some.")) == ["Some."], (
         "one empty file among others is no error"
     )
     (tmp_path / "folder").mkdir()
-    written(tmp_path / "folder" / "picture.png", b"\0")
+    write_file(tmp_path / "folder" / "picture.png", b"\0")
     with refused(DataError, tmp_path / "folder", ".txt", ".parquet"):
         read(tmp_path / "folder")
 
 
 def test_bad_options(tmp_path: Path) -> None:
-    path = written(tmp_path / "a.txt", "text")
+    path = write_file(tmp_path / "a.txt", "text")
     with refused(DataError, "'utf-9'"):
         read(path, encoding="utf-9")
     with refused(DataError, "split", "'lines'", "'line'"):

@@ -22,11 +22,15 @@ KINDS = [
 
 
 @pytest.fixture(scope="module", params=KINDS)
-def saved(
+def saved_tokenizer(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
 ) -> tuple[Tokenizer, Path]:
     kind, _, option = request.param.partition("-")
-    options = {"": {}, "cased": {"lower_case": False}, "strip": {"strip_accents": True}}[option]
+    options: dict[str, bool] = {
+        "": {},
+        "cased": {"lower_case": False},
+        "strip": {"strip_accents": True},
+    }[option]
     tokenizer = train(kind, **options)
     folder = tmp_path_factory.mktemp(request.param)
     tokenizer.save(folder)
@@ -34,10 +38,10 @@ def saved(
 
 
 @pytest.fixture(scope="module")
-def theirs(saved: tuple[Tokenizer, Path]) -> Any:
+def peer(saved_tokenizer: tuple[Tokenizer, Path]) -> Any:
     from transformers import AutoTokenizer
 
-    return AutoTokenizer.from_pretrained(saved[1])
+    return AutoTokenizer.from_pretrained(saved_tokenizer[1])
 
 
 @pytest.fixture(scope="module")

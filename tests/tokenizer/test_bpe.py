@@ -119,9 +119,11 @@ def test_a_folder_written_by_transformers(bpe: Tokenizer, tmp_path: Path, prefix
     assert Tokenizer.load(tmp_path / "ours").fingerprint == tokenizer.fingerprint
     again = AutoTokenizer.from_pretrained(tmp_path / "ours")
     for text in ("A  cat's", "été 猫😀", "\n x"):
-        ours, theirs = (hf(text, text, return_offsets_mapping=True) for hf in (again, reference))
-        assert ours["input_ids"] == theirs["input_ids"]
-        assert ours["offset_mapping"] == theirs["offset_mapping"]
+        our_encoding, peer_encoding = (
+            hf(text, text, return_offsets_mapping=True) for hf in (again, reference)
+        )
+        assert our_encoding["input_ids"] == peer_encoding["input_ids"]
+        assert our_encoding["offset_mapping"] == peer_encoding["offset_mapping"]
 
 
 def spelt_as_of_old(spec: dict[str, Any]) -> None:
@@ -188,8 +190,8 @@ def test_separators_of_a_pair_are_those_of_the_file(
     tokenizer.save(tmp_path / "saved")
     assert Tokenizer.load(tmp_path / "saved").pair_separators == count
     a, b = tokenizer.encode(["a cat", "the dog"])
-    theirs = AutoTokenizer.from_pretrained(tmp_path / "saved")
-    assert theirs("a cat", "the dog")["input_ids"] == [0, *a, *[2] * count, *b, 2]
+    peer = AutoTokenizer.from_pretrained(tmp_path / "saved")
+    assert peer("a cat", "the dog")["input_ids"] == [0, *a, *[2] * count, *b, 2]
 
 
 # ------------------------------------------------------------------------------------------ refusal

@@ -43,8 +43,8 @@ VERBS = {
 def share_in(messages: str) -> list[float]:
     """The shares that warnings name, in percent."""
     return [
-        float(found)
-        for found in re.findall(r"warning: ([\d.]+)% of the tokens are unknown", messages)
+        float(share)
+        for share in re.findall(r"warning: ([\d.]+)% of the tokens are unknown", messages)
     ]
 
 
@@ -70,16 +70,16 @@ def models(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Path) -> Pa
 def test_text_in_another_script_is_told(verb: str, models: Path, tmp_path: Path, run: Run) -> None:
     kind, *words = VERBS[verb]
     foreign = write_table(tmp_path / "foreign.csv", 40)
-    known = foreign.with_name("known.csv")
-    known.write_bytes(foreign.read_bytes())
+    readable = foreign.with_name("known.csv")
+    readable.write_bytes(foreign.read_bytes())
     header, *rows = foreign.read_text().splitlines()
     foreign.write_text("\n".join([header, *(f"\u0436\u0437 {row}" for row in rows)]) + "\n")
-    for file, told in ((foreign, 1), (known, 0)):
+    for file, expected_count in ((foreign, 1), (readable, 0)):
         places = {"model": models / kind, "file": file, "out": tmp_path / file.stem}
         status, _, err = run(*(word.format(**places) for word in words))
         assert status == 0, err
         shares = share_in(err)
-        assert len(shares) == told, err
+        assert len(shares) == expected_count, err
         assert all(3 < share < 60 for share in shares)
 
 

@@ -14,7 +14,7 @@ from litebert.tokenizer import Tokenizer, train_tokenizer
 from litebert.tokenizer.extension import extend
 from litebert.tokenizer.spelling import find_sources
 from toys.refusals import refused
-from toys.tokenizing import TRICKY, train
+from toys.tokenizing import TRICKY, Kind, train
 
 KOREAN = [
     "소유권은 러스트의 가장 독특한 특성입니다.",
@@ -33,15 +33,15 @@ def tokens(tokenizer: Tokenizer, lines: list[str]) -> tuple[int, int]:
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_new_pieces_save_tokens_and_leave_the_old_ones_alone(kind: str) -> None:
+def test_new_pieces_save_tokens_and_leave_the_old_ones_alone(kind: Kind) -> None:
     old = train(kind)
-    found = extend(old, KOREAN, 25)
-    new = found.tokenizer
-    assert new.vocab_size == old.vocab_size + len(found.added) == old.vocab_size + 25
+    extension = extend(old, KOREAN, 25)
+    new = extension.tokenizer
+    assert new.vocab_size == old.vocab_size + len(extension.added) == old.vocab_size + 25
     assert [new.get_token(i) for i in range(old.vocab_size)] == [
         old.get_token(i) for i in range(old.vocab_size)
     ]
-    assert [one.token for one in found.added] == [
+    assert [piece.token for piece in extension.added] == [
         new.get_token(i) for i in range(old.vocab_size, new.vocab_size)
     ]
     assert new.special_ids == old.special_ids
@@ -51,22 +51,22 @@ def test_new_pieces_save_tokens_and_leave_the_old_ones_alone(kind: str) -> None:
     assert sum(after) < 0.7 * sum(before)
     assert after[1] <= before[1] / 2
     if kind == "bpe":  # every merge saves what it was chosen for
-        assert before[0] - after[0] == sum(one.saved for one in found.added)
+        assert before[0] - after[0] == sum(piece.saved for piece in extension.added)
         assert [new.decode(ids) for ids in new.encode(KOREAN)] == KOREAN
-    assert sorted(found.added, key=lambda one: -one.saved)[0] == found.added[0]
+    assert sorted(extension.added, key=lambda piece: -piece.saved)[0] == extension.added[0]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_extended_tokenizer_gives_transformers_the_same_ids(kind: str, tmp_path: Path) -> None:
+def test_an_extended_tokenizer_gives_transformers_the_same_ids(kind: Kind, tmp_path: Path) -> None:
     from transformers import AutoTokenizer
 
     new = extend(train(kind), KOREAN, 25).tokenizer
     new.save(tmp_path)
     assert Tokenizer.load(tmp_path).fingerprint == new.fingerprint
-    theirs = AutoTokenizer.from_pretrained(tmp_path)
-    assert len(theirs) == new.vocab_size
+    peer = AutoTokenizer.from_pretrained(tmp_path)
+    assert len(peer) == new.vocab_size
     for text in [*KOREAN[:4], *ENGLISH, *TRICKY]:
-        assert theirs(text, add_special_tokens=False)["input_ids"] == new.encode([text])[0], text
+        assert peer(text, add_special_tokens=False)["input_ids"] == new.encode([text])[0], text
         assert [ids.tolist() for ids, _ in new.encode_offsets([text])] == new.encode([text])
 
 
@@ -74,20 +74,20 @@ def test_the_piece_that_saves_most_is_added_first() -> None:
     wordpiece = train_tokenizer(["a b c d e f g"] * 9, kind="wordpiece", vocab_size=19)
     # abcdef: 3 x 5 tokens saved; fg, which stands in nothing else: 9 x 1; abc: 2 x 2, but 0 beside
     # abcdef.
-    found = extend(wordpiece, ["abcdef abcdef abcdef fg fg fg fg fg fg fg fg fg abc abc"], 3)
-    assert [(one.token, one.saved) for one in found.added] == [
+    extension = extend(wordpiece, ["abcdef abcdef abcdef fg fg fg fg fg fg fg fg fg abc abc"], 3)
+    assert [(piece.token, piece.saved) for piece in extension.added] == [
         ("abcdef", 15),
         ("fg", 9),
         ("abc", 4),
     ]
-    assert tokens(found.tokenizer, ["abcdef fg abc"]) == (3, 0)
+    assert tokens(extension.tokenizer, ["abcdef fg abc"]) == (3, 0)
 
 
 def test_letters_are_not_joined_with_digits_or_signs() -> None:
-    found = extend(train(), ["x=1.25 foo_bar() foo_bar() x=1.25"] * 20, 40)
-    for one in found.added:
-        text = one.token.removeprefix("▁")
-        assert text.isalpha() or text.isdigit() or not any(map(str.isalnum, text)), one
+    extension = extend(train(), ["x=1.25 foo_bar() foo_bar() x=1.25"] * 20, 40)
+    for piece in extension.added:
+        text = piece.token.removeprefix("▁")
+        assert text.isalpha() or text.isdigit() or not any(map(str.isalnum, text)), piece
 
 
 def test_an_imported_unigram_model_with_special_pieces_behind_its_vocabulary(
@@ -120,11 +120,11 @@ def test_what_cannot_be_extended_is_refused() -> None:
 
 @pytest.mark.parametrize("old_kind", KINDS)
 @pytest.mark.parametrize("new_kind", KINDS)
-def test_pieces_are_found_by_what_they_spell(old_kind: str, new_kind: str) -> None:
+def test_pieces_are_found_by_what_they_spell(old_kind: Kind, new_kind: Kind) -> None:
     old, new = train(old_kind), train(new_kind, 650)
-    found = [one.ids for one in find_sources(old, new)]
+    sources = [source.ids for source in find_sources(old, new)]
     for role in ("pad", "unk", "cls", "sep", "mask"):
-        assert found[getattr(new, f"{role}_id")] == [getattr(old, f"{role}_id")]
+        assert sources[getattr(new, f"{role}_id")] == [getattr(old, f"{role}_id")]
     cased = (
         old_kind == "bpe"
     )  # the others lower-case, so that a piece with upper case reads otherwise in them
@@ -136,7 +136,7 @@ def test_pieces_are_found_by_what_they_spell(old_kind: str, new_kind: str) -> No
     for word in words:
         ids = new.encode([word])[0]
         if len(ids) == 1:
-            assert found[ids[0]] == old.encode([word])[0], word
+            assert sources[ids[0]] == old.encode([word])[0], word
     inside = {"unigram": "ing", "wordpiece": "##ing", "bpe": "ing"}
     place = {
         tokenizer: next(
@@ -146,5 +146,5 @@ def test_pieces_are_found_by_what_they_spell(old_kind: str, new_kind: str) -> No
         )
         for tokenizer in (old, new)
     }
-    assert found[place[new]] == [place[old]]
-    assert sum(map(bool, found)) > 0.7 * new.vocab_size
+    assert sources[place[new]] == [place[old]]
+    assert sum(map(bool, sources)) > 0.7 * new.vocab_size

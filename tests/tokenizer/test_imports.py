@@ -31,9 +31,9 @@ def test_a_bare_model_gets_the_lower_casing_done_outside(tmp_path: Path) -> None
     assert again.fingerprint == tokenizer.fingerprint
     from transformers import AutoTokenizer
 
-    theirs = AutoTokenizer.from_pretrained(tmp_path / "saved")
+    peer = AutoTokenizer.from_pretrained(tmp_path / "saved")
     for text in ["The Café", "a  CAT", "x [y] 12."]:
-        assert theirs(text, add_special_tokens=False)["input_ids"] == tokenizer.encode([text])[0]
+        assert peer(text, add_special_tokens=False)["input_ids"] == tokenizer.encode([text])[0]
     # The configuration beside a model has the last word.
     config = {"do_lower_case": False, "keep_accents": True}
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(config))
@@ -86,9 +86,9 @@ def test_a_bare_vocabulary_file(tmp_path: Path, words: list[str], upper: bool) -
     from transformers import BertTokenizerFast
 
     tokenizer.save(tmp_path / "saved")
-    theirs = BertTokenizerFast.from_pretrained(tmp_path / "saved")
+    peer = BertTokenizerFast.from_pretrained(tmp_path / "saved")
     for text in ("The", "Thé", "thee 猫", "The e"):
-        assert theirs(text, add_special_tokens=False)["input_ids"] == tokenizer.encode([text])[0]
+        assert peer(text, add_special_tokens=False)["input_ids"] == tokenizer.encode([text])[0]
 
 
 def test_real_models(shared_data: Path, tmp_path: Path) -> None:
@@ -117,13 +117,12 @@ def test_real_models(shared_data: Path, tmp_path: Path) -> None:
     ]
     for name, tokenizer in (("german", german), ("english", english)):
         tokenizer.save(tmp_path / name)
-        theirs = AutoTokenizer.from_pretrained(tmp_path / name)
+        peer = AutoTokenizer.from_pretrained(tmp_path / name)
         for line in text:
             line = unicodedata.normalize("NFC", line)
             if "ｶﾞ" not in line:  # a foreign model composes half-width marks, `tokenizers` cannot
                 assert (
-                    theirs(line, add_special_tokens=False)["input_ids"]
-                    == tokenizer.encode([line])[0]
+                    peer(line, add_special_tokens=False)["input_ids"] == tokenizer.encode([line])[0]
                 ), ascii(line)
     assert german.encode(text) == raw.encode(text)
 
@@ -244,9 +243,9 @@ def test_inspect_shows_lost_accents_most_frequent_first() -> None:
     report = inspect(tokenizer, ["é à é É" + chr(c) for c in range(0x100, 0x17F)])
     assert [(c.char, c.becomes) for c in report.changed[:3]] == [("é", "e"), ("à", "a"), ("É", "e")]
     assert len(report.changed) == 20
-    kept = inspect(train(), ["é à é É"])
-    assert kept.changed == ()
-    assert kept.lower_cased_characters == 1
+    inspection = inspect(train(), ["é à é É"])
+    assert inspection.changed == ()
+    assert inspection.lower_cased_characters == 1
 
 
 def test_inspect_reports_as_rows_and_as_json(wordpiece: Tokenizer) -> None:

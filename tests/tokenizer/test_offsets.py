@@ -45,7 +45,7 @@ def cuts(tokenizer: Tokenizer, text: str) -> list[str]:
 
 def check(tokenizer: Tokenizer, text: str) -> None:
     ids, offsets = tokenizer.encode_offsets([text])[0]
-    assert (ids.dtype, offsets.dtype) == (np.int32, np.int32)
+    assert ids.dtype == offsets.dtype == np.int32
     assert offsets.shape == (len(ids), 2)
     assert (offsets >= 0).all()
     assert (offsets <= len(text)).all()
@@ -123,18 +123,18 @@ def test_a_word_begins_after_its_space(kind: str) -> None:
 def test_stripped_accents_stay_in_the_span() -> None:
     for kind in ("unigram-strip", "wordpiece-strip"):
         for text in ("e\u0301cole cafe\u0301", "école café"):
-            found = cuts(KINDS[kind](), text)
-            assert "".join(found) == text.replace(" ", "")
-            assert not any(unicodedata.combining(cut[0]) for cut in found if cut)
+            parts = cuts(KINDS[kind](), text)
+            assert "".join(parts) == text.replace(" ", "")
+            assert not any(unicodedata.combining(cut[0]) for cut in parts if cut)
 
 
 def test_what_one_character_becomes_shares_its_span() -> None:
     tokenizer = KINDS["unigram"]()
     text = "x ½ ㎏"
-    found = [cut for cut in cuts(tokenizer, text) if cut]
-    assert set(found) == {"x", "½", "㎏"}
-    assert found.count("½") > 1
-    assert found.count("㎏") > 1
+    parts = [cut for cut in cuts(tokenizer, text) if cut]
+    assert set(parts) == {"x", "½", "㎏"}
+    assert parts.count("½") > 1
+    assert parts.count("㎏") > 1
     ligature = spans(tokenizer, "of ﬁne")
     assert all(cut in ("ﬁ", "ﬁn", "ﬁne", "n", "ne", "e", "") for _, cut in ligature[-3:])
 
@@ -176,12 +176,18 @@ def test_pickling_after_use() -> None:
 def test_special_pieces_in_a_text_are_text(tmp_path: Path) -> None:
     text = "<pad> x<unk>y [MASK] [CLS]"
     train("unigram", lower_case=False).save(tmp_path)
-    ours, theirs = Tokenizer.load(tmp_path), Tokenizer.load(tmp_path / "tokenizer.json")
-    for tokenizer in (ours, theirs):
+    folder_tokenizer, file_tokenizer = (
+        Tokenizer.load(tmp_path),
+        Tokenizer.load(tmp_path / "tokenizer.json"),
+    )
+    for tokenizer in (folder_tokenizer, file_tokenizer):
         ids = tokenizer.encode_offsets([text])[0][0].tolist()
-        assert ids == tokenizer.encode([text])[0] == ours.encode([text])[0]
+        assert ids == tokenizer.encode([text])[0] == folder_tokenizer.encode([text])[0]
         assert not set(ids) & {*tokenizer.special_ids} - {tokenizer.unk_id}
-    assert theirs.decode([*theirs.encode(["a cat"])[0], theirs.unk_id]) == "a cat<unk>"
+    assert (
+        file_tokenizer.decode([*file_tokenizer.encode(["a cat"])[0], file_tokenizer.unk_id])
+        == "a cat<unk>"
+    )
 
 
 def test_what_a_foreign_table_drops_at_the_beginning(tmp_path: Path) -> None:

@@ -85,11 +85,15 @@ def test_separators_between_two_segments(
     assert [tokenizer.pair_separators for tokenizer in (unigram, wordpiece, bpe)] == [1, 1, 2]
 
 
-def test_specials_are_never_read_from_text(saved: tuple[Tokenizer, Path]) -> None:
-    for tokenizer in (saved[0], Tokenizer.load(saved[1]), pickle.loads(pickle.dumps(saved[0]))):
+def test_specials_are_never_read_from_text(saved_tokenizer: tuple[Tokenizer, Path]) -> None:
+    for tokenizer in (
+        saved_tokenizer[0],
+        Tokenizer.load(saved_tokenizer[1]),
+        pickle.loads(pickle.dumps(saved_tokenizer[0])),
+    ):
         ids = tokenizer.encode(["a [MASK] b [SEP]<pad> [PAD] [CLS] [UNK] <mask><s> </s>"])[0]
-        found = set(ids) & set(tokenizer.special_ids)
-        assert found <= ({tokenizer.unk_id} if tokenizer.kind != "bpe" else set()), (
+        specials = set(ids) & set(tokenizer.special_ids)
+        assert specials <= ({tokenizer.unk_id} if tokenizer.kind != "bpe" else set()), (
             "a letter may be unknown"
         )
 
@@ -108,8 +112,10 @@ def test_digits_and_commas_have_no_rule_of_their_own(tmp_path: Path) -> None:
 # --------------------------------------------------------------------------- the same ids elsewhere
 
 
-def test_saved_folder_opens_with_transformers(saved: tuple[Tokenizer, Path], theirs: Any) -> None:
-    tokenizer, _ = saved
+def test_saved_folder_opens_with_transformers(
+    saved_tokenizer: tuple[Tokenizer, Path], peer: Any
+) -> None:
+    tokenizer, _ = saved_tokenizer
     # In a run of one sign (*****) two cuts have the same score, and rounding chooses: such lines
     # are left out.
     lines = [
@@ -119,35 +125,37 @@ def test_saved_folder_opens_with_transformers(saved: tuple[Tokenizer, Path], the
         if not re.search(r"([^\s.-])\1\1", line)
     ]
     for text in TRICKY + EXTRA + lines:
-        ours = tokenizer.encode([text])[0]
-        assert theirs(text, add_special_tokens=False)["input_ids"] == ours, ascii(text)
-    special_pieces_stand_where_they_should(tokenizer, theirs, token_types=tokenizer.kind != "bpe")
+        our_ids = tokenizer.encode([text])[0]
+        assert peer(text, add_special_tokens=False)["input_ids"] == our_ids, ascii(text)
+    special_pieces_stand_where_they_should(tokenizer, peer, token_types=tokenizer.kind != "bpe")
     for role in ("pad", "unk", "cls", "sep", "mask"):
-        assert getattr(theirs, f"{role}_token_id") == getattr(tokenizer, f"{role}_id")
-    assert len(theirs) == tokenizer.vocab_size
+        assert getattr(peer, f"{role}_token_id") == getattr(tokenizer, f"{role}_id")
+    assert len(peer) == tokenizer.vocab_size
 
 
 def special_pieces_stand_where_they_should(
-    tokenizer: Tokenizer, theirs: Any, token_types: bool
+    tokenizer: Tokenizer, peer: Any, token_types: bool
 ) -> None:
     a, b = tokenizer.encode(["a cat", "the dog"])
     begin, end = [tokenizer.cls_id], [tokenizer.sep_id]
     between = end * (1 + (tokenizer.kind == "bpe"))
-    one, two = theirs("a cat"), theirs("a cat", "the dog")
-    assert one["input_ids"] == begin + a + end
+    single, two = peer("a cat"), peer("a cat", "the dog")
+    assert single["input_ids"] == begin + a + end
     assert two["input_ids"] == begin + a + between + b + end
     assert ("token_type_ids" in two) == token_types
-    types = theirs("a cat", "the dog", return_token_type_ids=True)["token_type_ids"]
+    types = peer("a cat", "the dog", return_token_type_ids=True)["token_type_ids"]
     assert types == [0] * len(begin + a + between) + [int(token_types)] * len(b + end)
 
 
 @pytest.mark.parametrize(
-    "saved", ["wordpiece", "wordpiece-cased", "wordpiece-strip", "bpe"], indirect=True
+    "saved_tokenizer", ["wordpiece", "wordpiece-cased", "wordpiece-strip", "bpe"], indirect=True
 )
-def test_saved_folder_opens_with_the_class_of_its_kind(saved: tuple[Tokenizer, Path]) -> None:
+def test_saved_folder_opens_with_the_class_of_its_kind(
+    saved_tokenizer: tuple[Tokenizer, Path],
+) -> None:
     from transformers import BertTokenizerFast, RobertaTokenizerFast
 
-    tokenizer, folder = saved
+    tokenizer, folder = saved_tokenizer
     reference = {"wordpiece": BertTokenizerFast, "bpe": RobertaTokenizerFast}[
         tokenizer.kind
     ].from_pretrained(folder)
@@ -162,41 +170,42 @@ def test_saved_folder_opens_with_the_class_of_its_kind(saved: tuple[Tokenizer, P
 
 @pytest.mark.parametrize("token_types", [False, True])
 def test_token_types_as_the_model_has_them(
-    saved: tuple[Tokenizer, Path], tmp_path: Path, token_types: bool
+    saved_tokenizer: tuple[Tokenizer, Path], tmp_path: Path, token_types: bool
 ) -> None:
     from transformers import AutoTokenizer
 
-    saved[0].save(tmp_path, token_types=token_types)
+    saved_tokenizer[0].save(tmp_path, token_types=token_types)
     special_pieces_stand_where_they_should(
-        saved[0], AutoTokenizer.from_pretrained(tmp_path), token_types
+        saved_tokenizer[0], AutoTokenizer.from_pretrained(tmp_path), token_types
     )
     loaded = Tokenizer.load(tmp_path)
-    assert loaded.fingerprint == saved[0].fingerprint
-    assert loaded.pair_separators == saved[0].pair_separators
+    assert loaded.fingerprint == saved_tokenizer[0].fingerprint
+    assert loaded.pair_separators == saved_tokenizer[0].pair_separators
 
 
 @pytest.mark.parametrize("model_type", ["albert", "bert", "roberta", "electra"])
 def test_a_model_beside_changes_nothing(
-    saved: tuple[Tokenizer, Path], tmp_path: Path, model_type: str
+    saved_tokenizer: tuple[Tokenizer, Path], tmp_path: Path, model_type: str
 ) -> None:
     from transformers import AutoTokenizer
 
-    saved[0].save(tmp_path)
+    saved_tokenizer[0].save(tmp_path)
     (tmp_path / "config.json").write_text(json.dumps({"model_type": model_type}))
-    theirs = AutoTokenizer.from_pretrained(tmp_path)
+    peer = AutoTokenizer.from_pretrained(tmp_path)
     for text in TRICKY:
-        assert theirs(text, add_special_tokens=False)["input_ids"] == saved[0].encode([text])[0], (
-            ascii(text)
-        )
+        assert (
+            peer(text, add_special_tokens=False)["input_ids"]
+            == saved_tokenizer[0].encode([text])[0]
+        ), ascii(text)
 
 
 def test_transformers_reads_a_mask_in_text_where_we_do_not(
-    saved: tuple[Tokenizer, Path], theirs: Any
+    saved_tokenizer: tuple[Tokenizer, Path], peer: Any
 ) -> None:
-    tokenizer, _ = saved
+    tokenizer, _ = saved_tokenizer
     before, after = tokenizer.encode(["a cat", "dog"])
     text = f"a cat {tokenizer.get_token(tokenizer.mask_id)} dog"
-    assert theirs(text, add_special_tokens=False)["input_ids"] == [
+    assert peer(text, add_special_tokens=False)["input_ids"] == [
         *before,
         tokenizer.mask_id,
         *after,
@@ -212,25 +221,25 @@ def test_transformers_reads_a_mask_in_text_where_we_do_not(
     )
 )
 def test_any_text_gives_the_ids_of_transformers(
-    saved: tuple[Tokenizer, Path], theirs: Any, text: str
+    saved_tokenizer: tuple[Tokenizer, Path], peer: Any, text: str
 ) -> None:
-    assume(
-        not any(name in text for name in theirs.all_special_tokens)
-    )  # those they read as special
+    assume(not any(name in text for name in peer.all_special_tokens))  # those they read as special
     # Compatibility characters younger than the tables of `tokenizers` are the one known difference.
     assume(tokenizers.normalizers.NFKC().normalize_str(text) == unicodedata.normalize("NFKC", text))
-    assert theirs(text, add_special_tokens=False)["input_ids"] == saved[0].encode([text])[0]
+    assert peer(text, add_special_tokens=False)["input_ids"] == saved_tokenizer[0].encode([text])[0]
 
 
 @settings(max_examples=100)
 @given(texts=st.lists(st.text(max_size=30), max_size=5))
-def test_flat_is_the_batch_end_to_end(saved: tuple[Tokenizer, Path], texts: list[str]) -> None:
-    flat, lengths = saved[0].encode_flat(texts)
+def test_flat_is_the_batch_end_to_end(
+    saved_tokenizer: tuple[Tokenizer, Path], texts: list[str]
+) -> None:
+    flat, lengths = saved_tokenizer[0].encode_flat(texts)
     assert flat.dtype == np.int32
     assert lengths.dtype == np.int64
-    assert [part.tolist() for part in np.split(flat, np.cumsum(lengths))[:-1]] == saved[0].encode(
-        texts
-    )
+    assert [part.tolist() for part in np.split(flat, np.cumsum(lengths))[:-1]] == saved_tokenizer[
+        0
+    ].encode(texts)
 
 
 def test_wordpiece_encodes_as_the_reference_class(wordpiece: Tokenizer) -> None:
@@ -254,18 +263,20 @@ def test_decode_gives_the_text_back(
         assert tokenizer.decode(np.array(ids)) == text
 
 
-def test_half_a_character_is_refused(saved: tuple[Tokenizer, Path]) -> None:
+def test_half_a_character_is_refused(saved_tokenizer: tuple[Tokenizer, Path]) -> None:
     with refused(DataError, "'\\ud83d'"):
-        saved[0].encode(["a", "\ud83d"])
+        saved_tokenizer[0].encode(["a", "\ud83d"])
     with pytest.raises((TypeError, AttributeError)):
-        saved[0].encode([None])  # type: ignore[list-item]
+        saved_tokenizer[0].encode([None])  # type: ignore[list-item]
 
 
 # ------------------------------------------------------------------------------ save, load, workers
 
 
-def test_load_gives_the_same_tokenizer(saved: tuple[Tokenizer, Path], tmp_path: Path) -> None:
-    tokenizer, folder = saved
+def test_load_gives_the_same_tokenizer(
+    saved_tokenizer: tuple[Tokenizer, Path], tmp_path: Path
+) -> None:
+    tokenizer, folder = saved_tokenizer
     loaded = Tokenizer.load(folder)
     loaded.save(tmp_path / "again")
     for other in (

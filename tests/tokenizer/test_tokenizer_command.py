@@ -21,7 +21,7 @@ import pytest
 from litebert.errors import DataError
 from litebert.tokenizer import Tokenizer, training
 from toys.refusals import names, refused
-from toys.tokenizing import train
+from toys.tokenizing import Kind, train
 
 Output = tuple[int, str, str]
 LITEBERT = [sys.executable, "-m", "litebert"]
@@ -41,15 +41,15 @@ def long_text(tmp_path: Path) -> Path:
 
 def processes_of(group: int) -> list[int]:
     """The processes of a group, each as Linux lists it."""
-    found = []
+    numbers = []
     for folder in Path("/proc").glob("[0-9]*"):
         try:
             fields = (folder / "stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
         if int(fields[2]) == group and fields[0] != "Z":
-            found.append(int(folder.name))
-    return found
+            numbers.append(int(folder.name))
+    return numbers
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="lists processes as Linux does")
@@ -75,9 +75,9 @@ def test_training_ends_at_once(number: int, long_text: Path, tmp_path: Path) -> 
     time.sleep(0.5)
     process.send_signal(number)
     began = time.monotonic()
-    _, said = process.communicate(timeout=20)
+    _, errors = process.communicate(timeout=20)
     assert time.monotonic() - began < 5
-    assert "Traceback" not in said
+    assert "Traceback" not in errors
     assert process.returncode == (130 if number == signal.SIGINT else -signal.SIGKILL)
     while processes_of(process.pid):
         assert time.monotonic() - began < 20
@@ -160,7 +160,9 @@ def test_a_file_of_another_tokenizer_of_the_kind_is_noticed(file: str, tmp_path:
 @pytest.mark.parametrize(
     ("kind", "file"), [("wordpiece", "vocab.txt"), ("bpe", "merges.txt"), ("bpe", "vocab.json")]
 )
-def test_a_vocabulary_of_another_tokenizer_is_noticed(kind: str, file: str, tmp_path: Path) -> None:
+def test_a_vocabulary_of_another_tokenizer_is_noticed(
+    kind: Kind, file: str, tmp_path: Path
+) -> None:
     train(kind, 600).save(tmp_path / "one")
     train(kind, 500).save(tmp_path / "two")
     shutil.copy(tmp_path / "two" / file, tmp_path / "one" / file)
@@ -186,9 +188,9 @@ def test_a_folder_that_transformers_saved_again_opens(tmp_path: Path) -> None:
 
     for kind in ("unigram", "wordpiece", "bpe"):
         train(kind).save(tmp_path / kind)
-        theirs = AutoTokenizer.from_pretrained(tmp_path / kind)
-        theirs.save_pretrained(tmp_path / f"{kind} again")
-        theirs.save_pretrained(tmp_path / kind)
+        peer = AutoTokenizer.from_pretrained(tmp_path / kind)
+        peer.save_pretrained(tmp_path / f"{kind} again")
+        peer.save_pretrained(tmp_path / kind)
         for folder in (kind, f"{kind} again"):
             assert Tokenizer.load(tmp_path / folder).encode(["The cat sat."]) == train(kind).encode(
                 ["The cat sat."]

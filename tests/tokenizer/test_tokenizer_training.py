@@ -16,26 +16,26 @@ import pytest
 import sentencepiece
 
 from litebert.errors import DataError
-from litebert.tokenizer import Tokenizer, train_tokenizer, training
+from litebert.tokenizer import Tokenizer, child, train_tokenizer, training
 from litebert.tokenizer.training import build_character_rules, sample_lines
 from toys.refusals import refused
-from toys.tokenizing import PROSE, train
+from toys.tokenizing import PROSE, Kind, train
 
 # ----------------------------------------------------------------------------------------- training
 
 
-def trained(kind: str, seed: int) -> str:
+def train_fingerprint(kind: Kind, seed: int) -> str:
     # The memory is less than the corpus holds, so that the sample matters.
     return train(kind, 400, memory=60_000, seed=seed).fingerprint
 
 
 @pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
-def test_training_is_deterministic(kind: str) -> None:
-    """In processes of their own, as commands are: sentencepiece's second unigram model in one
-    process may differ.
-    """
+def test_training_is_deterministic(kind: Kind) -> None:
+    """Each runs in its process, as commands do: sentencepiece's second model of one may differ."""
     with multiprocessing.get_context("spawn").Pool(2, maxtasksperchild=1) as pool:
-        first, other, again = pool.starmap(trained, [(kind, 1), (kind, 2), (kind, 1)], chunksize=1)
+        first, other, again = pool.starmap(
+            train_fingerprint, [(kind, 1), (kind, 2), (kind, 1)], chunksize=1
+        )
     assert first == again
     assert first != other
 
@@ -66,16 +66,16 @@ def test_sample_is_uniform_and_keeps_the_order() -> None:
 
 
 @pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
-def test_too_large_a_vocabulary_names_the_largest(kind: str) -> None:
+def test_too_large_a_vocabulary_names_the_largest(kind: Kind) -> None:
     text = ["the cat sat on the mat", "the dog sat on the log"]
     with refused(DataError, 5000) as caught:
-        train_tokenizer(text, kind=kind, vocab_size=5000)  # type: ignore[arg-type]
+        train_tokenizer(text, kind=kind, vocab_size=5000)
     (largest,) = {int(number) for number in re.findall(r"\d+", str(caught.value))} - {5000}
-    assert train_tokenizer(text, kind=kind, vocab_size=largest).vocab_size == largest  # type: ignore[arg-type]
+    assert train_tokenizer(text, kind=kind, vocab_size=largest).vocab_size == largest
 
 
 @pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
-def test_too_small_a_vocabulary_is_refused(kind: str) -> None:
+def test_too_small_a_vocabulary_is_refused(kind: Kind) -> None:
     with refused(DataError, "vocabulary", 5):
         train(kind, 5)
 
@@ -102,9 +102,9 @@ def test_bpe_refuses_to_lose_text(options: dict[str, bool]) -> None:
 
 @pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
 @pytest.mark.parametrize("texts", [[], ["", " \n\t "]])
-def test_no_text_is_refused(kind: str, texts: list[str]) -> None:
+def test_no_text_is_refused(kind: Kind, texts: list[str]) -> None:
     with refused(DataError):
-        train_tokenizer(texts, kind=kind, vocab_size=100)  # type: ignore[arg-type]
+        train_tokenizer(texts, kind=kind, vocab_size=100)
 
 
 def test_a_report_of_the_library_becomes_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,9 +115,9 @@ def test_a_report_of_the_library_becomes_one_sentence(monkeypatch: pytest.Monkey
 
 @pytest.mark.parametrize("size", [0, -5, 10**9, 10**12])
 @pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
-def test_a_size_that_no_vocabulary_has_is_refused(kind: str, size: int) -> None:
+def test_a_size_that_no_vocabulary_has_is_refused(kind: Kind, size: int) -> None:
     with refused(DataError, size):
-        train_tokenizer(["a b"], kind=kind, vocab_size=size)  # type: ignore[arg-type]
+        train_tokenizer(["a b"], kind=kind, vocab_size=size)
 
 
 def test_a_trainer_that_is_killed_is_reported(
@@ -125,17 +125,17 @@ def test_a_trainer_that_is_killed_is_reported(
 ) -> None:
     program = tmp_path / "program.py"
     program.write_text("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
-    monkeypatch.setattr(training.child, "__file__", str(program))
+    monkeypatch.setattr(child, "__file__", str(program))
     with refused(DataError, "signal 9", "--memory"):
         train_tokenizer(PROSE, kind="wordpiece", vocab_size=300)
 
 
 @pytest.mark.parametrize("kind", ["unigram", "wordpiece"])
-def test_the_largest_vocabulary_that_a_text_allows(kind: str, logged: list[str]) -> None:
+def test_the_largest_vocabulary_that_a_text_allows(kind: Kind, log_messages: list[str]) -> None:
     text = ["the cat sat on the mat", "the dog sat on the log"]
-    tokenizer = train_tokenizer(text, kind=kind, vocab_size=5000, shrink=True)  # type: ignore[arg-type]
+    tokenizer = train_tokenizer(text, kind=kind, vocab_size=5000, shrink=True)
     assert 15 < tokenizer.vocab_size < 100
-    assert any(str(tokenizer.vocab_size) in line and "5000" in line for line in logged)
+    assert any(str(tokenizer.vocab_size) in line and "5000" in line for line in log_messages)
 
 
 def test_training_leaves_the_environment_as_it_was(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -150,18 +150,18 @@ def test_unknown_kind_is_refused() -> None:
 
 
 @pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
-def test_thousands_of_characters_fit_a_small_vocabulary(kind: str) -> None:
+def test_thousands_of_characters_fit_a_small_vocabulary(kind: Kind) -> None:
     draw = random.Random(0)
     ideographs = [chr(0x4E00 + i) for i in range(3000)]
     weights = [1 / (i + 1) for i in range(3000)]
     texts = ["".join(draw.choices(ideographs, weights, k=60)) + "。" for _ in range(600)]
-    tokenizer = train_tokenizer(texts, kind=kind, vocab_size=500)  # type: ignore[arg-type]
+    tokenizer = train_tokenizer(texts, kind=kind, vocab_size=500)
     assert tokenizer.vocab_size == 500
     flat, _ = tokenizer.encode_flat(texts)
-    known = tokenizer.decode(tokenizer.encode([ideographs[0] * 3 + ideographs[5]])[0]).replace(
+    decoded = tokenizer.decode(tokenizer.encode([ideographs[0] * 3 + ideographs[5]])[0]).replace(
         " ", ""
     )
-    assert known == ideographs[0] * 3 + ideographs[5]
+    assert decoded == ideographs[0] * 3 + ideographs[5]
     assert (flat == tokenizer.unk_id).mean() < 0.35
 
 
@@ -173,16 +173,18 @@ def test_rare_letters_of_a_small_alphabet_are_kept() -> None:
 
 
 @pytest.mark.parametrize("kind", ["unigram", "wordpiece"])
-def test_accents_and_case(kind: str) -> None:
-    kept, stripped, cased = (
+def test_accents_and_case(kind: Kind) -> None:
+    accented, stripped, cased = (
         train(kind),
         train(kind, strip_accents=True),
         train(kind, lower_case=False),
     )
-    assert kept.normalize("Café ÜBER Straße Ærø") == "café über straße ærø"
+    assert accented.normalize("Café ÜBER Straße Ærø") == "café über straße ærø"
     assert stripped.normalize("Café ÜBER Straße Ærø") == "cafe uber straße ærø"
     assert cased.normalize("Café ÜBER") == "Café ÜBER"
-    assert kept.encode(["CAFÉ"]) == kept.encode(["cafe\u0301" if kind == "unigram" else "café"])
+    assert accented.encode(["CAFÉ"]) == accented.encode(
+        ["cafe\u0301" if kind == "unigram" else "café"]
+    )
     assert stripped.encode(["Où"]) == stripped.encode(["ou"])
 
 

@@ -42,8 +42,8 @@ def test_it_gives_the_ids_of_its_library(file: Path, tmp_path: Path) -> None:
     tokenizer.save(tmp_path / "saved")
     again = Tokenizer.load(tmp_path / "saved")
     assert again.fingerprint == tokenizer.fingerprint
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
-    assert theirs(texts[0])["input_ids"] == [2, *tokenizer.encode(texts[:1])[0], 3]
+    peer = transformers.AutoTokenizer.from_pretrained(tmp_path / "saved")
+    assert peer(texts[0])["input_ids"] == [2, *tokenizer.encode(texts[:1])[0], 3]
 
 
 def test_every_piece_is_a_word_of_its_own(file: Path) -> None:

@@ -1,4 +1,4 @@
-"""Which pieces begin a word."""
+"""The pieces that begin a word."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from tokenizers import pre_tokenizers
 
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.words import find_starts_by_bytes, find_starts_by_mark, is_continuation
-from toys.tokenizing import raw_model, train
+from toys.tokenizing import Kind, raw_model, train
 
 # -------------------------------------------------------------------------------------- whole words
 
@@ -55,7 +55,7 @@ def test_word_starts_by_mark_and_script() -> None:
 
 
 @pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
-def test_word_starts_regroup_the_words_of_a_text(kind: str) -> None:
+def test_word_starts_regroup_the_words_of_a_text(kind: Kind) -> None:
     tokenizer = train(kind)
     starts = tokenizer.word_starts
     assert starts is not None
@@ -113,9 +113,9 @@ def test_a_model_without_a_mark_before_the_first_word(tmp_path: Path) -> None:
     path.write_bytes(raw_model(add_dummy_prefix=False))
     tokenizer = Tokenizer.load(path)
     tokenizer.save(tmp_path / "saved")
-    theirs = AutoTokenizer.from_pretrained(tmp_path / "saved")
+    peer = AutoTokenizer.from_pretrained(tmp_path / "saved")
     for text in ("the cat", "  the  cat ", ""):
-        assert theirs(text, add_special_tokens=False)["input_ids"] == tokenizer.encode([text])[0]
+        assert peer(text, add_special_tokens=False)["input_ids"] == tokenizer.encode([text])[0]
 
 
 def test_a_bare_prefix_continues_nothing() -> None:
@@ -194,12 +194,12 @@ def test_a_character_cut_into_bytes_is_one_word(bpe: Tokenizer) -> None:
         ("猫犬 dog's", ["猫", "犬", " dog", "'s"]),
         ("việt naïve😀", [" việt", " naïve", "😀"]),
     ):
-        found: list[list[int]] = []
+        groups: list[list[int]] = []
         starts = bpe.word_starts
         assert starts is not None
         for i in bpe.encode([text])[0]:
             if starts[i]:
-                found.append([])
-            found[-1].append(i)
-        spelt = [bpe.decode(word) for word in found]
+                groups.append([])
+            groups[-1].append(i)
+        spelt = [bpe.decode(word) for word in groups]
         assert [word for word in spelt if word] == [word.strip() for word in words]

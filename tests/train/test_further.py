@@ -166,7 +166,7 @@ def test_a_hugging_face_model_of_each_family_is_trained_further(
 
 
 def test_the_state_of_the_optimizer_goes_on(
-    source: Path, new_text: Path, tmp_path: Path, logged: list[str]
+    source: Path, new_text: Path, tmp_path: Path, log_messages: list[str]
 ) -> None:
     one = config(encoder={"hidden_dropout": 0.1}, train={"budget": "1 steps"})
     pretrain(one, new_text, tmp_path / "run", from_model=source)
@@ -178,13 +178,13 @@ def test_the_state_of_the_optimizer_goes_on(
             )  # decayed once by beta2, and a square added
         if name.endswith(".step"):
             assert tensor == before[name] + 1
-    assert any(str(source) in line and "optimizer" in line for line in logged)
+    assert any(str(source) in line and "optimizer" in line for line in log_messages)
     lamb = config(
         encoder={"hidden_dropout": 0.1},
         train={"budget": "1 steps", "optimizer": OptimizerConfig(name="lamb")},
     )
     pretrain(lamb, new_text, tmp_path / "lamb", from_model=source)
-    assert any("adamw" in line and "lamb" in line for line in logged)
+    assert any("adamw" in line and "lamb" in line for line in log_messages)
 
 
 # -------------------------------------------------------------------------------- what is forgotten

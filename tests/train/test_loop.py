@@ -294,7 +294,7 @@ def ask_to_leave(number: int, at: int) -> Callable[[Loop[Batch]], None]:
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_saves_and_leaves_and_the_same_call_continues(
-    number: signal.Signals, tiny_data: Path, tmp_path: Path, logged: list[str]
+    number: signal.Signals, tiny_data: Path, tmp_path: Path, log_messages: list[str]
 ) -> None:
     point = config(encoder={"hidden_dropout": 0.1}, train={"evaluate_every": "4 steps"})
     pretrain(point, tiny_data, tmp_path / "whole")
@@ -302,11 +302,11 @@ def test_a_signal_saves_and_leaves_and_the_same_call_continues(
     left = pretrain(point, tiny_data, tmp_path / "cut", on_step=ask_to_leave(number, at=5)).outcome
     assert [signal.getsignal(n) for n in (signal.SIGTERM, signal.SIGINT)] == handlers
     assert (left.step, left.finished, left.signal) == (5, False, number)
-    logged.clear()
+    log_messages.clear()
     done = pretrain(point, tiny_data, tmp_path / "cut").outcome
     assert (done.step, done.finished, done.signal) == (12, True, None)
     assert done.seconds > left.seconds > 0
-    names(logged[0], "step 5", "12")
+    names(log_messages[0], "step 5", "12")
     assert result(tmp_path / "cut") == result(tmp_path / "whole")
 
 
@@ -398,14 +398,14 @@ def test_a_damaged_checkpoint_is_passed_over_and_it_is_said(
     tiny_data: Path,
     tmp_path: Path,
     whole_run: dict[str, bytes],
-    logged: list[str],
+    log_messages: list[str],
 ) -> None:
     point = config(train={"save_every": "4 steps"})
     pretrain(point, tiny_data, tmp_path, on_step=ask_to_leave(signal.SIGTERM, at=7))
     damage(tmp_path / "checkpoints" / "step-00000007" / file, how)
-    logged.clear()
+    log_messages.clear()
     pretrain(point, tiny_data, tmp_path)
-    damaged, resumed, *_ = logged
+    damaged, resumed, *_ = log_messages
     names(damaged, "step-00000007", file, "step-00000004")
     names(resumed, "step 4", "12")
     again = result(tmp_path)

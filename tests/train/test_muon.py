@@ -75,7 +75,7 @@ def test_steps_are_those_of_torch_to_the_precision_of_bfloat16(decay: float) -> 
 
 
 def test_a_run_in_float32_on_a_cpu_takes_it_and_is_told_where_it_began_otherwise(
-    tiny_data: Path, tmp_path: Path, logged: list[str]
+    tiny_data: Path, tmp_path: Path, log_messages: list[str]
 ) -> None:
     assert not has_float32_iteration(choose("bfloat16", "cpu"))
     kinds, arithmetic = {}, {}
@@ -92,7 +92,7 @@ def test_a_run_in_float32_on_a_cpu_takes_it_and_is_told_where_it_began_otherwise
     assert arithmetic["muon"].startswith(arithmetic["adamw"])
     file = tmp_path / "muon" / "run.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "arithmetic": arithmetic["adamw"]}))
-    logged.clear()
+    log_messages.clear()
     pretrain(point, tiny_data, tmp_path / "muon")
-    (told,) = [message for message in logged if arithmetic["muon"] in message]
+    (told,) = [message for message in log_messages if arithmetic["muon"] in message]
     names(told, *arithmetic.values())

@@ -36,7 +36,7 @@ from toys.refusals import names, refused
 
 
 def test_a_run_folder_holds_what_a_person_reads(
-    tiny_data: Path, tmp_path: Path, logged: list[str]
+    tiny_data: Path, tmp_path: Path, log_messages: list[str]
 ) -> None:
     point = config(encoder={"vocab_size": 30000})
     run = pretrain(point, tiny_data, tmp_path / "deep" / "run")
@@ -52,7 +52,7 @@ def test_a_run_folder_holds_what_a_person_reads(
     }
     recipe = from_dict(Config, json.loads((run.folder / "recipe.json").read_text()))
     assert recipe == run.config == replace(point, encoder=replace(point.encoder, vocab_size=400))
-    names(logged[0], "encoder.vocab_size", 400, 30000)
+    names(log_messages[0], "encoder.vocab_size", 400, 30000)
     shards = Shards.open(tiny_data)
     assert Tokenizer.load(run.folder / "tokenizer").fingerprint == shards.tokenizer.fingerprint
     facts = json.loads((run.folder / "run.json").read_text())
@@ -63,12 +63,12 @@ def test_a_run_folder_holds_what_a_person_reads(
 
 @pytest.mark.parametrize(("size", "warned"), [(16, False), (24, True)])
 def test_tables_wider_than_the_states_are_remarked(
-    size: int, warned: bool, tiny_data: Path, tmp_path: Path, logged: list[str]
+    size: int, warned: bool, tiny_data: Path, tmp_path: Path, log_messages: list[str]
 ) -> None:
     pretrain(
         config(encoder={"embedding_size": size}, train={"budget": "1 steps"}), tiny_data, tmp_path
     )
-    remarks = [message for message in logged if "encoder.hidden_size" in message]
+    remarks = [message for message in log_messages if "encoder.hidden_size" in message]
     assert len(remarks) == warned
     if warned:
         names(
@@ -239,7 +239,7 @@ def test_the_untrained_model_is_a_function_of_the_seed() -> None:
 
 
 def test_a_time_budget_becomes_steps_once(
-    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, logged: list[str]
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, log_messages: list[str]
 ) -> None:
     point = config(train={"budget": "2s"})
     monkeypatch.setattr("litebert.train.budget.measure", lambda *_, **__: Rate(((1.0, 0.1),), 0.0))
@@ -250,7 +250,7 @@ def test_a_time_budget_becomes_steps_once(
 
     cut = pretrain(point, tiny_data, tmp_path / "cut", on_step=leave)
     assert (cut.steps, cut.outcome.step) == (20, 7)
-    names(logged[0], "2s", "20 steps", "2,560 tokens/s")
+    names(log_messages[0], "2s", "20 steps", "2,560 tokens/s")
     monkeypatch.setattr(
         "litebert.train.budget.measure", lambda *_, **__: pytest.fail("measured again")
     )
@@ -307,7 +307,7 @@ def events(run: Path) -> list[str]:
 
 
 def test_a_run_that_cannot_learn_is_told_so(
-    tiny_data: Path, tmp_path: Path, logged: list[str]
+    tiny_data: Path, tmp_path: Path, log_messages: list[str]
 ) -> None:
     """The first knows how frequent pieces are from the start and its learning rate is nothing."""
     entropy = Shards.open(tiny_data).unigram_entropy
@@ -338,7 +338,7 @@ def test_a_run_that_cannot_learn_is_told_so(
 
     pretrain(stuck, tiny_data, tmp_path / "stuck", on_step=know_frequencies)
     [event] = events(tmp_path / "stuck")
-    assert logged.count(event) == 1
+    assert log_messages.count(event) == 1
     last = metrics.read(tmp_path / "stuck" / "metrics.jsonl")[-2]
     assert math.isclose(last["mlm_loss"], entropy, abs_tol=0.5)
 

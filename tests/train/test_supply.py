@@ -152,7 +152,7 @@ def test_a_process_that_was_killed_ends_the_run_with_one_sentence(
 
 
 def test_where_processes_do_not_know_a_part_the_batches_are_made_here(
-    tiny_data: Path, logged: list[str], monkeypatch: pytest.MonkeyPatch
+    tiny_data: Path, log_messages: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(
         supply, "to_dict", lambda point: {**_plain(point), "objectives": ["of-my-own"]}
@@ -161,7 +161,7 @@ def test_where_processes_do_not_know_a_part_the_batches_are_made_here(
     with make_in_processes(config(), tiny_data, ROWS, range(9), 1) as make:
         assert make is None
     assert children() == before
-    assert any("of-my-own" in message for message in logged)
+    assert any("of-my-own" in message for message in log_messages)
 
 
 @pytest.mark.skipif(not sys.platform.startswith("linux"), reason="reads /proc")
