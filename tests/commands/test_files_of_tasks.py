@@ -438,7 +438,7 @@ def test_a_folder_that_is_taken(finetune: Callable[..., Output], tmp_path: Path)
 def test_no_row_is_padded_beyond_the_positions(
     tiny_tokenizer: Path, tmp_path: Path, run: Run
 ) -> None:
-    """The model has 30 positions, which are no multiple of eight; learned positions have no others."""
+    """The model has 30 learned positions, which are no multiple of eight, and no others."""
     recipe = recipe_file(tmp_path)
     recipe.write_text(
         recipe.read_text()
