@@ -1,4 +1,4 @@
-"""What a test module registers is forgotten at its end, so that no other test meets it."""
+"""The parts that a test module registers are forgotten at its end, so that no other test meets it."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from litebert import registry
 @pytest.fixture(autouse=True, scope="module")
 def _registries_as_they_were() -> Iterator[None]:
     before = [
-        (one, dict(one._parts))
-        for one in vars(registry).values()
-        if isinstance(one, registry.Registry)
+        (table, dict(table._parts))
+        for table in vars(registry).values()
+        if isinstance(table, registry.Registry)
     ]
     yield
-    for one, parts in before:
-        one._parts.clear()
-        one._parts.update(parts)
+    for table, parts in before:
+        table._parts.clear()
+        table._parts.update(parts)

@@ -49,7 +49,7 @@ class ALiBi(Positions):
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _registered() -> None:
+def _register() -> None:
     POSITIONS.add("alibi", ALiBi)
 
 

@@ -54,7 +54,7 @@ class Theirs:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _registered() -> None:
+def _register() -> None:
     ENGINES.add("theirs", Theirs)
 
 
@@ -71,16 +71,16 @@ ASKED: dict[str, tuple[int, tuple[str, ...], list[Any]]] = {
 def test_another_engine_gives_the_same_answers(
     kind: str, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
-    classes, labels, asked = ASKED[kind]
+    classes, labels, texts = ASKED[kind]
     folder = made(tmp_path / "ours", tiny_tokenizer, kind, classes, labels)
-    ours, before = litebert.load(folder).predict(asked), Theirs.used
-    theirs = litebert.load(folder, engine="theirs").predict(asked)
+    our_answers, before = litebert.load(folder).predict(texts), Theirs.used
+    peer_answers = litebert.load(folder, engine="theirs").predict(texts)
     assert Theirs.used > before
-    for one, other in zip(ours, theirs, strict=True):
-        assert one.keys() == other.keys()
-        assert one["prediction"] == other["prediction"]
-        for key in one.keys() - {"prediction", "words"}:
-            assert other[key] == pytest.approx(one[key], abs=1e-4)
+    for answer, other in zip(our_answers, peer_answers, strict=True):
+        assert answer.keys() == other.keys()
+        assert answer["prediction"] == other["prediction"]
+        for key in answer.keys() - {"prediction", "words"}:
+            assert other[key] == pytest.approx(answer[key], abs=1e-4)
 
 
 class FromFile:

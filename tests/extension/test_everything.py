@@ -50,7 +50,7 @@ from toys.nearby import ByNumpy, Nearby, NearbyBias
 from toys.refusals import names
 
 Told = tuple[int, str, str]
-"""What a command line gives: its status, standard output and standard error."""
+"""The result of a command line: its status, standard output and standard error."""
 
 
 # --------------------------------------------------------------------------------- a source of text
@@ -66,10 +66,10 @@ def tales(name: str, reading: Reading) -> Iterator[tuple[str, str]]:
     for number in range(int(name)):
         letter = draw.choice("bdfgklmn")
         topic = [letter + vowel for vowel in "aeiou"]
-        told = (
+        sentences = (
             " ".join(draw.choices(topic, k=draw.randint(3, 8))) for _ in range(draw.randint(4, 12))
         )
-        yield ". ".join(told).capitalize() + ".", f"tale {number}"
+        yield ". ".join(sentences).capitalize() + ".", f"tale {number}"
 
 
 # ------------------------------------------------------------------------------------- an objective
@@ -84,10 +84,10 @@ class Gist(Objective):
 
     first = 10
     """Pieces among which the token is to be."""
-    found = Score(
+    hits = Score(
         "found", "{NAME} in the first ten", baseline="frequent", remark="most frequent ten"
     )
-    shown = (Objective.shown[0], found)
+    shown = (Objective.shown[0], hits)
     compared: ClassVar = {"{NAME} in the first ten (most frequent ten)": "found"}
     lines = (("training", "train", "accuracy"), ("held out", "heldout", "found"))
     curves = (Curves("Masked pieces told from [CLS]", lines, baseline="frequent"),)
@@ -117,12 +117,12 @@ class Gist(Objective):
         likely_KV = likely_BV[batch.masked_positions // batch.input_ids.shape[1]]
         labels_K = batch.masked_labels
         total = F.nll_loss(likely_KV, labels_K, reduction="sum")
-        found = (likely_KV.topk(self.first).indices == labels_K[:, None]).any(-1).sum()
+        hits = (likely_KV.topk(self.first).indices == labels_K[:, None]).any(-1).sum()
         count = torch.tensor(len(labels_K), device=total.device)
         return Loss(
             total,
             count,
-            found,
+            hits,
             eval_tensors={} if context.network.training else {"labels": labels_K},
         )
 
@@ -232,21 +232,23 @@ class Ranges(Task[Ranged]):
     def encode(self, examples: Sequence[Ranged], tokenizer: Tokenizer, length: int) -> list[Item]:
         rows = (
             build_row(tokenizer, ids, length=length)
-            for ids in tokenizer.encode([one.text for one in examples])
+            for ids in tokenizer.encode([example.text for example in examples])
         )
         return [
-            Item(i, (row,), one.limits)
-            for i, (row, one) in enumerate(zip(rows, examples, strict=True))
+            Item(i, (row,), example.limits)
+            for i, (row, example) in enumerate(zip(rows, examples, strict=True))
         ]
 
     def score(self, examples: Sequence[Ranged], answers: Sequence[Answer]) -> dict[str, float]:
-        known = [
-            (one.limits, answer.value[0])
-            for one, answer in zip(examples, answers, strict=True)
-            if one.limits
+        judged = [
+            (example.limits, answer.value[0])
+            for example, answer in zip(examples, answers, strict=True)
+            if example.limits
         ]
         return {
-            "inside": float(np.mean([limits[0] <= middle <= limits[1] for limits, middle in known]))
+            "inside": float(
+                np.mean([limits[0] <= middle <= limits[1] for limits, middle in judged])
+            )
         }
 
     def write(self, examples: Sequence[Ranged], answers: Sequence[Answer], path: Path) -> None:
@@ -258,7 +260,7 @@ class Ranges(Task[Ranged]):
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _registered() -> None:
+def _register() -> None:
     SOURCES.add("tales:", tales)
     OBJECTIVES.add("gist", Gist)
     POSITIONS.add("nearby", Nearby)
@@ -414,7 +416,9 @@ def test_two_runs_are_compared(work: Work, run: Callable[..., Told]) -> None:
 def test_a_report_draws_its_curve(work: Work, tmp_path: Path) -> None:
     sections = report.run_sections(metrics.read(work.runs[0] / "metrics.jsonl"))
     (chart,) = (
-        one for one in sections if isinstance(one, report.Chart) and "told from [CLS]" in one.title
+        section
+        for section in sections
+        if isinstance(section, report.Chart) and "told from [CLS]" in section.title
     )
     assert [len(line.xs) for line in chart.series] == [120, 2, 2]
     assert [line.dashed for line in chart.series] == [False, False, True]
@@ -485,18 +489,20 @@ def test_a_task_is_learned_and_both_engines_answer(
     status, _, err = run("predict", tuned, "--input", dev, "--output", answered, "--device", "cpu")
     assert status == 0, err
     written = list(csv.DictReader(answered.read_text(encoding="utf-8").splitlines()))
-    asked = [json.loads(line) for line in dev.read_text(encoding="utf-8").splitlines()]
+    dev_rows = [json.loads(line) for line in dev.read_text(encoding="utf-8").splitlines()]
     assert list(written[0]) == ["prediction", "from", "to"]
     inside = [
-        one["low"] <= float(row["prediction"]) <= one["high"]
-        for one, row in zip(asked, written, strict=True)
+        dev_row["low"] <= float(row["prediction"]) <= dev_row["high"]
+        for dev_row, row in zip(dev_rows, written, strict=True)
     ]
     assert np.mean(inside) == done["scores"][0]["inside"]
 
     before = ByNumpy.used
     model = litebert.load(tuned, engine="numpy")
-    found = model.predict([one["text"] for one in asked])
+    answers = model.predict([dev_row["text"] for dev_row in dev_rows])
     assert ByNumpy.used > before
-    for ours, theirs in zip(written, found, strict=True):
-        assert theirs["from"] < theirs["prediction"] < theirs["to"]
-        assert theirs == pytest.approx({key: float(value) for key, value in ours.items()}, abs=1e-5)
+    for written_row, answer in zip(written, answers, strict=True):
+        assert answer["from"] < answer["prediction"] < answer["to"]
+        assert answer == pytest.approx(
+            {key: float(value) for key, value in written_row.items()}, abs=1e-5
+        )

@@ -87,7 +87,7 @@ DISTILLED = Family(
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _registered() -> None:
+def _register() -> None:
     FAMILIES.add("distilbert", DISTILLED)
 
 

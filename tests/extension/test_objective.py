@@ -60,7 +60,7 @@ class Repeated(Classification):
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _registered() -> None:
+def _register() -> None:
     OBJECTIVES.add("rep", Repeated)
 
 
@@ -78,7 +78,9 @@ def recipe_file(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def trained(recipe_file: Path, tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained_run(
+    recipe_file: Path, tiny_data: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Path:
     from litebert.cli import main
 
     out = tmp_path_factory.mktemp("run") / "run"
@@ -86,11 +88,11 @@ def trained(recipe_file: Path, tiny_data: Path, tmp_path_factory: pytest.TempPat
     return out
 
 
-def test_plan_counts_it(recipe_file: Path, trained: Path, run: Callable[..., Output]) -> None:
+def test_plan_counts_it(recipe_file: Path, trained_run: Path, run: Callable[..., Output]) -> None:
     status, out, _ = run("plan", recipe_file, "--json")
     planned = json.loads(out)
     assert (status, planned["parameters"]["rep head"]) == (0, 16 * 2 + 2)
-    built = load(trained).model
+    built = load(trained_run).model
     assert planned["parameters"]["total"] == sum(p.numel() for p in built.parameters())
     without = json.loads(run("plan", recipe_file, "--json", "--objectives", "mlm", "sop")[1])
     assert planned["flops_per_token"]["forward"] - without["flops_per_token"][
@@ -99,36 +101,36 @@ def test_plan_counts_it(recipe_file: Path, trained: Path, run: Callable[..., Out
 
 
 def test_it_is_trained_scored_and_shown(
-    trained: Path, tiny_data: Path, run: Callable[..., Output]
+    trained_run: Path, tiny_data: Path, run: Callable[..., Output]
 ) -> None:
-    rows = [row for row in metrics.read(trained / "metrics.jsonl") if row["kind"] != "event"]
+    rows = [row for row in metrics.read(trained_run / "metrics.jsonl") if row["kind"] != "event"]
     assert {"rep_loss", "rep_accuracy"} <= rows[0].keys()
     assert rows[-1]["kind"] == "heldout"
     assert 0.85 < rows[-1]["rep_majority"] < 0.95, "nine tokens of ten are not repeated"
-    status, out, _ = run("evaluate", trained, "--data", tiny_data, "--device", "cpu")
+    status, out, _ = run("evaluate", trained_run, "--data", tiny_data, "--device", "cpu")
     assert status == 0
     assert "REP loss (nats)" in out
     assert "REP accuracy" in out
     titles = [section.title for section in run_sections(rows) if isinstance(section, Chart)]
     assert "Accuracy on repeated tokens" in titles
-    status, out, _ = run("compare", trained, "--markdown")
+    status, out, _ = run("compare", trained_run, "--markdown")
     assert status == 0
     assert "REP accuracy" in out
 
 
 def test_it_converts_and_is_left_out_where_nothing_is_like_it(
-    trained: Path, tmp_path: Path
+    trained_run: Path, tmp_path: Path
 ) -> None:
     from litebert import convert
 
-    notes = convert(trained, tmp_path / "hf", to="hf").notes
+    notes = convert(trained_run, tmp_path / "hf", to="hf").notes
     assert [note for note in notes if "rep head" in note]
     assert not [
         name
         for name in load_file(tmp_path / "hf" / "model.safetensors")
         if "rep" in name.split(".")
     ]
-    convert(trained, tmp_path / "own", to="litebert")
+    convert(trained_run, tmp_path / "own", to="litebert")
     head = load_file(tmp_path / "own" / "model.safetensors")["objectives.rep.head.weight"]
-    before: Any = load(trained).model
+    before: Any = load(trained_run).model
     assert torch.equal(head, before.objectives["rep"].head.weight)

@@ -43,7 +43,7 @@ class RepeatedAtRate(Repeated):
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _registered() -> None:
+def _register() -> None:
     OBJECTIVES.add("rep", RepeatedAtRate)
 
 

@@ -52,7 +52,7 @@ class Scale(OneClass):
 
     def answers(self, logits: Sequence[Any]) -> list[Answer]:
         better = [
-            np.minimum.accumulate([1.0, *expit(one.astype(np.float64)), 0.0]) for one in logits
+            np.minimum.accumulate([1.0, *expit(logit.astype(np.float64)), 0.0]) for logit in logits
         ]
         return [Answer(self.labels[int((p > 0.5).sum()) - 1], p[:-1] - p[1:]) for p in better]
 
@@ -68,7 +68,7 @@ class Grades(Table):
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _registered() -> None:
+def _register() -> None:
     TASKS.add("grades", Grades)
     OUTPUTS.add("scale", Scale)
 

@@ -29,7 +29,7 @@ def numbers(name: str, reading: Reading) -> Iterator[tuple[str, int]]:
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _registered() -> None:
+def _register() -> None:
     SOURCES.add(".eml", letters)
     SOURCES.add("count:", numbers)
     SOURCES.add("seven", numbers)
@@ -38,12 +38,12 @@ def _registered() -> None:
 def test_a_suffix_a_scheme_and_a_name(tmp_path: Path) -> None:
     (tmp_path / "a.eml").write_text("To: me\n\nDear you.\n\nYours.")
     (tmp_path / "b.txt").write_text("Plain.")
-    assert [(one.text, one.source) for one in read_documents([str(tmp_path)])] == [
+    assert [(document.text, document.source) for document in read_documents([str(tmp_path)])] == [
         ("Dear you.", f"{tmp_path}/a.eml:paragraph 1"),
         ("Yours.", f"{tmp_path}/a.eml:paragraph 2"),
         ("Plain.", f"{tmp_path}/b.txt:1"),
     ]
-    assert [one.text for one in read_documents(["count:1", "seven"])][:2] == [
+    assert [document.text for document in read_documents(["count:1", "seven"])][:2] == [
         "Number 0 of 1.",
         "Number 0 of seven.",
     ]

@@ -54,13 +54,13 @@ TASKS.add("short", ShortTexts)
 
 
 @pytest.fixture
-def _registered(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _register(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "short.py").write_text(EXTENSION, encoding="utf-8")
     monkeypatch.setenv("LITEBERT_EXTENSIONS", str(tmp_path / "short.py"))
     monkeypatch.setattr(TASKS, "_parts", dict(TASKS._parts))
 
 
-@pytest.mark.usefixtures("_registered")
+@pytest.mark.usefixtures("_register")
 def test_the_verb_shows_and_takes_the_option_of_a_task(
     tiny_tokenizer: Path,
     tmp_path: Path,
@@ -86,7 +86,7 @@ def test_the_verb_shows_and_takes_the_option_of_a_task(
     assert run(*words, "--task", "short", "--most-words", 1000)[0] == 0
 
 
-@pytest.mark.usefixtures("_registered")
+@pytest.mark.usefixtures("_register")
 def test_a_program_gives_the_option(tmp_path: Path, run: Callable[..., Output]) -> None:
     assert run("finetune", "--task", "short", "--help")[0] == 0  # which registers the task
     train = write_table(tmp_path / "train.csv", 80, 0)

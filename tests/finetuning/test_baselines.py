@@ -60,16 +60,19 @@ def write_rows(path: Path, columns: tuple[str, ...], rows: list[tuple[Any, ...]]
 
 def test_character_features_are_those_of_scikit_learn() -> None:
     texts = ["The cat sat.", "a  CAT", "", "Ein Äpfelchen fällt", "cat cat cat"]
-    ours = CharacterFeatures()
-    fitted = ours.fit(texts, 1, 1000)
-    theirs = TfidfVectorizer(
+    features = CharacterFeatures()
+    fitted = features.fit(texts, 1, 1000)
+    vectorizer = TfidfVectorizer(
         analyzer="char_wb", ngram_range=(3, 5), sublinear_tf=True, dtype=np.float32
     )
-    expected = theirs.fit_transform(texts)
+    expected = vectorizer.fit_transform(texts)
     assert fitted.shape == expected.shape
     others = ["another cat", "new words only"]
-    for one, two in ((fitted, expected), (ours.transform(others), theirs.transform(others))):
-        np.testing.assert_allclose((one @ one.T).toarray(), (two @ two.T).toarray(), atol=1e-6)
+    for first, two in (
+        (fitted, expected),
+        (features.transform(others), vectorizer.transform(others)),
+    ):
+        np.testing.assert_allclose((first @ first.T).toarray(), (two @ two.T).toarray(), atol=1e-6)
 
 
 def test_it_is_scored_as_a_model_is(table: Table, tmp_path: Path) -> None:
@@ -85,8 +88,8 @@ def test_it_is_scored_as_a_model_is(table: Table, tmp_path: Path) -> None:
     assert set(scores) == set(table.output.scores)
     again = fit_baseline(table)
     examples = table.read("dev")
-    for one, two in zip(fitted.logits(examples), again.logits(examples), strict=True):
-        assert one.tobytes() == two.tobytes()
+    for first, two in zip(fitted.logits(examples), again.logits(examples), strict=True):
+        assert first.tobytes() == two.tobytes()
 
 
 def test_several_labels_and_numbers(tmp_path: Path) -> None:
@@ -129,12 +132,12 @@ def test_tags_are_the_commonest_of_each_word(tmp_path: Path) -> None:
     dev = task.read("dev")
     # Of equals the first label.
     guess = [
-        [max(task.output.labels, key=lambda tag: seen[word][tag]) for word in one.words]
-        for one in dev
+        [max(task.output.labels, key=lambda tag: seen[word][tag]) for word in example.words]
+        for example in dev
     ]
     assert (
         fit_baseline(task).scores(task.dev)["f1"]
-        == score_entities([one.tags for one in dev], guess)[0].f1
+        == score_entities([example.tags for example in dev], guess)[0].f1
     )
 
 
@@ -201,27 +204,27 @@ def test_a_run_keeps_it_beside_its_scores(
     table: Table, tiny_tokenizer: Path, tmp_path: Path, log_messages: list[str]
 ) -> None:
     done = run(table, tmp_path / "run", tiny_tokenizer)
-    found = done.baseline
-    assert found is not None
-    assert (found.rows, found.training_rows) == (120, 120)
-    assert found.scores == fit_baseline(table).scores(table.dev)
+    baseline = done.baseline
+    assert baseline is not None
+    assert (baseline.rows, baseline.training_rows) == (120, 120)
+    assert baseline.scores == fit_baseline(table).scores(table.dev)
     written = json.loads((tmp_path / "run" / "scores.json").read_text())
-    assert written.pop("baseline")["scores"] == found.scores
+    assert written.pop("baseline")["scores"] == baseline.scores
     assert written == done.scores == read_scores(tmp_path / "run" / "scores.json")
     card = (tmp_path / "run" / "model" / "README.md").read_text(encoding="utf-8")
-    assert f"{found.scores['accuracy']:.4g}" in card
-    assert found.name in card
+    assert f"{baseline.scores['accuracy']:.4g}" in card
+    assert baseline.name in card
     (row,) = compare_tasks([tmp_path / "run"])
-    assert make_task_table([row]).rows[0][-1] == f"{100 * found.scores['accuracy']:.1f}"
+    assert make_task_table([row]).rows[0][-1] == f"{100 * baseline.scores['accuracy']:.1f}"
     page = (write_run(tmp_path / "run")).read_text(encoding="utf-8")
-    assert f"baseline: {found.scores['accuracy']:.3f}" in page
-    assert found.name in page
+    assert f"baseline: {baseline.scores['accuracy']:.3f}" in page
+    assert baseline.name in page
     # It has learned the task after one pass, which the network has not.
-    assert done.scores["accuracy"] < found.scores["accuracy"]
+    assert done.scores["accuracy"] < baseline.scores["accuracy"]
     names(
         next(line for line in log_messages if "--teacher" in line),
         "accuracy",
-        f"{found.scores['accuracy']:.4g}",
+        f"{baseline.scores['accuracy']:.4g}",
     )
 
 
@@ -307,12 +310,12 @@ def test_a_changed_file_is_named_and_advice_needs_a_better_baseline(tmp_path: Pa
         read_baseline(file)
     fields = {"name": "counts", "scores": {"accuracy": 0.75}, "rows": 10, "training_rows": 20}
     file.write_text(json.dumps({"accuracy": 0.5, "baseline": fields}))
-    found = read_baseline(file)
+    baseline = read_baseline(file)
     assert (
-        advise("accuracy", 0.8, found)
-        is advise("accuracy", 0.75, found)
-        is advise("f1", 0.1, found)
+        advise("accuracy", 0.8, baseline)
+        is advise("accuracy", 0.75, baseline)
+        is advise("f1", 0.1, baseline)
         is None
     )
     assert advise("accuracy", 0.5, None) is None
-    names(advise("accuracy", 0.5, found) or "", "0.75", "0.5", "10", "20", "counts")
+    names(advise("accuracy", 0.5, baseline) or "", "0.75", "0.5", "10", "20", "counts")

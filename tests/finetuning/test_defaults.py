@@ -1,5 +1,5 @@
-"""What a run chooses for itself: length, batch, epochs and rate; said once, recorded, and kept when
-it continues.
+"""Choices that a run makes for itself: length, batch, epochs and rate; said once, recorded, and
+kept when it continues.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ def run(
     return finetune(recipe_file(out.parent), table, out, settings, tokenizer=tokenizer, **more)
 
 
-def recorded(out: Path) -> dict[str, Any]:
-    there: dict[str, Any] = json.loads((out / "finetune.json").read_text())
-    return there
+def read_record(out: Path) -> dict[str, Any]:
+    record: dict[str, Any] = json.loads((out / "finetune.json").read_text())
+    return record
 
 
 class _Stop(Exception):
@@ -70,8 +70,8 @@ def test_the_command_line_chooses_what_python_chooses(
         tmp_path / "typed",
     )
     assert main([str(word) for word in words]) == 0
-    chosen = recorded(tmp_path / "python")["config"]
-    assert chosen == recorded(tmp_path / "typed")["config"]
+    chosen = read_record(tmp_path / "python")["config"]
+    assert chosen == read_record(tmp_path / "typed")["config"]
     assert chosen["choose"] == []
     assert chosen["epochs"] > finetune_recipe("small", "table").epochs, (
         "few rows are read more often"
@@ -89,7 +89,7 @@ def test_what_is_given_is_not_chosen(
         "--tokenizer",
         tiny_tokenizer,
     )
-    given = (
+    options = (
         "--epochs",
         1,
         "--train.batch",
@@ -106,13 +106,13 @@ def test_what_is_given_is_not_chosen(
         *parts,
         "--out",
         tmp_path / "run",
-        *given,
+        *options,
     )
     assert main([str(word) for word in words]) == 0
-    there = recorded(tmp_path / "run")
-    assert there["chosen"] == []
+    record = read_record(tmp_path / "run")
+    assert record["chosen"] == []
     assert not [line for line in log_messages if "held-out training rows" in line]
-    settings = there["config"]
+    settings = record["config"]
     assert (settings["epochs"], settings["length"], settings["train"]["batch"]) == (
         1,
         40,
@@ -141,8 +141,8 @@ def test_an_option_and_the_choice_of_it_are_two_wishes(
     words = ("--task", "table", "--data", tmp_path / "train.csv", "--tokenizer", tiny_tokenizer)
     more = ("--out", tmp_path / "run", *option, "--choose", "length", choice)
     assert main([str(word) for word in ("finetune", recipe_file(tmp_path), *words, *more)]) == 2
-    given = str(option[0]).partition("=")[0].replace("_", "-")
-    names(capsys.readouterr().err, given, f"--choose {choice}")
+    option_name = str(option[0]).partition("=")[0].replace("_", "-")
+    names(capsys.readouterr().err, option_name, f"--choose {choice}")
     assert not (tmp_path / "run" / "finetune.json").exists()
 
 
@@ -164,15 +164,15 @@ def test_long_texts_are_read_as_long_as_the_positions_allow(
         recipe_file(tmp_path).read_text().replace("max_positions = 64", "max_positions = 512")
     )
     finetune(longer, table, tmp_path / "long", settings, tokenizer=tiny_tokenizer)
-    length = recorded(tmp_path / "long")["config"]["length"]
-    assert sum(one <= length for one in lengths) >= 0.95 * len(lengths)
-    assert sum(one <= length - 16 for one in lengths) < 0.95 * len(lengths), (
+    length = read_record(tmp_path / "long")["config"]["length"]
+    assert sum(text_length <= length for text_length in lengths) >= 0.95 * len(lengths)
+    assert sum(text_length <= length - 16 for text_length in lengths) < 0.95 * len(lengths), (
         "and no longer than that needs"
     )
 
     run(table, tmp_path / "short", tiny_tokenizer, settings)
-    assert recorded(tmp_path / "short")["config"]["length"] == 64, "the positions of the model"
-    cut = sum(one > 64 for one in lengths)
+    assert read_record(tmp_path / "short")["config"]["length"] == 64, "the positions of the model"
+    cut = sum(length > 64 for length in lengths)
     names(
         next(line for line in log_messages if " 64 tokens and were cut" in line),
         cut,
@@ -186,10 +186,10 @@ def test_the_rate_is_the_one_that_a_run_with_it_given_has(
 ) -> None:
     """Trying leaves no trace in the run: the bytes are those of a run that was given the rate."""
     run(table, tmp_path / "chosen", tiny_tokenizer, config(epochs=14, choose=("rate",)))
-    there = recorded(tmp_path / "chosen")
-    rate = there["config"]["train"]["optimizer"]["learning_rate"]
+    record = read_record(tmp_path / "chosen")
+    rate = record["config"]["train"]["optimizer"]["learning_rate"]
     (line,) = [line for line in log_messages if "held-out training rows" in line]
-    assert [line] == there["chosen"]
+    assert [line] == record["chosen"]
     names(line, f"{rate:.0e}")
     run(table, tmp_path / "given", tiny_tokenizer, config(epochs=14, rate=rate))
     for name in (
@@ -242,7 +242,9 @@ def test_seeds_share_one_choice(
     )
     assert len([line for line in log_messages if "held-out training rows" in line]) == 1
     rates = {
-        recorded(tmp_path / "out" / f"seed-{seed}")["config"]["train"]["optimizer"]["learning_rate"]
+        read_record(tmp_path / "out" / f"seed-{seed}")["config"]["train"]["optimizer"][
+            "learning_rate"
+        ]
         for seed in range(2)
     }
     assert len(rates) == 1
@@ -252,7 +254,7 @@ def test_a_run_of_few_steps_tries_nothing(
     table: Table, tiny_tokenizer: Path, tmp_path: Path, log_messages: list[str]
 ) -> None:
     run(table, tmp_path / "run", tiny_tokenizer, config(epochs=1, rate=2e-3, choose=("rate",)))
-    assert recorded(tmp_path / "run")["config"]["train"]["optimizer"]["learning_rate"] == 2e-3
+    assert read_record(tmp_path / "run")["config"]["train"]["optimizer"]["learning_rate"] == 2e-3
     names(next(line for line in log_messages if "too few" in line), "2e-03", 4)
 
 

@@ -38,7 +38,7 @@ def table(*labels: str) -> Table:
     return Table.from_settings(settings)
 
 
-def chosen(texts: list[tuple[str, int]]) -> list[tuple[Any, str | None]]:
+def choose_texts(texts: list[tuple[str, int]]) -> list[tuple[Any, str | None]]:
     """The texts and labels that are kept of development texts with the labels bad (0), good (1) and
     odd (2).
     """
@@ -52,14 +52,14 @@ def test_every_label_has_an_example_before_any_has_two() -> None:
         ("fine " * 20, 1),
         ("odd " * 300, 2),
     ]
-    kept = chosen(texts)
-    assert [label for _, label in kept] == ["bad", "good", "bad", "bad"]
-    assert "odd" not in {label for _, label in kept}, "a long text is not kept"
-    assert kept == chosen(texts)
+    examples = choose_texts(texts)
+    assert [label for _, label in examples] == ["bad", "good", "bad", "bad"]
+    assert "odd" not in {label for _, label in examples}, "a long text is not kept"
+    assert examples == choose_texts(texts)
 
 
 def test_only_what_can_be_read_is_kept() -> None:
-    assert chosen([("", 0), ("long " * 300, 1)]) == []
+    assert choose_texts([("", 0), ("long " * 300, 1)]) == []
 
 
 @pytest.mark.parametrize(
@@ -118,10 +118,10 @@ def test_a_model_keeps_a_few_development_texts_unless_none_are_wanted(
     file = tune(tmp_path / "run", True)
     with files["dev"].open(newline="") as opened:
         labels = {row["text"]: row["label"] for row in csv.DictReader(opened)}
-    kept = read_examples(tmp_path / "run")
-    assert 1 <= len(kept) <= 4
-    assert all(labels[example.inputs["text"]] == example.label for example in kept)
-    assert read_examples(tmp_path / "run" / "model") == kept
+    examples = read_examples(tmp_path / "run")
+    assert 1 <= len(examples) <= 4
+    assert all(labels[example.inputs["text"]] == example.label for example in examples)
+    assert read_examples(tmp_path / "run" / "model") == examples
     assert not tune(tmp_path / "run", False).exists(), "the finished run forgets them"
     assert not tune(tmp_path / "other", False).exists()
     assert read_examples(tmp_path / "other") == []

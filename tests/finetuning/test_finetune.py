@@ -99,19 +99,19 @@ def test_a_score_that_is_no_number_chooses_nothing(tiny_tokenizer: Path, tmp_pat
     class Strange(Table):
         """Its score is undefined at first, as a correlation with answers that are all alike is."""
 
-        said = 0
+        scored = 0
 
         def score(self, examples: Any, answers: Any) -> dict[str, float]:
-            self.said += 1
+            self.scored += 1
             return super().score(examples, answers) | (
-                {"accuracy": math.nan} if self.said == 1 else {}
+                {"accuracy": math.nan} if self.scored == 1 else {}
             )
 
     table = Strange(
         write_table(tmp_path / "train.csv", 300), write_table(tmp_path / "dev.csv", 80, seed=1)
     )
     done = run(table, tmp_path / "run", tiny_tokenizer)
-    assert table.said > 2
+    assert table.scored > 2
     assert done.scores["accuracy"] > 0.9
 
 
@@ -134,9 +134,13 @@ def test_files_hold_null_for_a_score_that_is_no_number(
     runs = finetune_seeds(encoder, table, out, config(epochs=1), seeds=2, tokenizer=tiny_tokenizer)
     assert all(math.isnan(run.scores["accuracy"]) and run.scores["macro_f1"] >= 0 for run in runs)
     written = [path for path in out.rglob("*.json") if path.name != "tokenizer.json"]
-    found = {path.name: strict(path) for path in written}
-    assert found["scores.json"]["accuracy"] is found["seeds.json"]["scores"][0]["accuracy"] is None
-    assert "accuracy" not in found["seeds.json"]["summary"]
+    contents = {path.name: strict(path) for path in written}
+    assert (
+        contents["scores.json"]["accuracy"]
+        is contents["seeds.json"]["scores"][0]["accuracy"]
+        is None
+    )
+    assert "accuracy" not in contents["seeds.json"]["summary"]
     assert "accuracy" in describe_noise("accuracy", [run.scores["accuracy"] for run in runs])
     (row,) = compare_tasks([out])
     assert row.metric == "accuracy"

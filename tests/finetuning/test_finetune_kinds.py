@@ -65,19 +65,19 @@ def test_tags(tiny_tokenizer: Path, tmp_path: Path) -> None:
     done = run("tagging", data, tmp_path / "run", tiny_tokenizer, epochs=8)
     assert done.scores["f1"] > 0.7  # without learning 0
     assert done.scores["test_f1"] > 0.7  # of a test part whose tags are known
-    said = [
+    written_rows = [
         line.split(" ")
         for _, line in read_lines(tmp_path / "run" / "predictions" / "dev.conll", Notes())
         if line
     ]
-    there = [line.split(" ") for _, line in read_lines(data / "dev.conll", Notes()) if line]
-    assert [row[:2] for row in said] == there
-    assert sum(row[1] == row[2] for row in said) > 0.8 * len(said)
-    asked = [
-        [row[0] for row in there[:20]]
+    dev_rows = [line.split(" ") for _, line in read_lines(data / "dev.conll", Notes()) if line]
+    assert [row[:2] for row in written_rows] == dev_rows
+    assert sum(row[1] == row[2] for row in written_rows) > 0.8 * len(written_rows)
+    inputs = [
+        [row[0] for row in dev_rows[:20]]
     ]  # no sentence of the file, but words and their number are kept
-    answer = load(tmp_path / "run").predict(asked)[0]
-    assert answer["words"] == asked[0]
+    answer = load(tmp_path / "run").predict(inputs)[0]
+    assert answer["words"] == inputs[0]
     assert len(answer["prediction"]) == len(answer["probabilities"]) == 20
 
 
@@ -140,13 +140,13 @@ def test_the_order_of_choices_goes_with_the_model(tiny_tokenizer: Path, tmp_path
     )
     model = load(tmp_path / "run")
     assert model.task["order"] == "question"
-    asked = [json.loads(line) for _, line in read_lines(tmp_path / "dev.jsonl", Notes())]
-    told = [
+    dev_rows = [json.loads(line) for _, line in read_lines(tmp_path / "dev.jsonl", Notes())]
+    labels = [
         json.loads(line)["label"]
         for _, line in read_lines(tmp_path / "run" / "predictions" / "dev.jsonl", Notes())
     ]
-    answers = model.predict([(row["context"], row["question"], row["choices"]) for row in asked])
-    assert [answer["prediction"] for answer in answers] == told
+    answers = model.predict([(row["context"], row["question"], row["choices"]) for row in dev_rows])
+    assert [answer["prediction"] for answer in answers] == labels
 
 
 # ---------------------------------------------------------------------------------------- questions
@@ -183,8 +183,8 @@ def test_questions(version: int, least: float, tiny_tokenizer: Path, tmp_path: P
     files = {part: tmp_path / f"{part}.json" for part in ("dev", "test")}
     done = run("squad", tmp_path / "train.json", tmp_path / "run", tiny_tokenizer, 8, **files)
     assert done.scores["f1"] > least
-    said = json.loads((tmp_path / "run" / "predictions" / "dev.json").read_text())
-    assert list(said) == [f"q1-{i}" for i in range(40)]
+    written = json.loads((tmp_path / "run" / "predictions" / "dev.json").read_text())
+    assert list(written) == [f"q1-{i}" for i in range(40)]
     model = load(tmp_path / "run")
     assert (model.task["task"], model.task["version"]) == ("squad", version)
     dev = json.loads((tmp_path / "dev.json").read_text())["data"][0]["paragraphs"]
@@ -194,7 +194,7 @@ def test_questions(version: int, least: float, tiny_tokenizer: Path, tmp_path: P
     # With the threshold of version 2, which was tuned. (Other batches, so a tie may fall the other
     # way.)
     alike = [
-        answer["prediction"] == text for answer, text in zip(answers, said.values(), strict=True)
+        answer["prediction"] == text for answer, text in zip(answers, written.values(), strict=True)
     ]
     assert sum(alike) >= len(alike) - 1
     assert model.task.get("threshold") == done.scores.get("threshold")
@@ -205,7 +205,7 @@ def test_questions(version: int, least: float, tiny_tokenizer: Path, tmp_path: P
             for name in ("test.json", "null_odds_test.json")
         )
         assert [text == "" for text in test.values()] == [
-            one > done.scores["threshold"] for one in odds.values()
+            odd > done.scores["threshold"] for odd in odds.values()
         ]
     assert (
         "null_odds_dev.json" in {path.name for path in (tmp_path / "run" / "predictions").iterdir()}

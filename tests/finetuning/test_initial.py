@@ -1,4 +1,4 @@
-"""What fine-tuning begins with: the head that each family has, the tokenizer, and what is said
+"""The start of fine-tuning: the head that each family has, the tokenizer, and what is said
 about it.
 """
 
@@ -43,7 +43,7 @@ SHAPE: dict[str, Any] = {
 OFFSET = {"position_offset": 1, "segment_types": 1}  # after the padding id of the tokenizer
 
 
-def pretrained(objectives: tuple[str, ...] = ("mlm",), **changes: Any) -> Pretrainer:
+def build_pretrained(objectives: tuple[str, ...] = ("mlm",), **changes: Any) -> Pretrainer:
     encoder = EncoderConfig(**{**SHAPE, **changes})
     sequences = SequenceConfig(
         length=64, format="doc-sentences" if "sbo" in objectives else "segment-pair"
@@ -88,7 +88,7 @@ def test_each_family_has_the_head_of_its_code(
     table: Table,
     tmp_path: Path,
 ) -> None:
-    whole = pretrained(objectives, **changes)
+    whole = build_pretrained(objectives, **changes)
     folder = tmp_path / "m"
     (save_litebert if layout == "litebert" else save_hf)(whole, words, folder)
     start = load_initial(folder, task=table)
@@ -113,7 +113,7 @@ def test_an_encoder_read_elsewhere_keeps_its_familys_head(
     words: Tokenizer, table: Table, tmp_path: Path
 ) -> None:
     """A bare ELECTRA folder has no head that would tell it from BERT."""
-    save_hf(pretrained(("mlm", "rtd")), words, tmp_path / "m", head="backbone")
+    save_hf(build_pretrained(("mlm", "rtd")), words, tmp_path / "m", head="backbone")
     start = load_initial(tmp_path / "m", task=table)
     assert build_task_model(start, table, config()).dense == "gelu"
     assert start.notes == ()  # of the missing mlm head either, which no task reads
@@ -128,7 +128,7 @@ def test_a_head_starts_from_the_dense_map_of_the_prediction_head(
 ) -> None:
     modern: dict[str, Any] = {"prediction": "hidden", "bias": False, "norm": "pre"}
     if layout == "run":
-        whole: Any = pretrained(("mlm",), **modern)
+        whole: Any = build_pretrained(("mlm",), **modern)
         source = whole.objectives["mlm"].head
     else:
         whole = TaskModel(EncoderConfig(**{**SHAPE, **modern}), True, 5, pooling="mean")
@@ -155,7 +155,7 @@ def test_a_head_starts_from_the_dense_map_of_the_prediction_head(
 def test_a_generators_prediction_head_is_no_start(
     words: Tokenizer, table: Table, tmp_path: Path
 ) -> None:
-    save_litebert(pretrained(("mlm", "rtd"), prediction="hidden"), words, tmp_path / "m")
+    save_litebert(build_pretrained(("mlm", "rtd"), prediction="hidden"), words, tmp_path / "m")
     start = load_initial(tmp_path / "m", task=table)
     (note,) = start.notes
     names(note, tmp_path / "m")
@@ -192,7 +192,7 @@ def test_a_folder_beside_a_recipe_of_its_name_is_named(
     (note,) = load_initial("albert-mini", tiny_tokenizer).notes
     names(note, "albert-mini")
     assert "./albert-mini" not in note
-    save_litebert(pretrained(), words, tmp_path / "albert-mini")
+    save_litebert(build_pretrained(), words, tmp_path / "albert-mini")
     start = load_initial("albert-mini", tiny_tokenizer)
     assert start.state is None
     (note,) = start.notes
@@ -203,13 +203,15 @@ def test_a_folder_beside_a_recipe_of_its_name_is_named(
 def test_another_tokenizer_than_the_models_own_is_refused(
     tiny_tokenizer: Path, words: Tokenizer, tmp_path: Path
 ) -> None:
-    save_litebert(pretrained(), words, tmp_path / "m")
+    save_litebert(build_pretrained(), words, tmp_path / "m")
     assert load_initial(tmp_path / "m", tiny_tokenizer).tokenizer.fingerprint == words.fingerprint
     texts = ["ba de fi go ku la mo ne pi ra so tu " * 9] * 9
     train_tokenizer(texts, kind="wordpiece", vocab_size=40).save(tmp_path / "other")
     with refused(ConfigError, tmp_path / "m", tmp_path / "other", "--tokenizer"):
         load_initial(tmp_path / "m", tmp_path / "other")
-    save_litebert(pretrained(), None, tmp_path / "bare")  # a folder without one takes any that fits
+    save_litebert(
+        build_pretrained(), None, tmp_path / "bare"
+    )  # a folder without one takes any that fits
     assert load_initial(tmp_path / "bare", tiny_tokenizer).tokenizer.vocab_size == 400
     with refused(ModelError, tmp_path / "bare", tmp_path / "other", 400, 40):
         load_initial(tmp_path / "bare", tmp_path / "other")
@@ -218,8 +220,8 @@ def test_another_tokenizer_than_the_models_own_is_refused(
 def test_a_damaged_checkpoint_that_was_passed_over_is_said(
     words: Tokenizer, tmp_path: Path, log_messages: list[str]
 ) -> None:
-    checkpoint(tmp_path / "run", 1, pretrained())
-    last = checkpoint(tmp_path / "run", 2, pretrained())
+    checkpoint(tmp_path / "run", 1, build_pretrained())
+    last = checkpoint(tmp_path / "run", 2, build_pretrained())
     (last / "model.safetensors").write_bytes(b"damaged")
     words.save(tmp_path / "run" / "tokenizer")
     load_initial(tmp_path / "run")

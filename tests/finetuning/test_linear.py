@@ -98,10 +98,13 @@ def test_a_model_of_vectors_never_ends_below_a_linear_model_of_them(
     monkeypatch.setattr(linear, "STRENGTHS", (1e-6, 0.1))
     done = finetune(vectors, table, tmp_path / "run", replace(settings(rate=0.5), length=64))
     encoder = load(vectors)
-    (texts, labels), (asked, right) = rows_of(tmp_path / "train.csv"), rows_of(tmp_path / "dev.csv")
+    (texts, labels), (dev_texts, right) = (
+        rows_of(tmp_path / "train.csv"),
+        rows_of(tmp_path / "dev.csv"),
+    )
     plain = make_pipeline(StandardScaler(), LogisticRegression(C=0.1, max_iter=200))
     plain.fit(encoder.encode(texts), labels)
-    expected = float((plain.predict(encoder.encode(asked)) == right).mean())
+    expected = float((plain.predict(encoder.encode(dev_texts)) == right).mean())
     assert expected > 0.6, "the vectors tell something"
     scores = [
         row["accuracy"]
@@ -112,8 +115,8 @@ def test_a_model_of_vectors_never_ends_below_a_linear_model_of_them(
     assert max(scores[1:]) < expected
     assert done.scores["accuracy"] == pytest.approx(expected)
 
-    answers = load(tmp_path / "run").predict(asked)
-    probabilities = plain.predict_proba(encoder.encode(asked))
+    answers = load(tmp_path / "run").predict(dev_texts)
+    probabilities = plain.predict_proba(encoder.encode(dev_texts))
     assert np.allclose(
         [[row["probabilities"][name] for name in ("no", "yes")] for row in answers],
         probabilities,

@@ -55,7 +55,7 @@ def write_pairs(path: Path, count: int, seed: int = 0) -> Path:
 COLUMNS = {"text": "one", "pair": "two", "label": "score"}
 
 
-def learned(
+def learn(
     task: Pairs, out: Path, tokenizer: Path, settings: FinetuneConfig, **options: Any
 ) -> Finetuned:
     model = out.parent / "small.toml"
@@ -81,7 +81,7 @@ def test_the_contrastive_loss_leaves_out_equal_texts(tiny_tokenizer: Path, tmp_p
     batch = batch_of(task, tiny_tokenizer)
     draw = torch.Generator().manual_seed(0)
     states = torch.randn(*batch.input_ids.shape, 6, generator=draw)
-    found = task.output.loss(states, batch)
+    loss = task.output.loss(states, batch)
     vectors = []
     for row, mask in zip(states, batch.attention_mask, strict=True):
         mean = row[mask].mean(0)
@@ -93,8 +93,8 @@ def test_the_contrastive_loss_leaves_out_equal_texts(tiny_tokenizer: Path, tmp_p
         }
         others = [j for j, (c, d) in enumerate(rows) if j != i and d not in (a, b) and c != a]
         expected -= np.log(weights[i] / (weights[i] + sum(weights[j] for j in others)))
-    assert float(found.total) == pytest.approx(expected, rel=1e-5)
-    assert int(found.count) == 5
+    assert float(loss.total) == pytest.approx(expected, rel=1e-5)
+    assert int(loss.count) == 5
     assert task.output.supervision == "positives"
 
 
@@ -130,7 +130,7 @@ def test_scores_are_learned_and_a_killed_run_ends_with_the_same_bits(
     train, dev = write_pairs(tmp_path / "train.csv", 160), write_pairs(tmp_path / "dev.csv", 60, 1)
     settings = replace(config(epochs=3), dropout=0.1)
     made = [Pairs(train, dev, **COLUMNS) for _ in range(3)]
-    whole = learned(made[0], tmp_path / "whole", tiny_tokenizer, settings)
+    whole = learn(made[0], tmp_path / "whole", tiny_tokenizer, settings)
     assert whole.scores["spearman"] > 0.6
 
     def stop(loop: Loop[TaskBatch]) -> None:
@@ -138,8 +138,8 @@ def test_scores_are_learned_and_a_killed_run_ends_with_the_same_bits(
             raise _Stop
 
     with pytest.raises(_Stop):
-        learned(made[1], tmp_path / "cut", tiny_tokenizer, settings, on_step=stop)
-    assert learned(made[2], tmp_path / "cut", tiny_tokenizer, settings).scores == whole.scores
+        learn(made[1], tmp_path / "cut", tiny_tokenizer, settings, on_step=stop)
+    assert learn(made[2], tmp_path / "cut", tiny_tokenizer, settings).scores == whole.scores
     for name in (
         "metrics.jsonl",
         "best.safetensors",
@@ -159,13 +159,13 @@ def test_scores_are_learned_and_a_killed_run_ends_with_the_same_bits(
     )
     assert status == 0, err
     with open(tmp_path / "a.csv", encoding="utf-8") as file:
-        found = [float(row["prediction"]) for row in csv.DictReader(file)]
+        similarities = [float(row["prediction"]) for row in csv.DictReader(file)]
     model = litebert.load(tmp_path / "whole")
     with open(dev, encoding="utf-8") as file:
         rows = [(row["one"], row["two"]) for row in csv.DictReader(file)]
     firsts, seconds = (model.encode([row[i] for row in rows]) for i in (0, 1))
     np.testing.assert_allclose(np.linalg.norm(firsts, axis=1), 1, atol=1e-5)
-    np.testing.assert_allclose(found, (firsts * seconds).sum(1), atol=1e-5)
+    np.testing.assert_allclose(similarities, (firsts * seconds).sum(1), atol=1e-5)
 
 
 def test_pairs_that_belong_together_are_scored_by_finding_them(
@@ -176,7 +176,7 @@ def test_pairs_that_belong_together_are_scored_by_finding_them(
     data = [json.dumps({"text": line, "pair": " ".join(reversed(line.split()))}) for line in lines]
     (tmp_path / "train.jsonl").write_text("\n".join(data))
     task = task_of("pairs", tmp_path / "train.jsonl", pair="pair", heldout=0.3)
-    done = learned(task, tmp_path / "run", tiny_tokenizer, config(epochs=2))
+    done = learn(task, tmp_path / "run", tiny_tokenizer, config(epochs=2))
     assert done.scores.keys() == {"mrr", "recall_at_1"}
     assert done.scores["mrr"] > 0.5
 
@@ -191,12 +191,12 @@ def test_texts_alone_are_learned_with_dropout(
     dev = write_pairs(tmp_path / "dev.csv", 30, 1)
     task = task_of("pairs", tmp_path / "texts.txt", dev=dev, **COLUMNS)
     assert task.output.supervision == "texts"
-    done = learned(task, tmp_path / "run", tiny_tokenizer, replace(config(epochs=1), dropout=-1))
+    done = learn(task, tmp_path / "run", tiny_tokenizer, replace(config(epochs=1), dropout=-1))
     assert json.loads((tmp_path / "run" / "finetune.json").read_text())["config"]["dropout"] == 0.1
     assert done.scores.keys() == {"spearman", "pearson"}
     assert any("0.1" in line and "dropout" in line for line in log_messages)
     with refused(ConfigError, "dropout is 0"):
-        learned(task, tmp_path / "none", tiny_tokenizer, replace(config(), dropout=0.0))
+        learn(task, tmp_path / "none", tiny_tokenizer, replace(config(), dropout=0.0))
     alone = task_of("pairs", tmp_path / "texts.txt", heldout=0.5)
     (first, *_) = alone.read("dev")
     assert (len(first.text.split()), len(first.pair.split())) == (3, 3)
@@ -225,9 +225,9 @@ def test_vectors_that_are_all_alike_find_nothing(seconds: list[str], seed: int) 
         noise,
         np.full((len(seconds), 2, 8), np.nan, np.float32),
     ):
-        found = ranks_of(vectors, seconds)
-        assert found["recall_at_1"] == 0
-        assert found["mrr"] <= 1 / max(2, different)
+        scores = ranks_of(vectors, seconds)
+        assert scores["recall_at_1"] == 0
+        assert scores["mrr"] <= 1 / max(2, different)
 
 
 def test_equal_seconds_do_not_hide_each_other_and_a_tie_of_others_does() -> None:
@@ -245,7 +245,7 @@ def test_equal_seconds_do_not_hide_each_other_and_a_tie_of_others_does() -> None
 def test_vectors_of_texts_alone_are_whitened(
     tiny_tokenizer: Path, tmp_path: Path, run: Run, log_messages: list[str]
 ) -> None:
-    """In every form of the model, and so in the scores."""
+    """The map is in every form of the model, and so in the scores."""
     draw = random.Random(0)
     lines = [" ".join(draw.sample(WORDS, 6)) for _ in range(100)]
     (tmp_path / "texts.txt").write_text("\n".join(lines))
@@ -253,9 +253,9 @@ def test_vectors_of_texts_alone_are_whitened(
     settings = replace(config(epochs=1), deletion=0.4)
     plain = Pairs(tmp_path / "texts.txt", dev, **COLUMNS, whiten=False)
     task = task_of("pairs", tmp_path / "texts.txt", dev=dev, **COLUMNS)
-    done = learned(task, tmp_path / "run", tiny_tokenizer, settings)
+    done = learn(task, tmp_path / "run", tiny_tokenizer, settings)
     assert any("whitened" in line and "100" in line for line in log_messages)
-    before = learned(plain, tmp_path / "plain", tiny_tokenizer, settings)
+    before = learn(plain, tmp_path / "plain", tiny_tokenizer, settings)
     assert before.scores != done.scores
     model = litebert.load(tmp_path / "run")
     states = litebert.load(tmp_path / "plain").vectors_by("mean", False).encode(lines)
@@ -263,8 +263,10 @@ def test_vectors_of_texts_alone_are_whitened(
     spread = np.linalg.eigvalsh(
         np.cov(model.vectors_by(None, False).encode(lines), rowvar=False, bias=True)
     )
-    kept = np.linalg.eigvalsh(np.cov(states, rowvar=False, bias=True))
-    np.testing.assert_allclose(spread, np.sort(kept / (kept + 0.01 * kept.mean())), atol=1e-3)
+    eigenvalues = np.linalg.eigvalsh(np.cov(states, rowvar=False, bias=True))
+    np.testing.assert_allclose(
+        spread, np.sort(eigenvalues / (eigenvalues + 0.01 * eigenvalues.mean())), atol=1e-3
+    )
 
     status, out, err = run("score", tmp_path / "run", "--data", dev, "--device", "cpu", "--json")
     assert status == 0, err
@@ -299,10 +301,10 @@ def test_a_run_goes_on_as_it_was_whitened(
     def task(whiten: bool) -> Pairs:
         return Pairs(tmp_path / "texts.txt", dev, **COLUMNS, whiten=whiten)
 
-    learned(task(whiten), tmp_path / "run", tiny_tokenizer, settings)
+    learn(task(whiten), tmp_path / "run", tiny_tokenizer, settings)
     with refused(RunError, tmp_path / "run", "whiten"):
-        learned(task(not whiten), tmp_path / "run", tiny_tokenizer, settings)
-    learned(task(whiten), tmp_path / "run", tiny_tokenizer, settings)
+        learn(task(not whiten), tmp_path / "run", tiny_tokenizer, settings)
+    learn(task(whiten), tmp_path / "run", tiny_tokenizer, settings)
 
 
 @pytest.mark.parametrize(
@@ -315,7 +317,7 @@ def test_a_damaged_record_of_vectors_is_no_traceback(
     task = Pairs(
         tmp_path / "texts.txt", write_pairs(tmp_path / "dev.csv", 30, 1), **COLUMNS, whiten=False
     )
-    learned(task, tmp_path / "run", tiny_tokenizer, replace(config(epochs=1), deletion=0.4))
+    learn(task, tmp_path / "run", tiny_tokenizer, replace(config(epochs=1), deletion=0.4))
     file = tmp_path / "run" / "model" / "task.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "vectors": vectors}))
     status, _, err = run("convert", tmp_path / "run", tmp_path / "own", "--to", "litebert")
@@ -329,7 +331,7 @@ def test_few_texts_do_not_say_how_vectors_vary(
     (tmp_path / "texts.txt").write_text("\n".join(WORDS[:9]))
     dev = write_pairs(tmp_path / "dev.csv", 30, 1)
     task = task_of("pairs", tmp_path / "texts.txt", dev=dev, **COLUMNS)
-    learned(task, tmp_path / "run", tiny_tokenizer, replace(config(epochs=1), deletion=0.4))
+    learn(task, tmp_path / "run", tiny_tokenizer, replace(config(epochs=1), deletion=0.4))
     assert any("not whitened" in line and "9" in line for line in log_messages)
     assert not (tmp_path / "run" / "model" / "2_Dense").exists()
 
@@ -343,11 +345,12 @@ def test_whitened_vectors_have_no_direction(size: int, seed: int) -> None:
     vectors = (draw.normal(size=(200, size)) * scales @ draw.normal(size=(size, size)) + 5).astype(
         np.float32
     )
-    found = fit_whitening(vectors).of(vectors)
-    assert np.isfinite(found).all()
-    np.testing.assert_allclose(found.mean(0), 0, atol=2e-2)
+    whitened = fit_whitening(vectors).of(vectors)
+    assert np.isfinite(whitened).all()
+    np.testing.assert_allclose(whitened.mean(0), 0, atol=2e-2)
     assert (
-        np.linalg.eigvalsh(np.cov(found, rowvar=False, bias=True).reshape(size, size)).max() < 1.02
+        np.linalg.eigvalsh(np.cov(whitened, rowvar=False, bias=True).reshape(size, size)).max()
+        < 1.02
     )
 
 
@@ -371,17 +374,17 @@ def test_texts_alone_are_read_with_other_tokens_left_out(
     )
     assert torch.equal(first.input_ids, again.input_ids)
     whole = {key: row.rows[0].ids for row in items for key in [int(row.target[0])]}
-    kept = []
+    shares = []
     rows = [row[row != words.pad_id] for batch in parts for row in batch.input_ids]
     for place, row in enumerate(first.input_ids):
-        found = row[first.attention_mask[place]]
-        assert torch.equal(found, rows[place])
+        ids = row[first.attention_mask[place]]
+        assert torch.equal(ids, rows[place])
         text = whole[int(first.targets[place // 2, 0])]
-        assert (int(found[0]), int(found[-1])) == (words.cls_id, words.sep_id)
+        assert (int(ids[0]), int(ids[-1])) == (words.cls_id, words.sep_id)
         rest = iter(text.tolist())
-        assert all(one in rest for one in found.tolist())  # in the order of the text
-        kept.append((len(found) - 2) / (len(text) - 2))
-    assert np.mean(kept) == pytest.approx(0.7, abs=0.05)
+        assert all(token in rest for token in ids.tolist())  # in the order of the text
+        shares.append((len(ids) - 2) / (len(text) - 2))
+    assert np.mean(shares) == pytest.approx(0.7, abs=0.05)
     assert not all(torch.equal(rows[place], rows[place + 1]) for place in range(0, len(rows), 2))
     other = made[0](2).input_ids
     assert other.shape != first.input_ids.shape or not torch.equal(other, first.input_ids)
@@ -400,7 +403,7 @@ def test_deletion_leaves_a_token_and_needs_no_dropout(tiny_tokenizer: Path, tmp_
     assert small.deletion > 0
     assert task.output.recipe_for(small, EncoderConfig()).dropout == -1
     assert all(finetune_recipe(name, task.point).dropout == -1 for name in ("albert", "bert"))
-    done = learned(
+    done = learn(
         task, tmp_path / "run", tiny_tokenizer, replace(config(epochs=1), deletion=0.4, dropout=0.0)
     )
     assert done.scores.keys() == {"spearman", "pearson"}
@@ -416,7 +419,7 @@ def test_vectors_have_no_teacher(tiny_tokenizer: Path, tmp_path: Path) -> None:
         write_pairs(tmp_path / "train.csv", 8), write_pairs(tmp_path / "dev.csv", 8, 1), **COLUMNS
     )
     with refused(ConfigError, "--teacher"):
-        learned(task, tmp_path / "run", tiny_tokenizer, config(), teacher=tmp_path / "any")
+        learn(task, tmp_path / "run", tiny_tokenizer, config(), teacher=tmp_path / "any")
 
 
 def test_dropout_of_the_model_stays_and_one_pair_is_no_batch() -> None:

@@ -85,26 +85,26 @@ def test_a_folder_of_other_things_is_refused_before_anything_is_read(
 def test_other_labels_or_another_test_part_are_another_run(
     tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
-    there = files(tmp_path)
-    run(there, tmp_path / "run", tiny_tokenizer)
+    parts = files(tmp_path)
+    run(parts, tmp_path / "run", tiny_tokenizer)
     test = write_table(tmp_path / "test.csv", 10, seed=2)
     with refused(RunError, tmp_path / "run", "litebert predict"):
-        run(there | {"test": test}, tmp_path / "run", tiny_tokenizer)
-    for path in there.values():
+        run(parts | {"test": test}, tmp_path / "run", tiny_tokenizer)
+    for path in parts.values():
         path.write_text(path.read_text().replace(",no\n", ",nein\n"))
     with refused(RunError, tmp_path / "run", "data fingerprint", "--out"):
-        run(there, tmp_path / "run", tiny_tokenizer)
+        run(parts, tmp_path / "run", tiny_tokenizer)
 
 
 def test_a_dev_part_of_the_same_tokens_and_other_text_is_another_run(
     tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
-    there = files(tmp_path)
-    run(there, tmp_path / "run", tiny_tokenizer)
-    rows = there["dev"].read_text().splitlines()
-    there["dev"].write_text("\n".join([rows[0], rows[1].replace(" ", "  "), *rows[2:], ""]))
+    parts = files(tmp_path)
+    run(parts, tmp_path / "run", tiny_tokenizer)
+    rows = parts["dev"].read_text().splitlines()
+    parts["dev"].write_text("\n".join([rows[0], rows[1].replace(" ", "  "), *rows[2:], ""]))
     with refused(RunError, tmp_path / "run", "dev fingerprint", "--out"):
-        run(there, tmp_path / "run", tiny_tokenizer)
+        run(parts, tmp_path / "run", tiny_tokenizer)
 
 
 def test_a_kill_while_a_collapsed_run_is_set_aside_loses_nothing(
@@ -143,13 +143,13 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on(
         path.write_bytes(b"half")
         raise SafetensorError("I/O error: No space left on device (os error 28)")
 
-    there = files(tmp_path)
+    parts = files(tmp_path)
     with monkeypatch.context() as patched:
         patched.setattr("litebert.finetuning.trainable.write_tensors", full)
         with refused(RunError, tmp_path / "run" / "best.safetensors", "No space left on device"):
-            run(there, tmp_path / "run", tiny_tokenizer)
+            run(parts, tmp_path / "run", tiny_tokenizer)
     assert not [path for path in (tmp_path / "run").iterdir() if "best" in path.name]
-    assert run(there, tmp_path / "run", tiny_tokenizer).outcome.finished
+    assert run(parts, tmp_path / "run", tiny_tokenizer).outcome.finished
 
 
 # -------------------------------------------------------------------------------- signals and seeds
@@ -160,14 +160,14 @@ def test_a_signal_in_the_last_step_stops_the_seeds(tiny_tokenizer: Path, tmp_pat
         if loop.step == loop.steps:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    there = files(
+    parts = files(
         tmp_path, train=write_table(tmp_path / "more.csv", 300)
     )  # so that it does not collapse
 
     def call(**more: Any) -> Any:
         return finetune_seeds(
             recipe_file(tmp_path),
-            Table(**there),
+            Table(**parts),
             tmp_path / "out",
             config(epochs=3),
             seeds=2,
@@ -206,12 +206,12 @@ def test_seeds_share_what_was_read(
 
 
 def test_seeds_do_not_go_into_the_folder_of_one_run(tiny_tokenizer: Path, tmp_path: Path) -> None:
-    there = files(tmp_path)
-    run(there, tmp_path / "run", tiny_tokenizer)
+    parts = files(tmp_path)
+    run(parts, tmp_path / "run", tiny_tokenizer)
     with refused(RunError, tmp_path / "run", "--out", 2):
         finetune_seeds(
             recipe_file(tmp_path),
-            Table(**there),
+            Table(**parts),
             tmp_path / "run",
             config(),
             seeds=2,
@@ -276,9 +276,9 @@ ALIKE = {
 @pytest.mark.parametrize("problem", ALIKE)
 def test_one_answer_to_everything_is_found(problem: str) -> None:
     targets, alike, different = ALIKE[problem]
-    for logits, found in ((alike, True), (different, False)):
-        arrays = [np.array(one, np.float32) for one in logits]
-        assert has_one_answer(output(problem, "a", "b"), part(targets), arrays) is found
+    for logits, is_alike in ((alike, True), (different, False)):
+        arrays = [np.array(logit, np.float32) for logit in logits]
+        assert has_one_answer(output(problem, "a", "b"), part(targets), arrays) is is_alike
         same = (
             part([targets[0]] * len(targets))
             if problem != "tokens"
@@ -290,14 +290,14 @@ def test_one_answer_to_everything_is_found(problem: str) -> None:
 
 
 def test_what_is_said_of_labels() -> None:
-    def said(problem: str, labels: Sequence[str], targets: Sequence[Any]) -> str:
+    def describe_balance(problem: str, labels: Sequence[str], targets: Sequence[Any]) -> str:
         return output(problem, *labels).balance(targets) or ""
 
-    names(said("classes", ("no", "yes"), [0, 0, 1, 0]), 4, "no 75.0%", "yes 25.0%")
-    names(said("labels", ("a", "b"), [(1, 1), (0, 1)]), 2, "a 50.0%", "b 100.0%")
+    names(describe_balance("classes", ("no", "yes"), [0, 0, 1, 0]), 4, "no 75.0%", "yes 25.0%")
+    names(describe_balance("labels", ("a", "b"), [(1, 1), (0, 1)]), 2, "a 50.0%", "b 100.0%")
     tags = [np.array([0, -100, 1]), np.array([0, 0])]
-    names(said("tokens", ("O", "B-X"), tags), 4, "O 75.0%", "B-X 25.0%")
+    names(describe_balance("tokens", ("O", "B-X"), tags), 4, "O 75.0%", "B-X 25.0%")
     assert output("number").balance([1.0]) is None
-    many = said("classes", [str(i) for i in range(12)], [*range(12), 3])
+    many = describe_balance("classes", [str(i) for i in range(12)], [*range(12), 3])
     names(many, 13, "3 15.4%, 0 7.7%, 1 7.7%")
     names(many.partition("9 7.7%")[2], 2, "7.69%")

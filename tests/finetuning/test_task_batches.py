@@ -66,7 +66,7 @@ def test_sorting_saves_most_of_the_padding() -> None:
     many = items(2000)
     batches = TaskBatches(many, OneClass(), 0, 16, 125, seed=0)
     padded = sum(batches(step).input_ids.numel() for step in range(125))
-    real = sum(one.length for one in many)
+    real = sum(row.length for row in many)
     assert real / padded > 0.85  # in order of the file it would be about 0.5
     lengths = [int(batches(step).input_ids.shape[1]) for step in range(50)]
     assert lengths != sorted(lengths)

@@ -66,7 +66,7 @@ def table(place: Path) -> Table:
     return Table(place / "train.csv", place / "dev.csv")
 
 
-def taught(
+def teach(
     place: Path, out: Path, tokenizer: Path, *, weight: float = 0.5, **more: Any
 ) -> Finetuned:
     layers = {
@@ -95,18 +95,18 @@ def weights(run: Path) -> bytes:
 def test_the_run_records_its_teacher_and_keeps_its_answers(
     place: Path, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
-    run = taught(place, tmp_path / "run", tiny_tokenizer)
+    run = teach(place, tmp_path / "run", tiny_tokenizer)
     identity = json.loads((tmp_path / "run" / "finetune.json").read_text())
     assert identity["teacher"] == str((place / "teacher").resolve())
     assert len(identity["teacher_fingerprint"]) == 64
-    kept = read_tensors(tmp_path / "run" / KEPT)["logits"]
-    assert (kept.dtype, kept.shape) == (torch.float16, (60 * 2,))
+    logits = read_tensors(tmp_path / "run" / KEPT)["logits"]
+    assert (logits.dtype, logits.shape) == (torch.float16, (60 * 2,))
     rows = list(read(tmp_path / "run" / "metrics.jsonl"))
     last = [row for row in rows if "teacher_loss" in row][-1]
     assert last["loss"] == pytest.approx(0.5 * last["task_loss"] + 0.5 * last["teacher_loss"])
-    own = read_folder(recipe_model(run)).model.state_dict()
-    there = read_folder(place / "teacher").model.state_dict()
-    assert own.keys() == there.keys()  # the student alone
+    student = read_folder(recipe_model(run)).model.state_dict()
+    teacher = read_folder(place / "teacher").model.state_dict()
+    assert student.keys() == teacher.keys()  # the student alone
 
 
 def recipe_model(run: Finetuned) -> Path:
@@ -114,18 +114,18 @@ def recipe_model(run: Finetuned) -> Path:
 
 
 def test_its_answers_are_those_it_gives(place: Path, tiny_tokenizer: Path, tmp_path: Path) -> None:
-    run = taught(place, tmp_path / "run", tiny_tokenizer)
+    run = teach(place, tmp_path / "run", tiny_tokenizer)
     texts = [example.text for example in table(place).read("train")]
-    said = litebert.load(place / "teacher").predict(texts)
-    kept = read_tensors(run.folder / KEPT)["logits"].float().view(-1, 2)
-    likely = F.softmax(kept, -1)[:, 1].tolist()
-    assert likely == pytest.approx([one["probabilities"]["yes"] for one in said], abs=2e-3)
+    answers = litebert.load(place / "teacher").predict(texts)
+    logits = read_tensors(run.folder / KEPT)["logits"].float().view(-1, 2)
+    likely = F.softmax(logits, -1)[:, 1].tolist()
+    assert likely == pytest.approx([answer["probabilities"]["yes"] for answer in answers], abs=2e-3)
 
 
 def test_all_weight_on_the_teacher_needs_no_true_label(
     place: Path, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
-    one = taught(place, tmp_path / "one", tiny_tokenizer, weight=1.0)
+    first = teach(place, tmp_path / "one", tiny_tokenizer, weight=1.0)
     turned = place / "turned"
     turned.mkdir(exist_ok=True)
     for name in ("train.csv", "dev.csv"):
@@ -145,7 +145,7 @@ def test_all_weight_on_the_teacher_needs_no_true_label(
         tokenizer=tiny_tokenizer,
         teacher=place / "teacher",
     )
-    assert weights(one.folder) == weights(two.folder)
+    assert weights(first.folder) == weights(two.folder)
 
 
 @pytest.mark.parametrize("exits", [False, True])
@@ -153,16 +153,16 @@ def test_unlabelled_texts_are_learned_and_a_kill_changes_nothing(
     place: Path, tiny_tokenizer: Path, tmp_path: Path, exits: bool
 ) -> None:
     options = {"unlabelled": more_texts(place), "exits": exits}
-    whole = taught(place, tmp_path / "whole", tiny_tokenizer, **options)
+    whole = teach(place, tmp_path / "whole", tiny_tokenizer, **options)
     assert whole.steps == 7  # 100 rows in batches of 16
 
     def leave(loop: Loop[TaskBatch]) -> None:
         if loop.step == 4:
             signal.raise_signal(signal.SIGTERM)
 
-    broken = taught(place, tmp_path / "broken", tiny_tokenizer, on_step=leave, **options)
+    broken = teach(place, tmp_path / "broken", tiny_tokenizer, on_step=leave, **options)
     assert not broken.outcome.finished
-    again = taught(place, tmp_path / "broken", tiny_tokenizer, **options)
+    again = teach(place, tmp_path / "broken", tiny_tokenizer, **options)
     assert again.outcome.finished
     assert weights(tmp_path / "broken") == weights(tmp_path / "whole")
     assert again.scores == whole.scores
@@ -171,9 +171,9 @@ def test_unlabelled_texts_are_learned_and_a_kill_changes_nothing(
 def test_seeds_ask_the_teacher_once(
     place: Path, tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    asked, logits = [], TorchEngine.logits
+    row_batches, logits = [], TorchEngine.logits
     monkeypatch.setattr(
-        TorchEngine, "logits", lambda self, rows: asked.append(rows) or logits(self, rows)
+        TorchEngine, "logits", lambda self, rows: row_batches.append(rows) or logits(self, rows)
     )
     finetune_seeds(
         recipe_file(tmp_path),
@@ -184,9 +184,9 @@ def test_seeds_ask_the_teacher_once(
         tokenizer=tiny_tokenizer,
         teacher=place / "teacher",
     )
-    assert sum(len(rows.ids) for rows in asked) == 60 + 20
-    kept = [(tmp_path / "run" / name / KEPT).read_bytes() for name in ("seed-0", "seed-1")]
-    assert kept[0] == kept[1]
+    assert sum(len(rows.ids) for rows in row_batches) == 60 + 20
+    contents = [(tmp_path / "run" / name / KEPT).read_bytes() for name in ("seed-0", "seed-1")]
+    assert contents[0] == contents[1]
 
 
 def test_a_teacher_may_have_another_tokenizer_and_another_order_of_labels(
@@ -199,11 +199,11 @@ def test_a_teacher_may_have_another_tokenizer_and_another_order_of_labels(
     finetune(
         recipe_file(tmp_path), turned, tmp_path / "teacher", settings, tokenizer=tmp_path / "other"
     )
-    run = taught(place, tmp_path / "run", tiny_tokenizer, teacher=tmp_path / "teacher")
-    said = litebert.load(tmp_path / "teacher").predict(texts)
-    kept = read_tensors(run.folder / KEPT)["logits"].float().view(-1, 2)
-    likely = F.softmax(kept, -1)[:, 1].tolist()
-    assert likely == pytest.approx([one["probabilities"]["yes"] for one in said], abs=2e-3)
+    run = teach(place, tmp_path / "run", tiny_tokenizer, teacher=tmp_path / "teacher")
+    answers = litebert.load(tmp_path / "teacher").predict(texts)
+    logits = read_tensors(run.folder / KEPT)["logits"].float().view(-1, 2)
+    likely = F.softmax(logits, -1)[:, 1].tolist()
+    assert likely == pytest.approx([answer["probabilities"]["yes"] for answer in answers], abs=2e-3)
 
 
 @pytest.mark.parametrize("form", ["exported", "hf"])
@@ -215,10 +215,10 @@ def test_a_teacher_of_another_form_teaches_the_same(
     else:
         pytest.importorskip("onnxruntime")
         export(place / "teacher", tmp_path / form)
-    run = taught(place, tmp_path / "run", tiny_tokenizer, teacher=tmp_path / form)
-    same = taught(place, tmp_path / "same", tiny_tokenizer)
-    one, two = (read_tensors(each.folder / KEPT)["logits"].float() for each in (run, same))
-    assert torch.allclose(one, two, atol=2e-3)
+    run = teach(place, tmp_path / "run", tiny_tokenizer, teacher=tmp_path / form)
+    same = teach(place, tmp_path / "same", tiny_tokenizer)
+    first, two = (read_tensors(each.folder / KEPT)["logits"].float() for each in (run, same))
+    assert torch.allclose(first, two, atol=2e-3)
 
 
 def tables_of(name: str, folder: Path) -> Task[Any]:
@@ -292,8 +292,8 @@ def test_answers_at_tokens_and_among_choices_are_learned(
             tokenizer=tmp_path / "other",
             teacher=tmp_path / "teacher",
         )
-        kept = [read_tensors(each.folder / KEPT)["logits"] for each in (run, new)]
-        assert torch.equal(*kept)
+        logits = [read_tensors(each.folder / KEPT)["logits"] for each in (run, new)]
+        assert torch.equal(*logits)
 
 
 # --------------------------------------------------------------------------------------- its layers
@@ -306,7 +306,7 @@ def test_layers_are_learned_beside_the_answers(
     place: Path, tiny_tokenizer: Path, tmp_path: Path, exits: bool
 ) -> None:
     options = {"unlabelled": more_texts(place), "exits": exits, **LAYERS}
-    whole = taught(place, tmp_path / "whole", tiny_tokenizer, **options)
+    whole = teach(place, tmp_path / "whole", tiny_tokenizer, **options)
     rows = [row for row in read(whole.folder / "metrics.jsonl") if "relations_loss" in row]
     last = rows[-1]
     parts = [last[f"{name}_loss"] for name in ("task", "teacher", "states", "relations")]
@@ -320,10 +320,10 @@ def test_layers_are_learned_beside_the_answers(
         if loop.step == 4:
             os.kill(os.getpid(), signal.SIGTERM)
 
-    assert not taught(
+    assert not teach(
         place, tmp_path / "broken", tiny_tokenizer, on_step=leave, **options
     ).outcome.finished
-    again = taught(place, tmp_path / "broken", tiny_tokenizer, **options)
+    again = teach(place, tmp_path / "broken", tiny_tokenizer, **options)
     assert weights(tmp_path / "broken") == weights(tmp_path / "whole")
     assert again.scores == whole.scores
 
@@ -334,45 +334,55 @@ def test_the_distance_of_layers_is_that_of_their_formula(
     """Written out for a batch with padding: MiniLMv2's relations of the last layers, and states of
     all pairs.
     """
-    said: list[tuple[dict[str, float], float, float]] = []
+    measured: list[tuple[dict[str, float], float, float]] = []
 
     def look(loop: Loop[TaskBatch]) -> None:
         model: Any = loop.trainable.module
         batch = loop.trainable.batch(0, slice(0, 16))
-        found = loop.trainable.losses(batch, 2)
+        losses = loop.trainable.losses(batch, 2)
         with torch.no_grad():
             kinds = batch.token_type_ids
-            ours, theirs = (
-                list(one.encoder.states(batch.input_ids, kinds, batch.attention_mask))
-                for one in (model, teacher)
+            student_states, teacher_states = (
+                list(network.encoder.states(batch.input_ids, kinds, batch.attention_mask))
+                for network in (model, teacher)
             )
             states = relations = 0.0
             real = batch.attention_mask
             for row in range(len(real)):
-                there = int(real[row].sum())
-                for own, its in ((1, 1), (2, 2)):
-                    mine, its_ = (
-                        F.layer_norm(x[row, :there], x.shape[-1:]) for x in (ours[own], theirs[its])
+                length = int(real[row].sum())
+                for student_layer, teacher_layer in ((1, 1), (2, 2)):
+                    student_state, teacher_state = (
+                        F.layer_norm(x[row, :length], x.shape[-1:])
+                        for x in (student_states[student_layer], teacher_states[teacher_layer])
                     )
-                    states += float((model.state_map(mine) - its_).square().mean(-1).sum()) / 2
+                    states += (
+                        float(
+                            (model.state_map(student_state) - teacher_state).square().mean(-1).sum()
+                        )
+                        / 2
+                    )
                 parts = [
-                    one.encoder.projections(1, x[1][row : row + 1, :there])
-                    for one, x in ((model, ours), (teacher, theirs))
+                    network.encoder.projections(1, x[1][row : row + 1, :length])
+                    for network, x in ((model, student_states), (teacher, teacher_states))
                 ]
-                for mine, its_ in zip(*parts, strict=True):
+                for student_part, teacher_part in zip(*parts, strict=True):
                     laws = [
                         (x @ x.transpose(-1, -2) / x.shape[-1] ** 0.5).log_softmax(-1)
-                        for x in (mine, its_)
+                        for x in (student_part, teacher_part)
                     ]
-                    relations += float((laws[1].exp() * (laws[1] - laws[0])).sum()) / mine.shape[1]
-        said.append(({name: one.total.item() for name, one in found.items()}, states, relations))
+                    relations += (
+                        float((laws[1].exp() * (laws[1] - laws[0])).sum()) / student_part.shape[1]
+                    )
+        measured.append(
+            ({name: loss.total.item() for name, loss in losses.items()}, states, relations)
+        )
 
     teacher: Any = read_folder(place / "teacher").model
-    taught(place, tmp_path / "run", tiny_tokenizer, on_step=look, seed=5, **LAYERS)
-    assert len(said) >= 2
-    for found, states, relations in said[:2]:
-        assert found["states"] == pytest.approx(states, rel=1e-4)
-        assert found["relations"] == pytest.approx(relations, rel=1e-4)
+    teach(place, tmp_path / "run", tiny_tokenizer, on_step=look, seed=5, **LAYERS)
+    assert len(measured) >= 2
+    for losses, states, relations in measured[:2]:
+        assert losses["states"] == pytest.approx(states, rel=1e-4)
+        assert losses["relations"] == pytest.approx(relations, rel=1e-4)
 
 
 def test_a_teacher_that_computes_beside_counts_in_the_plan_of_memory(
@@ -386,9 +396,9 @@ def test_a_teacher_that_computes_beside_counts_in_the_plan_of_memory(
     monkeypatch.setattr(
         memory, "measure_free_memory", lambda _: int(16.5 * 100_000 / memory.USABLE)
     )
-    taught(place, tmp_path / "answers", tiny_tokenizer)
+    teach(place, tmp_path / "answers", tiny_tokenizer)
     with refused(ConfigError, "train.micro_batch", "--train.micro-batch"):
-        taught(place, tmp_path / "layers", tiny_tokenizer, states=1.0)
+        teach(place, tmp_path / "layers", tiny_tokenizer, states=1.0)
     for name, distill in (
         ("answers", TaskDistillConfig()),
         ("layers", TaskDistillConfig(states=1.0)),
@@ -418,15 +428,15 @@ def test_layers_that_cannot_be_compared_are_refused(
         tokenizer=tmp_path / "words",
     )
     with refused(ModelError, tmp_path / "other", "tokenizer", "distill.relations"):
-        taught(place, tmp_path / "run", tiny_tokenizer, teacher=tmp_path / "other", **LAYERS)
+        teach(place, tmp_path / "run", tiny_tokenizer, teacher=tmp_path / "other", **LAYERS)
     for pairs in (((1, 3),), ((3, 1),)):
         with refused(ConfigError, "distill.state_layers", 3, 2):
-            taught(place, tmp_path / "run", tiny_tokenizer, states=1.0, state_layers=pairs)
+            teach(place, tmp_path / "run", tiny_tokenizer, states=1.0, state_layers=pairs)
     assert not (tmp_path / "run" / "finetune.json").exists()
     pytest.importorskip("onnxruntime")
     export(place / "teacher", tmp_path / "exported")
     with refused(ModelError, tmp_path / "exported", "distill.states"):
-        taught(place, tmp_path / "run", tiny_tokenizer, teacher=tmp_path / "exported", **LAYERS)
+        teach(place, tmp_path / "run", tiny_tokenizer, teacher=tmp_path / "exported", **LAYERS)
 
 
 # ----------------------------------------------------------------------------------------- refusals
@@ -435,9 +445,9 @@ def test_layers_that_cannot_be_compared_are_refused(
 def test_a_run_goes_on_with_its_own_teacher_only(
     place: Path, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
-    taught(place, tmp_path / "run", tiny_tokenizer)
+    teach(place, tmp_path / "run", tiny_tokenizer)
     with refused(RunError, tmp_path / "run", place / "teacher", "--teacher"):
-        taught(place, tmp_path / "run", tiny_tokenizer, teacher=None)
+        teach(place, tmp_path / "run", tiny_tokenizer, teacher=None)
     finetune(
         recipe_file(tmp_path),
         table(place),
@@ -446,7 +456,7 @@ def test_a_run_goes_on_with_its_own_teacher_only(
         tokenizer=tiny_tokenizer,
     )
     with refused(RunError, tmp_path / "run", place / "teacher", tmp_path / "other"):
-        taught(place, tmp_path / "run", tiny_tokenizer, teacher=tmp_path / "other")
+        teach(place, tmp_path / "run", tiny_tokenizer, teacher=tmp_path / "other")
     with refused(RunError, tmp_path / "other", "--teacher"):
         finetune(
             recipe_file(tmp_path),
@@ -473,11 +483,11 @@ def test_a_teacher_that_cannot_teach_is_refused(
             teacher=place / "teacher",
         )
     with refused(ModelError, tmp_path / "absent"):
-        taught(place, tmp_path / "run", tiny_tokenizer, teacher=tmp_path / "absent")
+        teach(place, tmp_path / "run", tiny_tokenizer, teacher=tmp_path / "absent")
     with refused(ConfigError, "--unlabelled", "--teacher"):
-        taught(place, tmp_path / "run", tiny_tokenizer, teacher=None, unlabelled=more_texts(place))
+        teach(place, tmp_path / "run", tiny_tokenizer, teacher=None, unlabelled=more_texts(place))
     with refused(ConfigError, "--unlabelled"):
-        taught(place, tmp_path / "run", tiny_tokenizer, unlabelled=[])
+        teach(place, tmp_path / "run", tiny_tokenizer, unlabelled=[])
     assert not (tmp_path / "run" / "finetune.json").exists()
 
 
@@ -491,7 +501,7 @@ def test_a_teacher_without_a_tokenizer_is_refused(
     shutil.copytree(place / "teacher" / "model", tmp_path / "lacking")
     shutil.rmtree(tmp_path / "lacking" / "tokenizer")
     with refused(ModelError, tmp_path / "lacking", "no tokenizer"):
-        taught(place, tmp_path / "run", tiny_tokenizer, teacher=tmp_path / "lacking", **layers)
+        teach(place, tmp_path / "run", tiny_tokenizer, teacher=tmp_path / "lacking", **layers)
     assert not (tmp_path / "run" / "finetune.json").exists()
 
 

@@ -24,7 +24,7 @@ TEXTS = ["bado kumi", "fero lana tipu sema bado", "du"]
 
 
 @pytest.fixture(scope="module")
-def pretrained(
+def pretrained_folder(
     tiny_data: Path, tmp_path_factory: pytest.TempPathFactory, once: Callable[..., None]
 ) -> Path:
     folder = tmp_path_factory.mktemp("pretrained")
@@ -46,13 +46,13 @@ def pretrained(
 
 @pytest.fixture(scope="module")
 def fine_tuned(
-    pretrained: Path, tmp_path_factory: pytest.TempPathFactory, once: Callable[..., None]
+    pretrained_folder: Path, tmp_path_factory: pytest.TempPathFactory, once: Callable[..., None]
 ) -> Path:
     folder = tmp_path_factory.mktemp("tuned")
     train, dev = write_table(folder / "train.csv", 24), write_table(folder / "dev.csv", 8, seed=1)
     once(
         "finetune",
-        pretrained / "run",
+        pretrained_folder / "run",
         "--task",
         "table",
         "--data",
@@ -85,10 +85,12 @@ def once() -> Callable[..., None]:
     return command
 
 
-def test_pipelines_of_transformers(pretrained: Path, fine_tuned: Path) -> None:
-    fill: Any = transformers.pipeline("fill-mask", model=str(pretrained / "hf"), top_k=3)
-    (ours,) = load(pretrained / "run").fill(f"{TEXTS[1]} [MASK]", top=3)
-    for guess, expected in zip(ours, fill(f"{TEXTS[1]} {fill.tokenizer.mask_token}"), strict=True):
+def test_pipelines_of_transformers(pretrained_folder: Path, fine_tuned: Path) -> None:
+    fill: Any = transformers.pipeline("fill-mask", model=str(pretrained_folder / "hf"), top_k=3)
+    (guesses,) = load(pretrained_folder / "run").fill(f"{TEXTS[1]} [MASK]", top=3)
+    for guess, expected in zip(
+        guesses, fill(f"{TEXTS[1]} {fill.tokenizer.mask_token}"), strict=True
+    ):
         assert guess.id == expected["token"]
         assert guess.probability == pytest.approx(expected["score"], abs=1e-5)
     classify: Any = transformers.pipeline(
@@ -104,7 +106,7 @@ def test_pipelines_of_transformers(pretrained: Path, fine_tuned: Path) -> None:
 
 
 def test_onnx_runtime(
-    pretrained: Path, fine_tuned: Path, once: Callable[..., None], tmp_path: Path
+    pretrained_folder: Path, fine_tuned: Path, once: Callable[..., None], tmp_path: Path
 ) -> None:
     for package in ("onnx", "onnxruntime"):
         if find_spec(package) is None:
@@ -114,28 +116,30 @@ def test_onnx_runtime(
     def probabilities(folder: Path, texts: list[str]) -> tuple[dict[str, Any], Any]:
         words: Any = transformers.AutoTokenizer.from_pretrained(folder)
         session = onnxruntime.InferenceSession(folder / "model.onnx")
-        given = {
+        batch = {
             name: np.asarray(rows, np.int64) for name, rows in words(texts, padding=True).items()
         }
-        (logits,) = session.run(None, {one.name: given[one.name] for one in session.get_inputs()})
-        return given, np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
+        (logits,) = session.run(
+            None, {node.name: batch[node.name] for node in session.get_inputs()}
+        )
+        return batch, np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
 
     once("export", fine_tuned / "hf", tmp_path / "classes")
-    _, found = probabilities(tmp_path / "classes", TEXTS)
-    for row, answer in zip(found, load(fine_tuned / "run").predict(TEXTS), strict=True):
+    _, expected = probabilities(tmp_path / "classes", TEXTS)
+    for row, answer in zip(expected, load(fine_tuned / "run").predict(TEXTS), strict=True):
         assert row == pytest.approx(list(answer["probabilities"].values()), abs=1e-5)
 
-    once("export", pretrained / "hf", tmp_path / "masks", "--head", "mlm")
-    ours: Any = load(pretrained / "run")
-    given, found = probabilities(tmp_path / "masks", [f"{TEXTS[0]} [MASK]"])
-    (place,) = np.flatnonzero(given["input_ids"][0] == ours.tokenizer.mask_id)
-    for guess in ours.fill(f"{TEXTS[0]} [MASK]", top=3)[0]:
-        assert found[0, place, guess.id] == pytest.approx(guess.probability, abs=1e-5)
+    once("export", pretrained_folder / "hf", tmp_path / "masks", "--head", "mlm")
+    model: Any = load(pretrained_folder / "run")
+    batch, expected = probabilities(tmp_path / "masks", [f"{TEXTS[0]} [MASK]"])
+    (place,) = np.flatnonzero(batch["input_ids"][0] == model.tokenizer.mask_id)
+    for guess in model.fill(f"{TEXTS[0]} [MASK]", top=3)[0]:
+        assert expected[0, place, guess.id] == pytest.approx(guess.probability, abs=1e-5)
 
 
 @pytest.mark.slow
-def test_sentence_transformers(pretrained: Path, tmp_path: Path) -> None:
-    """In an environment of its own, which the variable LITEBERT_SENTENCES names where one
+def test_sentence_transformers(pretrained_folder: Path, tmp_path: Path) -> None:
+    """It runs in another environment, which the variable LITEBERT_SENTENCES names where one
     exists."""
     packages = ("sentence-transformers==5.7.0", "torch==2.13.0")
     python = python_with(packages, tmp_path / "venv", "LITEBERT_SENTENCES")
@@ -149,7 +153,14 @@ def test_sentence_transformers(pretrained: Path, tmp_path: Path) -> None:
         for name, value in os.environ.items()
         if name not in ("PYTHONPATH", "PYTHONHOME")
     }
-    words = [python, "-c", script, str(pretrained / "hf"), str(tmp_path / "theirs.npy"), *TEXTS]
+    words = [
+        python,
+        "-c",
+        script,
+        str(pretrained_folder / "hf"),
+        str(tmp_path / "theirs.npy"),
+        *TEXTS,
+    ]
     subprocess.run(words, check=True, env={**clean, "HF_HUB_OFFLINE": "1"})
-    ours = load(pretrained / "run").encode(TEXTS)
-    assert np.load(tmp_path / "theirs.npy") == pytest.approx(ours, abs=1e-5)
+    vectors = load(pretrained_folder / "run").encode(TEXTS)
+    assert np.load(tmp_path / "theirs.npy") == pytest.approx(vectors, abs=1e-5)

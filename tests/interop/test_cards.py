@@ -38,8 +38,8 @@ def front(folder: Path) -> dict[str, Any]:
     return facts
 
 
-def shown(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
-    """What each block of Python in a folder's card prints, run in the folder."""
+def run_card(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Run each block of Python of a folder's card in the folder; what each prints."""
     monkeypatch.chdir(folder)
     prints = []
     for code in re.findall(
@@ -53,7 +53,7 @@ def shown(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[str]:
 
 
 @pytest.fixture(scope="module")
-def tuned(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Path) -> Path:
+def tuned_folder(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Path) -> Path:
     """A small classifier that `transformers` has a class for."""
     folder = tmp_path_factory.mktemp("home") / "private"
     folder.mkdir()
@@ -70,15 +70,17 @@ def tuned(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Path) -> Pat
     return folder / "run"
 
 
-def test_a_fine_tuned_folder_has_a_card(tuned: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_fine_tuned_folder_has_a_card(
+    tuned_folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     card, facts = (
-        (tuned / "model" / "README.md").read_text(encoding="utf-8"),
-        front(tuned / "model"),
+        (tuned_folder / "model" / "README.md").read_text(encoding="utf-8"),
+        front(tuned_folder / "model"),
     )
-    scores = read_scores(tuned / "scores.json")
+    scores = read_scores(tuned_folder / "scores.json")
     assert (facts["library_name"], facts["pipeline_tag"]) == ("litebert", "text-classification")
     (result,) = facts["model-index"][0]["results"]
-    assert {one["type"]: one["value"] for one in result["metrics"]} == {
+    assert {metric["type"]: metric["value"] for metric in result["metrics"]} == {
         name: pytest.approx(value, abs=1e-4) for name, value in scores.items()
     }
     assert "license" not in facts
@@ -88,29 +90,29 @@ def test_a_fine_tuned_folder_has_a_card(tuned: Path, monkeypatch: pytest.MonkeyP
     }
     assert "train.optimizer.learning_rate" in card
     assert "private" not in card, "a folder of the machine"
-    (answer,) = shown(tuned / "model", monkeypatch)
+    (answer,) = run_card(tuned_folder / "model", monkeypatch)
     assert "prediction" in answer
 
 
 def test_a_converted_model_keeps_its_card(
-    tuned: Path, tmp_path: Path, run: Callable[..., Output], monkeypatch: pytest.MonkeyPatch
+    tuned_folder: Path, tmp_path: Path, run: Callable[..., Output], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert run("convert", tuned, tmp_path / "hf", "--to", "hf")[0] == 0
+    assert run("convert", tuned_folder, tmp_path / "hf", "--to", "hf")[0] == 0
     assert run("convert", tmp_path / "hf", tmp_path / "own", "--to", "litebert")[0] == 0
     first, second, third = (
-        front(folder) for folder in (tuned / "model", tmp_path / "hf", tmp_path / "own")
+        front(folder) for folder in (tuned_folder / "model", tmp_path / "hf", tmp_path / "own")
     )
     assert second == {**first, "library_name": "transformers"}
     assert third == first
     cards = [
         (folder / "README.md").read_text(encoding="utf-8")
-        for folder in (tuned / "model", tmp_path / "own")
+        for folder in (tuned_folder / "model", tmp_path / "own")
     ]
     assert cards[0].split("##")[1:5] == cards[1].split("##")[1:5]
-    ours, theirs = shown(tmp_path / "hf", monkeypatch)
-    assert "prediction" in ours
-    assert "logits" in theirs
-    assert "prediction" in shown(tmp_path / "own", monkeypatch)[0]
+    our_card, peer_card = run_card(tmp_path / "hf", monkeypatch)
+    assert "prediction" in our_card
+    assert "logits" in peer_card
+    assert "prediction" in run_card(tmp_path / "own", monkeypatch)[0]
 
 
 @pytest.mark.parametrize(
@@ -140,8 +142,8 @@ def test_the_code_of_a_card_runs(
     head: Any = "backbone" if kind in ("backbone", "unpooled") else None
     convert(tmp_path / "run", tmp_path / "hf", to="hf", head=head)
     convert(tmp_path / "run", tmp_path / "own", to="litebert")
-    assert len(shown(tmp_path / "hf", monkeypatch)) == 2
-    assert len(shown(tmp_path / "own", monkeypatch)) == 1
+    assert len(run_card(tmp_path / "hf", monkeypatch)) == 2
+    assert len(run_card(tmp_path / "own", monkeypatch)) == 1
     assert str(tmp_path) not in (tmp_path / "own" / "README.md").read_text(encoding="utf-8")
 
 

@@ -97,20 +97,20 @@ def paths_in(value: Any, path: tuple[Any, ...] = ()) -> list[tuple[Any, ...]]:
         path,
         *(
             place
-            for key, one in list(inner)[:40]
-            for place in paths_in(one, (*path, key))
+            for key, value in list(inner)[:40]
+            for place in paths_in(value, (*path, key))
             if len(path) < 4
         ),
     ]
 
 
-def changed(value: Any, path: tuple[Any, ...], by: Any, how: str) -> Any:
+def change_value(value: Any, path: tuple[Any, ...], by: Any, how: str) -> Any:
     """The value with the one at `path` replaced, removed or with a stranger beside it."""
     if not path:
         return by
     copy = value.copy()
     if len(path) > 1:
-        copy[path[0]] = changed(value[path[0]], path[1:], by, how)
+        copy[path[0]] = change_value(value[path[0]], path[1:], by, how)
     elif how == "remove":
         del copy[path[0]]
     elif how == "add" and isinstance(copy, dict):
@@ -120,14 +120,14 @@ def changed(value: Any, path: tuple[Any, ...], by: Any, how: str) -> Any:
     return copy
 
 
-def opened(folder: Path) -> None:
+def open_and_describe(folder: Path) -> None:
     loaded: LoadedModel = litebert.load(folder)
     make_card(loaded)
     if isinstance(loaded.model, TaskModel):
         litebert.load(folder).predict(["a text"])
 
 
-def compared(folder: Path) -> None:
+def compare_with_itself(folder: Path) -> None:
     rows = compare([folder, folder])
     make_table(rows)
     make_settings_table(rows)
@@ -140,9 +140,9 @@ def tasks_compared(folder: Path) -> None:
 
 
 USES: dict[str, list[Callable[[Path], None]]] = {
-    "hf": [opened],
-    "own": [opened],
-    "run": [opened, compared],
+    "hf": [open_and_describe],
+    "own": [open_and_describe],
+    "run": [open_and_describe, compare_with_itself],
     "seeds": [tasks_compared],
 }
 
@@ -172,7 +172,7 @@ def test_json_of_any_kind(kind: str, file: str, folders: Path, data: st.DataObje
             data.draw(st.sampled_from(paths_in(good)), "where"),
             data.draw(st.sampled_from(["replace", "remove", "add"]), "how"),
         )
-        lines[number] = json.dumps(changed(good, where, data.draw(JSON, "value"), how))
+        lines[number] = json.dumps(change_value(good, where, data.draw(JSON, "value"), how))
         path.unlink()  # the other name of the good file stays
         path.write_text("\n".join(lines), encoding="utf-8")
         for use in USES[kind]:

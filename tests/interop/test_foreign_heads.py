@@ -54,7 +54,7 @@ def bert_folder(folder: Path, kind: str, more: dict[str, torch.Tensor]) -> Any:
 @pytest.mark.parametrize("name", OTHERS)
 def test_heads_that_nobody_reads_are_left_out_and_named(name: str, tmp_path: Path) -> None:
     kind, more, named = OTHERS[name]
-    theirs = bert_folder(tmp_path / "m", kind, more)
+    peer = bert_folder(tmp_path / "m", kind, more)
     loaded = load(tmp_path / "m")
     (note,) = loaded.notes
     names(note, tmp_path / "m" / WEIGHTS, named)
@@ -62,7 +62,7 @@ def test_heads_that_nobody_reads_are_left_out_and_named(name: str, tmp_path: Pat
         with torch.no_grad():
             gap = (
                 loaded.model(IDS, torch.zeros_like(IDS), torch.ones_like(IDS).bool())
-                - theirs(IDS).logits
+                - peer(IDS).logits
             )
         assert gap.abs().max() <= 1e-5
     convert(tmp_path / "m", tmp_path / "own", to="litebert")

@@ -89,8 +89,8 @@ def test_a_damaged_tokenizer_is_replaced(
         status, _, err = run("fill", copy, TEXT)
         assert status == 2
         names(err.splitlines()[-1], copy / inside)
-        found = guesses(run, copy, "--tokenizer", folders / "tokenizer")
-        assert found == guesses(run, folders / "whole" / form)
+        actual = guesses(run, copy, "--tokenizer", folders / "tokenizer")
+        assert actual == guesses(run, folders / "whole" / form)
 
 
 @pytest.mark.parametrize("form", ["own", "hf"])

@@ -28,8 +28,10 @@ IDS = torch.arange(5, 17)[None]
 
 
 def same_weights(first: torch.nn.Module, second: torch.nn.Module) -> bool:
-    one, two = first.state_dict(), second.state_dict()
-    return one.keys() == two.keys() and all(torch.equal(one[name], two[name]) for name in one)
+    first_state, second_state = first.state_dict(), second.state_dict()
+    return first_state.keys() == second_state.keys() and all(
+        torch.equal(first_state[name], second_state[name]) for name in first_state
+    )
 
 
 # ------------------------------------------------------------------------ litebert folders and runs
@@ -124,10 +126,10 @@ def test_run_converted_both_ways(tmp_path: Path) -> None:
     convert(tmp_path / "hf", tmp_path / "own", to="litebert")
     assert same_weights(model, load(tmp_path / "own").model)
     tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
-    ours = load(tmp_path / "own").tokenizer
-    assert ours is not None
+    our_tokenizer = load(tmp_path / "own").tokenizer
+    assert our_tokenizer is not None
     text = "a model folder with some words"
-    assert tokenizer(text, add_special_tokens=False)["input_ids"] == ours.encode([text])[0]
+    assert tokenizer(text, add_special_tokens=False)["input_ids"] == our_tokenizer.encode([text])[0]
     assert (
         tokenizer.pad_token_id
         == transformers.AutoConfig.from_pretrained(tmp_path / "hf").pad_token_id
@@ -150,15 +152,15 @@ def test_transformers_is_told_how_long_a_text_may_be(offset: int, tmp_path: Path
     save_hf(tagger, tokenizer, tmp_path / "long", task={"length": 90})
     text = "a model folder with some words " * 9
     for name, longest in (("pretrained", 16), ("short", 9), ("long", 16)):
-        theirs = transformers.AutoTokenizer.from_pretrained(tmp_path / name)
-        assert theirs.model_max_length == longest
-        ids = theirs(text, truncation=True)["input_ids"]
+        peer_tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / name)
+        assert peer_tokenizer.model_max_length == longest
+        ids = peer_tokenizer(text, truncation=True)["input_ids"]
         assert len(ids) == longest
         transformers.AutoModel.from_pretrained(tmp_path / name)(torch.tensor([ids]))
-        ours = load(tmp_path / name).tokenizer  # which cuts nothing
-        assert ours is not None
-        assert ours.fingerprint == tokenizer.fingerprint
-        assert ours.encode([text]) == tokenizer.encode([text])
+        our_tokenizer = load(tmp_path / name).tokenizer  # which cuts nothing
+        assert our_tokenizer is not None
+        assert our_tokenizer.fingerprint == tokenizer.fingerprint
+        assert our_tokenizer.encode([text]) == tokenizer.encode([text])
 
 
 def test_a_strangers_classifier_says_what_its_outputs_are(tmp_path: Path) -> None:
@@ -195,10 +197,10 @@ def test_absent_heads_are_said_and_stay_absent(tmp_path: Path) -> None:
     again = load(tmp_path / "own")
     assert again.untrained == ("mlm",)
     assert again.notes
-    for one in (loaded, again):  # theirs is drawn, though all that is read is not
+    for opened in (loaded, again):  # theirs is drawn, though all that is read is not
         drawn = [
             weight
-            for name, weight in one.model.named_parameters()
+            for name, weight in opened.model.named_parameters()
             if name.startswith("objectives.mlm")
         ]
         assert any(weight.std() > 0.01 for weight in drawn if weight.dim() > 1)
@@ -225,8 +227,8 @@ def test_sentence_head_alone(tmp_path: Path) -> None:
     assert (loaded.config.objectives, loaded.untrained) == (("nsp",), ())
     with torch.no_grad():
         expected = model(IDS).logits
-        found = loaded.model.objectives["nsp"].head(loaded.model.encoder(IDS).pooled)
-    assert (expected - found).abs().max() <= 1e-5
+        logits = loaded.model.objectives["nsp"].head(loaded.model.encoder(IDS).pooled)
+    assert (expected - logits).abs().max() <= 1e-5
 
 
 def test_pytorch_files_are_read_without_unpickling_more_than_tensors(tmp_path: Path) -> None:

@@ -55,7 +55,7 @@ WINDOW: dict[str, Any] = {
 
 
 def outputs(model: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
-    """Of a model of ours or theirs."""
+    """Outputs of a model of ours or theirs."""
     return (
         our_outputs(model, batch)
         if isinstance(model, (Pretrainer, TaskModel))
@@ -130,11 +130,11 @@ def test_our_pretrained_model_opens_there_and_comes_back(
     assert_equal_outputs(expected, their_outputs(opened, batch))
     back = load(tmp_path / "hf")
     assert_equal_outputs(expected, our_outputs(back.model, batch))
-    found = back.config.encoder
+    encoder = back.config.encoder
     sharing, groups = ("none", 1) if shape.layers == 1 else (shape.sharing, shape.groups)
-    assert (found.sharing, found.groups) == (sharing, groups)
-    assert bool(back.notes) == (found.sharing != "none")
-    assert (found.window, found.window_map(), found.embedding_size) == (
+    assert (encoder.sharing, encoder.groups) == (sharing, groups)
+    assert bool(back.notes) == (encoder.sharing != "none")
+    assert (encoder.window, encoder.window_map(), encoder.embedding_size) == (
         shape.window,
         shape.window_map(),
         32,
@@ -227,8 +227,10 @@ def test_heads_that_have_no_place_there_are_left_out_with_a_note(
     assert all(any(words in note for note in notes) for words in left_out)
     opened, batch = reopen(tmp_path), inputs(types=0)
     assert type(opened).__name__ == name
-    found = their_outputs(opened, batch)
-    assert_equal_outputs({key: our_outputs(model, batch)[key] for key in found}, found)
+    opened_outputs = their_outputs(opened, batch)
+    assert_equal_outputs(
+        {key: our_outputs(model, batch)[key] for key in opened_outputs}, opened_outputs
+    )
 
 
 @pytest.mark.parametrize("size", [8, 16, 32])
@@ -243,8 +245,10 @@ def test_a_generator_has_a_folder_of_its_own(size: int, tmp_path: Path) -> None:
     assert (type(opened).__name__, opened.config.hidden_size) == ("ModernBertForMaskedLM", 8)
     assert_equal_outputs(generator_outputs(model, batch), their_outputs(opened, batch))
     save_hf(model, None, tmp_path / "model")
-    found = their_outputs(reopen(tmp_path / "model"), batch)
-    assert_equal_outputs({name: our_outputs(model, batch)[name] for name in found}, found)
+    opened_outputs = their_outputs(reopen(tmp_path / "model"), batch)
+    assert_equal_outputs(
+        {name: our_outputs(model, batch)[name] for name in opened_outputs}, opened_outputs
+    )
 
 
 # -------------------------------------------------------------------- config.json in both spellings
@@ -255,7 +259,7 @@ NEWER = ("layer_types", "rope_parameters")
 
 
 @pytest.fixture(scope="module")
-def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def saved_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder of theirs, as version 5 writes it."""
     folder = tmp_path_factory.mktemp("saved") / "theirs"
     bases = {"full_attention": {**ROPE}, "sliding_attention": {**ROPE, "rope_theta": 30.0}}
@@ -263,18 +267,20 @@ def saved(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def edited(saved: Path, folder: Path, drop: Collection[str] = (), **changes: Any) -> Path:
+def edit_config(
+    saved_folder: Path, folder: Path, drop: Collection[str] = (), **changes: Any
+) -> Path:
     """A copy of a folder with another config.json."""
-    shutil.copytree(saved, folder)
+    shutil.copytree(saved_folder, folder)
     settings = json.loads((folder / "config.json").read_text())
-    kept = {key: value for key, value in settings.items() if key not in drop}
-    (folder / "config.json").write_text(json.dumps({**kept, **changes}))
+    remaining = {key: value for key, value in settings.items() if key not in drop}
+    (folder / "config.json").write_text(json.dumps({**remaining, **changes}))
     return folder
 
 
-def test_both_spellings_mean_the_same(saved: Path, tmp_path: Path) -> None:
-    first = load(edited(saved, tmp_path / "old", drop=NEWER, **OLDER)).config.encoder
-    second = load(edited(saved, tmp_path / "new", drop=OLDER)).config.encoder
+def test_both_spellings_mean_the_same(saved_folder: Path, tmp_path: Path) -> None:
+    first = load(edit_config(saved_folder, tmp_path / "old", drop=NEWER, **OLDER)).config.encoder
+    second = load(edit_config(saved_folder, tmp_path / "new", drop=OLDER)).config.encoder
     assert first == second
     assert (first.window, first.global_every, first.rotary_base, first.window_rotary_base) == (
         5,
@@ -283,19 +289,23 @@ def test_both_spellings_mean_the_same(saved: Path, tmp_path: Path) -> None:
         30.0,
     )
     alike = load(
-        edited(saved, tmp_path / "alike", drop=NEWER, **{**OLDER, "local_rope_theta": None})
+        edit_config(
+            saved_folder, tmp_path / "alike", drop=NEWER, **{**OLDER, "local_rope_theta": None}
+        )
     ).config.encoder
     assert alike.window_rotary_base == 900.0, "null once meant the base of the other layers"
     absent = load(
-        edited(saved, tmp_path / "absent", drop=(*NEWER, *OLDER, "local_attention"))
+        edit_config(saved_folder, tmp_path / "absent", drop=(*NEWER, *OLDER, "local_attention"))
     ).config.encoder
     assert (absent.window, absent.global_every, absent.rotary_base) == (128, 3, 160000.0)
     everywhere = load(
-        edited(saved, tmp_path / "full", layer_types=["full_attention"] * 4)
+        edit_config(saved_folder, tmp_path / "full", layer_types=["full_attention"] * 4)
     ).config.encoder
     assert (everywhere.window, everywhere.global_every) == (0, 1)
     once = ["full_attention", *["sliding_attention"] * 3]
-    assert load(edited(saved, tmp_path / "once", layer_types=once)).config.encoder.window_map() == (
+    assert load(
+        edit_config(saved_folder, tmp_path / "once", layer_types=once)
+    ).config.encoder.window_map() == (
         False,
         True,
         True,
@@ -349,10 +359,10 @@ def test_both_spellings_mean_the_same(saved: Path, tmp_path: Path) -> None:
     ids=str,
 )
 def test_what_cannot_be_computed_is_refused_by_name(
-    changes: dict[str, Any], places: tuple[object, ...], saved: Path, tmp_path: Path
+    changes: dict[str, Any], places: tuple[object, ...], saved_folder: Path, tmp_path: Path
 ) -> None:
     with refused(ModelError, tmp_path / "m" / "config.json", *places):
-        load(edited(saved, tmp_path / "m", **changes))
+        load(edit_config(saved_folder, tmp_path / "m", **changes))
 
 
 @pytest.mark.parametrize(
@@ -429,25 +439,27 @@ def test_pipelines_give_the_answers_of_our_verbs(
     save_litebert(model, words, tmp_path / "own")
     assert run("convert", tmp_path / "own", tmp_path / "hf", "--to", "hf")[0] == 0
     peer_tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
-    asked = [
+    texts = [
         " ".join(document.split()[:number]) for number, document in enumerate(documents[:8], 3)
     ]
-    assert set(peer_tokenizer(asked)) == {"input_ids", "attention_mask"}
+    assert set(peer_tokenizer(texts)) == {"input_ids", "attention_mask"}
     ours_there = load(tmp_path / "hf")
 
-    (found,) = ours_there.fill(f"{asked[0]} [MASK]", top=3)
+    (guesses,) = ours_there.fill(f"{texts[0]} [MASK]", top=3)
     fill = transformers.pipeline("fill-mask", model=str(tmp_path / "hf"), top_k=3)
-    for guess, expected in zip(found, fill(f"{asked[0]} {peer_tokenizer.mask_token}"), strict=True):
+    for guess, expected in zip(
+        guesses, fill(f"{texts[0]} {peer_tokenizer.mask_token}"), strict=True
+    ):
         assert guess.id == expected["token"]
         assert guess.probability == pytest.approx(expected["score"], abs=1e-5)
 
     network = transformers.AutoModel.from_pretrained(tmp_path / "hf").eval()
-    batch = peer_tokenizer(asked, padding=True, return_tensors="pt")
+    batch = peer_tokenizer(texts, padding=True, return_tensors="pt")
     with torch.no_grad():
         states = network(**batch).last_hidden_state
     real = batch["attention_mask"][..., None]
     means = (states * real).sum(1) / real.sum(1)
-    assert torch.tensor(ours_there.encode(asked)) == pytest.approx(means, abs=1e-5)
+    assert torch.tensor(ours_there.encode(texts)) == pytest.approx(means, abs=1e-5)
 
 
 def test_their_folder_is_fine_tuned_and_leaves_again(
@@ -476,10 +488,10 @@ def test_their_folder_is_fine_tuned_and_leaves_again(
     )
     assert run("convert", tmp_path / "run", tmp_path / "hf", "--to", "hf")[0] == 0
     classify = transformers.pipeline("text-classification", model=str(tmp_path / "hf"), top_k=None)
-    asked = ["bado kumi", "fero lana tipu", "du"]
+    texts = ["bado kumi", "fero lana tipu", "du"]
     for folder in ("run", "hf"):
         for answer, expected in zip(
-            load(tmp_path / folder).predict(asked), classify(asked), strict=True
+            load(tmp_path / folder).predict(texts), classify(texts), strict=True
         ):
             assert answer["prediction"] == expected[0]["label"]
             assert answer["probabilities"] == pytest.approx(

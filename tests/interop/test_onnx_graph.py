@@ -86,7 +86,7 @@ class Turning(Positions):
 
 
 @pytest.fixture(autouse=True, scope="module")
-def _registered() -> None:
+def _register() -> None:
     POSITIONS.add("biased", Biased)
     POSITIONS.add("turned", Turning)
 
@@ -95,17 +95,17 @@ def rows(batch: int, length: int, types: int) -> dict[str, NDArray[np.int64]]:
     """Random rows, each two tokens shorter than the one before."""
     random = np.random.default_rng(length)
     mask = np.arange(length) < np.maximum(length - 2 * np.arange(batch)[:, None], 2)
-    found = {
+    arrays = {
         "input_ids": np.where(mask, random.integers(5, PIECES, (batch, length)), 0),
         "attention_mask": mask + 0,
     }
-    return found | (
+    return arrays | (
         {"token_type_ids": random.integers(0, types, (batch, length)) * mask} if types > 1 else {}
     )
 
 
 def assert_the_same(
-    model: Pretrainer | TaskModel, head: str, expected: Any, **fields: Any
+    model: Pretrainer | TaskModel, head: str, answer_span: Any, **fields: Any
 ) -> onnx.ModelProto:
     """Both give the same outputs on real tokens, whatever the batch and the length; the ONNX
     model."""
@@ -115,33 +115,37 @@ def assert_the_same(
         exported.SerializeToString(), providers=["CPUExecutionProvider"]
     )
     for batch, length in ((3, 12), (1, 5), (2, 24)):
-        given = rows(batch, length, model.encoder.config.segment_types)
-        assert [one.name for one in session.get_inputs()] == list(given)
+        arrays = rows(batch, length, model.encoder.config.segment_types)
+        assert [node.name for node in session.get_inputs()] == list(arrays)
         outputs = dict(
-            zip([one.name for one in session.get_outputs()], session.run(None, given), strict=True)
+            zip(
+                [node.name for node in session.get_outputs()],
+                session.run(None, arrays),
+                strict=True,
+            )
         )
         with torch.no_grad():
-            answers = expected({name: torch.from_numpy(array) for name, array in given.items()})
+            answers = answer_span({name: torch.from_numpy(array) for name, array in arrays.items()})
         assert outputs.keys() == answers.keys()
         for name, answer in answers.items():
             assert outputs[name].shape == answer.shape
             real = (
-                given["attention_mask"] == 1 if outputs[name].shape[:2] == (batch, length) else ...
+                arrays["attention_mask"] == 1 if outputs[name].shape[:2] == (batch, length) else ...
             )
             assert np.abs(outputs[name][real] - answer.numpy()[real]).max() < ALLOWED, name
     return exported
 
 
-def encoded(model: nn.Module, given: dict[str, Tensor]) -> Tensor:
+def encode(model: nn.Module, batch: dict[str, Tensor]) -> Tensor:
     encoder: Any = model.encoder
     last: Tensor = encoder(
-        given["input_ids"], given.get("token_type_ids"), given["attention_mask"]
+        batch["input_ids"], batch.get("token_type_ids"), batch["attention_mask"]
     ).last
     return last
 
 
-def guesses(model: Pretrainer, given: dict[str, Tensor]) -> dict[str, Tensor]:
-    last, tables = encoded(model, given), model.encoder.embedding
+def guesses(model: Pretrainer, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+    last, tables = encode(model, batch), model.encoder.embedding
     head: Any = model.objectives["mlm"].head
     return {"logits": head(last, tables.word.weight, tables.map)}
 
@@ -150,26 +154,28 @@ def guesses(model: Pretrainer, given: dict[str, Tensor]) -> dict[str, Tensor]:
 def test_every_point_of_the_space(point: str) -> None:
     model = Pretrainer(config(("mlm",), **POINTS[point])).eval()
     randomise(model)
-    exported = assert_the_same(model, "mlm", lambda given: guesses(model, given))
-    stored = sum(int(np.prod(one.dims)) for one in exported.graph.initializer if one.data_type == 1)
+    exported = assert_the_same(model, "mlm", lambda batch: guesses(model, batch))
+    stored = sum(
+        int(np.prod(tensor.dims)) for tensor in exported.graph.initializer if tensor.data_type == 1
+    )
     tables = {
         "a bias of the scores": 4 * 24 * 24,
         "windows": 4 * 24 * 4,
         "pre-norm, gated, rotary": 2 * 24 * 4,
     }
-    own = sum(
-        one.numel()
-        for name, one in model.named_parameters()
+    parameters = sum(
+        parameter.numel()
+        for name, parameter in model.named_parameters()
         if not name.startswith("encoder.pooler")
     )
-    assert own <= stored <= own + tables.get(point, 0) + 8, "a weight is stored twice"
+    assert parameters <= stored <= parameters + tables.get(point, 0) + 8, "a weight is stored twice"
 
 
 @pytest.mark.parametrize(
-    "name", [one for one in RECIPES if one.endswith(("-tiny", "-mini", "-base", "-base-v1"))]
+    "name", [name for name in RECIPES if name.endswith(("-tiny", "-mini", "-base", "-base-v1"))]
 )
 def test_every_recipe(name: str) -> None:
-    """As it stands, but narrow."""
+    """The recipe as it stands, but narrow."""
     whole = recipe(name)
     old = whole.encoder
     narrow = 8 if old.embedding_size < old.hidden_size else 16
@@ -191,7 +197,7 @@ def test_every_recipe(name: str) -> None:
         replace(whole, encoder=encoder, sequences=sequences, train=train, objectives=("mlm",))
     ).eval()
     randomise(model)
-    assert_the_same(model, "backbone", lambda given: {"last_hidden_state": encoded(model, given)})
+    assert_the_same(model, "backbone", lambda batch: {"last_hidden_state": encode(model, batch)})
 
 
 HEADS: dict[str, tuple[bool, int, dict[str, Any], dict[str, Any]]] = {
@@ -217,8 +223,8 @@ def test_every_head(name: str) -> None:
     model = TaskModel(shape(**changes), reads_cls, classes, **head).eval()
     randomise(model)
 
-    def expected(given: dict[str, Tensor]) -> dict[str, Tensor]:
-        logits = model(given["input_ids"], given["token_type_ids"], given["attention_mask"])
+    def answer_span(batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        logits = model(batch["input_ids"], batch["token_type_ids"], batch["attention_mask"])
         return (
             {"start_logits": logits[..., 0], "end_logits": logits[..., 1]}
             if name == "span"
@@ -226,12 +232,12 @@ def test_every_head(name: str) -> None:
         )
 
     kind = name.split()[0].strip(",")
-    assert_the_same(model, kind, expected, task={"kind": kind})
+    assert_the_same(model, kind, answer_span, task={"kind": kind})
     bare = assert_the_same(
-        model, "backbone", lambda given: {"last_hidden_state": encoded(model, given)}
+        model, "backbone", lambda batch: {"last_hidden_state": encode(model, batch)}
     )
     assert not any(
-        one.name.startswith(("head.", "encoder.pooler")) for one in bare.graph.initializer
+        tensor.name.startswith(("head.", "encoder.pooler")) for tensor in bare.graph.initializer
     )
 
 
@@ -242,15 +248,15 @@ def test_choices_are_rows_of_their_example() -> None:
     session = onnxruntime.InferenceSession(
         exported.SerializeToString(), providers=["CPUExecutionProvider"]
     )
-    given = rows(6, 16, 2)
+    batch = rows(6, 16, 2)
     with torch.no_grad():
         expected = model(
             *map(
                 torch.from_numpy,
-                (given["input_ids"], given["token_type_ids"], given["attention_mask"]),
+                (batch["input_ids"], batch["token_type_ids"], batch["attention_mask"]),
             )
         )
-    (logits,) = session.run(None, {name: array.reshape(2, 3, 16) for name, array in given.items()})
+    (logits,) = session.run(None, {name: array.reshape(2, 3, 16) for name, array in batch.items()})
     assert np.abs(logits - expected.numpy().reshape(2, 3)).max() < ALLOWED
 
 
@@ -277,41 +283,43 @@ def test_8_bit_weights(point: str) -> None:
     session = onnxruntime.InferenceSession(
         exported.SerializeToString(), providers=["CPUExecutionProvider"]
     )
-    given = rows(3, 12, model.encoder.config.segment_types)
+    batch = rows(3, 12, model.encoder.config.segment_types)
     with torch.no_grad():
-        wanted = guesses(model, {name: torch.from_numpy(array) for name, array in given.items()})[
+        wanted = guesses(model, {name: torch.from_numpy(array) for name, array in batch.items()})[
             "logits"
         ].numpy()
-    real = given["attention_mask"] == 1
-    (found,) = session.run(None, given)
-    assert np.linalg.norm((found - wanted)[real]) < 0.1 * np.linalg.norm(wanted[real])
+    real = batch["attention_mask"] == 1
+    (actual,) = session.run(None, batch)
+    assert np.linalg.norm((actual - wanted)[real]) < 0.1 * np.linalg.norm(wanted[real])
     for i, count in enumerate(real.sum(1)):  # alone and without padding, or in the batch
         (alone,) = session.run(
-            None, {name: array[i : i + 1, :count] for name, array in given.items()}
+            None, {name: array[i : i + 1, :count] for name, array in batch.items()}
         )
-        assert np.abs(found[i, :count] - alone[0]).max() <= 1e-6
-    small = [one for one in exported.graph.initializer if one.data_type == onnx.TensorProto.INT8]
-    assert {one.name for one in small} >= {
+        assert np.abs(actual[i, :count] - alone[0]).max() <= 1e-6
+    small = [
+        tensor for tensor in exported.graph.initializer if tensor.data_type == onnx.TensorProto.INT8
+    ]
+    assert {tensor.name for tensor in small} >= {
         WORDS,
         "encoder.attention.0.qkv.weight",
         "encoder.feedforward.0.input.weight",
     }
-    assert all(np.abs(onnx.numpy_helper.to_array(one)).max() <= LARGEST for one in small)
+    assert all(np.abs(onnx.numpy_helper.to_array(tensor)).max() <= LARGEST for tensor in small)
     matrices = sum(
-        one.numel()
-        for name, one in model.named_parameters()
-        if one.ndim == 2
+        parameter.numel()
+        for name, parameter in model.named_parameters()
+        if parameter.ndim == 2
         and "position" not in name
         and "token_type" not in name
         and "pooler" not in name
     )
-    assert sum(int(np.prod(one.dims)) for one in small) == matrices
+    assert sum(int(np.prod(tensor.dims)) for tensor in small) == matrices
 
 
 def test_the_size_of_a_file_is_that_of_its_parameters() -> None:
     model = TaskModel(recipe("albert-base").encoder, True, 2)
     opened = load_module(model, task={"kind": "sequence"})
-    bytes_of_parameters = 4 * sum(one.numel() for one in model.parameters())
+    bytes_of_parameters = 4 * sum(parameter.numel() for parameter in model.parameters())
     assert onnx_model(opened).ByteSize() < 1.01 * bytes_of_parameters
     assert onnx_model(opened, "backbone").ByteSize() <= 45_500_000
     assert onnx_model(opened, graph=Int8Graph(multiplies_words=False)).ByteSize() <= 12_500_000

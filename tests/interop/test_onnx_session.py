@@ -19,7 +19,7 @@ print(session(Path(sys.argv[1]), threads=1).run(None, {"x": [2.0]}))
 
 
 def test_a_session_writes_nothing_into_the_home_of_its_user(tmp_path: Path) -> None:
-    """Where ONNX Runtime's telemetry is on, a device id and a database of events appear there."""
+    """ONNX Runtime's telemetry would write a device id and a database of events there."""
     ends = [helper.make_tensor_value_info(name, TensorProto.FLOAT, [1]) for name in "xy"]
     graph = helper.make_graph(
         [helper.make_node("Neg", ["x"], ["y"])], "negative", ends[:1], ends[1:]

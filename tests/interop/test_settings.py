@@ -159,12 +159,12 @@ def test_released_configs() -> None:
 
 
 @pytest.mark.parametrize(
-    ("groups", "sharing", "ours"),
+    ("groups", "sharing", "our_groups"),
     [(1, "all", 1), (3, "groups", 3), (5, "groups", 5), (12, "none", 1)],
 )
-def test_groups(groups: int, sharing: str, ours: int) -> None:
-    found = encoder_config(ALBERT, {**ALBERT_BASE, "num_hidden_groups": groups}, ("pooler",), "x")
-    assert (found.sharing, found.groups) == (sharing, ours)
+def test_groups(groups: int, sharing: str, our_groups: int) -> None:
+    encoder = encoder_config(ALBERT, {**ALBERT_BASE, "num_hidden_groups": groups}, ("pooler",), "x")
+    assert (encoder.sharing, encoder.groups) == (sharing, our_groups)
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=list(FAMILIES))
@@ -194,13 +194,13 @@ def test_written_and_read_back(family: Family, activation: Any) -> None:
     assert family_of(written, "x") is family
     assert encoder_config(family, written, {"pooler"} & {*family.parts}, "x") == config
     # Every key is one that their class knows, in today's version or an older one.
-    known = transformers.AutoConfig.for_model(family.model_type).to_dict()
+    peer_settings = transformers.AutoConfig.for_model(family.model_type).to_dict()
     older = (
         {"global_attn_every_n_layers", "global_rope_theta", "local_rope_theta"}
         if family.windows
         else set()
     )
-    assert set(written) - set(known) == older
+    assert set(written) - set(peer_settings) == older
 
 
 def test_special_tokens_come_from_the_tokenizer() -> None:

@@ -51,11 +51,11 @@ def test_every_small_recipe_leaves(name: str, tmp_path: Path) -> None:
     opened = reopen(tmp_path / "hf")
     assert type(opened).__name__.startswith("ModernBert")
     batch = inputs(types=0)
-    ours, theirs = our_outputs(model, batch), their_outputs(opened, batch)
-    shown = {key: tensor for key, tensor in ours.items() if key in theirs}
+    written_outputs, opened_outputs = our_outputs(model, batch), their_outputs(opened, batch)
+    shown = {key: tensor for key, tensor in written_outputs.items() if key in opened_outputs}
     assert {"hidden 0", f"hidden {encoder.layers}"} < shown.keys()
     assert ("mlm" in shown) == ("rtd" not in config.objectives)
-    assert_equal_outputs(shown, theirs)
+    assert_equal_outputs(shown, opened_outputs)
 
 
 def test_an_encoder_of_before_is_read_as_it_was() -> None:

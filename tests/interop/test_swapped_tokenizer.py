@@ -64,7 +64,7 @@ def runs(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def swapped(folder: Path, place: str, tokenizer: Path, tmp_path: Path) -> Path:
+def swap_tokenizer(folder: Path, place: str, tokenizer: Path, tmp_path: Path) -> Path:
     """A copy of a folder whose tokenizer is another one."""
     copy = tmp_path / folder.name
     shutil.copytree(folder, copy)
@@ -76,8 +76,8 @@ def swapped(folder: Path, place: str, tokenizer: Path, tmp_path: Path) -> Path:
 def test_in_a_run(
     run: Callable[..., Output], runs: Path, tiny_data: Path, other_tokenizer: Path, tmp_path: Path
 ) -> None:
-    copy = swapped(runs / "pretrained", "tokenizer", other_tokenizer, tmp_path)
-    mine, there = (
+    copy = swap_tokenizer(runs / "pretrained", "tokenizer", other_tokenizer, tmp_path)
+    expected_fingerprint, other_fingerprint = (
         Tokenizer.load(place).fingerprint[:12]
         for place in (runs / "pretrained/tokenizer", other_tokenizer)
     )
@@ -98,7 +98,13 @@ def test_in_a_run(
     ):
         status, _, err = run(*words)
         assert status == 2
-        names(err.splitlines()[-1], copy / "tokenizer", copy / "run.json", mine, there)
+        names(
+            err.splitlines()[-1],
+            copy / "tokenizer",
+            copy / "run.json",
+            expected_fingerprint,
+            other_fingerprint,
+        )
     assert not (tmp_path / "out").exists()
     assert run("evaluate", runs / "pretrained", "--data", tiny_data)[0] == 0
 
@@ -117,7 +123,7 @@ def test_a_run_of_an_older_version_opens(
 def test_in_a_fine_tuned_model(
     run: Callable[..., Output], runs: Path, other_tokenizer: Path, tmp_path: Path
 ) -> None:
-    copy = swapped(runs / "finetuned", "model/tokenizer", other_tokenizer, tmp_path)
+    copy = swap_tokenizer(runs / "finetuned", "model/tokenizer", other_tokenizer, tmp_path)
     status, _, err = run("predict", copy, "--input", runs / "dev.csv", "--text", "text")
     assert status == 2
     names(err.splitlines()[-1], copy / "model" / "tokenizer", copy / "finetune.json")
@@ -127,7 +133,7 @@ def test_in_a_fine_tuned_model(
 def test_in_prepared_data(
     run: Callable[..., Output], runs: Path, tiny_data: Path, other_tokenizer: Path, tmp_path: Path
 ) -> None:
-    copy = swapped(tiny_data, "tokenizer", other_tokenizer, tmp_path)
+    copy = swap_tokenizer(tiny_data, "tokenizer", other_tokenizer, tmp_path)
     status, _, err = run("pretrain", runs / "small.toml", "--data", copy, "--out", tmp_path / "out")
     assert status == 2
     names(err.splitlines()[-1], copy / "tokenizer")

@@ -84,7 +84,7 @@ CASES: list[tuple[Callable[..., Any], dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(
-    ("write", "changes"), CASES, ids=lambda one: getattr(one, "__name__", str(one))
+    ("write", "changes"), CASES, ids=lambda case: getattr(case, "__name__", str(case))
 )
 def test_a_checkpoint_of_the_time_converts(
     write: Callable[..., Any], changes: dict[str, Any], run: Callable[..., Output], tmp_path: Path
@@ -100,11 +100,13 @@ def test_a_checkpoint_of_the_time_converts(
     loaded = load(tmp_path / "old")
     assert_equal_outputs(expected, our_outputs(loaded.model, batch))
     assert loaded.tokenizer is None
-    kept = sum(
+    parameters = sum(
         "adam" not in name and name != "global_step"
         for name in Bundle.open(_index(tmp_path / "old")).entries
     )
-    assert ("hub" in changes) or any(f"{2 * kept + 1} variables" in note for note in loaded.notes)
+    assert ("hub" in changes) or any(
+        f"{2 * parameters + 1} variables" in note for note in loaded.notes
+    )
 
 
 @pytest.mark.parametrize("head", ["sequence", "span", "choice"])
@@ -134,8 +136,8 @@ def test_electra_with_its_generator(
     """
     shape = {"num_attention_heads": 1, **changes}
     discriminator = build_peer("Electra", "discriminator", **shape)
-    own = {"hidden_size": width, "intermediate_size": round(48 * width / 32)}
-    generator = build_peer("Electra", "mlm", **{**shape, **own})
+    generator_shape = {"hidden_size": width, "intermediate_size": round(48 * width / 32)}
+    generator = build_peer("Electra", "mlm", **{**shape, **generator_shape})
     generator.electra.embeddings.load_state_dict(discriminator.electra.embeddings.state_dict())
     held = variables("Electra", discriminator.state_dict())
     for name, tensor in variables("Electra", generator.state_dict()).items():
@@ -170,7 +172,9 @@ def test_albert_from_the_hub_without_its_config_has_the_published_shape(tmp_path
     }
     model = build_peer("Albert", "backbone", hidden_act="gelu_new", **shape)
     held = variables(
-        "Albert", {f"albert.{name}": one for name, one in model.state_dict().items()}, slots=False
+        "Albert",
+        {f"albert.{name}": tensor for name, tensor in model.state_dict().items()},
+        slots=False,
     )
     write_bundle(tmp_path / "variables" / "variables", held, crc=google_crc32c.value)
     loaded = load(tmp_path)
@@ -238,7 +242,7 @@ def test_what_is_not_understood_is_listed_and_nothing_written(
 
     write_bundle(
         tmp_path / "old" / "x.ckpt",
-        {f"{name}/.ATTRIBUTES/VARIABLE_VALUE": one for name, one in held.items()},
+        {f"{name}/.ATTRIBUTES/VARIABLE_VALUE": tensor for name, tensor in held.items()},
     )
     with refused(ModelError, "x.ckpt.index", "TensorFlow 2"):
         load(tmp_path / "old")
@@ -403,11 +407,11 @@ def test_any_damage_is_found(index: bool, cut: bool, place: int, by: int, snappy
         )
         try:
             bundle = Bundle.open(Path(folder) / "x.index")
-            found = {name: bundle.read(name) for name in bundle.entries}
+            actual = {name: bundle.read(name) for name in bundle.entries}
         except ModelError as error:
             names(str(error), file)
         else:
             assert index
             assert not cut
-            assert found.keys() == tensors.keys()
-            assert all(torch.equal(found[name], tensors[name]) for name in tensors)
+            assert actual.keys() == tensors.keys()
+            assert all(torch.equal(actual[name], tensors[name]) for name in tensors)

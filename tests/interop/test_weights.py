@@ -50,19 +50,19 @@ def test_there_and_back_is_the_identity(sharing: Any) -> None:
     for parameter in model.parameters():
         torch.nn.init.normal_(parameter)
     table = pairs(ALBERT, PARTS, model.encoder.config, "sop")
-    theirs = to_foreign(table, model.state_dict())
-    assert same(dict(model.state_dict()), to_litebert(table, theirs, "x"))
+    foreign = to_foreign(table, model.state_dict())
+    assert same(dict(model.state_dict()), to_litebert(table, foreign, "x"))
 
 
 def test_shared_blocks_are_written_once_per_slot_and_own_their_memory() -> None:
     model = tiny(sharing="attention", layers=3)
-    theirs = to_foreign(pairs(ALBERT, PARTS, model.encoder.config, "sop"), model.state_dict())
+    foreign = to_foreign(pairs(ALBERT, PARTS, model.encoder.config, "sop"), model.state_dict())
     group = "albert.encoder.albert_layer_groups.{}.albert_layers.0"
-    attention = [theirs[f"{group.format(i)}.attention.dense.weight"] for i in range(3)]
-    feedforward = [theirs[f"{group.format(i)}.ffn.weight"] for i in range(3)]
+    attention = [foreign[f"{group.format(i)}.attention.dense.weight"] for i in range(3)]
+    feedforward = [foreign[f"{group.format(i)}.ffn.weight"] for i in range(3)]
     assert torch.equal(attention[0], attention[2])
     assert not torch.equal(feedforward[0], feedforward[2])
-    pointers = [tensor.untyped_storage().data_ptr() for tensor in theirs.values()]
+    pointers = [tensor.untyped_storage().data_ptr() for tensor in foreign.values()]
     assert len(set(pointers)) == len(pointers)
 
 
@@ -95,8 +95,8 @@ def test_tables_name_every_parameter_once(family: Family) -> None:
     parts = [part for part in PARTS if part in family.parts]
     table = pairs(family, parts, model.encoder.config, family.sentence or "")
     assert sorted(pair.name for pair in table) == sorted(model.state_dict())
-    theirs = [name for pair in table for name in pair.foreign]
-    assert len(set(theirs)) == len(theirs)
+    foreign = [name for pair in table for name in pair.foreign]
+    assert len(set(foreign)) == len(foreign)
 
 
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=list(FAMILIES))
@@ -118,11 +118,11 @@ def bare() -> tuple[Encoder, dict[str, Tensor]]:
 @pytest.mark.parametrize("family", FAMILIES.values(), ids=list(FAMILIES))
 def test_old_spellings_are_read(family: Family) -> None:
     model = tiny(("mlm",), sharing="none", embedding_size=8, pooler=False, **family.computes)
-    theirs = to_foreign(
+    foreign = to_foreign(
         pairs(family, ("backbone", "mlm"), model.encoder.config), model.state_dict()
     )
     old = {}
-    for name, tensor in theirs.items():
+    for name, tensor in foreign.items():
         stem, _, leaf = name.rpartition(".")
         if "norm" in stem.lower():
             leaf = {"weight": "gamma", "bias": "beta"}[leaf]
@@ -130,11 +130,11 @@ def test_old_spellings_are_read(family: Family) -> None:
     old[f"{family.backbone_prefix}embeddings.position_ids"] = torch.arange(16)[None]
     old[f"{family.backbone_prefix}embeddings.token_type_ids"] = torch.zeros(1, 16)
     for name, target in family.tied.items():
-        old[name] = theirs[target].clone()
-    assert same(modernize(family, old, "x"), theirs)
+        old[name] = foreign[target].clone()
+    assert same(modernize(family, old, "x"), foreign)
     # A bare backbone has no prefix.
     backbone = {
-        name: tensor for name, tensor in theirs.items() if name.startswith(family.backbone_prefix)
+        name: tensor for name, tensor in foreign.items() if name.startswith(family.backbone_prefix)
     }
     bare = {
         name.removeprefix(family.backbone_prefix): old_tensor
@@ -144,29 +144,31 @@ def test_old_spellings_are_read(family: Family) -> None:
 
 
 def test_tied_repeats_must_be_equal() -> None:
-    _, theirs = bare()
-    word = theirs["bert.embeddings.word_embeddings.weight"]
+    _, foreign = bare()
+    word = foreign["bert.embeddings.word_embeddings.weight"]
     key = "cls.predictions.decoder.weight"
-    assert same(modernize(BERT, {**theirs, key: word.clone()}, "x"), theirs)
+    assert same(modernize(BERT, {**foreign, key: word.clone()}, "x"), foreign)
     with refused(ModelError, "model.bin", f"'{key}'", "'bert.embeddings.word_embeddings.weight'"):
-        modernize(BERT, {**theirs, key: word + 1}, "model.bin")
+        modernize(BERT, {**foreign, key: word + 1}, "model.bin")
     # Some files keep the vocabulary's bias under the decoder's name alone.
     bias = torch.arange(40.0)
-    moved = modernize(BERT, {**theirs, "cls.predictions.decoder.bias": bias}, "x")
+    moved = modernize(BERT, {**foreign, "cls.predictions.decoder.bias": bias}, "x")
     assert torch.equal(moved["cls.predictions.bias"], bias)
 
 
 def test_half_precision_is_widened() -> None:
-    encoder, theirs = bare()
+    encoder, foreign = bare()
     table = pairs(BERT, ("backbone", "pooler"), encoder.config)
-    found = to_litebert(table, {name: tensor.bfloat16() for name, tensor in theirs.items()}, "x")
-    assert {tensor.dtype for tensor in found.values()} == {torch.float32}
+    converted = to_litebert(
+        table, {name: tensor.bfloat16() for name, tensor in foreign.items()}, "x"
+    )
+    assert {tensor.dtype for tensor in converted.values()} == {torch.float32}
 
 
 def test_unknown_and_missing_keys_are_named_with_the_nearest() -> None:
-    encoder, theirs = bare()
+    encoder, foreign = bare()
     table = pairs(BERT, ("backbone", "pooler"), encoder.config)
-    misspelt = dict(theirs)
+    misspelt = dict(foreign)
     misspelt["bert.pooler.dens.weight"] = misspelt.pop("bert.pooler.dense.weight")
     with refused(ModelError, "f", "'bert.pooler.dense.weight'", "'bert.pooler.dens.weight'"):
         to_litebert(table, misspelt, "f")
@@ -175,6 +177,6 @@ def test_unknown_and_missing_keys_are_named_with_the_nearest() -> None:
     with refused(ModelError, "f", "'bert.pooler.dense.extra'", 1, "'bert.pooler.dense.weight'"):
         to_litebert(
             table,
-            {**theirs, "bert.pooler.dense.extra": torch.zeros(1), "other": torch.zeros(1)},
+            {**foreign, "bert.pooler.dense.extra": torch.zeros(1), "other": torch.zeros(1)},
             "f",
         )

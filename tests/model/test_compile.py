@@ -21,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore")  # torch's compiler warns of i
 
 @pytest.fixture
 def graphs(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[Any]]:
-    """What has been compiled; nothing is generated, which would take minutes."""
+    """Graphs that have been compiled; nothing is generated, which would take minutes."""
     made: list[Any] = []
 
     def backend(graph: Any, inputs: Any) -> Callable[..., Any]:
@@ -58,9 +58,9 @@ def test_a_block_is_compiled_once_for_all_layers_and_depths(
     model = Pretrainer(point)
     expected = losses(model, point, 4)
     compile_blocks(model)
-    found = losses(model, point, 4)
-    torch.testing.assert_close(found, expected)
-    found.sum().backward()  # type: ignore[no-untyped-call]
+    actual = losses(model, point, 4)
+    torch.testing.assert_close(actual, expected)
+    actual.sum().backward()  # type: ignore[no-untyped-call]
     assert len(graphs) == 2
     for depth in (1, 3, 11, 12):
         losses(model, point, 4, depth=depth)

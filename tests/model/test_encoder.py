@@ -67,13 +67,13 @@ def attend(
     q, k, v = linear(state, f"{name}.qkv", x).split(hidden, dim=-1)
     heads = []
     for start in range(0, hidden, size):
-        one, two, three = (part[:, start : start + size] for part in (q, k, v))
+        query, key, value = (part[:, start : start + size] for part in (q, k, v))
         if config.positions == "rotary":
-            one, two = rotate(one, base), rotate(two, base)
-        scores = (one @ two.T / math.sqrt(size)).exp()
+            query, key = rotate(query, base), rotate(key, base)
+        scores = (query @ key.T / math.sqrt(size)).exp()
         scores = scores.masked_fill(far, 0.0) if within else scores
         weights = scores / scores.sum(-1, keepdim=True)
-        heads.append(weights @ three)
+        heads.append(weights @ value)
     return linear(state, f"{name}.output", torch.cat(heads, dim=-1))
 
 
@@ -183,8 +183,8 @@ def test_every_state_follows_the_formulas(changes: dict[str, Any]) -> None:
     expected = reference(encoder, ids, types)
     # Rotation tables are kept in single precision.
     tolerance = 1e-5 if encoder.config.positions == "rotary" else 1e-10
-    for found, wanted in zip(encoder.states(ids[None], types[None]), expected, strict=True):
-        assert (found[0] - wanted).abs().max() < tolerance
+    for hidden, wanted in zip(encoder.states(ids[None], types[None]), expected, strict=True):
+        assert (hidden[0] - wanted).abs().max() < tolerance
     state = {name: tensor.double() for name, tensor in encoder.state_dict().items()}
     last = expected[-1]
     if encoder.config.norm == "pre":
@@ -247,7 +247,7 @@ def test_no_mask_is_a_full_mask_of_any_type() -> None:
 def test_without_padding_attention_gets_no_mask_and_rows_it_need_not_copy(
     positions: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """What the flash kernel of a GPU asks for: no mask, one dtype, and the features of a head side
+    """The flash kernel of a GPU asks for this: no mask, one dtype, and the features of a head side
     by side.
     """
     seen: list[tuple[Tensor, ...]] = []
@@ -264,8 +264,8 @@ def test_without_padding_attention_gets_no_mask_and_rows_it_need_not_copy(
         encoder(batch(padded=False).input_ids)
     assert seen
     for inputs in seen:
-        assert {one.dtype for one in inputs} == {torch.bfloat16}
-        assert all(one.stride(-1) == 1 for one in inputs)
+        assert {tensor.dtype for tensor in inputs} == {torch.bfloat16}
+        assert all(tensor.stride(-1) == 1 for tensor in inputs)
 
 
 def test_no_token_types_are_zeros() -> None:

@@ -41,32 +41,33 @@ def reference() -> Iterator[None]:
 
 
 def gradients(compute: Callable[..., Tensor], inputs: list[Tensor]) -> list[Tensor]:
-    """What is computed, and its gradient by each input, under a random weighting."""
+    """The output of a computation, and its gradient by each input, under a random weighting."""
     leaves = [
-        one.detach().clone(memory_format=torch.preserve_format).requires_grad_() for one in inputs
+        tensor.detach().clone(memory_format=torch.preserve_format).requires_grad_()
+        for tensor in inputs
     ]
-    found = compute(*leaves)
-    weights = torch.randn(found.shape, generator=torch.Generator().manual_seed(0)).to(found.dtype)
-    return [found.detach(), *torch.autograd.grad(found, leaves, weights)]
+    output = compute(*leaves)
+    weights = torch.randn(output.shape, generator=torch.Generator().manual_seed(0)).to(output.dtype)
+    return [output.detach(), *torch.autograd.grad(output, leaves, weights)]
 
 
 def both(compute: Callable[..., Tensor], inputs: list[Tensor], dtype: torch.dtype) -> None:
     """Both ways agree, in bfloat16 with what the reference computes in float32."""
     coarse = dtype == torch.bfloat16
     with torch.autocast("cpu", torch.bfloat16, enabled=coarse):
-        found = gradients(compute, inputs)
+        results = gradients(compute, inputs)
         with reference():
             same = gradients(compute, inputs)
     with reference():
-        wanted = gradients(compute, [one.float() for one in inputs])
-    for ours, theirs, exact in zip(found, same, wanted, strict=True):
-        assert (ours.shape, ours.dtype) == (theirs.shape, theirs.dtype)
+        wanted = gradients(compute, [tensor.float() for tensor in inputs])
+    for actual, plain, exact in zip(results, same, wanted, strict=True):
+        assert (actual.shape, actual.dtype) == (plain.shape, plain.dtype)
         share = (
-            0.01 * exact.norm() + 2 * (theirs.float() - exact).norm()
+            0.01 * exact.norm() + 2 * (plain.float() - exact).norm()
             if coarse
             else NEAR * exact.norm()
         )
-        assert (ours.float() - exact).norm() <= share + 1e-6
+        assert (actual.float() - exact).norm() <= share + 1e-6
 
 
 def normal(*shape: int, seed: int = 0) -> Tensor:
@@ -203,14 +204,14 @@ def test_cross_entropy(rows: int, classes: int, dtype: torch.dtype, ignored: boo
         labels[::2] = -100
     logits = (3 * normal(rows, classes)).to(dtype)
     logits[:, 1] = logits[:, 0]  # of equal ones the first counts
-    found = gradients(lambda x: operations.cross_entropy(x, labels, -100)[0], [logits])
+    actual = gradients(lambda x: operations.cross_entropy(x, labels, -100)[0], [logits])
     right = operations.cross_entropy(logits, labels, -100)[1]
     with reference():
         wanted = gradients(lambda x: operations.cross_entropy(x, labels, -100)[0], [logits])
         assert right == operations.cross_entropy(logits, labels, -100)[1]
-    assert torch.allclose(found[0], wanted[0], rtol=1e-5)
+    assert torch.allclose(actual[0], wanted[0], rtol=1e-5)
     assert torch.allclose(
-        found[1].float(),
+        actual[1].float(),
         wanted[1].float(),
         rtol=1e-4 if dtype == torch.float32 else 1e-2,
         atol=1e-6,
@@ -244,10 +245,10 @@ def test_a_number_that_is_not_finite_reaches_output_and_gradient(
     x.requires_grad_()
     inputs = (None, AttentionPositions()) if kind is Attention else ()
     with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
-        found = block(x, *inputs)
-    assert not found[1, 3].isfinite().all()
-    assert found[0].isfinite().all(), "other sequences stay as they are"
-    found.sum().backward()
+        output = block(x, *inputs)
+    assert not output[1, 3].isfinite().all()
+    assert output[0].isfinite().all(), "other sequences stay as they are"
+    output.sum().backward()
     assert not block.output.weight.grad.isfinite().all()
 
 
@@ -282,14 +283,19 @@ def test_threads_and_repetition_change_no_bit(dtype: torch.dtype) -> None:
     x = normal(8, 70, 64)
 
     def outcome(threads: int) -> list[Tensor]:
-        ours = copy.deepcopy(blocks)
+        copies = copy.deepcopy(blocks)
         with patch.object(torch, "get_num_threads", lambda: threads):
             with torch.autocast("cpu", torch.bfloat16, enabled=dtype == torch.bfloat16):
-                y = ours[1](ours[0](x, None, AttentionPositions()))
+                y = copies[1](copies[0](x, None, AttentionPositions()))
             y.square().sum().backward()
         return [
             y,
-            *(one.grad for block in ours for one in block.parameters() if one.grad is not None),
+            *(
+                parameter.grad
+                for block in copies
+                for parameter in block.parameters()
+                if parameter.grad is not None
+            ),
         ]
 
     first = outcome(1)
@@ -309,7 +315,7 @@ def test_doubles_hooks_and_evaluation_keep_the_reference() -> None:
         block.input.register_forward_hook(lambda module, inputs, output: heard.append(output))
         block.output.register_forward_hook(lambda module, inputs, output: heard.append(output))
         block(x)
-        assert [one.shape[-1] for one in heard] == [40, 24]
+        assert [tensor.shape[-1] for tensor in heard] == [40, 24]
         double = block_of(FeedForward).double()
         assert torch.autograd.gradcheck(double, normal(2, 3, 24).double().requires_grad_())
 
@@ -325,18 +331,20 @@ def test_a_step_of_an_optimizer(size: int, lamb: bool, decay: float) -> None:
     to.
     """
     outcomes = []
-    for own in (True, False):
+    for uses_kernels in (True, False):
         parameters = [nn.Parameter(normal(size)), nn.Parameter(torch.zeros(size))]
         optimizer = (Lamb if lamb else UncorrectedAdamW)(parameters, lr=0.01, weight_decay=decay)
         for step in range(3):
             for number, parameter in enumerate(parameters):
                 parameter.grad = normal(size, seed=10 * step + number)
-            with nullcontext() if own else reference():
+            with nullcontext() if uses_kernels else reference():
                 optimizer.step()
-        states = [tensor for one in parameters for tensor in optimizer.state[one].values()]
-        outcomes.append([*(one.detach() for one in parameters), *states])
-    for ours, theirs in zip(*outcomes, strict=True):
-        assert (ours - theirs).norm() <= 1e-6 * theirs.norm()
+        states = [
+            tensor for parameter in parameters for tensor in optimizer.state[parameter].values()
+        ]
+        outcomes.append([*(parameter.detach() for parameter in parameters), *states])
+    for kernel_outcome, reference_outcome in zip(*outcomes, strict=True):
+        assert (kernel_outcome - reference_outcome).norm() <= 1e-6 * reference_outcome.norm()
 
 
 def test_a_gradient_that_is_not_finite_reaches_the_weights_of_an_optimizer() -> None:

@@ -33,33 +33,33 @@ def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
 
 
 def states(processes: Any, count: int = 1) -> set[str]:
-    """As so many processes of their own find it at once."""
-    found = processes.SimpleQueue()
-    running = [processes.Process(target=find, args=(dict(os.environ), found)) for _ in range(count)]
-    for one in running:
-        one.start()
-    for one in running:
-        one.join()
-        assert one.exitcode == 0
-    return {found.get() for _ in running}
+    """Descriptions of the loader in so many processes at once."""
+    queue = processes.SimpleQueue()
+    running = [processes.Process(target=find, args=(dict(os.environ), queue)) for _ in range(count)]
+    for process in running:
+        process.start()
+    for process in running:
+        process.join()
+        assert process.exitcode == 0
+    return {queue.get() for _ in running}
 
 
-def find(environment: dict[str, str], found: Any) -> None:
+def find(environment: dict[str, str], queue: Any) -> None:
     os.environ.update(environment)
     loader._load_library.cache_clear()
-    found.put(loader.describe())
+    queue.put(loader.describe())
 
 
 @needs_compiler
 def test_it_is_compiled_once_and_again_when_it_is_damaged(fresh: Path, processes: Any) -> None:
-    found = states(processes)
+    descriptions = states(processes)
     (file,) = fresh.iterdir()
-    assert found == {f"in use ({file})"}
+    assert descriptions == {f"in use ({file})"}
     made, size = file.stat().st_mtime_ns, file.stat().st_size
-    assert states(processes) == found
+    assert states(processes) == descriptions
     assert file.stat().st_mtime_ns == made
     file.write_bytes(file.read_bytes()[:1000])
-    assert states(processes) == found
+    assert states(processes) == descriptions
     assert file.stat().st_size == size
 
 
@@ -67,9 +67,9 @@ def test_it_is_compiled_once_and_again_when_it_is_damaged(fresh: Path, processes
 def test_processes_that_compile_at_once_do_not_disturb_each_other(
     fresh: Path, processes: Any
 ) -> None:
-    said = states(processes, 3)
+    descriptions = states(processes, 3)
     (file,) = fresh.iterdir()
-    assert said == {f"in use ({file})"}
+    assert descriptions == {f"in use ({file})"}
 
 
 @pytest.mark.parametrize(

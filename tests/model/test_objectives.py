@@ -70,15 +70,15 @@ def test_rows_add_up_to_their_batch() -> None:
     whole = model(data)
     sums = {name: [0.0, 0, 0] for name in whole}
     for row in range(len(data.input_ids)):
-        here = (data.masked_positions // 16) == row
+        in_row = (data.masked_positions // 16) == row
         part = Batch(
             data.input_ids[row : row + 1],
             data.token_type_ids[row : row + 1],
             None if data.attention_mask is None else data.attention_mask[row : row + 1],
-            data.masked_positions[here] - 16 * row,
-            data.masked_labels[here],
+            data.masked_positions[in_row] - 16 * row,
+            data.masked_labels[in_row],
             data.sentence_labels[row : row + 1],
-            torch.where(data.masked_boundaries < 0, -1, data.masked_boundaries - 16 * row)[here],
+            torch.where(data.masked_boundaries < 0, -1, data.masked_boundaries - 16 * row)[in_row],
         )
         for name, loss in model(part).items():
             for index, value in enumerate((loss.total, loss.count, loss.correct)):
@@ -162,12 +162,12 @@ def test_each_objective_reaches_its_head_and_the_encoder(objectives: tuple[str, 
 
 
 def test_sentence_objectives_say_which_second_segment_they_need() -> None:
-    said = {
+    sentences = {
         name: objective.sentence
         for names in (("mlm", "sop"), ("nsp",))
         for name, objective in config(names).build_objectives().items()
     }
-    assert said == {"mlm": None, "sop": "sop", "nsp": "nsp"}
+    assert sentences == {"mlm": None, "sop": "sop", "nsp": "nsp"}
 
 
 def test_depth_reaches_the_encoder() -> None:

@@ -38,37 +38,37 @@ def plain(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
 def test_attention_follows_its_formula_forward_and_backward(
     dtype: torch.dtype, learns: bool, kind: str
 ) -> None:
-    """What a CPU learns from in bfloat16 takes two products instead of the fused kernel."""
+    """A CPU that learns in bfloat16 takes two products instead of the fused kernel."""
     generator = torch.Generator().manual_seed(1)
     *parts, weights = (torch.randn(2, 4, 24, 8, generator=generator).to(dtype) for _ in range(4))
     exact = [tensor.double().requires_grad_(learns) for tensor in parts]
-    given = [tensor.clone().requires_grad_(learns) for tensor in parts]
+    leaves = [tensor.clone().requires_grad_(learns) for tensor in parts]
     mask = MASKS[kind]
     coarse = dtype == torch.bfloat16
     wanted = plain(*exact, mask)
     with torch.set_grad_enabled(learns), torch.autocast("cpu", torch.bfloat16, enabled=coarse):
-        found = attend(*given, mask, 0.0)
-    assert found.dtype == dtype
+        output = attend(*leaves, mask, 0.0)
+    assert output.dtype == dtype
     assert torch.allclose(
-        found.double(), wanted, atol=0.02 if coarse else 1e-6, rtol=0.01 if coarse else 1e-5
+        output.double(), wanted, atol=0.02 if coarse else 1e-6, rtol=0.01 if coarse else 1e-5
     )
     if learns:
-        found.backward(weights)
+        output.backward(weights)
         wanted.backward(weights.double())
-        for ours, theirs in zip(given, exact, strict=True):
-            assert ours.grad is not None
-            assert theirs.grad is not None
+        for leaf, exact_leaf in zip(leaves, exact, strict=True):
+            assert leaf.grad is not None
+            assert exact_leaf.grad is not None
             near = {"atol": 0.04, "rtol": 0.02} if coarse else {"atol": 1e-5, "rtol": 1e-4}
-            assert torch.allclose(ours.grad.double(), theirs.grad, **near)
+            assert torch.allclose(leaf.grad.double(), exact_leaf.grad, **near)
         if kind in ("bool", "both"):
-            assert not given[1].grad[1, :, 17:].any(), "nothing is learnt from padding"
-            assert not given[2].grad[1, :, 17:].any()
+            assert not leaves[1].grad[1, :, 17:].any(), "nothing is learnt from padding"
+            assert not leaves[2].grad[1, :, 17:].any()
 
 
 def test_attention_in_bfloat16_drops_weights_out() -> None:
     q, k = (torch.randn(64, 1, 8, 8).bfloat16().requires_grad_() for _ in range(2))
     ones = torch.ones(64, 1, 8, 8).bfloat16()
     with torch.autocast("cpu", torch.bfloat16):
-        found = attend(q, k, ones, None, 0.25)
-    assert found.std() > 0.05, "the sums of the weights that are left"
-    assert abs(found.float().mean().item() - 1) < 0.1, "what is left is scaled up"
+        output = attend(q, k, ones, None, 0.25)
+    assert output.std() > 0.05, "the sums of the weights that are left"
+    assert abs(output.float().mean().item() - 1) < 0.1, "what is left is scaled up"

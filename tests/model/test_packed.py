@@ -108,43 +108,43 @@ def rows(lengths: list[int], seed: int = 0) -> tuple[np.ndarray, np.ndarray, np.
 
 
 @torch.no_grad()
-def expected(model: TaskModel, given: tuple[np.ndarray, ...]) -> np.ndarray:
-    ids, types, mask = map(torch.from_numpy, given)
+def compute_expected(model: TaskModel, batch: tuple[np.ndarray, ...]) -> np.ndarray:
+    ids, types, mask = map(torch.from_numpy, batch)
     if model.encoder.config.segment_types < 2:
         types = torch.zeros_like(types)
     logits: Tensor = model(ids, types, mask)
-    found: np.ndarray = logits.float().numpy()
-    return found if model.reads_cls else np.where(given[2][..., None], found, 0)
+    array: np.ndarray = logits.float().numpy()
+    return array if model.reads_cls else np.where(batch[2][..., None], array, 0)
 
 
 @pytest.mark.parametrize("name", NETWORKS)
 def test_it_answers_as_the_network(name: str) -> None:
     model = network(name)
-    ours = PackedNetwork.of(model)
-    assert ours is not None
+    packed = PackedNetwork.of(model)
+    assert packed is not None
     for seed, lengths in enumerate([[1], [7, 7, 7], [61, 33, 17, 16, 15, 2, 1], [5], [60] * 9]):
-        given = rows(lengths, seed)
+        batch = rows(lengths, seed)
         if model.encoder.config.segment_types < 2:
-            given[1][:] = 0
+            batch[1][:] = 0
         np.testing.assert_allclose(
-            ours.logits(*given), expected(model, given), rtol=1e-4, atol=2e-5
+            packed.logits(*batch), compute_expected(model, batch), rtol=1e-4, atol=2e-5
         )
 
 
 @in_pairs
 @pytest.mark.parametrize("name", NETWORKS)
 def test_in_bfloat16_it_is_as_near_to_float32_as_autocast_is(name: str) -> None:
-    model, given = network(name), rows([61, 33, 17, 16, 15, 2, 1])
+    model, batch = network(name), rows([61, 33, 17, 16, 15, 2, 1])
     if model.encoder.config.segment_types < 2:
-        given[1][:] = 0
-    ours = PackedNetwork.of(model, torch.bfloat16)
-    assert ours is not None
-    exact = expected(model, given)
+        batch[1][:] = 0
+    packed = PackedNetwork.of(model, torch.bfloat16)
+    assert packed is not None
+    exact = compute_expected(model, batch)
     with torch.autocast("cpu", torch.bfloat16):
-        theirs = expected(model, given)
-    mine, apart = np.abs(ours.logits(*given) - exact), np.abs(theirs - exact)
-    assert 0 < mine.mean() < 1.2 * apart.mean()
-    assert mine.max() < 2 * apart.max()
+        autocast = compute_expected(model, batch)
+    packed_error, apart = np.abs(packed.logits(*batch) - exact), np.abs(autocast - exact)
+    assert 0 < packed_error.mean() < 1.2 * apart.mean()
+    assert packed_error.max() < 2 * apart.max()
 
 
 class Rounded(nn.Linear):
@@ -154,8 +154,8 @@ class Rounded(nn.Linear):
     def forward(self, x: Tensor) -> Tensor:
         step = self.weight.abs().amax(1, keepdim=True) / 127
         low, high = (
-            one.clamp(*ends)[..., None]
-            for one, ends in ((x.amin(-1), (None, 0)), (x.amax(-1), (0, None)))
+            bound.clamp(*ends)[..., None]
+            for bound, ends in ((x.amin(-1), (None, 0)), (x.amax(-1), (0, None)))
         )
         grid = (high - low) / 255
         zero = (-low / grid).round()
@@ -163,7 +163,7 @@ class Rounded(nn.Linear):
         return nn.functional.linear(nearest * grid, (self.weight / step).round() * step, self.bias)
 
 
-def rounded(model: TaskModel) -> TaskModel:
+def round_weights(model: TaskModel) -> TaskModel:
     copied = copy.deepcopy(model)
     for block in (*copied.encoder.attention, *copied.encoder.feedforward):
         for module in block.children():
@@ -175,18 +175,18 @@ def rounded(model: TaskModel) -> TaskModel:
 @in_bytes
 @pytest.mark.parametrize("name", NETWORKS)
 def test_in_8_bits_it_is_the_network_with_both_factors_rounded(name: str) -> None:
-    model, given = network(name), rows([61, 33, 17, 16, 15, 2, 1])
+    model, batch = network(name), rows([61, 33, 17, 16, 15, 2, 1])
     if model.encoder.config.segment_types < 2:
-        given[1][:] = 0
-    ours = PackedNetwork.of(model, torch.int8)
-    assert ours is not None
-    found, wanted, exact = (
-        ours.logits(*given),
-        expected(rounded(model), given),
-        expected(model, given),
+        batch[1][:] = 0
+    packed = PackedNetwork.of(model, torch.int8)
+    assert packed is not None
+    actual, wanted, exact = (
+        packed.logits(*batch),
+        compute_expected(round_weights(model), batch),
+        compute_expected(model, batch),
     )
     apart = np.abs(wanted - exact)
-    assert np.abs(found - wanted).mean() < 0.1 * apart.mean(), (
+    assert np.abs(actual - wanted).mean() < 0.1 * apart.mean(), (
         "but for values that lie between two steps"
     )
     assert 0 < apart.mean() < 0.05 * np.abs(exact).mean()
@@ -197,20 +197,20 @@ def test_in_8_bits_what_is_no_number_stays_none() -> None:
     model = network("shared")
     with torch.no_grad():
         attention(model).output.weight[3, 5] = float("nan")
-    ours = PackedNetwork.of(model, torch.int8)
-    assert ours is not None
-    assert np.isnan(ours.logits(*rows([5, 7]))).all()
+    packed = PackedNetwork.of(model, torch.int8)
+    assert packed is not None
+    assert np.isnan(packed.logits(*rows([5, 7]))).all()
     word = (model := network("shared")).encoder.embedding.word.weight
     ids, types, mask = rows([5, 7])
     ids[0] = np.where(ids[0] == 9, 8, ids[0])
     ids[1, 0] = 9
     with torch.no_grad():
         word[9] = float("inf")
-    ours = PackedNetwork.of(model, torch.int8)
-    assert ours is not None
-    found = np.isfinite(ours.logits(ids, types, mask))
-    assert found[0].all()
-    assert not found[1].any()
+    packed = PackedNetwork.of(model, torch.int8)
+    assert packed is not None
+    finite = np.isfinite(packed.logits(ids, types, mask))
+    assert finite[0].all()
+    assert not finite[1].any()
 
 
 @in_bytes
@@ -242,12 +242,12 @@ def test_a_row_has_the_same_logits_in_any_company(
     products: torch.dtype | None, lengths: list[int]
 ) -> None:
     model = network("shared")
-    ours = PackedNetwork.of(model, products)
-    assert ours is not None
-    given = rows(lengths)
-    together = ours.logits(*given)
+    packed = PackedNetwork.of(model, products)
+    assert packed is not None
+    batch = rows(lengths)
+    together = packed.logits(*batch)
     for i, length in enumerate(lengths):
-        alone = ours.logits(*(array[i : i + 1, :length] for array in given))
+        alone = packed.logits(*(array[i : i + 1, :length] for array in batch))
         np.testing.assert_allclose(alone[0], together[i], rtol=1e-4, atol=2e-5)
 
 
@@ -256,12 +256,12 @@ class Own(nn.Linear):
 
 
 def test_networks_of_other_parts_are_left_to_pytorch() -> None:
-    own, hooked = network("shared"), network("shared")
-    own.head.classifier = Own(48, 4)
+    changed, hooked = network("shared"), network("shared")
+    changed.head.classifier = Own(48, 4)
     hooked.encoder.register_forward_hook(lambda *_: None)
     windowed = TaskModel(EncoderConfig(**SHAPE, window=8, global_every=2), True, 2)
     for model in (
-        own,
+        changed,
         hooked,
         windowed,
         network("shared").double(),
@@ -273,15 +273,15 @@ def test_networks_of_other_parts_are_left_to_pytorch() -> None:
 def test_threads_do_not_share_working_memory() -> None:
     answering = PackedNetwork.of(network("shared"))
     assert answering is not None
-    given = [rows([5, 17, 30], seed) for seed in range(8)]
-    alone = [answering.logits(*one) for one in given]
+    batches = [rows([5, 17, 30], seed) for seed in range(8)]
+    alone = [answering.logits(*batch) for batch in batches]
     with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(lambda one: answering.logits(*one), given * 10))
-    for one, wanted in zip(found, alone * 10, strict=True):
-        np.testing.assert_allclose(one, wanted, atol=1e-5)
+        answers = list(pool.map(lambda batch: answering.logits(*batch), batches * 10))
+    for answer, wanted in zip(answers, alone * 10, strict=True):
+        np.testing.assert_allclose(answer, wanted, atol=1e-5)
 
 
-def scaled(model: TaskModel) -> None:
+def scale_weights(model: TaskModel) -> None:
     with torch.no_grad():
         attention(model).qkv.weight.mul_(1.5)
 
@@ -292,57 +292,57 @@ def attention(model: TaskModel) -> Attention:
     return block
 
 
-def replaced(model: TaskModel) -> None:
+def replace_projection(model: TaskModel) -> None:
     attention(model).qkv = nn.Linear(48, 144)
 
 
-def normed_otherwise(model: TaskModel) -> None:
+def change_norm(model: TaskModel) -> None:
     norm = attention(model).norm
     assert isinstance(norm, nn.LayerNorm)
     norm.eps = 0.5
 
 
-def assigned(model: TaskModel) -> None:
+def assign_weights(model: TaskModel) -> None:
     for _ in range(3):
         state = {name: 0.9 * value for name, value in model.state_dict().items()}
         model.load_state_dict(state, assign=True)
 
 
-@pytest.mark.parametrize("change", [scaled, replaced, normed_otherwise, assigned])
+@pytest.mark.parametrize("change", [scale_weights, replace_projection, change_norm, assign_weights])
 def test_changed_weights_count(change: Callable[[TaskModel], None]) -> None:
-    model, given = network("shared"), rows([5, 7])
+    model, batch = network("shared"), rows([5, 7])
     answering = PackedNetwork.of(model)
     assert answering is not None
-    before = answering.logits(*given)
+    before = answering.logits(*batch)
     change(model)
-    found = answering.logits(*given)
-    np.testing.assert_allclose(found, expected(model, given), atol=1e-4)
-    assert np.abs(found - before).max() > 1e-3
+    actual = answering.logits(*batch)
+    np.testing.assert_allclose(actual, compute_expected(model, batch), atol=1e-4)
+    assert np.abs(actual - before).max() > 1e-3
     assert len(answering._panels) == 4, "what is kept of weights that are gone is dropped"
 
 
 def test_weights_of_another_type_are_refused() -> None:
-    model, given = network("shared"), rows([5, 7])
+    model, batch = network("shared"), rows([5, 7])
     answering = PackedNetwork.of(model)
     assert answering is not None
-    answering.logits(*given)
+    answering.logits(*batch)
     model.encoder.attention.double()
     with refused(ModelError, "float64", "load the model again"):
-        answering.logits(*given)
+        answering.logits(*batch)
 
 
 def test_the_default_type_of_others_changes_nothing() -> None:
-    answering, given = PackedNetwork.of(network("a mean")), rows([60] * 9)
-    given[1][:] = 0
+    answering, batch = PackedNetwork.of(network("a mean")), rows([60] * 9)
+    batch[1][:] = 0
     assert answering is not None
     before = torch.get_default_dtype()
     try:
         for other in (torch.bfloat16, torch.float64):
             torch.set_default_dtype(other)
-            found = answering.logits(*given)
+            actual = answering.logits(*batch)
             torch.set_default_dtype(before)
             np.testing.assert_allclose(
-                found, expected(network("a mean"), given), rtol=1e-4, atol=2e-5
+                actual, compute_expected(network("a mean"), batch), rtol=1e-4, atol=2e-5
             )
             answering = PackedNetwork.of(network("a mean"))
             assert answering is not None
@@ -365,43 +365,43 @@ def test_nothing_is_written_behind_working_memory(
 ) -> None:
     guards: list[Tensor] = []
 
-    def guarded(self: PackedNetwork, name: str, rows: int, width: int) -> Tensor:
+    def guard_room(self: PackedNetwork, name: str, rows: int, width: int) -> Tensor:
         room = torch.full((rows * width + 64,), 7.0)
         guards.append(room[rows * width :])
         return room[: rows * width].view(rows, width)
 
-    monkeypatch.setattr(PackedNetwork, "_room", guarded)
+    monkeypatch.setattr(PackedNetwork, "_room", guard_room)
     model = network(name)
     answering = PackedNetwork.of(model, products)
     assert answering is not None
     for seed, lengths in enumerate([[1], [5, 17, 30, 4], [61] * 4]):
-        given = rows(lengths, seed)
+        batch = rows(lengths, seed)
         if model.encoder.config.segment_types < 2:
-            given[1][:] = 0
-        answering.logits(*given)
+            batch[1][:] = 0
+        answering.logits(*batch)
     assert guards
-    assert all((one == 7).all() for one in guards)
+    assert all((guard == 7).all() for guard in guards)
 
 
 @pytest.mark.parametrize("products", PRODUCTS)
 def test_what_stays_when_rows_leave_again_and_again_has_the_logits_it_has_alone(
     products: torch.dtype | None,
 ) -> None:
-    model, given = network("groups, relu"), rows([5, 17, 30, 4, 30])
+    model, batch = network("groups, relu"), rows([5, 17, 30, 4, 30])
 
     def each_step(chosen: list[int], leaving: list[list[int]]) -> list[np.ndarray]:
         answering = PackedNetwork.of(model, products)
         assert answering is not None
-        walk, found = answering.walk(*(array[chosen] for array in given)), []
-        for kept in [*leaving, [], []]:
-            found.append(walk.step())
-            if kept:
-                walk.keep(np.array(kept), 30)
-        return found
+        walk, logits = answering.walk(*(array[chosen] for array in batch)), []
+        for remaining in [*leaving, [], []]:
+            logits.append(walk.step())
+            if remaining:
+                walk.keep(np.array(remaining), 30)
+        return logits
 
     left, together = [0, 1, 2, 3, 4], each_step([0, 1, 2, 3, 4], [[1, 2, 4], [0, 2], [1]])
-    for step, kept in enumerate([[0, 1, 2, 3, 4], [1, 2, 4], [0, 2], [1], [0]]):
-        left = [left[i] for i in kept]
+    for step, remaining in enumerate([[0, 1, 2, 3, 4], [1, 2, 4], [0, 2], [1], [0]]):
+        left = [left[i] for i in remaining]
         for place, row in enumerate(left):
             alone = each_step([row], [[], [], []])[step]
             near = 0.05 if products is torch.bfloat16 else 1e-4

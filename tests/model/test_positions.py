@@ -103,7 +103,7 @@ def test_a_kind_refuses_what_it_cannot_do_and_an_unknown_one_is_refused() -> Non
 
 @pytest.mark.parametrize("training", [True, False])
 def test_padding_changes_nothing_beside_a_bias(training: bool) -> None:
-    """With autocast and gradients, as a CPU trains in bfloat16, and in float32."""
+    """This holds with autocast and gradients, as a CPU trains in bfloat16, and in float32."""
     encoder = Encoder(shape(positions="distances")).eval()
     randomise(encoder)
     made = batch()

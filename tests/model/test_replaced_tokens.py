@@ -52,9 +52,9 @@ def original(data: Batch) -> Tensor:
     return ids.view_as(data.input_ids)
 
 
-def corrupted(model: Pretrainer, data: Batch, logits: Tensor) -> tuple[Batch, Tensor]:
-    """What the encoder reads where a generator guesses with these logits, and which tokens were
-    replaced.
+def corrupt_batch(model: Pretrainer, data: Batch, logits: Tensor) -> tuple[Batch, Tensor]:
+    """The batch that the encoder reads where a generator guesses with these logits, and which
+    tokens were replaced.
     """
     rtd = model.named_objectives["rtd"]
     read = rtd.corrupt(replace(data, added={LOGITS: logits}), model.context("rtd"))
@@ -63,7 +63,7 @@ def corrupted(model: Pretrainer, data: Batch, logits: Tensor) -> tuple[Batch, Te
 
 def test_a_generator_that_is_always_right_replaces_nothing() -> None:
     model, data = made(), batch()
-    read, replaced = corrupted(model, data, certain(data.masked_labels))
+    read, replaced = corrupt_batch(model, data, certain(data.masked_labels))
     assert not replaced.any()
     assert torch.equal(read.input_ids, original(data))
 
@@ -71,7 +71,7 @@ def test_a_generator_that_is_always_right_replaces_nothing() -> None:
 def test_a_wrong_guess_is_replaced_there_and_nowhere_else() -> None:
     model, data = made(), batch()
     wrong = (data.masked_labels + 1) % PIECES
-    read, replaced = corrupted(model, data, certain(wrong))
+    read, replaced = corrupt_batch(model, data, certain(wrong))
     assert replaced.flatten().nonzero()[:, 0].tolist() == data.masked_positions.tolist()
     assert torch.equal(read.input_ids.flatten()[data.masked_positions], wrong)
     elsewhere = ~replaced
@@ -84,7 +84,7 @@ def test_a_token_left_in_sight_is_sampled_too() -> None:
     """
     model, data = made(), batch()
     seen = replace(data, input_ids=original(data))
-    _, replaced = corrupted(model, seen, certain((data.masked_labels + 1) % PIECES))
+    _, replaced = corrupt_batch(model, seen, certain((data.masked_labels + 1) % PIECES))
     assert int(replaced.sum()) == len(data.masked_labels)
 
 
@@ -96,7 +96,7 @@ def test_samples_follow_the_softmax_of_the_generator() -> None:
     logits[:, 10:14] = probabilities.log()
     drawn = torch.cat(
         [
-            corrupted(model, data, logits)[0].input_ids.flatten()[data.masked_positions]
+            corrupt_batch(model, data, logits)[0].input_ids.flatten()[data.masked_positions]
             for _ in range(2000)
         ]
     )
@@ -122,7 +122,7 @@ def test_what_is_impossible_is_never_sampled_not_even_by_the_outermost_draws() -
 def test_the_loss_is_over_all_real_positions(padded: bool) -> None:
     model, data = made(), batch(padded=padded)
     _, rtd, _ = parts(model)
-    read, replaced = corrupted(model, data, certain((data.masked_labels + 1) % PIECES))
+    read, replaced = corrupt_batch(model, data, certain((data.masked_labels + 1) % PIECES))
     output = model.encoder(read.input_ids, read.token_type_ids, read.attention_mask)
     loss = rtd.loss(output, read, model.context("rtd"))
 
@@ -193,14 +193,16 @@ def test_no_gradient_passes_through_sampling() -> None:
         for name, p in model.named_parameters()
         if p.grad is not None and p.grad.abs().max() > 0
     }
-    own = {
+    generator_only = {
         "encoder.embedding.word.weight",
         "encoder.embedding.position.weight",
         "encoder.embedding.token_type.weight",
         "encoder.embedding.norm.weight",
         "encoder.embedding.norm.bias",
     }
-    assert {name for name in with_gradient if not name.startswith("objectives.mlm.")} == own
+    assert {
+        name for name in with_gradient if not name.startswith("objectives.mlm.")
+    } == generator_only
 
 
 @pytest.mark.parametrize("embeddings", ["tables", "all"])
@@ -221,12 +223,14 @@ def test_the_generator_is_an_encoder_over_borrowed_tables(
         False,
     )
     alone = Encoder(shape).eval()
-    own = {f"embedding.{name}" for name in ("word.weight", "position.weight")}
+    generator_names = {f"embedding.{name}" for name in ("word.weight", "position.weight")}
     if embeddings == "all":
-        own |= {f"embedding.{name}" for name in ("token_type.weight", "norm.weight", "norm.bias")}
+        generator_names |= {
+            f"embedding.{name}" for name in ("token_type.weight", "norm.weight", "norm.bias")
+        }
     whole = model.encoder.state_dict()
     state = {
-        name: whole[name] if name in own else generator.state_dict()[name]
+        name: whole[name] if name in generator_names else generator.state_dict()[name]
         for name in alone.state_dict()
     }
     alone.load_state_dict(state)

@@ -1,5 +1,5 @@
-"""What layers share: the maps of blocks, at every depth, and that sharing is equal weights whose
-gradients add.
+"""The blocks that layers share: the maps of blocks, at every depth, and that sharing is equal
+weights whose gradients add.
 """
 
 from __future__ import annotations
@@ -52,10 +52,10 @@ def test_sharing_is_unshared_layers_with_equal_weights_whose_gradients_add(shari
         {name: shared.state_dict()[source(name, sharing)] for name in apart.state_dict()}
     )
     ids = torch.arange(5, 21).view(2, 8)
-    one, two = shared(ids), apart(ids)
+    shared_output, two = shared(ids), apart(ids)
     for first, second in zip(shared.states(ids), apart.states(ids), strict=True):
         assert torch.equal(first, second)
-    one.last.square().sum().backward()
+    shared_output.last.square().sum().backward()
     two.last.square().sum().backward()
     for name, parameter in shared.named_parameters():
         total = sum(
@@ -74,9 +74,9 @@ def source(name: str, sharing: str) -> str:
 @given(layers=st.integers(1, 60), groups=st.integers(1, 60))
 def test_groups_are_adjacent_and_nearly_equal(layers: int, groups: int) -> None:
     groups = min(groups, layers)
-    found = EncoderConfig(layers=layers, sharing="groups", groups=groups).attention_of()
-    assert list(found) == sorted(found)
-    sizes = [found.count(group) for group in range(groups)]
+    blocks = EncoderConfig(layers=layers, sharing="groups", groups=groups).attention_of()
+    assert list(blocks) == sorted(blocks)
+    sizes = [blocks.count(group) for group in range(groups)]
     assert sum(sizes) == layers
     assert max(sizes) - min(sizes) <= 1
 

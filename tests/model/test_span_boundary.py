@@ -115,7 +115,7 @@ def test_only_edges_are_a_loss_of_zero() -> None:
 
 
 def test_the_tokens_inside_do_not_enter() -> None:
-    """What stands in the span's own positions must not reach the boundary head, but through
+    """The content of the span's positions must not reach the boundary head, but through
     attention.
     """
     model, data = made(), sentence([(5, 8)])
@@ -137,9 +137,8 @@ def test_the_place_in_the_span_matters_and_not_the_place_in_the_text() -> None:
     same = torch.ones_like(output.last)
     logits = []
     for spans in ([(5, 8)], [(3, 6)]):
-        there = sentence(spans)
-        there = replace(there, masked_labels=data.masked_labels)
-        logits.append(objective.loss(replace(output, last=same), there, context).total.item())
+        batch = replace(sentence(spans), masked_labels=data.masked_labels)
+        logits.append(objective.loss(replace(output, last=same), batch, context).total.item())
     assert logits[0] == pytest.approx(logits[1])
     with torch.no_grad():
         model.objectives["sbo"].head.position.weight[1] += 1.0

@@ -22,7 +22,9 @@ from toys.points import PIECES, randomise, shape
     ],
 )
 def test_a_walk_may_go_on_with_some_sequences(changes: dict[str, Any]) -> None:
-    """As if they alone had come, unpadded where the longest of them allows it."""
+    """The rest of the walk is as if they alone had come, unpadded where the longest of them allows
+    it.
+    """
     encoder = Encoder(shape(**changes)).eval()
     randomise(encoder)
     draw = torch.Generator().manual_seed(1)

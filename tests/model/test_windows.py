@@ -82,24 +82,24 @@ def test_blocks_are_a_mask(
         weights = weights * real[:, None, :, None]
 
     def outcome(by_blocks: bool, mask: Tensor) -> list[Tensor]:
-        leaves = [one.clone().requires_grad_() for one in inputs]
+        leaves = [tensor.clone().requires_grad_() for tensor in inputs]
         mask = additive(mask, dtype) if numbers else mask
         if by_blocks:
             read = window_mask(half, length, real, device, first, queries=first)
             read = additive(read, dtype) if numbers else read
-            found = attend_by_blocks(
+            output = attend_by_blocks(
                 *leaves, mask, Blocks(block, first, None if real is None else read), 0.0
             )
         else:
-            found = attend(*leaves, mask, 0.0)
-        return [found.detach() * weights, *torch.autograd.grad(found, leaves, weights)]
+            output = attend(*leaves, mask, 0.0)
+        return [output.detach() * weights, *torch.autograd.grad(output, leaves, weights)]
 
     device = inputs[0].device
-    ours = outcome(True, block_mask(half, block, batch, length, real, device, first))
+    actual = outcome(True, block_mask(half, block, batch, length, real, device, first))
     wanted = outcome(False, window_mask(half, length, real, device, first))
-    for one, other in zip(ours, wanted, strict=True):
-        assert one.isfinite().all()
-        assert (one - other).float().norm() <= (
+    for tensor, other in zip(actual, wanted, strict=True):
+        assert tensor.isfinite().all()
+        assert (tensor - other).float().norm() <= (
             0.02 if bfloat16 else 1e-5
         ) * other.float().norm() + 1e-5
 
@@ -120,9 +120,9 @@ def test_an_encoder_computes_long_sequences_as_short_ones(
     ids = torch.randint(5, 50, (2, 540), generator=torch.Generator().manual_seed(1))
     mask = torch.arange(540) < torch.tensor([[540], [230]])
     assert cost.window_block(encoder.config, 540) > 0
-    found = encoder(ids, None, mask).last[mask]
+    hidden = encoder(ids, None, mask).last[mask]
     monkeypatch.setattr(cost, "window_block", lambda *_: 0)
-    assert torch.allclose(found, encoder(ids, None, mask).last[mask], atol=1e-5)
+    assert torch.allclose(hidden, encoder(ids, None, mask).last[mask], atol=1e-5)
 
 
 class Largest(TorchDispatchMode):
@@ -134,9 +134,9 @@ class Largest(TorchDispatchMode):
         self, function: Any, types: Any, args: Any = (), kwargs: Any = None
     ) -> Any:
         made = function(*args, **(kwargs or {}))
-        for one in made if isinstance(made, (tuple, list)) else (made,):
-            if isinstance(one, Tensor):
-                self.most = max(self.most, one.numel())
+        for tensor in made if isinstance(made, (tuple, list)) else (made,):
+            if isinstance(tensor, Tensor):
+                self.most = max(self.most, tensor.numel())
         return made
 
 

@@ -60,12 +60,12 @@ def service(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     words = [f"{name}={models / f'x-{name}'}" for name in ("colours", "base", "masks")]
     with serving(
         tmp_path_factory.mktemp("service"), *words, "--max-rows", 40, "--max-wait", 20000
-    ) as one:
-        yield one
+    ) as running:
+        yield running
 
 
 @pytest.fixture(scope="session")
 def client(service: Service) -> Iterator[httpx.Client]:
     """A client of it."""
-    with service.client() as one:
-        yield one
+    with service.client() as connection:
+        yield connection

@@ -1,5 +1,5 @@
-"""What a service must stand: malformed bodies, foreign pages, slow clients, workers that die, and
-its own end.
+"""Abuse that a service must stand: malformed bodies, foreign pages, slow clients, workers that die,
+and its own end.
 """
 
 from __future__ import annotations
@@ -223,7 +223,7 @@ def test_refusals_name_their_model_in_log_and_metrics(models: Path, tmp_path: Pa
         until(
             lambda: (
                 {("b", 429), (None, 400)}
-                <= {(one.get("model"), one["status"]) for one in service.events("request")}
+                <= {(event.get("model"), event["status"]) for event in service.events("request")}
             )
         )
         os.kill(pid, signal.SIGCONT)
@@ -272,11 +272,11 @@ def test_a_client_that_goes_leaves_the_queue(service: Service, client: httpx.Cli
 def waiting(service: Service, model: str) -> int:
     """Inputs of all requests to a model that no worker has been given."""
     with service.client() as client:
-        found = re.search(
+        match = re.search(
             rf'litebert_queue_rows{{model="{model}"}} (\d+)', client.get("/metrics").text
         )
-    assert found
-    return int(found[1])
+    assert match
+    return int(match[1])
 
 
 def ask(service: Service, inputs: list[str], seen: list[tuple[int, Any]]) -> None:
@@ -349,10 +349,10 @@ def test_a_second_signal_refuses_what_has_no_answer(models: Path, tmp_path: Path
         assert service.process.wait(30) == 0
         first.join()
         more.join()
-        for found in (*seen, (status, json.loads(body))):
-            assert (found[0], found[1]["error_type"]) == (503, "unavailable")
-        requests = [one for one in service.events("request") if one["route"] == "/predict"]
-        assert [one["status"] for one in requests] == [503] * 3
+        for answer in (*seen, (status, json.loads(body))):
+            assert (answer[0], answer[1]["error_type"]) == (503, "unavailable")
+        requests = [event for event in service.events("request") if event["route"] == "/predict"]
+        assert [request["status"] for request in requests] == [503] * 3
 
 
 def test_an_idle_worker_that_dies_is_replaced_once_it_can_be(models: Path, tmp_path: Path) -> None:

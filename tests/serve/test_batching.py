@@ -26,7 +26,7 @@ def ask(waiting: Queue, *texts: str) -> Job:
     return waiting.add(Group("predict", (), list(texts)), "texts[{}]")
 
 
-async def taken(waiting: Queue, long: bool = False) -> Batch:
+async def take_batch(waiting: Queue, long: bool = False) -> Batch:
     """The next batch, of short requests or of a long one, which must be there at once."""
     return await asyncio.wait_for(waiting.take_long() if long else waiting.take(), 5)
 
@@ -40,7 +40,7 @@ def test_a_client_that_asks_alone_is_answered_at_once() -> None:
         waiting, began = queue(), time.monotonic()
         for number in range(5):
             ask(waiting, f"text {number}")
-            batch = await taken(waiting)
+            batch = await take_batch(waiting)
             assert texts_of(batch) == [f"text {number}"]
             waiting.remove(batch)
         assert time.monotonic() - began < LONG / 6
@@ -53,14 +53,14 @@ def test_as_many_are_waited_for_as_asked_when_the_last_batch_was_formed() -> Non
         waiting = queue()
         ask(waiting, "a")
         ask(waiting, "b")
-        waiting.remove(await taken(waiting))
+        waiting.remove(await take_batch(waiting))
         ask(waiting, "c")
         with pytest.raises(
             asyncio.TimeoutError
         ):  # two asked before, and one of them is still to come
             await asyncio.wait_for(waiting.take(), 0.1)
         ask(waiting, "d")
-        assert texts_of(await taken(waiting)) == ["c", "d"]
+        assert texts_of(await take_batch(waiting)) == ["c", "d"]
 
     asyncio.run(check())
 
@@ -69,9 +69,9 @@ def test_those_that_are_computed_are_expected_to_ask_again() -> None:
     async def check() -> None:
         waiting = queue()
         ask(waiting, "a")
-        first = await taken(waiting)
+        first = await take_batch(waiting)
         ask(waiting, "b")
-        second = await taken(waiting)  # one waits and one is computed: two from now on
+        second = await take_batch(waiting)  # one waits and one is computed: two from now on
         waiting.remove(first)
         waiting.remove(second)
         ask(waiting, "c")
@@ -86,9 +86,9 @@ def test_the_deadline_ends_the_waiting() -> None:
         waiting = queue(linger=0.05)
         ask(waiting, "a")
         ask(waiting, "b")
-        waiting.remove(await taken(waiting))
+        waiting.remove(await take_batch(waiting))
         ask(waiting, "c")
-        assert texts_of(await taken(waiting)) == ["c"]
+        assert texts_of(await take_batch(waiting)) == ["c"]
 
     asyncio.run(check())
 
@@ -98,10 +98,10 @@ def test_a_full_batch_waits_for_nobody() -> None:
         waiting = queue(most=3 * OVERHEAD)
         ask(waiting, "a")
         ask(waiting, "b")
-        waiting.remove(await taken(waiting))
+        waiting.remove(await take_batch(waiting))
         ask(waiting, "c" * 60)
         ask(waiting, "d")
-        assert texts_of(await taken(waiting)) == ["c" * 60]
+        assert texts_of(await take_batch(waiting)) == ["c" * 60]
 
     asyncio.run(check())
 
@@ -111,11 +111,11 @@ def test_long_requests_take_turns_and_hold_up_no_short_one() -> None:
         waiting = queue(most=3 * OVERHEAD)
         first = ask(waiting, *(f"first {place}" for place in range(5)))
         second = ask(waiting, "second 0" * 100, "second 1")
-        turns = [texts_of(await taken(waiting, long=True)) for _ in range(2)]
+        turns = [texts_of(await take_batch(waiting, long=True)) for _ in range(2)]
         assert turns == [["first 0", "first 1"], ["second 0" * 100]]
         ask(waiting, "short")
-        assert texts_of(await taken(waiting)) == ["short"]
-        turns = [texts_of(await taken(waiting, long=True)) for _ in range(2)]
+        assert texts_of(await take_batch(waiting)) == ["short"]
+        turns = [texts_of(await take_batch(waiting, long=True)) for _ in range(2)]
         assert turns == [["first 2", "first 3"], ["second 1"]]
         waiting.leave(first)
         waiting.leave(second)
@@ -130,7 +130,7 @@ def test_a_long_request_that_waits_lets_short_ones_in() -> None:
         waiting = queue(most=3 * OVERHEAD, patience=0.1)
         waiting.set_pace([(1, 0.02), (4, 0.05)], 10.0, 1)  # 45 ms a batch
         ask(waiting, *(["long"] * 1000))
-        await taken(waiting, long=True)
+        await take_batch(waiting, long=True)
         for _ in range(2):
             ask(waiting, "short")
         refusals = 0
@@ -155,15 +155,15 @@ def test_every_input_is_computed_once_and_in_its_place(
     async def check() -> None:
         waiting = queue(linger=0.0, most=float(most))
         jobs = [
-            ask(waiting, *(f"{number}.{place} " + "x" * size for place, size in enumerate(own)))
-            for number, own in enumerate(sizes)
+            ask(waiting, *(f"{number}.{place} " + "x" * size for place, size in enumerate(lengths)))
+            for number, lengths in enumerate(sizes)
         ]
         left = [job for job, leaves in zip(jobs, gone, strict=False) if leaves]
         for job in left:
             waiting.leave(job)
         computed: list[str] = []
         while waiting.rows:
-            batch = await taken(waiting, long=not waiting._jobs)
+            batch = await take_batch(waiting, long=not waiting._jobs)
             texts = texts_of(batch)
             assert len(texts) == 1 or batch.cost <= most
             computed += texts
@@ -189,7 +189,7 @@ def test_a_closed_queue_refuses_what_waits_and_what_comes() -> None:
             ask(waiting, "b")
         waiting.open()
         ask(waiting, "c")
-        assert texts_of(await taken(waiting)) == ["c"]
+        assert texts_of(await take_batch(waiting)) == ["c"]
 
     asyncio.run(check())
 
@@ -200,11 +200,11 @@ def test_a_slow_time_makes_no_short_request_long() -> None:
         waiting.set_pace([(1, 0.005), (4, 0.008)], 100.0, 1)
         for seconds in [0.3] * 60 + [0.005] * 200:
             ask(waiting, "a short text")
-            batch = await taken(waiting)
+            batch = await take_batch(waiting)
             waiting.remove(batch)
             waiting.record_time(batch, seconds)
         for _ in range(4):
             ask(waiting, "a short text")
-        assert len((await taken(waiting)).rows) == 4, "they are computed together again"
+        assert len((await take_batch(waiting)).rows) == 4, "they are computed together again"
 
     asyncio.run(check())

@@ -235,9 +235,9 @@ def test_a_long_text_is_read_as_a_whole_one(tiny_tokenizer: Path, tmp_path: Path
         tmp_path / "m", tiny_tokenizer, "sequence", 3, ("a", "b", "c"), {"problem": "classes"}
     )
     served, model = Served(folder, OPENING), litebert.load(folder)
-    (found,) = rows(served, "predict", [LONG])
-    assert found.truncated == len(tokenizer.encode([LONG])[0]) + 2 - found.tokens
-    record = json_of(found)
+    (answer,) = rows(served, "predict", [LONG])
+    assert answer.truncated == len(tokenizer.encode([LONG])[0]) + 2 - answer.tokens
+    record = json_of(answer)
     (expected,) = model.predict([LONG])
     assert close({name: record[name] for name in expected}, expected)
     pieces = json_of(rows(served, "tokenize", [LONG])[0])[1:-1]
@@ -253,7 +253,7 @@ def json_of(row: Any) -> Any:
 
 
 @pytest.mark.parametrize(
-    ("kind", "classes", "labels", "task", "asked"),
+    ("kind", "classes", "labels", "task", "inputs"),
     [
         ("sequence", 3, ("a", "b", "c"), {"problem": "classes"}, LINES),
         ("tokens", 3, ("O", "B-X", "I-X"), None, [LINES[0] * 60]),
@@ -266,7 +266,7 @@ def test_answers_in_steps_are_the_same(
     classes: int,
     labels: tuple[str, ...],
     task: Any,
-    asked: list[Any],
+    inputs: list[Any],
     tiny_tokenizer: Path,
     tmp_path: Path,
 ) -> None:
@@ -274,11 +274,11 @@ def test_answers_in_steps_are_the_same(
         Served(made(tmp_path / "m", tiny_tokenizer, kind, classes, labels, task), OPENING),
         list[int](),
     )
-    whole = rows(served, "predict", asked)
+    whole = rows(served, "predict", inputs)
     with served.steps.of(1e-9, lambda: ends.append(1)):
-        apart = rows(served, "predict", asked)
+        apart = rows(served, "predict", inputs)
     assert len(ends) > 4
-    assert all(close(json_of(one), json_of(other)) for one, other in zip(whole, apart, strict=True))
+    assert all(close(json_of(row), json_of(other)) for row, other in zip(whole, apart, strict=True))
 
 
 def test_a_list_of_too_many_tokens_is_refused(bytes_tokenizer: Path, tmp_path: Path) -> None:
@@ -298,17 +298,17 @@ def test_a_long_choice_or_question_is_read_as_by_predict(
     served, model = Served(folder, OPENING), litebert.load(folder)
     begin, end = " ".join(LINES * 40), "gi gu ko " * 30
     assert LongTexts.is_long(begin)
-    for asked in (
+    for example in (
         [LINES[0], "ba", [begin + end, "de"]],
         [LINES[0], begin + end, LINES[:2]],
         [begin, "ba", LINES[:2]],
     ):
-        (found,), (expected,) = rows(served, "predict", [asked]), model.predict([asked])
-        record = json_of(found)
+        (answer,), (expected,) = rows(served, "predict", [example]), model.predict([example])
+        record = json_of(answer)
         assert close({name: record[name] for name in expected}, expected)
     count = len(model.tokenizer.encode([begin])[0])
     (longer,) = rows(served, "predict", [[begin + " " + begin, "ba", LINES[:2]]])
-    assert longer.truncated - found.truncated == 2 * count, "of each row"
+    assert longer.truncated - answer.truncated == 2 * count, "of each row"
 
 
 def test_masks_times_predictions_and_a_query_once_are_what_a_request_costs() -> None:
@@ -321,7 +321,7 @@ def test_masks_times_predictions_and_a_query_once_are_what_a_request_costs() -> 
 
 
 def test_a_choice_costs_all_that_is_read_with_it() -> None:
-    one, many, blanks = costs_of(
+    single, many, blanks = costs_of(
         Group(
             "predict",
             (),
@@ -329,7 +329,7 @@ def test_a_choice_costs_all_that_is_read_with_it() -> None:
             + [["c", "_ " * 9, ["a" * 99] * 2]],
         )
     )
-    assert many > 90 * one
+    assert many > 90 * single
     assert blanks > 2 * 9 * 99
     words, empty = costs_of(Group("predict", (), [["a"] * 1000, [""] * 1000]))
     assert words - empty == 1000

@@ -1,5 +1,5 @@
-"""What HTTP itself may do to a service: heads, hosts, keys, other protocols, and how many may be
-connected.
+"""Harm that HTTP itself may do to a service: heads, hosts, keys, other protocols, and how many may
+be connected.
 """
 
 from __future__ import annotations
@@ -46,21 +46,21 @@ def test_two_lengths_of_a_body_are_refused(service: Service) -> None:
 def endless(service: Service, before: bytes, part: bytes) -> tuple[int, bytes]:
     """Bytes of parts that a connection took before it ended, and what it answered last."""
     host, port = service.url.removeprefix("http://").split(":")
-    sent, found = 0, b"" if before.startswith(b"GET") else b'"ok"'
+    sent, received = 0, b"" if before.startswith(b"GET") else b'"ok"'
     with socket.create_connection((host, int(port)), 30) as connection, suppress(ConnectionError):
         connection.sendall(before)
-        while b'"ok"' not in found:  # the first of two requests is answered
+        while b'"ok"' not in received:  # the first of two requests is answered
             more = connection.recv(65536)
             assert more
-            found += more
-        found = b""
+            received += more
+        received = b""
         while (
             sent < 16 << 20 and not select([connection], [], [], 0.001)[0]
         ):  # so that it comes in many reads
             connection.sendall(part)
             sent += len(part)
-        found = connection.recv(65536)
-    return sent, found
+        received = connection.recv(65536)
+    return sent, received
 
 
 def check_upgrades(service: Service) -> None:
@@ -261,14 +261,14 @@ def test_an_address_that_is_taken_while_the_models_open_is_named(run: Callable[.
 
 
 def test_only_our_own_pages_may_call(client: httpx.Client, service: Service) -> None:
-    body, own = {"inputs": "a"}, service.url
-    assert client.post("/predict", json=body, headers={"origin": own}).status_code == 200
+    body, url = {"inputs": "a"}, service.url
+    assert client.post("/predict", json=body, headers={"origin": url}).status_code == 200
     for origin in (
         "https://example.org",
         "null",
-        own.replace("127.0.0.1", "127.0.0.2"),
+        url.replace("127.0.0.1", "127.0.0.2"),
         "http://[",
-        f"{own}.org",
+        f"{url}.org",
     ):
         refused = client.post("/predict", json=body, headers={"origin": origin})
         assert (refused.status_code, "access-control-allow-origin" in refused.headers) == (
@@ -309,25 +309,29 @@ def test_a_key_is_asked_for(models: Path, tmp_path: Path) -> None:
     )
     with serving(tmp_path, *words) as service, service.client() as client:
         body = {"inputs": "a"}
-        for given in ({}, {"authorization": "Bearer open"}, {"authorization": "Basic open sesame"}):
-            refused = client.post("/predict", json=body, headers=given)
+        for wrong_headers in (
+            {},
+            {"authorization": "Bearer open"},
+            {"authorization": "Basic open sesame"},
+        ):
+            refused = client.post("/predict", json=body, headers=wrong_headers)
             assert (refused.status_code, refused.headers["www-authenticate"]) == (401, "Bearer")
         assert client.get("/health").status_code == 200
         right = {"authorization": "Bearer open sesame", "origin": "https://example.org"}
         answered = client.post("/predict", json=body, headers=right)
         assert answered.status_code == 200
         assert answered.headers["access-control-allow-origin"] == "https://example.org"
-        asked = {
+        preflight = {
             "access-control-request-method": "POST",
             "access-control-request-headers": "authorization",
         }
         assert (
             client.options(
-                "/predict", headers={**asked, "origin": "https://example.org"}
+                "/predict", headers={**preflight, "origin": "https://example.org"}
             ).status_code
             == 200
         )
-        other = client.options("/predict", headers={**asked, "origin": "https://example.com"})
+        other = client.options("/predict", headers={**preflight, "origin": "https://example.com"})
         assert "access-control-allow-origin" not in other.headers
         assert "sesame" not in service.log.read_text()
         assert not service.events("request")  # --quiet

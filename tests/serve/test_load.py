@@ -41,10 +41,10 @@ def test_random_requests_never_break_it(service: Service) -> None:
 
     schema = schemathesis.openapi.from_url(f"{service.url}/openapi.json")
     operations, modes = (
-        [found.ok() for found in schema.get_all_operations()],
+        [result.ok() for result in schema.get_all_operations()],
         list(schemathesis.GenerationMode),
     )
-    posts = [one for one in operations if one.method == "post"]
+    posts = [operation for operation in operations if operation.method == "post"]
     each, counts = -(-REQUESTS // (len(posts) * len(modes))), list[int]()
     for operation in operations:
         for mode in modes:
@@ -101,7 +101,7 @@ def busy(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path
     return folder
 
 
-def asked(model: Path) -> list[tuple[Any, Callable[[Any], bool]]]:
+def make_requests(model: Path) -> list[tuple[Any, Callable[[Any], bool]]]:
     """Texts, with what says whether an answer is right."""
     lines = texts(200, most=20)
     expected = litebert.load(model).predict(lines)
@@ -115,7 +115,7 @@ def asked(model: Path) -> list[tuple[Any, Callable[[Any], bool]]]:
 
 
 def test_four_times_what_it_can_do(busy: Path, tmp_path: Path) -> None:
-    bodies = asked(busy / "model")
+    bodies = make_requests(busy / "model")
     with serving(tmp_path, busy / "exported", "--quiet") as service:
         alone = asyncio.run(load(service.url, "/predict", bodies, None, 10, 1))
         several = asyncio.run(load(service.url, "/predict", bodies, None, 10, 4))
@@ -135,7 +135,7 @@ def test_four_times_what_it_can_do(busy: Path, tmp_path: Path) -> None:
 
 
 def test_it_ends_under_load_without_losing_a_request(models: Path, tmp_path: Path) -> None:
-    bodies = asked(models / "colours")
+    bodies = make_requests(models / "colours")
     with serving(tmp_path, models / "x-colours", "--quiet", "--max-wait", 5000) as service:
         thread = threading.Timer(3, lambda: service.process.send_signal(signal.SIGTERM))
         thread.start()

@@ -48,7 +48,7 @@ EXAMPLES = [
 ANSWER = "[role=tabpanel]:not([hidden]) .result"
 
 
-def randomised(model: Any, seed: int = 3) -> Any:
+def randomise_weights(model: Any, seed: int = 3) -> Any:
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -64,7 +64,7 @@ def service(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> I
     place, words = tmp_path_factory.mktemp("served"), Tokenizer.load(tiny_tokenizer)
     shape = EncoderConfig(vocab_size=words.vocab_size, **SHAPE)
     exits = {"patience": 1, "threshold": 1.0}
-    classifier = randomised(TaskModel(shape, True, 3))
+    classifier = randomise_weights(TaskModel(shape, True, 3))
     save_litebert(
         classifier,
         words,
@@ -76,14 +76,14 @@ def service(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> I
     without = EncoderConfig(vocab_size=words.vocab_size, pooler=False, **SHAPE)
     tags = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
     save_litebert(
-        randomised(TaskModel(without, False, 5)),
+        randomise_weights(TaskModel(without, False, 5)),
         words,
         place / "names",
         labels=tags,
         task={"kind": "tokens", "length": 64},
     )
     save_litebert(
-        randomised(TaskModel(without, False, 2)),
+        randomise_weights(TaskModel(without, False, 2)),
         words,
         place / "questions",
         task={"kind": "span", "length": 64},
@@ -91,8 +91,8 @@ def service(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> I
     whole = Config(
         name="base", encoder=shape, sequences=SequenceConfig(length=64), objectives=("mlm", "sop")
     )
-    save_litebert(randomised(Pretrainer(whole)), words, place / "base")
-    with served(*(place / name for name in ("reviews", "names", "questions", "base"))) as url:
+    save_litebert(randomise_weights(Pretrainer(whole)), words, place / "base")
+    with run_service(*(place / name for name in ("reviews", "names", "questions", "base"))) as url:
         yield url
 
 
@@ -116,7 +116,7 @@ class Here(Worker):
 
 
 @contextmanager
-def served(*folders: Path) -> Iterator[str]:
+def run_service(*folders: Path) -> Iterator[str]:
     """The address of a service in a thread of this process."""
     settings = Settings({folder.name: folder for folder in folders}, threads=1)
     opening = {
@@ -159,13 +159,13 @@ def served(*folders: Path) -> Iterator[str]:
 
 
 @pytest.fixture
-def opened(browser: Any, service: str) -> Iterator[Callable[..., Any]]:
+def open_page(browser: Any, service: str) -> Iterator[Callable[..., Any]]:
     """Open the page; at the end, nothing may have been complained of, and nobody else asked for
     anything.
     """
-    contexts, heard, asked = [], [], []
+    contexts, heard, requests = [], [], []
 
-    def open_page(route: Callable[[Any], None] | None = None) -> Any:
+    def open_fresh(route: Callable[[Any], None] | None = None) -> Any:
         context = browser.new_context(
             viewport={"width": 390, "height": 844}, reduced_motion="reduce"
         )
@@ -174,17 +174,17 @@ def opened(browser: Any, service: str) -> Iterator[Callable[..., Any]]:
         page.set_default_timeout(120_000)  # on a machine with much else to do
         page.on("console", lambda message: heard.append(message.text))
         page.on("pageerror", lambda error: heard.append(str(error)))
-        page.on("request", lambda request: asked.append(request.url))
+        page.on("request", lambda request: requests.append(request.url))
         if route is not None:
             page.route("**/*", route)
         page.goto(service + "/")
         return page
 
-    yield open_page
+    yield open_fresh
     for context in contexts:
         context.close()
     assert not [text for text in heard if "Failed to load resource" not in text], heard
-    assert all(url.startswith((f"{service}/", "data:")) for url in asked), asked
+    assert all(url.startswith((f"{service}/", "data:")) for url in requests), requests
 
 
 CONTRAST = """() => {
@@ -215,24 +215,24 @@ CONTRAST = """() => {
 """The elements whose text has less contrast than WCAG 2.2 asks for at level AA."""
 
 
-def focused(page: Any) -> dict[str, str]:
-    found: dict[str, str] = page.evaluate(
+def read_focus(page: Any) -> dict[str, str]:
+    focus: dict[str, str] = page.evaluate(
         "() => { const at = document.activeElement; return { id: at.id, tag: at.tagName, "
         "text: at.textContent }; }"
     )
-    return found
+    return focus
 
 
 def reach(page: Any, wanted: Callable[[dict[str, str]], bool]) -> None:
     """Press Tab until it is reached, as someone without a mouse does."""
     for _ in range(25):
         page.keyboard.press("Tab")
-        if wanted(focused(page)):
+        if wanted(read_focus(page)):
             return
-    raise AssertionError(f"Tab does not lead there, but to {focused(page)}")
+    raise AssertionError(f"Tab does not lead there, but to {read_focus(page)}")
 
 
-def answered(page: Any) -> str:
+def read_answer(page: Any) -> str:
     """The answer, once it is there."""
     page.wait_for_selector(f"{ANSWER}:not([aria-busy]) .facts, {ANSWER}:not([aria-busy]) .error")
     text: str = page.inner_text(ANSWER)
@@ -251,8 +251,8 @@ def well_laid_out(page: Any) -> None:
             assert page.evaluate(CONTRAST) == [], scheme
 
 
-def test_every_view_by_keyboard_alone(opened: Callable[..., Any]) -> None:
-    page = opened()
+def test_every_view_by_keyboard_alone(open_page: Callable[..., Any]) -> None:
+    page = open_page()
     page.wait_for_selector("[role=tab]")
     seen: dict[str, str] = {}
     for model in ("reviews", "names", "questions", "base"):
@@ -264,16 +264,16 @@ def test_every_view_by_keyboard_alone(opened: Callable[..., Any]) -> None:
         page.keyboard.press("Tab")
         tabs = page.locator("[role=tab]").all_inner_texts()
         for i, tab in enumerate(tabs):
-            assert focused(page)["text"] == tab
+            assert read_focus(page)["text"] == tab
             assert page.get_attribute("[role=tab][aria-selected=true]", "id") == f"tab-{i}"
             if tab not in seen:  # every model has some of the same
                 page.keyboard.press("Tab")
-                assert focused(page)["tag"] in ("TEXTAREA", "INPUT")
+                assert read_focus(page)["tag"] in ("TEXTAREA", "INPUT")
                 page.keyboard.press("Control+Enter")
-                seen[tab] = answered(page)
+                seen[tab] = read_answer(page)
                 assert "error" not in page.inner_html(ANSWER), seen[tab]
                 well_laid_out(page)
-                while focused(page)["id"] != f"tab-{i}":
+                while read_focus(page)["id"] != f"tab-{i}":
                     page.keyboard.press("Shift+Tab")
             page.keyboard.press("ArrowRight")
     assert all(label in seen["Class"] for label in ("bad", "so-so", "good", "ms", "%"))
@@ -286,37 +286,38 @@ def test_every_view_by_keyboard_alone(opened: Callable[..., Any]) -> None:
     assert "[CLS]" in seen["Tokens"]
 
 
-def test_answers_are_those_of_the_service(opened: Callable[..., Any], service: str) -> None:
-    page, text = opened(), "a fine folder"
+def test_answers_are_those_of_the_service(open_page: Callable[..., Any], service: str) -> None:
+    page, text = open_page(), "a fine folder"
     page.fill("#predict-text", text)
     page.click("text=Try it")
-    shown = answered(page)
+    shown = read_answer(page)
     answer = httpx.post(f"{service}/predict", json={"inputs": text, "model": "reviews"})
-    one = answer.json()["predictions"][0]
-    assert shown.startswith(one["prediction"])
-    for label, share in one["probabilities"].items():
+    prediction = answer.json()["predictions"][0]
+    assert shown.startswith(prediction["prediction"])
+    for label, share in prediction["probabilities"].items():
         assert f"{100 * share:.1f} %" in shown, label
     widths = page.locator(f"{ANSWER} .track i").evaluate_all(
         "all => all.map(one => parseFloat(one.style.width))"
     )
     assert widths == pytest.approx(
-        sorted((100 * share for share in one["probabilities"].values()), reverse=True), abs=0.01
+        sorted((100 * share for share in prediction["probabilities"].values()), reverse=True),
+        abs=0.01,
     )
     page.click("summary")
     assert json.dumps(text) in page.inner_text("details pre")
 
 
 def test_examples_of_the_model_are_offered_and_labels_named(
-    opened: Callable[..., Any], service: str
+    open_page: Callable[..., Any], service: str
 ) -> None:
-    page = opened()
+    page = open_page()
     assert page.locator(f"{ANSWER} .chips li").all_inner_texts() == ["bad", "so-so", "good"]
     assert page.input_value("#predict-text") == EXAMPLES[0]["text"]
     offered = page.locator("[role=tabpanel]:not([hidden]) .samples button")
     assert offered.count() == len(EXAMPLES)
     assert EXAMPLES[1]["label"] in offered.nth(1).inner_text()
     offered.nth(1).click()
-    shown = answered(page)
+    shown = read_answer(page)
     assert page.input_value("#predict-text") == EXAMPLES[1]["text"]
     answer = httpx.post(
         f"{service}/predict", json={"inputs": EXAMPLES[1]["text"], "model": "reviews"}
@@ -330,7 +331,7 @@ def test_examples_of_the_model_are_offered_and_labels_named(
     )
 
 
-def test_a_model_of_another_script_begins_with_empty_fields(opened: Callable[..., Any]) -> None:
+def test_a_model_of_another_script_begins_with_empty_fields(open_page: Callable[..., Any]) -> None:
     def route(request: Any) -> None:
         if request.request.url.endswith("/info"):
             info = request.fetch().json()
@@ -341,15 +342,15 @@ def test_a_model_of_another_script_begins_with_empty_fields(opened: Callable[...
         else:
             request.continue_()
 
-    page = opened(route)
+    page = open_page(route)
     page.select_option("#model", label="base")
     assert page.input_value("#fill-mask-text") == ""
     page.keyboard.press("Tab")
     assert page.input_value("#similarity-sentences") == ""
 
 
-def test_what_was_typed_stays_over_a_change_of_model(opened: Callable[..., Any]) -> None:
-    page = opened()
+def test_what_was_typed_stays_over_a_change_of_model(open_page: Callable[..., Any]) -> None:
+    page = open_page()
     page.fill("#predict-text", "Ada met Charles")
     page.select_option("#model", label="names")
     assert page.input_value("#predict-text") == "Ada met Charles"
@@ -362,11 +363,11 @@ def test_what_was_typed_stays_over_a_change_of_model(opened: Callable[..., Any])
     assert page.input_value("#tokenize-text") == "kept"
 
 
-def test_a_text_that_is_cut_is_said_to_be(opened: Callable[..., Any], service: str) -> None:
-    page, text = opened(), "a fine folder " * 400
+def test_a_text_that_is_cut_is_said_to_be(open_page: Callable[..., Any], service: str) -> None:
+    page, text = open_page(), "a fine folder " * 400
     page.fill("#predict-text", text)
     page.click("text=Try it")
-    shown = answered(page)
+    shown = read_answer(page)
     (answer,) = httpx.post(
         f"{service}/predict", json={"inputs": [text], "model": "reviews"}
     ).json()["predictions"]
@@ -376,46 +377,46 @@ def test_a_text_that_is_cut_is_said_to_be(opened: Callable[..., Any], service: s
     page.fill("#predict-text", "a fine folder")
     page.click("text=Try it")
     page.wait_for_function("() => !document.querySelector('.notice')")
-    assert "read 64 of" not in answered(page)
+    assert "read 64 of" not in read_answer(page)
     page.click("[role=tab]:has-text('Rank')")
     page.fill("#rerank-query", "a folder")
     page.fill("#rerank-texts", f"{text}\nshort")
     page.keyboard.press("Control+Enter")
-    assert "tokens of the texts were cut off" in answered(page)
+    assert "tokens of the texts were cut off" in read_answer(page)
 
 
-def test_ranks_are_those_of_the_service(opened: Callable[..., Any], service: str) -> None:
-    page, texts = opened(), ["a folder", "the window opens", "a fine film"]
+def test_ranks_are_those_of_the_service(open_page: Callable[..., Any], service: str) -> None:
+    page, texts = open_page(), ["a folder", "the window opens", "a fine film"]
     page.click("[role=tab]:has-text('Rank')")
     page.fill("#rerank-query", "an open window")
     page.fill("#rerank-texts", "\n".join(texts))
     page.keyboard.press("Control+Enter")
-    answered(page)
+    read_answer(page)
     body = {"query": "an open window", "texts": texts, "model": "reviews"}
     ranked = httpx.post(f"{service}/rerank", json=body).json()
     shown = page.locator(f"{ANSWER} .bars .name > :first-child").all_inner_texts()
     assert shown == [texts[rank["index"]] for rank in ranked]
 
 
-def test_a_missing_mask_is_explained_in_plain_words(opened: Callable[..., Any]) -> None:
-    page = opened()
+def test_a_missing_mask_is_explained_in_plain_words(open_page: Callable[..., Any]) -> None:
+    page = open_page()
     page.select_option("#model", label="base")
     page.fill("#fill-mask-text", "no mask")
     page.keyboard.press("Control+Enter")
-    assert "Write [MASK] where a word is missing" in answered(page)
+    assert "Write [MASK] where a word is missing" in read_answer(page)
     page.fill("#fill-mask-text", "[MASK] folder " * 400)
     page.keyboard.press("Control+Enter")
-    shown = answered(page)
+    shown = read_answer(page)
     assert shown.startswith("The text has")
     assert "nputs" not in shown
 
 
-def test_masks_of_all_forms_are_filled_in_the_text(opened: Callable[..., Any]) -> None:
-    page = opened()
+def test_masks_of_all_forms_are_filled_in_the_text(open_page: Callable[..., Any]) -> None:
+    page = open_page()
     page.select_option("#model", label="base")
     page.fill("#fill-mask-text", "ba ___ de [MASK] fi <mask>!")
     page.keyboard.press("Control+Enter")
-    answered(page)
+    read_answer(page)
     passage = page.locator(f"{ANSWER} .passage")
     assert passage.locator("mark").count() == 3
     passage.locator("mark").evaluate_all(
@@ -424,12 +425,12 @@ def test_masks_of_all_forms_are_filled_in_the_text(opened: Callable[..., Any]) -
     assert passage.inner_text() == "ba * de * fi *!"
 
 
-def test_texts_are_shown_as_texts(opened: Callable[..., Any]) -> None:
-    page, text = opened(), "𝒜da <img src=x onerror=alert(1)> & <b>bold</b> 𝒜"
+def test_texts_are_shown_as_texts(open_page: Callable[..., Any]) -> None:
+    page, text = open_page(), "𝒜da <img src=x onerror=alert(1)> & <b>bold</b> 𝒜"
     page.select_option("#model", label="names")
     page.fill("#predict-text", text)
     page.keyboard.press("Control+Enter")
-    answered(page)
+    read_answer(page)
     assert page.locator(f"{ANSWER} img, {ANSWER} .passage b b").count() == 0
     shown = page.evaluate(
         "selector => { const copy = document.querySelector(selector).cloneNode(true); "
@@ -440,7 +441,7 @@ def test_texts_are_shown_as_texts(opened: Callable[..., Any]) -> None:
     assert shown == text  # places count characters, not halves of them
 
 
-def test_what_goes_wrong_is_said(opened: Callable[..., Any]) -> None:
+def test_what_goes_wrong_is_said(open_page: Callable[..., Any]) -> None:
     fails: dict[str, Any] = {}
 
     def route(request: Any) -> None:
@@ -452,10 +453,10 @@ def test_what_goes_wrong_is_said(opened: Callable[..., Any]) -> None:
         else:
             request.continue_()
 
-    page = opened(route)
+    page = open_page(route)
     page.fill("#predict-text", "  ")
     page.keyboard.press("Control+Enter")
-    assert "Type a text" in answered(page)
+    assert "Type a text" in read_answer(page)
     page.fill("#predict-text", "a folder")
     fails.update(
         status=429,
@@ -474,7 +475,7 @@ def test_what_goes_wrong_is_said(opened: Callable[..., Any]) -> None:
     page.wait_for_selector(f"{ANSWER} .facts")
 
 
-def test_a_key_is_asked_for(opened: Callable[..., Any]) -> None:
+def test_a_key_is_asked_for(open_page: Callable[..., Any]) -> None:
     def route(request: Any) -> None:
         locked = (
             request.request.url.endswith("/info")
@@ -488,9 +489,9 @@ def test_a_key_is_asked_for(opened: Callable[..., Any]) -> None:
         else:
             request.continue_()
 
-    page = opened(route)
+    page = open_page(route)
     page.wait_for_selector("#unlock:not([hidden])")
-    assert focused(page)["id"] == "key"
+    assert read_focus(page)["id"] == "key"
     for key, then in (("wrong", "#trouble:not([hidden])"), ("right", "[role=tab]")):
         page.fill("#key", key)
         page.keyboard.press("Enter")

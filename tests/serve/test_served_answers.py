@@ -1,4 +1,4 @@
-"""What the service answers: the same as the verbs, in the shapes of other services, to their own
+"""The answers of the service: the same as the verbs, in the shapes of other services, to their own
 clients.
 """
 
@@ -42,20 +42,20 @@ def rows(served: Served, operation: str, inputs: list[Any], **options: Any) -> l
     return served.answer(Group(operation, tuple(options.items()), inputs))
 
 
-def close(one: Any, other: Any) -> bool:
+def close(left: Any, other: Any) -> bool:
     """Equal but for the last digits of numbers."""
-    if isinstance(one, dict):
-        return one.keys() == other.keys() and all(close(one[key], other[key]) for key in one)
-    if isinstance(one, list):
-        return len(one) == len(other) and all(map(close, one, other))
-    return one == other if isinstance(one, str) else bool(one == pytest.approx(other, abs=2e-5))
+    if isinstance(left, dict):
+        return left.keys() == other.keys() and all(close(left[key], other[key]) for key in left)
+    if isinstance(left, list):
+        return len(left) == len(other) and all(map(close, left, other))
+    return left == other if isinstance(left, str) else bool(left == pytest.approx(other, abs=2e-5))
 
 
-def answers(found: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def answers(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """Predictions without what the service adds: how many tokens were read and cut off."""
     return [
-        {name: value for name, value in one.items() if name not in ("tokens", "truncated")}
-        for one in found
+        {name: value for name, value in record.items() if name not in ("tokens", "truncated")}
+        for record in records
     ]
 
 
@@ -74,7 +74,7 @@ def test_predictions_are_those_of_predict(client: httpx.Client, models: Path) ->
 
 
 @pytest.mark.parametrize(
-    ("kind", "classes", "labels", "task", "asked"),
+    ("kind", "classes", "labels", "task", "inputs"),
     [
         ("sequence", 3, ("a", "b", "c"), {"problem": "labels"}, LINES),
         ("sequence", 1, (), {"problem": "number"}, LINES),
@@ -88,24 +88,24 @@ def test_every_kind_of_head_answers_as_predict(
     classes: int,
     labels: tuple[str, ...],
     task: Any,
-    asked: list[Any],
+    inputs: list[Any],
     tiny_tokenizer: Path,
     tmp_path: Path,
 ) -> None:
     folder = made(tmp_path / "m", tiny_tokenizer, kind, classes, labels, task)
     served = Served(folder, OPENING)
-    found = [json.loads(row.payload) for row in rows(served, "predict", asked)]
-    for one, other in zip(found, litebert.load(folder).predict(asked), strict=True):
-        assert close({name: one[name] for name in other}, other)
-    for value, one in zip(asked, found, strict=True):
+    records = [json.loads(row.payload) for row in rows(served, "predict", inputs)]
+    for record, other in zip(records, litebert.load(folder).predict(inputs), strict=True):
+        assert close({name: record[name] for name in other}, other)
+    for value, record in zip(inputs, records, strict=True):
         if kind == "tokens":
             text = value if isinstance(value, str) else " ".join(value)
-            assert [text[start:end] for start, end in one["offsets"]] == one["words"]
+            assert [text[start:end] for start, end in record["offsets"]] == record["words"]
             assert all(
-                text[each["start"] : each["end"]] == each["text"] for each in one["entities"]
+                text[each["start"] : each["end"]] == each["text"] for each in record["entities"]
             )
-        if kind == "span" and one["prediction"]:
-            assert value[1][one["start"] : one["end"]] == one["prediction"]
+        if kind == "span" and record["prediction"]:
+            assert value[1][record["start"] : record["end"]] == record["prediction"]
     assert served.info()["kind"] == {"sequence": (task or {}).get("problem")}.get(kind, kind)
 
 
@@ -152,9 +152,11 @@ def test_answers_hold_the_likeliest_labels(
 
 def test_the_likeliest_label_comes_first_where_top_asks_for_all(client: httpx.Client) -> None:
     for top in (1, 3, 50):
-        found = client.post("/predict", json={"inputs": LINES, "top": top}).json()["predictions"]
-        for one in found:
-            likely = [*one["probabilities"].values()]
+        predictions = client.post("/predict", json={"inputs": LINES, "top": top}).json()[
+            "predictions"
+        ]
+        for prediction in predictions:
+            likely = [*prediction["probabilities"].values()]
             assert likely == sorted(likely, reverse=True)
             assert len(likely) == min(top, 3)
 
@@ -162,12 +164,12 @@ def test_the_likeliest_label_comes_first_where_top_asks_for_all(client: httpx.Cl
 def test_nul_is_a_space_as_for_predict(client: httpx.Client) -> None:
     text, spaced = f"{LINES[0]}\0{LINES[1]}", f"{LINES[0]} {LINES[1]}"
     for path, wrap in (
-        ("/predict", lambda one: one),
-        ("/embed", lambda one: [one]),
-        ("/tokenize", lambda one: one),
+        ("/predict", lambda text: text),
+        ("/embed", lambda text: [text]),
+        ("/tokenize", lambda text: text),
     ):
         first, second = (
-            client.post(path, json={"inputs": wrap(one)}).json() for one in (text, spaced)
+            client.post(path, json={"inputs": wrap(spelling)}).json() for spelling in (text, spaced)
         )
         if isinstance(first, dict):
             first, second = first["predictions"], second["predictions"]
@@ -179,10 +181,10 @@ def test_texts_leave_early_as_by_predict(tiny_tokenizer: Path, tmp_path: Path) -
     layers, deepest = set(), litebert.load(folder).config.encoder.layers
     for chosen in ("auto", "off", 0.0, 2.0):
         served = Served(folder, {**OPENING, "exit": chosen})
-        found = [json.loads(row.payload) for row in rows(served, "predict", LINES)]
-        assert close(answers(found), litebert.load(folder, exit=chosen).predict(LINES))
+        records = [json.loads(row.payload) for row in rows(served, "predict", LINES)]
+        assert close(answers(records), litebert.load(folder, exit=chosen).predict(LINES))
         assert served.info()["exits"] == (chosen != "off")
-        layers.add(tuple(one.get("layers") for one in found))
+        layers.add(tuple(record.get("layers") for record in records))
     assert {(None,) * len(LINES), (1,) * len(LINES), (deepest,) * len(LINES)} <= layers
 
 
@@ -196,8 +198,8 @@ def test_exits_and_the_engine_are_options_of_the_service(
     ):
         (info,) = client.get("/info").json()["models"]
         assert (info["engine"], info["exits"]) == ("exact", True)
-        found = client.post("/predict", json={"inputs": LINES}).json()["predictions"]
-        assert close(answers(found), litebert.load(folder, exit=0.4).predict(LINES))
+        predictions = client.post("/predict", json={"inputs": LINES}).json()["predictions"]
+        assert close(answers(predictions), litebert.load(folder, exit=0.4).predict(LINES))
 
 
 EXTENSION = """
@@ -226,15 +228,15 @@ def test_an_engine_applies_to_vectors_as_to_labels(models: Path, tmp_path: Path)
         service.client() as client,
     ):
         assert client.get("/info").json()["models"][0]["engine"] == "rounded"
-        found = client.post("/embed", json={"inputs": LINES, "normalize": False}).json()
+        vectors = client.post("/embed", json={"inputs": LINES, "normalize": False}).json()
         exact = litebert.load(models / "colours", engine="exact")
         np.testing.assert_allclose(
-            found, exact.vectors_by(None, False).encode(LINES).round(1), atol=1e-6
+            vectors, exact.vectors_by(None, False).encode(LINES).round(1), atol=1e-6
         )
-        said = [one["event"] for one in service.events() if "rounded" in one["event"]]
-        assert len(said) == 2
-        assert "of 16 answers" in said[0]
-        assert "cosine" in said[1]
+        remarks = [event["event"] for event in service.events() if "rounded" in event["event"]]
+        assert len(remarks) == 2
+        assert "of 16 answers" in remarks[0]
+        assert "cosine" in remarks[1]
 
 
 @pytest.mark.parametrize("engine", ["onnx", "openvino"])
@@ -246,10 +248,10 @@ def test_served_vectors_are_equal_by_every_engine(
     shutil.copytree(models / folder, tmp_path / folder)
     served = Served(tmp_path / folder, {**OPENING, "engine": engine})
     warm(served)
-    found = [json.loads(row.payload) for row in rows(served, "embed", LINES)]
+    vectors = [json.loads(row.payload) for row in rows(served, "embed", LINES)]
     wanted = litebert.load(models / folder).encode(LINES)
     wanted /= np.linalg.norm(wanted, axis=1, keepdims=True)
-    np.testing.assert_allclose(found, wanted, atol=1e-5)
+    np.testing.assert_allclose(vectors, wanted, atol=1e-5)
 
 
 def test_an_input_of_another_form_is_refused_and_the_others_answered(
@@ -257,9 +259,9 @@ def test_an_input_of_another_form_is_refused_and_the_others_answered(
 ) -> None:
     served = Served(made(tmp_path / "m", tiny_tokenizer, "span", 2), {**OPENING, "tokens": 64})
     secret = "secret words"
-    found = rows(served, "predict", [[LINES[0], LINES[1]], secret, [secret, "ba " * 300]])
-    assert [row.kind for row in found] == ["", "validation", "too_large"]
-    assert not any("secret" in row.refusal for row in found)
+    replies = rows(served, "predict", [[LINES[0], LINES[1]], secret, [secret, "ba " * 300]])
+    assert [row.kind for row in replies] == ["", "validation", "too_large"]
+    assert not any("secret" in row.refusal for row in replies)
 
 
 def test_vectors_are_those_of_embed(client: httpx.Client, models: Path) -> None:
@@ -268,14 +270,16 @@ def test_vectors_are_those_of_embed(client: httpx.Client, models: Path) -> None:
     assert np.allclose(plain, expected, atol=1e-5)
     unit = np.array(client.post("/embed", json={"inputs": LINES}).json())
     assert np.allclose(unit, expected / np.linalg.norm(expected, axis=1, keepdims=True), atol=1e-5)
-    asked = {"inputs": {"source_sentence": LINES[0], "sentences": LINES}}
-    assert np.allclose(client.post("/similarity", json=asked).json(), unit @ unit[0], atol=1e-5)
+    request_body = {"inputs": {"source_sentence": LINES[0], "sentences": LINES}}
+    assert np.allclose(
+        client.post("/similarity", json=request_body).json(), unit @ unit[0], atol=1e-5
+    )
     ranked = client.post(
         "/rerank", json={"query": LINES[0], "texts": LINES, "return_text": True}
     ).json()
     assert ranked[0]["text"] == LINES[0]
-    assert [one["score"] for one in ranked] == sorted(
-        (one["score"] for one in ranked), reverse=True
+    assert [result["score"] for result in ranked] == sorted(
+        (result["score"] for result in ranked), reverse=True
     )
 
 
@@ -298,8 +302,8 @@ def test_vectors_of_a_model_that_normalises_are_plain_where_asked(
     expected = litebert.load(tmp_path / "own").vectors_by(None, False).encode(LINES)
     assert not np.allclose(np.linalg.norm(expected, axis=1), 1, atol=0.01)
     for name in ("own", "exported"):
-        found = rows(Served(tmp_path / name, OPENING), "embed", LINES, normalize=False)
-        assert np.allclose([json.loads(row.payload) for row in found], expected, atol=1e-5)
+        replies = rows(Served(tmp_path / name, OPENING), "embed", LINES, normalize=False)
+        assert np.allclose([json.loads(row.payload) for row in replies], expected, atol=1e-5)
 
 
 @pytest.mark.parametrize(("name", "value"), [("device", "foo"), ("device", "cuda"), ("exit", 2.0)])
@@ -314,19 +318,20 @@ def test_a_model_of_pairs_with_a_number_reranks(tiny_tokenizer: Path, tmp_path: 
     )
     served, pairs = Served(folder, OPENING), [(LINES[0], text) for text in LINES]
     expected = [
-        one["prediction"] for one in litebert.load(folder).predict([list(pair) for pair in pairs])
+        answer["prediction"]
+        for answer in litebert.load(folder).predict([list(pair) for pair in pairs])
     ]
     raw = [float(row.payload) for row in rows(served, "score", pairs, raw=True)]
     assert raw == pytest.approx(expected, abs=1e-5)
     squashed = [float(row.payload) for row in rows(served, "score", pairs)]
-    assert squashed == pytest.approx([1 / (1 + np.exp(-one)) for one in expected], abs=1e-5)
+    assert squashed == pytest.approx([1 / (1 + np.exp(-logit)) for logit in expected], abs=1e-5)
 
 
 def test_masks_are_filled_as_by_fill(client: httpx.Client, models: Path) -> None:
     text = f"{LINES[0]} [MASK] {LINES[1]} ___"
     answer = client.post("/fill-mask", json={"inputs": [text], "top": 3}).json()
     expected = [
-        [one._asdict() for one in mask] for mask in litebert.load(models / "base").fill(text, 3)
+        [guess._asdict() for guess in mask] for mask in litebert.load(models / "base").fill(text, 3)
     ]
     assert close(answer["predictions"][0]["masks"], expected)
     refused = client.post("/fill-mask", json={"inputs": [text, "ba"]})
@@ -340,8 +345,8 @@ def test_every_answer_says_what_was_cut_off(client: httpx.Client, models: Path) 
     expected = [(len(tokenizer.encode([word])[0]) + 2, 0), (most, full - most)]
     read, cut = (sum(column) for column in zip(*expected, strict=True))
 
-    def says(found: list[dict[str, Any]]) -> list[tuple[int, int]]:
-        return [(one["tokens"], one["truncated"]) for one in found]
+    def says(records: list[dict[str, Any]]) -> list[tuple[int, int]]:
+        return [(record["tokens"], record["truncated"]) for record in records]
 
     predicted = client.post("/predict", json={"inputs": [word, long]})
     assert says(predicted.json()["predictions"]) == expected
@@ -350,7 +355,7 @@ def test_every_answer_says_what_was_cut_off(client: httpx.Client, models: Path) 
     vectors = client.post("/v1/embeddings", json={"input": [word, long], "model": "base"})
     assert says(vectors.json()["data"]) == expected
     ranked = client.post("/rerank", json={"query": word, "texts": [word, long], "model": "base"})
-    assert says(sorted(ranked.json(), key=lambda one: one["index"])) == expected
+    assert says(sorted(ranked.json(), key=lambda result: result["index"])) == expected
     plain = client.post("/embed", json={"inputs": [word, long], "model": "base"})
     for answer in (predicted, vectors, ranked, plain):
         assert (answer.headers["x-compute-tokens"], answer.headers["x-truncated-tokens"]) == (
@@ -363,12 +368,14 @@ def test_every_answer_says_what_was_cut_off(client: httpx.Client, models: Path) 
 
 def test_a_question_that_is_cut_says_so(tiny_tokenizer: Path, tmp_path: Path) -> None:
     served = Served(made(tmp_path / "m", tiny_tokenizer, "span", 2), OPENING)
-    asked = [["ba de", LINES[0]], ["ba " * 90, LINES[0]]]
-    short, long = (json.loads(row.payload) for row in rows(served, "predict", asked))
+    inputs = [["ba de", LINES[0]], ["ba " * 90, LINES[0]]]
+    short, long = (json.loads(row.payload) for row in rows(served, "predict", inputs))
     assert (short["truncated"], long["truncated"] > 0) == (0, True)
     separators = served.tokenizer.pair_separators
     whole = (
-        sum(map(len, served.tokenizer.encode([text.strip() for text in asked[1]]))) + 2 + separators
+        sum(map(len, served.tokenizer.encode([text.strip() for text in inputs[1]])))
+        + 2
+        + separators
     )
     assert long["tokens"] + long["truncated"] == whole
 
@@ -380,7 +387,7 @@ def test_tokens_have_their_characters(client: httpx.Client) -> None:
     assert pieces[0]["start"] is None
     inner = client.post("/tokenize", json={"inputs": text, "add_special_tokens": False}).json()[0]
     assert inner == pieces[1:-1]
-    assert "".join(text[one["start"] : one["stop"]] for one in inner) == text.replace(" ", "")
+    assert "".join(text[token["start"] : token["stop"]] for token in inner) == text.replace(" ", "")
 
 
 def test_a_model_is_chosen_by_field_or_path(client: httpx.Client) -> None:
@@ -394,7 +401,7 @@ def test_a_model_is_chosen_by_field_or_path(client: httpx.Client) -> None:
     unknown = client.post("/predict", json={"inputs": "ba", "model": "mask"})
     assert (unknown.status_code, unknown.json()["error_type"]) == (404, "not_found")
     info = client.get("/info").json()
-    assert {one["name"]: one["kind"] for one in info["models"]} == {
+    assert {model["name"]: model["kind"] for model in info["models"]} == {
         "colours": "classes",
         "base": "similarity",
         "masks": "pretrained",
@@ -406,9 +413,9 @@ def test_openais_client_is_answered(service: Service, models: Path) -> None:
     import openai
 
     with openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0) as client:
-        found = client.embeddings.create(model="base", input=LINES[:3])
+        reply = client.embeddings.create(model="base", input=LINES[:3])
         listed = client.embeddings.create(model="base", input=LINES[:3], encoding_format="float")
-        assert [one.id for one in client.models.list()] == ["colours", "base", "masks"]
+        assert [model.id for model in client.models.list()] == ["colours", "base", "masks"]
         with pytest.raises(openai.NotFoundError) as unknown:
             client.embeddings.create(model="text-embedding-3-small", input="ba")
         with pytest.raises(openai.APIStatusError) as wrong:
@@ -417,20 +424,20 @@ def test_openais_client_is_answered(service: Service, models: Path) -> None:
     assert wrong.value.param == "dimensions"
     expected = litebert.load(models / "base").encode(LINES[:3])
     expected /= np.linalg.norm(expected, axis=1, keepdims=True)
-    for one, other, vector in zip(found.data, listed.data, expected, strict=True):
-        assert np.allclose(one.embedding, vector, atol=1e-5)
+    for entry, other, vector in zip(reply.data, listed.data, expected, strict=True):
+        assert np.allclose(entry.embedding, vector, atol=1e-5)
         assert np.allclose(other.embedding, vector, atol=1e-5)
-    assert found.usage.total_tokens > 0
+    assert reply.usage.total_tokens > 0
     with openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0) as client:
         assert client.models.retrieve("base").id == "base"
         with pytest.raises(openai.NotFoundError):
             client.models.retrieve("other")
         tokenizer = Tokenizer.load(models / "base")
         ids = tokenizer.encode(LINES[:3])
-        ends = [[tokenizer.cls_id, *own, tokenizer.sep_id] for own in ids]
+        ends = [[tokenizer.cls_id, *text_ids, tokenizer.sep_id] for text_ids in ids]
         for tokens in (ids, ends):
             by_ids = client.embeddings.create(model="base", input=tokens)
-            for vector, same in zip(by_ids.data, found.data, strict=True):
+            for vector, same in zip(by_ids.data, reply.data, strict=True):
                 assert np.allclose(vector.embedding, same.embedding, atol=1e-6)
         single = client.embeddings.create(model="base", input=ids[0] * 300)
         assert (len(single.data), single.usage.total_tokens) == (1, 64)
@@ -454,8 +461,8 @@ def test_hugging_faces_client_is_answered(
     for top in (None, 2):
         labelled = client.text_classification(LINES[0], model=f"{service.url}/predict", top_k=top)
         expected = sorted(likely.items(), key=lambda pair: -pair[1])[:top]
-        assert [one.label for one in labelled] == [label for label, _ in expected]
-        assert [one.score for one in labelled] == pytest.approx(
+        assert [entry.label for entry in labelled] == [label for label, _ in expected]
+        assert [entry.score for entry in labelled] == pytest.approx(
             [score for _, score in expected], abs=2e-5
         )
 

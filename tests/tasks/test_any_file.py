@@ -130,12 +130,12 @@ def test_any_training_file(
     name: str, tmp_path: Path, content: bytes, rows: list[Any], text: str
 ) -> None:
     file, task = TRAINING[name]
-    for one in (
+    for variant in (
         content,
         "".join(json.dumps(row) + "\n" for row in rows).encode(),
         f"text,label\n{text}".encode(),
     ):
-        (tmp_path / file).write_bytes(one)
+        (tmp_path / file).write_bytes(variant)
         try:
             made = task(tmp_path / file)
             train, dev = made.read("train"), made.read("dev")

@@ -111,23 +111,23 @@ def test_parts_whose_file_is_left_out_are_not_named(tmp_path: Path) -> None:
     assert task.file_name("test_mismatched") == "MNLI-mm.tsv"
 
 
-@pytest.mark.parametrize("given", ["", "MNLI"])
+@pytest.mark.parametrize("folder_name", ["", "MNLI"])
 def test_mnli_answers_ax_where_it_lies_beside(
-    given: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    folder_name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     write(tmp_path / "MNLI/test_matched.tsv", 10, "9|1|1n|g|p|p|p|p|C.|D.")
-    assert Glue("mnli", tmp_path / given).tests == ("test_matched",)
+    assert Glue("mnli", tmp_path / folder_name).tests == ("test_matched",)
     with refused(DataError, "mnli", "'ax'"):
-        Glue("mnli", tmp_path / given).read("ax")
+        Glue("mnli", tmp_path / folder_name).read("ax")
     path = write(tmp_path / "diagnostic/diagnostic.tsv", 3, "5|A.|B.")
-    task = Glue("mnli", tmp_path / given)
+    task = Glue("mnli", tmp_path / folder_name)
     assert task.tests == ("test_matched", "ax")
     assert task.read("ax") == Glue("ax", tmp_path).read("test") == [Example("A.", "B.", None, "5")]
     assert task.file_name("ax") == "AX.tsv"
     task.write(task.read("ax"), [Answer("neutral", NO_ODDS)], tmp_path / "AX.tsv")
     assert (tmp_path / "AX.tsv").read_bytes() == b"index\tprediction\n5\tneutral\n"
     assert task.output.labels == Glue("ax").output.labels
-    monkeypatch.chdir(tmp_path / given)
+    monkeypatch.chdir(tmp_path / folder_name)
     assert "ax" in Glue("mnli", ".").tests
     write(path, 3)
     with refused(DataError, path):
@@ -231,7 +231,11 @@ def test_real_files_have_the_published_sizes(
     assert len(examples) == count
     assert task.notes == []
     counts = dict(
-        zip(task.output.labels, task.output.counts([one.label for one in examples]), strict=True)
+        zip(
+            task.output.labels,
+            task.output.counts([example.label for example in examples]),
+            strict=True,
+        )
     )
     assert counts.get("1", counts.get("entailment")) == positive
     assert sum(counts.values()) == count
@@ -316,8 +320,8 @@ def test_the_scores_of_stsb() -> None:
     task = Glue("stsb")
     assert (task.metric, task.output) == ("pearson", Number())
     examples = [Example("a", "b", label=x) for x in (1.0, 2.0, 4.0)]
-    found = task.score(examples, [Answer(x, NO_ODDS) for x in (0.5, 0.6, 3.0)])
-    assert found == {
+    scores = task.score(examples, [Answer(x, NO_ODDS) for x in (0.5, 0.6, 3.0)])
+    assert scores == {
         "pearson": pytest.approx(np.corrcoef([1, 2, 4], [0.5, 0.6, 3.0])[0, 1]),
         "spearman": 1.0,
     }
@@ -431,7 +435,7 @@ def test_copies_that_do_not_fit(hub: Any, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("source", "asked"),
+    ("source", "expected"),
     [
         ("hf:glue", ("nyu-mll/glue", "cola")),
         ("hf:glue/cola", ("nyu-mll/glue", "cola")),
@@ -440,7 +444,7 @@ def test_copies_that_do_not_fit(hub: Any, tmp_path: Path) -> None:
     ],
 )
 def test_names_on_the_hub(
-    hub: Any, monkeypatch: pytest.MonkeyPatch, source: str, asked: tuple[str, str]
+    hub: Any, monkeypatch: pytest.MonkeyPatch, source: str, expected: tuple[str, str]
 ) -> None:
     calls = []
 
@@ -450,7 +454,7 @@ def test_names_on_the_hub(
 
     monkeypatch.setitem(sys.modules, "datasets", SimpleNamespace(load_dataset=load))
     assert len(Glue("cola", source).read("train")) == 2
-    assert calls == [asked]
+    assert calls == [expected]
 
 
 @pytest.mark.parametrize("name", ["glue", "glue/cola", "someone/glue"])

@@ -137,7 +137,7 @@ def test_a_wrong_number_of_columns(reader: Reader, tmp_path: Path) -> None:
         content = b"".join([*rows[:-2], wrong, rows[-1]])
         if reader.file == "QQP/dev.tsv":
             examples, notes, _ = reader.read(tmp_path, content)
-            assert [one.text for one in examples] == ["one two", "shut"]
+            assert [example.text for example in examples] == ["one two", "shut"]
             (note,) = notes
             names(note, "columns", 1)
             continue
@@ -166,22 +166,22 @@ def test_labels_that_a_benchmark_has_not(reader: Reader, tmp_path: Path) -> None
     *rows, last = reader.content.splitlines(keepends=True)
     spec = next(spec for spec in GLUE.values() if spec.folder == Path(reader.file).parent.name)
     cells = last.removesuffix(b"\n").split(b"\t")
-    for said in ("maybe", "", "-", "nan"):
-        cells[spec.label] = said.encode()
+    for label in ("maybe", "", "-", "nan"):
+        cells[spec.label] = label.encode()
         wrong = b"\t".join(cells) + b"\n"
         message = reader.fails(tmp_path, b"".join([*rows, wrong]))
-        names(message, f"FILE:{len(rows) + 1}", f"'{said}'", *(spec.labels or (0, 5)))
+        names(message, f"FILE:{len(rows) + 1}", f"'{label}'", *(spec.labels or (0, 5)))
 
 
 @every(["table.csv", "table.tsv", "table.jsonl"])
 def test_labels_that_a_table_has_not(reader: Reader, tmp_path: Path) -> None:
     *head, tail = reader.content.rsplit(b"no", 1)
     line = place_of(reader.content, b"shut")[0]
-    for said, spelt in (
+    for label, spelt in (
         ("maybe", "'maybe'"),
         ("a long label " * 20, f"'{('a long label ' * 3)[:36]}..."),
     ):
-        names(reader.fails(tmp_path, head[0] + said.encode() + tail), f"FILE:{line}", spelt)
+        names(reader.fails(tmp_path, head[0] + label.encode() + tail), f"FILE:{line}", spelt)
 
 
 def test_one_of_several_labels_that_a_table_has_not(tmp_path: Path) -> None:
@@ -205,8 +205,8 @@ def test_tags_never_seen_count_as_missed(tmp_path: Path) -> None:
     whole = reader.read(tmp_path, TAGGED)[0]
     (note,) = notes
     names(note, "god", 1)
-    assert [one.words for one in examples] == [one.words for one in whole]
-    assert [one.tags for one in examples] == [("B-per",), ("B-god", "O"), ("O", "B-per")]
+    assert [example.words for example in examples] == [example.words for example in whole]
+    assert [example.tags for example in examples] == [("B-per",), ("B-god", "O"), ("O", "B-per")]
 
 
 # ----------------------------------------------------------------------------------- what is mended
@@ -279,10 +279,10 @@ def parquet(texts: Any) -> bytes:
 )
 def test_parquet(task: Callable[[Path], Any], tmp_path: Path) -> None:
     reader = Reader("a.parquet", b"", task)
-    wanted = [one.text for one in reader.read(tmp_path, parquet(TEXTS))[0]]
+    wanted = [example.text for example in reader.read(tmp_path, parquet(TEXTS))[0]]
     assert wanted == list(TEXTS)
     examples, notes, _ = reader.read(tmp_path, parquet([TEXTS[0], "four\0five", TEXTS[2]]))
-    assert [one.text for one in examples] == wanted
+    assert [example.text for example in examples] == wanted
     (note,) = notes
     names(note, "NUL", 1)
     names(reader.fails(tmp_path, parquet(pa.array([], pa.string()))), *places_in(reader.empty))
@@ -419,11 +419,11 @@ def test_predict_names_the_line_and_keeps_the_answers_before_it(
         "predict", models[PREDICTED[name]], "--input", path, "--output", tmp_path / "answers.csv"
     )
     assert (status, out) == (2, "")
-    *kept, last = lines_without_coverage(err)
+    *remarks, last = lines_without_coverage(err)
     names(one_line(last, path).removesuffix("\n"), "litebert predict", *places_in(reader.cut))
-    there = {one.name for one in tmp_path.iterdir()} - {path.name}
-    assert there == ({"answers.csv"} if kept else set())
-    for line in kept:
+    files = {file.name for file in tmp_path.iterdir()} - {path.name}
+    assert files == ({"answers.csv"} if remarks else set())
+    for line in remarks:
         names(line, tmp_path / "answers.csv")
 
 
@@ -446,9 +446,9 @@ def test_predict_names_the_line_of_what_it_cannot_ask(
     assert (status, len(out.splitlines())) == (2, 2), "what stands before it is answered"
     (line,) = lines_without_coverage(err)
     names(one_line(line, path).removesuffix("\n"), "litebert predict", "FILE:2", *places)
-    asked = tuple(row.values()) if kind == "span" else (row["context"], "", row["choices"])
-    with refused(DataError, "input 1", repr(asked)):
-        load(models[kind]).predict([asked])
+    inputs = tuple(row.values()) if kind == "span" else (row["context"], "", row["choices"])
+    with refused(DataError, "input 1", repr(inputs)):
+        load(models[kind]).predict([inputs])
 
 
 def lines_without_coverage(err: str) -> list[str]:

@@ -90,8 +90,8 @@ class TestReadingRace:
             tmp_path, high_10=passage("high10.txt"), high_9=passage("high9.txt"), middle_1=passage()
         )
         task = RaceTask(folder)
-        found = task.read("dev")
-        assert [(one.name, one.group, one.label) for one in found] == [
+        questions = task.read("dev")
+        assert [(question.name, question.group, question.label) for question in questions] == [
             ("middle1.txt-0", "middle", 1),
             ("middle1.txt-1", "middle", 2),
             ("high9.txt-0", "high", 1),
@@ -101,13 +101,16 @@ class TestReadingRace:
         ]
         assert task.dev == ("dev",)
         assert task.notes == []
-        assert found[0].fill_in()[1] == "who ran fox"
-        assert found[1].fill_in()[2] == "the fox ran and ran"
+        assert questions[0].fill_in()[1] == "who ran fox"
+        assert questions[1].fill_in()[2] == "the fox ran and ran"
 
     def test_labelled_files_are_the_folder_its_part_or_a_passage(self, tmp_path: Path) -> None:
         folder = race_folder(tmp_path, middle_1=passage())
         sources = (folder, folder / "dev", folder / "dev" / "middle" / "1.txt")
-        of_each = [[one.question for one in RaceTask().read_labeled(source)] for source in sources]
+        of_each = [
+            [question.question for question in RaceTask().read_labeled(source)]
+            for source in sources
+        ]
         assert of_each == [["who ran", "the fox _ and _"]] * 3
 
     def test_joined_file_gives_the_same(self, tmp_path: Path) -> None:
@@ -131,7 +134,7 @@ class TestReadingRace:
         for part in ("dev", "test"):
             race_folder(tmp_path, part, middle_1=passage(answers=...), high_1=passage(answers=...))
         task = RaceTask(tmp_path)
-        assert {one.label for one in task.read("test")} == {None}
+        assert {question.label for question in task.read("test")} == {None}
         (note,) = task.notes
         names(note, 4)
         with refused(DataError, tmp_path / "dev"):
@@ -261,10 +264,10 @@ class TestJsonLines:
         task = ChoiceTask(
             jsonl(tmp_path / "d.jsonl", *({**row, "label": label} for label in labels), row)
         )
-        found = task.read("dev")
-        assert [one.label for one in found] == [2, 2, 2, 2, None, None]
-        assert [one.name for one in found] == ["1", "2", "3", "4", "5", "6"]
-        assert found[0].fill_in() == ["red", "blue", "green"]
+        questions = task.read("dev")
+        assert [question.label for question in questions] == [2, 2, 2, 2, None, None]
+        assert [question.name for question in questions] == ["1", "2", "3", "4", "5", "6"]
+        assert questions[0].fill_in() == ["red", "blue", "green"]
         for question, filled in (
             ("it is ____.", "it is fox."),
             ("_ ran", "fox ran"),
@@ -394,8 +397,8 @@ def test_the_real_data(shared_data: Path) -> None:
         for part in ("train", "dev") if order == "context" else ("dev",):
             examples = task.read(part)
             questions[part] = len(examples)
-            assert {len(one.choices) for one in examples} == {4}
-            assert len({one.name for one in examples}) == len(examples)
+            assert {len(example.choices) for example in examples} == {4}
+            assert len({example.name for example in examples}) == len(examples)
             assert not task.notes
             items = task.encode(examples, tokenizer, 512)
             rows = [row for item in items for row in item.rows]

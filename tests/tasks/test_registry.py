@@ -169,10 +169,10 @@ def test_the_command_line_refuses_them_too(
     tmp_path: Path,
 ) -> None:
     out = tmp_path / "out"
-    status, said, err = run(
+    status, printed, err = run(
         "finetune", tmp_path, "--task", task, "--data", tmp_path, "--out", out, *words
     )
-    assert (status, said, len(err.splitlines())) == (2, "", 1)
+    assert (status, printed, len(err.splitlines())) == (2, "", 1)
     names(err.removesuffix("\n"), task, *places)
     assert not out.exists()
 
@@ -202,8 +202,8 @@ def test_a_task_restores_itself_from_its_settings() -> None:
         assert table.settings().get("pair") == settings.get("pair")
 
 
-def changed_tasks(folder: Path) -> dict[str, Task[Any]]:
-    """Of each kind, a task with other settings than the usual ones."""
+def make_changed_tasks(folder: Path) -> dict[str, Task[Any]]:
+    """A task of each kind, with other settings than the usual ones."""
     (folder / "words.csv").write_text("A,B,y\na,b,x;z\n", encoding="utf-8")
     (folder / "pos.conll").write_text("a NN\nb VB\n", encoding="utf-8")
     (folder / "entities.conll").write_text("a B-x\nb O\n", encoding="utf-8")
@@ -241,7 +241,7 @@ def changed_tasks(folder: Path) -> dict[str, Task[Any]]:
     ["labels", "number", "sst2", "stsb", "choices", "race", "squad", "squad2", "words", "entities"],
 )
 def test_every_setting_goes_with_the_model(kind: str, tmp_path: Path) -> None:
-    task = changed_tasks(tmp_path)[kind]
+    task = make_changed_tasks(tmp_path)[kind]
     head = {
         "kind": task.output.head,
         "classes": task.output.width,
@@ -263,8 +263,10 @@ def test_every_setting_goes_with_the_model(kind: str, tmp_path: Path) -> None:
 
 
 def test_a_model_without_a_known_task_has_the_usual_one_of_its_output() -> None:
-    mine = restore_task({"task": "mine", "kind": "choice", "order": "question", "classes": 1}, NONE)
-    assert (mine.name, mine.settings(), type(mine)) == (
+    restored = restore_task(
+        {"task": "mine", "kind": "choice", "order": "question", "classes": 1}, NONE
+    )
+    assert (restored.name, restored.settings(), type(restored)) == (
         "choices",
         {"order": "question"},
         ChoiceTask,
@@ -307,7 +309,7 @@ def test_the_points_of_electra() -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "dense", "found"),
+    ("name", "dense", "expected"),
     [
         ("albert-mini", None, "small"),
         ("albert-base", None, "albert"),
@@ -319,8 +321,8 @@ def test_the_points_of_electra() -> None:
         ("spanbert-large", None, "bert"),
     ],
 )
-def test_the_recipe_where_none_is_asked_for(name: str, dense: str | None, found: str) -> None:
-    assert choose_recipe_name(RECIPES[name]().encoder, dense) == found
+def test_the_recipe_where_none_is_asked_for(name: str, dense: str | None, expected: str) -> None:
+    assert choose_recipe_name(RECIPES[name]().encoder, dense) == expected
 
 
 @pytest.mark.parametrize("epochs", [0.0, -1.0, float("inf"), float("nan")])

@@ -20,7 +20,7 @@ from litebert.tasks.scores import SCORES, Values, compute_scores
 Pair = tuple[Values, Values]
 
 
-def drawn(seed: int, classes: int) -> Pair:
+def draw_pair(seed: int, classes: int) -> Pair:
     draw = np.random.default_rng(seed)
     truth = draw.integers(0, classes, 60)
     return truth, np.where(draw.random(60) < 0.6, truth, draw.integers(0, classes, 60))
@@ -29,13 +29,13 @@ def drawn(seed: int, classes: int) -> Pair:
 @pytest.mark.parametrize("seed", range(5))
 @pytest.mark.parametrize("classes", [2, 3, 7])
 def test_classes_as_scikit_learn_counts_them(seed: int, classes: int) -> None:
-    truth, guess = drawn(seed, classes)
-    found = compute_scores(("accuracy", "macro_f1", "matthews"), truth, guess)
-    assert found["accuracy"] == pytest.approx(metrics.accuracy_score(truth, guess))
-    assert found["macro_f1"] == pytest.approx(
+    truth, guess = draw_pair(seed, classes)
+    scores = compute_scores(("accuracy", "macro_f1", "matthews"), truth, guess)
+    assert scores["accuracy"] == pytest.approx(metrics.accuracy_score(truth, guess))
+    assert scores["macro_f1"] == pytest.approx(
         metrics.f1_score(truth, guess, average="macro", zero_division=0)
     )
-    assert found["matthews"] == pytest.approx(metrics.matthews_corrcoef(truth, guess))
+    assert scores["matthews"] == pytest.approx(metrics.matthews_corrcoef(truth, guess))
 
 
 def test_a_table_of_four_counted_by_hand() -> None:
@@ -55,14 +55,14 @@ def test_a_table_of_four_counted_by_hand() -> None:
 def test_several_labels_as_scikit_learn_counts_them(seed: int, labels: int) -> None:
     draw = np.random.default_rng(seed)
     truth, guess = draw.integers(0, 2, (2, 40, labels))
-    found = compute_scores(("micro_f1", "macro_f1", "exact"), truth, guess)
+    scores = compute_scores(("micro_f1", "macro_f1", "exact"), truth, guess)
     # scikit-learn takes one column for a binary problem; a second column without positives changes
     # no count
     padded = [np.concatenate([values, np.zeros((40, 1), int)], 1) for values in (truth, guess)]
-    assert found["micro_f1"] == pytest.approx(metrics.f1_score(*padded, average="micro"))
-    assert found["exact"] == pytest.approx(metrics.accuracy_score(*padded))
+    assert scores["micro_f1"] == pytest.approx(metrics.f1_score(*padded, average="micro"))
+    assert scores["exact"] == pytest.approx(metrics.accuracy_score(*padded))
     each = metrics.f1_score(*padded, average=None, zero_division=0)[:labels]
-    assert found["macro_f1"] == pytest.approx(float(np.mean(each)))
+    assert scores["macro_f1"] == pytest.approx(float(np.mean(each)))
 
 
 @pytest.mark.parametrize("seed", range(5))
@@ -70,14 +70,14 @@ def test_numbers_as_scipy_and_scikit_learn_count_them(seed: int) -> None:
     draw = np.random.default_rng(seed)
     truth = draw.integers(0, 26, 50) / 5.0  # with ties
     guess = truth + draw.normal(size=50).round(1)
-    found = compute_scores(("pearson", "spearman", "r2", "rmse"), truth, guess)
-    assert found["pearson"] == pytest.approx(np.corrcoef(truth, guess)[0, 1])
+    scores = compute_scores(("pearson", "spearman", "r2", "rmse"), truth, guess)
+    assert scores["pearson"] == pytest.approx(np.corrcoef(truth, guess)[0, 1])
     ranks = [stats.rankdata(values) for values in (truth, guess)]
-    assert found["spearman"] == pytest.approx(np.corrcoef(*ranks)[0, 1])
-    assert found["r2"] == pytest.approx(
+    assert scores["spearman"] == pytest.approx(np.corrcoef(*ranks)[0, 1])
+    assert scores["r2"] == pytest.approx(
         1 - ((truth - guess) ** 2).sum() / ((truth - truth.mean()) ** 2).sum()
     )
-    assert found["rmse"] == pytest.approx(metrics.root_mean_squared_error(truth, guess))
+    assert scores["rmse"] == pytest.approx(metrics.root_mean_squared_error(truth, guess))
 
 
 ZEROS: NDArray[np.int64] = np.zeros(5, np.int64)
@@ -144,11 +144,11 @@ ANY = st.floats(allow_nan=False, allow_infinity=False)
 def test_a_constant_answer_has_no_correlation_and_explains_nothing(
     truth: list[float], answer: float
 ) -> None:
-    found = compute_scores(
+    scores = compute_scores(
         ("pearson", "spearman", "r2"), np.array(truth), np.full(len(truth), answer)
     )
-    assert found["pearson"] == found["spearman"] == 0
-    assert found["r2"] <= 1e-6
+    assert scores["pearson"] == scores["spearman"] == 0
+    assert scores["r2"] <= 1e-6
 
 
 @given(st.lists(ANY, min_size=2, max_size=8), st.data())
@@ -159,23 +159,23 @@ def test_answers_that_are_not_finite_have_the_worst_scores(
     guess[data.draw(st.integers(0, len(truth) - 1))] = data.draw(
         st.sampled_from([math.nan, math.inf, -math.inf])
     )
-    found = compute_scores(("pearson", "spearman", "r2", "rmse"), np.array(truth), guess)
-    assert found == {"pearson": 0, "spearman": 0, "r2": -math.inf, "rmse": math.inf}
+    scores = compute_scores(("pearson", "spearman", "r2", "rmse"), np.array(truth), guess)
+    assert scores == {"pearson": 0, "spearman": 0, "r2": -math.inf, "rmse": math.inf}
 
 
 @given(st.lists(st.tuples(ANY, ANY), min_size=1, max_size=8))
 def test_numbers_of_any_size_have_scores(rows: list[tuple[float, float]]) -> None:
     truth, guess = np.array(rows).T
-    found = compute_scores(("pearson", "spearman", "r2", "rmse"), truth, guess)
-    assert not any(map(math.isnan, found.values()))
-    assert max(found["pearson"], found["spearman"], found["r2"]) <= 1 + 1e-9
+    scores = compute_scores(("pearson", "spearman", "r2", "rmse"), truth, guess)
+    assert not any(map(math.isnan, scores.values()))
+    assert max(scores["pearson"], scores["spearman"], scores["r2"]) <= 1 + 1e-9
 
 
 @given(st.lists(st.integers(0, 3), min_size=1, max_size=8), st.integers(0, 3))
 def test_a_constant_class_scores_its_share_at_most(truth: list[int], answer: int) -> None:
     right, guess = np.array(truth), np.full(len(truth), answer)
-    found = compute_scores(("accuracy", "macro_f1", "matthews"), right, guess)
+    scores = compute_scores(("accuracy", "macro_f1", "matthews"), right, guess)
     share = float((right == guess).mean())
-    assert found["accuracy"] == pytest.approx(share)
-    assert found["matthews"] == 0
-    assert found["macro_f1"] <= 2 * share / (1 + share) + 1e-9
+    assert scores["accuracy"] == pytest.approx(share)
+    assert scores["matthews"] == 0
+    assert scores["macro_f1"] <= 2 * share / (1 + share) + 1e-9

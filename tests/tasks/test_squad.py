@@ -62,16 +62,16 @@ def at(text: str, context: str = CONTEXT, nth: int = 0) -> Gold:
 
 
 def logits_of(items: Sequence[Item]) -> list[np.ndarray]:
-    """What a model that knows the targets would say."""
-    found = []
+    """Logits of a model that knows the targets."""
+    all_logits = []
     for item in items:
         logits = np.zeros((len(item.rows[0].ids), 2), np.float32)
         if item.target is not None and (item.target != (0, 0)):
             logits[item.target[0], 0] = logits[item.target[1], 1] = 9
         elif item.target is not None:
             logits[0] = 3
-        found.append(logits)
-    return found
+        all_logits.append(logits)
+    return all_logits
 
 
 def test_what_cannot_be_asked_for(tmp_path: Path, letters: Tokenizer) -> None:
@@ -177,26 +177,26 @@ def test_a_row(letters: Tokenizer) -> None:
 def test_two_separators(tokenizer: Tokenizer) -> None:
     question = Question("q", "who sold", CONTEXT, (at("1999", CONTEXT),), False)
     items = Squad().encode([question], tokenizer, 64)
-    asked = tokenizer.encode(["who sold"])[0]
+    question_ids = tokenizer.encode(["who sold"])[0]
     separators = [tokenizer.sep_id] * tokenizer.pair_separators
     assert len(items) > 1
     for item in items:
         ids = item.rows[0].ids.tolist()
         assert len(ids) <= 64
-        assert ids[: item.detail.first] == [tokenizer.cls_id, *asked, *separators]
+        assert ids[: item.detail.first] == [tokenizer.cls_id, *question_ids, *separators]
         assert ids[-1] == tokenizer.sep_id
         assert len(ids) == item.detail.first + len(item.detail.spans) + 1
     assert len(items[0].rows[0].ids) == 64
 
 
-@pytest.mark.parametrize(("length", "kept"), [(512, 64), (384, 64), (64, 30)])
-def test_long_questions_are_cut(letters: Tokenizer, length: int, kept: int) -> None:
+@pytest.mark.parametrize(("length", "expected_tokens"), [(512, 64), (384, 64), (64, 30)])
+def test_long_questions_are_cut(letters: Tokenizer, length: int, expected_tokens: int) -> None:
     task = Squad()
     question = Question("q", "x" * 90, "the fox", (at("fox", "the fox"),), False)
     (item,) = task.encode([question], letters, length)
-    assert item.detail.first == 2 + kept
+    assert item.detail.first == 2 + expected_tokens
     (note,) = task.notes
-    names(note, kept, 1)
+    names(note, expected_tokens, 1)
 
 
 @settings(max_examples=200)
@@ -214,13 +214,13 @@ def test_every_token_is_in_a_window_and_belongs_to_one(n: int, size: int, stride
     for i, (begin, _, owned) in enumerate(cut):
         for place in np.flatnonzero(owned):
             owners[begin + place].append(i)
-    for token, found in enumerate(owners):  # the rule of maximum context, said plainly
+    for token, owner in enumerate(owners):  # the rule of maximum context, said plainly
         worth = {
             i: min(token - begin, end - 1 - token) + 0.01 * (end - begin)
             for i, (begin, end, _) in enumerate(cut)
             if begin <= token < end
         }
-        assert found == [max(worth, key=lambda i: (worth[i], -i))]
+        assert owner == [max(worth, key=lambda i: (worth[i], -i))]
 
 
 def test_the_papers_windows() -> None:
@@ -346,7 +346,7 @@ def test_n_best_and_no_answer(letters: Tokenizer) -> None:
     scores = [candidate.score for candidate in answer.candidates]
     assert scores == sorted(scores, reverse=True)
     assert texts[0] == answer.value
-    null = min(float(found[0, 0]) + float(found[0, 1]) for found in logits)
+    null = min(float(logit[0, 0]) + float(logit[0, 1]) for logit in logits)
     assert answer.odds == pytest.approx(null - scores[0])
     assert task.choose_texts([answer], answer.odds) == [answer.value]
     assert task.choose_texts([answer], answer.odds - 1e-6) == [""]

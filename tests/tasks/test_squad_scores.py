@@ -48,8 +48,8 @@ def all_judged() -> list[Judged]:
 def test_the_numbers_of_the_official_script_1() -> None:
     golds, answers, _ = made_up()
     answerable = [name for name, texts in golds.items() if texts]
-    found = score_1([answers[name] for name in answerable], [golds[name] for name in answerable])
-    assert found == {"exact_match": 60.416666666666664, "f1": 67.6388888888889}
+    scores = score_1([answers[name] for name in answerable], [golds[name] for name in answerable])
+    assert scores == {"exact_match": 60.416666666666664, "f1": 67.6388888888889}
 
 
 OFFICIAL_2 = {
@@ -136,9 +136,9 @@ WORDS = st.lists(st.sampled_from(["a", "the", "red", "Red", "dog.", "!", "cat"])
 
 @given(answer=WORDS, gold=WORDS)
 def test_f1_is_what_removing_shared_words_one_by_one_gives(answer: str, gold: str) -> None:
-    ours, rest = simplify(answer).split(), simplify(gold).split()
-    total, shared = len(ours) + len(rest), 0
-    for word in ours:
+    answer_words, rest = simplify(answer).split(), simplify(gold).split()
+    total, shared = len(answer_words) + len(rest), 0
+    for word in answer_words:
         if word in rest:
             rest.remove(word)
             shared += 1

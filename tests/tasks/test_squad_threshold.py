@@ -20,7 +20,7 @@ CONTEXT = "Zoë's café, in São Paulo, sold 1,200 cups. It closed in 1999."
 YEAR = Gold("1999", CONTEXT.index("1999"))
 
 
-def found(text: str, odds: float) -> Answer:
+def make_answer(text: str, odds: float) -> Answer:
     return Answer(
         text, odds, (odds, 0.0), (Candidate(text, 0.0, 0.0), Candidate("else", -1.0, -1.0))
     )
@@ -33,7 +33,7 @@ def some_questions(count: int) -> tuple[list[Question], list[Answer]]:
         gold = () if i % 2 else (YEAR,)
         questions.append(Question(f"id{i}", "when", CONTEXT, gold, not gold))
         answers.append(
-            found("1999", 2 + i / 1000 + (1 + i % 7) * (1 if (i % 2 or i % 11 == 0) else -1))
+            make_answer("1999", 2 + i / 1000 + (1 + i % 7) * (1 if (i % 2 or i % 11 == 0) else -1))
         )
     return questions, answers
 
@@ -50,9 +50,11 @@ def test_the_threshold_is_tuned_on_one_half_and_reported_on_the_other() -> None:
     assert dev["f1"] == dev["best_f1"] >= half["f1"] - 10
     assert "best_f1" not in half
     # What the reported half says cannot move the threshold.
-    tuned = {question.id for question in questions} - {q.id for q in reported(questions, answers)}
+    tuned = {question.id for question in questions} - {
+        q.id for q in report_questions(questions, answers)
+    }
     spoilt = [
-        answer if q.id in tuned else found("wrong", -50.0)
+        answer if q.id in tuned else make_answer("wrong", -50.0)
         for q, answer in zip(questions, answers, strict=True)
     ]
     again = Squad(version=2).score(questions, spoilt)
@@ -60,23 +62,27 @@ def test_the_threshold_is_tuned_on_one_half_and_reported_on_the_other() -> None:
     assert again["f1"] == 0
 
 
-def reported(questions: list[Question], answers: list[Answer]) -> list[Question]:
-    kept = halve(
+def report_questions(questions: list[Question], answers: list[Answer]) -> list[Question]:
+    second_half = halve(
         [judge(q.id, a.value, a.odds, ["x"]) for q, a in zip(questions, answers, strict=True)]
     )[1]
-    return [question for question in questions if question.id in {one.id for one in kept}]
+    return [
+        question
+        for question in questions
+        if question.id in {question.id for question in second_half}
+    ]
 
 
 def test_only_what_is_known_is_scored() -> None:
     unknown = Question("u", "who", CONTEXT, (), False)
-    known = Question("k", "who", CONTEXT, (YEAR,), False)
+    answerable = Question("k", "who", CONTEXT, (YEAR,), False)
     task = Squad(version=1)
-    assert task.score([unknown, known], [found("x", 0), found("1999", 0)]) == {
+    assert task.score([unknown, answerable], [make_answer("x", 0), make_answer("1999", 0)]) == {
         "exact_match": 100.0,
         "f1": 100.0,
     }
     with refused(DataError, "squad"):
-        task.score([unknown], [found("x", 0)])
+        task.score([unknown], [make_answer("x", 0)])
 
 
 def test_written_files(tmp_path: Path) -> None:
@@ -96,9 +102,9 @@ def test_written_files(tmp_path: Path) -> None:
         question.id: answer.odds for question, answer in zip(questions, answers, strict=True)
     }
     for name, answer in zip(nbest, answers, strict=True):
-        assert {one["text"] for one in nbest[name]} == {"1999", "else", ""}
-        assert sum(one["probability"] for one in nbest[name]) == pytest.approx(1)
-        scores = [one["start_logit"] + one["end_logit"] for one in nbest[name]]
+        assert {answer["text"] for answer in nbest[name]} == {"1999", "else", ""}
+        assert sum(answer["probability"] for answer in nbest[name]) == pytest.approx(1)
+        scores = [answer["start_logit"] + answer["end_logit"] for answer in nbest[name]]
         assert scores == sorted(scores, reverse=True)
         assert (nbest[name][0]["text"] == "") == (answer.odds > 0)
     (tmp_path / "one").mkdir()
@@ -111,34 +117,34 @@ def test_writing_without_known_answers(tmp_path: Path) -> None:
     questions = [Question("é", "who", CONTEXT, (), False)]
     for threshold, text, notes in (("half", "", 1), (5.0, "1999", 0)):
         task = Squad(version=2, threshold=threshold)  # type: ignore[arg-type]
-        task.write(questions, [found("1999", 1.0)], tmp_path / "p.json")
+        task.write(questions, [make_answer("1999", 1.0)], tmp_path / "p.json")
         assert json.loads((tmp_path / "p.json").read_text("utf-8")) == {"é": text}
         assert len(task.notes) == notes
 
 
-def in_a_file(path: Path, questions: Sequence[Question], known: bool) -> Path:
+def in_a_file(path: Path, questions: Sequence[Question], has_answers: bool) -> Path:
     """Questions as the official file has them."""
     entries = []
     for question in questions:
         answers = [{"text": gold.text, "answer_start": gold.start} for gold in question.answers]
-        known_of = {"answers": answers, "is_impossible": question.impossible} if known else {}
+        known_of = {"answers": answers, "is_impossible": question.impossible} if has_answers else {}
         entries.append({"id": question.id, "question": question.text, **known_of})
     data = [{"paragraphs": [{"context": CONTEXT, "qas": entries}]}]
     path.write_text(json.dumps({"version": "v2.0", "data": data}), encoding="utf-8")
     return path
 
 
-def written(path: Path) -> dict[str, str]:
-    found: dict[str, str] = json.loads(path.read_text("utf-8"))
-    return found
+def read_written(path: Path) -> dict[str, str]:
+    answers: dict[str, str] = json.loads(path.read_text("utf-8"))
+    return answers
 
 
-@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("has_answers", [True, False])
 @pytest.mark.parametrize("threshold", ["half", "dev"])
 def test_the_threshold_of_dev_cuts_the_test_part(
-    threshold: Any, known: bool, tmp_path: Path
+    threshold: Any, has_answers: bool, tmp_path: Path
 ) -> None:
-    """Whether or not the test part has answers, which are never tuned on; the same ids in both
+    """The test part may have answers, which are never tuned on; the same ids in both
     parts are no matter.
     """
     questions, answers = some_questions(60)
@@ -149,21 +155,23 @@ def test_the_threshold_of_dev_cuts_the_test_part(
         question._replace(text="since", answers=(YEAR,), impossible=False)
         for question in questions[:30]
     ]
-    test = in_a_file(tmp_path / "test.json", others, known)
+    test = in_a_file(tmp_path / "test.json", others, has_answers)
     task = Squad(dev=dev, test=test, threshold=threshold)
     parts = {part: task.read(part) for part in ("dev", "test")}
-    task.score(parts["dev"], [found("wrong", 50.0)] * 60)  # an earlier state of the weights
+    task.score(parts["dev"], [make_answer("wrong", 50.0)] * 60)  # an earlier state of the weights
     tuned = task.score(parts["dev"], answers)["threshold"]
     assert 1 <= tuned <= 3
-    if known:
+    if has_answers:
         scores = task.score(parts["test"], answers[:30])
         assert (scores["threshold"], scores["total"], "best_f1" in scores) == (tuned, 30, False)
     for part in ("dev", "test"):
         task.write(parts[part], answers[: len(parts[part])], tmp_path / f"said-{part}.json")
-    said = [answer.odds <= tuned for answer in answers]
-    assert [bool(text) for text in written(tmp_path / "said-dev.json").values()] == said
-    assert [bool(text) for text in written(tmp_path / "said-test.json").values()] == said[:30]
-    assert not all(said[:30])
+    is_answered = [answer.odds <= tuned for answer in answers]
+    assert [bool(text) for text in read_written(tmp_path / "said-dev.json").values()] == is_answered
+    assert [
+        bool(text) for text in read_written(tmp_path / "said-test.json").values()
+    ] == is_answered[:30]
+    assert not all(is_answered[:30])
     assert task.notes == []
 
 
@@ -185,5 +193,7 @@ def test_writing_dev_tunes_the_threshold_too(tmp_path: Path) -> None:
         for question, answer in zip(questions, answers, strict=True)
     }
     for name in ("said-dev", "said-test"):
-        assert {id_: bool(text) for id_, text in written(tmp_path / f"{name}.json").items()} == cut
-    assert cut != {id_: bool(text) for id_, text in written(tmp_path / "early.json").items()}
+        assert {
+            id_: bool(text) for id_, text in read_written(tmp_path / f"{name}.json").items()
+        } == cut
+    assert cut != {id_: bool(text) for id_, text in read_written(tmp_path / "early.json").items()}

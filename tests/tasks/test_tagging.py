@@ -65,10 +65,10 @@ def oracle(items: list[Item], labels: int) -> list[np.ndarray]:
     """Logits of someone who knows; on tokens that are not judged, nonsense."""
     logits = []
     for item in items:
-        found = np.random.default_rng(0).normal(size=(len(item.target), labels)).astype(np.float32)
+        array = np.random.default_rng(0).normal(size=(len(item.target), labels)).astype(np.float32)
         judged = item.target >= 0
-        found[judged] = np.eye(labels, dtype=np.float32)[item.target[judged]] * 9
-        logits.append(found)
+        array[judged] = np.eye(labels, dtype=np.float32)[item.target[judged]] * 9
+        logits.append(array)
     return logits
 
 
@@ -142,7 +142,7 @@ class TestScores:
         ],
     )
     def test_entities(self, tags: str, expected: list[tuple[str, int, int]]) -> None:
-        assert find_entities(tags.split()) == {Entity(*one) for one in expected}
+        assert find_entities(tags.split()) == {Entity(*entity) for entity in expected}
 
     def test_per_type_by_hand(self) -> None:
         truth = [["B-per", "I-per", "O", "B-loc"], ["B-loc", "O", "O", "B-org"]]
@@ -175,13 +175,13 @@ class TestScores:
         guess = [[pair[1] for pair in sentence] for sentence in sentences]
         correct, true, guessed = conlleval(truth, guess)
         overall, of_type = score_entities(truth, guess)
-        for found, c, t, g in (
+        for score, c, t, g in (
             (overall, sum(correct.values()), sum(true.values()), sum(guessed.values())),
-            *((found, correct[name], true[name], guessed[name]) for name, found in of_type.items()),
+            *((score, correct[name], true[name], guessed[name]) for name, score in of_type.items()),
         ):
             precision, recall = (c / g if g else 0), (c / t if t else 0)
             f1 = 2 * precision * recall / (precision + recall) if precision + recall else 0
-            assert found == pytest.approx((precision, recall, f1))
+            assert score == pytest.approx((precision, recall, f1))
         assert set(of_type) == {*(+true), *(+guessed)}
 
     @given(st.lists(TAGS))
@@ -230,7 +230,7 @@ class TestReading:
         assert [len(task.read(part)) for part in ("train", "dev", "test")] == [2, 2, 2]
 
     def test_layouts_that_mean_the_same(self, tmp_path: Path) -> None:
-        expected = [(one.words, one.tags) for one in task_of(tmp_path).read("dev")]
+        expected = [(example.words, example.tags) for example in task_of(tmp_path).read("dev")]
         more = (
             "-DOCSTART- -X- O\n\nann NN B-per\nsaw V O\nold  A   B-loc\nrome NN I-loc \n\n\nit "
             "P O\n\n"
@@ -246,12 +246,12 @@ class TestReading:
             more.replace("\n\n\n", "\n-DOCSTART- -X- O\n"),
         ):
             task = task_of(tmp_path, text)
-            assert [(one.words, one.tags) for one in task.read("dev")] == expected, text
+            assert [(example.words, example.tags) for example in task.read("dev")] == expected, text
             assert task.notes == []
 
     def test_stray_byte_order_marks(self, tmp_path: Path) -> None:
         task = task_of(tmp_path, "ann\ufeff\tB-per\n\nit\tO\n\ufeff\n")
-        assert [one.words for one in task.read("dev")] == [("ann",), ("it",)]
+        assert [example.words for example in task.read("dev")] == [("ann",), ("it",)]
         (note,) = task.notes
         names(note, "byte-order", 2)
 
@@ -261,7 +261,7 @@ class TestReading:
 
     def test_iob1_becomes_iob2(self, tmp_path: Path) -> None:
         task = task_of(tmp_path, "a I-per\nb I-per\nc B-per\nd I-loc\ne O\n\nf I-loc\n")
-        assert [one.tags for one in task.read("dev")] == [
+        assert [example.tags for example in task.read("dev")] == [
             ("B-per", "I-per", "B-per", "B-loc", "O"),
             ("B-loc",),
         ]
@@ -292,7 +292,7 @@ class TestReading:
     def test_without_tags(self, tmp_path: Path, letters: Tokenizer) -> None:
         task = task_of(tmp_path, "ann\nsaw\n\nrome\n", part="test")
         examples = task.read("test")
-        assert [(one.words, one.tags) for one in examples] == [
+        assert [(example.words, example.tags) for example in examples] == [
             (("ann", "saw"), None),
             (("rome",), None),
         ]
@@ -461,7 +461,9 @@ class TestAnswers:
         task = task_of(tmp_path, "new york\tB-loc\r\n\r\nit\tO\r\n")
         examples = task.read("dev")
         task.write(
-            examples, [Answer(one.tags or (), np.ones(1)) for one in examples], tmp_path / "out"
+            examples,
+            [Answer(example.tags or (), np.ones(1)) for example in examples],
+            tmp_path / "out",
         )
         assert (tmp_path / "out").read_bytes() == b"new york\tB-loc\tB-loc\n\nit\tO\tO\n"
 
@@ -473,7 +475,7 @@ class TestAnswers:
         )
         assert (tmp_path / "out").read_text() == "ann B-per\n\nit O\n"
         again = TaggingTask({"test": tmp_path / "out"}, labels=task.output.labels).read("test")
-        assert [one.tags for one in again] == [("B-per",), ("O",)]
+        assert [example.tags for example in again] == [("B-per",), ("O",)]
 
 
 def test_the_real_data(shared_data: Path, tmp_path: Path) -> None:
@@ -488,14 +490,17 @@ def test_the_real_data(shared_data: Path, tmp_path: Path) -> None:
         *(f"B-{name}" for name in types),
         *(f"I-{name}" for name in types),
     )
-    for part, sentences, words, found in (
+    for part, sentences, words, entities in (
         ("train", 3394, 62730, 1975),
         ("dev", 1009, 15733, 836),
         ("test", 1287, 23394, 1079),
     ):
         examples = task.read(part)
-        assert (len(examples), sum(len(one.words) for one in examples)) == (sentences, words)
-        assert sum(len(find_entities(one.tags or ())) for one in examples) == found
+        assert (len(examples), sum(len(example.words) for example in examples)) == (
+            sentences,
+            words,
+        )
+        assert sum(len(find_entities(example.tags or ())) for example in examples) == entities
         assert len(task.notes) == (2 if part == "dev" else 0), (
             task.notes
         )  # a byte-order mark, an I- without B-

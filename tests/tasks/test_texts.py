@@ -38,12 +38,12 @@ def tokenizer(tiny_tokenizer: Path) -> Tokenizer:
 def test_rows_of_one_text_and_of_two(tokenizer: Tokenizer) -> None:
     task = Toy(OneClass(("no", "yes")))
     first, second = tokenizer.encode(["Bado gifu", "kalo"])
-    one, empty = task.encode([Example("Bado gifu", label=1), Example("")], tokenizer, 64)
-    assert one.rows[0].ids.tolist() == [tokenizer.cls_id, *first, tokenizer.sep_id]
-    assert (one.example, one.target, empty.example, empty.target) == (0, 1, 1, None)
+    encoded, empty = task.encode([Example("Bado gifu", label=1), Example("")], tokenizer, 64)
+    assert encoded.rows[0].ids.tolist() == [tokenizer.cls_id, *first, tokenizer.sep_id]
+    assert (encoded.example, encoded.target, empty.example, empty.target) == (0, 1, 1, None)
     assert empty.rows[0].ids.tolist() == [tokenizer.cls_id, tokenizer.sep_id]
     alone, two = task.encode([Example("Bado gifu"), Example("Bado gifu", "kalo")], tokenizer, 64)
-    assert alone.rows[0].ids.tolist() == one.rows[0].ids.tolist()
+    assert alone.rows[0].ids.tolist() == encoded.rows[0].ids.tolist()
     assert two.rows[0].ids.tolist() == [
         tokenizer.cls_id,
         *first,

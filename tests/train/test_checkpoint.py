@@ -30,7 +30,7 @@ needs_fork = pytest.mark.skipif(sys.platform == "win32", reason="kills and forks
 
 
 def content(step: int) -> tuple[dict[str, Tensor], dict[str, Tensor], dict[str, Any]]:
-    """What the checkpoint of a step must hold."""
+    """The content that the checkpoint of a step must hold."""
     model = {
         "weight": torch.full((5, 3), float(step)),
         "bias": torch.arange(4, dtype=torch.bfloat16),
@@ -48,17 +48,17 @@ def save_step(folder: Path, step: int) -> Path:
 
 def assert_whole(folder: Path, *steps: int) -> int:
     """The newest checkpoint is that of one of the steps, to the bit; returns its step."""
-    found = find_newest(folder / "checkpoints")
-    assert found is not None
-    assert found.step in steps
-    model, optimizer, state = content(found.step)
-    for expected, tensors in ((model, found.load_model()), (optimizer, found.load_optimizer())):
+    newest = find_newest(folder / "checkpoints")
+    assert newest is not None
+    assert newest.step in steps
+    model, optimizer, state = content(newest.step)
+    for expected, tensors in ((model, newest.load_model()), (optimizer, newest.load_optimizer())):
         assert expected.keys() == tensors.keys()
         for name, tensor in expected.items():
             assert torch.equal(tensors[name], tensor)
             assert tensors[name].dtype == tensor.dtype
-    assert found.state == {**state, "step": found.step}
-    return found.step
+    assert newest.state == {**state, "step": newest.step}
+    return newest.step
 
 
 def test_a_checkpoint_comes_back_bit_for_bit(tmp_path: Path) -> None:
@@ -73,9 +73,9 @@ def test_a_checkpoint_comes_back_bit_for_bit(tmp_path: Path) -> None:
     save_step(tmp_path, 900)
     save_step(tmp_path, 123_456_789)
     assert assert_whole(tmp_path, 123_456_789)
-    found = find_newest(tmp_path / "checkpoints")
-    assert found is not None
-    assert found.damaged == ()
+    newest = find_newest(tmp_path / "checkpoints")
+    assert newest is not None
+    assert newest.damaged == ()
 
 
 def test_tensors_that_need_grad_or_are_not_contiguous_are_saved(tmp_path: Path) -> None:
@@ -83,10 +83,10 @@ def test_tensors_that_need_grad_or_are_not_contiguous_are_saved(tmp_path: Path) 
     save(
         tmp_path / "checkpoints", 1, {"a": weight, "b": torch.arange(6.0).reshape(2, 3).t()}, {}, {}
     )
-    found = find_newest(tmp_path / "checkpoints")
-    assert found is not None
-    assert torch.equal(found.load_model()["a"], weight)
-    assert torch.equal(found.load_model()["b"], weight.t())
+    newest = find_newest(tmp_path / "checkpoints")
+    assert newest is not None
+    assert torch.equal(newest.load_model()["a"], weight)
+    assert torch.equal(newest.load_model()["b"], weight.t())
 
 
 @pytest.mark.parametrize(("mask", "mode"), [(0o022, 0o644), (0o077, 0o600), (0o002, 0o664)])
@@ -108,7 +108,7 @@ def test_saving_a_step_again_replaces_it(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "checkpoints").iterdir()] == ["step-00000003"]
 
 
-def cut(data: bytes, at: int) -> bytes:
+def cut_bytes(data: bytes, at: int) -> bytes:
     return data[:at]
 
 
@@ -121,7 +121,7 @@ def grow(data: bytes, at: int) -> bytes:
 
 
 @pytest.mark.parametrize("name", FILES)
-@pytest.mark.parametrize("change", [cut, flip, grow])
+@pytest.mark.parametrize("change", [cut_bytes, flip, grow])
 def test_damage_anywhere_falls_back_to_the_one_before_and_is_told(
     name: str, change: Callable[[bytes, int], bytes], tmp_path: Path
 ) -> None:
@@ -135,10 +135,10 @@ def test_damage_anywhere_falls_back_to_the_one_before_and_is_told(
     )
     for at in places:
         (path / name).write_bytes(change(whole, at))
-        found = find_newest(tmp_path / "checkpoints")
-        assert found is not None
-        assert found.step == 1, f"{change.__name__} at byte {at} of {name} was not seen"
-        assert [(where.name, name in reason) for where, reason in found.damaged] == [
+        newest = find_newest(tmp_path / "checkpoints")
+        assert newest is not None
+        assert newest.step == 1, f"{change.__name__} at byte {at} of {name} was not seen"
+        assert [(where.name, name in reason) for where, reason in newest.damaged] == [
             ("step-00000002", True)
         ]
     (path / name).write_bytes(whole)
@@ -199,9 +199,9 @@ def test_everything_is_on_the_disk_before_the_name_says_so(
     path = save_step(tmp_path, 1)
     paths = (*path.iterdir(), path, path.parent, tmp_path)
     names = {item.stat().st_ino: item.relative_to(tmp_path).name for item in paths}
-    told = [call if isinstance(call, str) else names[call] for call in calls]
-    assert sorted(told[:4]) == sorted(FILES)
-    assert told[4:] == ["step-00000001", "rename", "checkpoints", ""]
+    events = [call if isinstance(call, str) else names[call] for call in calls]
+    assert sorted(events[:4]) == sorted(FILES)
+    assert events[4:] == ["step-00000001", "rename", "checkpoints", ""]
 
 
 # -------------------------------------------------------------------------------------------- kills
@@ -214,14 +214,14 @@ def _save_and_die(folder: Path, steps: list[int], at: int) -> None:
     calls = 0
 
     def deadly(function: Callable[..., Any]) -> Callable[..., Any]:
-        def wrapped(*args: Any, **kwargs: Any) -> Any:
+        def fail_at(*args: Any, **kwargs: Any) -> Any:
             nonlocal calls
             calls += 1
             if calls == at:
                 os.kill(os.getpid(), signal.SIGKILL)
             return function(*args, **kwargs)
 
-        return wrapped
+        return fail_at
 
     for owner, names in (
         (os, ("fsync", "rename", "replace", "rmdir", "unlink")),
@@ -286,11 +286,11 @@ def test_kills_at_random_instants_leave_a_whole_checkpoint(tmp_path: Path, proce
         time.sleep(generator.uniform(0, 0.06))
         child.kill()
         child.join()
-        found = find_newest(folder / "checkpoints")
-        assert found is not None
-        assert found.damaged == ()
-        assert torch.equal(found.load_model()["big"], torch.full((300_000,), float(found.step)))
-        assert found.state == {"tokens": found.step, "step": found.step}
+        newest = find_newest(folder / "checkpoints")
+        assert newest is not None
+        assert newest.damaged == ()
+        assert torch.equal(newest.load_model()["big"], torch.full((300_000,), float(newest.step)))
+        assert newest.state == {"tokens": newest.step, "step": newest.step}
 
 
 # --------------------------------------------------------------------------------------- full disks

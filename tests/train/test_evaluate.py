@@ -182,8 +182,8 @@ def test_always_the_same_answer_scores_the_majority(shards: Shards) -> None:
     labels = torch.cat([batch.masked_labels for batch in batches["mlm"]])
     vocabulary.data[int(labels.bincount().argmax())] = 100.0
     by_class = []
-    for one in (0, 1):
-        classes.data.zero_()[one] = 100.0
+    for answer in (0, 1):
+        classes.data.zero_()[answer] = 100.0
         scores = evaluate_split(model, shards.heldout, shards.tokenizer, CPU, length=32)
         assert scores["mlm_accuracy"] == scores["mlm_majority"] > 1 / 400
         by_class.append(scores["sop_accuracy"])

@@ -64,12 +64,12 @@ def test_an_objective_with_its_own_masks_is_asked_in_the_masks_and_format_of_the
 ) -> None:
     fixed = seen_by(model_of(objectives=("mlm",)), shards)[0]["mlm"]
     batches, scores = seen_by(replacing(**OWN), shards)
-    own = seen_by(replacing(seed=1, train={"seed": 5}, **OWN), shards)[0]["rtd"]
+    questions = seen_by(replacing(seed=1, train={"seed": 5}, **OWN), shards)[0]["rtd"]
     assert_same_questions(fixed, batches["mlm"])  # the generator is asked what every model is
-    assert_same_questions(own, batches["rtd"])
-    assert all(batch.token_type_ids.sum() == 0 for batch in own), "one segment"
-    assert {batch.input_ids.shape[1] for batch in own} == {32}, "of full length"
-    shares = [len(batch.masked_labels) / batch.tokens for batch in own]
+    assert_same_questions(questions, batches["rtd"])
+    assert all(batch.token_type_ids.sum() == 0 for batch in questions), "one segment"
+    assert {batch.input_ids.shape[1] for batch in questions} == {32}, "of full length"
+    shares = [len(batch.masked_labels) / batch.tokens for batch in questions]
     assert 0.25 < sum(shares) / len(shares) < 0.3, "30 % of the tokens, special ones aside"
     assert scores["rtd_replaced"] == pytest.approx(
         sum(shares) / len(shares) * (1 - 1 / 400), abs=0.005
@@ -188,11 +188,11 @@ def test_models_of_fewer_token_types_are_asked_the_same(
 
 
 @pytest.mark.parametrize(
-    ("untrained", "kept"),
+    ("untrained", "expected"),
     [(("rtd",), {"mlm", "sop", "nsp"}), (("mlm",), {"sop", "nsp"}), (("sop",), {"mlm", "rtd"})],
 )
 def test_no_score_of_what_was_never_trained(
-    untrained: tuple[str, ...], kept: set[str], tiny_data: Path, tmp_path: Path
+    untrained: tuple[str, ...], expected: set[str], tiny_data: Path, tmp_path: Path
 ) -> None:
     tokenizer = Shards.open(tiny_data).tokenizer
     save_litebert(
@@ -202,7 +202,7 @@ def test_no_score_of_what_was_never_trained(
         untrained=untrained,
     )
     scores = evaluate(tmp_path / "model", tiny_data, sequences=8, device="cpu")
-    assert {name.split("_")[0] for name in scores} == kept
+    assert {name.split("_")[0] for name in scores} == expected
 
 
 def test_a_detector_without_its_generator_has_nothing_to_be_asked(

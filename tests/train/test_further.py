@@ -54,7 +54,7 @@ def new_text(
     folder = tmp_path_factory.mktemp("new")
     documents = tiny_corpus.read_text(encoding="utf-8").split("\n\n")[:120]
     (folder / "text.txt").write_text(
-        "\n\n".join(" ".join(reversed(one.split())) for one in documents)
+        "\n\n".join(" ".join(reversed(document.split())) for document in documents)
     )
     prepare(
         [str(folder / "text.txt")],
@@ -107,10 +107,10 @@ def test_what_belongs_to_a_beginning_is_not_done_again(tiny_data: Path, tmp_path
         },
     )
     folder = pretrain(grows, tiny_data, tmp_path / "run").folder
-    found = build_further_recipe(folder)
-    assert (found.train.depth_schedule, found.train.length_schedule) == ((), ())
-    assert found.train.schedule == ScheduleConfig(name="trapezoid", warmup=0.05)
-    assert (found.encoder.hidden_size, found.train.batch) == (
+    further = build_further_recipe(folder)
+    assert (further.train.depth_schedule, further.train.length_schedule) == ((), ())
+    assert further.train.schedule == ScheduleConfig(name="trapezoid", warmup=0.05)
+    assert (further.encoder.hidden_size, further.train.batch) == (
         grows.encoder.hidden_size,
         grows.train.batch,
     )
@@ -155,10 +155,10 @@ def test_a_hugging_face_model_of_each_family_is_trained_further(
     scores = json.loads(out)["heldout"]
     assert {"mlm_loss", "rtd_auc"} & scores.keys()
     before, after = read_folder(tmp_path / "hf"), weights(tmp_path / "run")
-    known = before.model.state_dict()
-    for name in known:
-        if not name.startswith(tuple(f"objectives.{one}." for one in before.untrained)):
-            assert (after[name] - known[name][: len(after[name])]).abs().max() < 1e-8, name
+    read_weights = before.model.state_dict()
+    for name in read_weights:
+        if not name.startswith(tuple(f"objectives.{objective}." for objective in before.untrained)):
+            assert (after[name] - read_weights[name][: len(after[name])]).abs().max() < 1e-8, name
     assert after["encoder.embedding.word.weight"].shape[0] == 400
 
 
@@ -168,8 +168,8 @@ def test_a_hugging_face_model_of_each_family_is_trained_further(
 def test_the_state_of_the_optimizer_goes_on(
     source: Path, new_text: Path, tmp_path: Path, log_messages: list[str]
 ) -> None:
-    one = config(encoder={"hidden_dropout": 0.1}, train={"budget": "1 steps"})
-    pretrain(one, new_text, tmp_path / "run", from_model=source)
+    point = config(encoder={"hidden_dropout": 0.1}, train={"budget": "1 steps"})
+    pretrain(point, new_text, tmp_path / "run", from_model=source)
     before, after = (weights(run, "optimizer.safetensors") for run in (source, tmp_path / "run"))
     for name, tensor in after.items():
         if name.endswith("exp_avg_sq"):
@@ -212,8 +212,8 @@ def test_the_old_text_is_watched_from_before_the_first_step(
     ]
     assert [row["step"] for row in rows] == [0, 3, 6]
     for row, model in ((rows[0], source), (rows[-1], tmp_path / "run")):
-        asked = evaluate(model, tiny_data, sequences=16)
-        assert row["mlm_loss"] == pytest.approx(asked["mlm_loss"], abs=1e-4)
+        scores = evaluate(model, tiny_data, sequences=16)
+        assert row["mlm_loss"] == pytest.approx(scores["mlm_loss"], abs=1e-4)
     shown = out.split("watched text")[1]
     assert "step 0" in shown
     assert "step 6" in shown
@@ -225,21 +225,21 @@ def test_the_old_text_is_watched_from_before_the_first_step(
 def test_a_watched_run_that_is_killed_continues_bit_for_bit(
     source: Path, new_text: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
-    def killed_at(step: int) -> Callable[[Loop[Batch]], None]:
+    def kill_at(step: int) -> Callable[[Loop[Batch]], None]:
         def kill(loop: Loop[Batch]) -> None:
             if loop.step == step:
                 raise Killed
 
         return kill
 
-    given: dict[str, Any] = {"from_model": source, "watch": tiny_data}
-    pretrain(POINT, new_text, tmp_path / "whole", **given)
+    options: dict[str, Any] = {"from_model": source, "watch": tiny_data}
+    pretrain(POINT, new_text, tmp_path / "whole", **options)
     for step in (2, 5, 9):  # before the first checkpoint, and after
         with pytest.raises(Killed):
-            pretrain(POINT, new_text, tmp_path / "cut", on_step=killed_at(step), **given)
+            pretrain(POINT, new_text, tmp_path / "cut", on_step=kill_at(step), **options)
         if step == 2:  # killed while it wrote its first checkpoint
             (tmp_path / "cut" / "checkpoints" / ".tmp-step-00000004").mkdir(parents=True)
-    pretrain(POINT, new_text, tmp_path / "cut", **given)
+    pretrain(POINT, new_text, tmp_path / "cut", **options)
     assert result(tmp_path / "cut") == result(tmp_path / "whole")
     pretrain(POINT, new_text, tmp_path / "unwatched", from_model=source)
     plain, watched = result(tmp_path / "unwatched"), result(tmp_path / "whole")

@@ -58,7 +58,7 @@ class Killed(BaseException):
     """Ends a run at an instant, with nothing saved."""
 
 
-def killed_at(step: int) -> Callable[[Loop[Batch]], None]:
+def kill_at(step: int) -> Callable[[Loop[Batch]], None]:
     def kill(loop: Loop[Batch]) -> None:
         if loop.step == step:
             raise Killed
@@ -81,20 +81,20 @@ def test_a_finished_run_takes_a_further_budget_once(
     assert status == 0
     names(next(line for line in err.splitlines() if "extended" in line), 12, 32)
     assert steps_of(tmp_path / "run") == 32
-    kept = result(tmp_path / "run")
+    before = result(tmp_path / "run")
     for again in (
         ("--extend", "20 steps"),
         (),
     ):  # the same command again, and that of the run itself
         assert run(*words, *again)[0] == 0
-        assert result(tmp_path / "run") == kept
+        assert result(tmp_path / "run") == before
     status, _, err = run(*words, "--extend", "7 steps")
     assert status == 2
     names(err.splitlines()[-1], tmp_path / "run", "20 steps", "--extend '20 steps' '7 steps'")
     assert run(*words, "--extend", "20 steps", "7 steps")[0] == 0
     assert steps_of(tmp_path / "run") == 39
     facts = json.loads((tmp_path / "run" / "run.json").read_text())
-    assert [one["from_step"] for one in facts["extensions"]] == [12, 32]
+    assert [extension["from_step"] for extension in facts["extensions"]] == [12, 32]
     rows = metrics.read(tmp_path / "run" / "metrics.jsonl")
     assert [row["step"] for row in rows if row["kind"] == "train"] == list(range(1, 40))
     assert [row["step"] for row in rows if row["kind"] == "heldout"] == [6, 12, 22, 32, 36, 39]
@@ -109,7 +109,7 @@ def test_an_extension_that_was_killed_continues_bit_for_bit(
     pretrain(POINT, tiny_data, tmp_path / "whole", extend="20 steps")
     for cut in tmp_path.glob("cut-*"):
         with pytest.raises(Killed):
-            pretrain(POINT, tiny_data, cut, extend="20 steps", on_step=killed_at(int(cut.name[4:])))
+            pretrain(POINT, tiny_data, cut, extend="20 steps", on_step=kill_at(int(cut.name[4:])))
         done = pretrain(POINT, tiny_data, cut, extend="20 steps")
         assert (done.steps, done.outcome.step) == (32, 32)
         assert result(cut) == result(tmp_path / "whole")
@@ -121,7 +121,7 @@ def test_a_time_is_measured_once_for_an_extension(
     pretrain(POINT, tiny_data, tmp_path)
     monkeypatch.setattr("litebert.train.budget.measure", lambda *_: Rate(((1.0, 0.1),), 0.0))
     with pytest.raises(Killed):
-        pretrain(POINT, tiny_data, tmp_path, extend="2s", on_step=killed_at(20))
+        pretrain(POINT, tiny_data, tmp_path, extend="2s", on_step=kill_at(20))
     monkeypatch.setattr("litebert.train.budget.measure", lambda *_: pytest.fail("measured again"))
     assert pretrain(POINT, tiny_data, tmp_path, extend="2s").steps == 12 + 20
 
@@ -143,7 +143,7 @@ def test_a_run_that_is_not_finished_is_not_extended(tiny_data: Path, tmp_path: P
     with refused(RunError, tmp_path / "run", "--extend"):
         pretrain(POINT, tiny_data, tmp_path / "run", extend="20 steps")
     with pytest.raises(Killed):
-        pretrain(POINT, tiny_data, tmp_path / "run", on_step=killed_at(7))
+        pretrain(POINT, tiny_data, tmp_path / "run", on_step=kill_at(7))
     with refused(RunError, tmp_path / "run", "step 4 of 12", "--extend"):
         pretrain(POINT, tiny_data, tmp_path / "run", extend="20 steps")
     assert pretrain(POINT, tiny_data, tmp_path / "run").outcome.finished
@@ -215,7 +215,7 @@ def test_a_start_from_weights_that_was_killed_continues(tiny_data: Path, tmp_pat
     pretrain(POINT, tiny_data, tmp_path / "whole", from_model=source)
     for step in (2, 6):  # before the first checkpoint, and after
         with pytest.raises(Killed):
-            pretrain(POINT, tiny_data, tmp_path / "cut", from_model=source, on_step=killed_at(step))
+            pretrain(POINT, tiny_data, tmp_path / "cut", from_model=source, on_step=kill_at(step))
     pretrain(POINT, tiny_data, tmp_path / "cut", from_model=source)
     assert result(tmp_path / "cut") == result(tmp_path / "whole")
 
@@ -288,35 +288,35 @@ def test_a_folder_that_is_no_run_is_never_deleted(
     (folder / "thesis.txt").rename(tmp_path / "thesis.txt")
     assert run(*words)[0] == 0
     (folder / "notes.txt").write_text("kept")
-    kept = result(folder)
+    before = result(folder)
     status, _, err = run(*words, "--overwrite")
     assert status == 2
     names(err.splitlines()[-1], folder, "notes.txt")
-    assert result(folder) == kept
+    assert result(folder) == before
 
 
 def test_a_mistake_deletes_nothing(tiny_data: Path, tmp_path: Path) -> None:
     pretrain(POINT, tiny_data, tmp_path / "run")
-    kept = result(tmp_path / "run")
+    before = result(tmp_path / "run")
     with refused(DataError, tmp_path / "none"):
         pretrain(POINT, tmp_path / "none", tmp_path / "run", overwrite=True)
     with refused(ModelError, tmp_path / "none"):
         pretrain(POINT, tiny_data, tmp_path / "run", overwrite=True, from_model=tmp_path / "none")
     with refused(ConfigError, "--overwrite", "--extend"):
         pretrain(POINT, tiny_data, tmp_path / "run", overwrite=True, extend="9 steps")
-    assert result(tmp_path / "run") == kept
+    assert result(tmp_path / "run") == before
 
 
 def test_a_person_is_asked_before_a_run_is_deleted(
     run: Run, words: tuple[object, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert run(*words)[0] == 0
-    kept = result(tmp_path / "run")
+    before = result(tmp_path / "run")
     monkeypatch.setattr("sys.stdin.isatty", lambda: True, raising=False)
     monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
     monkeypatch.setattr("rich.console.Console.input", lambda *_, **__: "no")
     assert run(*words, "--overwrite")[0] == 2
-    assert result(tmp_path / "run") == kept
+    assert result(tmp_path / "run") == before
     monkeypatch.setattr("rich.console.Console.input", lambda *_, **__: "y")
     assert run(*words, "--overwrite")[0] == 0
 

@@ -132,7 +132,7 @@ def words_of(folder: Path, data: Path, name: str, out: str, steps: int = 30) -> 
 
 
 def wait_for(condition: Callable[[], bool], seconds: float) -> bool:
-    """Whether the condition came true in time, asked as often as possible."""
+    """True if the condition came true in time; it is tried as often as possible."""
     until = time.monotonic() + seconds
     while time.monotonic() < until:
         if condition():
@@ -142,7 +142,7 @@ def wait_for(condition: Callable[[], bool], seconds: float) -> bool:
 
 
 def writing(run: Path) -> bool:
-    """Whether the files of a checkpoint are being written at this instant."""
+    """True if the files of a checkpoint are being written at this instant."""
     folder = run / "checkpoints"
     return folder.is_dir() and any(name.startswith(".tmp-step-") for name in os.listdir(folder))
 
@@ -411,8 +411,8 @@ def saves(folder: Path, every: int = 4) -> int:
     """How many checkpoints the runs below a folder have written, those set aside included."""
     names = [names for path, names, _ in os.walk(folder) if path.endswith("checkpoints")]
     newest = [
-        max((int(name[5:13]) for name in there if name.startswith("step-")), default=0)
-        for there in names
+        max((int(name[5:13]) for name in folder_names if name.startswith("step-")), default=0)
+        for folder_names in names
     ]
     return sum(newest) // every
 
@@ -430,11 +430,13 @@ def test_a_kill_before_the_last_pruning_leaves_no_checkpoint_more(
         tmp_path / "run" / "checkpoints",
     )
     assert main(words) == 0
-    kept = sorted(path.name for path in folder.iterdir())
-    shutil.copytree(folder / kept[0], folder / "step-00000003")
+    steps = sorted(path.name for path in folder.iterdir())
+    shutil.copytree(folder / steps[0], folder / "step-00000003")
     assert main(words) == 0
     assert (
-        sorted(path.name for path in folder.iterdir()) == kept == ["step-00000006", "step-00000009"]
+        sorted(path.name for path in folder.iterdir())
+        == steps
+        == ["step-00000006", "step-00000009"]
     )
 
 

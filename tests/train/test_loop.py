@@ -368,14 +368,14 @@ def test_a_second_ctrl_c_stops_at_once(tiny_data: Path, tmp_path: Path) -> None:
 
 def test_a_finished_run_returns_at_once(tiny_data: Path, tmp_path: Path) -> None:
     first = pretrain(config(), tiny_data, tmp_path).outcome
-    kept = result(tmp_path)
+    before = result(tmp_path)
     steps: list[int] = []
     again = pretrain(
         config(), tiny_data, tmp_path, on_step=lambda loop: steps.append(loop.step)
     ).outcome
     assert steps == []
     assert again == Outcome(12, True, None, first.scores, first.tokens, first.seconds)
-    assert result(tmp_path) == kept
+    assert result(tmp_path) == before
     assert "mlm_accuracy" in again.scores
 
 

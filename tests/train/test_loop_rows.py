@@ -1,4 +1,4 @@
-"""What the loop writes: means over windows of steps, and held-out scores that are not taken
+"""Rows that the loop writes: means over windows of steps, and held-out scores that are not taken
 twice."""
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def sums(total: float, count: int, correct: int, **extras: float) -> Loss:
     return Loss(torch.tensor(total), torch.tensor(count), torch.tensor(correct), numbers)
 
 
-def reloaded(window: Window) -> Window:
+def reload_window(window: Window) -> Window:
     """The window after a checkpoint."""
     return Window.from_state(json.loads(json.dumps(window.state())), torch.device("cpu"))
 
@@ -33,7 +33,7 @@ def test_a_window_holds_means_over_its_steps() -> None:
     window = Window()
     window.end_step(torch.tensor(1.0))
     window.add("a", sums(6.0, 3, 1, found=2))
-    window = reloaded(window)
+    window = reload_window(window)
     window.add("a", sums(2.0, 1, 1, found=1))
     window.add("b", sums(0.0, 0, 0, found=0.0))
     window.end_step(torch.tensor(2.0))
@@ -46,7 +46,7 @@ def test_a_window_holds_means_over_its_steps() -> None:
         "gradient_norm": 1.5,
     }
     assert window.compute_row({"a": 2.0, "b": 1.0}) == expected
-    assert reloaded(window).compute_row({"a": 2.0, "b": 1.0}) == expected
+    assert reload_window(window).compute_row({"a": 2.0, "b": 1.0}) == expected
 
 
 def test_sums_are_those_of_python_to_the_last_digit() -> None:
@@ -89,8 +89,9 @@ def test_the_last_scores_are_not_taken_twice(
 def test_speed_is_written_beside_the_metrics_and_to_the_bar(
     tiny_data: Path, tmp_path: Path
 ) -> None:
-    """Of a run that goes on too; the share of the machine's peak once the run has lasted a
-    second."""
+    """This holds for a run that goes on too; the share of the machine's peak once the run has
+    lasted a second.
+    """
     shown: list[str] = []
 
     def step(loop: Loop[Batch]) -> None:

@@ -52,7 +52,7 @@ PRODUCT: list[Cell] = list(product(SHARING, EMBEDDING.values(), OBJECTIVES))
 
 
 def covers(cell: Cell) -> bool:
-    """Whether the cell is in the cover: each sharing meets each objective with one of the two
+    """True if the cell is in the cover: each sharing meets each objective with one of the two
     widths, by turns.
     """
     sharing, embedding, objectives = cell
@@ -139,14 +139,14 @@ def test_a_cell(
     assert result(tmp_path / "cut") == result(tmp_path / "whole")
 
     scores = whole.outcome.scores
-    asked = {name for name in objectives if name not in ("sop", "nsp")}  # few labelled pairs
-    assert {f"{name}_loss" for name in asked} <= scores.keys()
+    scored = {name for name in objectives if name not in ("sop", "nsp")}  # few labelled pairs
+    assert {f"{name}_loss" for name in scored} <= scores.keys()
 
 
 def test_the_list_holds_every_value() -> None:
     assert {sharing["sharing"] for sharing in SHARING} == set(get_args(Sharing))
     alone = {
-        name for name, one in registry.OBJECTIVES.items() if not one.taught
+        name for name, objective in registry.OBJECTIVES.items() if not objective.taught
     }  # others need a teacher
     assert {name for objectives in OBJECTIVES for name in objectives} == alone
 

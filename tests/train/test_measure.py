@@ -1,4 +1,4 @@
-"""What a config costs in time: budgets in steps, seconds per step."""
+"""The time that a config costs: budgets in steps, seconds per step."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def test_the_share_of_the_products_speed_counts_both_passes_and_the_depth(
 
 
 def test_products_are_as_fast_as_the_machine_multiplies() -> None:
-    """In any case above what one multiplier gives, and below what no machine does."""
+    """The speed is above what one multiplier gives, and below what no machine does."""
     assert 1e8 < module.measure_matmul_speed(CPU, seconds=0.05) < 1e15
 
 

@@ -1,4 +1,4 @@
-"""What a batch takes of the memory, and what is refused before a run starts or a network is
+"""The memory that a batch takes, and what is refused before a run starts or a network is
 built."""
 
 from __future__ import annotations
@@ -87,10 +87,10 @@ def really(sizes: tuple[int, ...], config: Config, teacher: Config | None = None
         "PYTHONPATH": os.pathsep.join(filter(None, sys.path)),
         "OMP_NUM_THREADS": "1",
     }
-    given = json.dumps([json.loads(to_json(config)), teacher and json.loads(to_json(teacher))])
-    words = [sys.executable, "-c", PASS, given, json.dumps(sizes)]
-    found = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
-    return statistics.linear_regression(*json.loads(found.stdout)).slope
+    configs = json.dumps([json.loads(to_json(config)), teacher and json.loads(to_json(teacher))])
+    words = [sys.executable, "-c", PASS, configs, json.dumps(sizes)]
+    done = subprocess.run(words, env=environment, capture_output=True, text=True, check=True)
+    return statistics.linear_regression(*json.loads(done.stdout)).slope
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="counts pages as Linux does")
@@ -131,10 +131,10 @@ def test_a_teacher_beside_its_student_is_counted() -> None:
 
 
 def test_a_large_model_is_measured_with_few_layers(monkeypatch: pytest.MonkeyPatch) -> None:
-    asked = []
+    calls = []
 
     def peaks(config: Config, device: object, sizes: tuple[int, ...]) -> list[int]:
-        asked.append((config.encoder.layers, sizes))
+        calls.append((config.encoder.layers, sizes))
         return [size * 2 * cost.memory(config, 1).activations for size in sizes]
 
     monkeypatch.setattr(memory, "_measure_child_peaks", peaks)
@@ -143,8 +143,8 @@ def test_a_large_model_is_measured_with_few_layers(monkeypatch: pytest.MonkeyPat
         assert measure_peak_bytes(whole, CPU) == pytest.approx(
             2 * cost.memory(whole, 1).activations, rel=0.01
         )
-        assert asked[-1][0] == min(layers, whole.encoder.layers)
-        assert max(asked[-1][1]) <= 64
+        assert calls[-1][0] == min(layers, whole.encoder.layers)
+        assert max(calls[-1][1]) <= 64
 
 
 def test_parts_that_another_process_does_not_know_are_planned_generously(

@@ -70,11 +70,11 @@ def test_numbers_that_are_not_finite_become_null(tmp_path: Path) -> None:
     }
 
 
-@given(kept=st.integers(0, 20), reached=st.integers(0, 20), torn=st.integers(0, 60))
+@given(resumed_step=st.integers(0, 20), reached=st.integers(0, 20), torn=st.integers(0, 60))
 def test_a_resumed_log_equals_one_that_was_never_cut(
-    kept: int, reached: int, torn: int, tmp_path_factory: pytest.TempPathFactory
+    resumed_step: int, reached: int, torn: int, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
-    kept = min(kept, reached)
+    resumed_step = min(resumed_step, reached)
     folder = tmp_path_factory.mktemp("log")
     (folder / "whole").mkdir()
     log_steps(MetricsLog(folder / "whole"), range(1, 21))
@@ -85,7 +85,7 @@ def test_a_resumed_log_equals_one_that_was_never_cut(
                 :torn
             ]
         )
-    log_steps(MetricsLog(folder, resume=kept), range(kept + 1, 21))
+    log_steps(MetricsLog(folder, resume=resumed_step), range(resumed_step + 1, 21))
     assert (folder / "metrics.jsonl").read_bytes() == (
         folder / "whole" / "metrics.jsonl"
     ).read_bytes()

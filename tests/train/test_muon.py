@@ -21,7 +21,7 @@ SHAPES = [(24, 8), (8, 24), (16, 16), (1, 8), (40, 1)]
 
 
 def kinds_of(loop: Any) -> list[type]:
-    return [type(one) for one in loop.optimizers._optimizers]
+    return [type(optimizer) for optimizer in loop.optimizers._optimizers]
 
 
 needs_muon = pytest.mark.skipif(not hasattr(torch.optim, "Muon"), reason="this torch has no Muon")
@@ -51,25 +51,28 @@ def test_the_iteration_is_a_polynomial_of_the_singular_values(shape: tuple[int, 
 @pytest.mark.parametrize("decay", [0.0, 0.1])
 def test_steps_are_those_of_torch_to_the_precision_of_bfloat16(decay: float) -> None:
     generator = torch.Generator().manual_seed(0)
-    ours = [nn.Parameter(torch.randn(shape, generator=generator)) for shape in SHAPES]
-    theirs = [nn.Parameter(one.detach().clone()) for one in ours]
+    our_parameters = [nn.Parameter(torch.randn(shape, generator=generator)) for shape in SHAPES]
+    peer_parameters = [nn.Parameter(parameter.detach().clone()) for parameter in our_parameters]
     unused = nn.Parameter(torch.ones(2, 2))
     settings = {"lr": 0.02, "momentum": 0.9, "weight_decay": decay}
-    optimizers = Muon([*ours, unused], **settings), torch.optim.Muon(theirs, **settings)
+    optimizers = (
+        Muon([*our_parameters, unused], **settings),
+        torch.optim.Muon(peer_parameters, **settings),
+    )
     for _ in range(4):
-        before = [one.detach().clone() for one in ours]
-        for own, other in zip(ours, theirs, strict=True):
-            own.grad = torch.randn(own.shape, generator=generator)
-            other.grad = own.grad.clone()
+        before = [parameter.detach().clone() for parameter in our_parameters]
+        for our_parameter, other in zip(our_parameters, peer_parameters, strict=True):
+            our_parameter.grad = torch.randn(our_parameter.shape, generator=generator)
+            other.grad = our_parameter.grad.clone()
         for optimizer in optimizers:
             optimizer.step()
-        for own, other, was in zip(ours, theirs, before, strict=True):
-            assert (own - other).norm() < 0.1 * (own - was).norm()
-            other.data.copy_(own.data)
+        for our_parameter, other, was in zip(our_parameters, peer_parameters, before, strict=True):
+            assert (our_parameter - other).norm() < 0.1 * (our_parameter - was).norm()
+            other.data.copy_(our_parameter.data)
     assert torch.equal(unused, torch.ones(2, 2))
-    for own, other in zip(ours, theirs, strict=True):
+    for our_parameter, other in zip(our_parameters, peer_parameters, strict=True):
         assert torch.equal(
-            optimizers[0].state[own]["momentum_buffer"],
+            optimizers[0].state[our_parameter]["momentum_buffer"],
             optimizers[1].state[other]["momentum_buffer"],
         )
 
@@ -94,5 +97,5 @@ def test_a_run_in_float32_on_a_cpu_takes_it_and_is_told_where_it_began_otherwise
     file.write_text(json.dumps({**json.loads(file.read_text()), "arithmetic": arithmetic["adamw"]}))
     log_messages.clear()
     pretrain(point, tiny_data, tmp_path / "muon")
-    (told,) = [message for message in log_messages if arithmetic["muon"] in message]
-    names(told, *arithmetic.values())
+    (remark,) = [message for message in log_messages if arithmetic["muon"] in message]
+    names(remark, *arithmetic.values())

@@ -39,9 +39,9 @@ def poison(kind: str, at: int) -> Callable[[Loop[Batch]], None]:
             forward = loop.trainable.losses
 
             def losses(batch: Batch, layers: int) -> Any:
-                found = forward(batch, layers)
-                object.__setattr__(found["mlm"], "total", found["mlm"].total * math.nan)
-                return found
+                terms = forward(batch, layers)
+                object.__setattr__(terms["mlm"], "total", terms["mlm"].total * math.nan)
+                return terms
 
             loop.trainable.losses = losses  # type: ignore[method-assign]
 
@@ -111,10 +111,10 @@ def test_weights_that_are_not_finite_are_never_saved(tiny_data: Path, tmp_path: 
     point = config(train={"save_every": "5 steps"})
     with refused(NonFiniteError, "weights", "step 10"):
         pretrain(point, tiny_data, tmp_path, on_step=poison("weights", at=10))
-    found = checkpoint.find_newest(tmp_path / "checkpoints")
-    assert found is not None
-    assert found.step == 5
-    assert found.damaged == ()
+    newest = checkpoint.find_newest(tmp_path / "checkpoints")
+    assert newest is not None
+    assert newest.step == 5
+    assert newest.damaged == ()
 
 
 @pytest.mark.parametrize("rate", [1e12, 1e30, 1e39])
@@ -130,8 +130,8 @@ def test_an_absurd_learning_rate_stops_with_a_finite_checkpoint(
     )
     with refused(NonFiniteError, "train.optimizer.learning_rate"):
         pretrain(point, tiny_data, tmp_path)
-    found = checkpoint.find_newest(tmp_path / "checkpoints")
-    tensors = {} if found is None else found.load_model()
+    newest = checkpoint.find_newest(tmp_path / "checkpoints")
+    tensors = {} if newest is None else newest.load_model()
     assert all(tensor.isfinite().all() for tensor in tensors.values())
 
 
@@ -160,7 +160,11 @@ class Waits(TorchDispatchMode):
         if str(func).startswith(self.WAITS):
             pytest.fail(f"a training step waits: {func}")
         if str(func).startswith("aten.index"):
-            masks = [one for one in args[1] if one is not None and one.dtype == torch.bool]
+            masks = [
+                argument
+                for argument in args[1]
+                if argument is not None and argument.dtype == torch.bool
+            ]
             assert not masks, "a training step waits: it is indexed by a mask"
         return func(*args, **(kwargs or {}))
 

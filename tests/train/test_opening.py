@@ -28,7 +28,7 @@ DEEP = "[" * 100_000 + "]" * 100_000
 
 
 @pytest.fixture(scope="module")
-def trained(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def trained_run(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run with checkpoints of steps 8 and 12."""
     return pretrain(
         config(train={"save_every": "4 steps"}), tiny_data, tmp_path_factory.mktemp("run") / "run"
@@ -36,8 +36,8 @@ def trained(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def pair(trained: Path, tmp_path: Path) -> Path:
-    return Path(shutil.copytree(trained, tmp_path / "run"))
+def pair(trained_run: Path, tmp_path: Path) -> Path:
+    return Path(shutil.copytree(trained_run, tmp_path / "run"))
 
 
 def damage(file: Path, how: str) -> None:
@@ -98,7 +98,7 @@ def test_a_run_before_its_first_checkpoint(
 
 
 class Anything:
-    """What runs when it is unpickled."""
+    """An object that runs code when it is unpickled."""
 
     def __reduce__(self) -> tuple[object, tuple[str]]:
         return os.mkdir, ("ran",)

@@ -169,9 +169,9 @@ def test_fused_adamw_agrees_with_the_plain_one_under_bfloat16_autocast() -> None
             loss.backward()
         fused.step(1.0)
         plain.step()
-    for one, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
-        assert one.dtype == torch.float32
-        torch.testing.assert_close(one, other, rtol=1e-5, atol=1e-6)
+    for parameter, other in zip(models[0].parameters(), models[1].parameters(), strict=True):
+        assert parameter.dtype == torch.float32
+        torch.testing.assert_close(parameter, other, rtol=1e-5, atol=1e-6)
 
 
 @pytest.mark.parametrize("config", KINDS)
@@ -240,9 +240,9 @@ def test_a_loaded_state_continues_bit_for_bit(config: OptimizerConfig, tmp_path:
     assert not all(
         torch.equal(a, b) for a, b in zip(whole.parameters(), forgetful.parameters(), strict=True)
     )
-    ours, theirs = uninterrupted.state(), optimizers.state()
-    assert ours.keys() == theirs.keys()
-    assert all(torch.equal(ours[name], theirs[name]) for name in ours)
+    expected, actual = uninterrupted.state(), optimizers.state()
+    assert expected.keys() == actual.keys()
+    assert all(torch.equal(expected[name], actual[name]) for name in expected)
 
 
 @pytest.mark.parametrize("config", KINDS)
@@ -250,12 +250,12 @@ def test_the_state_allocated_at_the_start_is_what_torch_would_allocate(
     config: OptimizerConfig,
 ) -> None:
     """Steps with it equal steps of the bare optimizers, and no key appears later."""
-    ours, bare = Small(), Small()
-    optimizers = Optimizers(ours, config)
+    allocated, bare = Small(), Small()
+    optimizers = Optimizers(allocated, config)
     names = set(optimizers.state())
     built = build_optimizers(bare, config)
     peaks = [[group["lr"] for group in optimizer.param_groups] for optimizer in built]
-    train(ours, optimizers, range(3))
+    train(allocated, optimizers, range(3))
     for step in range(3):
         bare.zero_grad()
         bare(torch.randint(11, (8, 5), generator=torch.Generator().manual_seed(step))).pow(
@@ -265,7 +265,9 @@ def test_the_state_allocated_at_the_start_is_what_torch_would_allocate(
             for group, lr in zip(optimizer.param_groups, lrs, strict=True):
                 group["lr"] = lr / (1 + step)
             optimizer.step()
-    assert all(torch.equal(a, b) for a, b in zip(ours.parameters(), bare.parameters(), strict=True))
+    assert all(
+        torch.equal(a, b) for a, b in zip(allocated.parameters(), bare.parameters(), strict=True)
+    )
     of = {param: name for name, param in bare.named_parameters()}
     keys = {
         f"{of[p]}.{key}"

@@ -13,13 +13,13 @@ from toys.refusals import names
 def say_all(
     losses: list[float | None], entropy: float = 6.0, every: int = 10
 ) -> list[tuple[int, str]]:
-    """What is said, and at which row."""
+    """The remarks, and the row of each."""
     memory: dict[str, Any] = {}
-    said = [
+    remarks = [
         (i, watch_plateau(memory, (i + 1) * every, loss, entropy)) for i, loss in enumerate(losses)
     ]
     assert json.loads(json.dumps(memory)) == memory, "it must go through a checkpoint"
-    return [(i, remark) for i, remark in said if remark is not None]
+    return [(i, remark) for i, remark in remarks if remark is not None]
 
 
 def test_a_loss_on_the_unigram_entropy_is_said_once_and_what_to_try() -> None:
@@ -78,8 +78,8 @@ def test_few_steps_are_no_plateau_however_many_rows() -> None:
 
 def test_a_loss_worse_than_guessing_has_diverged_and_is_no_plateau() -> None:
     memory: dict[str, Any] = {}
-    said = [watch_plateau(memory, 10 * row, 108.0, 6.0, random=9.0) for row in range(200)]
-    [remark] = filter(None, said)
+    remarks = [watch_plateau(memory, 10 * row, 108.0, 6.0, random=9.0) for row in range(200)]
+    [remark] = filter(None, remarks)
     names(remark, "108.00", "9.00", "diverged", "train.optimizer.learning_rate")
     assert watch_plateau(memory, 2010, 5.0, 6.0, random=9.0) is None
 

@@ -109,10 +109,10 @@ def test_another_config_is_refused_by_its_field(
     other: Config, named: tuple[object, ...], tiny_data: Path, tmp_path: Path
 ) -> None:
     pretrain(config(), tiny_data, tmp_path)
-    kept = result(tmp_path)
+    before = result(tmp_path)
     with refused(RunError, tmp_path, *named, "--out"):
         pretrain(other, tiny_data, tmp_path)
-    assert result(tmp_path) == kept
+    assert result(tmp_path) == before
 
 
 def test_other_data_is_refused(
@@ -150,10 +150,10 @@ def test_what_is_no_data_is_called_what_it_is(
         if verb == "pretrain"
         else ("evaluate", trained)
     )
-    for given in (tiny_corpus, trained):
-        status, _, err = run(*words, "--data", given)
+    for source in (tiny_corpus, trained):
+        status, _, err = run(*words, "--data", source)
         assert status == 2
-        names(err.splitlines()[-1], given, "litebert prepare")
+        names(err.splitlines()[-1], source, "litebert prepare")
         assert "does not exist" not in err
 
 
@@ -212,11 +212,11 @@ def test_a_start_cut_short_starts_again(
 ) -> None:
     """Killed after the recipe was written and before the run was."""
 
-    def killed(*arguments: Any, **options: Any) -> None:
+    def kill(*arguments: Any, **options: Any) -> None:
         raise SystemExit(9)
 
     with monkeypatch.context() as patch:
-        patch.setattr("litebert.train.start.buy_steps", killed)
+        patch.setattr("litebert.train.start.buy_steps", kill)
         with pytest.raises(SystemExit):
             pretrain(config(), tiny_data, tmp_path / "cut")
     pretrain(config(), tiny_data, tmp_path / "cut")

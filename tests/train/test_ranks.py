@@ -117,8 +117,16 @@ def test_all_ranks_begin_with_the_weights_of_one(
 ) -> None:
     """One step of next to no length changes no bit. The last two runs start from the weights of the
     first, and their seed would give them others."""
-    split, given = ("--train.parallel", "fsdp"), ("--from", tmp_path / "one", "--train.seed", 1)
-    runs = {"one": (), "fsdp": split, "fsdp-from": (*split, *given), "ddp-from": given}
+    split, start_options = (
+        ("--train.parallel", "fsdp"),
+        ("--from", tmp_path / "one", "--train.seed", 1),
+    )
+    runs = {
+        "one": (),
+        "fsdp": split,
+        "fsdp-from": (*split, *start_options),
+        "ddp-from": start_options,
+    }
     for out, more in runs.items():
         still = (
             "--budget",
@@ -137,7 +145,7 @@ def test_all_ranks_begin_with_the_weights_of_one(
 
 
 def test_four_ranks_train_as_one_does(groups: Groups, tiny_data: Path, tmp_path: Path) -> None:
-    """With dropout, so the micro-batches must be those that each of the four computes."""
+    """The model has dropout, so the micro-batches must be those that each of the four computes."""
     for out, size in (("one", 1), ("four", 4)):
         words = words_of(
             tmp_path, tiny_data, out, "--train.micro-batch", 2, "--budget", "20 steps", *SELDOM
@@ -252,14 +260,14 @@ def test_an_error_of_any_rank_ends_all_and_is_reported_once(
     environment = {"LITEBERT_EXTENSIONS": str(tmp_path / "fails.py"), "FAILS": fails}
     ended = groups.run(2, *words, **environment)
     assert ended.statuses == [2, 2], ended.output
-    said = [
+    lines = [
         line
         for text in ended.outputs
         for line in text.splitlines()
         if line.startswith("litebert pretrain: ")
     ]
-    assert len(said) == 1, ended.output
-    assert place in said[0]
+    assert len(lines) == 1, ended.output
+    assert place in lines[0]
     assert "Traceback" not in ended.output
 
 
@@ -322,16 +330,16 @@ def test_two_ranks_fine_tune_as_one_does(
         )
         assert set(ended.statuses) == {0}, ended.output
         assert ended.outputs[1:] == [""] * (size - 1)
-    one, ddp, fsdp = (tmp_path / out for out in ("auto", "ddp", "fsdp"))
+    single, ddp, fsdp = (tmp_path / out for out in ("auto", "ddp", "fsdp"))
     for together, alone in (
-        (ddp / "seed-0", one / "seed-0"),
-        (ddp / "seed-1", one / "seed-1"),
-        (fsdp, one / "seed-0"),
+        (ddp / "seed-0", single / "seed-0"),
+        (ddp / "seed-1", single / "seed-1"),
+        (fsdp, single / "seed-0"),
     ):
         assert_same_course(together, alone)
         scores, expected = (read_scores(run / "scores.json") for run in (together, alone))
         assert scores == pytest.approx(expected, abs=TOLERANCE)
-    for two, same in ((ddp, one), (fsdp, one / "seed-0")):
+    for two, same in ((ddp, single), (fsdp, single / "seed-0")):
         assert {path.relative_to(two) for path in two.rglob("*")} == {
             path.relative_to(same) for path in same.rglob("*")
         }
@@ -415,8 +423,8 @@ def test_other_verbs_and_impossible_groups_are_refused(
 @pytest.mark.parametrize("count", [0, 1, 5, 6])
 def test_pieces_of_work_are_dealt_evenly_and_come_back_in_order(count: int) -> None:
     dealt = [Ranks(rank, 3).turns(count) for rank in range(3)]
-    assert len({len(own) for own in dealt}) == 1
-    assert {i for own in dealt for i in own} == set(range(count))
+    assert len({len(share) for share in dealt}) == 1
+    assert {i for share in dealt for i in share} == set(range(count))
     assert Ranks().union({1: "b", 0: "a"}) == ["a", "b"]
 
 
@@ -494,9 +502,9 @@ def test_ten_kills_under_torchrun_change_nothing(how: str, tiny_data: Path, tmp_
 
 def workers(parent: int) -> list[int]:
     """The processes that torchrun has started and that have not ended."""
-    found = []
-    for one in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
+    pids = []
+    for pid in Path(f"/proc/{parent}/task/{parent}/children").read_text().split():
         with suppress(FileNotFoundError, ProcessLookupError):  # it has ended meanwhile
-            if "(zombie)" not in Path(f"/proc/{one}/status").read_text():
-                found.append(int(one))
-    return found
+            if "(zombie)" not in Path(f"/proc/{pid}/status").read_text():
+                pids.append(int(pid))
+    return pids

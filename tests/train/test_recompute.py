@@ -73,8 +73,8 @@ def test_a_run_is_the_same_to_the_bit(
 ) -> None:
     point, runs = config(**changes), []
     point = replace(point, encoder=replace(point.encoder, vocab_size=vocabulary(tiny_data)))
-    for name, one in (("kept", point), ("again", enable_recompute(point))):
-        loop_of(one, tiny_data, tmp_path / name).run()
+    for name, variant in (("kept", point), ("again", enable_recompute(point))):
+        loop_of(variant, tiny_data, tmp_path / name).run()
         runs.append(result(tmp_path / name))
     assert runs[0] == runs[1]
 
@@ -89,7 +89,7 @@ def vocabulary(data: Path) -> int:
 def test_gradients_of_padded_rows_are_the_same_too(bfloat16: bool) -> None:
     points = [config(encoder={"vocab_size": 50, "attention_dropout": 0.3})]
     points.append(enable_recompute(points[0]))
-    found = []
+    gradients = []
     for point in points:
         model = Pretrainer(point)
         randomise(model)
@@ -97,8 +97,8 @@ def test_gradients_of_padded_rows_are_the_same_too(bfloat16: bool) -> None:
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bfloat16):
             losses = model(batch())
         sum(loss.total for loss in losses.values()).backward()
-        found.append({name: parameter.grad for name, parameter in model.named_parameters()})
-    assert all(torch.equal(gradient, found[1][name]) for name, gradient in found[0].items())
+        gradients.append({name: parameter.grad for name, parameter in model.named_parameters()})
+    assert all(torch.equal(gradient, gradients[1][name]) for name, gradient in gradients[0].items())
 
 
 @pytest.mark.parametrize("objectives", [("mlm", "sop"), ("mlm", "rtd")])
@@ -118,17 +118,17 @@ def test_the_formula_knows_what_is_kept(objectives: tuple[str, ...]) -> None:
         Config(name="x", encoder=shape, sequences=SequenceConfig(length=40), objectives=objectives)
     )
     point = replace(point, train=replace(point.train, precision="float32", batch="4 sequences"))
-    model, kept = Pretrainer(point), dict[int, Tensor]()
-    own = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
+    model, storages = Pretrainer(point), dict[int, Tensor]()
+    weight_storages = {parameter.untyped_storage().data_ptr() for parameter in model.parameters()}
 
     def keep(tensor: Tensor) -> Tensor:
-        if tensor.untyped_storage().data_ptr() not in own:
-            kept[tensor.untyped_storage().data_ptr()] = tensor
+        if tensor.untyped_storage().data_ptr() not in weight_storages:
+            storages[tensor.untyped_storage().data_ptr()] = tensor
         return tensor
 
     with torch.autograd.graph.saved_tensors_hooks(keep, lambda tensor: tensor):
         model(make_batch(point, 4))
-    between = sum(tensor.untyped_storage().nbytes() for tensor in kept.values())
+    between = sum(tensor.untyped_storage().nbytes() for tensor in storages.values())
     whole = cost.memory(replace(point, train=replace(point.train, recompute=False))).activations
     one_layer = (8 * 64 + 2 * 128) * 4 * 160
     planned = cost.memory(point).activations
@@ -142,7 +142,7 @@ def test_a_process_takes_less() -> None:
 
 
 def test_a_run_may_go_on_with_it(tiny_data: Path, tmp_path: Path) -> None:
-    """As after running out of memory."""
+    """A person would change it after running out of memory."""
     point = config(train={"save_every": "4 steps"})
 
     def stop(loop: Loop[Batch]) -> None:

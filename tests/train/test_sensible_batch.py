@@ -43,8 +43,8 @@ def test_a_budget_in_time_is_turned_into_tokens_by_a_measurement(
     point = auto("10m")
     tokens = point.batch_sequences * point.sequences.length  # a second each, so 600 times
     monkeypatch.setattr(budget, "measure", lambda *_: Rate(((1.0, 1.0),), 0.1))
-    found = budget.choose_batch(point, MACHINE, ALONE)
-    assert found == budget.choose_batch(auto(f"{600 * tokens} tokens"), MACHINE, ALONE)
+    chosen_batch = budget.choose_batch(point, MACHINE, ALONE)
+    assert chosen_batch == budget.choose_batch(auto(f"{600 * tokens} tokens"), MACHINE, ALONE)
 
 
 def test_steps_decide_nothing() -> None:
@@ -60,16 +60,16 @@ def test_a_run_records_it_and_keeps_it(tiny_data: Path, tmp_path: Path) -> None:
     class Killed(Exception):
         """Stands for the instant a run is killed."""
 
-    def killed(loop: object) -> None:
+    def kill(loop: object) -> None:
         raise Killed
 
     with pytest.raises(Killed):
-        pretrain(point, tiny_data, tmp_path / "auto", on_step=killed)
-    kept = from_dict(Config, read_json(tmp_path / "auto" / "recipe.json", ConfigError)).train.batch
-    assert kept == "2 sequences"  # 64 tokens: the power of two next to 1.5 sqrt(3000), which is 82
+        pretrain(point, tiny_data, tmp_path / "auto", on_step=kill)
+    batch = from_dict(Config, read_json(tmp_path / "auto" / "recipe.json", ConfigError)).train.batch
+    assert batch == "2 sequences"  # 64 tokens: the power of two next to 1.5 sqrt(3000), which is 82
     run = pretrain(point, tiny_data, tmp_path / "auto")
-    assert run.config.train.batch == kept
-    pretrain(replace(point, train=replace(point.train, batch=kept)), tiny_data, tmp_path / "given")
+    assert run.config.train.batch == batch
+    pretrain(replace(point, train=replace(point.train, batch=batch)), tiny_data, tmp_path / "given")
     assert result(tmp_path / "auto") == result(tmp_path / "given")
 
 

@@ -31,13 +31,13 @@ from toys.refusals import refused
 ROWS = [slice(0, 3), slice(3, 8)]
 
 
-def same(one: Batch, other: Batch) -> bool:
-    mine, its = ({**vars(batch), **batch.added} for batch in (one, other))
-    return mine.keys() == its.keys() and all(
-        torch.equal(value, its[name])
+def same(first: Batch, other: Batch) -> bool:
+    first_fields, other_fields = ({**vars(batch), **batch.added} for batch in (first, other))
+    return first_fields.keys() == other_fields.keys() and all(
+        torch.equal(value, other_fields[name])
         if isinstance(value, torch.Tensor)
-        else name == "added" or value is its[name]
-        for name, value in mine.items()
+        else name == "added" or value is other_fields[name]
+        for name, value in first_fields.items()
     )
 
 
@@ -59,14 +59,14 @@ def test_processes_make_the_batches_that_this_one_would_and_are_no_more_than_ste
     point = config(
         objectives=("mlm", "rtd"), sequences=SequenceConfig(length=28, short_probability=0.5)
     )
-    here = PretrainingBatches(point, Shards.open(tiny_data))
+    local = PretrainingBatches(point, Shards.open(tiny_data))
     before = children()
     with make_in_processes(point, tiny_data, ROWS, range(5, 7), 9) as make:
         assert make is not None
         assert len(children() - before) == 2
         for step in range(5, 7):
             for made, rows in zip(make(step), ROWS, strict=True):
-                assert same(made, here(step, rows))
+                assert same(made, local(step, rows))
                 made.input_ids.add_(1)  # it may be written to, as any tensor
     assert children() == before
 
@@ -169,7 +169,10 @@ def test_where_processes_do_not_know_a_part_the_batches_are_made_here(
     "number",
     [
         signal.SIGKILL,
-        *(pytest.param(one, marks=pytest.mark.slow) for one in (signal.SIGTERM, signal.SIGINT)),
+        *(
+            pytest.param(signal_number, marks=pytest.mark.slow)
+            for signal_number in (signal.SIGTERM, signal.SIGINT)
+        ),
     ],
 )
 def test_a_run_that_is_ended_leaves_no_process(

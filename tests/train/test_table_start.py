@@ -66,8 +66,8 @@ def test_every_output_over_the_vocabulary_starts_so(
     ]
     networks = [
         name
-        for name, one in model.named_objectives.items()
-        if isinstance(one, Objective) and name != "rtd"
+        for name, objective in model.named_objectives.items()
+        if isinstance(objective, Objective) and name != "rtd"
     ]
     assert len(biases) == len(networks)
     assert all(float(bias.detach().exp().sum()) == pytest.approx(1, abs=0.2) for bias in biases)
@@ -79,11 +79,11 @@ def test_a_run_that_was_killed_at_its_start_or_later_ends_with_the_same_bits(
     point = config(table=COUNTS)
     pretrain(point, tiny_data, tmp_path / "whole")
 
-    def killed(*arguments: Any) -> None:
+    def kill(*arguments: Any) -> None:
         raise SystemExit(9)
 
     with monkeypatch.context() as patch:
-        patch.setattr("litebert.train.pretrain.start_table", killed)
+        patch.setattr("litebert.train.pretrain.start_table", kill)
         with pytest.raises(SystemExit):
             pretrain(point, tiny_data, tmp_path / "cut")
 
@@ -93,7 +93,7 @@ def test_a_run_that_was_killed_at_its_start_or_later_ends_with_the_same_bits(
 
     assert not pretrain(point, tiny_data, tmp_path / "cut", on_step=leave).outcome.finished
     monkeypatch.setattr(
-        "litebert.train.initial_weights.count_neighbors", killed
+        "litebert.train.initial_weights.count_neighbors", kill
     )  # a run that continues counts nothing
     pretrain(point, tiny_data, tmp_path / "cut")
     assert result(tmp_path / "cut") == result(tmp_path / "whole")

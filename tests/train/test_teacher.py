@@ -60,7 +60,7 @@ def place(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def taught(
+def teach(
     place: Path, data: Path, out: Path, point: Config | None = None, **more: Any
 ) -> Pretrained:
     return pretrain(point or student(), data, out, **{"teacher": place / "teacher", **more})
@@ -69,26 +69,26 @@ def taught(
 def test_killed_and_continued_it_ends_with_the_same_bits(
     place: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
-    whole = taught(place, tiny_data, tmp_path / "whole")
+    whole = teach(place, tiny_data, tmp_path / "whole")
     assert whole.outcome.finished
 
     def leave(loop: Loop[Batch]) -> None:
         if loop.step == 5:
             signal.raise_signal(signal.SIGTERM)
 
-    assert not taught(place, tiny_data, tmp_path / "broken", on_step=leave).outcome.finished
-    assert taught(place, tiny_data, tmp_path / "broken").outcome.finished
+    assert not teach(place, tiny_data, tmp_path / "broken", on_step=leave).outcome.finished
+    assert teach(place, tiny_data, tmp_path / "broken").outcome.finished
     assert result(tmp_path / "whole") == result(tmp_path / "broken")
 
 
 def test_the_teacher_is_in_no_checkpoint_and_no_count(
     place: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
-    run = taught(place, tiny_data, tmp_path / "run")
+    run = teach(place, tiny_data, tmp_path / "run")
     saved = read_tensors(max((run.folder / "checkpoints").glob("step-*")) / "model.safetensors")
     alone = Pretrainer(run.config)
     assert saved.keys() == alone.state_dict().keys()
-    assert sum(one.numel() for one in saved.values()) == sum(
+    assert sum(tensor.numel() for tensor in saved.values()) == sum(
         cost.model_parameters(run.config).values()
     )
     assert saved["objectives.states.head.weight"].shape == (24, 16)
@@ -116,19 +116,26 @@ def test_no_gradient_reaches_the_teacher_and_nothing_of_it_changes(
     assert point.distill.state_layers == ((1, 2), (2, 3))  # spread over three layers
     assert point.distill.relation_layers == ((2, 3),)
     assert point.distill.relation_heads == 4
-    before = {name: one.clone() for name, one in teacher.encoder.state_dict().items()}
+    before = {name: tensor.clone() for name, tensor in teacher.encoder.state_dict().items()}
     from litebert.train.supply import PretrainingBatches
 
     model = Pretrainer(point)
     model.teacher = teacher
     losses = model(PretrainingBatches(point, shards)(0, slice(None)))
-    torch.stack([one.total for one in losses.values()]).sum().backward()
-    assert all(one.grad is None and not one.requires_grad for one in teacher.encoder.parameters())
+    torch.stack([loss.total for loss in losses.values()]).sum().backward()
     assert all(
-        one.grad is not None for name, one in model.named_parameters() if "pooler" not in name
+        parameter.grad is None and not parameter.requires_grad
+        for parameter in teacher.encoder.parameters()
+    )
+    assert all(
+        parameter.grad is not None
+        for name, parameter in model.named_parameters()
+        if "pooler" not in name
     )
     assert not teacher.encoder.training
-    assert all(torch.equal(one, before[name]) for name, one in teacher.encoder.state_dict().items())
+    assert all(
+        torch.equal(tensor, before[name]) for name, tensor in teacher.encoder.state_dict().items()
+    )
     assert not any("teacher" in name for name, _ in model.named_modules())
 
 
@@ -164,33 +171,39 @@ def test_kept_guesses_are_those_of_the_teacher(
     all.
     """
     caplog.set_level("INFO")
-    point, kept = student(DistillConfig(top_k=5), train={"budget": "4 steps"}), tmp_path / "kept"
-    asked = taught(place, tiny_data, tmp_path / "asked", point)
-    taught(place, tiny_data, tmp_path / "first", point, teacher_answers=kept)
-    there = files_of(kept)
-    assert there
-    assert f"0 batches of guesses were in {kept}" in caplog.text
-    taught(place, tiny_data, tmp_path / "second", point, teacher_answers=kept)
+    point, answers_folder = (
+        student(DistillConfig(top_k=5), train={"budget": "4 steps"}),
+        tmp_path / "kept",
+    )
+    direct = teach(place, tiny_data, tmp_path / "asked", point)
+    teach(place, tiny_data, tmp_path / "first", point, teacher_answers=answers_folder)
+    files = files_of(answers_folder)
+    assert files
+    assert f"0 batches of guesses were in {answers_folder}" in caplog.text
+    teach(place, tiny_data, tmp_path / "second", point, teacher_answers=answers_folder)
     assert "the teacher made 0" in caplog.text
-    assert result(asked.folder) == result(tmp_path / "first") == result(tmp_path / "second")
+    assert result(direct.folder) == result(tmp_path / "first") == result(tmp_path / "second")
     narrow = student(
         DistillConfig(top_k=5), train={"budget": "4 steps"}, encoder={"intermediate_size": 16}
     )
-    taught(place, tiny_data, tmp_path / "narrow", narrow, teacher_answers=kept)
-    assert files_of(kept) == there
+    teach(place, tiny_data, tmp_path / "narrow", narrow, teacher_answers=answers_folder)
+    assert files_of(answers_folder) == files
     other = student(DistillConfig(top_k=5), train={"budget": "4 steps", "seed": 1})
-    taught(place, tiny_data, tmp_path / "other", other, teacher_answers=kept)
-    assert there.items() < files_of(kept).items()
+    teach(place, tiny_data, tmp_path / "other", other, teacher_answers=answers_folder)
+    assert files.items() < files_of(answers_folder).items()
 
 
 def test_guesses_of_another_precision_are_not_taken(
     place: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
-    point, kept = student(DistillConfig(top_k=5), train={"budget": "3 steps"}), tmp_path / "kept"
+    point, answers_folder = (
+        student(DistillConfig(top_k=5), train={"budget": "3 steps"}),
+        tmp_path / "kept",
+    )
     half = replace(point, train=replace(point.train, precision="bfloat16"))
-    taught(place, tiny_data, tmp_path / "half", half, teacher_answers=kept)
-    alone = taught(place, tiny_data, tmp_path / "alone", point)
-    taught(place, tiny_data, tmp_path / "run", point, teacher_answers=kept)
+    teach(place, tiny_data, tmp_path / "half", half, teacher_answers=answers_folder)
+    alone = teach(place, tiny_data, tmp_path / "alone", point)
+    teach(place, tiny_data, tmp_path / "run", point, teacher_answers=answers_folder)
     assert result(alone.folder) == result(tmp_path / "run")
 
 
@@ -214,16 +227,19 @@ def test_a_fingerprint_depends_on_weights_and_config_alone(tmp_path: Path) -> No
 def test_a_damaged_file_of_guesses_is_written_again(
     place: Path, tiny_data: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    point, kept = student(DistillConfig(top_k=5), train={"budget": "2 steps"}), tmp_path / "kept"
-    taught(place, tiny_data, tmp_path / "run", point, teacher_answers=kept)
-    there = files_of(kept)
-    short, flipped, *_ = (kept / name for name in there)
+    point, answers_folder = (
+        student(DistillConfig(top_k=5), train={"budget": "2 steps"}),
+        tmp_path / "kept",
+    )
+    teach(place, tiny_data, tmp_path / "run", point, teacher_answers=answers_folder)
+    files = files_of(answers_folder)
+    short, flipped, *_ = (answers_folder / name for name in files)
     short.write_bytes(short.read_bytes()[:-8])
     flipped.write_bytes(flipped.read_bytes()[:-1] + bytes([flipped.read_bytes()[-1] ^ 1]))
-    taught(place, tiny_data, tmp_path / "again", point, teacher_answers=kept)
+    teach(place, tiny_data, tmp_path / "again", point, teacher_answers=answers_folder)
     assert f"{short} is damaged" in caplog.text
     assert f"{flipped} is damaged" in caplog.text
-    assert files_of(kept) == there
+    assert files_of(answers_folder) == files
     first, again = (
         {**result(tmp_path / name), "metrics": None} for name in ("run", "again")
     )  # the warnings are there
@@ -237,18 +253,18 @@ def test_a_run_goes_on_with_its_own_teacher_only(
     place: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
     point = student(DistillConfig(), train={"budget": "2 steps"})
-    taught(place, tiny_data, tmp_path / "run", point)
+    teach(place, tiny_data, tmp_path / "run", point)
     other = pretrain(
         config(objectives=("mlm",), train={"budget": "2 steps"}), tiny_data, tmp_path / "other"
     ).folder
     with refused(RunError, tmp_path / "run", place / "teacher", other):
-        taught(place, tiny_data, tmp_path / "run", point, teacher=other)
+        teach(place, tiny_data, tmp_path / "run", point, teacher=other)
     with refused(RunError, tmp_path / "run", place / "teacher", "--teacher"):
         pretrain(point, tiny_data, tmp_path / "run")
     with refused(RunError, other, "--teacher"):
-        taught(place, tiny_data, other, config(objectives=("mlm",), train={"budget": "2 steps"}))
+        teach(place, tiny_data, other, config(objectives=("mlm",), train={"budget": "2 steps"}))
     with refused(RunError, "--overwrite", place / "teacher"):
-        taught(place, tiny_data, place / "teacher", overwrite=True)
+        teach(place, tiny_data, place / "teacher", overwrite=True)
 
 
 def test_what_cannot_be_learned_is_refused(place: Path, tiny_data: Path, tmp_path: Path) -> None:
@@ -256,33 +272,33 @@ def test_what_cannot_be_learned_is_refused(place: Path, tiny_data: Path, tmp_pat
     with refused(ConfigError, "states", "--teacher"):
         pretrain(replace(student(), objectives=("mlm", "states")), tiny_data, out)
     with refused(ConfigError, "--teacher", "distill.soft"):
-        taught(place, tiny_data, out, student(DistillConfig(soft=0)))
+        teach(place, tiny_data, out, student(DistillConfig(soft=0)))
     with refused(ConfigError, "distill.state_layers", 4, place / "teacher"):
-        taught(place, tiny_data, out, student(replace(ALL, state_layers=((1, 4),))))
+        teach(place, tiny_data, out, student(replace(ALL, state_layers=((1, 4),))))
     with refused(ConfigError, "distill.state_layers", 3):
-        taught(place, tiny_data, out, student(replace(ALL, state_layers=((3, 1),))))
+        teach(place, tiny_data, out, student(replace(ALL, state_layers=((3, 1),))))
     with refused(ConfigError, "distill.relation_heads", 3, 16, 24):
-        taught(place, tiny_data, out, student(replace(ALL, relation_heads=3)))
+        teach(place, tiny_data, out, student(replace(ALL, relation_heads=3)))
     with refused(ConfigError, "train.depth_schedule"):
-        taught(place, tiny_data, out, student(train={"depth_schedule": ((0.5, 1),)}))
+        teach(place, tiny_data, out, student(train={"depth_schedule": ((0.5, 1),)}))
     keeping = {"teacher_answers": tmp_path / "kept"}
     with refused(ConfigError, tmp_path / "kept", "distill.top_k"):
-        taught(place, tiny_data, out, student(DistillConfig()), **keeping)
+        teach(place, tiny_data, out, student(DistillConfig()), **keeping)
     with refused(ConfigError, tmp_path / "kept", "distill.soft"):
-        taught(place, tiny_data, out, student(DistillConfig(soft=0, states=1, top_k=4)), **keeping)
+        teach(place, tiny_data, out, student(DistillConfig(soft=0, states=1, top_k=4)), **keeping)
     with refused(ConfigError, tmp_path / "kept", "--teacher"):
         pretrain(config(objectives=("mlm",)), tiny_data, out, **keeping)
     file = tiny_data / "index.json"
-    for folder, *said in (
+    for folder, *words in (
         (file, file, "folder"),
         (file / "x", file, "cannot be made"),
         ("", "no folder"),
         (out, out),
     ):
-        with refused(ConfigError, "--teacher-answers", *said):
-            taught(place, tiny_data, out, student(DistillConfig(top_k=4)), teacher_answers=folder)
+        with refused(ConfigError, "--teacher-answers", *words):
+            teach(place, tiny_data, out, student(DistillConfig(top_k=4)), teacher_answers=folder)
     with refused(ModelError, tmp_path / "absent"):
-        taught(place, tiny_data, out, teacher=tmp_path / "absent")
+        teach(place, tiny_data, out, teacher=tmp_path / "absent")
     assert not out.exists() or not list(out.glob("[!.]*"))
 
 
@@ -299,7 +315,7 @@ def test_a_teacher_without_a_common_vocabulary_is_refused(
         processes=1,
     )
     with refused(DataError, place / "teacher", tmp_path / "data", "--tokenizer"):
-        taught(place, tmp_path / "data", tmp_path / "run")
+        teach(place, tmp_path / "data", tmp_path / "run")
 
 
 def test_a_teacher_without_a_tokenizer_is_refused_though_its_vocabulary_is_as_large(
@@ -310,7 +326,7 @@ def test_a_teacher_without_a_tokenizer_is_refused_though_its_vocabulary_is_as_la
         if file.name not in ("config.json", "model.safetensors"):
             file.unlink()
     with refused(DataError, tmp_path / "lacking", tiny_data, "no tokenizer"):
-        taught(place, tiny_data, tmp_path / "run", teacher=tmp_path / "lacking")
+        teach(place, tiny_data, tmp_path / "run", teacher=tmp_path / "lacking")
     with refused(DataError, tmp_path / "lacking", tiny_data, "no tokenizer"):
         pretrain(
             config(objectives=("mlm",)),
@@ -325,7 +341,7 @@ def test_a_teacher_without_a_tokenizer_is_refused_though_its_vocabulary_is_as_la
         names(err.splitlines()[-1], tmp_path / "lacking", tiny_data, "no tokenizer")
     # With its tokenizer back it teaches.
     shutil.copy(place / "teacher" / "tokenizer" / "spiece.model", tmp_path / "lacking")
-    assert taught(place, tiny_data, tmp_path / "run", teacher=tmp_path / "lacking").outcome.finished
+    assert teach(place, tiny_data, tmp_path / "run", teacher=tmp_path / "lacking").outcome.finished
 
 
 def test_a_generator_teaches_no_guesses(place: Path, tiny_data: Path, tmp_path: Path) -> None:
@@ -335,7 +351,7 @@ def test_a_generator_teaches_no_guesses(place: Path, tiny_data: Path, tmp_path: 
         tmp_path / "electra",
     )
     with refused(ModelError, tmp_path / "electra", "distill.soft=0"):
-        taught(place, tiny_data, tmp_path / "run", teacher=tmp_path / "electra")
+        teach(place, tiny_data, tmp_path / "run", teacher=tmp_path / "electra")
 
 
 def test_the_command_as_it_is_typed(run: Any, place: Path, tiny_data: Path, tmp_path: Path) -> None:
@@ -411,7 +427,7 @@ def test_a_model_made_smaller_learns_from_the_one_it_was_made_of(
 
 def test_what_belongs_to_a_run_stays_with_it(place: Path, tiny_data: Path, tmp_path: Path) -> None:
     """The student goes on without its teacher."""
-    run = taught(place, tiny_data, tmp_path / "run", student(train={"budget": "3 steps"}))
+    run = teach(place, tiny_data, tmp_path / "run", student(train={"budget": "3 steps"}))
     further = build_further_recipe(run.folder)
     assert further.objectives == ("mlm",)
     assert further.distill == DistillConfig()

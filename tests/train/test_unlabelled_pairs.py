@@ -70,14 +70,14 @@ def start(
 def test_the_share_is_logged_and_a_large_one_warned_about(
     single: int, double: int, warned: bool, start: Callable[..., tuple[str, float]]
 ) -> None:
-    said, share = start(
+    message, share = start(
         single, double
     )  # a document fits in one sequence, so one of a single sentence has no label
-    assert f"{share:.0%} at length" in said
-    assert ("--sequences.length" in said) == warned
-    assert ("--objectives mlm" in said) == warned
+    assert f"{share:.0%} at length" in message
+    assert ("--sequences.length" in message) == warned
+    assert ("--objectives mlm" in message) == warned
 
 
 def test_an_objective_without_pairs_logs_no_share(start: Callable[..., tuple[str, float]]) -> None:
-    said, _ = start(45, 15, "--objectives", "mlm")
-    assert "at length" not in said
+    message, _ = start(45, 15, "--objectives", "mlm")
+    assert "at length" not in message
