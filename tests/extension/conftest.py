@@ -1,4 +1,4 @@
-"""The parts that a test module registers are forgotten at its end, so that no other test meets it."""
+"""Parts that a test module registers are forgotten at its end, so that no other test meets them."""
 
 from __future__ import annotations
 
