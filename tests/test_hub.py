@@ -11,9 +11,11 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+import huggingface_hub
 import numpy as np
 import pytest
 import yaml
+from huggingface_hub import constants
 
 from abuse import forked
 from abuse.forked import Ended
@@ -63,11 +65,18 @@ def home(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def litebert(server: Hub, home: Path, tmp_path: Path) -> Callable[..., Ended]:
+def work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, with a table."""
+    folder = tmp_path / "work"
+    folder.mkdir()
+    write_table(folder / "table.csv", 60)
+    monkeypatch.chdir(folder)
+    return folder
+
+
+@pytest.fixture
+def process(server: Hub, home: Path, work: Path) -> Callable[..., Ended]:
     """Run a command line in a new process whose environment names that Hub."""
-    work = tmp_path / "work"
-    work.mkdir()
-    write_table(work / "table.csv", 60)
 
     def call(*words: object, before: Callable[[], object] = int, **environment: str) -> Ended:
         return forked.run(
@@ -80,6 +89,33 @@ def litebert(server: Hub, home: Path, tmp_path: Path) -> Callable[..., Ended]:
     return call
 
 
+@pytest.fixture
+def litebert(
+    server: Hub, home: Path, work: Path, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Callable[..., Ended]]:
+    """Run a command line in this process as if it were a new one with such an environment, which
+    is much faster: `huggingface_hub` reads the environment only when it is imported."""
+
+    def call(*words: object, **environment: str) -> Ended:
+        variables = server.environment(home, **environment)
+        hub._located.clear()
+        hub._pinned.clear()
+        with monkeypatch.context() as patch:
+            for name, value in variables.items():
+                patch.setenv(name, value)
+            template = f"{variables['HF_ENDPOINT']}/{{repo_id}}/resolve/{{revision}}/{{filename}}"
+            patch.setattr(constants, "ENDPOINT", variables["HF_ENDPOINT"])
+            patch.setattr(constants, "HUGGINGFACE_CO_URL_TEMPLATE", template)
+            patch.setattr(constants, "HF_HUB_CACHE", str(home / "hub"))
+            patch.setattr(constants, "HF_HUB_OFFLINE", bool(variables["HF_HUB_OFFLINE"]))
+            patch.setattr(constants, "HF_HUB_DISABLE_XET", True)
+            return Ended(*run(*words))
+
+    yield call
+    huggingface_hub.close_session()
+
+
+Run = Callable[..., tuple[int, str, str]]
 Litebert = Callable[..., Ended]
 
 
@@ -91,13 +127,6 @@ def sentence(ended: Ended) -> str:
     assert len(lines) == 1, ended.err
     assert "Traceback" not in ended.err
     return lines[0]
-
-
-def write_small_chunks() -> None:
-    """Let downloads be written every 500 bytes, and not every ten megabytes."""
-    from huggingface_hub import constants
-
-    constants.DOWNLOAD_CHUNK_SIZE = 500
 
 
 def embed(litebert: Litebert, name: str, output: str = "vectors.npy", **options: Any) -> Ended:
@@ -132,13 +161,13 @@ class TestNames:
 
 class TestFetching:
     def test_a_name_opens_like_its_folder(
-        self, litebert: Litebert, server: Hub, model_folder: Path, tmp_path: Path, home: Path
+        self, process: Litebert, server: Hub, model_folder: Path, tmp_path: Path, home: Path
     ) -> None:
-        ended = embed(litebert, f"hf:{NAME}")
+        ended = embed(process, f"hf:{NAME}")
         assert ended.status == 0, ended.err
         assert f"fetched hf:{NAME}" in ended.err
         assert commit_of(server)[:12] in ended.err
-        assert embed(litebert, str(model_folder), "same.npy").status == 0
+        assert embed(process, str(model_folder), "same.npy").status == 0
         vectors, same = (np.load(tmp_path / "work" / f"{name}.npy") for name in ("vectors", "same"))
         assert np.array_equal(vectors, same)
         folder = cache_of(home, NAME) / "snapshots" / commit_of(server)
@@ -195,10 +224,16 @@ class TestFetching:
         assert ended.status == 2
 
     def test_a_broken_connection_is_taken_up_where_it_broke(
-        self, litebert: Litebert, server: Hub, model_folder: Path, home: Path
+        self,
+        litebert: Litebert,
+        server: Hub,
+        model_folder: Path,
+        home: Path,
+        monkeypatch: pytest.MonkeyPatch,
     ) -> None:
         server.repositories[NAME].cut["model.safetensors"] = 1000
-        ended = embed(litebert, f"hf:{NAME}", before=write_small_chunks)
+        monkeypatch.setattr(constants, "DOWNLOAD_CHUNK_SIZE", 500)  # what is written at a time
+        ended = embed(litebert, f"hf:{NAME}")
         assert ended.status == 0, ended.err
         ranges = [
             request.headers.get("range")
@@ -210,10 +245,10 @@ class TestFetching:
         whole = (model_folder / "model.safetensors").read_bytes()
         assert (folder / "model.safetensors").read_bytes() == whole
 
-    def test_two_processes_fetch_each_file_once(self, litebert: Litebert, server: Hub) -> None:
+    def test_two_processes_fetch_each_file_once(self, process: Litebert, server: Hub) -> None:
         results: list[Ended] = []
         threads = [
-            threading.Thread(target=lambda word=word: results.append(litebert(*word)))
+            threading.Thread(target=lambda word=word: results.append(process(*word)))
             for word in (
                 ("convert", f"hf:{NAME}", "first", "--to", "litebert"),
                 ("convert", f"hf:{NAME}", "second", "--to", "litebert"),
@@ -270,9 +305,9 @@ class TestRefusals:
         (cache_of(home, NAME) / "snapshots" / commit_of(server) / "model.safetensors").unlink()
         assert "not in" in sentence(embed(litebert, f"hf:{NAME}", HF_HUB_OFFLINE="1"))
 
-    def test_a_full_disk(self, litebert: Litebert, home: Path) -> None:
+    def test_a_full_disk(self, process: Litebert, home: Path) -> None:
         limit = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (4000, resource.RLIM_INFINITY))
-        message = sentence(embed(litebert, f"hf:{NAME}", before=limit))
+        message = sentence(embed(process, f"hf:{NAME}", before=limit))
         assert f"cannot be kept in {home / 'hub'}" in message
         assert "HF_HOME" in message
         assert not list(home.rglob("*.incomplete"))
@@ -468,3 +503,79 @@ class TestVerbs:
         )
         assert ended.status == 0, ended.err
         assert read_files(home) == before
+
+
+@pytest.mark.filterwarnings("ignore:Use 'content=:DeprecationWarning")  # of huggingface_hub's own
+class TestPush:
+    """A model goes to the Hub, and opens from there."""
+
+    TOKEN = {"HF_TOKEN": "hf_secret"}  # noqa: RUF012
+
+    def test_a_classifier_opens_by_the_name_it_was_pushed_to(
+        self, litebert: Litebert, server: Hub, tmp_path: Path
+    ) -> None:
+        assert TestRuns().finetune(litebert, f"hf:{NAME}", "run").status == 0
+        message = ("--private", "--message", "Trained in May")
+        ended = litebert("push", "run", "hf:me/classifier", *message, **self.TOKEN)
+        assert ended.status == 0, ended.err
+        assert f"wrote {server.url}/me/classifier/commit/" in ended.err
+        repository = server.repositories["me/classifier"]
+        assert repository.private
+        assert [request.path for request in server.requests if request.method == "COMMIT"] == [
+            "Trained in May"
+        ]
+        files = repository.commits[commit_of(server, "me/classifier")]
+        assert {"config.json", "model.safetensors", "README.md", "tokenizer.json"} <= set(files)
+        assert "examples.json" not in files
+        card = files["README.md"].decode()
+        assert 'load("hf:me/classifier")' in card
+        assert 'from_pretrained("me/classifier")' in card
+        assert '(".")' not in card
+        words = ("--input", "table.csv", "--output")
+        assert litebert("predict", "run", *words, "here.csv").status == 0
+        ended = litebert("predict", "hf:me/classifier", *words, "there.csv")
+        assert ended.status == 0, ended.err
+        answers, same = (
+            (tmp_path / "work" / f"{name}.csv").read_text().splitlines()[1:]
+            for name in ("here", "there")
+        )
+        assert [line.split(",")[0] for line in answers] == [line.split(",")[0] for line in same]
+
+    def test_what_transformers_has_no_class_for_goes_as_a_litebert_folder(
+        self, litebert: Litebert, server: Hub, tmp_path: Path
+    ) -> None:
+        odd = tiny(("mlm",), norm="pre", max_positions=64)
+        save_litebert(odd, small_tokenizer(), tmp_path / "odd")
+        server.add("me/odd", {"config.json": b"{}", "pytorch_model.bin": b"", "notes.txt": b"kept"})
+        ended = litebert("push", tmp_path / "odd", "hf:me/odd", **self.TOKEN)
+        assert ended.status == 0, ended.err
+        assert "litebert folder" in ended.err
+        files = server.repositories["me/odd"].commits[commit_of(server, "me/odd")]
+        assert "recipe.json" in files
+        assert not {"config.json", "pytorch_model.bin"} & set(files)  # of the model before
+        assert files["notes.txt"] == b"kept"
+        ended = embed(litebert, "hf:me/odd")
+        assert ended.status == 0, ended.err
+
+    def test_what_is_refused(self, litebert: Litebert, server: Hub, model_folder: Path) -> None:
+        server.add("me/public", {})
+        before = dict(server.repositories["me/public"].refs)
+        push = partial(litebert, "push", model_folder)
+        assert "hf auth login" in last(push("hf:me/model"))
+        assert "hf auth login" in last(push("hf:me/model", HF_TOKEN="hf_other"))
+        assert "everyone can read it" in last(push("hf:me/public", "--private", **self.TOKEN))
+        assert "hf:OWNER/NAME" in last(push("me/model"))
+        assert "@v2" in last(push("hf:me/model@v2"))
+        offline = {**self.TOKEN, "HF_HUB_OFFLINE": "1"}
+        assert "HF_HUB_OFFLINE" in last(push("hf:me/model", **offline))
+        unreachable = {**self.TOKEN, "HF_ENDPOINT": "http://127.0.0.1:9"}
+        assert "cannot be reached" in last(push("hf:me/model", **unreachable))
+        assert server.repositories["me/public"].refs == before
+        assert "me/model" not in server.repositories
+
+
+def last(ended: Ended) -> str:
+    """The sentence with which a command ends that is refused, after what it says of its work."""
+    assert ended.status == 2, ended.err
+    assert "Traceback" not in ended.err
+    return ended.err.splitlines()[-1]

@@ -1,18 +1,24 @@
-"""The page on trust says where files are written: the places are those of the program,
-and all of them.
+"""The page on trust says where files are written and what connects to the network, and leaves
+nothing out.
 """
 
 from __future__ import annotations
 
 import re
+import socket
 from collections.abc import Callable
+from functools import partial
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from abuse import forked
 from answer.test_engines import model_folder
 from litebert.answer.graphs import FOLDER
+from toys.finetuning import write_table
+from toys.hub import hub_server
 
 ROOT = Path(__file__).resolve().parents[1]
 TRUST = (ROOT / "docs" / "trust.md").read_text(encoding="utf-8")
@@ -60,3 +66,58 @@ def test_answering_writes_where_the_page_says(
     assert added
     assert all(name.startswith(f"{FOLDER}/") for name in added)
     assert all(name.startswith("cache/litebert/") for name in places(home))
+
+
+def watch_connections(file: Path) -> None:
+    """Write the address of every connection of this process, and every name that it looks up, into
+    a file."""
+
+    def write(address: object) -> None:
+        with open(file, "a", encoding="utf-8") as log:
+            log.write(f"{address}\n")
+
+    connect, look_up = socket.socket.connect, socket.getaddrinfo
+
+    def watched_connect(self: socket.socket, address: Any) -> None:
+        if self.family != socket.AF_UNIX:
+            write(f"{address[0]}:{address[1]}")
+        connect(self, address)
+
+    def watched_look_up(host: Any, *rest: Any, **options: Any) -> Any:
+        write(host)
+        return look_up(host, *rest, **options)
+
+    socket.socket.connect = watched_connect  # type: ignore[method-assign]
+    socket.getaddrinfo = watched_look_up  # type: ignore[assignment]
+
+
+def test_only_names_of_the_hub_connect(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    """The environment allows connections to a Hub on this machine: folders open without one, and
+    names connect to nothing else."""
+    model = model_folder(tmp_path / "model", tiny_tokenizer, "classes")
+    work, log = tmp_path / "work", tmp_path / "log"
+    work.mkdir()
+    write_table(work / "table.csv", 40)
+    with hub_server() as server:
+        server.add("me/model", model)
+
+        def connections(*words: object) -> set[str]:
+            log.write_text("")
+            ended = forked.run(
+                [str(word) for word in words],
+                work,
+                environment=server.environment(tmp_path / "home"),
+                before=partial(watch_connections, log),
+            )
+            assert ended.status == 0, ended.err
+            return set(log.read_text().split())
+
+        table = ("--input", "table.csv", "--output")
+        tuned = ("--task", "table", "--data", "table.csv", "--steps", "1", "--length", "16")
+        assert not connections("embed", model, *table, "vectors.npy")
+        assert not connections("finetune", model, *tuned, "--out", "run")
+        assert not connections("predict", "run", *table, "answers.csv")
+        assert not connections("convert", "run", "converted", "--to", "hf")
+        address = server.url.removeprefix("http://")
+        assert connections("embed", "hf:me/model", *table, "same.npy") == {"127.0.0.1", address}
+        assert [path.name for path in (tmp_path / "home").iterdir()] == ["hub"]

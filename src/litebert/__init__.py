@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from litebert.answer.minimal_pairs import evaluate_blimp as evaluate_blimp
     from litebert.answer.predictor import load as load
     from litebert.change.conversion import convert as convert
+    from litebert.change.conversion import push as push
     from litebert.config import Config as Config
     from litebert.config import replace as replace
     from litebert.config.finetuning import FinetuneConfig as FinetuneConfig
@@ -51,6 +52,7 @@ _HOME = {
     "load": "answer.predictor",
     "prepare": "data.prepare",
     "pretrain": "train.pretrain",
+    "push": "change.conversion",
     "recipe": "recipes.files",
     "replace": "config",
     "study": "studies.run",

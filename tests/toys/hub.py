@@ -100,6 +100,7 @@ class Hub:
             "HF_HOME": str(home),
             "HF_HUB_OFFLINE": "",
             "HF_TOKEN": "",
+            "HF_HUB_DISABLE_XET": "1",
             **more,
         }
 
@@ -178,7 +179,9 @@ class _Handler(BaseHTTPRequestHandler):
         headers = {key.lower(): value for key, value in self.headers.items()}
         self.hub.requests.append(Request(self.command, path, headers))
         body = self._read_body()
-        if match := re.fullmatch(r"/api/models/([\w.-]+/[\w.-]+)(?:/revision/(.+))?", path):
+        if match := re.fullmatch(r"/api/models/([\w.-]+/[\w.-]+)/tree/([^/]+)", path):
+            self._list_tree(match[1], match[2])
+        elif match := re.fullmatch(r"/api/models/([\w.-]+/[\w.-]+)(?:/revision/(.+))?", path):
             self._list(match[1], match[2] or "main")
         elif match := re.fullmatch(r"/([\w.-]+/[\w.-]+)/resolve/([^/]+(?:/pr/\d+)?)/(.+)", path):
             self._resolve(match[1], match[2], match[3])
@@ -219,8 +222,25 @@ class _Handler(BaseHTTPRequestHandler):
         gated = "manual" if repository.gated else False
         self._answer(
             200,
-            {"id": name, "modelId": name, "sha": commit, "gated": gated, "siblings": siblings},
+            {
+                "id": name,
+                "modelId": name,
+                "sha": commit,
+                "gated": gated,
+                "private": repository.private,
+                "siblings": siblings,
+            },
         )
+
+    def _list_tree(self, name: str, revision: str) -> None:
+        repository, commit = self._find(name, revision)
+        if repository is None:
+            return
+        entries = [
+            {"type": "file", "path": path, "size": len(content), "oid": _git_digest(content)}
+            for path, content in repository.commits[commit].items()
+        ]
+        self._answer(200, entries)
 
     def _resolve(self, name: str, revision: str, path: str) -> None:
         repository, commit = self._find(name, revision)
@@ -268,7 +288,8 @@ class _Handler(BaseHTTPRequestHandler):
             wanted = json.loads(body)
             name = f"{wanted.get('organization') or 'me'}/{wanted['name']}"
             if name in hub.repositories:
-                self._answer(409, {"error": "You already created this model repo"})
+                url = f"{hub.url}/{name}"
+                self._answer(409, {"error": "You already created this repo", "url": url})
                 return
             repository = hub.add(name, {".gitattributes": b""})
             # Versions of the library say it in one of two ways.
@@ -332,7 +353,7 @@ class _Handler(BaseHTTPRequestHandler):
             **{"X-Error-Message": message, **headers},
         )
 
-    def _answer(self, status: int, content: Mapping[str, Any], **headers: str) -> None:
+    def _answer(self, status: int, content: object, **headers: str) -> None:
         body = b"" if self.command == "HEAD" else json.dumps(content).encode()
         self.send_response(status)
         for key, value in {"Content-Type": "application/json", **headers}.items():

@@ -1,14 +1,19 @@
-"""Read a model folder and write it in another format, longer or smaller where that is asked for."""
+"""Read a model folder and write it in another format, longer or smaller where that is asked for; or
+write it to the Hub.
+"""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
-from litebert import progress
+from litebert import hub, progress
 from litebert.change.lengthening import lengthen
 from litebert.change.shrinking import Shrinking, Shrunk, shrink
 from litebert.config.finetuning import HeadName
+from litebert.errors import ConfigError, ModelError
+from litebert.interop.cards import CARD, address_card
 from litebert.interop.files import require_new
 from litebert.interop.models import read_folder
 from litebert.interop.sentence_modules import map_note
@@ -71,3 +76,55 @@ def convert(
         for name in shrunk.left_out
     )
     return Conversion(Path(destination), (*notes, *left_out, *map_note(loaded)), shrunk)
+
+
+@dataclass(frozen=True)
+class Push:
+    """The result of `push`."""
+
+    page: str
+    """The address of the commit's page."""
+    notes: tuple[str, ...]
+
+
+def push(
+    source: str | Path, destination: str, *, private: bool = False, message: str | None = None
+) -> Push:
+    """Write a model, its tokenizer and its model card to a repository of the Hub, as one commit.
+
+    The model is converted to a folder for transformers, or to a litebert folder where transformers
+    has no class for it.
+
+    Args:
+        destination: the repository, as in `hf:me/name`; it is created if need be.
+        private: create a private repository, and write to no public one.
+        message: what the commit says of itself.
+
+    Raises:
+        ConfigError: `destination` is no name of a repository.
+        ModelError: the model cannot be opened, or the Hub cannot be reached or refuses.
+    """
+    if not hub.is_hub_name(destination):
+        raise ConfigError(
+            f"{destination} names no repository of the Hugging Face Hub; write hf:OWNER/NAME"
+        )
+    name = hub.parse_name(destination, ConfigError)
+    if name.revision is not None:
+        raise ConfigError(
+            f"{destination} names a revision, and a push makes a new one; leave @{name.revision} "
+            "out"
+        )
+    loaded = read_folder(source)
+    with TemporaryDirectory(prefix="litebert-push-") as parent:
+        folder = Path(parent) / "model"
+        try:
+            notes = FORMATS["hf"](loaded, folder, None)
+        except ModelError as error:
+            reason = f"transformers cannot hold the model, so it goes as a litebert folder: {error}"
+            notes = (reason, *FORMATS["litebert"](loaded, folder, None))
+        card = folder / CARD
+        card.write_text(address_card(card.read_text("utf-8"), name.repository), "utf-8")
+        page = hub.push_folder(
+            folder, name, private=private, message=message or "Model written by litebert"
+        )
+    return Push(page, (*loaded.notes, *notes))

@@ -47,8 +47,8 @@ ModelPath = Annotated[
     tyro.conf.Positional[str],
     tyro.conf.arg(
         metavar="MODEL",
-        help="A run folder, a litebert model folder, a Hugging Face folder, or a model of the "
-        "Hugging Face Hub: hf:OWNER/NAME or hf:OWNER/NAME@REVISION.",
+        help="A run, a litebert or a Hugging Face folder; or hf:OWNER/NAME, or "
+        "hf:OWNER/NAME@REVISION, of the Hugging Face Hub.",
     ),
 ]
 FLAGS = (

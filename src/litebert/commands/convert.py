@@ -1,4 +1,4 @@
-"""`litebert convert`: other formats, longer texts and smaller models."""
+"""`litebert convert`: other formats, longer texts and smaller models; and `litebert push`."""
 
 from __future__ import annotations
 
@@ -197,3 +197,38 @@ def _steps_after_conversion(
     rest = ("--data", arguments.data or "DATA", "--out", "RUN", *length)
     steps.insert(0, ("pretrain", "--from", destination, *teacher, *rest))
     return steps
+
+
+@dataclass
+class PushArguments:
+    """Write a model to the Hugging Face Hub, with its tokenizer and its model card, as one commit.
+
+    The model is converted to a folder for transformers, or to a litebert folder where transformers
+    has no class for it. The token of `hf auth login` or of HF_TOKEN must allow writing.
+    """
+
+    model: ModelPath
+    destination: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DESTINATION")]
+    """The repository, hf:OWNER/NAME; it is created if need be."""
+    private: bool = False
+    """Create a private repository, and write to no public one."""
+    message: str | None = None
+    """Message of the commit."""
+
+
+def push(words: list[str]) -> int:
+    """litebert push MODEL hf:OWNER/NAME [--private] [--message TEXT]"""
+    arguments = console.parse(PushArguments, words, "push")
+    with console.loading():
+        from litebert.change.conversion import push as run
+
+    pushed = run(
+        arguments.model,
+        arguments.destination,
+        private=arguments.private,
+        message=arguments.message,
+    )
+    for note in pushed.notes:
+        log.warning(note)
+    console.ending(pushed.page, f"in Python, litebert.load({arguments.destination!r})")
+    return 0

@@ -330,6 +330,23 @@ def make_exported_card(loaded: LoadedModel, head: str, architecture: str) -> str
     return _join_card(_about(loaded)[1], "onnx", _pipeline(head, False), end)
 
 
+def address_card(card: str, repository: str) -> str:
+    """Change the end of a card that is about a folder, so that it opens the folder by its name on
+    the Hub."""
+    about, mark, end = card.partition(_OWN_END)
+    changes = {
+        'load(".")': f'load("hf:{repository}")',
+        '(".")': f'("{repository}")',
+        '(".", ': f'("{repository}", ',
+        ", with this folder as the working directory:": ":",
+        "litebert convert . ": f"litebert convert hf:{repository} ",
+        "this folder": "this model",
+    }
+    for text, named in changes.items():
+        end = end.replace(text, named)
+    return f"{about}{mark}{end}"
+
+
 def _join_card(about: str, library: str, pipeline: str, end: Sequence[str]) -> str:
     """Join a card's text about the model with the metadata and the end about this folder."""
     about = _set_metadata(about, {"library_name": library, "pipeline_tag": pipeline})

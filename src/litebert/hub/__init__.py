@@ -1,0 +1,109 @@
+"""Models by name: the folder that `hf:OWNER/NAME` or `hf:OWNER/NAME@REVISION` means.
+
+`locate` is called wherever a model or a tokenizer is opened. A path comes back as it is. Of a name,
+`huggingface_hub` fetches the files that litebert reads into the Hub's own cache, whose folder comes
+back. Nothing else in litebert connects to fetch a model. A process resolves a name once, so that
+all of its parts see the same commit.
+
+    ~/.cache/huggingface/hub/models--OWNER--NAME/
+      refs/main                 the commit that a branch or a tag named when it was last fetched
+      snapshots/COMMIT/         the folder of a commit, which `locate` returns
+
+`push_folder` writes a folder to the Hub. Nothing else here writes there.
+
+Safetensors are fetched, and the pickle of PyTorch only where there are none. Files for other
+libraries and Python files are not fetched, and a model that needs code of its own is refused.
+"""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from dataclasses import replace
+from pathlib import Path
+
+from litebert.errors import LitebertError, ModelError
+from litebert.hub.fetching import Fetching
+from litebert.hub.names import PREFIX as PREFIX
+from litebert.hub.names import HubName as HubName
+from litebert.hub.names import Origin as Origin
+from litebert.hub.names import find_origin as find_origin
+from litebert.hub.names import is_hub_name as is_hub_name
+from litebert.hub.names import parse_name as parse_name
+from litebert.hub.names import suggest_name as suggest_name
+from litebert.hub.pushing import push_folder as push_folder
+from litebert.json_reader import read_json
+
+_located: dict[tuple[str, bool], Path] = {}
+"""The folders of the names that this process has resolved, with weights and without."""
+_pinned: dict[str, str] = {}
+"""The commits that names mean in this process whatever the Hub says."""
+_RECORDED = ("model", "from", "teacher")
+"""Fields of a run's record that hold a model; the commit of one of the Hub stands in the field
+FIELD_revision.
+"""
+
+
+def locate(
+    source: str | Path,
+    *,
+    tokenizer_only: bool = False,
+    error: type[LitebertError] = ModelError,
+) -> Path:
+    """The folder of a model or a tokenizer; a path comes back as it is.
+
+    Args:
+        tokenizer_only: leave out the weights.
+
+    Raises:
+        error: the name means no model that this machine can fetch and litebert can read.
+    """
+    if not is_hub_name(source):
+        return Path(source)
+    key = str(source), tokenizer_only
+    if tokenizer_only and (whole := _located.get((str(source), False))) is not None:
+        return whole
+    if key not in _located:
+        name = parse_name(source, error)
+        name = replace(name, revision=_pinned.get(str(source), name.revision))
+        _located[key] = Fetching(name, tokenizer_only, error).run()
+    return _located[key]
+
+
+def locate_origin(source: str | Path | None) -> Origin | None:
+    """The model on the Hub behind a name or a folder of the cache; None of any other source."""
+    if source is None:
+        return None
+    if is_hub_name(source):
+        keys = (str(source), False), (str(source), True)
+        source = next((_located[key] for key in keys if key in _located), Path(source))
+    return find_origin(Path(source))
+
+
+def record_revision(source: str | Path | None, field: str) -> dict[str, str]:
+    """The field FIELD_revision of a run's record, which holds the commit of the model in FIELD;
+    none of a model that is not of the Hub."""
+    origin = locate_origin(source)
+    return {} if origin is None else {f"{field}_revision": origin.commit}
+
+
+def pin_to_record(file: Path) -> None:
+    """Let the names in a run's record mean the commits that the run began with, so that the same
+    command continues it though a branch has moved on.
+
+    Args:
+        file: the JSON file of the run, which need not be there; of several seeds, it is that of
+            the first.
+    """
+    if not file.is_file():
+        file = file.parent / "seed-0" / file.name
+    with suppress(LitebertError, OSError):  # who continues the run says what is wrong with it
+        record = read_json(file, LitebertError) if file.is_file() else {}
+        for field in _RECORDED:
+            commit = record.get(f"{field}_revision")
+            if is_hub_name(record.get(field)) and isinstance(commit, str):
+                _pinned[record[field]] = commit
+
+
+def format_source(source: str | Path) -> str:
+    """Write the text by which a run records a model: its name, or the whole path of its folder."""
+    return str(source) if is_hub_name(source) else str(Path(source).resolve())

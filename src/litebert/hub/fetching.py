@@ -1,0 +1,318 @@
+"""Fetching the files of a model that litebert reads into the cache of the Hub."""
+
+from __future__ import annotations
+
+import hashlib
+import inspect
+import logging
+import os
+import re
+import warnings
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from litebert import progress
+from litebert.errors import LitebertError, nearest
+from litebert.hub.names import HubName
+from litebert.hub.refusals import explain, get_reason, is_unreachable
+from litebert.json_reader import read_json
+from litebert.registry import FAMILIES
+from litebert.storage import remove, sha256_of
+
+log = logging.getLogger("litebert.hub")
+
+WEIGHTS = ("model.safetensors", "pytorch_model.bin")
+"""Weights, of which the first that a folder has is fetched."""
+_OTHER_WEIGHTS = (".safetensors", ".bin", ".onnx", ".h5", ".msgpack", ".gguf", ".pt", ".ckpt")
+"""Endings of files of weights, for a message."""
+TOKENIZER = (
+    "tokenizer_config.json",
+    "special_tokens_map.json",
+    "added_tokens.json",
+    "tokenizer.json",
+    "spiece.model",
+    "sentencepiece.bpe.model",
+    "vocab.txt",
+    "vocab.json",
+    "merges.txt",
+)
+"""Files of a tokenizer, the settings first."""
+SETTINGS = (
+    "config.json",
+    "recipe.json",
+    "task.json",
+    "reading.json",
+    "README.md",
+    "modules.json",
+    "sentence_bert_config.json",
+    "config_sentence_transformers.json",
+)
+_MODULE = re.compile(r"\d+_\w+")
+"""Folders of the modules that sentence-transformers puts after an encoder."""
+
+
+@dataclass(frozen=True)
+class _File:
+    """A file of a model on the Hub, as the Hub describes it."""
+
+    path: str
+    size: int = 0
+    digest: str | None = None
+    """The sha256 of the file, or the SHA-1 that git gives it; None where it is not known."""
+
+
+@dataclass(frozen=True)
+class Fetching:
+    """A model or a tokenizer to open by its name."""
+
+    name: HubName
+    tokenizer_only: bool
+    error: type[LitebertError]
+
+    def run(self) -> Path:
+        """Fetch what the cache lacks, and return the folder; without a connection, find it in the
+        cache.
+
+        Raises:
+            error: it cannot be had, with a sentence that says what to do.
+        """
+        from huggingface_hub import HfApi, constants  # late: their import takes time
+
+        with silence():
+            try:
+                info = HfApi(library_name="litebert").model_info(
+                    self.name.repository,
+                    revision=self.name.revision,
+                    files_metadata=True,
+                    timeout=constants.HF_HUB_ETAG_TIMEOUT,
+                )
+                files = {file.path: file for file in map(_describe, info.siblings or ())}
+                return self._download(files, str(info.sha))
+            except (LitebertError, MemoryError):
+                raise
+            except Exception as error:  # each version of the library has errors of another one
+                if is_unreachable(error) and (folder := self._find_cached()) is not None:
+                    if not constants.HF_HUB_OFFLINE:
+                        log.warning(
+                            f"{constants.ENDPOINT} cannot be reached ({get_reason(error)}); taking "
+                            f"{self.name} from the cache, commit {folder.name[:12]}"
+                        )
+                    return folder
+                raise self.error(explain(self.name, error)) from None
+
+    def _download(self, files: Mapping[str, _File], commit: str) -> Path:
+        """Fetch the files of a commit that are not in the cache yet."""
+        first, *others = self._select(files)
+        # By its revision, so that the cache knows the commit of a branch without a connection.
+        folder = self._fetch(first, commit, revision=self.name.revision or "main")
+        if first.path == "config.json":
+            self._refuse_settings(folder)
+        missing = [file for file in others if not self._is_cached(file, commit)]
+        total = sum(file.size for file in missing)
+        if missing:
+            with progress.task(f"fetching {self.name}", total or None, "bytes") as task:
+                for file in missing:  # one after the other, so that Ctrl-C ends the work at once
+                    folder = self._fetch(file, commit, task=task)
+            log.info(f"fetched {self.name}, {total / 1e6:,.1f} MB, commit {commit[:12]}")
+        return folder
+
+    def _select(self, files: Mapping[str, _File]) -> list[_File]:
+        """List the files to fetch: the settings first, the weights last, so that who has the
+        weights has all.
+
+        Raises:
+            error: there is nothing that litebert can open.
+        """
+        heads = [name for name in ("config.json", "recipe.json") if name in files]
+        texts = [name for name in SETTINGS if name in files and not self.tokenizer_only]
+        words = [
+            path for name in TOKENIZER for path in (name, f"tokenizer/{name}") if path in files
+        ]
+        if not any(path.endswith("tokenizer.json") for path in words):
+            words += [path for path in files if "/" not in path and path.endswith(".model")]
+        if self.tokenizer_only:
+            if not any(not path.endswith(TOKENIZER[:3]) for path in words):
+                raise self.error(f"{self.name} has no tokenizer; name a model that has one")
+            return [files[path] for path in dict.fromkeys((*heads, *words))]
+        if not heads:
+            raise self.error(
+                f"{self.name} has neither config.json nor recipe.json, so litebert cannot open it; "
+                "name a model for transformers, or one that litebert wrote"
+            )
+        folders = sorted({path.split("/")[0] for path in files if _MODULE.match(path)})
+        modules = [f"{name}/config.json" for name in folders if f"{name}/config.json" in files]
+        weights = [_choose_weights(files, f"{name}/") for name in folders]
+        main = _choose_weights(files, "")
+        if main is None:
+            others = [path for path in files if path.endswith(_OTHER_WEIGHTS)]
+            listed = f", only {', '.join(others[:3])}" if others else ""
+            raise self.error(
+                f"{self.name} has neither {' nor '.join(WEIGHTS)}{listed}; name a model whose "
+                "weights are in one of these files"
+            )
+        chosen = (*heads, *texts, *words, *modules, *filter(None, weights), main)
+        return [files[path] for path in dict.fromkeys(chosen)]
+
+    def _refuse_settings(self, folder: Path) -> None:
+        """Refuse a model that needs code of its own, and one that litebert cannot compute.
+
+        Raises:
+            error: it is one.
+        """
+        file = folder / "config.json"
+        if not file.is_file():
+            return
+        settings = read_json(file, self.error)
+        if settings.get("auto_map"):
+            raise self.error(
+                f"{self.name} needs Python code of its own (auto_map in its config.json), which "
+                "transformers runs with trust_remote_code and litebert never does; name a model "
+                "without such code"
+            )
+        kind = str(settings.get("model_type"))
+        is_litebert = self.tokenizer_only or (folder / "recipe.json").is_file()
+        if not is_litebert and kind not in FAMILIES:
+            raise self.error(
+                f"{self.name} has model_type '{kind}', which litebert cannot open; "
+                f"{nearest(kind, FAMILIES)}"
+            )
+
+    def _fetch(
+        self,
+        file: _File,
+        commit: str,
+        *,
+        revision: str | None = None,
+        task: progress.Task | None = None,
+    ) -> Path:
+        """Fetch a file and compare it with what the Hub says of it; returns the folder.
+
+        Raises:
+            error: its content is not what the Hub says.
+        """
+        from huggingface_hub import hf_hub_download
+
+        was_there = self._is_cached(file, commit)
+        options: dict[str, Any] = {}
+        if "tqdm_class" in inspect.signature(hf_hub_download).parameters:
+            options["tqdm_class"] = type("Bar", (_Bar,), {"task": task})
+        path = Path(
+            hf_hub_download(
+                self.name.repository,
+                file.path,
+                revision=revision or commit,
+                library_name="litebert",
+                **options,
+            )
+        )
+        if not was_there and file.digest is not None and _digest(path, file) != file.digest:
+            remove(Path(os.path.realpath(path)))
+            remove(path)
+            raise self.error(
+                f"{file.path} of {self.name} arrived damaged (its checksum is not the one that "
+                "the Hub names) and was deleted; give the same command again"
+            )
+        return Path(*path.parts[: len(path.parts) - len(Path(file.path).parts)])
+
+    def _is_cached(self, file: _File, commit: str) -> bool:
+        from huggingface_hub import try_to_load_from_cache
+
+        cached = try_to_load_from_cache(self.name.repository, file.path, revision=commit)
+        return isinstance(cached, str)
+
+    def _find_cached(self) -> Path | None:
+        """The folder of the name in the cache, if all of it is there.
+
+        Raises:
+            error: the model is one that litebert refuses.
+        """
+        from huggingface_hub import try_to_load_from_cache
+
+        names = TOKENIZER[3:] if self.tokenizer_only else WEIGHTS
+        for name in (*names, *(f"tokenizer/{name}" for name in names)):
+            path = try_to_load_from_cache(
+                self.name.repository, name, revision=self.name.revision or "main"
+            )
+            if isinstance(path, str):
+                folder = Path(*Path(path).parts[: len(Path(path).parts) - name.count("/") - 1])
+                self._refuse_settings(folder)
+                return folder
+        return None
+
+
+class _Bar:
+    """Takes the place of a progress bar of `huggingface_hub`, and reports its bytes to a task."""
+
+    task: progress.Task | None = None
+
+    def __init__(self, *_: object, **options: Any) -> None:
+        self.n, self.total = 0.0, options.get("total")
+        self.update(options.get("initial"))
+
+    def update(self, amount: float | None = 1) -> None:
+        """More bytes are written."""
+        self.n += amount or 0
+        if self.task is not None:
+            self.task.advance(amount or 0)
+
+    def __enter__(self) -> _Bar:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def update_transfer(self, amount: float | None = 1) -> None:
+        """More bytes have come, which `update` counts when they are written."""
+
+    def set_postfix_str(self, *_: object, **__: object) -> None:
+        """Show nothing, for the task shows what is done."""
+
+    set_transfer_postfix_str = set_description = refresh = close = set_postfix_str
+
+
+def _choose_weights(files: Mapping[str, object], folder: str) -> str | None:
+    return next((folder + name for name in WEIGHTS if folder + name in files), None)
+
+
+def _describe(sibling: Any) -> _File:
+    """Read what the Hub says of a file."""
+    large = getattr(sibling, "lfs", None)
+    digest = getattr(large, "sha256", None) or getattr(sibling, "blob_id", None)
+    return _File(sibling.rfilename, sibling.size or 0, digest)
+
+
+def _digest(path: Path, file: _File) -> str:
+    """Compute the sum of a file of the kind that the Hub names: sha256 of a large one, else
+    git's."""
+    if len(file.digest or "") == 64:
+        return sha256_of(path)
+    content = path.read_bytes()
+    header = f"blob {len(content)}\0".encode()
+    return hashlib.sha1(header + content, usedforsecurity=False).hexdigest()
+
+
+@contextmanager
+def silence() -> Iterator[None]:
+    """Keep the library from writing to standard error and from drawing bars; errors become
+    sentences here."""
+    from huggingface_hub.utils.tqdm import (
+        are_progress_bars_disabled,
+        disable_progress_bars,
+        enable_progress_bars,
+    )
+
+    logger = logging.getLogger("huggingface_hub")
+    level, draws = logger.level, not are_progress_bars_disabled()
+    logger.setLevel(logging.ERROR)
+    with warnings.catch_warnings():  # where the environment says how bars are drawn
+        warnings.simplefilter("ignore")
+        disable_progress_bars()
+    try:
+        yield
+    finally:
+        logger.setLevel(level)
+        if draws:
+            enable_progress_bars()

@@ -1,0 +1,80 @@
+"""The names of models on the Hub, and of their folders in its cache."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+
+from litebert.errors import LitebertError, ModelError
+
+PREFIX = "hf:"
+"""How the name of a model on the Hub begins."""
+
+_REPOSITORY = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
+_COMMIT = re.compile(r"[0-9a-f]{40}")
+
+
+@dataclass(frozen=True)
+class HubName:
+    """The name of a model on the Hub."""
+
+    repository: str
+    """OWNER/NAME, or NAME alone of some old models."""
+    revision: str | None = None
+    """A branch, a tag or a commit; None is the branch main."""
+
+    def __str__(self) -> str:
+        return f"{PREFIX}{self.repository}" + (f"@{self.revision}" if self.revision else "")
+
+
+@dataclass(frozen=True)
+class Origin:
+    """The model on the Hub that a folder of its cache holds."""
+
+    repository: str
+    commit: str
+    """The full hash."""
+
+
+def is_hub_name(source: object) -> bool:
+    """Return whether a text names a model on the Hub."""
+    return str(source).startswith(PREFIX)
+
+
+def parse_name(source: str | Path, error: type[LitebertError] = ModelError) -> HubName:
+    """Read `hf:OWNER/NAME` or `hf:OWNER/NAME@REVISION`.
+
+    Raises:
+        error: it is none.
+    """
+    repository, at, revision = str(source).removeprefix(PREFIX).partition("@")
+    if not _REPOSITORY.fullmatch(repository) or (at and not revision):
+        raise error(
+            f"{source} names no model; write {PREFIX}OWNER/NAME or {PREFIX}OWNER/NAME@REVISION, "
+            f"such as {PREFIX}albert/albert-base-v2"
+        )
+    return HubName(repository, revision or None)
+
+
+def suggest_name(source: str | Path) -> str:
+    """A clause that says how to write a name of the Hub, for a path that leads nowhere; empty where
+    it looks like none."""
+    path = Path(source)
+    looks_like_name = len(path.parts) == 2 and not path.parent.exists()
+    if not looks_like_name or not _REPOSITORY.fullmatch(str(source)):
+        return ""
+    return f", and for the model of that name on the Hugging Face Hub write {PREFIX}{source}"
+
+
+def find_origin(folder: Path) -> Origin | None:
+    """Read what a folder of the Hub's cache holds from its path; None of any other folder."""
+    snapshots = folder.absolute().parent
+    repository = snapshots.parent.name
+    if (
+        snapshots.name != "snapshots"
+        or not repository.startswith("models--")
+        or not _COMMIT.fullmatch(folder.name)
+    ):
+        return None
+    return Origin(repository.removeprefix("models--").replace("--", "/", 1), folder.name)
