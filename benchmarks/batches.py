@@ -114,7 +114,7 @@ def _measure(data: Path, repeats: int, sequences: int | None) -> dict[str, dict[
             batch = trainable.batch(step, slice(None))
             middle = time.perf_counter()
             with machine.autocast_context():
-                losses = trainable.losses(batch, depth)
+                losses = trainable.compute_losses(batch, depth)
             torch.stack(
                 [loss.total / max(1, int(loss.count)) for loss in losses.values()]
             ).sum().backward()  # type: ignore[no-untyped-call]

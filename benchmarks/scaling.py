@@ -132,12 +132,12 @@ def step_of(config: Config, how: str, ranks: Ranks) -> Callable[[], float]:
         network=network,
         layers=config.encoder.layers,
         diagnostic_state={},
-        lr_scales=dict,
-        losses=lambda batch, layers: network(batch, layers),
-        weights=lambda: {
+        get_rate_scales=dict,
+        compute_losses=lambda batch, layers: network(batch, layers),
+        get_weights=lambda: {
             name: objective.weight for name, objective in model.named_objectives.items()
         },
-        counts=lambda batch: {
+        count_predictions=lambda batch: {
             name: objective.count(batch) for name, objective in model.named_objectives.items()
         },
     )
@@ -149,7 +149,10 @@ def step_of(config: Config, how: str, ranks: Ranks) -> Callable[[], float]:
 
     def step() -> float:
         loop.train_step([batch])
-        row, loop.window = loop.window.compute_row(trainable.weights(), ranks), type(loop.window)()
+        row, loop.window = (
+            loop.window.compute_row(trainable.get_weights(), ranks),
+            type(loop.window)(),
+        )
         return float(row["loss"])
 
     return step

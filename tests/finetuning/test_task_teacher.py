@@ -339,7 +339,7 @@ def test_the_distance_of_layers_is_that_of_their_formula(
     def look(loop: Loop[TaskBatch]) -> None:
         model: Any = loop.trainable.module
         batch = loop.trainable.batch(0, slice(0, 16))
-        losses = loop.trainable.losses(batch, 2)
+        losses = loop.trainable.compute_losses(batch, 2)
         with torch.no_grad():
             kinds = batch.token_type_ids
             student_states, teacher_states = (

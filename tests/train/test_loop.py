@@ -101,10 +101,10 @@ def test_accumulation_gives_the_gradient_of_the_whole_batch(
         choose("float32"),
     )
     parts = [trainable.batch(0, slice(i, min(i + 3, 13))) for i in range(0, 13, 3)]
-    assert len({trainable.counts(part)["mlm"] for part in parts}) > 2, (
+    assert len({trainable.count_predictions(part)["mlm"] for part in parts}) > 2, (
         "the micro-batches must differ in their masks"
     )
-    assert len({trainable.counts(part)["sop"] for part in parts}) > 1
+    assert len({trainable.count_predictions(part)["sop"] for part in parts}) > 1
 
     def mean_of(batch: Batch) -> Tensor:
         losses = trainable.module(batch)

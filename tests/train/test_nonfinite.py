@@ -36,14 +36,14 @@ def poison(kind: str, at: int) -> Callable[[Loop[Batch]], None]:
         elif kind == "gradient":
             loop.parameters[0].register_hook(lambda gradient: gradient * math.nan)
         else:
-            forward = loop.trainable.losses
+            forward = loop.trainable.compute_losses
 
             def losses(batch: Batch, layers: int) -> Any:
                 terms = forward(batch, layers)
                 object.__setattr__(terms["mlm"], "total", terms["mlm"].total * math.nan)
                 return terms
 
-            loop.trainable.losses = losses  # type: ignore[method-assign]
+            loop.trainable.compute_losses = losses  # type: ignore[method-assign]
 
     return on_step
 

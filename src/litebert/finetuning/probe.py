@@ -303,7 +303,7 @@ class _Trials:
         for part in _split_by_length(held):
             batch = collate(part, output, pad, positions).to(self.machine.device)
             with torch.no_grad(), self.machine.autocast_context():
-                losses = trainable.losses(batch, trainable.layers)
+                losses = trainable.compute_losses(batch, trainable.layers)
             total = sum(float(loss.total) for loss in losses.values())
             parts.append(total / max(1, batch.predictions))
         return np.array(parts) if np.isfinite(parts).all() else np.full(1, np.inf)

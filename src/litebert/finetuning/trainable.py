@@ -89,7 +89,7 @@ class TrainableTaskModel:
         """Logits of the best weights for each development part, if this very process computed them.
         """
 
-    def counts(self, batch: TaskBatch) -> dict[str, int]:
+    def count_predictions(self, batch: TaskBatch) -> dict[str, int]:
         counts = {_HEAD: batch.predictions}
         if batch.teacher_logits is not None:
             counts[_TEACHER] = batch.lessons
@@ -100,7 +100,7 @@ class TrainableTaskModel:
         """The weight of what is learned from the layers of a teacher."""
         return {} if self.prepared.teacher is None else self.prepared.config.distill.compared
 
-    def losses(self, batch: TaskBatch, layers: int) -> dict[str, Loss]:
+    def compute_losses(self, batch: TaskBatch, layers: int) -> dict[str, Loss]:
         assert layers == self.layers  # a task is learned at full depth
         inputs = (batch.input_ids, batch.token_type_ids, batch.attention_mask)
         config = self.prepared.config
@@ -162,16 +162,16 @@ class TrainableTaskModel:
         zero = logits.sum() * 0
         return Loss(zero, zero.detach(), zero.detach())
 
-    def weights(self) -> Mapping[str, float]:
+    def get_weights(self) -> Mapping[str, float]:
         if self.prepared.teacher is None:
             return {_HEAD: 1.0}
         weight = self.prepared.config.distill.weight
         return {_HEAD: 1.0 - weight, _TEACHER: weight, **self._compared}
 
-    def lr_scales(self) -> Mapping[str, float]:
+    def get_rate_scales(self) -> Mapping[str, float]:
         return compute_layer_rates(self.module, self.prepared.config.layer_decay)
 
-    def diagnostics(self, step: int, row: Mapping[str, Any]) -> list[str]:
+    def diagnose(self, step: int, row: Mapping[str, Any]) -> list[str]:
         return []
 
     def logits(self, part: EncodedPart, every: bool = False) -> Logits:

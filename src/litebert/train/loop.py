@@ -106,7 +106,7 @@ class Loop(Generic[B]):
         self.optimizers = Optimizers(
             module,
             self.config.optimizer,
-            self.trainable.lr_scales(),
+            self.trainable.get_rate_scales(),
             self.ranks,
             has_float32_iteration(self.device),
         )
@@ -313,7 +313,7 @@ class Loop(Generic[B]):
         """
         batches = self.make_batches(self.step) if batches is None else batches
         layers, factor = self._look_up_schedule(self.step)
-        weights, (counts, tokens) = self.trainable.weights(), self._count_predictions(batches)
+        weights, (counts, tokens) = self.trainable.get_weights(), self._count_predictions(batches)
         if self.leaving is not None:
             return
         total = torch.zeros((), device=self.device.device)
@@ -321,7 +321,7 @@ class Loop(Generic[B]):
             device.seed_step(self.config.seed, self.step, rows.start)
             with accumulate_gradients(self.trainable.network, last=rows is self.rows[-1]):
                 with self.device.autocast_context():
-                    losses = self.trainable.losses(batch.to(self.device.device), layers)
+                    losses = self.trainable.compute_losses(batch.to(self.device.device), layers)
                 value = torch.stack(
                     [
                         weights[name] * loss.total / max(1, counts[name])
@@ -352,7 +352,7 @@ class Loop(Generic[B]):
         """Count the predictions by loss, and the tokens, of the whole batch."""
         counts: Counter[str] = Counter()
         for batch in batches:
-            counts.update(self.trainable.counts(batch))
+            counts.update(self.trainable.count_predictions(batch))
         *totals, tokens = self._exchange([*counts.values(), sum(batch.tokens for batch in batches)])
         return dict(zip(counts, totals, strict=True)), tokens
 
@@ -406,12 +406,12 @@ class Loop(Generic[B]):
         soon = 2 * (self.steps - self.step) < self.evaluate_every
         if last or (self.step - self.first) % self.log_every == 0:
             self._require_finite()
-            self.row = row = self.window.compute_row(self.trainable.weights(), self.ranks)
+            self.row = row = self.window.compute_row(self.trainable.get_weights(), self.ranks)
             row["layers"], factor = self._look_up_schedule(self.step - 1)
             row["learning_rate"] = self.config.optimizer.learning_rate * factor
             row["tokens"] = self.tokens
             self.window = Window()
-            warnings = self.trainable.diagnostics(self.step, row)
+            warnings = self.trainable.diagnose(self.step, row)
             if metrics is not None:
                 self._write_speed(metrics)
                 metrics.write("train", self.step, **row)

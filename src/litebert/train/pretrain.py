@@ -320,19 +320,19 @@ class TrainablePretrainer:
         self.batch = PretrainingBatches(config, shards, steps)
         self.diagnostic_state: dict[str, Any] = {}
 
-    def counts(self, batch: Batch) -> dict[str, int]:
+    def count_predictions(self, batch: Batch) -> dict[str, int]:
         return {
             name: objective.count(batch) for name, objective in self.module.named_objectives.items()
         }
 
-    def losses(self, batch: Batch, layers: int) -> dict[str, Loss]:
+    def compute_losses(self, batch: Batch, layers: int) -> dict[str, Loss]:
         losses: dict[str, Loss] = self.network(batch, layers)
         return losses
 
-    def weights(self) -> Mapping[str, float]:
+    def get_weights(self) -> Mapping[str, float]:
         return {name: objective.weight for name, objective in self.module.named_objectives.items()}
 
-    def lr_scales(self) -> Mapping[str, float]:
+    def get_rate_scales(self) -> Mapping[str, float]:
         return {}
 
     def evaluate(self, shards: Shards | None = None) -> dict[str, float]:
@@ -350,7 +350,7 @@ class TrainablePretrainer:
                 ranks=self.ranks,
             )
 
-    def diagnostics(self, step: int, row: Mapping[str, Any]) -> list[str]:
+    def diagnose(self, step: int, row: Mapping[str, Any]) -> list[str]:
         loss, random = (
             row.get(f"{find_watched_objective(self.module)}_loss"),
             math.log(self.config.encoder.vocab_size),

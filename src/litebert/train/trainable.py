@@ -33,7 +33,7 @@ class Trainable(Protocol[B]):
 
     layers: int
     diagnostic_state: dict[str, Any]
-    """Plain values that `diagnostics` keeps between rows; saved with checkpoints."""
+    """Plain values that `diagnose` keeps between rows; saved with checkpoints."""
 
     @property
     def module(self) -> nn.Module:
@@ -46,20 +46,20 @@ class Trainable(Protocol[B]):
     def batch(self, step: int, rows: slice) -> B:
         """Return some rows of the batch of a step; a pure function."""
 
-    def counts(self, batch: B) -> dict[str, int]:
+    def count_predictions(self, batch: B) -> dict[str, int]:
         """Count the predictions of each loss in a batch, which divide sums of losses."""
 
-    def losses(self, batch: B, layers: int) -> dict[str, Loss]:
+    def compute_losses(self, batch: B, layers: int) -> dict[str, Loss]:
         """Return the losses of a batch by name."""
 
-    def weights(self) -> Mapping[str, float]:
+    def get_weights(self) -> Mapping[str, float]:
         """Return the weight of each loss in the sum."""
 
-    def lr_scales(self) -> Mapping[str, float]:
+    def get_rate_scales(self) -> Mapping[str, float]:
         """Factors of the learning rate by parameter name; 1 where a name is absent."""
 
     def evaluate(self) -> dict[str, float]:
         """Compute held-out scores now."""
 
-    def diagnostics(self, step: int, row: Mapping[str, Any]) -> list[str]:
+    def diagnose(self, step: int, row: Mapping[str, Any]) -> list[str]:
         """Return warnings about a row of metrics, in words."""
