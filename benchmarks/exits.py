@@ -30,7 +30,7 @@ from litebert.finetuning.task import Row
 from litebert.recipes.finetuning import finetune_recipe
 from litebert.registry import ENGINES
 from litebert.studies.packages import LABEL, TEXT, write_table
-from litebert.tasks.table import Table
+from litebert.tasks.table import TableFiles
 from litebert.text.sources import read_documents
 from litebert.train import device as devices
 
@@ -70,8 +70,8 @@ def train_network(folder: Path) -> tuple[Path, Path]:
     texts = (document.text for document in read_documents(["python-docs"]))
     train_tokenizer(texts, kind="unigram", vocab_size=8192).save(folder / "tokenizer")
     settings = replace(finetune_recipe("small", "table"), exits=True, steps=STEPS, length=64)
-    task = Table(train, dev, text=TEXT, label=LABEL)
-    finetune("bert-tiny", task, folder / "run", settings, tokenizer=folder / "tokenizer")
+    table = TableFiles.of(train, dev, text=TEXT, label=LABEL)
+    finetune("bert-tiny", table, folder / "run", settings, tokenizer=folder / "tokenizer")
     return folder / "run", dev
 
 
@@ -88,7 +88,8 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         threshold: load(arguments.run, engine=arguments.engine, exit=threshold)
         for threshold in thresholds
     }
-    examples = models["off"].predictor.task.read_labeled(arguments.data)
+    task = models["off"].predictor.task
+    examples = task.files.open_labeled(task, arguments.data).read("dev")
     seconds: dict[Exit, list[float]] = {threshold: [] for threshold in thresholds}
     for _ in range(arguments.rounds + 1):  # the first finds its memory
         for threshold, model in models.items():

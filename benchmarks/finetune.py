@@ -40,7 +40,8 @@ from litebert.finetuning.seeds import compute_halfwidth
 from litebert.interop import LoadedModel, save_hf
 from litebert.model.pretrainer import Pretrainer
 from litebert.recipes.finetuning import finetune_recipe
-from litebert.tasks.glue import Glue
+from litebert.tasks.glue import Glue, GlueFiles
+from litebert.text.records import Notes
 from litebert.text.sources import read_documents
 from litebert.tokenizer import train_tokenizer
 
@@ -48,17 +49,21 @@ EPOCHS, BATCH, LENGTH = 2, 32, 128
 Precision = Literal["float32", "bfloat16"]
 
 
-class Cut(Glue):
-    """A GLUE task with so many training rows at most."""
+class Cut(GlueFiles):
+    """The files of a GLUE task with so many training rows at most."""
 
     def __init__(self, name: str, source: str, rows: int) -> None:
-        super().__init__(name, source)
+        super().__init__(Glue.of(name), source)
         self._rows = rows
-        self.tests = ()
+        self.task = replace(self.task, tests=())
 
-    def read(self, part: str) -> Any:
-        examples = super().read(part)
-        return examples[: self._rows] if part == "train" else examples
+    @property
+    def metric(self) -> str:
+        return self.task.metric
+
+    def read(self, split: str, notes: Notes | None = None) -> Any:
+        examples = super().read(split, notes)
+        return examples[: self._rows] if split == "train" else examples
 
 
 def made_up(folder: Path) -> Path:
@@ -78,7 +83,7 @@ def made_up(folder: Path) -> Path:
     return folder
 
 
-def build_untrained(folder: Path, task: Glue) -> Path:
+def build_untrained(folder: Path, task: Cut) -> Path:
     """A small BERT as a Hugging Face folder."""
     texts = [example.text for example in task.read("train")]
     words = train_tokenizer(texts, kind="wordpiece", vocab_size=3000)
@@ -153,7 +158,7 @@ def finetune_with_trainer(
         )
     torch.manual_seed(seed)
     network = AutoModelForSequenceClassification.from_pretrained(
-        model, num_labels=len(task.output.labels)
+        model, num_labels=len(task.task.output.labels)
     )
     trainer = Trainer(
         model=network,
@@ -165,8 +170,8 @@ def finetune_with_trainer(
     trainer.train()
     logits = trainer.predict(parts[1]).predictions  # type: ignore[arg-type]
     seconds = time.perf_counter() - began
-    answers = task.answers(task.read("dev"), [], list(np.asarray(logits)))
-    return seconds, task.score(task.read("dev"), answers)[task.metric]
+    answers = task.task.answers(task.read("dev"), [], list(np.asarray(logits)))
+    return seconds, task.task.score(task.read("dev"), answers)[task.metric]
 
 
 def trainer_arguments(folder: Path, seed: int, rate: float, precision: Precision) -> Any:
@@ -226,7 +231,9 @@ def main() -> int:
         for name in arguments.tasks:
             task = Cut(name, arguments.glue, arguments.rows)
             folder = Path(temporary, name)
-            model = arguments.model or build_untrained(folder, Glue(name, arguments.glue))
+            model = arguments.model or build_untrained(
+                folder, Cut(name, arguments.glue, sys.maxsize)
+            )
             outcomes: dict[str, list[tuple[float, float]]] = {"litebert": [], "Trainer": []}
             run: dict[str, Callable[..., tuple[float, float]]] = {
                 "litebert": finetune_with_litebert,

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from litebert.model.pretrainer import Pretrainer as Pretrainer
     from litebert.recipes.files import recipe as recipe
     from litebert.studies.run import study as study
-    from litebert.tasks.registry import task_of as task_of
+    from litebert.tasks.registry import open_task as open_task
     from litebert.tokenizer import Tokenizer as Tokenizer
     from litebert.tokenizer import train_tokenizer as train_tokenizer
     from litebert.train.evaluate import evaluate as evaluate
@@ -56,7 +56,7 @@ _HOME = {
     "recipe": "recipes.files",
     "replace": "config",
     "study": "studies.run",
-    "task_of": "tasks.registry",
+    "open_task": "tasks.registry",
     "train_tokenizer": "tokenizer",
 }
 __all__ = sorted(_HOME)

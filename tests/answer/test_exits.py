@@ -33,11 +33,11 @@ from litebert.finetuning.run import finetune
 from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
 from litebert.model.task_model import TaskModel
 from litebert.registry import ENGINES
-from litebert.tasks.table import Table
 from litebert.tasks.texts import Example
 from litebert.train.loop import Loop
 from toys.finetuning import config, recipe_file, write_table
 from toys.refusals import names, refused
+from toys.tasks import Table
 
 Run = Callable[..., tuple[int, str, str]]
 DEEP = "sharing = '{}'\n"

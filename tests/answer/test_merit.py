@@ -19,8 +19,8 @@ from litebert.finetuning.items import EncodedPart, EncodedRow, Item
 from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.scoring import score_parts
 from litebert.registry import ENGINES
-from litebert.tasks.table import Table
 from toys.refusals import names, refused
+from toys.tasks import Table
 
 Run = Callable[..., tuple[int, str, str]]
 LINES = texts(12, most=6)

@@ -21,11 +21,11 @@ from litebert.config import EncoderConfig
 from litebert.errors import ConfigError, DataError, ModelError
 from litebert.finetuning.run import finetune
 from litebert.model.task_model import TaskModel
-from litebert.tasks.table import Table
 from litebert.tokenizer import Tokenizer
 from toys.finetuning import config, recipe_file, write_table
 from toys.folders import save_litebert
 from toys.refusals import names, refused
+from toys.tasks import Table
 
 SHAPE: dict[str, Any] = {
     "embedding_size": 8,

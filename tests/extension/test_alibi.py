@@ -73,7 +73,7 @@ def test_a_positions_kind_goes_all_the_way(
     assert litebert.evaluate(tmp_path / "run", tiny_data, sequences=16)["mlm_loss"] > 0
 
     table = write_table(tmp_path / "train.csv", 200)
-    task = litebert.task_of("table", table, dev=table)
+    task = litebert.open_task("table", table, dev=table)
     done = finetune(tmp_path / "run", task, tmp_path / "tuned", settings(epochs=6, rate=1e-2))
     assert done.scores["accuracy"] > 0.9
     model = litebert.load(tmp_path / "tuned")

@@ -11,6 +11,7 @@ import csv
 import io
 import json
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from litebert.finetuning.outputs import Answer
 from litebert.finetuning.run import finetune
 from litebert.finetuning.text_outputs import OneClass
 from litebert.registry import OUTPUTS, TASKS
-from litebert.tasks.table import Table
+from litebert.tasks.table import Table, TableFiles
 from toys.finetuning import config, recipe_file, write_table
 from toys.refusals import refused
 
@@ -57,14 +58,20 @@ class Scale(OneClass):
         return [Answer(self.labels[int((p > 0.5).sum()) - 1], p[:-1] - p[1:]) for p in better]
 
 
-class Grades(Table):
+class GradeFiles(TableFiles):
     """A table whose labels are grades."""
 
-    name = "grades"
+    @classmethod
+    def of(cls, *parts: Any, **options: Any) -> TableFiles:
+        files = super().of(*parts, target="class", labels=GRADES, **options)
+        files.task = replace(files.task, output=Scale(GRADES))
+        return files
 
-    def __init__(self, train: Any, dev: Any = None) -> None:
-        super().__init__(train, dev, target="class", labels=GRADES)
-        self.output = Scale(GRADES)
+
+class Grades(Table):
+    """The task of a table of grades."""
+
+    name, files = "grades", GradeFiles
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -80,7 +87,7 @@ def test_a_new_kind_of_output_goes_all_the_way(
         write_table(tmp_path / f"{name}.csv", rows, seed, GRADES)
         for name, rows, seed in (("train", 300, 0), ("dev", 60, 1))
     )
-    task = litebert.task_of("grades", train, dev=dev)
+    task = litebert.open_task("grades", train, dev=dev)
     done = finetune(
         recipe_file(tmp_path), task, tmp_path / "run", config(epochs=16), tokenizer=tiny_tokenizer
     )
@@ -109,7 +116,7 @@ def test_a_model_whose_output_is_not_registered_is_refused(
     train = write_table(tmp_path / "train.csv", 60, 0, GRADES)
     finetune(
         recipe_file(tmp_path),
-        Grades(train),
+        GradeFiles.of(train, task_class=Grades),
         tmp_path / "run",
         config(epochs=1),
         tokenizer=tiny_tokenizer,

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from litebert.registry import TASKS
-from litebert.tasks.table import Table, TableOptions
+from litebert.tasks.table import Table, TableFiles, TableOptions
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,17 +36,24 @@ class ShortOptions(TableOptions):
     """Texts with more words than this are left out."""
 
 
+class ShortFiles(TableFiles):
+    """A table whose long texts are left out."""
+
+    @classmethod
+    def of(cls, *parts: Any, most_words: int = 100, **options: Any) -> Any:
+        files = super().of(*parts, **options)
+        files.most_words = most_words
+        return files
+
+    def read(self, split: str, notes: Any = None) -> list[Any]:
+        examples = super().read(split, notes)
+        return [example for example in examples if len(example.text.split()) <= self.most_words]
+
+
 class ShortTexts(Table):
-    """A table of short texts."""
+    """The task of a table of short texts."""
 
-    name, options = "short", ShortOptions
-
-    def __init__(self, *files: Any, most_words: int = 100, **options: Any) -> None:
-        super().__init__(*files, **options)
-        self.most_words = most_words
-
-    def read(self, split: str) -> list[Any]:
-        return [row for row in super().read(split) if len(row.text.split()) <= self.most_words]
+    name, files, options = "short", ShortFiles, ShortOptions
 
 
 TASKS.add("short", ShortTexts)
@@ -90,10 +97,10 @@ def test_the_verb_shows_and_takes_the_option_of_a_task(
 def test_a_program_gives_the_option(tmp_path: Path, run: Callable[..., Output]) -> None:
     assert run("finetune", "--task", "short", "--help")[0] == 0  # which registers the task
     train = write_table(tmp_path / "train.csv", 80, 0)
-    task = litebert.task_of("short", train, most_words=0)
-    assert task.read("train") == []
+    files = litebert.open_task("short", train, most_words=0)
+    assert files.read("train") == []
     with refused(ConfigError, "most_words", "short", "squad"):
-        litebert.task_of("squad", train, most_words=0)
+        litebert.open_task("squad", train, most_words=0)
 
 
 def test_an_option_that_the_verb_has_already_is_refused(

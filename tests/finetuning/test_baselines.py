@@ -18,20 +18,33 @@ from sklearn.feature_extraction.text import TfidfVectorizer
 from litebert.analysis.compare_tasks import compare_tasks, make_task_table
 from litebert.analysis.run_report import write_run
 from litebert.errors import ConfigError, RunError
-from litebert.finetuning.baselines import advise, fit_baseline, models, read_baseline, read_scores
+from litebert.finetuning.baselines import (
+    FittedBaseline,
+    advise,
+    fit_baseline,
+    models,
+    read_baseline,
+    read_scores,
+)
 from litebert.finetuning.baselines.features import CharacterFeatures
 from litebert.finetuning.run import finetune, finetune_seeds
-from litebert.tasks.glue import Glue
-from litebert.tasks.pairs import Pairs, StsbVectors
-from litebert.tasks.registry import task_of
-from litebert.tasks.table import Table
 from litebert.tasks.tagging.scores import score_entities
-from litebert.tasks.tagging.task import TaggingTask
 from litebert.train.loop import Loop
 from toys.finetuning import config, recipe_file, write_table
 from toys.refusals import names, refused
+from toys.tasks import Pairs, Table, TaggingTask, task_of
 
 WORDS = [a + b + c for a in "bdfgkl" for b in "aeiou" for c in "nrst"]
+
+
+def fit(files: Any) -> FittedBaseline:
+    """The baseline of a task, fitted on its training part."""
+    return fit_baseline(files.task, files.read("train"))
+
+
+def score(fitted: FittedBaseline, files: Any) -> dict[str, float]:
+    """The scores of the dev parts of a task."""
+    return fitted.scores_of([(part, files.read(part)) for part in files.task.dev])
 
 
 @pytest.fixture
@@ -76,17 +89,17 @@ def test_character_features_are_those_of_scikit_learn() -> None:
 
 
 def test_it_is_scored_as_a_model_is(table: Table, tmp_path: Path) -> None:
-    fitted = fit_baseline(table)
+    fitted = fit(table)
     with open(tmp_path / "dev.csv", newline="", encoding="utf-8") as file:
         rows = list(csv.DictReader(file))
     answers = [record["prediction"] for record in fitted.predict([row["text"] for row in rows])]
     right = sum(answer == row["label"] for answer, row in zip(answers, rows, strict=True)) / len(
         rows
     )
-    scores = fitted.scores(table.dev)
+    scores = score(fitted, table)
     assert scores["accuracy"] == right > 0.9
     assert set(scores) == set(table.output.scores)
-    again = fit_baseline(table)
+    again = fit(table)
     examples = table.read("dev")
     for first, two in zip(fitted.logits(examples), again.logits(examples), strict=True):
         assert first.tobytes() == two.tobytes()
@@ -107,9 +120,9 @@ def test_several_labels_and_numbers(tmp_path: Path) -> None:
     train = write_rows(tmp_path / "train.csv", ("text", "labels", "amount"), rows(300))
     dev = write_rows(tmp_path / "dev.csv", ("text", "labels", "amount"), rows(80))
     several = Table(train, dev, label="labels", separator=";")
-    assert fit_baseline(several).scores(several.dev)["micro_f1"] > 0.9
+    assert score(fit(several), several)["micro_f1"] > 0.9
     number = Table(train, dev, label="amount", target="number")
-    assert fit_baseline(number).scores(number.dev)["r2"] > 0.8
+    assert score(fit(number), number)["r2"] > 0.8
 
 
 def test_tags_are_the_commonest_of_each_word(tmp_path: Path) -> None:
@@ -135,10 +148,8 @@ def test_tags_are_the_commonest_of_each_word(tmp_path: Path) -> None:
         [max(task.output.labels, key=lambda tag: seen[word][tag]) for word in example.words]
         for example in dev
     ]
-    assert (
-        fit_baseline(task).scores(task.dev)["f1"]
-        == score_entities([example.tags for example in dev], guess)[0].f1
-    )
+    expected = score_entities([example.tags for example in dev], guess)[0].f1
+    assert score(fit(task), task)["f1"] == expected
 
 
 def test_vectors_rank_the_right_second_first(tmp_path: Path) -> None:
@@ -151,9 +162,9 @@ def test_vectors_rank_the_right_second_first(tmp_path: Path) -> None:
     train = write_rows(tmp_path / "train.csv", ("text", "pair"), rows(50))
     dev = write_rows(tmp_path / "dev.csv", ("text", "pair"), rows(40))
     task = Pairs(train, dev, pair="pair")
-    assert fit_baseline(task).scores(task.dev) == {"mrr": 1.0, "recall_at_1": 1.0}
+    assert score(fit(task), task) == {"mrr": 1.0, "recall_at_1": 1.0}
     alone = Pairs(train, dev, text="text")
-    assert 0 < fit_baseline(alone).scores(alone.dev)["mrr"] < 1
+    assert 0 < score(fit(alone), alone)["mrr"] < 1
 
 
 def test_choices_have_none(tmp_path: Path) -> None:
@@ -161,14 +172,14 @@ def test_choices_have_none(tmp_path: Path) -> None:
     for part in ("train", "dev"):
         (tmp_path / f"{part}.jsonl").write_text(json.dumps(row) + "\n", encoding="utf-8")
     with refused(ConfigError, "choices"):
-        fit_baseline(task_of("choices", tmp_path))
+        fit(task_of("choices", tmp_path))
 
 
 def test_of_too_much_text_it_reads_a_part(table: Table, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "CHARACTERS", 2000)
-    fitted = fit_baseline(table)
+    fitted = fit(table)
     assert 20 < fitted.model.read < fitted.training_rows == 120
-    assert fitted.scores(table.dev)["accuracy"] > 0.6
+    assert score(fitted, table)["accuracy"] > 0.6
 
 
 def test_a_text_longer_than_all_that_is_read_is_left_out(
@@ -181,20 +192,20 @@ def test_a_text_longer_than_all_that_is_read_is_left_out(
         longer = [*rows[:place], ("good " * 500, 1), *rows[place:]]
         train = write_rows(tmp_path / "train.csv", ("text", "label"), longer)
         task = Table(train, write_rows(tmp_path / "dev.csv", ("text", "label"), rows))
-        fitted = fit_baseline(task)
+        fitted = fit(task)
         assert (fitted.model.read, fitted.training_rows) == (60, 61)
-        assert fitted.scores(task.dev)["accuracy"] == 1
+        assert score(fitted, task)["accuracy"] == 1
 
 
 def test_real_tasks_reach_what_scikit_learn_reaches(shared_data: Path) -> None:
     """The references: 72.3 % for SST-2 with 1,000 labels (one standard error 1.5), 76.6 for words
     in STS-B.
     """
-    sst2 = Glue.from_data("sst2", shared_data / "glue")
-    fitted = fit_baseline(sst2, sst2.read("train")[:1000])
-    assert fitted.scores(sst2.dev)["accuracy"] > 0.70
-    vectors = StsbVectors.from_data("stsb-vectors", shared_data / "glue")
-    assert fit_baseline(vectors).scores(vectors.dev)["spearman"] > 0.78
+    sst2 = task_of("sst2", shared_data / "glue")
+    fitted = fit_baseline(sst2.task, sst2.read("train")[:1000])
+    assert score(fitted, sst2)["accuracy"] > 0.70
+    vectors = task_of("stsb-vectors", shared_data / "glue")
+    assert score(fit(vectors), vectors)["spearman"] > 0.78
 
 
 # --------------------------------------------------------------------------------- what a run keeps
@@ -207,7 +218,7 @@ def test_a_run_keeps_it_beside_its_scores(
     baseline = done.baseline
     assert baseline is not None
     assert (baseline.rows, baseline.training_rows) == (120, 120)
-    assert baseline.scores == fit_baseline(table).scores(table.dev)
+    assert baseline.scores == score(fit(table), table)
     written = json.loads((tmp_path / "run" / "scores.json").read_text())
     assert written.pop("baseline")["scores"] == baseline.scores
     assert written == done.scores == read_scores(tmp_path / "run" / "scores.json")

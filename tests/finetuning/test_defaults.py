@@ -19,11 +19,11 @@ from litebert.finetuning.items import Item
 from litebert.finetuning.probe import choose_rate, split_held_out
 from litebert.finetuning.run import finetune, finetune_seeds
 from litebert.recipes.finetuning import finetune_recipe
-from litebert.tasks.table import Table
 from litebert.tokenizer import Tokenizer
 from litebert.train.loop import Loop
 from toys.finetuning import config, recipe_file, write_table
 from toys.refusals import names
+from toys.tasks import Table
 
 
 @pytest.fixture

@@ -21,21 +21,20 @@ from litebert.finetuning.examples import (
 from litebert.finetuning.items import EncodedPart
 from litebert.finetuning.run import finetune
 from litebert.finetuning.task import Task
-from litebert.tasks.choices import Choice, ChoiceTask
+from litebert.tasks import table as table_module
+from litebert.tasks.choices import Choice
 from litebert.tasks.squad.files import Gold, Question
-from litebert.tasks.squad.task import Squad
-from litebert.tasks.table import Table
 from litebert.tasks.tagging.files import Sentence
-from litebert.tasks.tagging.task import TaggingTask
 from litebert.tasks.texts import Example
 from toys.finetuning import config, recipe_file, write_table
 from toys.refusals import refused
+from toys.tasks import ChoiceTask, Squad, Table, TaggingTask
 
 
-def table(*labels: str) -> Table:
+def table(*labels: str) -> Task[Example]:
     """The task of a saved classifier."""
     settings = {"kind": "sequence", "problem": "classes", "classes": len(labels), "labels": labels}
-    return Table.from_settings(settings)
+    return table_module.Table.from_settings(settings)
 
 
 def choose_texts(texts: list[tuple[str, int]]) -> list[tuple[Any, str | None]]:
@@ -67,25 +66,25 @@ def test_only_what_can_be_read_is_kept() -> None:
     [
         (table("no", "yes"), Example("a", "b", 1), {"text": "a", "pair": "b"}, "yes"),
         (
-            object.__new__(ChoiceTask),
+            ChoiceTask(),
             Choice("c", "q", ("x", "y"), 1, "1"),
             {"context": "c", "question": "q", "choices": ["x", "y"]},
             "y",
         ),
         (
-            object.__new__(Squad),
+            Squad(),
             Question("1", "q", "in 1931", (Gold("1931", 3),), False),
             {"question": "q", "context": "in 1931"},
             "1931",
         ),
         (
-            object.__new__(Squad),
+            Squad(),
             Question("1", "q", "c", (), True),
             {"question": "q", "context": "c"},
             "no answer",
         ),
         (
-            object.__new__(TaggingTask),
+            TaggingTask({}, labels=()),
             Sentence(("a", "b"), None, (), ()),
             {"words": ["a", "b"]},
             None,

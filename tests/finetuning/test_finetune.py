@@ -4,6 +4,7 @@ says so.
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 import shutil
@@ -29,13 +30,14 @@ from litebert.finetuning.seeds import describe_noise
 from litebert.finetuning.text_outputs import Number
 from litebert.finetuning.trainable import compute_layer_rates
 from litebert.model.task_model import TaskModel
-from litebert.tasks.table import Table
+from litebert.tasks import table as table_module
 from litebert.tasks.texts import Example
 from litebert.train import device as devices
 from litebert.train import metrics
 from litebert.train.loop import Loop
 from toys.finetuning import config, recipe_file, write_table
 from toys.refusals import names, refused
+from toys.tasks import Table
 
 
 @pytest.fixture
@@ -96,29 +98,29 @@ def test_the_same_call_returns_what_is_finished(
 
 
 def test_a_score_that_is_no_number_chooses_nothing(tiny_tokenizer: Path, tmp_path: Path) -> None:
-    class Strange(Table):
+    calls: list[int] = []
+
+    class Strange(table_module.Table):
         """Its score is undefined at first, as a correlation with answers that are all alike is."""
 
-        scored = 0
-
         def score(self, examples: Any, answers: Any) -> dict[str, float]:
-            self.scored += 1
+            calls.append(1)
             return super().score(examples, answers) | (
-                {"accuracy": math.nan} if self.scored == 1 else {}
+                {"accuracy": math.nan} if len(calls) == 1 else {}
             )
 
-    table = Strange(
-        write_table(tmp_path / "train.csv", 300), write_table(tmp_path / "dev.csv", 80, seed=1)
-    )
+    train = write_table(tmp_path / "train.csv", 300)
+    dev = write_table(tmp_path / "dev.csv", 80, seed=1)
+    table = Table(train, dev, task_class=Strange)
     done = run(table, tmp_path / "run", tiny_tokenizer)
-    assert table.scored > 2
+    assert len(calls) > 2
     assert done.scores["accuracy"] > 0.9
 
 
 def test_files_hold_null_for_a_score_that_is_no_number(
     tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
-    class Undefined(Table):
+    class Undefined(table_module.Table):
         def score(self, examples: Any, answers: Any) -> dict[str, float]:
             return {**super().score(examples, answers), "accuracy": math.nan}
 
@@ -127,9 +129,9 @@ def test_files_hold_null_for_a_score_that_is_no_number(
             path.read_text(), parse_constant=lambda name: pytest.fail(f"{path} holds {name}")
         )
 
-    table = Undefined(
-        write_table(tmp_path / "train.csv", 40), write_table(tmp_path / "dev.csv", 20, seed=1)
-    )
+    train = write_table(tmp_path / "train.csv", 40)
+    dev = write_table(tmp_path / "dev.csv", 20, seed=1)
+    table = Table(train, dev, task_class=Undefined)
     encoder, out = recipe_file(tmp_path), tmp_path / "run"
     runs = finetune_seeds(encoder, table, out, config(epochs=1), seeds=2, tokenizer=tiny_tokenizer)
     assert all(math.isnan(run.scores["accuracy"]) and run.scores["macro_f1"] >= 0 for run in runs)
@@ -283,7 +285,7 @@ def test_what_cannot_be_started(table: Table, tiny_tokenizer: Path, tmp_path: Pa
         finetune("albert-tiny", table, tmp_path / "run", config())
     with refused(ConfigError, "learning_rate", -1):
         config(rate=-1)
-    table.dev = ()
+    table.opened.task = dataclasses.replace(table.task, dev=())
     with refused(DataError, "table", "dev"):
         run(table, tmp_path / "run", tiny_tokenizer)
 

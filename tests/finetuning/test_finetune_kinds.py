@@ -15,10 +15,10 @@ from litebert.errors import ConfigError
 from litebert.finetuning.baselines import read_scores
 from litebert.finetuning.results import Finetuned
 from litebert.finetuning.run import finetune
-from litebert.tasks.registry import task_of
 from litebert.text.records import Notes, read_lines
 from toys.finetuning import config, recipe_file
 from toys.refusals import refused
+from toys.tasks import task_of
 
 SYLLABLES = [a + b for a in "bdfgklmnprst" for b in "aeiou"]
 NAMES = ("bado", "fegi", "kumo")

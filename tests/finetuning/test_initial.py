@@ -22,11 +22,11 @@ from litebert.finetuning.initial import InitialModel, build_task_model, load_ini
 from litebert.finetuning.run import finetune
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
-from litebert.tasks.table import Table
 from litebert.tokenizer import Tokenizer, train_tokenizer
 from toys.finetuning import config, recipe_file, write_table
 from toys.folders import checkpoint, save_hf, save_litebert
 from toys.refusals import names, refused
+from toys.tasks import Table
 
 SHAPE: dict[str, Any] = {
     "vocab_size": 400,

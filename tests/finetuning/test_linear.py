@@ -17,7 +17,7 @@ from sklearn.multiclass import OneVsRestClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 
-from litebert import load, task_of
+from litebert import load
 from litebert.change.conversion import convert
 from litebert.config import Config, EncoderConfig, SequenceConfig, replace
 from litebert.config.finetuning import FinetuneConfig
@@ -28,13 +28,13 @@ from litebert.finetuning.prepared import PreparedTask
 from litebert.finetuning.run import finetune
 from litebert.model.pretrainer import Pretrainer
 from litebert.registry import OUTPUTS
-from litebert.tasks.table import Table
 from litebert.tokenizer import Tokenizer
 from litebert.train.loop import Loop
 from litebert.train.metrics import read
 from toys.finetuning import config, write_table
 from toys.folders import save_hf
 from toys.refusals import names, refused
+from toys.tasks import Table, task_of
 
 
 @pytest.fixture

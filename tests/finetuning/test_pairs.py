@@ -26,14 +26,12 @@ from litebert.finetuning.run import finetune
 from litebert.finetuning.similarity import Compared, Similarity, fit_whitening, scale_to_unit
 from litebert.finetuning.text_outputs import OneClass
 from litebert.recipes.finetuning import finetune_recipe
-from litebert.registry import TASKS
-from litebert.tasks.pairs import Pairs
-from litebert.tasks.registry import task_of
 from litebert.tasks.texts import Example
 from litebert.tokenizer import Tokenizer
 from litebert.train.loop import Loop
 from toys.finetuning import config, recipe_file
 from toys.refusals import names, refused
+from toys.tasks import Pairs, task_of
 
 Run = Callable[..., tuple[int, str, str]]
 WORDS = [a + b + c + d for a in "bdfg" for b in "aei" for c in "klmn" for d in "aou"]
@@ -431,7 +429,7 @@ def test_dropout_of_the_model_stays_and_one_pair_is_no_batch() -> None:
 
 
 def test_sts_b_as_vectors(shared_data: Path) -> None:
-    task = TASKS["stsb-vectors"].from_data("stsb-vectors", shared_data / "glue" / "STS-B")
+    task = task_of("stsb-vectors", shared_data / "glue" / "STS-B")
     assert (task.dev, task.output.supervision) == (("dev",), "scores")
     (example, *_) = task.read("dev")
     assert (example.label, example.pair is None) == (5.0, False)

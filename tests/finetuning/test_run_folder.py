@@ -25,12 +25,13 @@ from litebert.finetuning.run import finetune, finetune_seeds
 from litebert.finetuning.scoring import has_one_answer
 from litebert.recipes.finetuning import finetune_recipe
 from litebert.registry import OUTPUTS
-from litebert.tasks.table import Table
+from litebert.tasks import table as table_module
 from litebert.train.loop import Loop
 from litebert.train.metrics import read
 from toys.finetuning import config, recipe_file, write_table
 from toys.killed import leave_unfinished
 from toys.refusals import names, refused
+from toys.tasks import Table
 
 
 def files(folder: Path, **changes: Path) -> dict[str, Path]:
@@ -70,7 +71,7 @@ def test_a_folder_of_other_things_is_refused_before_anything_is_read(
     tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
     class Unread(Table):
-        def read(self, part: str) -> Any:
+        def read(self, split: str, notes: Any = None) -> Any:
             raise AssertionError("it was read")
 
     place = tmp_path / "thesis"
@@ -185,14 +186,14 @@ def test_a_signal_in_the_last_step_stops_the_seeds(tiny_tokenizer: Path, tmp_pat
 def test_seeds_share_what_was_read(
     tiny_tokenizer: Path, tmp_path: Path, log_messages: list[str]
 ) -> None:
-    class Counted(Table):
-        encoded = 0
+    encoded: list[int] = []
 
+    class Counted(table_module.Table):
         def encode(self, *arguments: Any) -> list[Item]:
-            self.encoded += 1
+            encoded.append(1)
             return super().encode(*arguments)
 
-    table = Counted(**files(tmp_path))
+    table = Table(**files(tmp_path), task_class=Counted)
     finetune_seeds(
         recipe_file(tmp_path),
         table,
@@ -201,7 +202,7 @@ def test_seeds_share_what_was_read(
         seeds=3,
         tokenizer=tiny_tokenizer,
     )
-    assert table.encoded == 2
+    assert len(encoded) == 2
     assert sum(line.startswith("60 ") for line in log_messages) == 1
 
 

@@ -10,9 +10,9 @@ import pytest
 
 from litebert.finetuning.run import finetune_seeds
 from litebert.finetuning.seeds import compute_halfwidth, describe_noise, summarize
-from litebert.tasks.table import Table
 from toys.finetuning import config, recipe_file, write_table
 from toys.refusals import names
+from toys.tasks import Table
 
 
 def test_a_summary_is_of_all_runs() -> None:

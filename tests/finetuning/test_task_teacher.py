@@ -27,14 +27,13 @@ from litebert.finetuning.task import Task
 from litebert.finetuning.task_teacher import KEPT
 from litebert.interop import read_folder
 from litebert.interop.files import read_tensors
-from litebert.tasks.registry import task_of
-from litebert.tasks.table import Table
 from litebert.tokenizer import train_tokenizer
 from litebert.train import memory
 from litebert.train.loop import Loop
 from litebert.train.metrics import read
 from toys.finetuning import config, recipe_file, write_table
 from toys.refusals import names, refused
+from toys.tasks import Table, task_of
 
 # --------------------------------------------------------------------------------------------- runs
 

@@ -218,7 +218,7 @@ def _write_part(kind: str, part: str, rows: list[dict[str, Any]], folder: Path) 
 
 
 def write_task(kind: str, folder: Path) -> tuple[dict[str, Any], list[Any]]:
-    """Made-up files of a task: the arguments of `task_of`, and inputs for `predict`."""
+    """Made-up files of a task: the arguments of `open_task`, and inputs for `predict`."""
     draw = random.Random(kind)
     words = _words(random.Random(20191))
     folder.mkdir()
@@ -321,7 +321,7 @@ def _pretrain(point: dict[str, Any], data: Path, out: Path) -> dict[str, Any]:
 
 
 def _finetune(name: str, point: dict[str, Any], vocabulary: Path, folder: Path) -> dict[str, Any]:
-    from litebert import FinetuneConfig, finetune, load, replace, task_of
+    from litebert import FinetuneConfig, finetune, load, open_task, replace
 
     arguments, inputs = write_task(name.partition(",")[0], folder / f"files of {name}")
     config = FinetuneConfig()
@@ -348,7 +348,7 @@ def _finetune(name: str, point: dict[str, Any], vocabulary: Path, folder: Path) 
     else:
         model, tokenizer = folder / "runs" / point["model"], None
     out = folder / name
-    finetune(model, task_of(**arguments), out, config, tokenizer=tokenizer, device="cpu")
+    finetune(model, open_task(**arguments), out, config, tokenizer=tokenizer, device="cpu")
     written = [out / "model" / "model.safetensors", *sorted((out / "predictions").iterdir())]
     written += sorted(out.rglob("best.safetensors"))  # of a run that collapsed too
     scores = json.loads((out / "scores.json").read_text(encoding="utf-8"))

@@ -20,10 +20,10 @@ from litebert.finetuning.baselines import read_scores
 from litebert.finetuning.run import finetune
 from litebert.interop.cards import make_finetuned_card
 from litebert.model.task_model import TaskModel
-from litebert.tasks.registry import task_of
 from toys.families import MODERN
 from toys.finetuning import config, recipe_file, write_table
 from toys.folders import checkpoint, save_hf, save_litebert, small_tokenizer, tiny
+from toys.tasks import task_of
 
 Output = tuple[int, str, str]
 BERT: dict[str, Any] = {"sharing": "none", "embedding_size": 8, "max_positions": 64}

@@ -21,6 +21,7 @@ from litebert.interop.sentence_modules import VectorMap, read_dense, write_dense
 from toys.finetuning import config, recipe_file, write_table
 from toys.folders import save_hf, save_litebert, small_tokenizer, tiny
 from toys.refusals import names, refused
+from toys.tasks import task_of
 
 Run = Callable[..., tuple[int, str, str]]
 WEIGHTS = "model.safetensors"
@@ -57,7 +58,7 @@ def spoil(tensors: dict[str, torch.Tensor], value: float, name: str = "word") ->
 def folders(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A fine-tuned run, a tuned litebert folder, a pretrained one, and one of Hugging Face's."""
     place = tmp_path_factory.mktemp("whole")
-    table = litebert.task_of(
+    table = task_of(
         "table", write_table(place / "train.csv", 40), dev=write_table(place / "dev.csv", 20)
     )
     litebert.finetune(
@@ -188,7 +189,7 @@ def test_the_best_weights_of_a_run_are_checked_before_they_become_its_model(
     place = shutil.copytree(folders, tmp_path / "here")
     (place / "run/scores.json").unlink()  # as if it had been killed before its end
     best = place / "run/best.safetensors"
-    table = litebert.task_of("table", place / "train.csv", dev=place / "dev.csv")
+    table = task_of("table", place / "train.csv", dev=place / "dev.csv")
     flip(best, best.stat().st_size - 9)
     again = (recipe_file(place), table, place / "run", config(epochs=1))
     with refused(ModelError, best):

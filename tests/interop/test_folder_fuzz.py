@@ -25,9 +25,9 @@ from litebert.finetuning.run import finetune_seeds
 from litebert.interop.cards import make_card
 from litebert.interop.loaded import LoadedModel
 from litebert.model.task_model import TaskModel
-from litebert.tasks.registry import task_of
 from toys import finetuning, pretraining
 from toys.folders import save_hf, small_tokenizer, tiny
+from toys.tasks import task_of
 
 JSON = st.recursive(
     st.none()

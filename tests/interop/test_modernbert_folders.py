@@ -24,7 +24,6 @@ from litebert.interop.hf.settings import settings_of
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.recipes.files import recipe
-from litebert.tasks.table import Table
 from litebert.tokenizer import Tokenizer, train_tokenizer
 from toys.families import (
     HEADS,
@@ -43,6 +42,7 @@ from toys.families import (
 from toys.finetuning import config, write_table
 from toys.folders import save_hf, save_litebert
 from toys.refusals import refused
+from toys.tasks import Table
 
 Output = tuple[int, str, str]
 SAME: dict[str, Any] = {**MODERN, "embedding_size": 32, "sharing": "none"}

@@ -13,11 +13,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from litebert.errors import DataError
-from litebert.tasks.choices import ChoiceTask
-from litebert.tasks.squad.task import Squad
-from litebert.tasks.table import Table
-from litebert.tasks.tagging.task import TaggingTask
 from toys.readers import READERS
+from toys.tasks import ChoiceTask, Squad, Table, TaggingTask
 
 FEW = settings(
     max_examples=25, derandomize=True, suppress_health_check=[HealthCheck.function_scoped_fixture]

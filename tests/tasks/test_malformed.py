@@ -29,7 +29,6 @@ from litebert.config import EncoderConfig
 from litebert.errors import DataError
 from litebert.model.task_model import TaskModel
 from litebert.tasks.glue import GLUE
-from litebert.tasks.table import Table
 from litebert.tokenizer import Tokenizer
 from toys.finetuning import recipe_file
 from toys.folders import save_litebert
@@ -47,6 +46,7 @@ from toys.readers import (
     place_of,
 )
 from toys.refusals import names, refused
+from toys.tasks import Table
 
 Run = Callable[..., tuple[int, str, str]]
 JSON = [name for name, reader in READERS.items() if reader.content[:1] == b"{"]

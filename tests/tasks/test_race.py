@@ -13,10 +13,10 @@ import pytest
 
 from litebert.errors import ConfigError, DataError
 from litebert.finetuning.items import Item
-from litebert.tasks.choices import Choice, ChoiceTask
-from litebert.tasks.race import RaceTask
+from litebert.tasks.choices import Choice
 from litebert.tokenizer import Tokenizer
 from toys.refusals import names, refused
+from toys.tasks import ChoiceTask, RaceTask
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 
@@ -107,10 +107,8 @@ class TestReadingRace:
     def test_labelled_files_are_the_folder_its_part_or_a_passage(self, tmp_path: Path) -> None:
         folder = race_folder(tmp_path, middle_1=passage())
         sources = (folder, folder / "dev", folder / "dev" / "middle" / "1.txt")
-        of_each = [
-            [question.question for question in RaceTask().read_labeled(source)]
-            for source in sources
-        ]
+        opened = [RaceTask().open_labeled(source) for source in sources]
+        of_each = [[question.question for question in files.read("dev")] for files in opened]
         assert of_each == [["who ran", "the fox _ and _"]] * 3
 
     def test_joined_file_gives_the_same(self, tmp_path: Path) -> None:
@@ -277,7 +275,7 @@ class TestJsonLines:
             assert Choice("", question, (r"fox", r"\1"), 0, "").fill_in()[0] == filled
         assert Choice("", "_", (r"\1",), 0, "").fill_in() == [r"\1"], "a choice is no pattern"
         assert (
-            Choice("", "that_ran__", ("x", "y"), 0, "").fill_in(RaceTask.blank)[1] == "thatyranyy"
+            Choice("", "that_ran__", ("x", "y"), 0, "").fill_in(RaceTask().blank)[1] == "thatyranyy"
         ), "as officially"
         (note,) = task.notes
         names(note, 2)

@@ -18,9 +18,9 @@ from litebert.finetuning.items import Item
 from litebert.finetuning.token_outputs import OneSpan
 from litebert.tasks.squad.files import Gold, Question
 from litebert.tasks.squad.spans import split_windows
-from litebert.tasks.squad.task import Squad
 from litebert.tokenizer import Tokenizer, train_tokenizer
 from toys.refusals import names, refused
+from toys.tasks import Squad
 
 CONTEXT = (
     "Zoë's café, in São Paulo,\u00a0sold 1,200 cups (½ price) to 猫 fans. " * 3
@@ -79,6 +79,7 @@ def test_what_cannot_be_asked_for(tmp_path: Path, letters: Tokenizer) -> None:
         Squad(dev=tmp_path / "none.json").read("dev")
     with refused(DataError, tmp_path):
         _ = Squad(dev=tmp_path).version
+    (tmp_path / "a.json").write_text("{}", encoding="utf-8")
     with refused(DataError, "squad", "train", "dev"):
         Squad(dev=tmp_path / "a.json").read("train")
     wrong: list[tuple[str, Any, list[Any]]] = [

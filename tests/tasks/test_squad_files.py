@@ -12,8 +12,8 @@ import pytest
 
 from litebert.errors import DataError
 from litebert.finetuning.token_outputs import OneSpan
-from litebert.tasks.squad.task import Squad
 from toys.refusals import names, refused
+from toys.tasks import Squad
 
 CONTEXT = "Zoë's café, in São Paulo, sold 1,200 cups. It closed in 1999."
 

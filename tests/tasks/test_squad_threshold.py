@@ -13,8 +13,8 @@ from litebert.errors import DataError
 from litebert.tasks.squad.files import Gold, Question
 from litebert.tasks.squad.scores import halve, judge
 from litebert.tasks.squad.spans import Answer, Candidate
-from litebert.tasks.squad.task import Squad
 from toys.refusals import names, refused
+from toys.tasks import Squad
 
 CONTEXT = "Zoë's café, in São Paulo, sold 1,200 cups. It closed in 1999."
 YEAR = Gold("1999", CONTEXT.index("1999"))
@@ -113,13 +113,15 @@ def test_written_files(tmp_path: Path) -> None:
     assert set(json.loads((tmp_path / "one/q").read_text()).values()) == {"1999"}
 
 
-def test_writing_without_known_answers(tmp_path: Path) -> None:
+def test_writing_without_known_answers(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO", "litebert")
     questions = [Question("é", "who", CONTEXT, (), False)]
     for threshold, text, notes in (("half", "", 1), (5.0, "1999", 0)):
         task = Squad(version=2, threshold=threshold)  # type: ignore[arg-type]
         task.write(questions, [make_answer("1999", 1.0)], tmp_path / "p.json")
         assert json.loads((tmp_path / "p.json").read_text("utf-8")) == {"é": text}
-        assert len(task.notes) == notes
+        assert len(caplog.messages) == notes
+        caplog.clear()
 
 
 def in_a_file(path: Path, questions: Sequence[Question], has_answers: bool) -> Path:
@@ -158,24 +160,27 @@ def test_the_threshold_of_dev_cuts_the_test_part(
     test = in_a_file(tmp_path / "test.json", others, has_answers)
     task = Squad(dev=dev, test=test, threshold=threshold)
     parts = {part: task.read(part) for part in ("dev", "test")}
-    task.score(parts["dev"], [make_answer("wrong", 50.0)] * 60)  # an earlier state of the weights
     tuned = task.score(parts["dev"], answers)["threshold"]
     assert 1 <= tuned <= 3
+    ready = task.tune(parts["dev"], answers)
+    assert (ready.threshold, task.threshold) == (tuned, threshold), "a task is a value"
     if has_answers:
-        scores = task.score(parts["test"], answers[:30])
+        scores = ready.score(parts["test"], answers[:30])
         assert (scores["threshold"], scores["total"], "best_f1" in scores) == (tuned, 30, False)
     for part in ("dev", "test"):
-        task.write(parts[part], answers[: len(parts[part])], tmp_path / f"said-{part}.json")
+        ready.write(parts[part], answers[: len(parts[part])], tmp_path / f"said-{part}.json")
     is_answered = [answer.odds <= tuned for answer in answers]
     assert [bool(text) for text in read_written(tmp_path / "said-dev.json").values()] == is_answered
     assert [
         bool(text) for text in read_written(tmp_path / "said-test.json").values()
     ] == is_answered[:30]
     assert not all(is_answered[:30])
-    assert task.notes == []
 
 
-def test_writing_dev_tunes_the_threshold_too(tmp_path: Path) -> None:
+def test_a_test_part_is_written_with_the_tuned_threshold(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "litebert")
     questions, answers = some_questions(60)
     dev, test = (
         in_a_file(tmp_path / f"{part}.json", questions, part == "dev") for part in ("dev", "test")
@@ -184,10 +189,11 @@ def test_writing_dev_tunes_the_threshold_too(tmp_path: Path) -> None:
     task = Squad(dev=dev, test=test)
     parts = {part: task.read(part) for part in ("dev", "test")}
     task.write(parts["test"], answers, tmp_path / "early.json")
-    (note,) = task.notes
-    names(note, "dev", "threshold", 0, 1)
+    (message,) = caplog.messages
+    names(message, "dev", "threshold", 0)
+    ready = task.tune(parts["dev"], answers)
     for part in ("dev", "test"):
-        task.write(parts[part], answers, tmp_path / f"said-{part}.json")
+        ready.write(parts[part], answers, tmp_path / f"said-{part}.json")
     cut = {
         question.id: answer.odds <= tuned
         for question, answer in zip(questions, answers, strict=True)

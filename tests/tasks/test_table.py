@@ -21,9 +21,9 @@ from litebert.errors import ConfigError, DataError
 from litebert.finetuning.outputs import Answer
 from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
 from litebert.tasks.predictions import write_records
-from litebert.tasks.table import Table
 from litebert.tasks.texts import Example
 from toys.refusals import names, refused
+from toys.tasks import Table
 
 
 def jsonl(path: Path, *rows: dict[str, Any]) -> Path:

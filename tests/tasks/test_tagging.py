@@ -25,9 +25,9 @@ from litebert.tasks.tagging.scores import (
     find_entities,
     score_entities,
 )
-from litebert.tasks.tagging.task import TaggingTask
 from litebert.tokenizer import Tokenizer, train_tokenizer
 from toys.refusals import names, refused
+from toys.tasks import TaggingTask
 
 LETTERS = "abcdefghijklmnopqrstuvwxyz"
 TRAIN = "ann\tB-per\nsaw\tO\nold\tB-loc\nrome\tI-loc\n\nit\tO\n"

@@ -16,18 +16,16 @@ from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
 from litebert.tasks.texts import Example, TextTask
 from litebert.tokenizer import Tokenizer
 from toys.refusals import names, refused
+from toys.tasks import Opened
 
 
 class Toy(TextTask):
     name = "toy"
 
-    def read(self, part: str) -> list[Example]:
-        return []
 
-
-CLASSES = Toy(OneClass(("no", "yes", "so")), ["accuracy"])
-LABELS = Toy(SeveralLabels(("a", "b")), ["micro_f1", "exact"])
-NUMBER = Toy(Number(), ["rmse", "pearson"], "pearson")
+CLASSES = Toy(OneClass(("no", "yes", "so")), score_names=("accuracy",))
+LABELS = Toy(SeveralLabels(("a", "b")), score_names=("micro_f1", "exact"))
+NUMBER = Toy(Number(), "pearson", score_names=("rmse", "pearson"))
 
 
 @pytest.fixture(scope="module")
@@ -36,7 +34,7 @@ def tokenizer(tiny_tokenizer: Path) -> Tokenizer:
 
 
 def test_rows_of_one_text_and_of_two(tokenizer: Tokenizer) -> None:
-    task = Toy(OneClass(("no", "yes")))
+    task = Opened(None, Toy(OneClass(("no", "yes"))))
     first, second = tokenizer.encode(["Bado gifu", "kalo"])
     encoded, empty = task.encode([Example("Bado gifu", label=1), Example("")], tokenizer, 64)
     assert encoded.rows[0].ids.tolist() == [tokenizer.cls_id, *first, tokenizer.sep_id]
@@ -56,16 +54,17 @@ def test_rows_of_one_text_and_of_two(tokenizer: Tokenizer) -> None:
 
 
 def test_longer_texts_are_cut_counted_and_said(tokenizer: Tokenizer) -> None:
-    task = Toy(OneClass(("no", "yes")))
+    task = Opened(None, Toy(OneClass(("no", "yes"))))
     size = len(tokenizer.encode(["bado gifu kalo"])[0])
     exact = [Example("bado gifu kalo"), Example("bado gifu kalo bado"), Example("b" * 100_000)]
     items = task.encode(exact, tokenizer, size + 2)
     assert [len(item.rows[0].ids) for item in items] == [size + 2] * 3
     (note,) = task.notes
     names(note, size + 2, 2)
-    paired = Toy(OneClass(("no", "yes")))
+    paired = Opened(None, Toy(OneClass(("no", "yes"))))
     paired.encode([Example("bado gifu kalo", "")], tokenizer, size + 3)
     assert paired.notes == []
+    paired = Opened(None, Toy(OneClass(("no", "yes"))))
     paired.encode([Example("bado gifu kalo", "")], tokenizer, size + 2)
     (note,) = paired.notes
     names(note, size + 2, 1)

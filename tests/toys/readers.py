@@ -15,13 +15,9 @@ from typing import Any
 import pytest
 
 from litebert.errors import DataError
-from litebert.tasks.choices import ChoiceTask
-from litebert.tasks.glue import GLUE, Glue
-from litebert.tasks.race import RaceTask
-from litebert.tasks.squad.task import Squad
-from litebert.tasks.table import Table
-from litebert.tasks.tagging.task import TaggingTask
+from litebert.tasks.glue import GLUE
 from toys.refusals import names
+from toys.tasks import ChoiceTask, Glue, RaceTask, Squad, Table, TaggingTask
 
 TEXTS = ("one two", "four five", "shut the café")
 TAGS = ("O", "B-loc", "B-per", "I-loc", "I-per")

@@ -116,7 +116,7 @@ def export(
 
 def _measure_drop(model: Model, file: Path, data: Source, options: dict[str, Any]) -> Drop:
     """Score a model and a file of it on the same labelled files."""
-    plain = replace(model).predictor  # a new one, because its task remembers what it reads
+    plain = model.predictor
     before, after = (
         score_predictor(predictor, data, **options)
         for predictor in (plain, replace(plain, engine=OnnxEngine.of_file(file)))

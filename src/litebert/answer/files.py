@@ -22,7 +22,7 @@ from litebert.tasks.predictions import write_records
 from litebert.text import encodings
 from litebert.text.files import refuse_duplicates
 from litebert.text.lines import BLOCK, COMPRESSIONS
-from litebert.text.records import FileFormat
+from litebert.text.records import FileFormat, Notes
 from litebert.text.tally import format_count
 
 log = logging.getLogger("litebert")
@@ -75,7 +75,8 @@ def predict_file(
     columns = Columns(text, pair, tuple(keep), header, encoding)
     files = files_of_sources(sources, out, task, encoding)
     inputs = open_all(model, task, files, source_form, columns)
-    records = _answer_rows(predictor, inputs, files, form)
+    notes = Notes()
+    records = _answer_rows(predictor, inputs, files, form, notes)
     with (
         report_partial(out, "answer") as written,
         progress.task("answering", total=_count_rows(files), unit="rows") as bar,
@@ -86,13 +87,13 @@ def predict_file(
             _write_by_id(counted, file, files)
         else:
             write_records(counted, file, form, task.output.separator)
-    _log_notes(predictor)
+    _log_notes(predictor, notes)
     return written.count
 
 
-def _log_notes(predictor: Predictor) -> None:
+def _log_notes(predictor: Predictor, notes: Notes) -> None:
     """Log the notes of the last file, and the share of the layers that texts used."""
-    for note in predictor.task.notes:
+    for note in notes.notes():
         log.info(note)
     if isinstance(predictor.engine, EarlyExit):
         log.info(
@@ -117,12 +118,16 @@ def _check_form(form: Form, out: str | Path | TextIO, task: Task[Any]) -> None:
 
 
 def _answer_rows(
-    predictor: Predictor, inputs: Iterator[InputFile], files: Sequence[str], form: Form
+    predictor: Predictor,
+    inputs: Iterator[InputFile],
+    files: Sequence[str],
+    form: Form,
+    notes: Notes,
 ) -> Iterator[dict[str, Any]]:
     """Yield the record of each row: its file if there are several, its cells, and the answer."""
-    rows = read_rows(inputs, predictor.task)
+    rows = read_rows(inputs, predictor.task.files, notes)
     is_ahead = all(Path(file).is_file() for file in files)
-    for row, answer in predictor.answer_rows(rows, ahead=is_ahead):
+    for row, answer in predictor.answer_rows(rows, ahead=is_ahead, notes=notes):
         file = {"file": row.file} if len(files) > 1 else {}
         yield {**file, **format_cells(row.extras, {**file, **answer}, row.file, form), **answer}
 

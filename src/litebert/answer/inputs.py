@@ -20,10 +20,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from litebert.errors import ConfigError, DataError
-from litebert.finetuning.task import Row, Task
+from litebert.finetuning.task import Row, Task, TaskFiles
 from litebert.text.files import list_files
 from litebert.text.lines import STANDARD_INPUT, Meter, find_suffix, read_blocks
-from litebert.text.records import SUFFIXES, FileFormat, RowFile, format_value
+from litebert.text.records import SUFFIXES, FileFormat, Notes, RowFile, format_value
 
 log = logging.getLogger("litebert")
 
@@ -224,8 +224,10 @@ def _is_official(path: str, text: str, task: Task[Any]) -> bool:
     """Return True if a file is in the form of the task's benchmark: a JSON object with `data` or
     `article`.
     """
-    kind = type(task)
-    if kind.stream_official is Task.stream_official or not text.lstrip().startswith("{"):
+    # Methods of classes are made anew each time, so their functions are compared.
+    stream = task.files.stream_official.__func__  # type: ignore[attr-defined]
+    has_form = stream is not TaskFiles.stream_official.__func__  # type: ignore[attr-defined]
+    if not has_form or not text.lstrip().startswith("{"):
         return False
     if find_suffix(Path(path)) == task.suffix == ".json":
         return True
@@ -380,18 +382,23 @@ def format_cells(
     return cells
 
 
-def read_rows(inputs: Iterable[InputFile], task: Task[Any]) -> Iterator[Row[Any]]:
+def read_rows(
+    inputs: Iterable[InputFile], files: type[TaskFiles[Any]], notes: Notes
+) -> Iterator[Row[Any]]:
     """Yield each row to answer, in order.
 
-    The notes of a file are logged when the next one begins, because the task forgets them then.
-    Those of the last file stay in `task.notes`.
+    Args:
+        files: reads the files of the task.
+        notes: collects the notes of a file, which are logged and cleared when the next one begins.
     """
     before = ""
     for source in inputs:
-        for note in task.notes if before else ():
-            log.info(f"{before}: {note}")
+        if before:
+            for note in notes.notes():
+                log.info(f"{before}: {note}")
+            notes.clear()
         before = source.file.path
         if source.is_official:
-            yield from task.stream_official(source.file) or ()
+            yield from files.stream_official(source.file, notes) or ()
         else:
-            yield from task.stream(source.file, text=source.text, pair=source.pair)
+            yield from files.stream(source.file, notes, text=source.text, pair=source.pair)

@@ -22,7 +22,7 @@ from litebert.finetuning.items import Item
 from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.scoring import EVALUATION_TOKENS, Logits, are_finite, compute_logits
 from litebert.finetuning.task import Row, Task
-from litebert.text.records import format_value
+from litebert.text.records import Notes, format_value
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.coverage import Coverage
 
@@ -100,7 +100,7 @@ class Predictor:
         return (record for _, record in self.answer_rows(rows))
 
     def answer_rows(
-        self, rows: Iterable[Row[Any]], *, ahead: bool = False
+        self, rows: Iterable[Row[Any]], *, ahead: bool = False, notes: Notes | None = None
     ) -> Iterator[tuple[Row[Any], dict[str, Any]]]:
         """Yield each row with the record of its answer, in order.
 
@@ -109,8 +109,9 @@ class Predictor:
         Args:
             ahead: read and tokenize the next rows while these are computed, in a thread. For
                 sources that never wait for somebody, as files are.
+            notes: collects the notes of the task, such as texts that were cut.
         """
-        windows = self._windows(rows)
+        windows = self._windows(rows, notes)
         with closing(in_advance(windows) if ahead else windows) as source:
             for window, items in source:
                 examples = [row.example for row in window]
@@ -132,7 +133,7 @@ class Predictor:
             self.comparison.compare_answers(self, examples, items)
 
     def _windows(
-        self, rows: Iterable[Row[Any]]
+        self, rows: Iterable[Row[Any]], notes: Notes | None
     ) -> Generator[tuple[list[Row[Any]], list[Item]], None, None]:
         """Yield rows with their items: few at first, so that the first answers come soon, and then
         up to `WINDOW`.
@@ -148,7 +149,7 @@ class Predictor:
                 fault = error
             if window:
                 examples = [row.example for row in window]
-                items = self.task.encode(examples, self.tokenizer, self.length)
+                items = self.task.encode(examples, self.tokenizer, self.length, notes)
                 coverage.add(row.ids for item in items for row in item.rows)
                 yield window, items
             if len(window) < size:

@@ -13,6 +13,7 @@ from litebert.answer.predicting import Predictor
 from litebert.answer.predictor import Model
 from litebert.errors import DataError
 from litebert.tasks.splits import Source
+from litebert.text.records import Notes
 from litebert.tokenizer.coverage import Coverage
 
 log = logging.getLogger("litebert")
@@ -39,7 +40,7 @@ def score_file(model: Model, source: Source, **options: Any) -> Scored:
     Args:
         source: a file, several files, a folder of them or a pattern; of GLUE and RACE also the
             benchmark's folder.
-        options: of `task_of`, those that say how files are read: text, pair, label, separator,
+        options: options of the task that say how files are read: text, pair, label, separator,
             input_format, header and encoding. Columns are those of training by default.
 
     Raises:
@@ -48,20 +49,23 @@ def score_file(model: Model, source: Source, **options: Any) -> Scored:
         DataError: a file is missing or malformed, or no example in it has an answer; the message
             names the line.
     """
-    return score_predictor(
-        replace(model).predictor, source, **options
-    )  # with a task of its own, for it answers on
+    return score_predictor(model.predictor, source, **options)
 
 
 def score_predictor(predictor: Predictor, source: Source, **options: Any) -> Scored:
-    """The same of any predictor, whose task then holds what it read."""
-    task = predictor.task
+    """Score any predictor on labelled files of its task."""
     files = [source] if isinstance(source, (str, Path)) else source
     label = str(files[0]) if len(files) == 1 else f"{len(files)} files"
     with progress.task("reading and tokenizing"):
-        examples = task.read_labeled(source, **options)
-        items = task.encode(examples, predictor.tokenizer, predictor.length)
-    for note in task.notes:
+        opened, notes = (
+            predictor.task.files.open_labeled(predictor.task, source, **options),
+            Notes(),
+        )
+        task = opened.task
+        examples = opened.read(task.dev[0], notes)
+        items = task.encode(examples, predictor.tokenizer, predictor.length, notes)
+    predictor = replace(predictor, task=task)
+    for note in notes.notes():
         log.info(f"{label}: {note}")
     coverage = Coverage(predictor.tokenizer)
     coverage.add(row.ids for item in items for row in item.rows)

@@ -33,6 +33,7 @@ from litebert.answer.predictor import Model
 from litebert.answer.vectors import CHUNK
 from litebert.errors import ConfigError, DataError
 from litebert.finetuning.task import Row
+from litebert.finetuning.text_outputs import Number
 from litebert.model.heads import Pooling
 from litebert.storage import (
     atomic_text,
@@ -43,7 +44,7 @@ from litebert.storage import (
     naming,
 )
 from litebert.tasks.table import Table
-from litebert.text.records import FileFormat
+from litebert.text.records import FileFormat, Notes
 from litebert.tokenizer.coverage import Coverage
 
 DType = Literal["float32", "int8"]
@@ -77,13 +78,13 @@ def embed_file(
         dtype: type of the numbers; for int8 see the top of this file.
     """
     _check_output(out, dtype, keep)
-    encoder, task = model.vectors_by(pooling, normalized), Table(target="number")
+    encoder, task = model.vectors_by(pooling, normalized), Table(Number())
     columns = Columns(text, None, tuple(keep), header, encoding)
     files = files_of_sources(sources, out, task, encoding)
     inputs = open_all(model, task, files, source_form, columns)
 
     def rows() -> Iterator[Row[str]]:
-        for row in read_rows(inputs, task):
+        for row in read_rows(inputs, task.files, Notes()):
             file = {"file": row.file} if len(files) > 1 else {}
             cells = format_cells(row.extras, {**file, "vector": None}, row.file, "jsonl")
             yield Row(row.example.text, {**file, **cells})

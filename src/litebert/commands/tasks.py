@@ -84,7 +84,7 @@ def finetune(words: list[str]) -> int:
         from litebert.analysis.run_report import write_run
         from litebert.finetuning.initial import load_initial
         from litebert.finetuning.run import IDENTITY, finetune_seeds, run_folder
-        from litebert.tasks.registry import task_of
+        from litebert.tasks.registry import open_task
         from litebert.train import metrics
 
     keep_freed_memory()
@@ -96,7 +96,8 @@ def finetune(words: list[str]) -> int:
     remarks: list[str] = []
     with console.group() as ranks:
         with metrics.collect_remarks(remarks):
-            task = task_of(arguments.task, _source(arguments.data), **options)
+            files = open_task(arguments.task, _source(arguments.data), **options)
+            task = files.task
             if not arguments.overwrite:
                 pin_to_record(arguments.out / IDENTITY)
             start = load_initial(arguments.model, arguments.tokenizer, task)
@@ -109,7 +110,7 @@ def finetune(words: list[str]) -> int:
             ranks.decide(lambda: console.confirm_overwrite(*folders))
         runs = finetune_seeds(
             arguments.model,
-            task,
+            files,
             arguments.out,
             config,
             seeds=arguments.seeds,
@@ -322,6 +323,7 @@ def _read_unlabelled(
 ) -> list[Any]:
     """Read the files of --unlabelled, whose columns are named as in the training files."""
     from litebert.answer.inputs import Columns, expand, open_input, read_rows
+    from litebert.text.records import Notes
 
     columns = Columns(
         options.get("text"),
@@ -334,7 +336,7 @@ def _read_unlabelled(
         open_input(path, f"the task {task.name}", task, task.settings(), None, columns)
         for path in files
     ]
-    return [row.example for row in read_rows(inputs, task)]
+    return [row.example for row in read_rows(inputs, task.files, Notes())]
 
 
 def _source(paths: tuple[str, ...]) -> Any:

@@ -16,7 +16,7 @@ import numpy as np
 
 from litebert.config import FinetuneConfig
 from litebert.config.serialization import from_dict
-from litebert.finetuning.task import Task
+from litebert.finetuning.task import Task, TaskFiles
 from litebert.tokenizer import Tokenizer
 
 log = logging.getLogger("litebert")
@@ -58,7 +58,7 @@ Chosen = tuple[FinetuneConfig, list[str]]
 
 
 def choose_length(
-    config: FinetuneConfig, task: Task[Any], tokenizer: Tokenizer, positions: int
+    config: FinetuneConfig, files: TaskFiles[Any], tokenizer: Tokenizer, positions: int
 ) -> Chosen:
     """Choose the length that reads `SHARE_READ` of the training texts whole, where it is to be
     chosen.
@@ -69,8 +69,8 @@ def choose_length(
     if "length" not in config.choose:
         return config, []
     config = mark_chosen(config, "length")
-    examples = task.read("train")
-    lengths = task.lengths(examples[:: 1 + len(examples) // _SAMPLE], tokenizer)
+    examples = files.read("train")
+    lengths = files.task.lengths(examples[:: 1 + len(examples) // _SAMPLE], tokenizer)
     if lengths is None or not len(lengths):
         return config, []
     whole = 8 * int(np.ceil(np.quantile(lengths, SHARE_READ) / 8))

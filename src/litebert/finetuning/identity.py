@@ -77,7 +77,7 @@ def _build_identity(prepared: PreparedTask, items: Sequence[Item]) -> dict[str, 
         "metric": name_metric(task),
         "model": prepared.source,
         **hub.record_revision(prepared.source, "model"),
-        "files": task.file_names,  # by part, their names; for people and tables, never compared
+        "files": prepared.file_names,  # by part, their names; for people and tables, never compared
         "steps": prepared.steps,
         "chosen": list(prepared.chosen),  # for people, never compared
         "config": to_dict(prepared.config),

@@ -32,8 +32,9 @@ from litebert.finetuning.defaults import choose_amount, choose_head, choose_leng
 from litebert.finetuning.exits import require_exits
 from litebert.finetuning.initial import InitialModel
 from litebert.finetuning.items import EncodedPart, Item, count_shared
-from litebert.finetuning.task import Task
+from litebert.finetuning.task import Task, TaskFiles
 from litebert.finetuning.task_teacher import TaskTeacher, encode_unlabeled, open_teacher
+from litebert.text.records import Notes
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.coverage import Coverage
 from litebert.train.loop import Loop
@@ -55,7 +56,7 @@ class FinetuneRequest(RunRequest):
     """A request to fine-tune; the arguments are those of `finetune_seeds`."""
 
     model: str | Path
-    task: Task[Any]
+    files: TaskFiles[Any]
     config: FinetuneConfig | None = None
     seeds: int = 1
     tokenizer: str | Path | None = None
@@ -81,6 +82,8 @@ class PreparedTask:
     source: str
     """The model as it was named."""
     task: Task[Any]
+    file_names: Mapping[str, list[str]]
+    """The names of the files of each part."""
     start: InitialModel
     config: FinetuneConfig
     train: EncodedPart
@@ -186,13 +189,14 @@ def prepare_task(
     Args:
         chosen: choices that a run made when it started, if it continues.
     """
-    task, words, unlabelled = request.task, start.tokenizer, request.unlabelled
+    files, words, unlabelled = request.files, start.tokenizer, request.unlabelled
+    task = files.task
     if unlabelled is not None and request.teacher is None:
         raise ConfigError(
             "--unlabelled adds texts that only a teacher answers; name one with --teacher, "
             "or leave it out"
         )
-    config, choices = _settle_config(request.model, task, config, start)
+    config, choices = _settle_config(request.model, files, config, start)
     if not task.dev:
         raise DataError(
             f"the {task.name} task has no dev part, which chooses the best weights; give a dev file"
@@ -203,7 +207,8 @@ def prepare_task(
         unlabeled = encode_unlabeled(task, list(unlabelled), words, length)
     notes: list[str] = []
     train, *others = (
-        _encode_part(task, name, words, length, notes) for name in ("train", *task.dev, *task.tests)
+        _encode_part(files, name, words, length, notes)
+        for name in ("train", *task.dev, *task.tests)
     )
     _warn_about_parts(train, others, words)
     balance = task.output.balance([item.target for item in train.items])
@@ -217,6 +222,7 @@ def prepare_task(
     return PreparedTask(
         source=str(request.model),
         task=task,
+        file_names=files.file_names,
         start=start,
         config=config,
         train=train,
@@ -230,13 +236,14 @@ def prepare_task(
 
 
 def _settle_config(
-    model: str | Path, task: Task[Any], config: FinetuneConfig, start: InitialModel
+    model: str | Path, files: TaskFiles[Any], config: FinetuneConfig, start: InitialModel
 ) -> tuple[FinetuneConfig, list[str]]:
     """Choose the length and the head, check the config against the task's output, and list the
     choices, a sentence each.
     """
     positions = start.encoder.max_positions
-    config, choices = choose_length(config, task, start.tokenizer, positions)
+    task = files.task
+    config, choices = choose_length(config, files, start.tokenizer, positions)
     config, heads = choose_head(config, task, start.state is not None, start.vectors)
     if config.length > positions:
         log.info(f"length is {positions} instead of {config.length}: {model} has no more positions")
@@ -255,7 +262,7 @@ def _open_teacher(
     if request.teacher is None:
         return config, None
     words, length = start.tokenizer, config.length
-    teacher = open_teacher(request.teacher, request.task, words, length)
+    teacher = open_teacher(request.teacher, request.files.task, words, length)
     if config.distill.compared:
         teacher.require_layers(words, length)
         shape = teacher.loaded.config.encoder
@@ -279,18 +286,18 @@ def _warn_about_parts(train: EncodedPart, others: Sequence[EncodedPart], words: 
 
 
 def _encode_part(
-    task: Task[Any], name: str, tokenizer: Tokenizer, length: int, notes: list[str]
+    files: TaskFiles[Any], name: str, tokenizer: Tokenizer, length: int, notes: list[str]
 ) -> EncodedPart:
-    files = task.file_names.get(name, [])
+    task, names, part_notes = files.task, files.file_names.get(name, []), Notes()
     label = (
-        f"{name} ({', '.join(files) if len(files) < 4 else f'{len(files)} files'})"
-        if files
+        f"{name} ({', '.join(names) if len(names) < 4 else f'{len(names)} files'})"
+        if names
         else name
     )
     with progress.task(f"reading and tokenizing {label}"):
-        examples = task.read(name)
-        items = task.encode(examples, tokenizer, length)
-    for note in task.notes:
+        examples = files.read(name, part_notes)
+        items = task.encode(examples, tokenizer, length, part_notes)
+    for note in part_notes.notes():
         notes.append(f"{label}: {note}")
         log.info(notes[-1])
     if name == "train":

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -76,9 +76,11 @@ def write_results(
     task, parts, folder = prepared.task, (*prepared.dev, *prepared.tests), run.path
     scores = score_parts(task, parts, logits)
     (folder / "predictions").mkdir(exist_ok=True)
-    for part in parts:
-        answers = task.answers(part.examples, part.items, logits[part.name])
-        task.write(part.examples, answers, folder / "predictions" / task.file_name(part.name))
+    answers = [task.answers(part.examples, part.items, logits[part.name]) for part in parts]
+    tuned = task.tune(parts[0].examples, answers[0])
+    for part, part_answers in zip(parts, answers, strict=True):
+        file = folder / "predictions" / tuned.file_name(part.name)
+        tuned.write(part.examples, part_answers, file)
     exits = None
     if exit_logits is not None:
         drop = prepared.config.exit_drop
@@ -90,7 +92,7 @@ def write_results(
     baseline = None if prepared.baseline is None else prepared.baseline.keep(folder)
     fields = build_scores_fields(scores, baseline)
     card = _build_card(prepared, run.read_identities()[-1], fields, is_restarted)
-    _write_model(folder / "model", model, prepared, card, exits)
+    _write_model(folder / "model", model, replace(prepared, task=tuned), card, exits)
     write_json(folder / "scores.json", fields)
 
 

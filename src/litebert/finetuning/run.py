@@ -45,7 +45,7 @@ from litebert.finetuning.probe import FITTED, choose_start
 from litebert.finetuning.results import Finetuned
 from litebert.finetuning.scoring import name_metric
 from litebert.finetuning.seeds import summarize
-from litebert.finetuning.task import Task
+from litebert.finetuning.task import TaskFiles
 from litebert.finetuning.task_teacher import KEPT
 from litebert.recipes.finetuning import choose_default_recipe
 from litebert.storage import write_json
@@ -77,7 +77,7 @@ CONTENTS = (
 
 def finetune(
     model: str | Path,
-    task: Task[Any],
+    files: TaskFiles[Any],
     out: str | Path,
     config: FinetuneConfig | None = None,
     *,
@@ -95,11 +95,12 @@ def finetune(
     Args:
         model: a run, a litebert model or a Hugging Face folder; or a recipe's name, with
             `tokenizer`.
+        files: the files of the task, as `open_task` opens them.
         config: by default the recipe that `recipes.finetuning.choose_default_recipe` finds for
             the encoder and the task.
         teacher: the folder of a model fine-tuned on the same task, whose answers are learned as
             `config.distill` says.
-        unlabelled: further examples for the teacher to answer, as `Task.stream` gives them.
+        unlabelled: further examples for the teacher to answer.
         overwrite: delete the run in `out`, if there is one, and start anew.
         baseline: also fit a model that counts words and characters on the same rows, see
             `Finetuned.baseline`.
@@ -113,7 +114,7 @@ def finetune(
     """
     request = FinetuneRequest(
         model=model,
-        task=task,
+        files=files,
         out=Path(out),
         config=config,
         tokenizer=tokenizer,
@@ -130,7 +131,7 @@ def finetune(
 
 def finetune_seeds(
     model: str | Path,
-    task: Task[Any],
+    files: TaskFiles[Any],
     out: str | Path,
     config: FinetuneConfig | None = None,
     *,
@@ -157,7 +158,7 @@ def finetune_seeds(
     """
     request = FinetuneRequest(
         model=model,
-        task=task,
+        files=files,
         out=Path(out),
         config=config,
         seeds=seeds,
@@ -199,7 +200,7 @@ def _run_seeds(
         scores = [run.scores for run in runs]
         summary = {"scores": scores, "summary": summarize(scores)}
         write_json(request.out / "seeds.json", build_scores_fields(summary, runs[0].baseline))
-    _advise(name_metric(request.task), runs)
+    _advise(name_metric(request.files.task), runs)
     return runs
 
 
@@ -242,7 +243,7 @@ def _open_task(
     Args:
         remarks: gets what a person should know of them.
     """
-    ranks, task = folders[0].ranks, request.task
+    ranks, task = folders[0].ranks, request.files.task
     if not request.overwrite:
         hub.pin_to_record(request.out / IDENTITY)
     with metrics.collect_remarks(remarks):

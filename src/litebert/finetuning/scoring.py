@@ -63,9 +63,14 @@ def score_answers(
     part, whoever gives them.
     """
     scores: dict[str, float] = {}
+    tuned = task
     for part in parts:
         if part.name in task.dev or any(item.target is not None for item in part.items):
-            part_scores = task.score(part.examples, answer(part))
+            answers = answer(part)
+            scorer = task if part.name in task.dev else tuned
+            part_scores = scorer.score(part.examples, answers)
+            if part.name in task.dev[:1]:
+                tuned = task.tune(part.examples, answers)
             prefix = "" if task.dev == (part.name,) else f"{part.name}_"
             scores.update({prefix + name: value for name, value in part_scores.items()})
     return scores

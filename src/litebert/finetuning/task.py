@@ -1,9 +1,9 @@
-"""A fine-tuning task: it reads examples from files, encodes them once, scores answers and writes
-them.
+"""The base of fine-tuning tasks: a task is a value, and its files are read beside it.
 
-How logits meet targets and become answers is its `output`. A task never sees a model, a batch or an
-optimizer; the code that trains and predicts never sees a file. A task of your own is a subclass
-with a registered name: TASKS.add("mine", Mine)
+A `Task` encodes examples once, scores answers and writes them; how logits meet targets and become
+answers is its `output`. It never sees a file, a model, a batch or an optimizer. `TaskFiles` opens
+the files of a task, and yields their rows. A task of your own is a subclass of each, with a
+registered name: TASKS.add("mine", Mine)
 """
 
 from __future__ import annotations
@@ -12,6 +12,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar
 
 import numpy as np
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 
 from litebert.errors import ConfigError, DataError
 from litebert.finetuning.items import Item, PlainItem
-from litebert.finetuning.outputs import Output
+from litebert.finetuning.outputs import Output, restore_output
 from litebert.text.records import Notes, RowSource
 from litebert.tokenizer import Tokenizer
 
@@ -52,17 +53,17 @@ class Row(Generic[E]):
 class TaskOptions:
     """The options of a task: a subclass adds fields, with a default and a docstring for each.
 
-    A field is an option of `task_of` and of `litebert finetune --task NAME`. A field `no_X` that is
-    true sets the option X to false.
+    A field is an option of `open_task` and of `litebert finetune --task NAME`. A field `no_X` that
+    is true sets the option X to false.
     """
 
     @classmethod
     def list_names(cls) -> tuple[str, ...]:
-        """List the names of the options, as `task_of` takes them."""
+        """List the names of the options, as `open_task` takes them."""
         return tuple(option.name.removeprefix("no_") for option in fields(cls))
 
     def collect_changes(self) -> dict[str, Any]:
-        """Return the options that differ from their defaults, as `task_of` takes them."""
+        """Return the options that differ from their defaults, as `open_task` takes them."""
         values = {option.name: getattr(self, option.name) for option in fields(self)}
         return {
             name.removeprefix("no_"): False if name.startswith("no_") else value
@@ -71,14 +72,17 @@ class TaskOptions:
         }
 
 
+@dataclass(frozen=True)
 class Task(ABC, Generic[E]):
     """A task. `E` is its own type of example."""
 
-    name: str
+    name: ClassVar[str]
     """Its name in the registry."""
+    files: ClassVar[type[TaskFiles[Any]]]
+    """Reads its files."""
     options: ClassVar[type[TaskOptions]] = TaskOptions
     """The options that it takes."""
-    usual: ClassVar[Mapping[str, Any]] = {}
+    usual: ClassVar[Mapping[str, Any]] = MappingProxyType({})
     """Settings that other programs do not keep, with the values their folders are read with."""
     percent: ClassVar[bool] = False
     """True if its scores are percentages; otherwise they are fractions."""
@@ -86,31 +90,22 @@ class Task(ABC, Generic[E]):
     """File extension of its predictions files."""
     predicted_files: ClassVar[tuple[str, str]] = ("ROWS.csv", "ANSWERS.csv")
     """Input and output files of `litebert predict` in the command that is proposed."""
-    pair: bool | None = False
-    """True if its texts come in pairs; None if single texts do too."""
+
+    output: Output
+    metric: str = ""
+    """The score that chooses a checkpoint; higher is better. By default the output's first."""
     dev: tuple[str, ...] = ()
     """The parts to be scored on; the first decides."""
     tests: tuple[str, ...] = ()
     """The parts to be answered, and scored where their answers are known; they choose nothing."""
+    pair: bool | None = False
+    """True if its texts come in pairs; None if single texts do too."""
+    sources: tuple[str, ...] = ()
+    """The names of its files, for messages."""
 
-    def __init__(self, output: Output, metric: str | None = None) -> None:
-        self.output = output
-        self.metric = metric or output.scores[0]
-        """The score that chooses a checkpoint; higher is better."""
-        self._notes = Notes()
-
-    @classmethod
-    def from_data(cls, name: str, data: Any, **options: Any) -> Task[E]:
-        """Make the task of a registered name on its files; `data` and the options are those of
-        `task_of`.
-
-        Raises:
-            ConfigError: an option that cannot be.
-            DataError: a file is missing or malformed; the message names the file and the line, here
-                and below.
-        """
-        make: Callable[..., Task[E]] = cls
-        return make(data, **options)
+    def __post_init__(self) -> None:
+        if not self.metric:
+            object.__setattr__(self, "metric", self.output.scores[0])
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Task[E]:
@@ -118,7 +113,8 @@ class Task(ABC, Generic[E]):
         `kind` and `problem` of the model. A folder that other software wrote has the last four
         only.
         """
-        return cls(**{name: settings.get(name, value) for name, value in cls.usual.items()})
+        saved = {name: settings.get(name, value) for name, value in cls.usual.items()}
+        return cls(restore_output(settings), **saved)
 
     def settings(self) -> dict[str, Any]:
         """Return the settings saved with a model, beside its output, so that it answers as it was
@@ -164,25 +160,7 @@ class Task(ABC, Generic[E]):
         """Its name in `recipes.finetuning`, which has its hyper-parameters."""
         return self.full_name
 
-    @property
-    def file_names(self) -> dict[str, list[str]]:
-        """The names of the files of each part, where the task knows them."""
-        return {}
-
-    @property
-    def notes(self) -> list[str]:
-        """Notes of reading and encoding since the last `read`: rows skipped, texts truncated."""
-        return self._notes.notes()
-
     # ------------------------------------------------------------------------------------- examples
-
-    @abstractmethod
-    def read(self, split: str) -> list[E]:
-        """Read the examples of a split: train, one of `dev`, or test.
-
-        Raises:
-            DataError: as for `from_data`.
-        """
 
     @property
     @abstractmethod
@@ -202,32 +180,17 @@ class Task(ABC, Generic[E]):
         return None
 
     @abstractmethod
-    def stream(
-        self, source: RowSource, *, text: str = "text", pair: str | None = None
-    ) -> Iterator[Row[E]]:
-        """Yield the rows of a file without answers, or of standard input, in constant memory.
+    def encode(
+        self,
+        examples: Sequence[E],
+        tokenizer: Tokenizer,
+        length: int,
+        notes: Notes | None = None,
+    ) -> list[Item]:
+        """Encode examples as rows of at most `length` tokens; done once, whatever the epochs.
 
         Args:
-            source: a path, `-`, or a file with how to read it.
-            text, pair: columns, where the task has texts.
-
-        Raises:
-            DataError: as for `from_data`.
-        """
-
-    def stream_official(self, source: RowSource) -> Iterator[Row[E]] | None:
-        """Yield the rows of a file in the form of the benchmark, with their `id` as a cell; None
-        for a task that has no such form.
-
-        Raises:
-            DataError: as for `from_data`.
-        """
-        return None
-
-    @abstractmethod
-    def encode(self, examples: Sequence[E], tokenizer: Tokenizer, length: int) -> list[Item]:
-        """Encode examples as rows of at most `length` tokens; done once, whatever the number of
-        epochs.
+            notes: collects what a user should know of, such as texts that were cut.
         """
 
     def lengths(self, examples: Sequence[E], tokenizer: Tokenizer) -> NDArray[np.int64] | None:
@@ -241,18 +204,6 @@ class Task(ABC, Generic[E]):
         baseline.
         """
         return []
-
-    def read_labeled(self, source: Any, **options: Any) -> list[E]:
-        """Read the examples of a file with answers, to be scored; `options` say how to read it, as
-        in `task_of`.
-
-        Raises:
-            ConfigError: the task has no such option, or cannot do it.
-            DataError: as for `from_data`.
-        """
-        raise ConfigError(
-            f"the task {self.name} does not read labeled files; override its method `read_labeled`"
-        )
 
     # -------------------------------------------------------------------------------------- answers
 
@@ -285,18 +236,21 @@ class Task(ABC, Generic[E]):
             DataError: none is known.
         """
 
+    def tune(self, examples: Sequence[E], answers: Sequence[Any]) -> Task[E]:
+        """Return the task with what it tunes on answers to the first dev part, such as a threshold;
+        arguments as in `score`.
+        """
+        return self
+
     def _select_labeled(
         self, examples: Sequence[E], answers: Sequence[Any], has_label: Callable[[E], bool]
     ) -> tuple[Sequence[E], Sequence[Any]]:
         """Select the examples that have a label, and their answers, for `score`."""
         pairs = [pair for pair in zip(examples, answers, strict=True) if has_label(pair[0])]
         if not pairs:
-            files = ", ".join(
-                dict.fromkeys(name for names in self.file_names.values() for name in names)
-            )
             raise DataError(
-                f"no example of {files or f'the {self.name} task'} has an answer to score "
-                "against; give a labeled file"
+                f"no example of {', '.join(self.sources) or f'the {self.name} task'} has an answer "
+                "to score against; give a labeled file"
             )
         labeled, their_answers = zip(*pairs, strict=True)
         return labeled, their_answers
@@ -308,3 +262,83 @@ class Task(ABC, Generic[E]):
     @abstractmethod
     def write(self, examples: Sequence[E], answers: Sequence[Any], path: Path) -> None:
         """Write the predictions file, in the form its benchmark asks for."""
+
+
+class TaskFiles(ABC, Generic[E]):
+    """The files of a task: it opens their splits, and yields their rows."""
+
+    task: Task[E]
+    """The task that the files decide, such as the labels of a training file."""
+
+    @classmethod
+    @abstractmethod
+    def open(cls, task_class: type[Task[E]], name: str, data: Any, **options: Any) -> TaskFiles[E]:
+        """Open the files of a task.
+
+        Args:
+            task_class: the task that is registered under `name`.
+            data, options: as `open_task` takes them.
+
+        Raises:
+            ConfigError: an option that cannot be.
+            DataError: a file is missing or malformed; the message names the file and the line, here
+                and below.
+        """
+
+    @classmethod
+    def open_labeled(cls, task: Task[E], source: Any, **options: Any) -> TaskFiles[E]:
+        """Open labeled files to score a task on; they are its first dev part.
+
+        Args:
+            options: the options of the task that say how files are read.
+
+        Raises:
+            ConfigError: the task has no such option, or cannot do it.
+            DataError: as for `open`.
+        """
+        raise ConfigError(
+            f"the task {task.name} does not read labeled files; its files need the method "
+            "`open_labeled`"
+        )
+
+    @property
+    def file_names(self) -> dict[str, list[str]]:
+        """The names of the files of each part, where they are known."""
+        return {}
+
+    @abstractmethod
+    def read(self, split: str, notes: Notes | None = None) -> list[E]:
+        """Read the examples of a split: train, a part of `task.dev`, or test.
+
+        Args:
+            notes: collects what a user should know of, such as rows that were skipped.
+
+        Raises:
+            DataError: as for `open`.
+        """
+
+    @classmethod
+    @abstractmethod
+    def stream(
+        cls, source: RowSource, notes: Notes, *, text: str = "text", pair: str | None = None
+    ) -> Iterator[Row[E]]:
+        """Yield the rows of a file without answers, or of standard input, in constant memory.
+
+        Args:
+            source: a path, `-`, or a file with how to read it.
+            notes: as in `read`.
+            text, pair: columns, where the task has texts.
+
+        Raises:
+            DataError: as for `open`.
+        """
+
+    @classmethod
+    def stream_official(cls, source: RowSource, notes: Notes) -> Iterator[Row[E]] | None:
+        """Yield the rows of a file in the form of the benchmark, with their `id` as a cell; None
+        for a task that has no such form.
+
+        Raises:
+            DataError: as for `open`.
+        """
+        return None

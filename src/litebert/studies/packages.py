@@ -20,7 +20,7 @@ from litebert.finetuning.run import finetune
 from litebert.recipes.finetuning import finetune_recipe
 from litebert.storage import atomic_write
 from litebert.tasks.splits import choose_held_out
-from litebert.tasks.table import Table
+from litebert.tasks.table import TableFiles
 from litebert.text.python_docs import find_package, read_python_docs
 
 CLASSES, TRAIN, DEV = 8, 100, 50
@@ -53,8 +53,9 @@ def classify(pretrained: Path, folder: Path) -> tuple[Finetuned, int]:
         The run, and the number of packages.
     """
     train, dev = write_table(folder / "packages")
-    task = Table(train, dev, text=TEXT, label=LABEL)
-    return finetune(pretrained, task, folder / "classifier", make_config()), len(task.output.labels)
+    files = TableFiles.of(train, dev, text=TEXT, label=LABEL)
+    run = finetune(pretrained, files, folder / "classifier", make_config())
+    return run, len(files.task.output.labels)
 
 
 def write_table(folder: Path) -> tuple[Path, Path]:

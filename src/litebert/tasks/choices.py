@@ -8,7 +8,7 @@ repeats the context, so that the context can attend to the choice.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -20,16 +20,16 @@ from litebert.errors import ConfigError, DataError, nearest
 from litebert.finetuning.examples import ModelExample
 from litebert.finetuning.items import Item, build_row
 from litebert.finetuning.outputs import Answer
-from litebert.finetuning.task import Row
+from litebert.finetuning.task import Row, Task, TaskFiles, TaskOptions
 from litebert.finetuning.text_outputs import OneChoice
 from litebert.storage import atomic_text
 from litebert.tasks.predictions import list_members, list_texts, write_records
 from litebert.tasks.splits import (
     Data,
-    FileTask,
     HeldoutOptions,
     Layout,
     Source,
+    SplitFiles,
     SplitOptions,
     TableFormat,
     find_split_files,
@@ -103,41 +103,101 @@ class Choice(NamedTuple):
         return [f"{self.question} {choice}".lstrip(" ") for choice in self.choices]
 
 
-class ChoiceTask(FileTask[Choice]):
-    """Multiple choice read from JSON Lines (or Parquet) files; a subclass may read other ones.
+class ChoiceFiles(SplitFiles[Choice]):
+    """JSON Lines (or Parquet) files of questions with choices; a subclass may read other ones.
 
     `label` is the index of the right choice from 0, its letter, or its text. Without a dev split, a
     share `heldout` of the contexts of the training split replaces it. Each context keeps all of its
     questions.
     """
 
-    name, suffix = "choices", ".jsonl"
-    inputs = "give (context, question, choices), of choices two or more"
-    predicted_files = ("QUESTIONS.jsonl", "ANSWERS.jsonl")
-    options: ClassVar[type[OrderOptions]] = ChoiceOptions
-    usual = MappingProxyType({"order": "context"})
     suffixes = (".jsonl", ".ndjson", ".parquet")
-    blank = BLANK
     contexts = "contexts"
     """The plural for contexts in notes."""
 
-    def __init__(
-        self,
+    @classmethod
+    def of(
+        cls,
         data: Data = MappingProxyType({}),
         *,
         order: Order = "context",
         heldout: float = 0.1,
         layout: Layout | None = None,
-    ) -> None:
-        super().__init__(OneChoice(), files=find_split_files(data), heldout=heldout, layout=layout)
-        if order not in get_args(Order):
-            raise ConfigError(f"order is '{order}'; {nearest(order, get_args(Order))}")
-        self.order = order
+        task_class: type[Task[Choice]] | None = None,
+    ) -> ChoiceFiles:
+        """Open a folder whose file names tell the split, or the files of each split.
+
+        Raises:
+            ConfigError: there is no such order.
+            DataError: there is no such folder or file.
+        """
+        make = task_class or ChoiceTask
+        assert issubclass(make, ChoiceTask)
+        task = make(OneChoice(), order=order)
+        return cls(task, find_split_files(data), heldout=heldout, layout=layout)
 
     @classmethod
-    def from_data(cls, name: str, data: Source, **options: Any) -> ChoiceTask:
-        """Return the task of a folder, or of training files with `dev` and `test` as options."""
-        return cls(take_files(data, options), layout=take_layout(options), **options)
+    def open(
+        cls, task_class: type[Task[Choice]], name: str, data: Source, **options: Any
+    ) -> ChoiceFiles:
+        """Open a folder, or training files with `dev` and `test` as options."""
+        files = take_files(data, options)
+        return cls.of(files, layout=take_layout(options), task_class=task_class, **options)
+
+    @classmethod
+    def stream(
+        cls, source: RowSource, notes: Notes, *, text: str = "text", pair: str | None = None
+    ) -> Iterator[Row[Choice]]:
+        """Read rows with context, choices and perhaps a question, without answers."""
+        return _read_choices(source, notes, ("question",))
+
+    def read(self, split: str, notes: Notes | None = None) -> list[Choice]:
+        """Read the questions of a split, in the order of its files.
+
+        Only the questions of `test` may all be without an answer.
+        """
+        notes = Notes() if notes is None else notes
+        paths = self._find_files(split)
+        examples = [example for path in paths for example in self._read_examples(path, notes)]
+        examples = self._select_split(
+            split, examples, lambda i: examples[i].context, self.contexts, notes
+        )
+        unlabeled = sum(example.label is None for example in examples)
+        if unlabeled == len(examples) and split != "test":
+            purpose = "learn from" if split == "train" else "score"
+            raise DataError(
+                f"no question in {format_files(paths)} has an answer to {purpose}; "
+                "give a labeled file"
+            )
+        if unlabeled:
+            notes["questions have no answer and are not scored"] += unlabeled
+        return examples
+
+    def _read_examples(self, path: Path, notes: Notes) -> Iterator[Choice]:
+        form, _, encoding = self._layout
+        fields = ("question", "label", "id")
+        rows = _read_choices(path, notes, fields, form, encoding)
+        return (row.example for row in rows)
+
+
+@dataclass(frozen=True)
+class ChoiceTask(Task[Choice]):
+    """Multiple choice."""
+
+    name: ClassVar[str] = "choices"
+    suffix: ClassVar[str] = ".jsonl"
+    inputs: ClassVar[str] = "give (context, question, choices), of choices two or more"
+    predicted_files: ClassVar[tuple[str, str]] = ("QUESTIONS.jsonl", "ANSWERS.jsonl")
+    files: ClassVar[type[TaskFiles[Any]]] = ChoiceFiles
+    options: ClassVar[type[TaskOptions]] = ChoiceOptions
+    usual: ClassVar[Mapping[str, Any]] = MappingProxyType({"order": "context"})
+    blank: ClassVar[re.Pattern[str]] = BLANK
+    order: Order = "context"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.order not in get_args(Order):
+            raise ConfigError(f"order is '{self.order}'; {nearest(self.order, get_args(Order))}")
 
     def example(self, value: Any, name: str) -> Choice:
         """Return the example of a context, a question and a list of choices."""
@@ -156,35 +216,15 @@ class ChoiceTask(FileTask[Choice]):
             fields["question"] = example.question
         return ModelExample({**fields, "choices": list(example.choices)}, label)
 
-    def stream(
-        self, source: RowSource, *, text: str = "text", pair: str | None = None
-    ) -> Iterator[Row[Choice]]:
-        """Read rows with context, choices and perhaps a question, without answers."""
-        self._notes = Notes()
-        return _read_choices(source, self._notes, ("question",))
-
-    def read(self, split: str) -> list[Choice]:
-        """Read the questions of a split, in the order of its files.
-
-        Only the questions of `test` may all be without an answer.
-        """
-        paths = self._find_files(split)
-        self._notes = Notes()
-        examples = [example for path in paths for example in self._read_examples(path)]
-        examples = self._select_split(split, examples, lambda i: examples[i].context, self.contexts)
-        unlabeled = sum(example.label is None for example in examples)
-        if unlabeled == len(examples) and split != "test":
-            purpose = "learn from" if split == "train" else "score"
-            raise DataError(
-                f"no question in {format_files(paths)} has an answer to {purpose}; "
-                "give a labeled file"
-            )
-        if unlabeled:
-            self._notes["questions have no answer and are not scored"] += unlabeled
-        return examples
-
-    def encode(self, examples: Sequence[Choice], tokenizer: Tokenizer, length: int) -> list[Item]:
+    def encode(
+        self,
+        examples: Sequence[Choice],
+        tokenizer: Tokenizer,
+        length: int,
+        notes: Notes | None = None,
+    ) -> list[Item]:
         """Encode each choice as a sequence of at most `length` tokens, and note what is cut."""
+        notes = Notes() if notes is None else notes
         max_tokens = length - 2 - tokenizer.pair_separators
         max_question = min(QUESTION_TOKENS, max_tokens // 2)
         # A context with many questions is encoded once.
@@ -195,21 +235,21 @@ class ChoiceTask(FileTask[Choice]):
             context = context_ids[example.context]
             rows = []
             for ids in tokenizer.encode(example.fill_in(self.blank)):
-                question = self._truncate_question(ids, max_question)
+                question = self._truncate_question(ids, max_question, notes)
                 context_size = max_tokens - len(question)
                 if len(context) > context_size:
-                    self._notes[f"rows lost the end of their context at {length} tokens"] += 1
+                    notes[f"rows lost the end of their context at {length} tokens"] += 1
                 segments = (context[:context_size], question)
                 first, second = segments if self.order == "context" else segments[::-1]
                 rows.append(build_row(tokenizer, first, second))
             items.append(Item(i, tuple(rows), example.label))
         return items
 
-    def _truncate_question(self, question: Sequence[int], size: int) -> Sequence[int]:
+    def _truncate_question(self, question: Sequence[int], size: int, notes: Notes) -> Sequence[int]:
         """Return at most `size` tokens of a question with its choice, as `Order` says."""
         if len(question) <= size:
             return question
-        self._notes[f"questions with their option were truncated to {size} tokens"] += 1
+        notes[f"questions with their option were truncated to {size} tokens"] += 1
         return question[-size:] if self.order == "context" else question[:size]
 
     def record(self, example: Choice, answer: Answer) -> dict[str, Any]:
@@ -248,12 +288,6 @@ class ChoiceTask(FileTask[Choice]):
         )
         with atomic_text(path) as file:
             write_records(rows, file, "jsonl")
-
-    def _read_examples(self, path: Path) -> Iterator[Choice]:
-        form, _, encoding = self._layout
-        fields = ("question", "label", "id")
-        rows = _read_choices(path, self._notes, fields, form, encoding)
-        return (row.example for row in rows)
 
     def _format_choice(self, choice: int) -> int | str:
         """Return a choice as the benchmark writes it; a subclass may use letters."""

@@ -11,18 +11,26 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, ClassVar
 
 from litebert.errors import ConfigError, DataError, nearest
-from litebert.finetuning.outputs import Answer
+from litebert.finetuning.outputs import Answer, restore_output
+from litebert.finetuning.task import Row, Task, TaskFiles
 from litebert.finetuning.text_outputs import Number, OneClass
 from litebert.storage import atomic_text
 from litebert.tasks.splits import Source
-from litebert.tasks.texts import Example, Label, TextTask
-from litebert.text.records import Notes, clean, format_value, read_lines, require_text
+from litebert.tasks.texts import Example, Label, TextTask, stream_texts
+from litebert.text.records import (
+    Notes,
+    RowSource,
+    clean,
+    format_value,
+    read_lines,
+    require_text,
+)
 from litebert.text.sources import is_dataset_folder, open_dataset
 
 _BINARY = ("0", "1")
@@ -151,155 +159,199 @@ GLUE: Mapping[str, Spec] = MappingProxyType(
 _AX = "ax"
 
 
-class Glue(TextTask):
-    """A task of GLUE from a folder or from the `datasets` library.
+class GlueFiles(TaskFiles[Example]):
+    """The official files of a task of GLUE in a folder, or a copy in the `datasets` library."""
 
-    Args:
-        name: a key of `specs`.
-        source: the task's folder or the folder above it; `hf:glue` for the hub, `hf:NAME[:CONFIG]`
-            for a copy there, `hf:FOLDER` for a dataset that `datasets` saved. None if no file is
-            read: an `Answer` needs no file.
+    task: Glue
 
-    A task with files of the same form is a subclass with other `specs`.
+    def __init__(self, task: Glue, source: str | Path) -> None:
+        """Find the splits of a task.
 
-    The attributes are those of `Task`. `tests`, and all but the first of `dev`, hold only splits
-    whose file is in the folder: copies often lack test files and MNLI's second dev file. MNLI has
-    the test split `ax` too, if a folder `diagnostic` with diagnostic.tsv lies beside its folder.
+        Args:
+            source: the task's folder or the folder above it; `hf:glue` for the hub,
+                `hf:NAME[:CONFIG]` for a copy there, `hf:FOLDER` for a dataset that `datasets`
+                saved.
 
-    Raises:
-        ConfigError: there is no such task.
-        DataError: there is no such folder.
-    """
+        `tests`, and all but the first of `dev`, hold only splits whose file is in the folder:
+        copies often lack test files and MNLI's second dev file. MNLI has the test split `ax` too,
+        if a folder `diagnostic` with diagnostic.tsv lies beside its folder.
 
-    specs: ClassVar[Mapping[str, Spec]] = GLUE
-
-    def __init__(self, name: str, source: str | Path | None = None) -> None:
-        if name not in self.specs:
-            raise ConfigError(f"there is no GLUE task '{name}'; {nearest(name, self.specs)}")
-        self.name, self.spec = name, self.specs[name]
-        super().__init__(
-            OneClass(self.spec.labels) if self.spec.labels else Number(), self.spec.scores
-        )
-        self.pair = len(self.spec.columns) == 2
-        self._source = source
+        Raises:
+            DataError: there is no such folder.
+        """
+        self._spec, self._source = task.spec, source
+        name = task.name
         self._hub = _open_hub(str(source)[3:], name) if str(source).startswith("hf:") else None
-        if source is not None and self._hub is None and not Path(source).is_dir():
+        if self._hub is None and not Path(source).is_dir():
             raise DataError(
-                f"{source} is not a folder; give the folder {self.spec.folder}, "
+                f"{source} is not a folder; give the folder {self._spec.folder}, "
                 "or the folder above it"
             )
-        first_dev = self.spec.dev[:1]
-        self.dev = first_dev + tuple(split for split in self.spec.dev[1:] if self._has(split))
-        self.tests = tuple(split for split in self.spec.files if self._has(split))
-        if name == "mnli" and source is not None and self._hub is None:
+        dev, tests = self._spec.dev, tuple(split for split in self._spec.files if self._has(split))
+        dev = dev[:1] + tuple(split for split in dev[1:] if self._has(split))
+        if name == "mnli" and self._hub is None:
             folder = Path(source).resolve()
-            is_task_folder = _normalize(folder.name) == _normalize(self.spec.folder)
-            self._ax = Glue(_AX, folder.parent if is_task_folder else source)
-            if self._ax.tests:
-                self.tests += (_AX,)
+            is_task_folder = _normalize(folder.name) == _normalize(self._spec.folder)
+            self._ax = GlueFiles(Glue.of(_AX), folder.parent if is_task_folder else source)
+            if self._ax.task.tests:
+                tests += (_AX,)
+        self.task = replace(task, dev=dev, tests=tests)
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> TextTask:
-        """Return the task that the settings name, with the labels of the model."""
-        task = super().from_settings(settings)
-        name = str(settings.get("task"))
-        if isinstance(task, Glue) and name in cls.specs:
-            task.name, task.spec, task._source, task._hub = name, cls.specs[name], None, None
-            task._score_names, task.metric = task.spec.scores, task.spec.scores[0]
-        return task
-
-    @property
-    def file_names(self) -> dict[str, list[str]]:
-        """The folder, or the name on the hub."""
-        name = str(self._source) if self._hub is not None else Path(self._source or "").name
-        return {"train": [name]} if name else {}
-
-    def read_labeled(self, source: Source, **options: Any) -> list[Example]:
-        """Read the first dev split of a folder, or the rows of an official train or dev file."""
-        sources = [source] if isinstance(source, (str, Path)) else source
-        if len(sources) != 1 or options:
-            raise ConfigError(
-                f"{self.name} is scored on one folder or file, without options; give --data alone"
-            )
-        path = Path(sources[0])
-        if not path.is_file():
-            task = type(self)(self.name, sources[0])
-            examples = task.read(task.dev[0])
-            self._notes = task._notes
-            return examples
-        self._notes = Notes()
-        return list(_read_file(self.spec, path, False, self._notes))
-
-    @classmethod
-    def from_data(cls, name: str, data: Source, **options: Any) -> Glue:
-        """Return a task that has a training split.
+    def open(
+        cls, task_class: type[Task[Example]], name: str, data: Source, **options: Any
+    ) -> GlueFiles:
+        """Open the files of a task that has a training split.
 
         Raises:
             ConfigError: the task has none, or there are several sources.
         """
+        assert issubclass(task_class, Glue)
         if not isinstance(data, (str, Path)):
             if len(data) != 1:
                 raise ConfigError(
                     f"{name} is read from one folder, and {len(data)} are given; name the folder"
                 )
             data = data[0]
-        task = cls(name, data)
-        if not task.spec.dev:
+        files = cls(task_class.of(name), data)
+        if not files.task.spec.dev:
             raise ConfigError(
                 f"{name} has no training split; fine-tune mnli, with the folder diagnostic "
                 "beside MNLI"
             )
-        return task
+        return files
+
+    @classmethod
+    def open_labeled(
+        cls, task: Task[Example], source: Source, **options: Any
+    ) -> TaskFiles[Example]:
+        """Open the first dev split of a folder, or the rows of an official train or dev file."""
+        assert isinstance(task, Glue)
+        sources = [source] if isinstance(source, (str, Path)) else source
+        if len(sources) != 1 or options:
+            raise ConfigError(
+                f"{task.name} is scored on one folder or file, without options; give --data alone"
+            )
+        path = Path(sources[0])
+        return GlueFile(task, path) if path.is_file() else cls(task, sources[0])
+
+    @classmethod
+    def stream(
+        cls, source: RowSource, notes: Notes, *, text: str = "text", pair: str | None = None
+    ) -> Iterator[Row[Example]]:
+        """Yield the texts in one or two columns of a file."""
+        return stream_texts(source, notes, text=text, pair=pair)
+
+    @property
+    def file_names(self) -> dict[str, list[str]]:
+        """The folder, or the name on the hub."""
+        name = str(self._source) if self._hub is not None else Path(self._source).name
+        return {"train": [name]} if name else {}
 
     def _has(self, split: str) -> bool:
-        """Return True if an official split can be read; always without a source."""
+        """Return True if an official split can be read."""
         if self._hub is not None:
             return _name_hub_split(split) in self._hub
-        return self._source is None or bool(_find_files(self.spec, Path(self._source), split))
+        return bool(_find_files(self._spec, Path(self._source), split))
 
-    def read(self, split: str) -> list[Example]:
+    def read(self, split: str, notes: Notes | None = None) -> list[Example]:
         """Read train, or an official dev or test split; `test` is the first test split.
 
         Raises:
             DataError: the task has no such split, or a file is missing or malformed.
             MissingExtraError: `hf:` without the `datasets` library.
         """
-        spec, split = self.spec, self._name_official(split)
+        notes = Notes() if notes is None else notes
+        spec, split = self._spec, name_official_split(self._spec, split)
         splits = [*spec.dev, *spec.files]
         if spec.dev:
             splits.insert(0, "train")
-        if _AX in self.tests:
+        if _AX in self.task.tests:
             splits.append(_AX)
         if split not in splits:
-            raise DataError(f"{self.name} has no split '{split}'; {nearest(split, splits)}")
-        if self._source is None:
-            raise DataError(
-                f"{self.name} was made without data to read; give the folder of {spec.folder}"
-            )
-        self._notes = Notes()
+            raise DataError(f"{self.task.name} has no split '{split}'; {nearest(split, splits)}")
         if self._hub is not None:
-            return list(_read_dataset(spec, self._hub, str(self._source), split, self._notes))
+            return list(_read_dataset(spec, self._hub, str(self._source), split, notes))
         if split == _AX:
-            examples = self._ax.read("test")
-            self._notes = self._ax._notes
-            return examples
+            return self._ax.read("test", notes)
         paths = _find_files(spec, Path(self._source), split)
         if not paths:
             raise DataError(
                 f"{self._source} holds no {_name_file(spec, split)}; give the folder "
                 f"{spec.folder} with its official files, or the folder above it"
             )
-        examples = list(_read_file(spec, paths[0], split in spec.files, self._notes))
+        examples = list(_read_file(spec, paths[0], split in spec.files, notes))
         if not examples:
             raise DataError(f"{paths[0]} holds no examples; fetch the file again")
         return examples
+
+
+class GlueFile(TaskFiles[Example]):
+    """An official train or dev file, to score a model on."""
+
+    task: Glue
+
+    def __init__(self, task: Glue, path: Path) -> None:
+        self.task, self._path = replace(task, dev=task.spec.dev[:1] or ("dev",)), path
+
+    @classmethod
+    def open(
+        cls, task_class: type[Task[Example]], name: str, data: Source, **options: Any
+    ) -> GlueFiles:
+        return GlueFiles.open(task_class, name, data, **options)
+
+    stream = GlueFiles.stream
+
+    def read(self, split: str, notes: Notes | None = None) -> list[Example]:
+        """Read all rows of the file, whatever the split."""
+        return list(
+            _read_file(self.task.spec, self._path, False, Notes() if notes is None else notes)
+        )
+
+
+@dataclass(frozen=True)
+class Glue(TextTask):
+    """A task of GLUE. A task with files of the same form is a subclass with other `specs`."""
+
+    specs: ClassVar[Mapping[str, Spec]] = GLUE
+    files: ClassVar[type[TaskFiles[Any]]] = GlueFiles
+    spec: Spec = GLUE["sst2"]
+
+    @property
+    def name(self) -> str:  # type: ignore[override]
+        """Its name among `specs`."""
+        return next(name for name, spec in self.specs.items() if spec is self.spec)
+
+    @classmethod
+    def of(cls, name: str) -> Glue:
+        """Return the task of a name.
+
+        Raises:
+            ConfigError: there is no such task.
+        """
+        if name not in cls.specs:
+            raise ConfigError(f"there is no GLUE task '{name}'; {nearest(name, cls.specs)}")
+        spec = cls.specs[name]
+        output = OneClass(spec.labels) if spec.labels else Number()
+        task = cls(output, pair=len(spec.columns) == 2, score_names=spec.scores, spec=spec)
+        return replace(task, dev=spec.dev, tests=tuple(spec.files))
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> TextTask:
+        """Return the task that the settings name, with the labels of the model."""
+        name = str(settings.get("task"))
+        output, pair = restore_output(settings), settings.get("pair")
+        if name not in cls.specs:
+            return cls(output, pair=pair)
+        spec = cls.specs[name]
+        return cls(output, pair=pair, score_names=spec.scores, spec=spec)
 
     def file_name(self, split: str) -> str:
         """Name the predictions file of a split.
 
         A test split has the name that the GLUE site asks for; any other split is SPLIT.tsv.
         """
-        split = self._name_official(split)
+        split = name_official_split(self.spec, split)
         if split == _AX:
             return GLUE[_AX].submissions[0]
         if split not in self.spec.files:
@@ -320,9 +372,10 @@ class Glue(TextTask):
                     prediction = f"{min(max(prediction, 0.0), 5.0):.3f}"
                 file.write(f"{example.name}\t{prediction}\n")
 
-    def _name_official(self, split: str) -> str:
-        """Return the official name of a split; `test` means the first test split."""
-        return next(iter(self.spec.files)) if split == "test" else split
+
+def name_official_split(spec: Spec, split: str) -> str:
+    """Return the official name of a split; `test` means the first test split."""
+    return next(iter(spec.files)) if split == "test" else split
 
 
 # ----------------------------------------------------------------------------------- official files

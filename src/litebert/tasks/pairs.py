@@ -12,7 +12,6 @@ import hashlib
 import logging
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import copy
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
@@ -21,13 +20,28 @@ import numpy as np
 
 from litebert.errors import ConfigError, DataError, ModelError, nearest
 from litebert.finetuning.items import EncodedRow, Item, build_single_rows
+from litebert.finetuning.outputs import restore_output
 from litebert.finetuning.similarity import TEMPERATURE, Similarity, Supervision
-from litebert.finetuning.task import TaskOptions
+from litebert.finetuning.task import Task, TaskFiles, TaskOptions
 from litebert.interop.sentence_modules import DENSE, read_dense, write_dense
-from litebert.tasks.glue import Glue
+from litebert.tasks.glue import Glue, GlueFiles
 from litebert.tasks.scores import compute_scores
-from litebert.tasks.splits import Layout, Source, format_files, take_files, take_layout
-from litebert.tasks.texts import ColumnOptions, Example, TextTask, require_columns
+from litebert.tasks.splits import (
+    Layout,
+    Source,
+    SplitFiles,
+    format_files,
+    take_files,
+    take_layout,
+)
+from litebert.tasks.texts import (
+    ColumnOptions,
+    Example,
+    TextFiles,
+    TextTask,
+    make_example,
+    require_columns,
+)
 from litebert.text.records import SUFFIXES, Notes, Record, format_value, read_records
 from litebert.tokenizer import Tokenizer
 
@@ -77,38 +91,15 @@ class PairOptions(VectorOptions, ColumnOptions):
     """Column that holds the score of a pair."""
 
 
-class Pairs(TextTask):
-    """Pairs of texts from files with named columns, or texts alone.
+class PairFiles(TextFiles):
+    """Files of pairs of texts with named columns, or of texts alone."""
 
-    Args:
-        train, dev, test: their files, as `Table` takes them, and plain text with a text on each
-            line.
-        text, pair, label: names of the columns, or their numbers from 0: the two texts, and how
-            alike they are. With `label` None all pairs belong together. With `pair` None the model
-            learns from single texts. If there is a dev split, the training files may lack the
-            columns `pair` and `label`.
-        pooling: makes a sentence vector of the hidden states of a text: `mean` of all, or `cls` for
-            the hidden state of [CLS].
-        temperature: divides the cosines in the losses.
-        whiten: True to whiten the vectors when training has ended; by default only if the model
-            learns from single texts.
-        heldout, seed, layout: as in `Table`.
-
-    Raises:
-        ConfigError: options that contradict each other.
-        DataError: a training file that is missing or malformed; the message names the line.
-    """
-
-    name = "pairs"
     suffixes = tuple(suffix for suffix, form in SUFFIXES.items() if form != "conll")
-    options: ClassVar[type[VectorOptions]] = PairOptions
-    pair = True
-    output: Similarity
-    _map: str | None = None
-    """The folder of the whitening map, inside the folder of a model."""
+    task: Pairs
 
-    def __init__(
-        self,
+    @classmethod
+    def of(
+        cls,
         train: Source | None = None,
         dev: Source | None = None,
         test: Source | None = None,
@@ -122,159 +113,102 @@ class Pairs(TextTask):
         heldout: float = 0.1,
         seed: int = 0,
         layout: Layout | None = None,
-    ) -> None:
-        if pooling not in POOLINGS:
-            raise ConfigError(f"pooling is '{pooling}'; {nearest(pooling, POOLINGS)}")
-        if not 0 < temperature < math.inf:
-            raise ConfigError(f"temperature is {temperature}; it must be a number above 0")
-        if label is not None and (pair is None or label in (text, pair)):
-            problem = "there is no second column" if pair is None else "it is a column of texts"
-            raise ConfigError(
-                f"label is '{label}', but {problem}; name the texts with text and pair, and "
-                "their score with label"
-            )
-        self._texts, self._label = require_columns(text, pair), label
-        score_names = _RANK_SCORES if label is None else Similarity.scores
-        super().__init__(
-            Similarity(),
-            score_names,
-            files={"train": train, "dev": dev, "test": test},
-            heldout=heldout,
-            seed=seed,
-            layout=layout,
-        )
+        task_class: type[Task[Example]] | None = None,
+    ) -> PairFiles:
+        """Open the files of pairs, and decide from them how texts are learned.
+
+        Args:
+            train, dev, test: their files, as `TableFiles.of` takes them, and plain text with a text
+                on each line.
+            text, pair, label: names of the columns, or their numbers from 0: the two texts, and how
+                alike they are. With `label` None all pairs belong together. With `pair` None the
+                model learns from single texts. If there is a dev split, the training files may lack
+                the columns `pair` and `label`.
+            pooling: makes a sentence vector of the hidden states of a text: `mean` of all, or `cls`
+                for the hidden state of [CLS].
+            temperature: divides the cosines in the losses.
+            whiten: True to whiten the vectors when training has ended; by default only if the model
+                learns from single texts.
+            heldout, seed, layout: as in `TableFiles.of`.
+            task_class: the class of the task, `Pairs` by default.
+
+        Raises:
+            ConfigError: options that contradict each other.
+            DataError: a training file that is missing or malformed; the message names the line.
+        """
+        task = _make_pairs(task_class, text, pair, label, pooling, temperature, layout)
+        sources = {"train": train, "dev": dev, "test": test}
+        files = cls(task, sources, heldout=heldout, seed=seed, layout=layout)
         supervision = _tell_supervision(pair, label)
         if train is not None and dev is not None:
-            supervision = self._survey()
-        self.output = Similarity(
+            supervision = files._survey()
+        output = Similarity(
             pooling=pooling,
             supervision=supervision,
             temperature=temperature,
             whiten=supervision == "texts" if whiten is None else whiten,
         )
+        files.task = replace(files.task, output=output)
+        return files
 
     @classmethod
-    def from_data(cls, name: str, data: Source, **options: Any) -> Pairs:
-        """Return the task of a folder, or of training files with `dev` and `test` as options."""
+    def open(
+        cls, task_class: type[Task[Example]], name: str, data: Source, **options: Any
+    ) -> PairFiles:
+        """Open a folder, or training files with `dev` and `test` as options."""
         options |= take_files(data, options)
         # A subclass may take no layout, so none is passed without such an option.
         if options.keys() & {"input_format", "header", "encoding"}:
             options["layout"] = take_layout(options)
-        return cls(**options)
+        return cls.of(task_class=task_class, **options)
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Pairs:
-        """Return the task with the model's pooling and columns."""
-        task = super().from_settings(settings)
-        assert isinstance(task, Pairs)
-        task.pair = True
-        columns = settings.get("columns") or {}
-        vectors = settings.get("vectors") or {}
-        pooling = vectors.get("pooling", "mean")
-        if pooling not in POOLINGS:
-            raise ModelError(
-                f"the model's vectors have the pooling {pooling!r}; "
-                f"{nearest(str(pooling), POOLINGS)}"
-            )
-        task.output, task._map = Similarity(pooling=pooling), vectors.get("map")
-        task._texts = require_columns(columns.get("text", "text"), columns.get("pair") or "pair")
-        task._label = columns.get("label")
-        task._layout = Layout(header=settings.get("header", True))
-        return task
-
-    def settings(self) -> dict[str, Any]:
-        """Return the columns, and the settings that make a vector."""
-        text, *pair = self._texts
-        columns = {"text": text, "pair": pair[0] if pair else None, "label": self._label}
-        vectors: dict[str, Any] = {"pooling": self.output.pooling, "normalized": True}
-        if self.output.map is not None:
-            vectors["map"] = DENSE
-        settings = {**super().settings(), "columns": columns, "vectors": vectors}
-        if not self._layout.header:
-            settings["header"] = False
-        return settings
-
-    def closing(
-        self, items: Sequence[Item], logits: Callable[[Sequence[Item]], Logits], seed: int
-    ) -> Pairs:
-        """Return the task with the whitening map, computed from the vectors of the rows."""
-        return self._replace_output(self.output.closing(items, logits, seed))
-
-    def write_beside(self, folder: Path) -> None:
-        """Write the whitening map, if there is one."""
-        if self.output.map is not None:
-            write_dense(folder / DENSE, self.output.map)
-
-    def read_beside(self, folder: Path) -> Pairs:
-        """Return the task with the whitening map of the folder, if there is one."""
-        if self._map is None:
-            return self
-        return self._replace_output(replace(self.output, map=read_dense(folder, self._map)))
-
-    def _replace_output(self, output: Similarity) -> Pairs:
-        task = copy(self)
-        task.output = output
-        return task
-
-    def identity(self) -> dict[str, Any]:
-        """Return the settings that change what the model learns."""
-        output = self.output
-        return {
-            "known": output.supervision,
-            "pooling": output.pooling,
-            "temperature": output.temperature,
-            "whiten": output.whiten,
-        }
-
-    @property
-    def point(self) -> str:
-        """The name of its hyper-parameters; single texts need other ones than pairs."""
-        return "texts" if self.output.supervision == "texts" else self.full_name
-
-    # ------------------------------------------------------------------------------------- examples
-
-    def read_labeled(self, source: Source, **options: Any) -> list[Example]:
-        """Read the rows of labeled files.
+    def open_labeled(
+        cls, task: Task[Example], source: Source, **options: Any
+    ) -> SplitFiles[Example]:
+        """Open labeled files to score a model on.
 
         The columns are `text`, `pair` and `label`; by default those of the training files.
         """
-        text, *pair = self._texts
+        assert isinstance(task, Pairs)
+        text, *pair = task.texts
         # Naming columns implies a header, even if the training files had none.
         options.setdefault(
             "header",
-            self._layout.header or not options.keys().isdisjoint(("text", "pair", "label")),
+            task.header or not options.keys().isdisjoint(("text", "pair", "label")),
         )
-        self._texts = require_columns(
+        texts = require_columns(
             options.pop("text", text), options.pop("pair", pair[0] if pair else "pair")
         )
-        self._label = options.pop("label", self._label)
-        if self._label in self._texts:
+        label = options.pop("label", task.label)
+        if label in texts:
             raise ConfigError(
-                f"label is '{self._label}', a column that the model reads; name the column "
-                "of the scores"
+                f"label is '{label}', a column that the model reads; name the column of the scores"
             )
-        self._score_names = _RANK_SCORES if self._label is None else Similarity.scores
-        return super().read_labeled(source, **options)
+        names = _RANK_SCORES if label is None else Similarity.scores
+        task = replace(task, texts=texts, label=label, score_names=names)
+        return super().open_labeled(task, source, **options)
 
-    def read(self, split: str) -> list[Example]:
+    def read(self, split: str, notes: Notes | None = None) -> list[Example]:
         """Read the examples of train, dev or test, in the order of their files."""
-        self._notes = Notes()
+        notes = Notes() if notes is None else notes
         examples = [
-            example for path in self._find_files(split) for example in self._read_rows(split, path)
+            example
+            for path in self._find_files(split)
+            for example in self._read_rows(split, path, notes)
         ]
         if split == "train":
             self._check_train(examples)
-        examples = self._select_split(split, examples, lambda i: i, "rows")
+        examples = self._select_split(split, examples, lambda i: i, "rows", notes)
         if split == "train":
-            log.info(
-                f"learning from {len(examples):,} {_SUPERVISION_NAMES[self.output.supervision]}"
-            )
-        elif len(self._texts) == 1:
+            supervision = _SUPERVISION_NAMES[self.task.output.supervision]
+            log.info(f"learning from {len(examples):,} {supervision}")
+        elif len(self.task.texts) == 1:
             halved = [_halve(example) for example in examples]
             examples = [example for example in halved if example is not None]
-            self._notes[
-                "texts were cut in two, to look for the second half of each, given the first"
-            ] = len(examples)
+            notes["texts were cut in two, to look for the second half of each, given the first"] = (
+                len(examples)
+            )
         return examples
 
     def _survey(self) -> Supervision:
@@ -287,15 +221,17 @@ class Pairs(TextTask):
     def _count_needed(self, split: str) -> int:
         """Count the columns, of text, pair and label, that the files of a split must have."""
         if split == "train" and "dev" in self._paths:
-            return {"texts": 1, "positives": 2, "scores": 3}[self.output.supervision]
-        return len(self._texts) + (self._label is not None and split != "test")
+            return {"texts": 1, "positives": 2, "scores": 3}[self.task.output.supervision]
+        return len(self.task.texts) + (self.task.label is not None and split != "test")
 
     def _records(self, path: Path, needed: int, notes: Notes) -> Iterator[Record]:
         """Read the text, the pair and the label of each row.
 
         Beyond the first `needed` columns, a value is None if the file lacks its column.
         """
-        names = [*self._texts] if self._label is None else [*self._texts, self._label]
+        names = (
+            [*self.task.texts] if self.task.label is None else [*self.task.texts, self.task.label]
+        )
         layout = self._layout
         rows = read_records(
             path,
@@ -308,17 +244,17 @@ class Pairs(TextTask):
         )
         return (Record(row.line, (*row.values, None, None)[:3]) for row in rows)
 
-    def _read_rows(self, split: str, path: Path) -> Iterator[Example]:
+    def _read_rows(self, split: str, path: Path, notes: Notes) -> Iterator[Example]:
         """Read the examples of a file."""
         needed, several = self._count_needed(split), len(self._find_files(split)) > 1
-        paired = needed > 1 or (split != "train" and len(self._texts) > 1)
-        columns = self._texts[: 1 + paired]
-        for line, (*texts, label), _ in self._records(path, needed, self._notes):
+        paired = needed > 1 or (split != "train" and len(self.task.texts) > 1)
+        columns = self.task.texts[: 1 + paired]
+        for line, (*texts, label), _ in self._records(path, needed, notes):
             location = f"{path}:{line}"
             score = None
-            if self._label is not None and (label is not None or needed >= 3):
-                score = _parse_score(label, location, self._label)
-            example = self._make_example(texts[: 1 + paired], columns, location)
+            if self.task.label is not None and (label is not None or needed >= 3):
+                score = _parse_score(label, location, self.task.label)
+            example = make_example(texts[: 1 + paired], columns, location, notes)
             name = f"{path.name}:{line}" if several else str(line)
             yield example._replace(label=score, name=name)
 
@@ -335,7 +271,7 @@ class Pairs(TextTask):
                 "rows or more"
             )
         if (
-            self.output.supervision == "scores"
+            self.task.output.supervision == "scores"
             and len({example.label for example in examples}) == 1
         ):
             raise DataError(
@@ -343,17 +279,143 @@ class Pairs(TextTask):
                 "rows that differ"
             )
 
-    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, length: int) -> list[Item]:
+
+def _make_pairs(
+    task_class: type[Task[Example]] | None,
+    text: str,
+    pair: str | None,
+    label: str | None,
+    pooling: Pooling,
+    temperature: float,
+    layout: Layout | None,
+) -> Pairs:
+    """Check the options of pairs, and make the task of them.
+
+    Raises:
+        ConfigError: options that contradict each other.
+    """
+    if pooling not in POOLINGS:
+        raise ConfigError(f"pooling is '{pooling}'; {nearest(pooling, POOLINGS)}")
+    if not 0 < temperature < math.inf:
+        raise ConfigError(f"temperature is {temperature}; it must be a number above 0")
+    if label is not None and (pair is None or label in (text, pair)):
+        problem = "there is no second column" if pair is None else "it is a column of texts"
+        raise ConfigError(
+            f"label is '{label}', but {problem}; name the texts with text and pair, and "
+            "their score with label"
+        )
+    make = task_class or Pairs
+    assert issubclass(make, Pairs)
+    return make(
+        Similarity(),
+        score_names=_RANK_SCORES if label is None else Similarity.scores,
+        texts=require_columns(text, pair),
+        label=label,
+        header=(layout or Layout()).header,
+    )
+
+
+@dataclass(frozen=True)
+class Pairs(TextTask):
+    """Vectors of texts, learned from pairs of texts or from texts alone."""
+
+    name: ClassVar[str] = "pairs"
+    files: ClassVar[type[TaskFiles[Any]]] = PairFiles
+    options: ClassVar[type[TaskOptions]] = PairOptions
+
+    output: Similarity
+    pair: bool | None = True
+    texts: tuple[str, ...] = ("text",)
+    """The columns of the one or two texts."""
+    label: str | None = None
+    """The column of the scores."""
+    header: bool = True
+    """True if the training files have a header line."""
+    map_folder: str | None = None
+    """The folder of the whitening map, inside the folder of a model."""
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Pairs:
+        """Return the task with the model's pooling and columns."""
+        columns = settings.get("columns") or {}
+        vectors = settings.get("vectors") or {}
+        pooling = vectors.get("pooling", "mean")
+        if pooling not in POOLINGS:
+            raise ModelError(
+                f"the model's vectors have the pooling {pooling!r}; "
+                f"{nearest(str(pooling), POOLINGS)}"
+            )
+        restore_output(settings)  # which checks the head
+        return cls(
+            Similarity(pooling=pooling),
+            texts=require_columns(columns.get("text", "text"), columns.get("pair") or "pair"),
+            label=columns.get("label"),
+            header=settings.get("header", True),
+            map_folder=vectors.get("map"),
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """Return the columns, and the settings that make a vector."""
+        text, *pair = self.texts
+        columns = {"text": text, "pair": pair[0] if pair else None, "label": self.label}
+        vectors: dict[str, Any] = {"pooling": self.output.pooling, "normalized": True}
+        if self.output.map is not None:
+            vectors["map"] = DENSE
+        settings = {**super().settings(), "columns": columns, "vectors": vectors}
+        if not self.header:
+            settings["header"] = False
+        return settings
+
+    def closing(
+        self, items: Sequence[Item], logits: Callable[[Sequence[Item]], Logits], seed: int
+    ) -> Pairs:
+        """Return the task with the whitening map, computed from the vectors of the rows."""
+        return replace(self, output=self.output.closing(items, logits, seed))
+
+    def write_beside(self, folder: Path) -> None:
+        """Write the whitening map, if there is one."""
+        if self.output.map is not None:
+            write_dense(folder / DENSE, self.output.map)
+
+    def read_beside(self, folder: Path) -> Pairs:
+        """Return the task with the whitening map of the folder, if there is one."""
+        if self.map_folder is None:
+            return self
+        return replace(self, output=replace(self.output, map=read_dense(folder, self.map_folder)))
+
+    def identity(self) -> dict[str, Any]:
+        """Return the settings that change what the model learns."""
+        output = self.output
+        return {
+            "known": output.supervision,
+            "pooling": output.pooling,
+            "temperature": output.temperature,
+            "whiten": output.whiten,
+        }
+
+    @property
+    def point(self) -> str:
+        """The name of its hyper-parameters; single texts need other ones than pairs."""
+        return "texts" if self.output.supervision == "texts" else self.full_name
+
+    def encode(
+        self,
+        examples: Sequence[Example],
+        tokenizer: Tokenizer,
+        length: int,
+        notes: Notes | None = None,
+    ) -> list[Item]:
         """Encode each example as two sequences of at most `length` tokens, and note what is cut.
 
         A text without a pair is its own second text.
         """
+        notes = Notes() if notes is None else notes
         firsts, cut = build_single_rows(tokenizer, [example.text for example in examples], length)
         paired = [i for i, example in enumerate(examples) if example.pair is not None]
         pairs, cut_pairs = build_single_rows(
             tokenizer, [examples[i].pair or "" for i in paired], length
         )
-        self._notes.add_cut(cut + cut_pairs, len(examples) + len(paired), length)
+        notes.add_cut(cut + cut_pairs, len(examples) + len(paired), length)
         seconds = {**dict(enumerate(firsts)), **dict(zip(paired, pairs, strict=True))}
         by_score = self.output.supervision == "scores"
         items = []
@@ -368,7 +430,7 @@ class Pairs(TextTask):
 
     def score(self, examples: Sequence[Example], answers: Sequence[Any]) -> dict[str, float]:
         """Score cosines by their correlation with labels; without labels, rank second texts."""
-        if self._label is None:
+        if self.label is None:
             seconds = [example.pair or "" for example in examples]
             return _rank_seconds([answer.vectors for answer in answers], seconds)
         examples, answers = self._select_labeled(
@@ -376,51 +438,60 @@ class Pairs(TextTask):
         )
         labels = np.array([example.label for example in examples], np.float64)
         cosines = np.array([answer.value for answer in answers])
-        return compute_scores(self._score_names, labels, cosines)
+        return compute_scores(self.score_names, labels, cosines)
 
 
-class StsbVectors(Pairs):
-    """STS-B scored by the cosine of two vectors, from the files of GLUE.
+class StsbFiles(PairFiles):
+    """The files of STS-B as GLUE has them."""
 
-    The task `stsb`, in contrast, reads both texts as one sequence.
-
-    Args:
-        source: as `Glue` takes it.
-        pooling, temperature, whiten: as `Pairs` takes them.
-    """
-
-    name = "stsb-vectors"
-    options = VectorOptions
-
-    def __init__(self, source: str | Path | None = None, **options: Any) -> None:
-        super().__init__(text="sentence1", pair="sentence2", label="score", **options)
-        self._glue = Glue("stsb", source)
-        self.dev, self.tests = self._glue.dev, self._glue.tests
+    _glue: TaskFiles[Example]
 
     @classmethod
-    def from_data(cls, name: str, data: Source, **options: Any) -> StsbVectors:
-        """Return the task of the folder of STS-B."""
-        return cls(Glue.from_data("stsb", data)._source, **options)
+    def open(
+        cls, task_class: type[Task[Example]], name: str, data: Source, **options: Any
+    ) -> StsbFiles:
+        """Open the folder of STS-B."""
+        return cls.of_glue(GlueFiles.open(Glue, "stsb", data), **options)
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Pairs:
-        task = super().from_settings(settings)
+    def of_glue(cls, glue: TaskFiles[Example], **options: Any) -> StsbFiles:
+        """Read the files of GLUE's task for vectors; `options` as `PairFiles.of` takes them."""
+        files = cls.of(
+            text="sentence1", pair="sentence2", label="score", task_class=StsbVectors, **options
+        )
+        assert isinstance(files, StsbFiles)
+        files._glue = glue
+        files.task = replace(files.task, dev=glue.task.dev, tests=glue.task.tests)
+        return files
+
+    @classmethod
+    def open_labeled(
+        cls, task: Task[Example], source: Source, **options: Any
+    ) -> SplitFiles[Example]:
+        """Open the dev split of a folder, or the rows of an official train or dev file."""
         assert isinstance(task, StsbVectors)
-        task._glue = Glue("stsb")
-        return task
+        files = cls.of_glue(GlueFiles.open_labeled(Glue.of("stsb"), source, **options))
+        files.task = replace(files.task, output=task.output)
+        return files
 
     @property
     def file_names(self) -> dict[str, list[str]]:
         return self._glue.file_names
 
-    def read_labeled(self, source: Source, **options: Any) -> list[Example]:
-        """Read the dev split of a folder, or the rows of an official train or dev file."""
-        return self._glue.read_labeled(source, **options)
+    def read(self, split: str, notes: Notes | None = None) -> list[Example]:
+        return self._glue.read(split, notes)
 
-    def read(self, split: str) -> list[Example]:
-        examples = self._glue.read(split)
-        self._notes = self._glue._notes
-        return examples
+
+@dataclass(frozen=True)
+class StsbVectors(Pairs):
+    """STS-B scored by the cosine of two vectors, from the files of GLUE.
+
+    The task `stsb`, in contrast, reads both texts as one sequence.
+    """
+
+    name: ClassVar[str] = "stsb-vectors"
+    files: ClassVar[type[TaskFiles[Any]]] = StsbFiles
+    options: ClassVar[type[TaskOptions]] = VectorOptions
 
 
 def _tell_supervision(pair: Any, label: Any) -> Supervision:

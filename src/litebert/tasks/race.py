@@ -9,13 +9,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 from litebert.errors import ConfigError, DataError
-from litebert.finetuning.task import Row
+from litebert.finetuning.task import Row, Task, TaskFiles, TaskOptions
+from litebert.finetuning.text_outputs import OneChoice
 from litebert.tasks.choices import (
     Choice,
+    ChoiceFiles,
     ChoiceTask,
     Order,
     OrderOptions,
@@ -30,42 +33,40 @@ LEVELS = ("middle", "high")
 JOINED = "all.txt"
 
 
-class RaceTask(ChoiceTask):
-    """RACE from its folder; `order` says which segment comes first in a sequence."""
+class RaceFiles(ChoiceFiles):
+    """The folder of RACE."""
 
-    name, options = "race", OrderOptions
-    blank = re.compile("_")  # every one, as in the official code
     contexts = "passages"
-    predicted_files = ("PASSAGES.txt", "ANSWERS.jsonl")
-
-    def __init__(
-        self, folder: str | Path | None = None, *, order: Order = "context", heldout: float = 0.1
-    ) -> None:
-        super().__init__(
-            {} if folder is None else _find_split_folders(Path(folder)),
-            order=order,
-            heldout=heldout,
-        )
 
     @classmethod
-    def from_data(cls, name: str, data: Source, **options: Any) -> RaceTask:
-        """Return the task of the folder RACE."""
+    def of_folder(
+        cls, folder: str | Path, *, order: Order = "context", heldout: float = 0.1
+    ) -> RaceFiles:
+        """Open the folder of RACE."""
+        task = RaceTask(OneChoice(), order=order)
+        return cls(task, _find_split_folders(Path(folder)), heldout=heldout)
+
+    @classmethod
+    def open(
+        cls, task_class: type[Task[Choice]], name: str, data: Source, **options: Any
+    ) -> RaceFiles:
+        """Open the folder RACE."""
         if not isinstance(data, (str, Path)):
             if len(data) != 1:
                 raise ConfigError(
                     f"race is read from one folder, and {len(data)} are given; name the folder RACE"
                 )
             data = data[0]
-        return cls(data, **options)
+        return cls.of_folder(data, **options)
 
     @classmethod
-    def inside(cls, folder: Path) -> list[Path]:
+    def list_folder(cls, folder: Path, task: str) -> list[Path]:
         """Return the folder of a split: dev if the folder is the whole benchmark."""
         return [folder / "dev" if (folder / "dev").is_dir() else folder]
 
-    def _read_examples(self, path: Path) -> Iterator[Choice]:
+    def _read_examples(self, path: Path, notes: Notes) -> Iterator[Choice]:
         if path.is_file():
-            yield from self._read_questions(path, path.parent.name)
+            yield from _read_questions(path, path.parent.name, notes)
             return
         levels = [level for level in LEVELS if (path / level).is_dir()]
         if not levels:
@@ -74,61 +75,73 @@ class RaceTask(ChoiceTask):
                 "RACE or one of its splits"
             )
         if len(levels) < len(LEVELS):
-            self._notes[f"{levels[0]} is the only level"] += 1
+            notes[f"{levels[0]} is the only level"] += 1
         for level in levels:
-            for file in self._list_passages(path / level):
-                yield from self._read_questions(file, level)
+            for file in _list_passages(path / level, notes):
+                yield from _read_questions(file, level, notes)
 
-    def stream_official(self, source: RowSource) -> Iterator[Row[Choice]]:
+    @classmethod
+    def stream_official(cls, source: RowSource, notes: Notes) -> Iterator[Row[Choice]]:
         """Yield the questions of a file of passages with their ids.
 
         An id is the passage's id with the number of the question.
         """
-        self._notes = Notes()
         level = Path(str(source)).parent.name
-        for question in self._read_questions(source, level):
+        for question in _read_questions(source, level, notes):
             yield Row(question, {"id": question.name}, str(source))
 
-    def _list_passages(self, folder: Path) -> list[Path]:
-        # The shorter name first, so that 9.txt comes before 10.txt.
-        files = sorted(folder.glob("*.txt"), key=lambda path: (len(path.name), path.name))
-        single = [path for path in files if path.name != JOINED]
-        if not files:
-            raise DataError(f"{folder} holds no *.txt; unpack RACE again")
-        if single and len(single) < len(files):
-            joined = f"{folder.name}/{JOINED}"
-            self._notes[
-                f"{joined} was passed over, because separate files hold its passages too"
-            ] += 1
-        return single or files
 
-    def _read_questions(self, file: RowSource, level: str) -> Iterator[Choice]:
-        wanted, optional = ("article", "questions", "options"), ("answers", "id")
-        records = read_records(file, wanted, self._notes, optional=optional, form="jsonl")
-        for line, cells, _ in records:
-            location = f"{file}:{line}"
-            article, questions, options, answers, name = cells
-            article = require_text(article, "article", location)
-            lists = {"questions": questions, "options": options}
-            if answers is not None:
-                lists["answers"] = answers
-            for field, value in lists.items():
-                if not isinstance(value, list) or len(value) != len(questions):
-                    raise DataError(
-                        f"{location}: {field} is not a list with one entry for each question; "
-                        "fix it"
-                    )
-            name = f"{level}{Path(str(file)).name}" if name is None else str(name)
-            for i, (question, texts) in enumerate(zip(questions, options, strict=True)):
-                question = require_text(question, f"questions[{i}]", location)
-                choices = require_choices(texts, f"options[{i}]", location)
-                label = None
-                if answers is not None:
-                    label = _parse_letter(answers[i], len(choices), f"{location}: answers[{i}]")
-                yield Choice(article, question, choices, label, f"{name}-{i}", level)
+@dataclass(frozen=True)
+class RaceTask(ChoiceTask):
+    """RACE; `order` says which segment comes first in a sequence."""
+
+    name: ClassVar[str] = "race"
+    predicted_files: ClassVar[tuple[str, str]] = ("PASSAGES.txt", "ANSWERS.jsonl")
+    files: ClassVar[type[TaskFiles[Any]]] = RaceFiles
+    options: ClassVar[type[TaskOptions]] = OrderOptions
+    blank: ClassVar[re.Pattern[str]] = re.compile("_")  # every one, as in the official code
 
     def _format_choice(self, choice: int) -> int | str:
         return format_letter(choice)
+
+
+def _list_passages(folder: Path, notes: Notes) -> list[Path]:
+    """List the files of a level, the shorter names first."""
+    # The shorter name first, so that 9.txt comes before 10.txt.
+    files = sorted(folder.glob("*.txt"), key=lambda path: (len(path.name), path.name))
+    single = [path for path in files if path.name != JOINED]
+    if not files:
+        raise DataError(f"{folder} holds no *.txt; unpack RACE again")
+    if single and len(single) < len(files):
+        joined = f"{folder.name}/{JOINED}"
+        notes[f"{joined} was passed over, because separate files hold its passages too"] += 1
+    return single or files
+
+
+def _read_questions(file: RowSource, level: str, notes: Notes) -> Iterator[Choice]:
+    """Yield the questions of a file of passages."""
+    wanted, optional = ("article", "questions", "options"), ("answers", "id")
+    records = read_records(file, wanted, notes, optional=optional, form="jsonl")
+    for line, cells, _ in records:
+        location = f"{file}:{line}"
+        article, questions, options, answers, name = cells
+        article = require_text(article, "article", location)
+        lists = {"questions": questions, "options": options}
+        if answers is not None:
+            lists["answers"] = answers
+        for field, value in lists.items():
+            if not isinstance(value, list) or len(value) != len(questions):
+                raise DataError(
+                    f"{location}: {field} is not a list with one entry for each question; fix it"
+                )
+        name = f"{level}{Path(str(file)).name}" if name is None else str(name)
+        for i, (question, texts) in enumerate(zip(questions, options, strict=True)):
+            question = require_text(question, f"questions[{i}]", location)
+            choices = require_choices(texts, f"options[{i}]", location)
+            label = None
+            if answers is not None:
+                label = _parse_letter(answers[i], len(choices), f"{location}: answers[{i}]")
+            yield Choice(article, question, choices, label, f"{name}-{i}", level)
 
 
 def _find_split_folders(folder: Path) -> dict[str, Path]:

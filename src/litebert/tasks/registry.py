@@ -8,13 +8,13 @@ from typing import Any
 
 from litebert.errors import ConfigError, ModelError
 from litebert.finetuning.outputs import restore_output
-from litebert.finetuning.task import Task
+from litebert.finetuning.task import Task, TaskFiles
 from litebert.registry import TASKS
 from litebert.tasks.splits import Source
 
 
-def task_of(name: str, data: Source, **options: Any) -> Task[Any]:
-    """Return the task of a name on its files. An option that is None keeps the task's default.
+def open_task(name: str, data: Source, **options: Any) -> TaskFiles[Any]:
+    """Open the files of a task, which give it. An option that is None keeps the task's default.
 
     Args:
         name: a GLUE task (sst2, SST-2, ...), squad, race, choices, tagging, or table; or a
@@ -31,8 +31,8 @@ def task_of(name: str, data: Source, **options: Any) -> Task[Any]:
     set_options = {option: value for option, value in options.items() if value is not None}
     name, task_class = find_task(name)
     _check_options(name, set_options)
-    task: Task[Any] = task_class.from_data(name, data, **set_options)
-    return task
+    files: TaskFiles[Any] = task_class.files.open(task_class, name, data, **set_options)
+    return files
 
 
 def find_task(name: str) -> tuple[str, type[Task[Any]]]:

@@ -6,7 +6,7 @@ A split may be a file, several files, a folder of them or a pattern.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -15,8 +15,7 @@ from numpy.typing import NDArray
 
 from litebert.data.random_keys import derive, permute
 from litebert.errors import ConfigError, DataError
-from litebert.finetuning.outputs import Output
-from litebert.finetuning.task import Task, TaskOptions
+from litebert.finetuning.task import Task, TaskFiles, TaskOptions
 from litebert.text import encodings
 from litebert.text.files import list_files, refuse_duplicates
 from litebert.text.lines import find_suffix
@@ -67,7 +66,7 @@ class Layout(NamedTuple):
 
 
 def take_layout(options: dict[str, Any]) -> Layout:
-    """Remove the options of a layout from the options of `task_of`, and return the layout.
+    """Remove the options of a layout from the options of `open_task`, and return the layout.
 
     Raises:
         ConfigError: there is no such encoding.
@@ -77,51 +76,62 @@ def take_layout(options: dict[str, Any]) -> Layout:
     return Layout(options.pop("input_format", None), options.pop("header", True), encoding)
 
 
-class FileTask(Task[E]):
-    """A task whose splits are files. A share of the train split replaces a missing dev split."""
+class SplitFiles(TaskFiles[E]):
+    """Files of the splits of a task. A share of the train split replaces a missing dev split."""
 
     suffixes: ClassVar[tuple[str, ...]] = ()
     """The suffixes of the files that are read in a folder; () for all files."""
 
     def __init__(
         self,
-        output: Output,
-        metric: str | None = None,
-        files: Mapping[str, Source | None] | None = None,
+        task: Task[E],
+        files: Mapping[str, Source | None],
         *,
         heldout: float = 0.1,
         seed: int = 0,
         layout: Layout | None = None,
     ) -> None:
-        """`files` are the files of each split, None if it has none; the rest is as in `Table`."""
+        """Find the files of each split.
+
+        Args:
+            files: the files of each split, None if it has none.
+            heldout, seed, layout: as in `TableFiles.of`.
+        """
         if not 0 < heldout < 1:
             raise ConfigError(f"heldout is {heldout}; give a share between 0 and 1")
-        super().__init__(output, metric)
         self._paths = {
-            split: self.expand(source)
-            for split, source in (files or {}).items()
+            split: self.expand(source, task.name)
+            for split, source in files.items()
             if source is not None
         }
         # True if the dev split is a share of the training files.
         self._holds_out = "train" in self._paths and "dev" not in self._paths
-        self.dev = ("dev",) if "dev" in self._paths or self._holds_out else ()
-        self.tests = ("test",) if "test" in self._paths else ()
         self._heldout, self._seed, self._layout = heldout, seed, layout or Layout()
         self._check_layout()
+        names = [path.name for paths in self._paths.values() for path in paths]
+        self.task = replace(
+            task,
+            dev=("dev",) if "dev" in self._paths or self._holds_out else (),
+            tests=("test",) if "test" in self._paths else (),
+            sources=tuple(dict.fromkeys(names)),
+        )
 
     @classmethod
-    def expand(cls, source: Source) -> tuple[Path, ...]:
+    def expand(cls, source: Source, task: str) -> tuple[Path, ...]:
         """Return the files of a source; those of a folder or a pattern are sorted.
+
+        Args:
+            task: the name of the task, for messages.
 
         Raises:
             DataError: a folder or a pattern holds no file, or a file is named twice.
         """
         sources = [source] if isinstance(source, (str, Path)) else source
         refuse_duplicates(sources)
-        return tuple(map(Path, list_files(sources, cls.inside)))
+        return tuple(map(Path, list_files(sources, lambda folder: cls.list_folder(folder, task))))
 
     @classmethod
-    def inside(cls, folder: Path) -> list[Path]:
+    def list_folder(cls, folder: Path, task: str) -> list[Path]:
         """Return the files of a folder with one of `suffixes`, sorted.
 
         Raises:
@@ -132,9 +142,7 @@ class FileTask(Task[E]):
             files = [path for path in files if find_suffix(path) in cls.suffixes]
         if not files:
             wanted = f" with a name ending in {', '.join(cls.suffixes)}" if cls.suffixes else ""
-            raise DataError(
-                f"{folder} holds no file{wanted}; name the files of the {cls.name} task"
-            )
+            raise DataError(f"{folder} holds no file{wanted}; name the files of the {task} task")
         return files
 
     @property
@@ -142,20 +150,21 @@ class FileTask(Task[E]):
         """The names of the files of each split."""
         return {split: [path.name for path in paths] for split, paths in self._paths.items()}
 
-    def read_labeled(self, source: Source, **options: Any) -> list[E]:
-        """Read the examples of labeled files, to score a model; `options` are as in `task_of`."""
+    @classmethod
+    def open_labeled(cls, task: Task[E], source: Source, **options: Any) -> SplitFiles[E]:
+        """Open labeled files to score a task on; `options` are as in `open_task`."""
         for name, value in options.items():
-            if name not in self.options.list_names():
+            if name not in task.options.list_names():
                 raise ConfigError(
-                    f"{name} is '{value}', which {self.name} does not take; leave it out"
+                    f"{name} is '{value}', which {task.name} does not take; leave it out"
                 )
-        self._layout, self._holds_out = take_layout(options), False
-        self._paths = {"dev": self.expand(source)}
-        self.dev = ("dev",)
+        layout = take_layout(options)
+        # A subclass may have another constructor, which decides the task from the files.
+        files = cls.__new__(cls)
+        SplitFiles.__init__(files, task, {"dev": source}, layout=layout)
         for name, value in options.items():
             raise ConfigError(f"{name} is '{value}', which no labeled file needs; leave it out")
-        self._check_layout()
-        return self.read("dev")
+        return files
 
     def _check_layout(self) -> None:
         """Refuse options of a layout that suit none of the files.
@@ -191,12 +200,18 @@ class FileTask(Task[E]):
         if split not in self._paths:
             splits = ", ".join(self._paths) or "none"
             raise DataError(
-                f"{self.name} has no file for the split '{split}' (it has {splits}); name the file"
+                f"{self.task.name} has no file for the split '{split}' (it has {splits}); name the "
+                "file"
             )
         return self._paths[split]
 
     def _select_split(
-        self, split: str, examples: list[E], group: Callable[[int], Any], groups_name: str
+        self,
+        split: str,
+        examples: list[E],
+        group: Callable[[int], Any],
+        groups_name: str,
+        notes: Notes,
     ) -> list[E]:
         """Select the examples of a split, if a share of the training file is held out for dev.
 
@@ -213,7 +228,7 @@ class FileTask(Task[E]):
             share=self._heldout,
             seed=self._seed,
             groups_name=f"{groups_name} of {format_files(self._find_files('train'))}",
-            notes=self._notes,
+            notes=notes,
         )
 
 

@@ -14,13 +14,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 from litebert.errors import ConfigError, DataError, ModelError, nearest
-from litebert.finetuning.outputs import Output
+from litebert.finetuning.outputs import Output, restore_output
+from litebert.finetuning.task import Task, TaskFiles, TaskOptions
 from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
 from litebert.tasks.splits import (
     Layout,
@@ -30,7 +30,15 @@ from litebert.tasks.splits import (
     take_files,
     take_layout,
 )
-from litebert.tasks.texts import ColumnOptions, Example, Label, TextTask, require_columns
+from litebert.tasks.texts import (
+    ColumnOptions,
+    Example,
+    Label,
+    TextFiles,
+    TextTask,
+    make_example,
+    require_columns,
+)
 from litebert.text.lines import find_suffix
 from litebert.text.records import SUFFIXES, Notes, Record, format_value, read_lines, read_records
 
@@ -59,38 +67,31 @@ class TableOptions(ColumnOptions):
     """The score that chooses the best weights; accuracy, micro_f1 or r2 by default."""
 
 
-class Table(TextTask):
-    """A task from files with named columns, or from folders of texts whose names are the classes.
+class TableFiles(TextFiles):
+    """Files with named columns, or folders of texts whose names are the classes."""
 
-    Args:
-        train, dev, test: a file, several files, a folder or a pattern for each. Without `dev`, a
-            share `heldout` of the rows of `train` replaces it, drawn with `seed`. Without `train`
-            the task cannot learn, but it can answer. A folder without tables is read as text files.
-            The name of a subfolder is the label of the texts in it. If there is no subfolder, the
-            folder's name is the label.
-        text, pair, label: names of the columns, or their numbers from 0; `pair` None for one text.
-            A test file may lack labels; labels in it are scored and choose nothing.
-        target: the kind of label; see above for "auto".
-        separator: separates several labels in one cell, if cells hold no lists.
-        labels: the classes in the order of the logits, as an earlier run saved them. By default
-            those of the training file in sorted order (whole numbers by size).
-        metric: the score that chooses checkpoints. The default is the first of accuracy, macro_f1,
-            matthews (class); micro_f1, macro_f1, exact (labels); r2, pearson, spearman (number).
-        layout: how the files are written.
-
-    Raises:
-        ConfigError: options that contradict each other.
-        DataError: a training file that is missing or malformed; the message names the line.
-    """
-
-    name = "table"
+    task: Table
     suffixes = tuple(
         suffix for suffix, form in SUFFIXES.items() if form in ("csv", "tsv", "jsonl", "parquet")
     )
-    options = TableOptions
 
     def __init__(
         self,
+        task: Table,
+        files: Mapping[str, Source | None],
+        *,
+        heldout: float = 0.1,
+        seed: int = 0,
+        layout: Layout | None = None,
+        survey_notes: Notes | None = None,
+    ) -> None:
+        """Find the files of a task whose output is known; `of` decides it."""
+        super().__init__(task, files, heldout=heldout, seed=seed, layout=layout)
+        self._survey_notes = survey_notes or Notes()
+
+    @classmethod
+    def of(
+        cls,
         train: Source | None = None,
         dev: Source | None = None,
         test: Source | None = None,
@@ -105,28 +106,59 @@ class Table(TextTask):
         seed: int = 0,
         metric: str | None = None,
         layout: Layout | None = None,
-    ) -> None:
-        if target not in get_args(Target):
-            raise ConfigError(f"target is '{target}'; {nearest(target, get_args(Target))}")
-        if separator == "" or (separator is not None and target not in ("auto", "labels")):
-            raise ConfigError(
-                f"separator is '{separator}' with target '{target}', but it divides "
-                "several labels in one cell; leave it out, or set target=labels"
-            )
-        if label in (text, pair):
-            raise ConfigError(
-                f"label is '{label}', a column that the model reads; name the column to learn"
-            )
-        if labels is not None and len(set(labels)) < len(labels):
-            twice = next(name for name in labels if list(labels).count(name) > 1)
-            raise ConfigError(f"labels holds '{twice}' twice; give each label once")
-        self._texts, self._label, self.separator = require_columns(text, pair), label, separator
-        self._survey_notes = Notes()
-        # The files must be known before a survey of them decides the output.
-        placeholder = Number() if target == "number" else OneClass(tuple(labels or ()))
-        files = {"train": train, "dev": dev, "test": test}
-        super().__init__(placeholder, files=files, heldout=heldout, seed=seed, layout=layout)
-        if train is not None and (target == "auto" or (target != "number" and labels is None)):
+        task_class: type[Task[Example]] | None = None,
+    ) -> TableFiles:
+        """Open the files of a table, and decide its task from them.
+
+        Args:
+            train, dev, test: a file, several files, a folder or a pattern for each. Without `dev`,
+                a share `heldout` of the rows of `train` replaces it, drawn with `seed`. Without
+                `train` the task cannot learn, but it can answer. A folder without tables is read as
+                text files. The name of a subfolder is the label of the texts in it. If there is no
+                subfolder, the folder's name is the label.
+            text, pair, label: names of the columns, or their numbers from 0; `pair` None for one
+                text. A test file may lack labels; labels in it are scored and choose nothing.
+            target: the kind of label; see above for "auto".
+            separator: separates several labels in one cell, if cells hold no lists.
+            labels: the classes in the order of the logits, as an earlier run saved them. By default
+                those of the training file in sorted order (whole numbers by size).
+            metric: the score that chooses checkpoints. The default is the first of accuracy,
+                macro_f1, matthews (class); micro_f1, macro_f1, exact (labels); r2, pearson,
+                spearman (number).
+            layout: how the files are written.
+            task_class: the class of the task, `Table` by default.
+
+        Raises:
+            ConfigError: options that contradict each other.
+            DataError: a training file that is missing or malformed; the message names the line.
+        """
+        _check_target(target, separator, label, (text, pair), labels)
+        make = task_class or Table
+        assert issubclass(make, Table)
+        task = make(
+            # The files must be known before a survey of them decides the output.
+            Number() if target == "number" else OneClass(tuple(labels or ())),
+            pair=pair is not None,
+            separator=separator,
+            texts=require_columns(text, pair),
+            label=label,
+            header=(layout or Layout()).header,
+        )
+        sources = {"train": train, "dev": dev, "test": test}
+        files = cls(task, sources, heldout=heldout, seed=seed, layout=layout)
+        output = files._decide_output(target, labels)
+        chosen = _choose_metric(output, metric)
+        files.task = replace(files.task, output=output, score_names=output.scores, metric=chosen)
+        return files
+
+    def _decide_output(self, target: Target, labels: Sequence[str] | None) -> Output:
+        """Return the output of a target; the training files decide what is left open.
+
+        Raises:
+            ConfigError: there are no training files to decide.
+            DataError: the training files have no label to learn.
+        """
+        if "train" in self._paths and (target == "auto" or (target != "number" and labels is None)):
             target, names = self._survey(target)
             labels = names if labels is None else labels
         elif target == "auto":
@@ -135,68 +167,22 @@ class Table(TextTask):
                     "target=auto needs a training file to decide; name the file, or set "
                     "another target"
                 )
-            target = "class" if separator is None else "labels"
-        if target == "number":
-            self.output = Number()
-        else:
-            self.output = _OUTPUTS[target](tuple(labels or ()))
-        self._score_names = self.output.scores
-        self.metric = self._choose_metric(metric)
-        self.pair = pair is not None
-
-    def _choose_metric(self, metric: str | None) -> str:
-        """Return the score that chooses checkpoints; by default the first of the output."""
-        # Checkpoints are chosen by the highest score, and a lower rmse is better.
-        choices = [name for name in self.output.scores if name != "rmse"]
-        if metric is not None and metric not in choices:
-            raise ConfigError(
-                f"metric is '{metric}', which cannot choose the best weights; "
-                f"{nearest(metric, choices)}"
-            )
-        return metric or self.output.scores[0]
+            target = "class" if self.task.separator is None else "labels"
+        return Number() if target == "number" else _OUTPUTS[target](tuple(labels or ()))
 
     @classmethod
-    def from_data(cls, name: str, data: Source, **options: Any) -> Table:
-        """Return the task of a folder, or of training files with `dev` and `test` as options."""
+    def open(
+        cls, task_class: type[Task[Example]], name: str, data: Source, **options: Any
+    ) -> TableFiles:
+        """Open a folder, or training files with `dev` and `test` as options."""
         options |= take_files(data, options, folders=True)
         # A subclass may take no layout, so none is passed without such an option.
         if options.keys() & {"input_format", "header", "encoding"}:
             options["layout"] = take_layout(options)
-        return cls(**options)
+        return cls.of(task_class=task_class, **options)
 
     @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> Table:
-        """Return the task with the model's output, columns and metric."""
-        task = super().from_settings(settings)
-        assert isinstance(task, Table)
-        columns = settings.get("columns") or {}
-        task._texts = require_columns(
-            columns.get("text", "text"), columns.get("pair", "pair") if task.pair else None
-        )
-        task._label = columns.get("label", "label")
-        task._survey_notes = Notes()
-        task.separator = settings.get("separator")
-        task.metric = settings.get("metric") or task.metric
-        if task.metric not in task.output.scores:
-            raise ModelError(
-                f"the model's metric is {task.metric!r}; {nearest(task.metric, task.output.scores)}"
-            )
-        task._layout = Layout(header=settings.get("header", True))
-        return task
-
-    def settings(self) -> dict[str, Any]:
-        """Return the columns and the metric; `separator` and `header` only if they are needed."""
-        text, *pair = self._texts
-        columns = {"text": text, "pair": pair[0] if pair else None, "label": self._label}
-        settings = {**super().settings(), "columns": columns, "metric": self.metric}
-        if self.separator is not None:
-            settings["separator"] = self.separator
-        if not self._layout.header:
-            settings["header"] = False
-        return settings
-
-    @classmethod
-    def inside(cls, folder: Path) -> list[Path]:
+    def list_folder(cls, folder: Path, task: str) -> list[Path]:
         """Return the tables of a folder; if it has none, its folders of texts, one a class."""
         has_table = any(find_suffix(path) in cls.suffixes for path in list_visible(folder))
         subfolders = [
@@ -204,55 +190,64 @@ class Table(TextTask):
         ]
         classes = [path for path in (*subfolders, folder) if _list_texts(path)]
         if has_table or not classes:
-            return super().inside(folder)
+            return super().list_folder(folder, task)
         return [path for path in classes if path != folder] or classes
 
-    def read_labeled(self, source: Source, **options: Any) -> list[Example]:
-        """Read the rows of labeled files.
+    @classmethod
+    def open_labeled(cls, task: Task[Example], source: Source, **options: Any) -> TableFiles:
+        """Open labeled files to score a model on.
 
         The columns are `text`, `pair` and `label`; by default those of the training files.
         """
-        text, *pair = self._texts
+        assert isinstance(task, Table)
+        text, *pair = task.texts
         # Naming columns implies a header, even if the training files had none.
         options.setdefault(
             "header",
-            self._layout.header or not options.keys().isdisjoint(("text", "pair", "label")),
+            task.header or not options.keys().isdisjoint(("text", "pair", "label")),
         )
         pair_column = options.pop("pair", pair[0] if pair else None)
-        if self.pair and pair_column is None:
+        if task.pair and pair_column is None:
             raise ConfigError(
                 "the model was fine-tuned on pairs of texts; name the second column with --pair"
             )
-        if not self.pair and pair_column is not None:
+        if not task.pair and pair_column is not None:
             raise ConfigError(
                 f"the model was fine-tuned on single texts; leave out --pair {pair_column}"
             )
-        self._texts = require_columns(options.pop("text", text), pair_column)
-        self._label = options.pop("label", self._label)
-        if self._label in self._texts:
+        texts = require_columns(options.pop("text", text), pair_column)
+        label = options.pop("label", task.label)
+        if label in texts:
             raise ConfigError(
-                f"label is '{self._label}', a column that the model reads; name the column "
-                "of the labels"
+                f"label is '{label}', a column that the model reads; name the column of the labels"
             )
-        self.separator = options.pop("separator", self.separator)
-        if self.separator is not None and not isinstance(self.output, SeveralLabels):
+        separator = options.pop("separator", task.separator)
+        if separator is not None and not isinstance(task.output, SeveralLabels):
             raise ConfigError(
-                f"separator is '{self.separator}', but the model was fine-tuned on one "
+                f"separator is '{separator}', but the model was fine-tuned on one "
                 "label per text; leave it out"
             )
-        return super().read_labeled(source, **options)
+        task = replace(task, texts=texts, label=label, separator=separator)
+        files = super().open_labeled(task, source, **options)
+        assert isinstance(files, TableFiles)
+        files._survey_notes = Notes()
+        return files
 
-    def read(self, split: str) -> list[Example]:
+    def read(self, split: str, notes: Notes | None = None) -> list[Example]:
         """Read the examples of train, dev or test, in the order of their files."""
+        notes = Notes() if notes is None else notes
         paths, test = self._find_files(split), split == "test"
-        self._notes = Notes(self._survey_notes) if split == "train" else Notes()
+        if split == "train":
+            notes.update(self._survey_notes)
+        parser = _LabelParser(self.task, notes)
         several = len(paths) > 1 or paths[0].is_dir()
-        parse = self._parse_test_label if test else self._parse_target
-        rows = self._read_rows(paths, [*self._texts], self._label, self._notes, optional=test)
+        parse = parser.parse_test if test else parser.parse
+        texts = self.task.texts
+        rows = self._read_rows(paths, [*texts], self.task.label, notes, optional=test)
         examples = []
         for row, source in rows:
             location = f"{source}:{row.line}"
-            example = self._make_example(row.values[:-1], self._texts, location)
+            example = make_example(row.values[:-1], texts, location, notes)
             name = ""
             if several:
                 name = location
@@ -260,19 +255,20 @@ class Table(TextTask):
                 name = str(row.line)
             label = parse(row.values[-1], location)
             examples.append(example._replace(label=label, name=name))
-        examples = self._select_split(split, examples, lambda i: i, "rows")
+        examples = self._select_split(split, examples, lambda i: i, "rows", notes)
         # If the model knows no label of the file, the file is of another task and is not scored.
         if test and all(example.label in (None, _UNKNOWN) for example in examples):
             examples = [example._replace(label=None) for example in examples]
         if split == "train":
-            self._note_missing_labels(examples)
+            self._note_missing_labels(examples, notes)
         return examples
 
-    def _note_missing_labels(self, examples: Sequence[Example]) -> None:
-        counts = self.output.counts([example.label for example in examples])
-        for name, count in zip(self.output.labels, counts, strict=True):
+    def _note_missing_labels(self, examples: Sequence[Example], notes: Notes) -> None:
+        output = self.task.output
+        counts = output.counts([example.label for example in examples])
+        for name, count in zip(output.labels, counts, strict=True):
             if count == 0:
-                self._notes[f"the label '{name}' has no training example"] += 1
+                notes[f"the label '{name}' has no training example"] += 1
 
     def _read_rows(
         self,
@@ -328,17 +324,16 @@ class Table(TextTask):
         words, first_word = 0, ""
         paths = self._find_files("train")
         source = format_files(paths)
-        for row, path in self._read_rows(paths, [], self._label, Notes()):
+        column, separator = self.task.label, self.task.separator
+        for row, path in self._read_rows(paths, [], column, Notes()):
             value, location = row.values[0], f"{path}:{row.line}"
             if _is_blank(value):
                 continue
-            members = self._split_labels(value)
+            members = _split_labels(value, separator)
             lists |= members is not None
             labels = [value] if members is None else members
             names.update(
-                _format_label(label, location, self._label)
-                for label in labels
-                if not _is_blank(label)
+                _format_label(label, location, column) for label in labels if not _is_blank(label)
             )
             number = _parse_number(value) if members is None else None
             if number is None:
@@ -350,7 +345,7 @@ class Table(TextTask):
 
         if target != "number" and not names:
             raise DataError(
-                f"{source} has no label in '{self._label}' on any row; fill it in, or name "
+                f"{source} has no label in '{column}' on any row; fill it in, or name "
                 "another column"
             )
         if target == "class" and len(names) == 1:
@@ -373,7 +368,7 @@ class Table(TextTask):
             fractions: True if a number is not whole.
         """
         notes = self._survey_notes
-        notes[f"labels in the column '{self._label}', read as target={target}"] = count
+        notes[f"labels in the column '{self.task.label}', read as target={target}"] = count
         if target != "class":
             return
         if not words and count > _MANY:
@@ -385,43 +380,90 @@ class Table(TextTask):
                 "beside them are classes; correct them if all are amounts"
             ] = words
 
-    def _split_labels(self, value: Any) -> list[Any] | None:
-        """Return the labels of a cell that may hold several; None for a cell with one label."""
-        if isinstance(value, list):
-            return value
-        if self.separator is not None and isinstance(value, str):
-            return [label for label in value.split(self.separator) if not _is_blank(label)]
-        return None
 
-    def _parse_target(self, value: Any, location: str) -> Label:
+@dataclass(frozen=True)
+class Table(TextTask):
+    """A task over a text or a pair in named columns."""
+
+    name: ClassVar[str] = "table"
+    files: ClassVar[type[TaskFiles[Any]]] = TableFiles
+    options: ClassVar[type[TaskOptions]] = TableOptions
+    texts: tuple[str, ...] = ("text",)
+    """The columns of the one or two texts."""
+    label: str = "label"
+    """The column of the label."""
+    header: bool = True
+    """True if the training files have a header line."""
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> Table:
+        """Return the task with the model's output, columns and metric."""
+        output, pair = restore_output(settings), settings.get("pair")
+        columns = settings.get("columns") or {}
+        metric = settings.get("metric") or output.scores[0]
+        if metric not in output.scores:
+            raise ModelError(f"the model's metric is {metric!r}; {nearest(metric, output.scores)}")
+        return cls(
+            output,
+            metric=metric,
+            pair=pair,
+            separator=settings.get("separator"),
+            texts=require_columns(
+                columns.get("text", "text"), columns.get("pair", "pair") if pair else None
+            ),
+            label=columns.get("label", "label"),
+            header=settings.get("header", True),
+        )
+
+    def settings(self) -> dict[str, Any]:
+        """Return the columns and the metric; `separator` and `header` only if they are needed."""
+        text, *pair = self.texts
+        columns = {"text": text, "pair": pair[0] if pair else None, "label": self.label}
+        settings = {**super().settings(), "columns": columns, "metric": self.metric}
+        if self.separator is not None:
+            settings["separator"] = self.separator
+        if not self.header:
+            settings["header"] = False
+        return settings
+
+
+class _LabelParser:
+    """Parses the labels of cells as targets of a task's output."""
+
+    def __init__(self, task: Table, notes: Notes) -> None:
+        self._output, self._column, self._notes = task.output, task.label, notes
+        self._separator = task.separator
+        self._numbers = {name: number for number, name in enumerate(task.output.labels)}
+
+    def parse(self, value: Any, location: str) -> Label:
         """Return the label of a cell as the output's target."""
-        if isinstance(self.output, SeveralLabels):
+        if isinstance(self._output, SeveralLabels):
             return self._parse_several(value, location)
         if _is_blank(value):
             raise DataError(
-                f"{location} has no label in '{self._label}'; fill it in, or leave the row out"
+                f"{location} has no label in '{self._column}'; fill it in, or leave the row out"
             )
-        if self.output.labels:
+        if self._output.labels:
             return self._parse_class(value, location)
         number = _parse_number(value)
         if number is None:
             raise DataError(
-                f"{location}: '{self._label}' is {format_value(value)}, not a number; correct it, "
+                f"{location}: '{self._column}' is {format_value(value)}, not a number; correct it, "
                 "or set another target"
             )
         if abs(number) > LARGEST:
             raise DataError(
-                f"{location}: '{self._label}' is {format_value(value)}, and numbers are learned up "
-                f"to {LARGEST:g}; give them in a larger unit"
+                f"{location}: '{self._column}' is {format_value(value)}, and numbers are learned "
+                f"up to {LARGEST:g}; give them in a larger unit"
             )
         return number
 
     def _parse_several(self, value: Any, location: str) -> tuple[int, ...]:
         """Return C zeros and ones: 1 for each label in a cell."""
-        labels = self._split_labels(value)
+        labels = _split_labels(value, self._separator)
         if labels is None:
             raise DataError(
-                f"{location}: '{self._label}' is {format_value(value)}, not a list; write a list, "
+                f"{location}: '{self._column}' is {format_value(value)}, not a list; write a list, "
                 "or name the separator"
             )
         filled = [label for label in labels if not _is_blank(label)]
@@ -429,16 +471,16 @@ class Table(TextTask):
             blanks = len(labels) - len(filled)
             self._notes["blanks in lists of labels were passed over"] += blanks
         numbers = {self._parse_class(label, location) for label in filled}
-        return tuple(int(number in numbers) for number in range(len(self.output.labels)))
+        return tuple(int(number in numbers) for number in range(len(self._output.labels)))
 
-    def _parse_test_label(self, value: Any, location: str) -> Label | None:
+    def parse_test(self, value: Any, location: str) -> Label | None:
         """Return the label of a test row; None if it has no label that can be scored."""
         if _is_blank(value):
             return None
         try:
-            return self._parse_target(value, location)
+            return self.parse(value, location)
         except DataError:
-            is_class = bool(self.output.labels) and not isinstance(self.output, SeveralLabels)
+            is_class = bool(self._output.labels) and not isinstance(self._output, SeveralLabels)
             self._notes[
                 "labels are unknown to the model and "
                 f"{'count as missed' if is_class else 'are not scored'}"
@@ -447,7 +489,7 @@ class Table(TextTask):
 
     def _parse_class(self, value: Any, location: str) -> int:
         """Return the number of the class that a cell names."""
-        name = _format_label(value, location, self._label)
+        name = _format_label(value, location, self._column)
         if name not in self._numbers:
             raise DataError(
                 f"{location} has the label {format_value(name)}, which the training files do not "
@@ -455,10 +497,54 @@ class Table(TextTask):
             )
         return self._numbers[name]
 
-    @cached_property
-    def _numbers(self) -> dict[str, int]:
-        """The class number of each label."""
-        return {name: number for number, name in enumerate(self.output.labels)}
+
+def _split_labels(value: Any, separator: str | None) -> list[Any] | None:
+    """Return the labels of a cell that may hold several; None for a cell with one label."""
+    if isinstance(value, list):
+        return value
+    if separator is not None and isinstance(value, str):
+        return [label for label in value.split(separator) if not _is_blank(label)]
+    return None
+
+
+def _check_target(
+    target: Target,
+    separator: str | None,
+    label: str,
+    texts: tuple[str, str | None],
+    labels: Sequence[str] | None,
+) -> None:
+    """Refuse options of a table that contradict each other.
+
+    Raises:
+        ConfigError: they do.
+    """
+    if target not in get_args(Target):
+        raise ConfigError(f"target is '{target}'; {nearest(target, get_args(Target))}")
+    if separator == "" or (separator is not None and target not in ("auto", "labels")):
+        raise ConfigError(
+            f"separator is '{separator}' with target '{target}', but it divides "
+            "several labels in one cell; leave it out, or set target=labels"
+        )
+    if label in texts:
+        raise ConfigError(
+            f"label is '{label}', a column that the model reads; name the column to learn"
+        )
+    if labels is not None and len(set(labels)) < len(labels):
+        twice = next(name for name in labels if list(labels).count(name) > 1)
+        raise ConfigError(f"labels holds '{twice}' twice; give each label once")
+
+
+def _choose_metric(output: Output, metric: str | None) -> str:
+    """Return the score that chooses checkpoints; by default the first of the output."""
+    # Checkpoints are chosen by the highest score, and a lower rmse is better.
+    choices = [name for name in output.scores if name != "rmse"]
+    if metric is not None and metric not in choices:
+        raise ConfigError(
+            f"metric is '{metric}', which cannot choose the best weights; "
+            f"{nearest(metric, choices)}"
+        )
+    return metric or output.scores[0]
 
 
 def _list_texts(folder: Path) -> list[Path]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,12 +16,12 @@ from numpy.typing import NDArray
 from litebert.errors import ConfigError, DataError
 from litebert.finetuning.examples import ModelExample
 from litebert.finetuning.items import Item, PlainItem, build_row, build_single_rows
-from litebert.finetuning.outputs import Answer, Output, restore_output
-from litebert.finetuning.task import Row
+from litebert.finetuning.outputs import Answer, restore_output
+from litebert.finetuning.task import Row, Task
 from litebert.storage import atomic_text
 from litebert.tasks.predictions import list_texts, write_records
 from litebert.tasks.scores import compute_class_scores, compute_scores
-from litebert.tasks.splits import FileTask, Source, SplitOptions, TableFormat
+from litebert.tasks.splits import SplitFiles, SplitOptions, TableFormat
 from litebert.text.records import Notes, RowSource, read_records
 from litebert.tokenizer import Tokenizer
 
@@ -56,33 +56,28 @@ class Example(NamedTuple):
     """
 
 
-class TextTask(FileTask[Example]):
-    """A task over texts. A subclass has a `name` and reads the files, with labels as targets."""
+@dataclass(frozen=True)
+class TextTask(Task[Example]):
+    """A task over texts. Its files give labels as targets of the output."""
 
-    name, suffix = "texts", ".csv"
+    name: ClassVar[str] = "texts"
+    suffix: ClassVar[str] = ".csv"
     pair: bool | None = None
     separator: str | None = None
     """The separator of several labels in one cell; None for the separator of the output."""
+    score_names: tuple[str, ...] = ()
+    """The names of its scores; by default those of the output."""
 
-    def __init__(
-        self,
-        output: Output,
-        score_names: Sequence[str] = (),
-        metric: str | None = None,
-        files: Mapping[str, Source | None] | None = None,
-        **options: Any,
-    ) -> None:
-        """`files` and `options` as `FileTask` takes them."""
-        self._score_names = score_names or output.scores
-        super().__init__(output, metric or self._score_names[0], files, **options)
+    def __post_init__(self) -> None:
+        if not self.score_names:
+            object.__setattr__(self, "score_names", tuple(self.output.scores))
+        if not self.metric:
+            object.__setattr__(self, "metric", self.score_names[0])
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> TextTask:
         """Return the task with the model's output; a subclass adds its settings."""
-        task = cls.__new__(cls)
-        TextTask.__init__(task, restore_output(settings))
-        task.pair = settings.get("pair")
-        return task
+        return cls(restore_output(settings), pair=settings.get("pair"))
 
     def settings(self) -> dict[str, Any]:
         """Return `pair`, if it is known whether texts come in pairs."""
@@ -117,35 +112,18 @@ class TextTask(FileTask[Example]):
             return ", ".join(applying) or "none"
         return names[int(label)] if names else f"{label:g}"
 
-    def stream(
-        self, source: RowSource, *, text: str = "text", pair: str | None = None
-    ) -> Iterator[Row[Example]]:
-        """Read the texts in one or two columns of a file; plain text has a text on each line."""
-        self._notes = Notes()
-        names = require_columns(text, pair)
-        for record in read_records(source, names, self._notes):
-            example = self._make_example(record.values, names, f"{source}:{record.line}")
-            yield Row(example, record.extras, str(source), record.line)
-
-    def _make_example(self, cells: Sequence[Any], names: Sequence[str], location: str) -> Example:
-        """Make an example from a row's cells in the columns `names`.
-
-        An empty cell becomes an empty text, which is counted in the notes.
-        """
-        for value, name in zip(cells, names, strict=True):
-            if value is not None and not isinstance(value, str):
-                raise DataError(
-                    f"{location}: '{name}' is {type(value).__name__}, not text; name another column"
-                )
-            if not (value or "").strip():
-                self._notes["texts are empty"] += 1
-        return Example(cells[0] or "", (cells[1] or "") if len(cells) > 1 else None)
-
-    def encode(self, examples: Sequence[Example], tokenizer: Tokenizer, length: int) -> list[Item]:
+    def encode(
+        self,
+        examples: Sequence[Example],
+        tokenizer: Tokenizer,
+        length: int,
+        notes: Notes | None = None,
+    ) -> list[Item]:
         """Encode each example as a sequence of at most `length` tokens, and note what is cut."""
+        notes = Notes() if notes is None else notes
         if all(example.pair is None for example in examples):
             rows, cut = build_single_rows(tokenizer, [example.text for example in examples], length)
-            self._notes.add_cut(cut, len(rows), length)
+            notes.add_cut(cut, len(rows), length)
             return [Item(i, (row,), examples[i].label) for i, row in enumerate(rows)]
         firsts = tokenizer.encode([example.text for example in examples])
         seconds = iter(
@@ -157,7 +135,7 @@ class TextTask(FileTask[Example]):
             specials = 2 if second is None else 2 + tokenizer.pair_separators
             cut += len(first) + len(second or ()) + specials > length
             items.append(Item(i, (build_row(tokenizer, first, second, length),), example.label))
-        self._notes.add_cut(cut, len(items), length)
+        notes.add_cut(cut, len(items), length)
         return items
 
     def plain_items(self, examples: Sequence[Example]) -> list[PlainItem]:
@@ -207,7 +185,7 @@ class TextTask(FileTask[Example]):
 
     def score(self, examples: Sequence[Example], answers: Sequence[Answer]) -> dict[str, float]:
         """Compute the scores of the task over the examples with a label."""
-        return compute_scores(self._score_names, *self._align(examples, answers))
+        return compute_scores(self.score_names, *self._align(examples, answers))
 
     def by_class(
         self, examples: Sequence[Example], answers: Sequence[Answer]
@@ -239,3 +217,43 @@ def require_columns(text: str, pair: str | None) -> tuple[str, ...]:
             f"text and pair are both the column '{text}'; name two columns, or leave pair out"
         )
     return (text,) if pair is None else (text, pair)
+
+
+def make_example(
+    cells: Sequence[Any], names: Sequence[str], location: str, notes: Notes
+) -> Example:
+    """Make an example from a row's cells in the columns `names`.
+
+    An empty cell becomes an empty text, which is counted in the notes.
+
+    Raises:
+        DataError: a cell is no text.
+    """
+    for value, name in zip(cells, names, strict=True):
+        if value is not None and not isinstance(value, str):
+            raise DataError(
+                f"{location}: '{name}' is {type(value).__name__}, not text; name another column"
+            )
+        if not (value or "").strip():
+            notes["texts are empty"] += 1
+    return Example(cells[0] or "", (cells[1] or "") if len(cells) > 1 else None)
+
+
+def stream_texts(
+    source: RowSource, notes: Notes, *, text: str = "text", pair: str | None = None
+) -> Iterator[Row[Example]]:
+    """Yield the texts in one or two columns of a file; plain text has a text on each line."""
+    names = require_columns(text, pair)
+    for record in read_records(source, names, notes):
+        example = make_example(record.values, names, f"{source}:{record.line}", notes)
+        yield Row(example, record.extras, str(source), record.line)
+
+
+class TextFiles(SplitFiles[Example]):
+    """The files of a task over texts in named columns."""
+
+    @classmethod
+    def stream(
+        cls, source: RowSource, notes: Notes, *, text: str = "text", pair: str | None = None
+    ) -> Iterator[Row[Example]]:
+        return stream_texts(source, notes, text=text, pair=pair)

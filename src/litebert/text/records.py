@@ -62,6 +62,11 @@ class Notes(Counter[str]):
         self._totals = Counter[str]()
         """How many texts the sentence is about, where it says so."""
 
+    def clear(self) -> None:
+        """Forget all events."""
+        super().clear()
+        self._totals.clear()
+
     def notes(self) -> list[str]:
         """Return the sentences. The count replaces `COUNT`, else follows in parentheses. The number
         of all texts replaces `TOTAL`.

@@ -3,10 +3,10 @@ same rows.
 
     from litebert.finetuning.baselines import fit_baseline
 
-    baseline = fit_baseline(task)            # learns from the training part of a task
-    baseline.scores(task.dev)                # {'accuracy': 0.7625, ...}, by the task's own scorer
-    baseline.predict(["a text", "another"])  # as a fine-tuned model answers
-    baseline.logits(examples)                # what a teacher says
+    baseline = fit_baseline(files.task, files.read("train"))
+    baseline.scores_of([("dev", files.read("dev"))])  # {'accuracy': 0.7625, ...}, as the task says
+    baseline.predict(["a text", "another"])           # as a fine-tuned model answers
+    baseline.logits(examples)                         # what a teacher says
 
 models.py has a model for each kind of output, and features.py the features that they read.
 fitted.py joins them to a task, and scores.py has the scores in a run folder.

@@ -48,12 +48,6 @@ class FittedBaseline:
             self.task.record(*both) for both in zip(examples, self.answers(examples), strict=True)
         ]
 
-    def scores(self, parts: Sequence[str]) -> dict[str, float]:
-        """Compute the scores of parts of the task, read from its files and named as in the
-        scores.json of a run.
-        """
-        return self.scores_of([(name, self.task.read(name)) for name in parts])
-
     def scores_of(self, parts: Sequence[tuple[str, list[Any]]]) -> dict[str, float]:
         """Compute the scores of parts by name; of a test part only where it has labels."""
         plain = [
@@ -63,18 +57,17 @@ class FittedBaseline:
         return score_answers(self.task, plain, lambda part: self.answers(part.examples))
 
 
-def fit_baseline(task: Task[Any], examples: Sequence[Any] | None = None) -> FittedBaseline:
-    """Fit the baseline of a task on its training part.
+def fit_baseline(task: Task[Any], examples: Sequence[Any]) -> FittedBaseline:
+    """Fit the baseline of a task.
 
     Args:
-        examples: those to learn from, where they have been read; by default `task.read("train")`.
+        examples: the examples of its training part.
 
     Raises:
         ConfigError: there is no baseline for this kind of task (questions, choices).
         DataError: the training part has nothing to learn from.
     """
     model = task.output.baseline()
-    examples = task.read("train") if examples is None and model is not None else examples or []
     items = task.plain_items(examples)
     if model is None or (examples and not items):
         raise ConfigError(

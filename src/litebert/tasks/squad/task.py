@@ -7,14 +7,14 @@ different model.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Literal, get_args
+from typing import Any, ClassVar, Literal, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,14 +23,14 @@ from litebert.errors import ConfigError, DataError, nearest
 from litebert.finetuning.examples import ModelExample
 from litebert.finetuning.items import Item, build_row
 from litebert.finetuning.outputs import softmax
-from litebert.finetuning.task import Row
+from litebert.finetuning.task import Row, Task, TaskFiles, TaskOptions
 from litebert.finetuning.token_outputs import OneSpan
 from litebert.storage import write_json
 from litebert.tasks.predictions import list_texts
 from litebert.tasks.splits import (
-    FileTask,
     Layout,
     Source,
+    SplitFiles,
     SplitOptions,
     format_files,
     take_files,
@@ -39,6 +39,7 @@ from litebert.tasks.splits import (
 from litebert.tasks.squad.files import Question, is_placed, may_be_unanswerable, read_questions
 from litebert.tasks.squad.scores import (
     AnswerUnit,
+    Judged,
     find_best_threshold,
     halve,
     has_no_spaces,
@@ -57,6 +58,8 @@ from litebert.tasks.squad.spans import (
 )
 from litebert.text.records import Notes, RowSource, format_value, read_records, require_text
 from litebert.tokenizer import Tokenizer
+
+log = logging.getLogger("litebert")
 
 QUESTION_TOKENS = 64
 """Most tokens of a question by default; less if that is more than half of a sequence."""
@@ -93,22 +96,169 @@ class SquadOptions(SplitOptions):
     without spaces between words."""
 
 
-class Squad(FileTask[Question]):
-    """SQuAD from the files of its splits.
+class SquadFiles(SplitFiles[Question]):
+    """The files of SQuAD.
 
     Without `dev`, a share `heldout` of the articles of `train` replaces it. Articles stay whole,
-    because questions about a text help to answer one another. `version` is 1 or 2. None looks into
-    the files: it is 2 if a file names that version, or marks whether questions can be answered.
+    because questions about a text help to answer one another.
+    """
+
+    suffixes = (".json",)
+    task: Squad
+
+    @classmethod
+    def of(
+        cls,
+        *,
+        train: Source | None = None,
+        dev: Source | None = None,
+        test: Source | None = None,
+        version: Literal[1, 2] | None = None,
+        heldout: float = 0.1,
+        layout: Layout | None = None,
+        task_class: type[Task[Question]] | None = None,
+        **settings: Any,
+    ) -> SquadFiles:
+        """Open the files of the splits.
+
+        Args:
+            version: 1 or 2. None looks into the files: it is 2 if a file names that version, or
+                marks whether questions can be answered.
+            settings: fields of `Squad`.
+
+        Raises:
+            ConfigError: a setting that cannot be.
+            DataError: a file is missing.
+        """
+        make = task_class or Squad
+        assert issubclass(make, Squad)
+        sources = {"train": train, "dev": dev, "test": test}
+        files = cls(make(**settings), sources, heldout=heldout, layout=layout)
+        if version is None:
+            paths = [path for paths in files._paths.values() for path in paths]
+            encoding = files._layout.encoding
+            version = 2 if any(may_be_unanswerable(path, encoding) for path in paths) else 1
+        files.task = replace(files.task, version=version)
+        return files
+
+    @classmethod
+    def open(
+        cls, task_class: type[Task[Question]], name: str, data: Source, **options: Any
+    ) -> SquadFiles:
+        """Open a folder, or training files with `dev` and `test` as options."""
+        options |= take_files(data, options)
+        files = cls.of(layout=take_layout(options), task_class=task_class, **options)
+        if "threshold" in options and files.task.version == 1:
+            paths = format_files(next(iter(files._paths.values())))
+            raise ConfigError(
+                f"threshold is {options['threshold']}, an option of SQuAD 2.0, and {paths} "
+                "is of version 1.1; leave it out"
+            )
+        return files
+
+    def read(self, split: str, notes: Notes | None = None) -> list[Question]:
+        """Read the questions of a split, in order.
+
+        Questions of `train` without an answer to learn are left out.
+        """
+        notes = Notes() if notes is None else notes
+        paths = self._find_files(split)
+        questions = self._read_files(paths, notes)
+        questions = self._select_split(
+            split, questions, lambda i: questions[i].article, "articles", notes
+        )
+        misplaced = sum(
+            not is_placed(gold, question.context)
+            for question in questions
+            for gold in question.answers
+        )
+        if misplaced:
+            notes["answers do not stand at their answer_start"] += misplaced
+        if split == "train":
+            questions = _select_usable(questions, notes)
+        if split != "test" and not any(question.is_labeled for question in questions):
+            purpose = "learn from" if split == "train" else "score"
+            raise DataError(
+                f"no question in {format_files(paths)} has an answer to {purpose}; "
+                "give a labeled file"
+            )
+        if split != "train":
+            self._note_unit(
+                notes, [gold.text for question in questions for gold in question.answers]
+            )
+        return questions
+
+    def _read_files(self, paths: Sequence[Path], notes: Notes) -> list[Question]:
+        """Read the questions of several files, whose articles are numbered on."""
+        questions: list[Question] = []
+        for path in paths:
+            first = questions[-1].article + 1 if questions else 0
+            for question in read_questions(path, notes, self._layout.encoding):
+                questions.append(question._replace(article=first + question.article))
+        counts = Counter(question.id for question in questions)
+        if len(counts) < len(questions):
+            twice = next(name for name, count in counts.items() if count > 1)
+            raise DataError(
+                f"the id {format_value(twice)} occurs twice in {format_files(paths)}; give each "
+                "question a different id"
+            )
+        return questions
+
+    def _note_unit(self, notes: Notes, golds: Sequence[str]) -> None:
+        """Note if F1 counts words in a language without spaces, or characters."""
+        if self.task.answer_unit == "words" and 2 * sum(map(has_no_spaces, golds)) > len(golds):
+            notes[
+                "answers have no spaces between words, and F1 counts words; --answer-unit "
+                "characters counts characters"
+            ] += len(golds)
+        elif self.task.answer_unit == "characters" and golds:
+            notes["answers are scored with F1 over characters"] += len(golds)
+
+    @classmethod
+    def stream(
+        cls, source: RowSource, notes: Notes, *, text: str = "text", pair: str | None = None
+    ) -> Iterator[Row[Question]]:
+        """Read the questions of a file with the columns `question` and `context`."""
+        for line, (question, context), extras in read_records(
+            source, ("question", "context"), notes
+        ):
+            location = f"{source}:{line}"
+            question = require_text(question, "question", location)
+            context = require_text(context, "context", location)
+            example = Question(str(line), question, context, (), False)
+            yield Row(example, extras, str(source), line)
+
+    @classmethod
+    def stream_official(cls, source: RowSource, notes: Notes) -> Iterator[Row[Question]]:
+        """Yield the questions of a file in the form of SQuAD with their ids."""
+        for question in read_questions(source, notes):
+            yield Row(question, {"id": question.id}, str(source))
+
+
+def _select_usable(questions: list[Question], notes: Notes) -> list[Question]:
+    """Select the questions with an answer to learn, and note how many have none."""
+    usable = [question for question in questions if question.impossible or question.placed_answer]
+    if len(usable) < len(questions):
+        left_out = len(questions) - len(usable)
+        notes["questions have no answer to learn and were left out"] += left_out
+    return usable
+
+
+@dataclass(frozen=True)
+class Squad(Task[Question]):
+    """SQuAD 1.1 or 2.0.
 
     The scores are percentages, by the official script of the version. For files in a language
     without spaces, F1 may be counted over `characters` instead (`answer_unit`).
     """
 
-    name, suffix = "squad", ".json"
-    inputs = "give (question, context)"
-    predicted_files = ("QUESTIONS.json", "ANSWERS.json")
-    options = SquadOptions
-    usual = MappingProxyType(
+    name: ClassVar[str] = "squad"
+    suffix: ClassVar[str] = ".json"
+    inputs: ClassVar[str] = "give (question, context)"
+    predicted_files: ClassVar[tuple[str, str]] = ("QUESTIONS.json", "ANSWERS.json")
+    files: ClassVar[type[TaskFiles[Any]]] = SquadFiles
+    options: ClassVar[type[TaskOptions]] = SquadOptions
+    usual: ClassVar[Mapping[str, Any]] = MappingProxyType(
         {
             "version": 1,
             "threshold": 0.0,
@@ -118,76 +268,48 @@ class Squad(FileTask[Question]):
             "answer_unit": "words",
         }
     )
-    suffixes = (".json",)
-    percent = True
-    output: OneSpan
+    percent: ClassVar[bool] = True
 
-    def __init__(
-        self,
-        *,
-        train: Source | None = None,
-        dev: Source | None = None,
-        test: Source | None = None,
-        version: Literal[1, 2] | None = None,
-        threshold: Threshold = "half",
-        stride: int = STRIDE,
-        answer_tokens: int = ANSWER_TOKENS,
-        question_tokens: int = QUESTION_TOKENS,
-        answer_unit: AnswerUnit = "words",
-        heldout: float = 0.1,
-        layout: Layout | None = None,
-    ) -> None:
-        if version not in (None, 1, 2):
+    output: OneSpan = field(default_factory=OneSpan)
+    version: int = 1
+    threshold: Threshold = "half"
+    stride: int = STRIDE
+    answer_tokens: int = ANSWER_TOKENS
+    question_tokens: int = QUESTION_TOKENS
+    answer_unit: AnswerUnit = "words"
+
+    def __post_init__(self) -> None:
+        if self.version not in (1, 2):
             raise ConfigError(
-                f"version is {version!r}; give 1 for SQuAD 1.1, 2 for SQuAD 2.0, or leave it out"
+                f"version is {self.version!r}; give 1 for SQuAD 1.1, 2 for SQuAD 2.0, or leave it "
+                "out"
             )
-        if threshold not in ("half", "dev") and (
-            isinstance(threshold, str) or math.isnan(threshold)
+        if self.threshold not in ("half", "dev") and (
+            isinstance(self.threshold, str) or math.isnan(self.threshold)
         ):
-            raise ConfigError(f"threshold is '{threshold}'; give 'half', 'dev' or a number")
-        for name, value in (
-            ("stride", stride),
-            ("answer_tokens", answer_tokens),
-            ("question_tokens", question_tokens),
-        ):
-            if value < 1:
-                raise ConfigError(f"{name} is {value}; give at least one token")
-        if answer_unit not in get_args(AnswerUnit):
+            raise ConfigError(f"threshold is '{self.threshold}'; give 'half', 'dev' or a number")
+        for name in ("stride", "answer_tokens", "question_tokens"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"{name} is {getattr(self, name)}; give at least one token")
+        units = get_args(AnswerUnit)
+        if self.answer_unit not in units:
             raise ConfigError(
-                f"answer_unit is '{answer_unit}'; {nearest(answer_unit, get_args(AnswerUnit))}"
+                f"answer_unit is '{self.answer_unit}'; {nearest(self.answer_unit, units)}"
             )
-        files = {"train": train, "dev": dev, "test": test}
-        super().__init__(
-            OneSpan(longest=answer_tokens), files=files, heldout=heldout, layout=layout
-        )
-        self.question_tokens, self.answer_unit = question_tokens, answer_unit
-        self.threshold, self.stride, self.answer_tokens = threshold, stride, answer_tokens
-        self._version = version
-        self._dev_questions: frozenset[Question] = frozenset()
-        self._tuned_threshold: float | None = None
+        object.__setattr__(self, "output", OneSpan(longest=self.answer_tokens))
+        super().__post_init__()
 
     @classmethod
-    def from_data(cls, name: str, data: Source, **options: Any) -> Squad:
-        """Return the task of a folder, or of training files with `dev` and `test` as options."""
-        options |= take_files(data, options)
-        task = cls(layout=take_layout(options), **options)
-        if "threshold" in options and task.version == 1:
-            files = format_files(next(iter(task._paths.values())))
-            raise ConfigError(
-                f"threshold is {options['threshold']}, an option of SQuAD 2.0, and {files} "
-                "is of version 1.1; leave it out"
-            )
-        return task
+    def from_settings(cls, settings: Mapping[str, Any]) -> Squad:
+        """Return the task as it answers, with the settings of the model."""
+        return cls(**{name: settings.get(name, value) for name, value in cls.usual.items()})
 
     def settings(self) -> dict[str, Any]:
-        """Return the settings that answers and scores depend on.
-
-        Version 2 has the threshold too, as it was tuned last.
-        """
+        """Return the settings that answers and scores depend on; version 2 has the threshold."""
         names = [name for name in self.usual if name != "threshold"]
         settings = {name: getattr(self, name) for name in names}
         if self.version == 2:
-            settings["threshold"] = self._current_threshold()
+            settings["threshold"] = self._require_threshold()
         return settings
 
     def identity(self) -> dict[str, Any]:
@@ -206,83 +328,6 @@ class Squad(FileTask[Question]):
         """The name with the version: squad1 or squad2."""
         return f"{self.name}{self.version}"
 
-    @cached_property
-    def version(self) -> int:
-        """The version that was set, or that the files tell: 1 or 2."""
-        if self._version:
-            return self._version
-        paths = [path for paths in self._paths.values() for path in paths]
-        encoding = self._layout.encoding
-        return 2 if any(may_be_unanswerable(path, encoding) for path in paths) else 1
-
-    # -------------------------------------------------------------------------------------- reading
-
-    def read(self, split: str) -> list[Question]:
-        """Read the questions of a split, in order.
-
-        Questions of `train` without an answer to learn are left out.
-        """
-        paths = self._find_files(split)
-        self._notes = Notes()
-        questions = self._read_files(paths)
-        questions = self._select_split(split, questions, lambda i: questions[i].article, "articles")
-        misplaced = sum(
-            not is_placed(gold, question.context)
-            for question in questions
-            for gold in question.answers
-        )
-        if misplaced:
-            self._notes["answers do not stand at their answer_start"] += misplaced
-        if split == "train":
-            questions = self._select_usable(questions)
-        if split != "test" and not any(question.is_labeled for question in questions):
-            purpose = "learn from" if split == "train" else "score"
-            raise DataError(
-                f"no question in {format_files(paths)} has an answer to {purpose}; "
-                "give a labeled file"
-            )
-        if split != "train":
-            self._note_unit([gold.text for question in questions for gold in question.answers])
-        if split == "dev":
-            self._dev_questions, self._tuned_threshold = frozenset(questions), None
-        return questions
-
-    def _read_files(self, paths: Sequence[Path]) -> list[Question]:
-        """Read the questions of several files, whose articles are numbered on."""
-        questions: list[Question] = []
-        for path in paths:
-            first = questions[-1].article + 1 if questions else 0
-            for question in read_questions(path, self._notes, self._layout.encoding):
-                questions.append(question._replace(article=first + question.article))
-        counts = Counter(question.id for question in questions)
-        if len(counts) < len(questions):
-            twice = next(name for name, count in counts.items() if count > 1)
-            raise DataError(
-                f"the id {format_value(twice)} occurs twice in {format_files(paths)}; give each "
-                "question a different id"
-            )
-        return questions
-
-    def _select_usable(self, questions: list[Question]) -> list[Question]:
-        """Select the questions with an answer to learn, and note how many have none."""
-        usable = [
-            question for question in questions if question.impossible or question.placed_answer
-        ]
-        if len(usable) < len(questions):
-            left_out = len(questions) - len(usable)
-            self._notes["questions have no answer to learn and were left out"] += left_out
-        return usable
-
-    def _note_unit(self, golds: Sequence[str]) -> None:
-        """Note if F1 counts words in a language without spaces, or characters."""
-        if self.answer_unit == "words" and 2 * sum(map(has_no_spaces, golds)) > len(golds):
-            self._notes[
-                "answers have no spaces between words, and F1 counts words; --answer-unit "
-                "characters counts characters"
-            ] += len(golds)
-        elif self.answer_unit == "characters" and golds:
-            self._notes["answers are scored with F1 over characters"] += len(golds)
-
     def example(self, value: Any, name: str) -> Question:
         """Return the example of a question and a context."""
         question, context = list_texts(value, 2)
@@ -297,28 +342,15 @@ class Squad(FileTask[Question]):
             label = "no answer"
         return ModelExample({"question": example.text, "context": example.context}, label)
 
-    def stream(
-        self, source: RowSource, *, text: str = "text", pair: str | None = None
-    ) -> Iterator[Row[Question]]:
-        """Read the questions of a file with the columns `question` and `context`."""
-        self._notes = Notes()
-        rows = read_records(source, ("question", "context"), self._notes)
-        for line, (question, context), extras in rows:
-            location = f"{source}:{line}"
-            question = require_text(question, "question", location)
-            context = require_text(context, "context", location)
-            example = Question(str(line), question, context, (), False)
-            yield Row(example, extras, str(source), line)
-
-    def stream_official(self, source: RowSource) -> Iterator[Row[Question]]:
-        """Yield the questions of a file in the form of SQuAD with their ids."""
-        self._notes = Notes()
-        for question in read_questions(source, self._notes):
-            yield Row(question, {"id": question.id}, str(source))
-
     # ------------------------------------------------------------------------------------- encoding
 
-    def encode(self, examples: Sequence[Question], tokenizer: Tokenizer, length: int) -> list[Item]:
+    def encode(
+        self,
+        examples: Sequence[Question],
+        tokenizer: Tokenizer,
+        length: int,
+        notes: Notes | None = None,
+    ) -> list[Item]:
         """Encode [CLS] question [SEP] window of the context [SEP], a sequence for each window.
 
         The target of a window is the first and last token of the first answer that is where the
@@ -329,6 +361,7 @@ class Squad(FileTask[Question]):
         Raises:
             ConfigError: `length` leaves no tokens for a question and a text.
         """
+        notes = Notes() if notes is None else notes
         max_tokens = length - 2 - tokenizer.pair_separators
         if max_tokens < 2:
             raise ConfigError(
@@ -343,10 +376,10 @@ class Squad(FileTask[Question]):
         items = []
         for i, (example, question) in enumerate(zip(examples, questions, strict=True)):
             if len(question) > max_question:
-                self._notes[f"questions were truncated to {max_question} tokens"] += 1
+                notes[f"questions were truncated to {max_question} tokens"] += 1
             question = question[:max_question]
             ids, spans = encoded[example.context]
-            answer = self._find_answer_tokens(example, spans)
+            answer = _find_answer_tokens(example, spans, notes)
             first = 1 + len(question) + tokenizer.pair_separators
             size = max_tokens - len(question)
             rows = []
@@ -358,22 +391,10 @@ class Squad(FileTask[Question]):
                 rows.append((row, target, Window(first, spans[begin:end], owned)))
             has_target = example.impossible or any(target != (0, 0) for _, target, _ in rows)
             if answer is not None and not has_target:
-                self._notes[f"answers are too long for any window at {length} tokens"] += 1
+                notes[f"answers are too long for any window at {length} tokens"] += 1
             for row, target, window in rows:
                 items.append(Item(i, (row,), target if has_target else None, window))
         return items
-
-    def _find_answer_tokens(
-        self, example: Question, spans: NDArray[np.int32]
-    ) -> tuple[int, int] | None:
-        """Return the first and last token of the answer in its context; None if there is none."""
-        gold = example.placed_answer
-        if gold is None:
-            return None
-        answer = find_tokens(gold, spans)
-        if answer is None:
-            self._notes["answers hold nothing that the tokenizer reads"] += 1
-        return answer
 
     # -------------------------------------------------------------------------------------- answers
 
@@ -399,7 +420,7 @@ class Squad(FileTask[Question]):
         """Return the text, its score, and the odds of no answer."""
         score = answer.candidates[0].score if answer.candidates else None
         return {
-            "prediction": self.choose_texts([answer], self._current_threshold())[0],
+            "prediction": self.choose_texts([answer], self._require_threshold())[0],
             "score": score,
             "no_answer_odds": answer.odds,
         }
@@ -417,46 +438,62 @@ class Squad(FileTask[Question]):
         """Compute the scores of the official script, and in version 2 the `threshold` they need.
 
         With the threshold `half`, the scores are those of the half that did not tune it. With
-        `dev`, `best_exact` and `best_f1` have their own thresholds. Once a dev split was read, only
-        its questions tune the threshold. All other questions are scored by the threshold that the
-        last score of dev tuned.
+        `dev`, `best_exact` and `best_f1` have their own thresholds. A threshold that is a number,
+        also after `tune`, is not tuned.
         """
-        tunes = not self._dev_questions or all(
-            question in self._dev_questions for question in examples
-        )
         examples, answers = self._select_labeled(
             examples, answers, lambda question: question.is_labeled
         )
-        golds = [[gold.text for gold in question.answers] for question in examples]
         if self.version == 1:
+            golds = [[gold.text for gold in question.answers] for question in examples]
             texts = [answer.value for answer in answers]
             return score_1(texts, [gold_texts or [""] for gold_texts in golds], self.answer_unit)
-        judged = [
-            judge(question.id, answer.value, answer.odds, gold_texts, self.answer_unit)
-            for question, answer, gold_texts in zip(examples, answers, golds, strict=True)
-        ]
-        to_tune, to_report = judged, judged
-        if tunes and self.threshold == "half":
-            to_tune, to_report = halve(judged)
-        if tunes and isinstance(self.threshold, str):
-            self._tuned_threshold = tune(to_tune)
-        threshold = self._current_threshold()
+        judged = self._judge(examples, answers)
+        threshold, to_report = self._tune(judged)
         scores = score_2(to_report, threshold) | {"threshold": threshold}
-        if self.threshold == "dev" and tunes:
+        if self.threshold == "dev":
             for name in ("exact", "f1"):
                 best, best_threshold = find_best_threshold(judged, name)
                 scores[f"best_{name}"], scores[f"best_{name}_thresh"] = best, best_threshold
         return scores
 
-    def _current_threshold(self) -> float:
-        """Return the threshold that the user set, or that was tuned last."""
+    def tune(self, examples: Sequence[Question], answers: Sequence[Answer]) -> Squad:
+        """Return the task with the threshold as a number, tuned as in `score`."""
+        if self.version == 1 or not isinstance(self.threshold, str):
+            return self
+        examples, answers = self._select_labeled(
+            examples, answers, lambda question: question.is_labeled
+        )
+        threshold, _ = self._tune(self._judge(examples, answers))
+        return replace(self, threshold=threshold)
+
+    def _judge(self, examples: Sequence[Question], answers: Sequence[Answer]) -> list[Judged]:
+        """Judge the answers to labeled questions."""
+        return [
+            judge(
+                question.id,
+                answer.value,
+                answer.odds,
+                [gold.text for gold in question.answers],
+                self.answer_unit,
+            )
+            for question, answer in zip(examples, answers, strict=True)
+        ]
+
+    def _tune(self, judged: list[Judged]) -> tuple[float, list[Judged]]:
+        """Return the threshold, and the questions whose scores it may be reported with."""
+        if not isinstance(self.threshold, str):
+            return float(self.threshold), judged
+        to_tune, to_report = halve(judged) if self.threshold == "half" else (judged, judged)
+        return tune(to_tune), to_report
+
+    def _require_threshold(self) -> float:
+        """Return the threshold, or 0 with a message if nothing has tuned it."""
         if not isinstance(self.threshold, str):
             return float(self.threshold)
-        if self._tuned_threshold is None:
-            self._notes[
-                "no dev split was scored to tune the threshold on, so it is 0; give a number"
-            ] += 1
-        return self._tuned_threshold or 0.0
+        if self.version == 2:
+            log.info("no dev split was scored to tune the threshold on, so it is 0; give a number")
+        return 0.0
 
     # -------------------------------------------------------------------------------------- writing
 
@@ -464,7 +501,7 @@ class Squad(FileTask[Question]):
         """Write {id: text} to `path`, as the official script reads it, and `nbest_NAME` beside it.
 
         Version 2 has `null_odds_NAME` too, for --na-prob-file of the script. Its threshold is that
-        of `score`. If no threshold was tuned it is 0, with a note.
+        of `score`. If no threshold was tuned it is 0, with a message.
         """
         threshold = 0.0
         if self.version == 2:
@@ -472,7 +509,7 @@ class Squad(FileTask[Question]):
             if has_labels:
                 threshold = self.score(examples, answers)["threshold"]
             else:
-                threshold = self._current_threshold()
+                threshold = self._require_threshold()
         ids = [example.id for example in examples]
         write_json(path, dict(zip(ids, self.choose_texts(answers, threshold), strict=True)))
         nbest = [_list_candidates(answer, self.version == 2) for answer in answers]
@@ -480,6 +517,19 @@ class Squad(FileTask[Question]):
         if self.version == 2:
             odds = [answer.odds for answer in answers]
             write_json(path.with_name(f"null_odds_{path.name}"), dict(zip(ids, odds, strict=True)))
+
+
+def _find_answer_tokens(
+    example: Question, spans: NDArray[np.int32], notes: Notes
+) -> tuple[int, int] | None:
+    """Return the first and last token of the answer in its context; None if there is none."""
+    gold = example.placed_answer
+    if gold is None:
+        return None
+    answer = find_tokens(gold, spans)
+    if answer is None:
+        notes["answers hold nothing that the tokenizer reads"] += 1
+    return answer
 
 
 def _list_candidates(answer: Answer, with_null: bool) -> list[dict[str, Any]]:

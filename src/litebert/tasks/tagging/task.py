@@ -13,8 +13,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -24,16 +25,16 @@ from litebert.errors import ConfigError, DataError
 from litebert.finetuning.examples import ModelExample
 from litebert.finetuning.items import Item, PlainItem, build_row
 from litebert.finetuning.outputs import Answer, restore_output
-from litebert.finetuning.task import Row
+from litebert.finetuning.task import Row, Task, TaskFiles, TaskOptions
 from litebert.finetuning.token_outputs import Tags
 from litebert.storage import atomic_text
 from litebert.tasks.predictions import list_texts
 from litebert.tasks.scores import compute_class_scores, compute_scores
 from litebert.tasks.splits import (
     Data,
-    FileTask,
     Layout,
     Source,
+    SplitFiles,
     SplitOptions,
     find_split_files,
     take_files,
@@ -52,115 +53,117 @@ from litebert.text.records import Notes, RowSource, detect_format, format_value,
 from litebert.tokenizer import Tokenizer
 
 
-class TaggingTask(FileTask[Sentence]):
-    """Tags from CoNLL files.
+class TaggingFiles(SplitFiles[Sentence]):
+    """CoNLL files.
 
-    The labels are O, then B- and I- of each type of the training file, sorted. Without entities,
-    they are the tags of the file, the commonest first. A saved model brings its `labels`. Without a
-    dev split, a share `heldout` of the sentences of the training split replaces it.
+    Without a dev split, a share `heldout` of the sentences of the training split replaces it.
     """
 
-    name, suffix = "tagging", ".conll"
-    inputs = "give a text or a list of words"
-    predicted_files = ("SENTENCES.conll", "ANSWERS.jsonl")
-    options = SplitOptions
+    task: TaggingTask
 
-    def __init__(
-        self,
+    @classmethod
+    def of(
+        cls,
         data: Data,
         *,
         labels: Sequence[str] | None = None,
         heldout: float = 0.1,
         layout: Layout | None = None,
-    ) -> None:
-        super().__init__(Tags(), files=find_split_files(data), heldout=heldout, layout=layout)
-        self.plain = False
+        task_class: type[Task[Sentence]] | None = None,
+    ) -> TaggingFiles:
+        """Open files, whose training split gives the labels.
+
+        Args:
+            data: a folder whose file names tell the split, or the files of each split.
+            labels: the labels of a saved model, instead of those of the training split.
+
+        Raises:
+            DataError: a training file is missing or malformed; the message names the line.
+        """
+        make = task_class or TaggingTask
+        assert issubclass(make, TaggingTask)
+        task = make.of_labels(labels or ())
+        files = cls(task, find_split_files(data), heldout=heldout, layout=layout)
         if labels is None:
-            paths = self._find_files("train")
-            self.plain = not has_entities(paths, self._layout.encoding)
-            labels = self._survey(paths)
-        elif labels:
-            self.plain = _are_plain(labels)
-        self.output = Tags(tuple(labels))
-        if self.plain:
-            self.metric = "accuracy"
-        self._outside = labels[0] if self.plain else OUTSIDE
+            paths = files._find_files("train")
+            plain = not has_entities(paths, files._layout.encoding)
+            files.task = replace(files.task, plain=plain)
+            output = Tags(files._survey(paths))
+            metric = "accuracy" if plain else output.scores[0]
+            files.task = replace(files.task, output=output, metric=metric)
+        return files
+
+    @classmethod
+    def open(
+        cls, task_class: type[Task[Sentence]], name: str, data: Source, **options: Any
+    ) -> TaggingFiles:
+        """Open a folder, or training files with `dev` and `test` as options."""
+        files = take_files(data, options)
+        return cls.of(files, layout=take_layout(options), task_class=task_class, **options)
 
     def _survey(self, paths: Sequence[Path]) -> tuple[str, ...]:
-        """Return the labels of the training files."""
+        """Return the labels of the training files.
+
+        They are O, then B- and I- of each type, sorted. Without entities, they are the tags of the
+        files, the commonest first.
+        """
         counts = Counter(
             tag
             for sentence in self._read_files(paths, Notes(), True)
             for tag in sentence.tags or ()
         )
-        if self.plain:
+        if self.task.plain:
             return tuple(sorted(counts, key=lambda tag: (-counts[tag], tag)))
         types = {tag[2:] for tag in counts if tag != OUTSIDE}
         return (OUTSIDE, *sorted(f"{first}-{type_}" for first in "BI" for type_ in types))
 
     def _read_files(self, paths: Sequence[Path], notes: Notes, tagged: bool) -> Iterator[Sentence]:
-        encoding = self._layout.encoding
+        plain, encoding = self.task.plain, self._layout.encoding
         for path in paths:
-            yield from read_sentences(path, notes, tagged, plain=self.plain, encoding=encoding)
+            yield from read_sentences(path, notes, tagged, plain=plain, encoding=encoding)
 
-    @classmethod
-    def from_data(cls, name: str, data: Source, **options: Any) -> TaggingTask:
-        """Return the task of a folder, or of training files with `dev` and `test` as options."""
-        return cls(take_files(data, options), layout=take_layout(options), **options)
-
-    @classmethod
-    def from_settings(cls, settings: Mapping[str, Any]) -> TaggingTask:
-        """Return the task with the model's tags."""
-        return cls({}, labels=restore_output(settings).labels)
-
-    def read(self, split: str) -> list[Sentence]:
+    def read(self, split: str, notes: Notes | None = None) -> list[Sentence]:
         """Read the sentences of a split. Only `test` may lack tags: a file with one column."""
-        self._notes = Notes()
+        notes = Notes() if notes is None else notes
         paths = self._find_files(split)
-        sentences = list(self._read_files(paths, self._notes, tagged=split != "test"))
-        sentences = self._select_split(split, sentences, lambda i: i, "sentences")
-        if split == "train" and self.plain:
-            self._notes[
+        sentences = list(self._read_files(paths, notes, tagged=split != "test"))
+        sentences = self._select_split(split, sentences, lambda i: i, "sentences", notes)
+        if split == "train" and self.task.plain:
+            notes[
                 "different tags, none with B- or I-: every word is scored, and accuracy chooses"
-            ] = len(self.output.labels)
-        self._note_unknown(sentences)
+            ] = len(self.task.output.labels)
+        self._note_unknown(sentences, notes)
         return sentences
 
-    def _note_unknown(self, sentences: Sequence[Sentence]) -> None:
+    def _note_unknown(self, sentences: Sequence[Sentence], notes: Notes) -> None:
         """Note how often tags or types occur that the model has not learned."""
         counts = Counter[str]()
         for sentence in sentences:
             tags = sentence.tags or ()
-            counts.update(tags if self.plain else (entity.type for entity in find_entities(tags)))
-        labels = self.output.labels
-        learned = set(labels) if self.plain else {label[2:] for label in labels}
+            counts.update(
+                tags if self.task.plain else (entity.type for entity in find_entities(tags))
+            )
+        labels = self.task.output.labels
+        learned = set(labels) if self.task.plain else {label[2:] for label in labels}
         for name in sorted(counts.keys() - learned):
-            what = f"words with the tag {name}" if self.plain else f"entities of type {name}"
-            self._notes[f"{what}, unknown to the model, count as missed"] += counts[name]
+            what = f"words with the tag {name}" if self.task.plain else f"entities of type {name}"
+            notes[f"{what}, unknown to the model, count as missed"] += counts[name]
 
-    def example(self, value: Any, name: str) -> Sentence:
-        """Return the example of a list of words, or of a text that is split at spaces."""
-        return _make_sentence(list_texts(value.split() if isinstance(value, str) else value))
-
-    def show_example(self, example: Sentence) -> ModelExample:
-        """Show the words; their tags have no short form."""
-        return ModelExample({"words": list(example.words)})
-
+    @classmethod
     def stream(
-        self, source: RowSource, *, text: str = "text", pair: str | None = None
+        cls, source: RowSource, notes: Notes, *, text: str = "text", pair: str | None = None
     ) -> Iterator[Row[Sentence]]:
         """Read the sentences of a file, without tags.
 
         The file has CoNLL columns, of which the first is read; or rows whose column `text` is a
         list of words, or a text that is split at spaces.
         """
-        self._notes = Notes()
         form = detect_format(source)
         if form == "conll":
-            for sentence in read_sentences(source, self._notes, tagged=False):
+            for sentence in read_sentences(source, notes, tagged=False):
                 yield Row(_make_sentence(sentence.words), file=str(source))
             return
-        for line, (words,), extras in read_records(source, (text,), self._notes, form=form):
+        for line, (words,), extras in read_records(source, (text,), notes, form=form):
             if words is None or isinstance(words, str):
                 cells = split_cells(words or "")
                 if form == "text" and len(cells) == 2 and cells[1].startswith(("B-", "I-")):
@@ -175,16 +178,66 @@ class TaggingTask(FileTask[Sentence]):
                     "list of words"
                 )
             if not words:
-                self._notes["texts are empty"] += 1
+                notes["texts are empty"] += 1
             yield Row(_make_sentence(tuple(words)), extras, str(source), line)
 
-    def encode(self, examples: Sequence[Sentence], tokenizer: Tokenizer, length: int) -> list[Item]:
+
+@dataclass(frozen=True)
+class TaggingTask(Task[Sentence]):
+    """Tags of words: entities, or plain tags such as parts of speech."""
+
+    name: ClassVar[str] = "tagging"
+    suffix: ClassVar[str] = ".conll"
+    inputs: ClassVar[str] = "give a text or a list of words"
+    predicted_files: ClassVar[tuple[str, str]] = ("SENTENCES.conll", "ANSWERS.jsonl")
+    files: ClassVar[type[TaskFiles[Any]]] = TaggingFiles
+    options: ClassVar[type[TaskOptions]] = SplitOptions
+
+    plain: bool = False
+    """True if tags mark no entities, as those of parts of speech."""
+
+    @classmethod
+    def of_labels(cls, labels: Sequence[str]) -> TaggingTask:
+        """Return the task of the labels of a model.
+
+        Raises:
+            ConfigError: some labels mark entities, and others cannot.
+        """
+        plain = bool(labels) and _are_plain(labels)
+        return cls(Tags(tuple(labels)), metric="accuracy" if plain else "", plain=plain)
+
+    @classmethod
+    def from_settings(cls, settings: Mapping[str, Any]) -> TaggingTask:
+        """Return the task with the model's tags."""
+        return cls.of_labels(restore_output(settings).labels)
+
+    @property
+    def outside(self) -> str:
+        """The tag of a word without an answer."""
+        return self.output.labels[0] if self.plain else OUTSIDE
+
+    def example(self, value: Any, name: str) -> Sentence:
+        """Return the example of a list of words, or of a text that is split at spaces."""
+        return _make_sentence(list_texts(value.split() if isinstance(value, str) else value))
+
+    def show_example(self, example: Sentence) -> ModelExample:
+        """Show the words; their tags have no short form."""
+        return ModelExample({"words": list(example.words)})
+
+    def encode(
+        self,
+        examples: Sequence[Sentence],
+        tokenizer: Tokenizer,
+        length: int,
+        notes: Notes | None = None,
+    ) -> list[Item]:
         """Encode each sentence as a sequence of at most `length` tokens, or as several.
 
         Sequences of a sentence overlap by half. A sentence without tokens has none. `detail` is
         int64 (k, 2): the words that a sequence answers, and the positions of their first tokens.
         All other tokens have the target `IGNORED`.
         """
+        notes = Notes() if notes is None else notes
         words = list(dict.fromkeys(word for sentence in examples for word in sentence.words))
         ids_of = dict(
             zip(words, tokenizer.encode([tokenizer.space + word for word in words]), strict=True)
@@ -199,10 +252,10 @@ class TaggingTask(FileTask[Sentence]):
             has_token = np.array([bool(ids) for ids in word_ids], np.bool_)
             if not has_token.all():
                 missing = int((~has_token).sum())
-                self._notes[f"words that give no token are tagged {self._outside}"] += missing
+                notes[f"words that give no token are tagged {self.outside}"] += missing
             begins, owner = _assign_windows(word_starts, len(tokens), size)
             if len(begins) > 1:
-                self._notes[f"sentences longer than {length} tokens were read in windows"] += 1
+                notes[f"sentences longer than {length} tokens were read in windows"] += 1
             for window, begin in enumerate(begins):
                 owned = np.flatnonzero(has_token & (owner == window))
                 if len(owned) == 0:
@@ -241,7 +294,7 @@ class TaggingTask(FileTask[Sentence]):
         Tags of entities are made valid IOB2. A word without a token has the answer O (or the
         commonest tag), with probability 1.
         """
-        tags = [[self._outside] * len(sentence.words) for sentence in examples]
+        tags = [[self.outside] * len(sentence.words) for sentence in examples]
         probabilities = [np.ones(len(sentence.words)) for sentence in examples]
         for item, item_logits in zip(items, logits, strict=True):
             words, positions = item.detail.T
@@ -310,7 +363,7 @@ class TaggingTask(FileTask[Sentence]):
                     if i in tag_of_line or split_cells(line)[:1] == [DOCUMENT]:
                         line = line.rstrip(" \t")
                         separator = "\t" if "\t" in line else " "
-                        line += separator + tag_of_line.get(i, self._outside)
+                        line += separator + tag_of_line.get(i, self.outside)
                     file.write(line + "\n")
 
 
