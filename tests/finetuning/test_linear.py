@@ -128,14 +128,14 @@ def test_two_starts_are_tried_and_the_run_is_that_of_the_start_taken(
     vectors: Path,
     table: Table,
     tmp_path: Path,
-    logged: list[str],
+    log_messages: list[str],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Its bytes are those of a run that was given the rate and the start."""
     monkeypatch.setattr(linear, "STRENGTHS", (1e-6, 0.1))
     chosen = finetune(vectors, table, tmp_path / "run", settings(epochs=14, choose=BOTH))
     record = json.loads((tmp_path / "run" / "finetune.json").read_text())
-    line = next(line for line in logged if "learning rate" in line)
+    line = next(line for line in log_messages if "learning rate" in line)
     assert line in record["chosen"]
     names(
         line,
