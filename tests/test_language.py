@@ -15,7 +15,10 @@ import pytest
 import litebert
 
 SOURCE = Path(litebert.__file__).parent
+ROOT = Path(__file__).resolve().parents[1]
 MODULES = sorted(SOURCE.rglob("*.py"))
+OTHERS = [path for name in ("tests", "benchmarks", "docs") for path in (ROOT / name).rglob("*.py")]
+"""The code around the source, which keeps the rules of names and lengths."""
 FORBIDDEN = frozenset(
     [
         "one",
@@ -93,13 +96,24 @@ def is_participle(name: str) -> bool:
     return PARTICIPLE.match(name) is not None and name.strip("_").split("_")[0] not in VERBS
 
 
-@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
-class TestEveryModule:
+@pytest.mark.parametrize("path", [*MODULES, *OTHERS], ids=lambda path: str(path.relative_to(ROOT)))
+class TestEveryFile:
     def test_no_pronoun_or_adverb_is_a_name(self, path: Path) -> None:
         tree = tree_of(path)
         names = [*list_stored_names(tree), *((node.lineno, node.name) for node in functions(tree))]
         assert not [f"{path.name}:{line} {name}" for line, name in names if is_forbidden(name)]
 
+    def test_functions_are_short(self, path: Path) -> None:
+        for function in functions(tree_of(path)):
+            assert function.end_lineno is not None
+            where = f"{path.name}:{function.lineno} {function.name}"
+            assert function.end_lineno - function.lineno < MOST_LINES, f"split {where}"
+            positional = len(function.args.posonlyargs) + len(function.args.args)
+            assert positional <= MOST_POSITIONAL, f"make parameters of {where} keyword-only"
+
+
+@pytest.mark.parametrize("path", MODULES, ids=lambda path: str(path.relative_to(SOURCE)))
+class TestEveryModule:
     def test_functions_are_verbs(self, path: Path) -> None:
         tree = tree_of(path)
         assert not [
@@ -115,14 +129,6 @@ class TestEveryModule:
             for line, text in docstrings(tree)
             if FRAGMENT.match(text)
         ]
-
-    def test_functions_are_short(self, path: Path) -> None:
-        for function in functions(tree_of(path)):
-            assert function.end_lineno is not None
-            where = f"{path.name}:{function.lineno} {function.name}"
-            assert function.end_lineno - function.lineno < MOST_LINES, f"split {where}"
-            positional = len(function.args.posonlyargs) + len(function.args.args)
-            assert positional <= MOST_POSITIONAL, f"make parameters of {where} keyword-only"
 
 
 def is_forbidden(name: str) -> bool:

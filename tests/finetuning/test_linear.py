@@ -148,8 +148,10 @@ def test_two_starts_are_tried_and_the_run_is_that_of_the_start_taken(
     assert (tmp_path / "run" / "head.safetensors").exists() == takes_fitted
     assert record["config"]["choose"] == []
     rate = record["config"]["train"]["optimizer"]["learning_rate"]
-    given = settings(epochs=14, rate=rate, choose=(), head_reads="mean", fit_head=takes_fitted)
-    assert finetune(vectors, table, tmp_path / "given", given).scores == chosen.scores
+    same_choices = settings(
+        epochs=14, rate=rate, choose=(), head_reads="mean", fit_head=takes_fitted
+    )
+    assert finetune(vectors, table, tmp_path / "given", same_choices).scores == chosen.scores
     for name in ("best.safetensors", "model/model.safetensors", "predictions/dev.csv"):
         assert (tmp_path / "run" / name).read_bytes() == (tmp_path / "given" / name).read_bytes()
 
@@ -189,9 +191,9 @@ def test_the_drawn_head_is_taken_unless_the_fitted_one_is_surely_better(
     monkeypatch.setattr("litebert.finetuning.probe._Trials.train_shortly", train)
     with pytest.raises(Stop):
         finetune(vectors, table, tmp_path / "run", settings(epochs=14, choose=BOTH), on_step=stop)
-    there = json.loads((tmp_path / "run" / "finetune.json").read_text())["config"]
-    assert there["fit_head"] == takes_fitted
-    assert there["train"]["optimizer"]["learning_rate"] == 3e-4
+    chosen_config = json.loads((tmp_path / "run" / "finetune.json").read_text())["config"]
+    assert chosen_config["fit_head"] == takes_fitted
+    assert chosen_config["train"]["optimizer"]["learning_rate"] == 3e-4
     short, long = sorted(set(lengths))
     assert (lengths.count(short), lengths.count(long), long) == (6, 2, 4 * short)
 
