@@ -91,10 +91,11 @@ def list_imported_rooms(tree: ast.Module, package: tuple[str, ...]) -> Iterator[
     """Every room of litebert that a module imports, at its top or inside a function, with the
     line."""
     for node in ast.walk(tree):
-        names: list[str] = []
+        if not isinstance(node, (ast.Import, ast.ImportFrom)):
+            continue
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]
-        elif isinstance(node, ast.ImportFrom):
+        else:
             above = package[: len(package) - node.level + 1] if node.level else ()
             module = ".".join([*above, *([node.module] if node.module else [])])
             names = [f"{module}.{alias.name}" for alias in node.names]

@@ -330,6 +330,16 @@ def configs(draw: st.DrawFn) -> Config:
     heads, size = draw(st.integers(1, 4)), draw(st.integers(1, 8)) * 2
     layers = draw(st.integers(1, 12))
     sharing = draw(st.sampled_from(get_args(Sharing)))
+    settings: dict[str, Any] = draw(
+        st.sampled_from(
+            [
+                {},
+                {"norm": "pre"},
+                {"window": 6, "global_every": 2},
+                {"norm": "pre", "first_norm": False},
+            ]
+        )
+    )
     encoder = EncoderConfig(
         vocab_size=draw(st.integers(1, 100)),
         embedding_size=draw(st.integers(1, heads * size)),
@@ -347,16 +357,7 @@ def configs(draw: st.DrawFn) -> Config:
         always_project=draw(st.booleans()),
         embedding_norm=draw(st.sampled_from(["before", "after"])),
         prediction=draw(st.sampled_from(["embedding", "hidden"])),
-        **draw(
-            st.sampled_from(
-                [
-                    {},
-                    {"norm": "pre"},
-                    {"window": 6, "global_every": 2},
-                    {"norm": "pre", "first_norm": False},
-                ]
-            )
-        ),
+        **settings,
         hidden_dropout=draw(share),
         init_std=draw(positive),
     )

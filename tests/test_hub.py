@@ -447,6 +447,7 @@ class TestVerbs:
         ended = litebert("tokenizer", "inspect", "text.txt", "--tokenizer", f"hf:{NAME}", "--json")
         assert ended.status == 0, ended.err
         assert "model.safetensors" not in server.downloads()
+        words: tuple[str, ...]
         words = ("prepare", "text.txt", "--tokenizer", f"hf:{NAME}", "--out", "data")
         ended = litebert(*words, "--processes", "1", HF_HUB_OFFLINE="1")
         assert ended.status == 0, ended.err

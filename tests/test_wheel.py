@@ -126,7 +126,7 @@ def test_it_holds_every_module_and_its_metadata(wheel: Path) -> None:
     declared = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
     assert f'version = "{facts["Version"]}"' in declared
     assert f'requires-python = "{facts["Requires-Python"]}"' in declared
-    for requirement in map(Requirement, facts.get_all("Requires-Dist")):
+    for requirement in map(Requirement, facts.get_all("Requires-Dist") or ()):
         assert f'"{requirement.name}{requirement.specifier}' in declared
     assert facts.get_payload() == (ROOT / "README.md").read_text(encoding="utf-8")
     assert "litebert = litebert.cli:main" in entries

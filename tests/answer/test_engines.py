@@ -212,7 +212,8 @@ class Lengths:
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
         self.shapes.append(rows.ids.shape)
-        return rows.mask.sum(1, dtype=np.float32)[:, None]
+        lengths: NDArray[np.float32] = rows.mask.sum(1, dtype=np.float32)[:, None]
+        return lengths
 
 
 def counting(

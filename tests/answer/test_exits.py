@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 import litebert
 from answer.test_engines import needs
-from litebert.answer.exits import EarlyExit
+from litebert.answer.exits import EarlyExit, Exit
 from litebert.answer.graphs import FOLDER
 from litebert.answer.predictor import load
 from litebert.change.conversion import convert
@@ -223,9 +223,10 @@ def test_packing_does_not_change_an_answer(
 def test_an_engine_of_graphs_computes_all_layers_or_nothing(
     engine: str, run_with_exits: Path
 ) -> None:
+    chosen: Exit
     for chosen in ("auto", 0.7):
         with refused(ConfigError, "exit", chosen, engine, "--exit off", "torch"):
-            _ = load(run_with_exits, engine=engine, exit=chosen).predictor  # type: ignore[arg-type]
+            _ = load(run_with_exits, engine=engine, exit=chosen).predictor
     assert not (run_with_exits / "model" / FOLDER).exists(), "no graph is made for what is refused"
     needs(engine)
     full = load(run_with_exits, exit="off").predict(read_texts(run_with_exits))
@@ -465,10 +466,12 @@ def test_numbers_and_labels_leave_early_too(
     )
     record = json.loads((tmp_path / "run" / "exits.json").read_text())
     assert record["score"] >= done.scores[table.metric] - 0.005
+    layers: dict[Exit, set[int]] = {0.0: {1}, 2.0: {2}}
+    threshold: Exit
     for threshold in (0.0, 2.0, "auto"):
-        answers = load(tmp_path / "run", exit=threshold).predict(["ba de", "fi"])  # type: ignore[arg-type]
+        answers = load(tmp_path / "run", exit=threshold).predict(["ba de", "fi"])
         used = {answer["layers"] for answer in answers}
-        assert used == {0.0: {1}, 2.0: {2}}.get(threshold, used)  # type: ignore[call-overload]
+        assert used == layers.get(threshold, used)
 
 
 def test_what_cannot_leave_early_is_refused(tiny_tokenizer: Path, tmp_path: Path, run: Run) -> None:

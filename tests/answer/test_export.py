@@ -189,7 +189,7 @@ def test_a_wrong_window_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     randomise(model)
     save_litebert(model.eval(), None, tmp_path / "ours")
     litebert.export(tmp_path / "ours", tmp_path / "right")
-    whole = onnx_folder.onnx_model
+    whole: Any = vars(onnx_folder)["onnx_model"]
 
     def wide(loaded: LoadedModel, *rest: Any) -> Any:
         encoder = replace(loaded.config.encoder, window=150)

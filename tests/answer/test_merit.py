@@ -111,7 +111,7 @@ ASKED: dict[str, tuple[str, int, tuple[str, ...], dict[str, Any], str, str]] = {
 """A model and a labelled file for each kind of answer; in some, the first of equals would always be
 right.
 """
-MOST = {
+MOST: dict[str, dict[str, float]] = {
     "classes": {"accuracy": 1 / 3, "matthews": 0},
     "labels": {"micro_f1": 0, "macro_f1": 0, "exact": 0},
     "number": {"pearson": 0, "spearman": 0, "r2": 0},
@@ -132,7 +132,9 @@ def score_constant(
     model = made(folder / "model", tokenizer, kind, classes, labels, task)
     (folder / file).write_text(content)
 
-    class Alike(ENGINES["exact"]):  # type: ignore[misc]
+    engine: Any = ENGINES["exact"]
+
+    class Alike(engine):  # type: ignore[misc]
         def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
             array: NDArray[np.float32] = np.full_like(super().logits(rows), value)
             return array

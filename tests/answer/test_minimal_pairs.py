@@ -270,9 +270,8 @@ def test_a_tokenizer_that_does_not_know_words(
 ) -> None:
     monkeypatch.setattr(Tokenizer, "word_starts", None)
     result = evaluate_blimp(albert, write(tmp_path / "p.jsonl", [sentences[:2]]))
-    assert [
-        group.within_word for group in (result.overall, *result.phenomena, *result.paradigms)
-    ] == [None] * 3
+    groups: list[Any] = [result.overall, *result.phenomena, *result.paradigms]
+    assert [group.within_word for group in groups] == [None] * 3
     assert result.rows()[-1][-1] == "-"
 
 

@@ -302,7 +302,9 @@ def test_text_classes_are_those_of_the_pipeline(tiny_tokenizer: Path, tmp_path: 
         ("red", "green", "blue"),
         {"problem": "classes"},
     )
-    peer = pipeline("text-classification", model=to_hf(our_folder, tmp_path / "hf"), top_k=None)
+    peer: Any = pipeline(
+        "text-classification", model=to_hf(our_folder, tmp_path / "hf"), top_k=None
+    )
     inputs = texts(12)
     for answer, expected in zip(load(our_folder).predict(inputs), peer(inputs), strict=True):
         assert answer["prediction"] == expected[0]["label"]
@@ -318,7 +320,9 @@ def test_several_labels_are_those_of_the_pipeline(tiny_tokenizer: Path, tmp_path
     our_folder = made(
         tmp_path / "ours", tiny_tokenizer, "sequence", 3, labels, {"problem": "labels"}
     )
-    peer = pipeline("text-classification", model=to_hf(our_folder, tmp_path / "hf"), top_k=None)
+    peer: Any = pipeline(
+        "text-classification", model=to_hf(our_folder, tmp_path / "hf"), top_k=None
+    )
     inputs = texts(12)
     answers = load(our_folder).predict(inputs)
     assert max(len(answer["prediction"]) for answer in answers) > 1
@@ -336,7 +340,7 @@ def test_a_number_is_that_of_the_pipeline(tiny_tokenizer: Path, tmp_path: Path) 
     from transformers import pipeline
 
     our_folder = made(tmp_path / "ours", tiny_tokenizer, "sequence", 1, (), {"problem": "number"})
-    peer = pipeline("text-classification", model=to_hf(our_folder, tmp_path / "hf"))
+    peer: Any = pipeline("text-classification", model=to_hf(our_folder, tmp_path / "hf"))
     inputs = texts(12)
     answers = load(our_folder).predict(inputs)
     assert [a["prediction"] for a in answers] == pytest.approx(
@@ -360,7 +364,9 @@ def test_a_long_text_is_cut_where_we_cut_it(
 
     labels, about = ("red", "green", "blue"), {"problem": "classes", "length": length}
     our_folder = made(tmp_path / "ours", tiny_tokenizer, "sequence", 3, labels, about)
-    peer = pipeline("text-classification", model=to_hf(our_folder, tmp_path / "hf"), top_k=None)
+    peer: Any = pipeline(
+        "text-classification", model=to_hf(our_folder, tmp_path / "hf"), top_k=None
+    )
     long = " ".join(texts(40, most=30))
     (expected,) = peer([long], truncation=True)
     (answer,) = load(our_folder).predict([long])
@@ -389,11 +395,11 @@ def test_tags_are_those_of_the_pipeline(tiny_tokenizer: Path, tmp_path: Path) ->
 
     labels = ("O", "B-X", "I-X")
     our_folder = made(tmp_path / "ours", tiny_tokenizer, "tokens", 3, labels)
-    peer = pipeline(
+    peer: Any = pipeline(
         "token-classification", model=to_hf(our_folder, tmp_path / "hf"), ignore_labels=[]
     )
     for text, answer in zip(texts(8), load(our_folder).predict(texts(8)), strict=True):
-        first_of_word = {}
+        first_of_word: dict[int, str] = {}
         for token in peer(text):
             start = token[
                 "start"

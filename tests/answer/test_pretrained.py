@@ -83,7 +83,8 @@ def test_logits(model: Model, peer: Any) -> None:
 @torch.no_grad()
 def test_vectors_are_the_mean_of_the_states_of_a_text(model: Model, peer: Any) -> None:
     vectors = model.encode(TEXTS)
-    assert (vectors.shape, vectors.dtype) == ((4, 16), np.float32)
+    assert vectors.shape == (4, 16)
+    assert vectors.dtype == np.float32
     for text, vector in zip(TEXTS, vectors, strict=True):
         states = peer.base_model(torch.tensor([row(model, text)])).last_hidden_state[0]
         np.testing.assert_allclose(vector, states.mean(0).numpy(), atol=2e-5)

@@ -199,10 +199,10 @@ def test_refusals(folder: Path, tiny_tokenizer: Path, tmp_path: Path, run: Run) 
     )
     assert status == 2
     names(err, "'id'", ".jsonl")
-    words = Tokenizer.load(tiny_tokenizer)
-    classifier = TaskModel(shape(vocab_size=words.vocab_size), True, 2).eval()
+    tokenizer = Tokenizer.load(tiny_tokenizer)
+    classifier = TaskModel(shape(vocab_size=tokenizer.vocab_size), True, 2).eval()
     save_onnx(
-        load_module(classifier, words, labels=("a", "b"), task={"kind": "sequence"}),
+        load_module(classifier, tokenizer, labels=("a", "b"), task={"kind": "sequence"}),
         tmp_path / "onnx",
     )
     with refused(ModelError, "onnx", "--head backbone"):
@@ -469,10 +469,12 @@ class Rounded(ExactEngine):
     reference = "exact"
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
-        return super().logits(rows).round()
+        logits: NDArray[np.float32] = super().logits(rows).round()
+        return logits
 
     def vectors(self, rows: PaddedRows, pooling: Any) -> NDArray[np.float32]:
-        return super().vectors(rows, pooling).round(1)
+        vectors: NDArray[np.float32] = super().vectors(rows, pooling).round(1)
+        return vectors
 
 
 def test_an_engine_of_fewer_bits_says_how_far_it_is_from_float32(

@@ -63,7 +63,7 @@ def test_learned_positions_are_repeated(
 
 
 def test_rotary_positions_turn_as_far_over_the_longer_text(run: Run, tmp_path: Path) -> None:
-    shape = {
+    shape: dict[str, Any] = {
         "positions": "rotary",
         "norm": "pre",
         "hidden_size": 32,
@@ -71,6 +71,7 @@ def test_rotary_positions_turn_as_far_over_the_longer_text(run: Run, tmp_path: P
         "rotary_base": 500.0,
     }
     save_model(tmp_path / "model", **shape)
+    words: tuple[object, ...]
     words = ("convert", tmp_path / "model", tmp_path / "long", "--positions", 96, "--window", 8)
     assert run(*words)[0] == 0
     new = read_folder(tmp_path / "long").config.encoder
@@ -80,9 +81,8 @@ def test_rotary_positions_turn_as_far_over_the_longer_text(run: Run, tmp_path: P
         3,
         500.0,
     )
-    slowest, fastest = (lambda base: base ** (-14 / 16)), (lambda base: base**0)
-    assert 96 * slowest(new.rotary_base) == pytest.approx(24 * slowest(500.0))
-    assert fastest(new.rotary_base) == fastest(500.0)
+    slowest = -14 / 16  # the exponent of the slowest turn; the fastest does not depend on the base
+    assert 96 * new.rotary_base**slowest == pytest.approx(24 * 500.0**slowest)
     words = ("convert", tmp_path / "long", tmp_path / "whole", "--window", 0)
     assert run(*words)[0] == 0
     assert read_folder(tmp_path / "whole").config.encoder.window == 0
@@ -167,14 +167,15 @@ def test_global_attention_is_that_of_longformer() -> None:
     """
     from transformers import LongformerConfig, LongformerModel
 
-    sizes = {
+    sizes: dict[str, Any] = {
         "vocab_size": 60,
         "hidden_size": 32,
         "intermediate_size": 48,
         "type_vocab_size": 1,
         "pad_token_id": 1,
     }
-    wanted = LongformerModel(
+    make_model: Any = LongformerModel
+    wanted = make_model(
         LongformerConfig(
             **sizes,
             num_hidden_layers=3,

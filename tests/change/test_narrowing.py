@@ -51,7 +51,8 @@ def loss(model: Pretrainer) -> Tensor:
     """A loss that reads all states."""
     ids = torch.randint(5, 40, (3, 12), generator=torch.manual_seed(1))
     read = model.encoder(ids)
-    return (read.last.sin() * torch.linspace(-1, 1, read.last.shape[-1])).sum()
+    total: Tensor = (read.last.sin() * torch.linspace(-1, 1, read.last.shape[-1])).sum()
+    return total
 
 
 def make_importance(
@@ -84,17 +85,19 @@ def test_importance_is_the_slope_of_the_loss_in_a_gate(shape: dict[str, Any]) ->
         columns.mul_(factor)
 
     for attention, heads in zip(model.encoder.attention, importance.heads, strict=True):
-        columns = attention.get_submodule("output").weight.data.view(8, 2, 4)  # type: ignore[operator,union-attr]
+        output: Any = attention.get_submodule("output")
+        columns = output.weight.data.view(8, 2, 4)
         for head in range(2):
             assert slope(partial(scale, columns[:, head])) == pytest.approx(
                 float(heads[head]), rel=1e-4
             )
     for block, units in zip(model.encoder.feedforward, importance.units, strict=True):
-        weight = block.get_submodule("output").weight.data
+        output = block.get_submodule("output")
+        weight = output.weight.data
         for unit in (0, 7, 15):
             assert slope(partial(scale, weight[:, unit])) == pytest.approx(
                 float(units[unit]), rel=1e-4
-            )  # type: ignore
+            )
     norms = [
         module
         for name, module in model.encoder.named_modules()
@@ -115,7 +118,8 @@ def test_importance_is_the_slope_of_the_loss_in_a_gate(shape: dict[str, Any]) ->
 def test_units_without_an_effect_are_cut_without_a_loss(shape: dict[str, Any]) -> None:
     model, dead = large(**shape), [1, 4, 5, 9, 15]
     for block in model.encoder.feedforward:
-        block.get_submodule("output").weight.data[:, dead] = 0  # type: ignore[union-attr,index]
+        output: Any = block.get_submodule("output")
+        output.weight.data[:, dead] = 0
     loss(model).backward()  # type: ignore[no-untyped-call]
     importance = importance_of(model.encoder)
     made = shrink(

@@ -162,7 +162,8 @@ def test_the_new_model_prepares_text_and_trains_on(
         "intermediate_size": 32,
         "max_positions": 64,
     }
-    save_litebert(model_of(old, **shape), old, tmp_path / "model")
+    sizes: dict[str, Any] = shape
+    save_litebert(model_of(old, **sizes), old, tmp_path / "model")
     words = (
         "tokenizer",
         "extend",

@@ -7,7 +7,7 @@ from __future__ import annotations
 import csv
 import json
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +31,9 @@ def texts(count: int, seed: int) -> list[tuple[str, str]]:
     return [(" ".join([SIGNS[label], *draw.choices(NOISE, k=4)]), label) for label in labels]
 
 
-def table(path: Path, rows: list[tuple[str, ...]], *header: str, encoding: str = "utf-8") -> Path:
+def table(
+    path: Path, rows: Sequence[tuple[str, ...]], *header: str, encoding: str = "utf-8"
+) -> Path:
     with open(path, "w", newline="", encoding=encoding) as file:
         csv.writer(file).writerows([header, *rows] if header else rows)
     return path

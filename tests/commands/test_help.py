@@ -26,7 +26,8 @@ DEFAULTS = {Config: RECIPES["albert-tiny"](), FinetuneConfig: FinetuneConfig()}
 def parser_of(cls: type[Any]) -> ArgumentParser:
     options = {"default": DEFAULTS[cls]} if cls in DEFAULTS else {"config": FLAGS}
     with READING:
-        parser: ArgumentParser = get_parser(cls, **options)
+        parser: Any = get_parser(cls, **options)
+    assert isinstance(parser, ArgumentParser)
     return parser
 
 
@@ -47,10 +48,11 @@ def test_every_option_has_a_help_without_line_breaks(name: str) -> None:
 @pytest.mark.parametrize("name", EVERY)
 def test_an_option_that_only_turns_something_off_has_a_field_of_that_name(name: str) -> None:
     """Otherwise the help of `--no-x` would say what `--x` does."""
-    cls = EVERY[name]
+    cls: Any = EVERY[name]
+    fields = cls.__dataclass_fields__
     for action in parser_of(cls)._actions:
         if len(action.option_strings) == 1 and action.option_strings[0].startswith("--no-"):
-            assert action.option_strings[0][2:].replace("-", "_") in cls.__dataclass_fields__
+            assert action.option_strings[0][2:].replace("-", "_") in fields
 
 
 def test_a_long_help_fills_its_lines(

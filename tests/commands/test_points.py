@@ -93,6 +93,7 @@ def test_plan_measures(
 ) -> None:
     monkeypatch.setattr("litebert.train.measure._is_enough", lambda passes, *_: passes >= 3)
     monkeypatch.setattr("litebert.train.memory._PROBE", 8 << 20)
+    words: tuple[object, ...]
     words = ("plan", small_recipe, "--measure", "--device", "cpu", "--train.batch", "2 sequences")
     words = (*words, "--train.budget", "1000 steps", "--train.evaluate-sequences", "2")
     status, out, _ = run(*words, "--json")

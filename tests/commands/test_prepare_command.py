@@ -429,13 +429,13 @@ def test_every_kind_in_every_compression(
         ".csv": 'id,text\n1,"One."\n2,Two.',
         ".tsv": "id\ttext\n1\tOne.\n2\tTwo.",
     }[kind].encode()
-    pack: Callable[[bytes], bytes] = {
+    packers: dict[str, Callable[[bytes], bytes]] = {
         "": bytes,
         ".gz": gzip.compress,
         ".xz": lzma.compress,
         ".zst": lambda data: bytes(pa.compress(data, "zstd", asbytes=True)),
-    }[suffix]
-    write_file(tmp_path / "texts" / f"a{kind}{suffix}", pack(content))
+    }
+    write_file(tmp_path / "texts" / f"a{kind}{suffix}", packers[suffix](content))
     summary = prepare_sources(tmp_path / "texts" / "*")["summary"]
     assert (summary["files"], summary["documents"]) == ({kind + suffix: 1}, 2)
 

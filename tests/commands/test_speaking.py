@@ -69,7 +69,7 @@ def folder(tiny_corpus: Path, tiny_data: Path, tmp_path_factory: pytest.TempPath
 def command(verb: str, folder: Path, data: Path, out: Path) -> list[object]:
     """Each verb as a user types it."""
     text, recipe = folder / "table.csv", folder / "small.toml"
-    return {
+    commands: dict[str, list[object]] = {
         "recipes": ["recipes"],
         "plan": ["plan", recipe, "--measure"],
         "tokenizer train": [
@@ -123,7 +123,8 @@ def command(verb: str, folder: Path, data: Path, out: Path) -> list[object]:
             out,
         ],
         "convert": ["convert", folder / "run", out, "--to", "litebert"],
-    }[verb]
+    }
+    return commands[verb]
 
 
 LONG = (

@@ -36,9 +36,9 @@ def test_every_sentence_of_every_document_is_there(
     tokenizer = Tokenizer.load(tiny_tokenizer)
     wanted = {}
     for document in read_documents([str(tiny_corpus)]):
-        ids = tokenizer.encode(split_sentences(document.text))
-        wanted[tuple(i for sentence in ids for i in sentence)] = np.cumsum(
-            [0, *map(len, ids)]
+        sentences = tokenizer.encode(split_sentences(document.text))
+        wanted[tuple(i for sentence in sentences for i in sentence)] = np.cumsum(
+            [0, *map(len, sentences)]
         ).tolist()
     documents = {}
     for split in (shards.train, shards.heldout):

@@ -153,9 +153,12 @@ def test_finished_shards_are_kept(
     before = {path.name for path in unfinished_folder.glob("*.arrow")}
     made = []
     write = disk.write_shard
-    monkeypatch.setattr(
-        disk, "write_shard", lambda path, *rest: (made.append(path.name), write(path, *rest))
-    )
+
+    def note_and_write(path: Path, *rest: Any) -> None:
+        made.append(path.name)
+        write(path, *rest)
+
+    monkeypatch.setattr(disk, "write_shard", note_and_write)
     run(tiny_corpus, unfinished_folder, tiny_tokenizer)
     assert len(before) == 2
     assert sorted(made) == sorted({path.name for path in whole.glob("*.arrow")} - before)

@@ -47,7 +47,9 @@ class Theirs:
         Theirs.used += 1
         ids, types, mask = (torch.from_numpy(array) for array in rows)
         if self.network.config.architectures[0].endswith("MultipleChoice"):
-            return self.network(ids[None], mask[None], types[None]).logits.T.numpy()
+            logits: NDArray[np.float32]
+            logits = self.network(ids[None], mask[None], types[None]).logits.T.numpy()
+            return logits
         out = self.network(ids, mask, types)
         both = (out.start_logits, out.end_logits) if "start_logits" in out else ()
         return (torch.stack(both, dim=-1) if both else out.logits).numpy()

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -102,7 +103,8 @@ def folder(tmp_path: Path) -> Path:
         hidden_dim=48,
         max_position_embeddings=20,
     )
-    transformers.DistilBertForMaskedLM(config).eval().save_pretrained(tmp_path / "foreign")
+    model: Any = transformers.DistilBertForMaskedLM(config)
+    model.eval().save_pretrained(tmp_path / "foreign")
     return tmp_path / "foreign"
 
 

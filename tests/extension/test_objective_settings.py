@@ -39,7 +39,8 @@ class RepeatedAtRate(Repeated):
     settings_class = RepeatedSettings
 
     def flops(self, length: int) -> float:
-        return super().flops(length) * self.settings.rate
+        rate: float = self.settings.rate
+        return super().flops(length) * rate
 
 
 @pytest.fixture(autouse=True, scope="module")

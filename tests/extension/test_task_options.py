@@ -82,8 +82,19 @@ def test_the_verb_shows_and_takes_the_option_of_a_task(
     assert "--most-words" not in run("finetune", "--task", "table", "--help")[1]
 
     train = write_table(tmp_path / "train.csv", 80, 0)
-    words = ("finetune", recipe_file(tmp_path), "--tokenizer", tiny_tokenizer, "--data", train)
-    words = (*words, "--epochs", 1, "--length", 32, "--no-baseline", "--out", tmp_path / "run")
+    words: tuple[object, ...] = ("finetune", recipe_file(tmp_path), "--tokenizer", tiny_tokenizer)
+    words = (
+        *words,
+        "--data",
+        train,
+        "--epochs",
+        1,
+        "--length",
+        32,
+        "--no-baseline",
+        "--out",
+        tmp_path / "run",
+    )
     status, _, err = run(*words, "--task", "short", "--most-words", 0)
     assert status == 2
     names(err.splitlines()[-1], "train", "no examples")

@@ -104,7 +104,7 @@ def test_each_task_shows_its_examples_as_the_service_takes_them(
 def test_a_model_keeps_a_few_development_texts_unless_none_are_wanted(
     tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
-    files = {
+    files: dict[str, Any] = {
         "train": write_table(tmp_path / "train.csv", 40),
         "dev": write_table(tmp_path / "dev.csv", 20, seed=1),
     }

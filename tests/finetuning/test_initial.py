@@ -140,8 +140,9 @@ def test_a_head_starts_from_the_dense_map_of_the_prediction_head(
     model = build_task_model(start, table, config())
     assert not model.encoder.config.pooler
     assert model.pooling == ("cls" if layout == "run" else "mean")
-    assert torch.equal(model.head.dense.weight, source.dense.weight)
-    assert torch.equal(model.head.norm.weight, source.norm.weight)
+    head: Any = model.head
+    assert torch.equal(head.dense.weight, source.dense.weight)
+    assert torch.equal(head.norm.weight, source.norm.weight)
     assert set(model.head.state_dict()) == {
         "dense.weight",
         "norm.weight",

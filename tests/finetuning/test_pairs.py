@@ -50,11 +50,11 @@ def write_pairs(path: Path, count: int, seed: int = 0) -> Path:
     return path
 
 
-COLUMNS = {"text": "one", "pair": "two", "label": "score"}
+COLUMNS: dict[str, Any] = {"text": "one", "pair": "two", "label": "score"}
 
 
 def learn(
-    task: Pairs, out: Path, tokenizer: Path, settings: FinetuneConfig, **options: Any
+    task: Any, out: Path, tokenizer: Path, settings: FinetuneConfig, **options: Any
 ) -> Finetuned:
     model = out.parent / "small.toml"
     if not model.exists():
@@ -188,6 +188,7 @@ def test_texts_alone_are_learned_with_dropout(
     )
     dev = write_pairs(tmp_path / "dev.csv", 30, 1)
     task = task_of("pairs", tmp_path / "texts.txt", dev=dev, **COLUMNS)
+    assert isinstance(task.output, Similarity)
     assert task.output.supervision == "texts"
     done = learn(task, tmp_path / "run", tiny_tokenizer, replace(config(epochs=1), dropout=-1))
     assert json.loads((tmp_path / "run" / "finetune.json").read_text())["config"]["dropout"] == 0.1

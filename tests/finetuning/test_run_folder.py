@@ -34,7 +34,7 @@ from toys.refusals import names, refused
 from toys.tasks import Table
 
 
-def files(folder: Path, **changes: Path) -> dict[str, Path]:
+def files(folder: Path, **changes: Path) -> dict[str, Any]:
     made = {
         "train": write_table(folder / "train.csv", 60),
         "dev": write_table(folder / "dev.csv", 20, seed=1),
@@ -43,7 +43,7 @@ def files(folder: Path, **changes: Path) -> dict[str, Path]:
 
 
 def run(
-    files: dict[str, Path],
+    files: dict[str, Any],
     out: Path,
     tokenizer: Path,
     settings: FinetuneConfig | None = None,
@@ -255,10 +255,11 @@ def part(targets: Sequence[Any]) -> EncodedPart:
 
 
 def output(problem: str, *labels: str) -> Output:
-    return OUTPUTS[problem](labels)
+    made: Output = OUTPUTS[problem](labels)
+    return made
 
 
-ALIKE = {
+ALIKE: dict[str, tuple[Any, Any, Any]] = {
     "classes": (
         [0, 1, 1],
         [[1.0, 0.0], [3.0, 2.0], [1.0, 0.5]],

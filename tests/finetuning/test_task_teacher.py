@@ -151,7 +151,7 @@ def test_all_weight_on_the_teacher_needs_no_true_label(
 def test_unlabelled_texts_are_learned_and_a_kill_changes_nothing(
     place: Path, tiny_tokenizer: Path, tmp_path: Path, exits: bool
 ) -> None:
-    options = {"unlabelled": more_texts(place), "exits": exits}
+    options: dict[str, Any] = {"unlabelled": more_texts(place), "exits": exits}
     whole = teach(place, tmp_path / "whole", tiny_tokenizer, **options)
     assert whole.steps == 7  # 100 rows in batches of 16
 
@@ -171,9 +171,12 @@ def test_seeds_ask_the_teacher_once(
     place: Path, tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     row_batches, logits = [], TorchEngine.logits
-    monkeypatch.setattr(
-        TorchEngine, "logits", lambda self, rows: row_batches.append(rows) or logits(self, rows)
-    )
+
+    def note_and_answer(self: TorchEngine, rows: Any) -> Any:
+        row_batches.append(rows)
+        return logits(self, rows)
+
+    monkeypatch.setattr(TorchEngine, "logits", note_and_answer)
     finetune_seeds(
         recipe_file(tmp_path),
         table(place),
@@ -304,7 +307,7 @@ LAYERS = {"states": 0.5, "relations": 2.0}
 def test_layers_are_learned_beside_the_answers(
     place: Path, tiny_tokenizer: Path, tmp_path: Path, exits: bool
 ) -> None:
-    options = {"unlabelled": more_texts(place), "exits": exits, **LAYERS}
+    options: dict[str, Any] = {"unlabelled": more_texts(place), "exits": exits, **LAYERS}
     whole = teach(place, tmp_path / "whole", tiny_tokenizer, **options)
     rows = [row for row in read(whole.folder / "metrics.jsonl") if "relations_loss" in row]
     last = rows[-1]
@@ -404,10 +407,8 @@ def test_a_teacher_that_computes_beside_counts_in_the_plan_of_memory(
     ):
         settings = quick(distill=distill)
         settings = replace(settings, train=replace(settings.train, micro_batch="auto"))
-        run, words = (
-            tmp_path / f"{name} auto",
-            {"tokenizer": tiny_tokenizer, "teacher": place / "teacher"},
-        )
+        run = tmp_path / f"{name} auto"
+        words: dict[str, Any] = {"tokenizer": tiny_tokenizer, "teacher": place / "teacher"}
         finetune(recipe_file(tmp_path), table(place), run, settings, **words)
         chosen = json.loads((run / "finetune.json").read_text())["config"]["train"]["micro_batch"]
         assert (chosen < 16) is (name == "layers")

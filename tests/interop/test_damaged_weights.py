@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -230,10 +231,8 @@ def test_weights_that_are_no_numbers_are_refused(
 def test_large_finite_weights_are_weights(folders: Path, tmp_path: Path) -> None:
     folder = shutil.copytree(folders / "foreign", tmp_path / "m")
     largest = torch.finfo(torch.float32).max  # the sum of two is infinite
-    rewrite(
-        folder / WEIGHTS,
-        lambda tensors: [spoil(tensors, largest, name) for name in ("word", "position")],
-    )
+    for name in ("word", "position"):
+        rewrite(folder / WEIGHTS, partial(spoil, value=largest, name=name))
     rewrite(
         folder / WEIGHTS, lambda tensors: next(iter(tensors.values())).view(-1)[:2].fill_(largest)
     )

@@ -36,7 +36,7 @@ OTHERS: dict[str, tuple[str, dict[str, torch.Tensor], str]] = {
 
 
 def bert_folder(folder: Path, kind: str, more: dict[str, torch.Tensor]) -> Any:
-    shape = {
+    shape: dict[str, Any] = {
         "vocab_size": 40,
         "hidden_size": 8,
         "num_hidden_layers": 2,

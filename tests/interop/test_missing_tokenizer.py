@@ -140,7 +140,7 @@ def test_convert_scores_and_measures_with_the_tokenizer_that_is_named(
         "A model with words. Some words that repeat often. Reading a folder." for _ in range(40)
     )
     (tmp_path / "text.txt").write_text(text + "\n\n" + text.upper(), encoding="utf-8")
-    words = ("--out", tmp_path / "data", "--split", "line", "--heldout", 0.5)
+    words: tuple[object, ...] = ("--out", tmp_path / "data", "--split", "line", "--heldout", 0.5)
     assert (
         run("prepare", tmp_path / "text.txt", "--tokenizer", folders / "tokenizer", *words)[0] == 0
     )
@@ -195,6 +195,7 @@ def test_rows_behind_the_tokens_are_left_out_where_text_is_scored(
     save_litebert(exact, tokenizer, tmp_path / "exact")
     text = "\n\n".join(f"A model with some words. It repeats {i} words often." for i in range(60))
     (tmp_path / "text.txt").write_text(text, encoding="utf-8")
+    words: tuple[object, ...]
     words = ("--tokenizer", folders / "tokenizer", "--out", tmp_path / "data", "--heldout", 0.3)
     assert run("prepare", tmp_path / "text.txt", *words)[0] == 0
     for verb in ("evaluate", "analyze"):

@@ -212,7 +212,7 @@ def test_absent_heads_are_said_and_stay_absent(tmp_path: Path) -> None:
 
 def test_sentence_head_alone(tmp_path: Path) -> None:
     torch.manual_seed(0)
-    shape = {
+    shape: dict[str, Any] = {
         "vocab_size": 40,
         "hidden_size": 8,
         "num_hidden_layers": 2,
@@ -220,14 +220,16 @@ def test_sentence_head_alone(tmp_path: Path) -> None:
         "intermediate_size": 16,
         "max_position_embeddings": 16,
     }
-    model = transformers.BertForNextSentencePrediction(transformers.BertConfig(**shape)).eval()
+    model: Any = transformers.BertForNextSentencePrediction(transformers.BertConfig(**shape))
+    model.eval()
     model.save_pretrained(tmp_path)
     loaded = load(tmp_path)
     assert isinstance(loaded.model, Pretrainer)
     assert (loaded.config.objectives, loaded.untrained) == (("nsp",), ())
     with torch.no_grad():
         expected = model(IDS).logits
-        logits = loaded.model.objectives["nsp"].head(loaded.model.encoder(IDS).pooled)
+        head: Any = loaded.model.objectives["nsp"].head
+        logits = head(loaded.model.encoder(IDS).pooled)
     assert (expected - logits).abs().max() <= 1e-5
 
 
@@ -279,7 +281,8 @@ def test_names_tell_a_classifier_where_they_can(tmp_path: Path) -> None:
     encoder = tiny(
         ("mlm",), position_offset=2, sharing="none", embedding_size=8, pooler=False
     ).encoder.config
-    for kind, dense in (("sequence", "tanh"), ("tokens", None)):
+    denses: dict[str, Any] = {"sequence": "tanh", "tokens": None}
+    for kind, dense in denses.items():
         save_hf(TaskModel(encoder, kind == "sequence", 3, dense), None, tmp_path / kind)
         settings = json.loads((tmp_path / kind / "config.json").read_text())
         del settings["architectures"]
@@ -339,11 +342,21 @@ def drop(folder: Path, *weights: str) -> None:
     edit_weights(folder, lambda tensors: [tensors.pop(name) for name in weights])
 
 
+def put_file(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.write_text("x")
+
+
+def empty(folder: Path) -> None:
+    shutil.rmtree(folder)
+    folder.mkdir()
+
+
 WEIGHTS = "model.safetensors"
 BREAKS: dict[str, tuple[Callable[[Path], object], tuple[str, ...]]] = {
     "absent": (shutil.rmtree, ("{}",)),
-    "a file": (lambda f: (shutil.rmtree(f), f.write_text("x")), ("{}",)),
-    "empty": (lambda f: (shutil.rmtree(f), f.mkdir()), ("{}", "recipe.json", "config.json")),
+    "a file": (put_file, ("{}",)),
+    "empty": (empty, ("{}", "recipe.json", "config.json")),
     "no weights": (lambda f: (f / WEIGHTS).unlink(), ("{}", WEIGHTS, "pytorch_model.bin")),
     "truncated": (
         lambda f: (f / WEIGHTS).write_bytes((f / WEIGHTS).read_bytes()[:-9]),

@@ -487,7 +487,9 @@ def test_their_folder_is_fine_tuned_and_leaves_again(
         == 0
     )
     assert run("convert", tmp_path / "run", tmp_path / "hf", "--to", "hf")[0] == 0
-    classify = transformers.pipeline("text-classification", model=str(tmp_path / "hf"), top_k=None)
+    classify: Any = transformers.pipeline(
+        "text-classification", model=str(tmp_path / "hf"), top_k=None
+    )
     texts = ["bado kumi", "fero lana tipu", "du"]
     for folder in ("run", "hf"):
         for answer, expected in zip(

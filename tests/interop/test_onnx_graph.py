@@ -105,7 +105,7 @@ def rows(batch: int, length: int, types: int) -> dict[str, NDArray[np.int64]]:
 
 
 def assert_the_same(
-    model: Pretrainer | TaskModel, head: str, answer_span: Any, **fields: Any
+    model: Pretrainer | TaskModel, head: Any, expected: Any, **fields: Any
 ) -> onnx.ModelProto:
     """Both give the same outputs on real tokens, whatever the batch and the length; the ONNX
     model."""
@@ -125,7 +125,7 @@ def assert_the_same(
             )
         )
         with torch.no_grad():
-            answers = answer_span({name: torch.from_numpy(array) for name, array in arrays.items()})
+            answers = expected({name: torch.from_numpy(array) for name, array in arrays.items()})
         assert outputs.keys() == answers.keys()
         for name, answer in answers.items():
             assert outputs[name].shape == answer.shape
@@ -179,7 +179,7 @@ def test_every_recipe(name: str) -> None:
     whole = recipe(name)
     old = whole.encoder
     narrow = 8 if old.embedding_size < old.hidden_size else 16
-    sizes = {
+    sizes: dict[str, Any] = {
         "vocab_size": PIECES,
         "embedding_size": narrow,
         "hidden_size": 16,

@@ -109,7 +109,7 @@ def test_what_the_outputs_of_a_classifier_are(problem: str) -> None:
 
 
 def test_released_configs() -> None:
-    shape = {
+    shape: dict[str, Any] = {
         "embedding_size": 128,
         "hidden_size": 768,
         "layers": 12,

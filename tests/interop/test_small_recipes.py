@@ -5,6 +5,7 @@ same there.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -34,7 +35,7 @@ def test_every_small_recipe_leaves(name: str, tmp_path: Path) -> None:
     config = recipe(name)
     encoder = config.encoder
     narrow = 16 if encoder.embedding_size < encoder.hidden_size else 32
-    sizes = {
+    sizes: dict[str, Any] = {
         "vocab_size": VOCABULARY,
         "embedding_size": narrow,
         "hidden_size": 32,

@@ -113,6 +113,7 @@ def test_a_checkpoint_of_the_time_converts(
 @pytest.mark.parametrize("write", [bert, albert])
 def test_a_fine_tuned_checkpoint(write: Callable[..., Any], head: Any, tmp_path: Path) -> None:
     model = write(tmp_path, head)
+    loaded: Any
     if head == "span":
         loaded = load(tmp_path)
     else:  # one row of scores or several say nothing of what they are for

@@ -39,7 +39,8 @@ def save(python: str, held: dict[str, torch.Tensor], prefix: Path, *options: str
     """A checkpoint of some variables, by TensorFlow."""
     prefix.parent.mkdir(parents=True, exist_ok=True)
     arrays = prefix.with_suffix(".npz")
-    np.savez(arrays, **{name: tensor.numpy() for name, tensor in held.items()})
+    values: dict[str, Any] = {name: tensor.numpy() for name, tensor in held.items()}
+    np.savez(arrays, **values)
     clean = {
         name: value
         for name, value in os.environ.items()

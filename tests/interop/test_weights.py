@@ -105,7 +105,7 @@ def test_every_part_is_of_some_class_and_every_class_of_parts(family: Family) ->
     assert used | {"backbone", "projection"} == family.parts.keys() | {"projection"}
     assert set(family.fixed_by_part) <= used
     assert (family.dense is None) == ("dense" not in used)
-    heads = ("sequence", "tokens", "span", "choice")
+    heads: Any = ("sequence", "tokens", "span", "choice")
     assert all(set(family.heads[head]) <= {"pooler", *TASK_PARTS} for head in heads)
 
 

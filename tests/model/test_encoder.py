@@ -64,7 +64,7 @@ def attend(
     far = (torch.arange(len(x)) - torch.arange(len(x))[:, None]).abs() > config.window // 2
     far[:, : config.global_tokens] = far[: config.global_tokens] = False
     hidden, size = config.hidden_size, config.hidden_size // config.heads
-    q, k, v = linear(state, f"{name}.qkv", x).split(hidden, dim=-1)
+    q, k, v = linear(state, f"{name}.qkv", x).split(hidden, dim=-1)  # type: ignore[no-untyped-call]
     heads = []
     for start in range(0, hidden, size):
         query, key, value = (part[:, start : start + size] for part in (q, k, v))
@@ -251,9 +251,9 @@ def test_without_padding_attention_gets_no_mask_and_rows_it_need_not_copy(
     by side.
     """
     seen: list[tuple[Tensor, ...]] = []
-    attend = F.scaled_dot_product_attention
+    attend: Any = F.scaled_dot_product_attention
 
-    def spy(*inputs: Tensor, attn_mask: Tensor | None, dropout_p: float) -> Tensor:
+    def spy(*inputs: Tensor, attn_mask: Tensor | None, dropout_p: float) -> Any:
         assert attn_mask is None
         seen.append(inputs)
         return attend(*inputs, attn_mask=attn_mask, dropout_p=dropout_p)
@@ -299,6 +299,8 @@ def test_a_walk_may_stop_after_any_layer(norm: Any) -> None:
         read = encoder.read_out(state)
         assert torch.allclose(read.last, encoder.norm(state), rtol=1e-5, atol=1e-6)
         assert torch.equal(read.last, part.last)
+        assert read.pooled is not None
+        assert part.pooled is not None
         assert torch.equal(read.pooled, part.pooled)
     assert len(list(encoder.states(ids, layers=9))) == 10  # shared layers may go deeper too
 
@@ -421,7 +423,7 @@ def test_fused_attention_is_the_plain_one() -> None:
     randomise(encoder)
     ids = torch.arange(5, 15)[None]
     mask = torch.arange(10)[None] < 1
-    block = encoder.attention[0]
+    block: Any = encoder.attention[0]
     x = next(encoder.states(ids))
     value = block.qkv(x)[..., -16:]
     expected = block.norm(x + block.output(value[:, :1].expand_as(x)))

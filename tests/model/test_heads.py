@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
@@ -97,8 +98,10 @@ def test_a_head_with_a_dense_map_reads_the_first_state(classes: int, dense: Head
     made = batch()
     inputs = (made.input_ids, made.token_type_ids, made.attention_mask)
     first = model.encoder(*inputs).last[:, 0]
-    inner = ACTIVATION[dense](first @ model.head.dense.weight.T + model.head.dense.bias)
-    expected = inner @ model.head.classifier.weight.T + model.head.classifier.bias
+    head: Any = model.head
+    activation: Any = ACTIVATION[dense]
+    inner = activation(first @ head.dense.weight.T + head.dense.bias)
+    expected = inner @ head.classifier.weight.T + head.classifier.bias
     assert expected.shape == (3, classes)
     assert torch.allclose(model(*inputs), expected, atol=1e-6)
 
@@ -119,6 +122,7 @@ def test_tanh_after_a_dense_map_is_a_pooler() -> None:
 
 def test_dropout_stands_before_and_after_the_dense_map() -> None:
     head = ClassifierHead(shape(), 2, "relu", dropout=0.5)
+    assert head.dense is not None
     torch.nn.init.eye_(head.dense.weight)
     torch.nn.init.ones_(head.classifier.weight)
     torch.manual_seed(0)

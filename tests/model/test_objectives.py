@@ -33,14 +33,15 @@ def test_losses_are_cross_entropies_in_nats() -> None:
     output = model.encoder(data.input_ids, data.token_type_ids, data.attention_mask)
     mlm, sop = model.named_objectives["mlm"], model.named_objectives["sop"]
 
-    everywhere = model.objectives["mlm"].head(output.last, model.encoder.embedding.word.weight)
+    heads: Any = {name: part.head for name, part in model.objectives.items()}
+    everywhere = heads["mlm"](output.last, model.encoder.embedding.word.weight)
     log = everywhere.log_softmax(-1).flatten(0, 1)[data.masked_positions, data.masked_labels]
     assert losses["mlm"].total.item() == pytest.approx(-log.sum().item(), rel=1e-5)
     assert int(losses["mlm"].count) == len(data.masked_labels) == mlm.count(data)
     best = everywhere.flatten(0, 1)[data.masked_positions].argmax(-1)
     assert int(losses["mlm"].correct) == int((best == data.masked_labels).sum())
 
-    pairs = model.objectives["sop"].head(output.pooled).log_softmax(-1)
+    pairs = heads["sop"](output.pooled).log_softmax(-1)
     assert losses["sop"].total.item() == pytest.approx(
         -(pairs[0, 0] + pairs[1, 1]).item(), rel=1e-5
     )
@@ -52,7 +53,8 @@ def test_losses_are_cross_entropies_in_nats() -> None:
 
 def test_the_projection_runs_on_masked_positions_and_gives_what_the_full_one_gives() -> None:
     model, data = made(), batch()
-    mlm, head = model.named_objectives["mlm"], model.objectives["mlm"].head
+    mlm = model.named_objectives["mlm"]
+    head: Any = model.objectives["mlm"].head
     assert isinstance(mlm, MaskedLanguageModeling)
     last = model.encoder(data.input_ids, data.token_type_ids, data.attention_mask).last
     full = head(last, model.encoder.embedding.word.weight)
@@ -68,6 +70,7 @@ def test_the_projection_runs_on_masked_positions_and_gives_what_the_full_one_giv
 def test_rows_add_up_to_their_batch() -> None:
     model, data = made(), batch()
     whole = model(data)
+    assert data.masked_boundaries is not None
     sums = {name: [0.0, 0, 0] for name in whole}
     for row in range(len(data.input_ids)):
         in_row = (data.masked_positions // 16) == row
@@ -94,7 +97,8 @@ def test_nothing_labelled_is_zero_and_not_a_nan() -> None:
     loss = model(data)["sop"]
     assert (loss.total.item(), loss.count.item(), loss.correct.item()) == (0.0, 0, 0)
     loss.total.backward()
-    gradient = model.objectives["sop"].head.classifier.weight.grad
+    head: Any = model.objectives["sop"].head
+    gradient = head.classifier.weight.grad
     assert gradient is not None
     assert gradient.abs().max() == 0
 
@@ -174,9 +178,9 @@ def test_depth_reaches_the_encoder() -> None:
     model, data = made(), batch()
     shallow = model(data, layers=1)["mlm"].total
     last = model.encoder(data.input_ids, data.token_type_ids, data.attention_mask, layers=1).last
-    logits = model.named_objectives["mlm"].guesses(
-        last, data.masked_positions, model.context("mlm")
-    )
+    mlm = model.named_objectives["mlm"]
+    assert isinstance(mlm, MaskedLanguageModeling)
+    logits = mlm.guesses(last, data.masked_positions, model.context("mlm"))
     expected = F.cross_entropy(logits, data.masked_labels, reduction="sum").item()
     assert shallow.item() == pytest.approx(expected, rel=1e-5)
     assert shallow.item() != model(data)["mlm"].total.item()
@@ -187,11 +191,8 @@ def test_corrupt_comes_before_the_encoder() -> None:
 
     class Blank(Objective):
         def corrupt(self, batch: Batch, context: Context) -> Batch:
-            return replace(
-                batch,
-                input_ids=torch.full_like(batch.input_ids, 4),
-                added={"layers": context.layers},
-            )
+            added: dict[str, Any] = {"layers": context.layers}
+            return replace(batch, input_ids=torch.full_like(batch.input_ids, 4), added=added)
 
         def loss(self, output: Any, batch: Batch, context: Context) -> Any:
             return batch

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from torch import Tensor
@@ -29,7 +31,8 @@ def plain(q: Tensor, k: Tensor, v: Tensor, mask: Tensor | None) -> Tensor:
             else scores + mask.double()
         )
     weights = (scores - scores.amax(-1, keepdim=True)).exp()
-    return weights / weights.sum(-1, keepdim=True) @ v.double()
+    mixed: Tensor = weights / weights.sum(-1, keepdim=True) @ v.double()
+    return mixed
 
 
 @pytest.mark.parametrize("kind", MASKS)
@@ -45,9 +48,9 @@ def test_attention_follows_its_formula_forward_and_backward(
     leaves = [tensor.clone().requires_grad_(learns) for tensor in parts]
     mask = MASKS[kind]
     coarse = dtype == torch.bfloat16
-    wanted = plain(*exact, mask)
+    wanted: Any = plain(exact[0], exact[1], exact[2], mask)
     with torch.set_grad_enabled(learns), torch.autocast("cpu", torch.bfloat16, enabled=coarse):
-        output = attend(*leaves, mask, 0.0)
+        output: Any = attend(leaves[0], leaves[1], leaves[2], mask, 0.0)
     assert output.dtype == dtype
     assert torch.allclose(
         output.double(), wanted, atol=0.02 if coarse else 1e-6, rtol=0.01 if coarse else 1e-5
@@ -58,11 +61,12 @@ def test_attention_follows_its_formula_forward_and_backward(
         for leaf, exact_leaf in zip(leaves, exact, strict=True):
             assert leaf.grad is not None
             assert exact_leaf.grad is not None
-            near = {"atol": 0.04, "rtol": 0.02} if coarse else {"atol": 1e-5, "rtol": 1e-4}
-            assert torch.allclose(leaf.grad.double(), exact_leaf.grad, **near)
+            atol, rtol = (0.04, 0.02) if coarse else (1e-5, 1e-4)
+            assert torch.allclose(leaf.grad.double(), exact_leaf.grad, atol=atol, rtol=rtol)
         if kind in ("bool", "both"):
-            assert not leaves[1].grad[1, :, 17:].any(), "nothing is learnt from padding"
-            assert not leaves[2].grad[1, :, 17:].any()
+            for leaf in leaves[1:]:
+                assert leaf.grad is not None
+                assert not leaf.grad[1, :, 17:].any(), "nothing is learnt from padding"
 
 
 def test_attention_in_bfloat16_drops_weights_out() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -31,7 +33,8 @@ class DistanceTable(AttentionPositions):
 
     def bias(self, length: int) -> Tensor:
         place_S = torch.arange(length)
-        return self.table(place_S - place_S[:, None] + LONGEST - 1).permute(2, 0, 1)
+        bias_SSA: Tensor = self.table(place_S - place_S[:, None] + LONGEST - 1)
+        return bias_SSA.permute(2, 0, 1)
 
 
 class Distances(Positions):
@@ -128,6 +131,6 @@ def test_a_bias_is_added_to_the_scores_of_every_layer() -> None:
         encoder.positions.table.weight.fill_(-1e4)[LONGEST - 1] = 0.0
     ids = torch.arange(5, 15)[None]
     x, last = encoder.states(ids)
-    block = encoder.attention[0]
+    block: Any = encoder.attention[0]
     alone = block.norm(x + block.output(block.qkv(x)[..., -16:]))
     assert torch.allclose(last, encoder.feedforward[0](alone), atol=1e-6)

@@ -131,7 +131,7 @@ def test_the_loss_is_over_all_real_positions(padded: bool) -> None:
         if data.attention_mask is None
         else data.attention_mask
     )
-    head = model.objectives["rtd"].head
+    head: Any = model.objectives["rtd"].head
     hidden = F.gelu(output.last @ head.dense.weight.T + head.dense.bias, approximate="tanh")
     p_BS = torch.sigmoid(
         hidden @ head.classifier.weight[0] + head.classifier.bias
@@ -154,11 +154,9 @@ def test_the_mlm_loss_is_the_generators_and_the_encoder_reads_its_samples() -> N
     read = generator(
         data.input_ids, data.token_type_ids, data.attention_mask, lender=model.encoder.embedding
     )
-    logits = (
-        model.objectives["mlm"]
-        .head(read.last, model.encoder.embedding.word.weight)
-        .flatten(0, 1)[data.masked_positions]
-    )
+    head: Any = model.objectives["mlm"].head
+    logits = head(read.last, model.encoder.embedding.word.weight)
+    logits = logits.flatten(0, 1)[data.masked_positions]
     expected = F.cross_entropy(logits, data.masked_labels, reduction="sum")
     assert losses["mlm"].total.item() == pytest.approx(expected.item(), rel=1e-5)
     assert len(seen) == 1

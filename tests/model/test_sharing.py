@@ -58,10 +58,11 @@ def test_sharing_is_unshared_layers_with_equal_weights_whose_gradients_add(shari
     shared_output.last.square().sum().backward()
     two.last.square().sum().backward()
     for name, parameter in shared.named_parameters():
-        total = sum(
+        copies: list[Any] = [
             copy.grad for other, copy in apart.named_parameters() if source(other, sharing) == name
-        )
-        assert torch.allclose(parameter.grad, total, rtol=1e-4, atol=1e-4), name
+        ]
+        assert parameter.grad is not None
+        assert torch.allclose(parameter.grad, sum(copies), rtol=1e-4, atol=1e-4), name
 
 
 def source(name: str, sharing: str) -> str:

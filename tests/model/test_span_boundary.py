@@ -57,7 +57,8 @@ def layer(x: Tensor, dense: Any, norm: Any) -> Tensor:
     """norm(act(Wx + b)), spelt out."""
     x = F.gelu(dense.weight @ x + dense.bias, approximate="tanh")
     x = (x - x.mean()) / torch.sqrt(x.var(unbiased=False) + norm.eps)
-    return x * norm.weight + norm.bias
+    normed: Tensor = x * norm.weight + norm.bias
+    return normed
 
 
 @pytest.mark.parametrize(
@@ -70,6 +71,8 @@ def test_the_worked_example_of_the_paper(changes: dict[str, Any]) -> None:
     model, data = made(**changes), sentence([(5, 8)])
     states = model.encoder(data.input_ids, data.token_type_ids).last[0]
     table = model.encoder.embedding.word.weight
+    mlm: Any
+    sbo: Any
     mlm, sbo = model.objectives["mlm"].head, model.objectives["sbo"].head
     total = torch.zeros(())
     for i, word in zip(range(5, 9), data.masked_labels.tolist(), strict=True):
@@ -141,6 +144,7 @@ def test_the_place_in_the_span_matters_and_not_the_place_in_the_text() -> None:
         logits.append(objective.loss(replace(output, last=same), batch, context).total.item())
     assert logits[0] == pytest.approx(logits[1])
     with torch.no_grad():
-        model.objectives["sbo"].head.position.weight[1] += 1.0
+        head: Any = model.objectives["sbo"].head
+        head.position.weight[1] += 1.0
     moved = objective.loss(replace(output, last=same), sentence([(5, 8)]), context).total.item()
     assert moved != pytest.approx(logits[0])

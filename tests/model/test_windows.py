@@ -82,16 +82,16 @@ def test_blocks_are_a_mask(
         weights = weights * real[:, None, :, None]
 
     def outcome(by_blocks: bool, mask: Tensor) -> list[Tensor]:
-        leaves = [tensor.clone().requires_grad_() for tensor in inputs]
+        q, k, v = leaves = [tensor.clone().requires_grad_() for tensor in inputs]
         mask = additive(mask, dtype) if numbers else mask
         if by_blocks:
             read = window_mask(half, length, real, device, first, queries=first)
             read = additive(read, dtype) if numbers else read
             output = attend_by_blocks(
-                *leaves, mask, Blocks(block, first, None if real is None else read), 0.0
+                q, k, v, mask, Blocks(block, first, None if real is None else read), 0.0
             )
         else:
-            output = attend(*leaves, mask, 0.0)
+            output = attend(q, k, v, mask, 0.0)
         return [output.detach() * weights, *torch.autograd.grad(output, leaves, weights)]
 
     device = inputs[0].device
@@ -125,7 +125,7 @@ def test_an_encoder_computes_long_sequences_as_short_ones(
     assert torch.allclose(hidden, encoder(ids, None, mask).last[mask], atol=1e-5)
 
 
-class Largest(TorchDispatchMode):
+class Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """The numbers of the largest tensor that any operation makes."""
 
     most = 0
@@ -161,7 +161,7 @@ def test_work_and_memory_grow_with_the_sequence(first: int) -> None:
         with (
             sdpa_kernel(SDPBackend.MATH),
             FlopCounterMode(display=False) as counter,
-            Largest() as seen,
+            Largest() as seen,  # type: ignore[no-untyped-call]
         ):
             block(x, *reads._reads(True, x, None)).sum().backward()
         flops.append(counter.get_total_flops())

@@ -66,7 +66,7 @@ def test_pieces(name: str, counts: tuple[int, ...]) -> None:
     ) == counts
     with torch.device("meta"):
         model = Pretrainer(recipe(name))
-    modules = (
+    modules: tuple[Any, ...] = (
         model.encoder.attention,
         model.encoder.feedforward,
         [
@@ -81,7 +81,7 @@ def test_pieces(name: str, counts: tuple[int, ...]) -> None:
     )
     assert (
         tuple(
-            sum(item.numel() for module in group for item in module.parameters())
+            sum(parameter.numel() for module in group for parameter in module.parameters())
             for group in modules
         )
         == counts

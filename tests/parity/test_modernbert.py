@@ -21,7 +21,8 @@ HIDDEN, LAYERS, VOCABULARY = 32, 5, 90
 
 def build_peer(kind: str = "ForMaskedLM", length: int = 40, window: int = 8, **changes: Any) -> Any:
     """A random model, of whose layers the first and the fourth read everything."""
-    config = transformers.ModernBertConfig(
+    make_config: Any = transformers.ModernBertConfig
+    config = make_config(
         vocab_size=VOCABULARY,
         hidden_size=HIDDEN,
         intermediate_size=24,
@@ -147,7 +148,8 @@ def test_every_state_and_the_logits(length: int, window: int) -> None:
     batch = make_batch(3 if length < 2048 else 2, length)
     mask = batch["attention_mask"]
     output = source(**batch, output_hidden_states=True)
-    states = list(model.encoder.states(**batch))
+    inputs: dict[str, Any] = batch
+    states = list(model.encoder.states(**inputs))
     for state, wanted in zip(states[:-1], output.hidden_states[:-1], strict=True):
         compare(state, wanted, mask)
     last = model.encoder(**batch).last
@@ -170,8 +172,11 @@ def test_gradients() -> None:
     source(**batch, labels=labels).loss.backward()
     last = model.encoder(**batch).last.flatten(0, 1)
     embedding: Any = model.encoder.embedding
-    logits = model.objectives["mlm"].head(last, embedding.word.weight, embedding.map)
-    nn.functional.cross_entropy(logits, labels.flatten()).backward()
+    head: Any = model.objectives["mlm"].head
+    loss: Any = nn.functional.cross_entropy(
+        head(last, embedding.word.weight, embedding.map), labels.flatten()
+    )
+    loss.backward()
     wanted = dict(source.named_parameters())
     mapping = names("model.", "objectives.mlm.head") | {"objectives.mlm.head.bias": "decoder.bias"}
     for name, parameter in model.named_parameters():

@@ -5,6 +5,7 @@ the model.
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -82,7 +83,8 @@ def test_all_rows_are_kept(tmp_path: Path) -> None:
     assert first.keys() == second.keys()
     assert all(torch.equal(first[name], second[name]) for name in first)
     assert first[POSITIONS].shape == (16, 32)
-    assert torch.equal(first[POSITIONS], model.encoder.embedding.position.weight)
+    embedding: Any = model.encoder.embedding
+    assert torch.equal(first[POSITIONS], embedding.position.weight)
 
 
 @pytest.mark.parametrize("types", [0, 1, 2])

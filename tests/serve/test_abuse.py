@@ -358,7 +358,10 @@ def test_a_second_signal_refuses_what_has_no_answer(models: Path, tmp_path: Path
 def test_an_idle_worker_that_dies_is_replaced_once_it_can_be(models: Path, tmp_path: Path) -> None:
     model = shutil.copytree(models / "x-colours", tmp_path / "model")
     with serving(tmp_path, model) as service, service.client() as client:
-        health = lambda: client.get("/health").status_code  # noqa: E731
+
+        def health() -> int:
+            return client.get("/health").status_code
+
         os.kill(service.events("a model is ready")[0]["pids"][0], signal.SIGKILL)
         until(lambda: service.events("a worker was replaced"))
         assert health() == 200

@@ -306,6 +306,7 @@ def test_a_long_choice_or_question_is_read_as_by_predict(
         (answer,), (expected,) = rows(served, "predict", [example]), model.predict([example])
         record = json_of(answer)
         assert close({name: record[name] for name in expected}, expected)
+    assert model.tokenizer is not None
     count = len(model.tokenizer.encode([begin])[0])
     (longer,) = rows(served, "predict", [[begin + " " + begin, "ba", LINES[:2]]])
     assert longer.truncated - answer.truncated == 2 * count, "of each row"

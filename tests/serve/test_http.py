@@ -165,7 +165,7 @@ def test_the_address_decides_which_hosts_are_served(
 ) -> None:
     with _bind(host, 0) as listening:
         address = listening.getsockname()[0]
-    app = _configure(
+    app: Any = _configure(
         Settings({}, host=host, hosts=hosts), Serving({}, Limits(), Metrics()), address
     ).app
 
@@ -364,7 +364,7 @@ def test_a_refused_request_that_waits_to_send_its_body_ends_the_connection(
 def test_a_client_that_goes_in_its_answer_is_no_failure() -> None:
     metrics = Metrics()
     service = Serving({}, Limits(), metrics)
-    app = _configure(Settings({}), service).app
+    app: Any = _configure(Settings({}), service).app
 
     async def lose(message: Any) -> None:
         raise RuntimeError("the handler is closed")

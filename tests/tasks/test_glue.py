@@ -343,7 +343,11 @@ def hub() -> Any:
         )
 
     three = ["entailment", "neutral", "contradiction"]
-    pair = {"premise": ["A.", "C.", "E."], "hypothesis": ["B.", "D.", "F\0"], "idx": [0, 1, 2]}
+    pair: dict[str, list[Any]] = {
+        "premise": ["A.", "C.", "E."],
+        "hypothesis": ["B.", "D.", "F\0"],
+        "idx": [0, 1, 2],
+    }
     return {
         "mnli": datasets.DatasetDict(
             train=made({**pair, "label": [0, 1, 2]}, three),

@@ -14,7 +14,7 @@ import gzip
 import io
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -53,7 +53,7 @@ JSON = [name for name, reader in READERS.items() if reader.content[:1] == b"{"]
 SCORED = [name for name in READERS if name.partition(".")[0] != "predict"]
 
 
-def every(names: Any) -> Any:
+def every(names: Iterable[str]) -> pytest.MarkDecorator:
     return pytest.mark.parametrize(
         "reader", [pytest.param(READERS[name], id=name) for name in names]
     )

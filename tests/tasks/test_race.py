@@ -245,7 +245,7 @@ class TestRows:
             tmp_path / "dev.jsonl", {"context": texts[0], "choices": [texts[1], "x"], "label": "B"}
         )
         for order in ("context", "question"):
-            task = ChoiceTask(files, order=order)  # type: ignore[arg-type]
+            task = ChoiceTask(files, order=order)
             rows = task.encode(task.read("dev"), tokenizer, 40)[0].rows
             assert [len(row.ids) for row in rows] == [40, 40]
             assert all((row.ids == tokenizer.sep_id).sum() == 3 for row in rows)
@@ -358,7 +358,7 @@ class TestAnswers:
     def test_accuracy_by_level_and_letters_in_the_predictions(
         self, tmp_path: Path, letters: Tokenizer
     ) -> None:
-        files = {f"high_{i}": passage(f"high{i}.txt") for i in range(1, 4)}
+        files: dict[str, Any] = {f"high_{i}": passage(f"high{i}.txt") for i in range(1, 4)}
         task = RaceTask(race_folder(tmp_path, middle_1=passage(), **files))
         examples = task.read("dev")
         items = task.encode(examples, letters, 64)
@@ -391,7 +391,7 @@ def test_the_real_data(shared_data: Path) -> None:
     tokenizer = Tokenizer.load(shared_data / "vocab" / "bert-base-uncased-vocab.txt")
     questions = {"train": 0, "dev": 0}
     for order in ("context", "question"):
-        task = RaceTask(shared_data / "race", order=order)  # type: ignore[arg-type]
+        task = RaceTask(shared_data / "race", order=order)
         for part in ("train", "dev") if order == "context" else ("dev",):
             examples = task.read(part)
             questions[part] = len(examples)

@@ -108,7 +108,7 @@ def test_options_reach_the_task(tmp_path: Path) -> None:
     file = tmp_path / "c.jsonl"
     file.touch()
     for order in ("context", "question"):
-        choice = task_of("choices", file, dev=file, order=order)  # type: ignore[arg-type]
+        choice = task_of("choices", file, dev=file, order=order)
         assert isinstance(choice, ChoiceTask)
         assert choice.order == order
     questions = task_of("squad", squad(tmp_path / "q.json"), threshold=-2.75, stride=64)

@@ -18,7 +18,7 @@ from toys.tasks import Squad
 CONTEXT = "Zoë's café, in São Paulo, sold 1,200 cups. It closed in 1999."
 
 
-def qa(name: str = "q", answers: Any = (), **more: Any) -> dict[str, Any]:
+def qa(name: Any = "q", answers: Any = (), **more: Any) -> dict[str, Any]:
     listed = (
         [{"text": text, "answer_start": start} for text, start in answers]
         if answers is not ...

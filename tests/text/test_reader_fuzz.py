@@ -9,6 +9,7 @@ import io
 import json
 import lzma
 from pathlib import Path
+from typing import Literal
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -89,7 +90,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     strip=st.booleans(),
     unwrap=st.booleans(),
 )
-def test_any_bytes(folder: Path, data: bytes, split: str, strip: bool, unwrap: bool) -> None:
+def test_any_bytes(
+    folder: Path,
+    data: bytes,
+    split: Literal["blank-line", "file", "line"],
+    strip: bool,
+    unwrap: bool,
+) -> None:
     for suffix in SUFFIXES:
         path = folder / f"a{suffix}"
         path.write_bytes(data)

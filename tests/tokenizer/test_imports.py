@@ -83,7 +83,7 @@ def test_a_bare_vocabulary_file(tmp_path: Path, words: list[str], upper: bool) -
     assert tokenizer.encode(["The", "The\u0301"])[0] == [6]
     assert (tokenizer.encode(["Thé"]) == tokenizer.encode(["The"])) is not upper
     assert Tokenizer.load(tmp_path).fingerprint == tokenizer.fingerprint
-    from transformers import BertTokenizerFast
+    from transformers import BertTokenizerFast  # type: ignore[attr-defined]
 
     tokenizer.save(tmp_path / "saved")
     peer = BertTokenizerFast.from_pretrained(tmp_path / "saved")
@@ -139,7 +139,8 @@ def byte_pair_model() -> bytes:
 
 
 def newer_model(unigram_bytes: bytes) -> bytes:
-    model = model_pb2.ModelProto.FromString(unigram_bytes)
+    proto: Any = model_pb2
+    model = proto.ModelProto.FromString(unigram_bytes)
     model.normalizer_spec.name = "litebert:nfkc,rot13"
     return bytes(model.SerializeToString())
 

@@ -153,12 +153,11 @@ def special_pieces_stand_where_they_should(
 def test_saved_folder_opens_with_the_class_of_its_kind(
     saved_tokenizer: tuple[Tokenizer, Path],
 ) -> None:
-    from transformers import BertTokenizerFast, RobertaTokenizerFast
+    import transformers
 
     tokenizer, folder = saved_tokenizer
-    reference = {"wordpiece": BertTokenizerFast, "bpe": RobertaTokenizerFast}[
-        tokenizer.kind
-    ].from_pretrained(folder)
+    names = {"wordpiece": "BertTokenizerFast", "bpe": "RobertaTokenizerFast"}
+    reference = getattr(transformers, names[tokenizer.kind]).from_pretrained(folder)
     for text in TRICKY + EXTRA + PROSE:
         assert (
             reference(text, add_special_tokens=False)["input_ids"] == tokenizer.encode([text])[0]
@@ -306,7 +305,8 @@ def test_fingerprint_changes_with_what_decides_ids(kind: str) -> None:
 
 
 def test_fingerprint_ignores_the_training_record(unigram: Tokenizer, tmp_path: Path) -> None:
-    model = model_pb2.ModelProto.FromString(unigram.engine.make_files()["spiece.model"])
+    proto: Any = model_pb2
+    model = proto.ModelProto.FromString(unigram.engine.make_files()["spiece.model"])
     model.trainer_spec.input.append("/somewhere/else.txt")
     (tmp_path / "spiece.model").write_bytes(model.SerializeToString())
     assert Tokenizer.load(tmp_path).fingerprint == unigram.fingerprint

@@ -192,10 +192,17 @@ def test_everything_is_on_the_disk_before_the_name_says_so(
     """
     calls: list[int | str] = []
     fsync, replace = os.fsync, os.replace
-    monkeypatch.setattr(
-        os, "fsync", lambda file: (calls.append(os.fstat(file).st_ino), fsync(file))
-    )
-    monkeypatch.setattr(os, "replace", lambda *paths: (calls.append("rename"), replace(*paths)))
+
+    def note_and_fsync(file: int) -> None:
+        calls.append(os.fstat(file).st_ino)
+        fsync(file)
+
+    def note_and_replace(*paths: Any) -> None:
+        calls.append("rename")
+        replace(*paths)
+
+    monkeypatch.setattr(os, "fsync", note_and_fsync)
+    monkeypatch.setattr(os, "replace", note_and_replace)
     path = save_step(tmp_path, 1)
     paths = (*path.iterdir(), path, path.parent, tmp_path)
     names = {item.stat().st_ino: item.relative_to(tmp_path).name for item in paths}
@@ -350,6 +357,7 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
         pytest.skip("this container may not mount")
     try:
         save_step(tmp_path, 1)
+        big: tuple[Any, Any, Any]
         for big in (({"x": torch.ones(100_000)}, {}, {}), ({}, {}, {"x": "y" * 400_000})):
             with refused(RunError, tmp_path / "checkpoints", "the disk is full"):
                 save(tmp_path / "checkpoints", 2, *big)

@@ -51,7 +51,7 @@ def assert_same_questions(first: list[Batch], second: list[Batch]) -> None:
         assert torch.equal(original(a), original(b))
 
 
-OWN = {
+OWN: dict[str, Any] = {
     "masking": MaskingConfig(
         rate=0.3, unit="word", span="ngram", copies=0, replace_mask=1.0, replace_random=0.0
     ),
@@ -80,13 +80,17 @@ def test_replaced_tokens_are_scored_as_counted_by_hand(
     shards: Shards, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     model = replacing(encoder={"init_std": 0.5})
-    torch.nn.init.normal_(
-        model.encoder.embedding.position.weight
-    )  # so that positions are called, right or wrong
+    embedding: Any = model.encoder.embedding
+    torch.nn.init.normal_(embedding.position.weight)  # positions are called, right or wrong
     read: list[Any] = []
     objective: Any = model.objectives["rtd"]
     head = objective.head.forward
-    monkeypatch.setattr(objective.head, "forward", lambda last: read.append(head(last)) or read[-1])
+
+    def note_and_call(last: Any) -> Any:
+        read.append(head(last))
+        return read[-1]
+
+    monkeypatch.setattr(objective.head, "forward", note_and_call)
     batches, scores = seen_by(model, shards)
     assert len(batches["rtd"]) < len(read), "the fixed masks were read too"
     logits, labels, pieces = [], [], []

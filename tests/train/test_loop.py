@@ -9,8 +9,9 @@ import math
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -53,15 +54,15 @@ def gradient_at_optimizer(point: Config, data: Path, folder: Path) -> dict[str, 
 
 @pytest.mark.parametrize("name", ["adamw", "lamb", "muon"])
 def test_the_same_seed_is_the_same_run_and_another_seed_is_not(
-    name: str, tiny_data: Path, tmp_path: Path
+    name: Literal["adamw", "lamb", "muon"], tiny_data: Path, tmp_path: Path
 ) -> None:
     def run(folder: str, seed: int) -> dict[str, bytes]:
         point = config(
             encoder={"hidden_dropout": 0.1, "attention_dropout": 0.1},
             train={
                 "seed": seed,
-                "optimizer": config().train.optimizer.__class__(name=name, learning_rate=1e-2),
-            },  # type: ignore[arg-type]
+                "optimizer": replace(config().train.optimizer, name=name, learning_rate=1e-2),
+            },
         )
         pretrain(point, tiny_data, tmp_path / folder)
         return result(tmp_path / folder)
@@ -81,7 +82,11 @@ def test_what_happens_between_steps_changes_nothing(tiny_data: Path, tmp_path: P
         encoder={"hidden_dropout": 0.3},
         train={"evaluate_every": "1 steps", "save_every": "1 steps"},
     )
-    pretrain(busy, tiny_data, tmp_path / "busy", on_step=lambda loop: torch.rand(7))
+
+    def draw(loop: object) -> None:
+        torch.rand(7)
+
+    pretrain(busy, tiny_data, tmp_path / "busy", on_step=draw)
     for name in ("model.safetensors", "optimizer.safetensors"):
         assert result(tmp_path / "busy")[name] == result(tmp_path / "plain")[name]
 
@@ -108,18 +113,19 @@ def test_accumulation_gives_the_gradient_of_the_whole_batch(
 
     def mean_of(batch: Batch) -> Tensor:
         losses = trainable.module(batch)
-        return sum(loss.total / loss.count for loss in losses.values())  # type: ignore[return-value]
+        mean: Tensor = sum(loss.total / loss.count for loss in losses.values())
+        return mean
 
     named = dict(trainable.module.named_parameters())
     whole = dict(
         zip(
             named,
-            torch.autograd.grad(mean_of(trainable.batch(0, slice(None))), named.values()),
+            torch.autograd.grad(mean_of(trainable.batch(0, slice(None))), [*named.values()]),
             strict=True,
         )
     )
     naive = torch.autograd.grad(
-        sum(map(mean_of, parts), torch.zeros(())) / len(parts), named.values()
+        sum(map(mean_of, parts), torch.zeros(())) / len(parts), [*named.values()]
     )
     assert max((a - b).abs().max() for a, b in zip(naive, whole.values(), strict=True)) > 1e-4
 
@@ -147,7 +153,8 @@ def test_clipping_bounds_the_norm_and_keeps_the_direction(tiny_data: Path, tmp_p
 def test_a_batch_in_tokens_is_as_many_full_sequences(tiny_data: Path, tmp_path: Path) -> None:
     shapes: list[tuple[int, ...]] = []
     loop = loop_of(config(train={"batch": "330 tokens"}), tiny_data, tmp_path)
-    loop.trainable.module.encoder.register_forward_pre_hook(
+    module: Any = loop.trainable.module
+    module.encoder.register_forward_pre_hook(
         lambda module, inputs: shapes.append(tuple(inputs[0].shape))
     )
     loop.train_step()
@@ -203,7 +210,8 @@ def test_depth_grows_as_scheduled(tiny_data: Path, tmp_path: Path) -> None:
     applied: list[int] = []
     point = config(encoder={"layers": 4}, train={"depth_schedule": ((0.25, 1), (0.75, 2))})
     loop = loop_of(point, tiny_data, tmp_path)
-    loop.trainable.module.encoder.register_forward_hook(
+    module: Any = loop.trainable.module
+    module.encoder.register_forward_hook(
         lambda module, inputs, output: applied.append(inputs[3]) if module.training else None
     )
     loop.run()
@@ -274,11 +282,13 @@ def test_checkpoints_come_by_time(
     clock = iter(range(10_000))
     monkeypatch.setattr("litebert.train.loop.time.monotonic", lambda: float(next(clock)))
     steps: list[int] = []
-    save = checkpoint.save
-    monkeypatch.setattr(
-        "litebert.train.loop.checkpoint.save",
-        lambda folder, step, *rest: steps.append(step) or save(folder, step, *rest),
-    )
+    save: Any = checkpoint.save
+
+    def note_and_save(folder: Path, step: int, *rest: Any) -> Any:
+        steps.append(step)
+        return save(folder, step, *rest)
+
+    monkeypatch.setattr("litebert.train.loop.checkpoint.save", note_and_save)
     pretrain(config(train={"save_every": "8s"}), tiny_data, tmp_path)
     assert len(steps) > 2
     assert steps[-1] == 12

@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -87,7 +88,7 @@ def test_the_last_scores_are_not_taken_twice(
 
 
 def test_speed_is_written_beside_the_metrics_and_to_the_bar(
-    tiny_data: Path, tmp_path: Path
+    tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """This holds for a run that goes on too; the share of the machine's peak once the run has
     lasted a second.
@@ -106,7 +107,12 @@ def test_speed_is_written_beside_the_metrics_and_to_the_bar(
         share_of_peak=lambda rate, depth: rate / 1e4,
     )
     original = loop._describe_progress
-    loop._describe_progress = lambda rate: shown.append(original(rate)) or ""
+
+    def note_and_describe(rate: Any) -> str:
+        shown.append(original(rate))
+        return ""
+
+    monkeypatch.setattr(loop, "_describe_progress", note_and_describe)
     loop.run()
     rows = metrics.read(tmp_path / "speed.jsonl")
     assert [row["step"] for row in rows] == [1, 2, 3, 4, 5, 6]

@@ -95,7 +95,7 @@ def test_accumulation_multiplies_the_passes_and_not_the_update(
 ) -> None:
     """On a clock that moves by one second at every look, passes take one and updates one."""
     clock = iter(range(10_000))
-    monkeypatch.setattr(module.time, "perf_counter", lambda: float(next(clock)))
+    monkeypatch.setattr(vars(module)["time"], "perf_counter", lambda: float(next(clock)))
     whole = measure(config(train={"batch": "12 sequences"}), CPU, seconds=0.0)
     parts = measure(config(train={"batch": "12 sequences", "micro_batch": 3}), CPU, seconds=0.0)
     assert whole.mean_step_seconds == 1 + 1

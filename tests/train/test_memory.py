@@ -11,6 +11,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -73,7 +74,7 @@ print(json.dumps([sizes, [peak(sequences) for sequences in sizes]]))
 """
 
 
-def point(name: str = "albert-tiny", **train: object) -> Config:
+def point(name: str = "albert-tiny", **train: Any) -> Config:
     whole = recipe(name)
     return replace(
         whole, train=replace(whole.train, precision="float32", depth_schedule=(), **train)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -35,7 +36,8 @@ def in_float64(matrix: Tensor) -> Tensor:
     values = values / values.norm()
     for _ in range(5):
         values = 3.4445 * values - 4.7750 * values**3 + 2.0315 * values**5
-    return left @ torch.diag(values) @ right
+    product: Tensor = left @ torch.diag(values) @ right
+    return product
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -54,7 +56,7 @@ def test_steps_are_those_of_torch_to_the_precision_of_bfloat16(decay: float) -> 
     our_parameters = [nn.Parameter(torch.randn(shape, generator=generator)) for shape in SHAPES]
     peer_parameters = [nn.Parameter(parameter.detach().clone()) for parameter in our_parameters]
     unused = nn.Parameter(torch.ones(2, 2))
-    settings = {"lr": 0.02, "momentum": 0.9, "weight_decay": decay}
+    settings: dict[str, Any] = {"lr": 0.02, "momentum": 0.9, "weight_decay": decay}
     optimizers = (
         Muon([*our_parameters, unused], **settings),
         torch.optim.Muon(peer_parameters, **settings),
@@ -81,15 +83,16 @@ def test_a_run_in_float32_on_a_cpu_takes_it_and_is_told_where_it_began_otherwise
     tiny_data: Path, tmp_path: Path, log_messages: list[str]
 ) -> None:
     assert not has_float32_iteration(choose("bfloat16", "cpu"))
-    kinds, arithmetic = {}, {}
-    for name in ("adamw", "muon"):
+    kinds: dict[str, list[type]] = {}
+    arithmetic = {}
+
+    def note_kinds(name: str, loop: Any) -> None:
+        kinds[name] = kinds_of(loop)
+
+    names_of_optimizers: tuple[Any, ...] = ("adamw", "muon")
+    for name in names_of_optimizers:
         point = config(train={"budget": "1 steps", "optimizer": OptimizerConfig(name=name)})
-        pretrain(
-            point,
-            tiny_data,
-            tmp_path / name,
-            on_step=lambda loop, name=name: kinds.update({name: kinds_of(loop)}),
-        )
+        pretrain(point, tiny_data, tmp_path / name, on_step=partial(note_kinds, name))
         arithmetic[name] = json.loads((tmp_path / name / "run.json").read_text())["arithmetic"]
     assert kinds["muon"] == [Muon, torch.optim.AdamW]
     assert arithmetic["muon"].startswith(arithmetic["adamw"])

@@ -7,7 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 import torch
@@ -34,7 +34,8 @@ def poison(kind: str, at: int) -> Callable[[Loop[Batch]], None]:
         if kind == "weights":
             next(iter(loop.parameters)).data.view(-1)[0] = math.inf
         elif kind == "gradient":
-            loop.parameters[0].register_hook(lambda gradient: gradient * math.nan)
+            parameter: Any = loop.parameters[0]
+            parameter.register_hook(lambda gradient: gradient * math.nan)
         else:
             forward = loop.trainable.compute_losses
 
@@ -138,7 +139,7 @@ def test_an_absurd_learning_rate_stops_with_a_finite_checkpoint(
 # ----------------------------------------------------------------- an accelerator is not waited for
 
 
-class Waits(TorchDispatchMode):
+class Waits(TorchDispatchMode):  # type: ignore[no-untyped-call]
     """Refuses what would make the program wait for an accelerator: reading a number, finding where
     a mask is true.
     """
@@ -174,7 +175,7 @@ class Waits(TorchDispatchMode):
     "objectives", [("mlm", "sop"), ("mlm", "rtd"), ("mlm", "sbo")], ids="+".join
 )
 def test_a_step_never_waits_for_the_device(
-    optimizer: str,
+    optimizer: Literal["adamw", "lamb", "muon"],
     objectives: tuple[str, ...],
     tiny_data: Path,
     tmp_path: Path,
@@ -195,6 +196,6 @@ def test_a_step_never_waits_for_the_device(
         batches
     )  # of batches that are still in the machine's own memory
     monkeypatch.setattr(loop, "_count_predictions", lambda batches: counts)
-    with Waits():
+    with Waits():  # type: ignore[no-untyped-call]
         loop.train_step(batches)
     assert loop.step == 1

@@ -177,7 +177,8 @@ def test_fused_adamw_agrees_with_the_plain_one_under_bfloat16_autocast() -> None
 @pytest.mark.parametrize("config", KINDS)
 def test_every_trainable_parameter_is_in_one_group_by_its_role(config: OptimizerConfig) -> None:
     model = Pretrainer(points.config(("mlm", "rtd"), sharing="none"))
-    model.encoder.pooler.bias.requires_grad = False
+    pooler: Any = model.encoder.pooler
+    pooler.bias.requires_grad = False
     names = {param: name for name, param in model.named_parameters()}
     seen = {}
     for optimizer in build_optimizers(model, config):
@@ -268,7 +269,7 @@ def test_the_state_allocated_at_the_start_is_what_torch_would_allocate(
     assert all(
         torch.equal(a, b) for a, b in zip(allocated.parameters(), bare.parameters(), strict=True)
     )
-    of = {param: name for name, param in bare.named_parameters()}
+    of: dict[Any, str] = {param: name for name, param in bare.named_parameters()}
     keys = {
         f"{of[p]}.{key}"
         for optimizer in built

@@ -15,6 +15,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,16 @@ def until(condition: Callable[[], bool], seconds: float = 60) -> None:
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.001)
+
+
+def is_newer(run: Path, step: int) -> bool:
+    """True once a run has a checkpoint of a later step."""
+    return newest(run) > step
+
+
+def is_gone(pid: int, parent: int) -> bool:
+    """True once a worker of torchrun has ended."""
+    return pid not in workers(parent)
 
 
 def newest(run: Path) -> int:
@@ -198,7 +209,7 @@ def test_a_run_goes_on_with_other_numbers_of_ranks(
         ids = groups.start(
             size, *words_of(tmp_path, tiny_data, "run", *budget, "--train.parallel", how)
         )
-        until(lambda before=before: newest(run) > before)
+        until(partial(is_newer, run, before))
         os.kill(ids[-1], signal.SIGTERM)
         ended = groups.end()
         before = newest(run)
@@ -482,14 +493,14 @@ def test_ten_kills_under_torchrun_change_nothing(how: str, tiny_data: Path, tmp_
         for kill in range(10):
             until(lambda: len(workers(process.pid)) == 2, 120)
             if kill % 3:  # in the middle of training
-                until(lambda seen=seen: newest(run) > seen, 120)
+                until(partial(is_newer, run, seen), 120)
                 seen = newest(run)
             time.sleep(draw.uniform(0.0, 0.5))
             victims = workers(process.pid)
             assert len(victims) == 2, "torchrun gave up"
             chosen = victims[draw.randrange(2)]
             os.kill(chosen, signal.SIGKILL)
-            until(lambda chosen=chosen: chosen not in workers(process.pid), 120)
+            until(partial(is_gone, chosen, process.pid), 120)
         output, _ = process.communicate(timeout=600)
     finally:
         process.terminate()  # which does nothing where it has ended

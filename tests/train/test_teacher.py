@@ -122,7 +122,8 @@ def test_no_gradient_reaches_the_teacher_and_nothing_of_it_changes(
     model = Pretrainer(point)
     model.teacher = teacher
     losses = model(PretrainingBatches(point, shards)(0, slice(None)))
-    torch.stack([loss.total for loss in losses.values()]).sum().backward()
+    total: Any = torch.stack([loss.total for loss in losses.values()]).sum()
+    total.backward()
     assert all(
         parameter.grad is None and not parameter.requires_grad
         for parameter in teacher.encoder.parameters()
@@ -281,7 +282,7 @@ def test_what_cannot_be_learned_is_refused(place: Path, tiny_data: Path, tmp_pat
         teach(place, tiny_data, out, student(replace(ALL, relation_heads=3)))
     with refused(ConfigError, "train.depth_schedule"):
         teach(place, tiny_data, out, student(train={"depth_schedule": ((0.5, 1),)}))
-    keeping = {"teacher_answers": tmp_path / "kept"}
+    keeping: dict[str, Any] = {"teacher_answers": tmp_path / "kept"}
     with refused(ConfigError, tmp_path / "kept", "distill.top_k"):
         teach(place, tiny_data, out, student(DistillConfig()), **keeping)
     with refused(ConfigError, tmp_path / "kept", "distill.soft"):
