@@ -87,8 +87,9 @@ def watch_connections(file: Path) -> None:
         write(host)
         return look_up(host, *rest, **options)
 
-    socket.socket.connect = watched_connect  # type: ignore[method-assign]
-    socket.getaddrinfo = watched_look_up  # type: ignore[assignment]
+    sockets: Any = socket
+    sockets.socket.connect = watched_connect
+    sockets.getaddrinfo = watched_look_up
 
 
 def test_only_names_of_the_hub_connect(tiny_tokenizer: Path, tmp_path: Path) -> None:

@@ -451,31 +451,20 @@ def test_a_task_is_learned_and_both_engines_answer(
         write_ranges(tmp_path / "dev.jsonl", 40, 1),
     )
     tuned, answered = tmp_path / "tuned", tmp_path / "answers.csv"
-    status, out, err = run(
-        "finetune",
-        work.runs[0],
-        "--task",
-        "ranges",
-        "--data",
-        train,
-        "--dev",
-        dev,
-        "--widest",
-        "1e3",
-        "--out",
-        tuned,
-        "--epochs",
-        8,
-        "--length",
-        32,
-        "--train.precision",
-        "float32",
-        "--train.optimizer.learning-rate",
-        "1e-2",
-        "--device",
-        "cpu",
-        "--json",
-    )
+    options = {
+        "--task": "ranges",
+        "--data": train,
+        "--dev": dev,
+        "--widest": "1e3",
+        "--out": tuned,
+        "--epochs": 8,
+        "--length": 32,
+        "--train.precision": "float32",
+        "--train.optimizer.learning-rate": "1e-2",
+        "--device": "cpu",
+    }
+    words = [word for option in options.items() for word in option]
+    status, out, err = run("finetune", work.runs[0], *words, "--json")
     assert status == 0, err
     done = json.loads(out)
     assert (done["metric"], done["collapsed"]) == ("inside", [])

@@ -107,10 +107,7 @@ def test_scores_are_those_of_one_forward_pass_reckoned_in_float64(shards: Shards
         last = (
             output.last.numpy().reshape(-1, 16)[batch.masked_positions.numpy()].astype(np.float64)
         )
-        x = last @ state[head["dense"] + ".weight"].T + state[head["dense"] + ".bias"]
-        x = 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
-        x = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-12)
-        x = x * state[head["norm"] + ".weight"] + state[head["norm"] + ".bias"]
+        x = transform_by_hand(last, state, head)
         logits = x @ state["encoder.embedding.word.weight"].T + state[mlm_bias]
         labels = batch.masked_labels.numpy()
         losses += (np.log(np.exp(logits).sum(1)) - logits[np.arange(len(labels)), labels]).tolist()
@@ -146,6 +143,14 @@ def test_scores_are_those_of_one_forward_pass_reckoned_in_float64(shards: Shards
         },
         rel=1e-5,
     )
+
+
+def transform_by_hand(last: Any, state: dict[str, Any], head: dict[str, str]) -> Any:
+    """The dense map of the head of masked tokens, with its activation and its norm."""
+    x = last @ state[head["dense"] + ".weight"].T + state[head["dense"] + ".bias"]
+    x = 0.5 * x * (1 + np.tanh(math.sqrt(2 / math.pi) * (x + 0.044715 * x**3)))
+    x = (x - x.mean(1, keepdims=True)) / np.sqrt(x.var(1, keepdims=True) + 1e-12)
+    return x * state[head["norm"] + ".weight"] + state[head["norm"] + ".bias"]
 
 
 def most_frequent(batches: list[Batch]) -> float:

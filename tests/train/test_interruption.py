@@ -16,6 +16,7 @@ import sys
 import time
 from collections.abc import Callable, Iterator
 from contextlib import suppress
+from functools import partial
 from itertools import count
 from pathlib import Path
 
@@ -318,46 +319,10 @@ def test_kills_change_nothing_for_a_fine_tuning(
     left at the end, and in a teacher's answers."""
     (tmp_path / "small.toml").write_text(ENCODER)
     draw = random.Random("fine-tuning")
-    for part, rows in (("train", 160), ("dev", 40)):
-        texts = (
-            " ".join(draw.choices(("bado", "kumi", "feti", "lalo"), k=draw.randint(1, 12)))
-            for _ in range(rows)
-        )
-        rows_of = (f"{text},{'yes' if 'bado' in text else 'no'}\n" for text in texts)
-        (tmp_path / f"{part}.csv").write_text("text,label\n" + "".join(rows_of))
+    write_labelled(tmp_path, draw)
 
     def words(out: str, seeds: str = "2", epochs: str = "2") -> list[str]:
-        return [
-            "finetune",
-            str(tmp_path / "small.toml"),
-            "--task",
-            "table",
-            "--data",
-            str(tmp_path / "train.csv"),
-            "--dev",
-            str(tmp_path / "dev.csv"),
-            "--tokenizer",
-            str(tiny_tokenizer),
-            "--out",
-            str(tmp_path / out),
-            "--seeds",
-            seeds,
-            "--epochs",
-            epochs,
-            "--length",
-            "32",
-            "--train.precision",
-            "float32",
-            "--train.batch",
-            "8 sequences",
-            "--train.save-every",
-            "4 steps",
-            "--train.optimizer.learning-rate",
-            "3e-3",
-            "--train.evaluate-every",
-            "20%",
-            *more,
-        ]
+        return [*finetune_words(tmp_path, tiny_tokenizer, out, seeds, epochs), *more]
 
     more: tuple[str, ...] = ()
     if taught:
@@ -382,7 +347,7 @@ def test_kills_change_nothing_for_a_fine_tuning(
             time.sleep(draw.uniform(0.0, 0.2))
         else:  # after one save or a few, and in the end after the last one, in what is written then
             until = min(end, saves(run) + draw.randint(1, 3)) if number < 10 else end
-            assert wait_for(lambda until=until: saves(run) >= until, 60)  # type: ignore[misc]
+            assert wait_for(partial(has_saved, run, until), 60)
             time.sleep(draw.choice((0.0, draw.uniform(0.0, 0.006), draw.uniform(0.0, 0.1))))
         with suppress(ProcessLookupError):  # it had come to its end
             os.kill(process, signal.SIGKILL)
@@ -394,17 +359,54 @@ def test_kills_change_nothing_for_a_fine_tuning(
     assert killed >= 6
     status, output = commands.run(*words("killed"))
     assert status == 0, output
+    assert_same_files(run, whole)
+
+
+def write_labelled(folder: Path, draw: random.Random) -> None:
+    """Write texts with a label each, for training and development."""
+    for part, rows in (("train", 160), ("dev", 40)):
+        texts = (
+            " ".join(draw.choices(("bado", "kumi", "feti", "lalo"), k=draw.randint(1, 12)))
+            for _ in range(rows)
+        )
+        rows_of = (f"{text},{'yes' if 'bado' in text else 'no'}\n" for text in texts)
+        (folder / f"{part}.csv").write_text("text,label\n" + "".join(rows_of))
+
+
+def finetune_words(folder: Path, tokenizer: Path, out: str, seeds: str, epochs: str) -> list[str]:
+    """The command that learns the labels of `write_labelled` and saves often."""
+    options = {
+        "--task": "table",
+        "--data": str(folder / "train.csv"),
+        "--dev": str(folder / "dev.csv"),
+        "--tokenizer": str(tokenizer),
+        "--out": str(folder / out),
+        "--seeds": seeds,
+        "--epochs": epochs,
+        "--length": "32",
+        "--train.precision": "float32",
+        "--train.batch": "8 sequences",
+        "--train.save-every": "4 steps",
+        "--train.optimizer.learning-rate": "3e-3",
+        "--train.evaluate-every": "20%",
+    }
+    words = [word for option in options.items() for word in option]
+    return ["finetune", str(folder / "small.toml"), *words]
+
+
+def assert_same_files(run: Path, whole: Path) -> None:
+    """Both folders hold the same files with the same bytes, but for seconds and owners."""
+    timed = {"state.json", "index.json", "speed.jsonl", "report.html", ".lock"}
     files = {path.relative_to(whole) for path in whole.rglob("*") if path.is_file()}
     assert {path.relative_to(run) for path in run.rglob("*") if path.is_file()} == files
     for name in files:
-        if name.name not in (
-            "state.json",
-            "index.json",
-            "speed.jsonl",
-            "report.html",
-            ".lock",
-        ):  # seconds, and whose
+        if name.name not in timed:
             assert (run / name).read_bytes() == (whole / name).read_bytes(), name
+
+
+def has_saved(run: Path, count: int) -> bool:
+    """True once the runs below a folder have written so many checkpoints."""
+    return saves(run) >= count
 
 
 def saves(folder: Path, every: int = 4) -> int:
