@@ -285,7 +285,8 @@ def test_what_cannot_be_started(table: Table, tiny_tokenizer: Path, tmp_path: Pa
         finetune("albert-tiny", table, tmp_path / "run", config())
     with refused(ConfigError, "learning_rate", -1):
         config(rate=-1)
-    table.opened.task = dataclasses.replace(table.task, dev=())
+    files: Any = table.opened
+    files.task = dataclasses.replace(table.task, dev=())
     with refused(DataError, "table", "dev"):
         run(table, tmp_path / "run", tiny_tokenizer)
 

@@ -208,7 +208,9 @@ def ranks_of(vectors: NDArray[np.float32], seconds: list[str]) -> dict[str, floa
     answers = [
         Compared(float(first @ second), np.stack((first, second))) for first, second in vectors
     ]
-    return task.score([Example(f"first {i}", text) for i, text in enumerate(seconds)], answers)
+    examples = [Example(f"first {i}", text) for i, text in enumerate(seconds)]
+    scores: dict[str, float] = task.score(examples, answers)
+    return scores
 
 
 @given(st.lists(st.sampled_from("abcdefgh"), min_size=1, max_size=12), st.integers(0, 99))
@@ -516,4 +518,4 @@ def test_a_training_file_of_several_kinds_is_refused(tmp_path: Path) -> None:
     with refused(DataError, "in.jsonl:2", "'score'"):
         task.read("train")
     with refused(ConfigError, "'max'", "mean"):
-        Pairs(tmp_path / "in.jsonl", pooling="max")  # type: ignore[arg-type]
+        Pairs(tmp_path / "in.jsonl", pooling="max")

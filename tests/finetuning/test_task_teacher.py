@@ -23,7 +23,6 @@ from litebert.errors import ConfigError, ModelError, RunError
 from litebert.finetuning.batches import TaskBatch
 from litebert.finetuning.results import Finetuned
 from litebert.finetuning.run import finetune, finetune_seeds
-from litebert.finetuning.task import Task
 from litebert.finetuning.task_teacher import KEPT
 from litebert.interop import read_folder
 from litebert.interop.files import read_tensors
@@ -223,7 +222,7 @@ def test_a_teacher_of_another_form_teaches_the_same(
     assert torch.allclose(first, two, atol=2e-3)
 
 
-def tables_of(name: str, folder: Path) -> Task[Any]:
+def tables_of(name: str, folder: Path) -> Any:
     """A few made-up examples with answers at tokens or among choices."""
     for part in ("train", "dev"):
         if name == "tagging":

@@ -178,7 +178,7 @@ class TestRows:
             ("context", "[CLS] a fox ran [SEP] who ran fox [SEP]"),
             ("question", "[CLS] who ran fox [SEP] a fox ran [SEP]"),
         ):
-            task = RaceTask(folder, order=order)  # type: ignore[arg-type]
+            task = RaceTask(folder, order=order)
             item = task.encode(task.read("dev"), letters, 64)[0]
             assert spelt(item, letters, 1) == expected
             pieces, types = words_of(item, letters, 1)
@@ -252,7 +252,7 @@ class TestRows:
 
     def test_an_unknown_order(self, tmp_path: Path) -> None:
         with refused(ConfigError, "order", "'questions'", "'question'"):
-            ChoiceTask(jsonl(tmp_path / "dev.jsonl"), order="questions")  # type: ignore[arg-type]
+            ChoiceTask(jsonl(tmp_path / "dev.jsonl"), order="questions")
 
 
 class TestJsonLines:

@@ -12,7 +12,6 @@ import pytest
 from litebert.config import TrainConfig
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, ModelError
-from litebert.finetuning.task import Task
 from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
 from litebert.finetuning.token_outputs import OneSpan
 from litebert.recipes import RECIPES
@@ -197,7 +196,7 @@ def test_a_task_restores_itself_from_its_settings() -> None:
         assert table.settings().get("pair") == settings.get("pair")
 
 
-def make_changed_tasks(folder: Path) -> dict[str, Task[Any]]:
+def make_changed_tasks(folder: Path) -> dict[str, Any]:
     """A task of each kind, with other settings than the usual ones."""
     (folder / "words.csv").write_text("A,B,y\na,b,x;z\n", encoding="utf-8")
     (folder / "pos.conll").write_text("a NN\nb VB\n", encoding="utf-8")

@@ -117,7 +117,7 @@ def test_writing_without_known_answers(tmp_path: Path, caplog: pytest.LogCapture
     caplog.set_level("INFO", "litebert")
     questions = [Question("é", "who", CONTEXT, (), False)]
     for threshold, text, notes in (("half", "", 1), (5.0, "1999", 0)):
-        task = Squad(version=2, threshold=threshold)  # type: ignore[arg-type]
+        task = Squad(version=2, threshold=threshold)
         task.write(questions, [make_answer("1999", 1.0)], tmp_path / "p.json")
         assert json.loads((tmp_path / "p.json").read_text("utf-8")) == {"é": text}
         assert len(caplog.messages) == notes

