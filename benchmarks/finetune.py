@@ -223,6 +223,26 @@ def parse_arguments() -> argparse.Namespace:
     return arguments
 
 
+def report_outcomes(
+    name: str, metric: str, outcomes: dict[str, list[tuple[float, float]]]
+) -> dict[str, Any]:
+    """Print the seconds and the scores of a task, and return them."""
+    seconds = {who: statistics.median(time for time, _ in pairs) for who, pairs in outcomes.items()}
+    scores = {who: [score for _, score in pairs] for who, pairs in outcomes.items()}
+    ratio = seconds["Trainer"] / seconds["litebert"]
+    print(
+        f"{name}: litebert {seconds['litebert']:.1f} s, Trainer {seconds['Trainer']:.1f} s, "
+        f"ratio {ratio:.2f}"
+    )
+    for who, values in scores.items():
+        print(f"  {who:<9} {metric} {', '.join(f'{value:.3f}' for value in values)}")
+    if len(scores["litebert"]) > 1:
+        means = [statistics.fmean(values) for values in scores.values()]
+        noise = compute_halfwidth(scores["litebert"], scores["Trainer"])
+        print(f"  means differ by {abs(means[0] - means[1]):.3f}, where seeds explain {noise:.3f}")
+    return {"seconds": seconds, "ratio": ratio, metric: scores}
+
+
 def main() -> int:
     arguments = parse_arguments()
     result: dict[str, Any] = {}
@@ -260,29 +280,7 @@ def main() -> int:
                             arguments.precision,
                         )
                     )
-            seconds = {
-                who: statistics.median(time for time, _ in pairs) for who, pairs in outcomes.items()
-            }
-            scores = {who: [score for _, score in pairs] for who, pairs in outcomes.items()}
-            result[name] = {
-                "seconds": seconds,
-                "ratio": seconds["Trainer"] / seconds["litebert"],
-                task.metric: scores,
-            }
-            print(
-                f"{name}: litebert {seconds['litebert']:.1f} s, Trainer "
-                f"{seconds['Trainer']:.1f} s, "
-                f"ratio {result[name]['ratio']:.2f}"
-            )
-            for who, values in scores.items():
-                print(f"  {who:<9} {task.metric} {', '.join(f'{value:.3f}' for value in values)}")
-            if arguments.repeats > 1:
-                means = [statistics.fmean(values) for values in scores.values()]
-                noise = compute_halfwidth(scores["litebert"], scores["Trainer"])
-                print(
-                    f"  means differ by {abs(means[0] - means[1]):.3f}, where seeds "
-                    f"explain {noise:.3f}"
-                )
+            result[name] = report_outcomes(name, task.metric, outcomes)
     write_results(arguments.json, result)
     return 0
 

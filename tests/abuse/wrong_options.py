@@ -269,7 +269,7 @@ OPTIONS: dict[str, list[tuple[str, ...]]] = {
         (f"{F} out --separator , --target number", "separator", "target"),
         (f"{F} out --target labels", "table.csv", "label"),
         (f"{F} out --metric r2", "r2"),
-        (f"{F} out --answer-unit letters", "letters"),
+        (f"{F} out --answer-unit letters", "answer_unit", "squad"),
         (f"{F} out --answer-unit words", "answer_unit", "squad"),
         (f"{F} out --stride 8", "stride", "squad"),
         (f"{F} out --order context", "order", "race"),

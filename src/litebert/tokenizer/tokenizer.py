@@ -349,7 +349,9 @@ def _refuse_mixture(folder: Path, engine: Engine, config: dict[str, Any]) -> Non
     elif _ENGINE_KEY in config and (portable := folder / "tokenizer.json").is_file():
         model = read_json(portable, DataError, "save the tokenizer again").get("model")
         vocabulary = model.get("vocab") if isinstance(model, dict) else None
-        if [token for token, *_ in vocabulary or ()] != engine.tokens:
+        entries = vocabulary if isinstance(vocabulary, list) else []
+        tokens = [entry[0] if isinstance(entry, list) and entry else None for entry in entries]
+        if tokens != engine.tokens:
             other.append(portable.name)
     if other:
         raise DataError(
