@@ -228,6 +228,17 @@ def test_a_killed_run_starts_from_the_same_head(
         )
 
 
+def test_a_head_of_a_run_that_never_began_is_no_head_of_the_next(
+    vectors: Path, table: Table, tmp_path: Path
+) -> None:
+    """A run that was killed before it had an identity leaves its head; this one starts drawn."""
+    folder = tmp_path / "run"
+    folder.mkdir()
+    (folder / "head.safetensors").write_bytes(b"of another run")
+    finetune(vectors, table, folder, settings(choose=()))
+    assert not (folder / "head.safetensors").exists()
+
+
 def test_where_a_head_of_means_converts(vectors: Path, table: Table, tmp_path: Path) -> None:
     """No class of transformers computes it, which is said before anything is written."""
     finetune(vectors, table, tmp_path / "run", settings())

@@ -162,11 +162,20 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
         if self.request.overwrite:
             folder.clear()
         # A run that is there already without it has no fitted head.
-        if prepared.fitted and self.ranks.main and not folder.identity_file.exists():
-            with write_whole(folder.path / FITTED) as aside:
-                write_tensors(aside, prepared.fitted)
+        if self.ranks.main and not folder.identity_file.exists():
+            self._write_fitted()
         self.ranks.decide(lambda: claim_folder(folder, prepared, sized.items))
         return ClaimedTaskRun(sized, built.model)
+
+    def _write_fitted(self) -> None:
+        """Write the fitted head of a new run, or delete that of a run that was killed before it had
+        an identity."""
+        file = self.folder.path / FITTED
+        if not self.prepared.fitted:
+            file.unlink(missing_ok=True)
+            return
+        with write_whole(file) as aside:
+            write_tensors(aside, self.prepared.fitted)
 
     # ----------------------------------------------------------------------------------- training
 
