@@ -20,7 +20,7 @@ from huggingface_hub import constants
 from abuse import forked
 from abuse.forked import Ended
 from litebert import hub
-from litebert.errors import ConfigError, ModelError
+from litebert.errors import ConfigError
 from litebert.recipes import HUB_NAMES, RECIPES
 from litebert.tokenizer import Tokenizer
 from toys.finetuning import write_table
@@ -135,28 +135,6 @@ def embed(litebert: Litebert, name: str, output: str = "vectors.npy", **options:
 
 def commit_of(server: Hub, name: str = NAME) -> str:
     return server.repositories[name].refs["main"]
-
-
-class TestNames:
-    @pytest.mark.parametrize("text", ["hf:", "hf:a/b/c", "hf:a b", "hf:a/b@", "hf:/b"])
-    def test_what_is_no_name_is_refused(self, text: str) -> None:
-        with pytest.raises(ModelError, match="hf:OWNER/NAME"):
-            hub.locate(text)
-
-    def test_a_name_has_a_revision_or_none(self) -> None:
-        assert hub.parse_name("hf:a/b") == hub.HubName("a/b")
-        assert hub.parse_name("hf:a/b@v1.0") == hub.HubName("a/b", "v1.0")
-        assert str(hub.parse_name("hf:a/b@refs/pr/1")) == "hf:a/b@refs/pr/1"
-
-    def test_a_path_stays_one(self, tmp_path: Path) -> None:
-        assert hub.locate(tmp_path) == tmp_path
-        assert hub.locate("hub:x") == Path("hub:x")
-        assert hub.find_origin(tmp_path) is None
-
-    def test_a_folder_of_the_cache_says_whose_it_is(self) -> None:
-        commit = "0123456789" * 4
-        folder = Path(f"/x/hub/models--a--b--c/snapshots/{commit}")
-        assert hub.find_origin(folder) == hub.Origin("a/b--c", commit)
 
 
 class TestFetching:
@@ -400,7 +378,15 @@ class TestRuns:
             assert ended.status == 0, ended.err
         record = json.loads((tmp_path / "work" / "run" / "run.json").read_text())
         assert record["from"] == "hf:me/start"
-        assert record["from_revision"] == commit_of(server, "me/start")
+        first = commit_of(server, "me/start")
+        assert record["from_revision"] == first
+        # The recipe of the same command is that of the recorded commit too.
+        wider = tiny(("mlm",), **{**BERT, "vocab_size": 400, "hidden_size": 16})
+        save_hf(wider, Tokenizer.load(tiny_tokenizer), tmp_path / "wider")
+        server.repositories["me/start"].commit(read_files(tmp_path / "wider"))
+        assert commit_of(server, "me/start") != first
+        again = litebert(*further)
+        assert again.status == 0, again.err
 
     @pytest.mark.parametrize(
         ("recipe", "name"),
@@ -430,6 +416,23 @@ class TestVerbs:
         ended = litebert("convert", f"hf:{NAME}", "converted", "--to", "litebert")
         assert ended.status == 0, ended.err
         assert (tmp_path / "work" / "converted" / "recipe.json").is_file()
+
+    def test_a_folder_may_look_like_a_name(
+        self, litebert: Litebert, server: Hub, model_folder: Path, tmp_path: Path
+    ) -> None:
+        (tmp_path / "work" / "hf:x").symlink_to(model_folder)
+        ended = embed(litebert, "./hf:x")
+        assert ended.status == 0, ended.err
+        assert not server.requests
+
+    def test_no_folder_is_written_that_is_a_name(
+        self, litebert: Litebert, model_folder: Path, tmp_path: Path
+    ) -> None:
+        ended = litebert("convert", model_folder, "hf:me/model", "--to", "litebert")
+        assert "litebert push" in sentence(ended)
+        ended = TestRuns().finetune(litebert, str(model_folder), "hf:me/run")
+        assert "litebert push" in last(ended)
+        assert not (tmp_path / "work" / "hf:me").exists()
 
     def test_a_litebert_folder_of_the_hub(
         self, litebert: Litebert, server: Hub, tmp_path: Path
@@ -567,6 +570,7 @@ class TestPush:
         assert "everyone can read it" in last(push("hf:me/public", "--private", **self.TOKEN))
         assert "hf:OWNER/NAME" in last(push("me/model"))
         assert "@v2" in last(push("hf:me/model@v2"))
+        assert "hf:OWNER/model" in last(push("hf:model", **self.TOKEN))
         offline = {**self.TOKEN, "HF_HUB_OFFLINE": "1"}
         assert "HF_HUB_OFFLINE" in last(push("hf:me/model", **offline))
         unreachable = {**self.TOKEN, "HF_ENDPOINT": "http://127.0.0.1:9"}

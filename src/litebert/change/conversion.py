@@ -114,6 +114,8 @@ def push(
             f"{destination} names a revision, and a push makes a new one; leave @{name.revision} "
             "out"
         )
+    if "/" not in name.repository:
+        raise ConfigError(f"{destination} has no owner; write hf:OWNER/{name.repository}")
     loaded = read_folder(source)
     with TemporaryDirectory(prefix="litebert-push-") as parent:
         folder = Path(parent) / "model"

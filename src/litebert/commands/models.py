@@ -13,11 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
-from litebert import progress
+from litebert import launch, progress
 from litebert.commands import console
 from litebert.commands.console import Json, ModelPath, RecipeName
 from litebert.config import Config, replace
 from litebert.errors import ConfigError, RunError, require
+from litebert.hub import pin_to_record
 from litebert.machine import keep_freed_memory
 from litebert.model.objectives import score_rows
 from litebert.storage import check_output
@@ -156,6 +157,9 @@ def _recipe_of_model(arguments: PretrainArguments) -> Config:
     assert arguments.from_model is not None
     with console.loading():
         from litebert.train.initial_weights import build_further_recipe
+        from litebert.train.pretrain_inputs import IDENTITY
+    if not arguments.overwrite or launch.restarts():
+        pin_to_record(arguments.out / IDENTITY)
     return build_further_recipe(arguments.from_model)
 
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
+from litebert import launch
 from litebert.commands import console
 from litebert.commands.console import Json, ModelPath
 from litebert.config import replace
@@ -98,7 +99,7 @@ def finetune(words: list[str]) -> int:
         with metrics.collect_remarks(remarks):
             files = open_task(arguments.task, _source(arguments.data), **options)
             task = files.task
-            if not arguments.overwrite:
+            if not arguments.overwrite or launch.restarts():
                 pin_to_record(arguments.out / IDENTITY)
             start = load_initial(arguments.model, arguments.tokenizer, task)
             texts = _read_unlabelled(task, arguments, options) if arguments.unlabelled else None

@@ -27,6 +27,7 @@ from litebert.hub.names import PREFIX as PREFIX
 from litebert.hub.names import HubName as HubName
 from litebert.hub.names import Origin as Origin
 from litebert.hub.names import find_origin as find_origin
+from litebert.hub.names import is_commit
 from litebert.hub.names import is_hub_name as is_hub_name
 from litebert.hub.names import parse_name as parse_name
 from litebert.hub.names import suggest_name as suggest_name
@@ -49,7 +50,8 @@ def locate(
     tokenizer_only: bool = False,
     error: type[LitebertError] = ModelError,
 ) -> Path:
-    """The folder of a model or a tokenizer; a path comes back as it is.
+    """The folder of a model or a tokenizer; a path comes back as it is. Only that of a folder
+    whose name looks like one of the Hub, as in `./hf:x`, comes back whole.
 
     Args:
         tokenizer_only: leave out the weights.
@@ -58,7 +60,8 @@ def locate(
         error: the name means no model that this machine can fetch and litebert can read.
     """
     if not is_hub_name(source):
-        return Path(source)
+        path = Path(source)  # which drops the ./ that tells a folder from a name
+        return path.absolute() if is_hub_name(path) else path
     key = str(source), tokenizer_only
     if tokenizer_only and (whole := _located.get((str(source), False))) is not None:
         return whole
@@ -100,8 +103,16 @@ def pin_to_record(file: Path) -> None:
         record = read_json(file, LitebertError) if file.is_file() else {}
         for field in _RECORDED:
             commit = record.get(f"{field}_revision")
-            if is_hub_name(record.get(field)) and isinstance(commit, str):
-                _pinned[record[field]] = commit
+            if is_hub_name(record.get(field)) and is_commit(commit):
+                _pin(record[field], commit)
+
+
+def _pin(name: str, commit: str) -> None:
+    """Let a name mean a commit from now on, whatever it meant in this process before."""
+    _pinned[name] = commit
+    for key in ((name, False), (name, True)):
+        if key in _located and _located[key].name != commit:
+            del _located[key]
 
 
 def format_source(source: str | Path) -> str:

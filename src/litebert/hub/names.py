@@ -11,7 +11,9 @@ from litebert.errors import LitebertError, ModelError
 PREFIX = "hf:"
 """How the name of a model on the Hub begins."""
 
-_REPOSITORY = re.compile(r"[\w.-]+(/[\w.-]+)?", re.ASCII)
+_REPOSITORY = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
+_REVISION = re.compile(r"[^\s/\\~^:?*\[]+(/[^\s/\\~^:?*\[]+)*")
+"""What git allows in the name of a branch or a tag, but for `..`."""
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -49,7 +51,10 @@ def parse_name(source: str | Path, error: type[LitebertError] = ModelError) -> H
         error: it is none.
     """
     repository, at, revision = str(source).removeprefix(PREFIX).partition("@")
-    if not _REPOSITORY.fullmatch(repository) or (at and not revision):
+    is_name = _REPOSITORY.fullmatch(repository) and "--" not in repository
+    is_revision = _REVISION.fullmatch(revision) if at else True
+    # The cache of the Hub has folders and files of these names.
+    if not is_name or not is_revision or ".." in str(source):
         raise error(
             f"{source} names no model; write {PREFIX}OWNER/NAME or {PREFIX}OWNER/NAME@REVISION, "
             f"such as {PREFIX}albert/albert-base-v2"
@@ -65,6 +70,11 @@ def suggest_name(source: str | Path) -> str:
     if not looks_like_name or not _REPOSITORY.fullmatch(str(source)):
         return ""
     return f", and for the model of that name on the Hugging Face Hub write {PREFIX}{source}"
+
+
+def is_commit(revision: object) -> bool:
+    """Return whether a revision is the full hash of a commit."""
+    return isinstance(revision, str) and _COMMIT.fullmatch(revision) is not None
 
 
 def find_origin(folder: Path) -> Origin | None:

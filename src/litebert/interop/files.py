@@ -19,6 +19,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from litebert.errors import ModelError
+from litebert.hub import is_hub_name
 from litebert.interop.headers import RawTensor, digest_differs, digest_of, facts_of, header_of
 from litebert.interop.hf.weights import BUFFERS
 from litebert.interop.onnx.exports import PICKLED
@@ -217,8 +218,13 @@ def require_new(folder: Path, source: str | Path | None = None) -> None:
     """Refuse a folder to write to that holds anything, or lies in the one that is read.
 
     Raises:
-        ModelError: the name is taken, or inside `source`.
+        ModelError: the name is taken, inside `source`, or a name of the Hub.
     """
+    if is_hub_name(folder):
+        raise ModelError(
+            f"{folder} is a name of the Hugging Face Hub, and this writes a folder; name a folder, "
+            "which litebert push writes to the Hub"
+        )
     if (
         source is not None
         and (inside := Path(os.path.realpath(source))) in Path(os.path.realpath(folder)).parents

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from litebert.errors import RunError
+from litebert.hub import is_hub_name
 from litebert.json_reader import read_json
 from litebert.storage import lock_folder, remove, write_json
 from litebert.train import checkpoint
@@ -48,11 +49,17 @@ class RunFolder:
         return self.path / self.identity_name
 
     def check(self) -> None:
-        """Refuse a folder that is a file, or holds what no run of this kind wrote.
+        """Refuse a folder that is a file or a name of the Hub, or holds what no run of this kind
+        wrote.
 
         Raises:
             RunError: it does.
         """
+        if is_hub_name(self.path):
+            raise RunError(
+                f"{self.path} is a name of the Hugging Face Hub; give --out a folder, whose model "
+                "litebert push writes to the Hub"
+            )
         if not self.path.exists() or self.identity_file.exists() or (self.path / _MOVING).is_dir():
             return
         if not self.path.is_dir():
