@@ -113,6 +113,17 @@ def test_what_finetune_says(model: Path, folder: Path, tiny_tokenizer: Path, run
     assert report["scores"][0]["accuracy"] > 0.9
 
 
+def test_an_option_that_is_set_to_its_default_is_set(
+    folder: Path, tiny_tokenizer: Path, run: Run, tmp_path: Path
+) -> None:
+    """It contradicts another one as any other value does."""
+    words = words_for(folder, tiny_tokenizer, tmp_path / "out", "--heldout", 0.1)
+    status, _, err = run(*words)
+    assert status == 2
+    assert "leave out heldout or dev" in err
+    assert not (tmp_path / "out").exists()
+
+
 def test_several_seeds(folder: Path, tiny_tokenizer: Path, run: Run, tmp_path: Path) -> None:
     words = words_for(folder, tiny_tokenizer, tmp_path / "out", "--seeds", 2, "--epochs", 1)
     status, out, err = run(*words)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, field, fields, make_dataclass
 from pathlib import Path
@@ -173,10 +173,24 @@ def _parse_finetune(words: list[str]) -> tuple[FinetuneArguments, dict[str, Any]
     if task_name:
         _refuse_other_options(task_name, rest)
     task_options: TaskOptions = getattr(arguments, group, TaskOptions())
-    changes = task_options.collect_changes()
+    changes = _collect_set_options(task_options, option_names)
     for split in {"dev", "test"} & changes.keys():
         changes[split] = _source(changes[split])
     return arguments, changes, rest
+
+
+def _collect_set_options(options: TaskOptions, words: Collection[str]) -> dict[str, Any]:
+    """Return the options of a task that differ from their defaults or stand among the words. The
+    task refuses what contradicts another option, such as a --heldout beside --dev, whatever its
+    value.
+    """
+    names = {word.removeprefix("--").replace("-", "_") for word in words if word[:2] == "--"}
+    set_options = {
+        option.name: getattr(options, option.name)
+        for option in fields(options)
+        if option.name in names and not option.name.startswith("no_")
+    }
+    return set_options | options.collect_changes()
 
 
 def _find_task_name(words: Sequence[str]) -> str | None:
