@@ -13,7 +13,7 @@ PREFIX = "hf:"
 
 _REPOSITORY = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?", re.ASCII)
 _REVISION = re.compile(r"[^\s/\\~^:?*\[]+(/[^\s/\\~^:?*\[]+)*")
-"""What git allows in the name of a branch or a tag, but for `..`."""
+"""A name that git allows for a branch or a tag, but for those with `..` in them."""
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
