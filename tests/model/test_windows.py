@@ -55,6 +55,7 @@ def shape(**changes: Any) -> EncoderConfig:
     first=st.sampled_from([0, 0, 1, 2, 7, 50]),
 )
 def test_blocks_are_a_mask(
+    *,
     length: int,
     half: int,
     extra: int,

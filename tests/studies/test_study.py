@@ -59,7 +59,7 @@ def test_a_study_of_your_own_is_a_file(tmp_path: Path) -> None:
     (tmp_path / "own.toml").write_text(OWN, encoding="utf-8")
     study = make_study(str(tmp_path / "own.toml"), "toy")
     assert [config.encoder.embedding_size for config in study.variants.values()] == [8, 16]
-    (tmp_path / "own.py").write_text(FUNCTION, encoding="utf-8")
+    (tmp_path / "grid.py").write_text(FUNCTION, encoding="utf-8")
     assert make_study(f"{tmp_path / 'grid.py'}:depths", "toy").after == {"2 layers": "1 layers"}
 
 

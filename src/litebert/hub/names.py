@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from pathlib import Path
+from typing import TypeGuard
 
 from litebert.errors import LitebertError, ModelError
 
@@ -72,7 +73,7 @@ def suggest_name(source: str | Path) -> str:
     return f", and for the model of that name on the Hugging Face Hub write {PREFIX}{source}"
 
 
-def is_commit(revision: object) -> bool:
+def is_commit(revision: object) -> TypeGuard[str]:
     """Return whether a revision is the full hash of a commit."""
     return isinstance(revision, str) and _COMMIT.fullmatch(revision) is not None
 
