@@ -59,6 +59,7 @@ LONG = (
     "data/test_prepare_interruption.py",
     "model/test_loader.py",
     "test_wheel.py",
+    "test_hub.py",
     "train/test_supply.py",
 )
 """Files that take long, longest first. A worker takes whole files: one of these at the end would

@@ -19,8 +19,8 @@ from huggingface_hub import constants
 
 from abuse import forked
 from abuse.forked import Ended
-from litebert import hub
-from litebert.errors import ConfigError
+from litebert import hub, progress
+from litebert.errors import ConfigError, ModelError
 from litebert.recipes import HUB_NAMES, RECIPES
 from litebert.tokenizer import Tokenizer
 from toys.finetuning import write_table
@@ -222,6 +222,24 @@ class TestFetching:
         folder = cache_of(home, NAME) / "snapshots" / commit_of(server)
         whole = (model_folder / "model.safetensors").read_bytes()
         assert (folder / "model.safetensors").read_bytes() == whole
+
+    def test_progress_counts_the_bytes(
+        self, litebert: Litebert, server: Hub, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        tasks: list[progress.Task] = []
+
+        class KeptTask(progress.Task):
+            def __init__(self, *values: Any, **fields: Any) -> None:
+                super().__init__(*values, **fields)
+                tasks.append(self)
+
+        monkeypatch.setattr(progress, "Task", KeptTask)
+        assert embed(litebert, f"hf:{NAME}").status == 0
+        (fetching,) = [task for task in tasks if task.name == f"fetching hf:{NAME}"]
+        files = server.repositories[NAME].commits[commit_of(server)]
+        sizes = [len(files[name]) for name in server.downloads() if name != "config.json"]
+        assert fetching.unit == "bytes"
+        assert fetching.done == fetching.total == sum(sizes)
 
     def test_two_processes_fetch_each_file_once(self, process: Litebert, server: Hub) -> None:
         results: list[Ended] = []

@@ -74,8 +74,8 @@ def _explain_unreachable(name: HubName, error: Exception) -> str:
             f"unset that, {copy}"
         )
     return (
-        f"{name} is not in {constants.HF_HUB_CACHE}, and {constants.ENDPOINT} cannot be reached "
-        f"({get_reason(error)}); give the same command again with a connection, {copy}"
+        f"{name} is not wholly in {constants.HF_HUB_CACHE}, and {constants.ENDPOINT} cannot be "
+        f"reached ({get_reason(error)}); give the same command again with a connection, {copy}"
     )
 
 
