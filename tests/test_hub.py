@@ -411,7 +411,7 @@ class TestRuns:
         [("albert-base", "albert/albert-base-v2"), ("bert-base", "google-bert/bert-base-uncased")],
     )
     def test_a_recipe_is_told_from_the_published_model(
-        self, recipe: str, name: str, tiny_tokenizer: Path, log_messages: list[str]
+        self, recipe: str, name: str, tiny_tokenizer: Path
     ) -> None:
         from litebert.finetuning.initial import load_initial
 
