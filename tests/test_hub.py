@@ -20,7 +20,7 @@ from huggingface_hub import constants
 from abuse import forked
 from abuse.forked import Ended
 from litebert import hub, progress
-from litebert.errors import ConfigError, ModelError
+from litebert.errors import ConfigError
 from litebert.recipes import HUB_NAMES, RECIPES
 from litebert.tokenizer import Tokenizer
 from toys.finetuning import write_table
