@@ -23,7 +23,7 @@ from litebert.errors import ConfigError, ModelError, RunError
 from litebert.finetuning.batches import TaskBatch
 from litebert.finetuning.results import Finetuned
 from litebert.finetuning.run import finetune, finetune_seeds
-from litebert.finetuning.task_teacher import KEPT
+from litebert.finetuning.teachers import KEPT
 from litebert.interop import read_folder
 from litebert.interop.files import read_tensors
 from litebert.tokenizer import train_tokenizer

@@ -57,11 +57,12 @@ class FinetuneArguments:
     """The tokenizer to use when MODEL is a recipe, which means an untrained network, or a folder
     that lacks a tokenizer or whose tokenizer cannot be read: a folder, *.model, vocab.txt or
     tokenizer.json."""
-    teacher: Annotated[Path | None, tyro.conf.arg(metavar="MODEL")] = None
+    teacher: Annotated[tuple[str, ...], tyro.conf.arg(metavar="MODEL")] = ()
     """A model fine-tuned on the same task, whose answers are learned beside the labels
     (--distill.weight, --distill.temperature), and with --distill.states and --distill.relations its
     layers. It may be of any size, and for answers about whole texts have another tokenizer, unless
-    layers are compared."""
+    layers are compared. Of several models the mean of the answers is learned. The word baseline is
+    the baseline."""
     unlabelled: tuple[str, ...] = ()
     """Files of further texts that the teacher answers; formats and columns as in
     litebert predict.
@@ -89,7 +90,7 @@ def finetune(words: list[str]) -> int:
         from litebert.train import metrics
 
     keep_freed_memory()
-    console.refuse_lessons(rest, arguments.teacher)
+    console.refuse_lessons(rest, arguments.teacher or None)
     if not all(arguments.data or [""]):
         raise ConfigError("data is empty; name the folder of the benchmark, or the training files")
     if arguments.seeds < 1:

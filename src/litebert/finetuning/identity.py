@@ -70,7 +70,7 @@ def _build_identity(prepared: PreparedTask, items: Sequence[Item]) -> dict[str, 
     task, start = prepared.task, prepared.start
     dev = [item for part in prepared.dev for item in part.items]
     tests = [item for part in prepared.tests for item in part.items]
-    teacher = prepared.teacher
+    teachers = prepared.teachers
     return {
         "format": 1,
         "task": task.full_name,
@@ -82,11 +82,7 @@ def _build_identity(prepared: PreparedTask, items: Sequence[Item]) -> dict[str, 
         "chosen": list(prepared.chosen),  # for people, never compared
         "config": to_dict(prepared.config),
         **task.identity(),
-        **(
-            build_record(None, None)
-            if teacher is None
-            else build_record(teacher.source, teacher.fingerprint)
-        ),
+        **(build_record(None, None) if teachers is None else teachers.build_record()),
         "model_fingerprint": _compute_digest(_read_weights(start)),
         "tokenizer_fingerprint": start.tokenizer.fingerprint,
         "data_fingerprint": _compute_digest(_read_tokens([*items, *dev], task.output.labels)),

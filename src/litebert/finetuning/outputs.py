@@ -40,6 +40,20 @@ def softmax(values: NDArray[np.floating], axis: int = -1) -> NDArray[np.float64]
     return shares
 
 
+def log_softmax(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Along the last axis."""
+    shifted = values - values.max(axis=-1, keepdims=True)
+    logs: NDArray[np.float64] = shifted - np.log(np.exp(shifted).sum(axis=-1, keepdims=True))
+    return logs
+
+
+def average_log(logs: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return the logarithm of the mean of exponentials along the first axis, as logarithms."""
+    highest = logs.max(axis=0)
+    mean: NDArray[np.float64] = highest + np.log(np.exp(logs - highest).mean(axis=0))
+    return mean
+
+
 class Answer(NamedTuple):
     """The model's answer for one item."""
 
@@ -201,6 +215,12 @@ class Output(ABC):
                 for row_logits in logits
             ]
         )
+
+    def average(self, logits: Sequence[NDArray[np.floating[Any]]]) -> NDArray[np.float64]:
+        """Return logits of the mean of the probabilities that several teachers give an item, each
+        as `of_item` gives them: (C,).
+        """
+        return average_log(log_softmax(np.stack(logits).astype(np.float64)))
 
     def distill_loss(self, logits: Tensor, batch: TaskBatch, temperature: float) -> Loss:
         """Compute the summed distance from the teacher's logits; right is what the teacher would

@@ -18,7 +18,7 @@ from litebert.finetuning.outputs import Output
 from litebert.finetuning.prepared import FinetuneRequest, PreparedTask
 from litebert.finetuning.probe import FITTED
 from litebert.finetuning.results import Finetuned, require_calibrated, write_results
-from litebert.finetuning.task_teacher import compute_teacher_logits
+from litebert.finetuning.teachers import compute_teacher_logits
 from litebert.finetuning.trainable import TrainableTaskModel
 from litebert.interop.files import read_weights, write_tensors
 from litebert.model.task_model import TaskModel
@@ -112,15 +112,15 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
             )
         output, items = _fit_targets(prepared)
         rows = max(len(item.rows) for item in items)
-        compares = prepared.teacher is not None and bool(config.distill.compared)
-        if prepared.teacher is not None and compares:
-            prepared.teacher.layers.to(self.machine.device)
+        compared = prepared.compared_teacher
+        if compared is not None:
+            compared.layers.to(self.machine.device)
         if config.train.micro_batch == "auto":
             config = self._choose_micro_batch(rows)
             prepared = replace(prepared, config=config)
         planned = prepared.as_pretraining()
         parallel = choose_parallel(planned, self.machine, self.ranks)
-        if parallel == "fsdp" and compares:
+        if parallel == "fsdp" and compared is not None:
             raise ConfigError(
                 "distill.states and distill.relations read layers one by one, which "
                 "train.parallel=fsdp does not gather; set ddp"
@@ -231,18 +231,18 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
         """Join the network to its batches, with what its teacher answers to them."""
         sized, model, folder = claimed.sized, claimed.model, self.folder.path
         prepared, config, items = sized.prepared, sized.prepared.config, sized.items
-        teacher, positions = prepared.teacher, model.encoder.config.max_positions
-        if teacher is not None:
+        teachers, positions = prepared.teachers, model.encoder.config.max_positions
+        if teachers is not None:
             device = str(self.machine.device)
             logits = self.ranks.decide(
-                lambda: compute_teacher_logits(teacher, prepared, folder, device)
+                lambda: compute_teacher_logits(teachers, prepared, folder, device)
             )
             items = [
                 replace(item, teacher_logits=row_logits)
                 for item, row_logits in zip(items, logits, strict=True)
             ]
-            if config.distill.compared:
-                positions = min(positions, teacher.loaded.config.encoder.max_positions)
+            if (shape := prepared.computing_teacher) is not None:
+                positions = min(positions, shape.max_positions)
         batches = TaskBatches(
             items,
             sized.output,

@@ -33,7 +33,8 @@ from litebert.finetuning.exits import require_exits
 from litebert.finetuning.initial import InitialModel
 from litebert.finetuning.items import EncodedPart, Item, count_shared
 from litebert.finetuning.task import Task, TaskFiles
-from litebert.finetuning.task_teacher import TaskTeacher, encode_unlabeled, open_teacher
+from litebert.finetuning.task_teacher import TaskTeacher
+from litebert.finetuning.teachers import TaskTeachers, encode_unlabeled, open_teachers
 from litebert.text.records import Notes
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.coverage import Coverage
@@ -60,6 +61,8 @@ class FinetuneRequest(RunRequest):
     config: FinetuneConfig | None = None
     seeds: int = 1
     tokenizer: str | Path | None = None
+    teachers: Sequence[str | Path] = ()
+    """Folders of models to learn from, or the baseline by its name."""
     unlabelled: Sequence[Any] | None = None
     start: InitialModel | None = None
     on_step: OnStep | None = None
@@ -91,7 +94,7 @@ class PreparedTask:
     tests: tuple[EncodedPart, ...]
     notes: tuple[str, ...] = ()
     """Notes about the parts and the model, for people."""
-    teacher: TaskTeacher | None = None
+    teachers: TaskTeachers | None = None
     unlabelled: EncodedPart | None = None
     """Rows that only the teacher has answers to."""
     chosen: tuple[str, ...] = ()
@@ -127,11 +130,17 @@ class PreparedTask:
         )
 
     @property
+    def compared_teacher(self) -> TaskTeacher | None:
+        """The teacher that computes beside the student, because layers are compared."""
+        if self.teachers is None or not self.config.distill.compared:
+            return None
+        return self.teachers.require_network()
+
+    @property
     def computing_teacher(self) -> EncoderConfig | None:
         """The shape of the teacher's encoder, where it computes beside the student."""
-        if self.teacher is None or not self.config.distill.compared:
-            return None
-        return self.teacher.loaded.config.encoder
+        teacher = self.compared_teacher
+        return None if teacher is None else teacher.loaded.config.encoder
 
     def as_pretraining(self) -> Config:
         """Return a config that takes as much memory: its vocabulary head has next to nothing to
@@ -191,7 +200,7 @@ def prepare_task(
     """
     files, words, unlabelled = request.files, start.tokenizer, request.unlabelled
     task = files.task
-    if unlabelled is not None and request.teacher is None:
+    if unlabelled is not None and not request.teachers:
         raise ConfigError(
             "--unlabelled adds texts that only a teacher answers; name one with --teacher, "
             "or leave it out"
@@ -201,7 +210,7 @@ def prepare_task(
         raise DataError(
             f"the {task.name} task has no dev part, which chooses the best weights; give a dev file"
         )
-    config, teacher = _open_teacher(request, start, config)
+    config, teachers = _open_teachers(request, start, config)
     length, unlabeled = config.length, None
     if unlabelled is not None:
         unlabeled = encode_unlabeled(task, list(unlabelled), words, length)
@@ -210,6 +219,8 @@ def prepare_task(
         _encode_part(files, name, words, length, notes)
         for name in ("train", *task.dev, *task.tests)
     )
+    if teachers is not None:
+        teachers = teachers.with_examples(train.examples)
     _warn_about_parts(train, others, words)
     balance = task.output.balance([item.target for item in train.items])
     for note in (*start.notes, *filter(None, [balance])):
@@ -229,7 +240,7 @@ def prepare_task(
         dev=tuple(others[: len(task.dev)]),
         tests=tuple(others[len(task.dev) :]),
         notes=tuple(notes),
-        teacher=teacher,
+        teachers=teachers,
         unlabelled=unlabeled,
         chosen=(*chosen, *choices, *amounts),
     )
@@ -255,20 +266,23 @@ def _settle_config(
     return config, choices + heads
 
 
-def _open_teacher(
+def _open_teachers(
     request: FinetuneRequest, start: InitialModel, config: FinetuneConfig
-) -> tuple[FinetuneConfig, TaskTeacher | None]:
-    """Open the teacher of a request, if it has one, and complete the config from its shape."""
-    if request.teacher is None:
+) -> tuple[FinetuneConfig, TaskTeachers | None]:
+    """Open the teachers of a request, if it has some, and complete the config from the shape of the
+    one whose layers are compared.
+    """
+    if not request.teachers:
         return config, None
     words, length = start.tokenizer, config.length
-    teacher = open_teacher(request.teacher, request.files.task, words, length)
+    teachers = open_teachers(request.teachers, request.files.task, words, length)
     if config.distill.compared:
+        teacher = teachers.require_network()
         teacher.require_layers(words, length)
         shape = teacher.loaded.config.encoder
         distill = match_layers(config.distill, start.encoder, shape, teacher.source)
         config = replace(config, distill=distill)
-    return config, teacher
+    return config, teachers
 
 
 def _warn_about_parts(train: EncodedPart, others: Sequence[EncodedPart], words: Tokenizer) -> None:

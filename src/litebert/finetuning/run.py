@@ -13,7 +13,7 @@ A run folder holds
                       labels, and at most four short development texts
     predictions/      answers to the development parts and, where there is one, the test part
     teacher.safetensors
-                      with a teacher: its logits for every training row
+                      with a teacher: its logits for every training row, or the mean of several
     head.safetensors  with `fit_head`: the classifier that was fitted before training
     exits.json        with `exits`: when a row leaves early, and what other rules would save and
                       cost
@@ -46,7 +46,7 @@ from litebert.finetuning.results import Finetuned
 from litebert.finetuning.scoring import name_metric
 from litebert.finetuning.seeds import summarize
 from litebert.finetuning.task import TaskFiles
-from litebert.finetuning.task_teacher import KEPT
+from litebert.finetuning.teachers import KEPT, list_sources
 from litebert.recipes.finetuning import choose_default_recipe
 from litebert.storage import write_json
 from litebert.train import device as devices
@@ -82,7 +82,7 @@ def finetune(
     config: FinetuneConfig | None = None,
     *,
     tokenizer: str | Path | None = None,
-    teacher: str | Path | None = None,
+    teacher: str | Path | Sequence[str | Path] | None = None,
     unlabelled: Sequence[Any] | None = None,
     overwrite: bool = False,
     device: str = "auto",
@@ -99,7 +99,8 @@ def finetune(
         config: by default the recipe that `recipes.finetuning.choose_default_recipe` finds for
             the encoder and the task.
         teacher: the folder of a model fine-tuned on the same task, whose answers are learned as
-            `config.distill` says.
+            `config.distill` says; several folders, for the mean of their answers; or `baseline`,
+            for what counting words and characters answers.
         unlabelled: further examples for the teacher to answer.
         overwrite: delete the run in `out`, if there is one, and start anew.
         baseline: also fit a model that counts words and characters on the same rows, see
@@ -118,7 +119,7 @@ def finetune(
         out=Path(out),
         config=config,
         tokenizer=tokenizer,
-        teacher=teacher,
+        teachers=list_sources(teacher),
         unlabelled=unlabelled,
         overwrite=overwrite and not launch.restarts(),
         device=device,
@@ -137,7 +138,7 @@ def finetune_seeds(
     *,
     seeds: int = 1,
     tokenizer: str | Path | None = None,
-    teacher: str | Path | None = None,
+    teacher: str | Path | Sequence[str | Path] | None = None,
     unlabelled: Sequence[Any] | None = None,
     start: InitialModel | None = None,
     overwrite: bool = False,
@@ -163,7 +164,7 @@ def finetune_seeds(
         config=config,
         seeds=seeds,
         tokenizer=tokenizer,
-        teacher=teacher,
+        teachers=list_sources(teacher),
         unlabelled=unlabelled,
         start=start,
         overwrite=overwrite and not launch.restarts(),
@@ -228,7 +229,8 @@ def _check_folders(request: FinetuneRequest, ranks: Ranks) -> list[RunFolder]:
             if request.overwrite:
                 folder.list_removable()
                 folder.protect(request.model)
-                folder.protect(request.teacher)
+                for teacher in request.teachers:
+                    folder.protect(teacher)
 
     ranks.decide(check)
     return folders

@@ -1,54 +1,33 @@
-"""The teacher of a task: a fine-tuned model whose answers a student learns beside the labels, or in
-their place. Its layers may be learned too.
+"""A fine-tuned model that teaches a task: a student learns its answers beside the labels, or in
+their place. Its layers may be learned too. `finetuning.teachers` has all teachers of a run.
 
-Its logits for every training row are computed once, before training, and stay in the run folder in
-half precision (numbers in single precision). So a step costs as much as without a teacher, and a
-run that continues learns the very same. It may have any width and depth, and for answers about
-whole texts a tokenizer of its own. Where layers are compared it has the student's tokenizer, and
-computes beside the student.
+It may have any width and depth, and for answers about whole texts a tokenizer of its own. Where
+layers are compared it has the student's tokenizer, and computes beside the student.
 """
 
 from __future__ import annotations
 
-import hashlib
-import logging
-from dataclasses import dataclass, field
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import numpy as np
-import torch
-from numpy.typing import NDArray
-
-from litebert import progress
 from litebert.errors import ConfigError, ModelError
-from litebert.finetuning.items import EncodedPart, Item
+from litebert.finetuning.items import EncodedPart
 from litebert.finetuning.outputs import Output, restore_output
-from litebert.finetuning.scoring import (
-    EVALUATION_TOKENS,
-    Logits,
-    compute_logits,
-    name_metric,
-    score_parts,
-)
+from litebert.finetuning.scoring import EVALUATION_TOKENS, Logits, compute_logits
 from litebert.finetuning.task import Task
-from litebert.finetuning.text_outputs import Number
-from litebert.interop import LoadedModel, files, read_folder
+from litebert.interop import LoadedModel, read_folder
 from litebert.interop.onnx.exports import find_exported_graph
 from litebert.model.distillation import Teacher
 from litebert.registry import ENGINES
-from litebert.storage import sha256_of, write_whole
+from litebert.storage import sha256_of
 from litebert.tokenizer import Tokenizer
 from litebert.train.teacher import compute_fingerprint
 
 if TYPE_CHECKING:
     from litebert.finetuning.prepared import PreparedTask
-
-log = logging.getLogger("litebert")
-
-KEPT = "teacher.safetensors"
-"""Name of the file of a teacher's logits in a run folder."""
 
 
 @dataclass(frozen=True)
@@ -63,8 +42,21 @@ class TaskTeacher:
     """The teacher's output, with the teacher's order of labels."""
     order: tuple[int, ...]
     """The place of each of the task's labels among its own; empty where the order is the same."""
-    computed: dict[str, Logits] = field(default_factory=dict)
-    """Its answers so far, by what `_compute_key` calls them; seeds share them."""
+
+    @property
+    def key(self) -> bytes:
+        """The facts that its answers to a row depend on."""
+        return self.fingerprint.encode() + repr(self.order).encode()
+
+    def compute_logits(
+        self, prepared: PreparedTask, parts: Sequence[EncodedPart], device: str
+    ) -> list[Logits]:
+        """Compute the logits of the items of each part, in the task's order of labels."""
+        exported = find_exported_graph(self.loaded.path) is not None  # which answers on the CPU
+        engine = ENGINES["onnx" if exported else "torch"](
+            self.loaded, "cpu" if exported else device
+        )
+        return [_compute_logits(self, engine, prepared, part) for part in parts]
 
     @cached_property
     def layers(self) -> Teacher:
@@ -169,63 +161,6 @@ def _require_tokenizer(
     return tokenizer
 
 
-def encode_unlabeled(
-    task: Task[Any], examples: list[Any], words: Tokenizer, length: int
-) -> EncodedPart:
-    """Encode texts of a task without labels.
-
-    Raises:
-        ConfigError: its answers are not about whole texts, or there is no text.
-    """
-    if task.output.head != "sequence":
-        raise ConfigError(
-            "--unlabelled adds texts to tasks that answer with a class, labels or a number; this "
-            f"one answers with '{task.output.name}', so leave it out"
-        )
-    if not examples:
-        raise ConfigError(
-            "--unlabelled names files without a single text; name others, or leave it out"
-        )
-    with progress.task("tokenizing the unlabelled texts"):
-        items = task.encode(examples, words, length)
-    return EncodedPart(
-        "unlabelled", examples, [Item(item.example, item.rows, None) for item in items]
-    )
-
-
-def compute_teacher_logits(
-    teacher: TaskTeacher, prepared: PreparedTask, folder: Path, device: str
-) -> Logits:
-    """Return the teacher's logits for the training rows and then the unlabelled ones, from the
-    folder, or computed and written into it.
-    """
-    parts = [prepared.train, *([prepared.unlabelled] if prepared.unlabelled else [])]
-    key = _compute_key(teacher, parts)
-    if key in teacher.computed:
-        _write_logits(folder / KEPT, key, teacher.computed[key])
-    elif (saved := _read_logits(folder / KEPT, key)) is not None:
-        teacher.computed[key] = saved
-    else:
-        exported = find_exported_graph(teacher.loaded.path) is not None  # which answers on the CPU
-        engine = (
-            ENGINES["onnx"](teacher.loaded, "cpu")
-            if exported
-            else ENGINES["torch"](teacher.loaded, device)
-        )
-        dev = prepared.dev[0]
-        with progress.task("asking the teacher"):
-            answers = [_compute_logits(teacher, engine, prepared, part) for part in (*parts, dev)]
-        scores = score_parts(prepared.task, (dev,), {dev.name: answers.pop()})
-        name = name_metric(prepared.task)
-        log.info(f"the teacher {teacher.source} scores {name} {scores[name]:.4g} on {dev.name}")
-        dtype = np.float32 if isinstance(teacher.output, Number) else np.float16
-        teacher.computed[key] = [
-            row_logits.astype(dtype) for part_logits in answers for row_logits in part_logits
-        ]
-        _write_logits(folder / KEPT, key, teacher.computed[key])
-    return teacher.computed[key]
-
-
 def _compute_logits(
     teacher: TaskTeacher, engine: Any, prepared: PreparedTask, part: EncodedPart
 ) -> Logits:
@@ -252,40 +187,3 @@ def _compute_logits(
     return (
         [row_logits[..., list(teacher.order)] for row_logits in logits] if teacher.order else logits
     )
-
-
-def _compute_key(teacher: TaskTeacher, parts: list[EncodedPart]) -> str:
-    """Compute the key of a teacher's answers: a hash of the teacher and the rows."""
-    digest = hashlib.sha256(teacher.fingerprint.encode() + repr(teacher.order).encode())
-    for part in parts:
-        for row in (row for item in part.items for row in item.rows):
-            digest.update(row.ids.tobytes() + b"|")
-    return digest.hexdigest()
-
-
-def _write_logits(file: Path, key: str, logits: Logits) -> None:
-    if _read_logits(file, key) is not None:
-        return
-    flat, sizes = (
-        np.concatenate([row_logits.ravel() for row_logits in logits]),
-        np.array([row_logits.shape for row_logits in logits], np.int32),
-    )
-    tensors = {"logits": torch.from_numpy(flat), "shapes": torch.from_numpy(sizes)}
-    with write_whole(file) as aside:
-        files.write_tensors(aside, tensors, {"key": key})
-
-
-def _read_logits(file: Path, key: str) -> Logits | None:
-    if files.read_metadata(file).get("key") != key:
-        return None
-    try:
-        tensors = {name: tensor.numpy() for name, tensor in files.read_tensors(file).items()}
-    except ModelError:
-        log.warning(f"{file} is damaged; the teacher is asked again")
-        return None
-    shapes: NDArray[np.int32] = tensors["shapes"]
-    ends = np.cumsum(shapes.prod(axis=1))
-    return [
-        row_logits.reshape(shape)
-        for row_logits, shape in zip(np.split(tensors["logits"], ends[:-1]), shapes, strict=True)
-    ]

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.finetuning.items import Item
-from litebert.finetuning.outputs import Answer, Output, softmax
+from litebert.finetuning.outputs import Answer, Output, average_log, softmax
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -122,6 +122,12 @@ class SeveralLabels(OneClass):
             (logits > 0) == (teacher_logits > 0)
         ).all(-1).sum()
 
+    def average(self, logits: Sequence[NDArray[np.floating[Any]]]) -> NDArray[np.float64]:
+        """Return the log-odds of the mean probability of each label."""
+        odds = np.stack(logits).astype(np.float64)
+        likely, unlikely = -np.logaddexp(0, -odds), -np.logaddexp(0, odds)
+        return average_log(likely) - average_log(unlikely)
+
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
         """Return the labels of a probability above a half, and the probability of each."""
         # The logistic function by tanh, which does not overflow; scipy's differs in the last bit.
@@ -215,6 +221,11 @@ class Number(Output):
         """Lay out a teacher's numbers on the scale that is learned."""
         numbers = super().collate_teacher(logits, size)
         return ((numbers - self.mean) / self.std).astype(np.float32)
+
+    def average(self, logits: Sequence[NDArray[np.floating[Any]]]) -> NDArray[np.float64]:
+        """Return the mean of the numbers."""
+        mean: NDArray[np.float64] = np.stack(logits).astype(np.float64).mean(axis=0)
+        return mean
 
     def distill_total(
         self, logits: Tensor, teacher_logits: Tensor, batch: TaskBatch, temperature: float

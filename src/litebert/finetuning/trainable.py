@@ -98,7 +98,7 @@ class TrainableTaskModel:
     @property
     def _compared(self) -> dict[str, float]:
         """The weight of what is learned from the layers of a teacher."""
-        return {} if self.prepared.teacher is None else self.prepared.config.distill.compared
+        return {} if self.prepared.teachers is None else self.prepared.config.distill.compared
 
     def compute_losses(self, batch: TaskBatch, layers: int) -> dict[str, Loss]:
         assert layers == self.layers  # a task is learned at full depth
@@ -125,7 +125,7 @@ class TrainableTaskModel:
         layers count alike.
         """
         teacher, distill, encoder = (
-            self.prepared.teacher,
+            self.prepared.compared_teacher,
             self.prepared.config.distill,
             self.module.encoder,
         )
@@ -163,7 +163,7 @@ class TrainableTaskModel:
         return Loss(zero, zero.detach(), zero.detach())
 
     def get_weights(self) -> Mapping[str, float]:
-        if self.prepared.teacher is None:
+        if self.prepared.teachers is None:
             return {_HEAD: 1.0}
         weight = self.prepared.config.distill.weight
         return {_HEAD: 1.0 - weight, _TEACHER: weight, **self._compared}

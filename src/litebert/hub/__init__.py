@@ -102,9 +102,12 @@ def pin_to_record(file: Path) -> None:
     with suppress(LitebertError, OSError):  # who continues the run says what is wrong with it
         record = read_json(file, LitebertError) if file.is_file() else {}
         for field in _RECORDED:
-            commit = record.get(f"{field}_revision")
-            if is_hub_name(record.get(field)) and is_commit(commit):
-                _pin(record[field], commit)
+            named, recorded = record.get(field), record.get(f"{field}_revision")
+            names = named if isinstance(named, list) else [named]  # several teachers
+            commits = recorded if isinstance(recorded, list) else [recorded]
+            for name, commit in zip(names, commits, strict=False):
+                if is_hub_name(name) and is_commit(commit):
+                    _pin(str(name), commit)
 
 
 def _pin(name: str, commit: str) -> None:

@@ -48,6 +48,7 @@ class PretrainRequest(RunRequest):
     data: str | Path
     from_model: str | Path | None = None
     watch: str | Path | None = None
+    teacher: str | Path | None = None
     teacher_answers: str | Path | None = None
     extensions: tuple[str, ...] = ()
     tensorboard: bool = False

@@ -35,8 +35,6 @@ class RunRequest:
 
     out: Path
     """The folder of the run."""
-    teacher: str | Path | None = None
-    """The folder of a model to learn from."""
     overwrite: bool = False
     """Delete the run in `out`, if there is one."""
     device: str = "auto"

@@ -1,5 +1,5 @@
 """The teacher of a run: its fingerprint, the layers that are compared, and its fields in the run's
-JSON file; for pretraining also its answers on disk. `finetuning.task_teacher` has the teachers of
+JSON file; for pretraining also its answers on disk. `finetuning.teachers` has the teachers of
 tasks.
 """
 
@@ -12,7 +12,7 @@ import math
 import os
 import re
 import shlex
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -102,9 +102,12 @@ def build_record(source: str | Path | None, fingerprint: str | None) -> dict[str
 
 
 def refuse_other_teacher(
-    folder: Path, run: Mapping[str, Any], source: str | Path | None, fingerprint: str | None
+    folder: Path,
+    run: Mapping[str, Any],
+    source: str | Path | Sequence[str] | None,
+    fingerprint: object,
 ) -> None:
-    """Compare the teacher of a run in a folder with the one that is asked for now.
+    """Compare the teacher, or the teachers, of a run in a folder with those of a request.
 
     Raises:
         RunError: they differ.
@@ -117,9 +120,15 @@ def refuse_other_teacher(
             f"the run in {folder} learns from no teacher; leave --teacher out, or start "
             "another --out"
         )
-    other = "" if source is None else f", whose weights are not those of {source}"
-    fix = f"give --teacher {shlex.quote(str(was))} as it was, or start another --out"
-    raise RunError(f"the run in {folder} learns from the teacher {was}{other}; {fix}")
+    names, others = (
+        [str(source)] if isinstance(source, (str, Path)) else list(source or ())
+        for source in (was, source)
+    )
+    other = f", whose weights are not those of {' and '.join(others)}" if others else ""
+    fix = f"give --teacher {shlex.join(names)} as it was, or start another --out"
+    raise RunError(
+        f"the run in {folder} learns from the teacher {' and '.join(names)}{other}; {fix}"
+    )
 
 
 # -------------------------------------------------------------------------- teachers of pretraining

@@ -1,0 +1,197 @@
+"""The baseline as a teacher, and several teachers: what a student learns of them, and what is
+refused.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+import litebert
+from litebert.finetuning.baselines import fit_baseline
+from litebert.finetuning.outputs import softmax
+from litebert.finetuning.teachers import KEPT
+from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
+from litebert.interop.files import read_tensors
+from toys.finetuning import config, recipe_file, write_table
+from toys.refusals import names
+from toys.tasks import Table
+
+Run = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture(scope="module")
+def place(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Tables, an untrained student, and two teachers fine-tuned on the tables."""
+    folder = tmp_path_factory.mktemp("teachers")
+    write_table(folder / "train.csv", 60)
+    write_table(folder / "dev.csv", 20, seed=1)
+    lines = write_table(folder / "labelled.csv", 40, seed=2).read_text().splitlines()
+    texts = [line.rpartition(",")[0] for line in lines[1:]]
+    (folder / "more.txt").write_text("\n".join(texts) + "\n")
+    for seed in (0, 1):
+        litebert.finetune(
+            recipe_file(folder),
+            Table(folder / "train.csv", folder / "dev.csv"),
+            folder / f"teacher-{seed}",
+            config(epochs=2, seed=seed, restart=False),
+            tokenizer=tiny_tokenizer,
+        )
+    return folder
+
+
+@pytest.fixture
+def finetune(run: Run, place: Path, tiny_tokenizer: Path) -> Run:
+    """Fine-tune the student on the tables for one pass by the command line."""
+
+    def call(*words: object) -> tuple[int, str, str]:
+        model = ("finetune", place / "small.toml", "--tokenizer", tiny_tokenizer)
+        data = ("--task", "table", "--data", place / "train.csv", "--dev", place / "dev.csv")
+        length = ("--recipe", "small", "--length", 32, "--epochs", 1, "--no-restart")
+        return run(*model, *data, *length, "--train.precision", "float32", *words)
+
+    return call
+
+
+def read_logits(folder: Path) -> torch.Tensor:
+    return read_tensors(folder / KEPT)["logits"].float().view(-1, 2)
+
+
+def compute_yes(folder: Path, texts: list[str]) -> list[float]:
+    """The probability of yes that a model gives each text."""
+    return [answer["probabilities"]["yes"] for answer in litebert.load(folder).predict(texts)]
+
+
+def list_texts(place: Path) -> list[str]:
+    """The training texts, then the unlabelled ones."""
+    files = Table(place / "train.csv", place / "dev.csv")
+    more = (place / "more.txt").read_text().splitlines()
+    return [example.text for example in files.read("train")] + more
+
+
+def test_the_baseline_teaches_its_probabilities(finetune: Run, place: Path, tmp_path: Path) -> None:
+    out = tmp_path / "run"
+    words = ("--teacher", "baseline", "--unlabelled", place / "more.txt", "--out", out)
+    status, _, err = finetune(*words)
+    assert status == 0, err
+    assert "the teacher baseline scores accuracy" in err
+    files = Table(place / "train.csv", place / "dev.csv")
+    answers = fit_baseline(files.task, files.read("train")).predict(list_texts(place))
+    expected = [answer["probabilities"]["yes"] for answer in answers]
+    likely = F.softmax(read_logits(out), -1)[:, 1].tolist()
+    assert likely == pytest.approx(expected, abs=2e-3)
+    identity = json.loads((out / "finetune.json").read_text())
+    assert identity["teacher"] == "baseline"
+    assert len(identity["teacher_fingerprint"]) == 64
+    before = (out / "scores.json").read_bytes()
+    assert finetune(*words)[0] == 0
+    assert (out / "scores.json").read_bytes() == before
+    status, _, err = finetune(*words[2:])
+    assert status == 2
+    names(err.splitlines()[-1], "--unlabelled", "--teacher")
+    status, _, err = finetune("--teacher", place / "teacher-0", *words[2:])
+    assert status == 2
+    names(err.splitlines()[-1], "--teacher baseline", place / "teacher-0", "--out")
+
+
+def test_several_teachers_teach_the_mean_of_their_probabilities(
+    finetune: Run, place: Path, tmp_path: Path
+) -> None:
+    teachers, out = [place / "teacher-0", place / "teacher-1"], tmp_path / "run"
+    more = ("--unlabelled", place / "more.txt", "--out", out)
+    status, _, err = finetune("--teacher", *teachers, *more)
+    assert status == 0, err
+    assert "the mean of 2 teachers scores accuracy" in err
+    texts = list_texts(place)
+    expected = np.mean([compute_yes(teacher, texts) for teacher in teachers], axis=0)
+    likely = F.softmax(read_logits(out), -1)[:, 1].tolist()
+    assert likely == pytest.approx(expected.tolist(), abs=2e-3)
+    identity = json.loads((out / "finetune.json").read_text())
+    assert identity["teacher"] == [str(teacher.resolve()) for teacher in teachers]
+    assert len(set(identity["teacher_fingerprint"])) == 2
+    before = (out / "scores.json").read_bytes()
+    assert finetune("--teacher", *teachers, *more)[0] == 0
+    assert (out / "scores.json").read_bytes() == before
+    status, _, err = finetune("--teacher", teachers[0], *more)
+    assert status == 2
+    names(err.splitlines()[-1], *teachers, "--out")
+
+
+def test_a_network_and_the_baseline_teach_together(
+    finetune: Run, place: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    assert finetune("--teacher", place / "teacher-0", "baseline", "--out", out)[0] == 0
+    identity = json.loads((out / "finetune.json").read_text())
+    assert identity["teacher"] == [str((place / "teacher-0").resolve()), "baseline"]
+
+
+@pytest.mark.parametrize(
+    ("teachers", "reason"),
+    [
+        (("baseline", "--distill.states", "1"), "no layers"),
+        (("teacher-0", "teacher-1", "--distill.relations", "1"), "2"),
+        (("teacher-0", "teacher-0"), "twice"),
+        (("baseline", "baseline"), "twice"),
+        (("teacher-0", "nowhere"), "nowhere"),
+    ],
+)
+def test_teachers_that_cannot_be_are_refused(
+    finetune: Run, place: Path, tmp_path: Path, teachers: tuple[str, ...], reason: str
+) -> None:
+    words = [place / word if (place / word).exists() else word for word in teachers]
+    status, _, err = finetune("--teacher", *words, "--out", tmp_path / "run")
+    assert status == 2
+    names(err.splitlines()[-1], reason)
+    assert not (tmp_path / "run" / "finetune.json").exists()
+
+
+def test_other_labels_are_refused_among_several(
+    finetune: Run, place: Path, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    for part in ("train", "dev"):
+        text = (place / f"{part}.csv").read_text().replace(",yes", ",si")
+        (tmp_path / f"{part}.csv").write_text(text)
+    litebert.finetune(
+        recipe_file(tmp_path),
+        Table(tmp_path / "train.csv", tmp_path / "dev.csv"),
+        tmp_path / "other",
+        config(epochs=1, restart=False),
+        tokenizer=tiny_tokenizer,
+    )
+    teachers = (place / "teacher-0", tmp_path / "other")
+    status, _, err = finetune("--teacher", *teachers, "--out", tmp_path / "run")
+    assert status == 2
+    names(err.splitlines()[-1], tmp_path / "other", "si", "yes")
+
+
+@pytest.mark.parametrize("teachers", [("baseline",), ("one", "two")])
+def test_tags_are_refused(
+    run: Run, tiny_tokenizer: Path, tmp_path: Path, teachers: tuple[str, ...]
+) -> None:
+    for part in ("train", "dev"):
+        (tmp_path / f"{part}.conll").write_text("bado B-PER\ntoto O\n\n" * 12)
+    files = ("--data", tmp_path / "train.conll", "--dev", tmp_path / "dev.conll")
+    model = ("finetune", recipe_file(tmp_path), "--tokenizer", tiny_tokenizer, "--task", "tagging")
+    status, _, err = run(*model, *files, "--teacher", *teachers, "--out", tmp_path / "run")
+    assert status == 2
+    names(err.splitlines()[-1], "tokens", "class")
+
+
+def test_means_by_kind_of_output() -> None:
+    draw = np.random.default_rng(0)
+    logits: list[Any] = list(5 * draw.standard_normal((3, 4)))
+    classes = OneClass(tuple("abcd")).average(logits)
+    assert softmax(classes) == pytest.approx(np.mean([softmax(row) for row in logits], axis=0))
+    odds = SeveralLabels(tuple("abcd")).average(logits)
+    expected = np.mean([1 / (1 + np.exp(-row)) for row in logits], axis=0)
+    assert 1 / (1 + np.exp(-odds)) == pytest.approx(expected)
+    numbers: list[Any] = [np.array([value], np.float32) for value in (1.0, 2.0, 6.0)]
+    assert Number().average(numbers).tolist() == [3.0]
