@@ -48,7 +48,7 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument(
         "--engine",
-        choices=[name for name, engine in ENGINES.items() if hasattr(engine, "walk")],
+        choices=[name for name, engine in ENGINES.items() if engine.capabilities.early_exit],
         default="torch",
     )
     parser.add_argument("--clock", choices=("wall", "processor"), default="wall")

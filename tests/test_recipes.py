@@ -209,7 +209,7 @@ def test_replace_moves_between_points() -> None:
     ("registry", "part", "expected"),
     [
         (OBJECTIVES, Path, "loss"),
-        (ENGINES, lambda loaded, device: None, "logits"),
+        (ENGINES, lambda loaded, device: None, "capabilities"),
         (SOURCES, "mine:read", "function"),
     ],
 )

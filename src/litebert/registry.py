@@ -5,7 +5,7 @@ person types to those parts.
     POSITIONS   how the encoder knows token order `--encoder.positions rotary` model/positions.py
     TASKS       what fine-tuning learns           `--task table`               tasks/
     OUTPUTS     what a fine-tuned model answers   `problem` in task.json       finetuning/outputs.py
-    ENGINES     what computes logits for answers  `load(..., engine="torch")`  answer/engines.py
+    ENGINES     what computes logits for answers  `load(..., engine="torch")`  answer/runtime.py
     SOURCES     where text comes from             `litebert prepare SOURCE`    text/sources.py
     FORMATS     what writes a model folder        `litebert convert --to hf`   interop/
     FAMILIES    names of foreign weights          `model_type` in config.json interop/hf/families.py
@@ -103,11 +103,11 @@ class Registry(Mapping[str, Any]):
         Raises:
             ConfigError: another part has that name, or this is no part of the kind.
         """
-        is_right_sort = self._wanted == "function" or isinstance(part, type) == (
-            self._wanted == "class"
-        )
+        is_right_sort = self._wanted in ("function", "class or object") or isinstance(
+            part, type
+        ) == (self._wanted == "class")
         if not hasattr(part, self._method) or not is_right_sort:
-            method = "" if self._wanted == "function" else f" with the method {self._method}"
+            method = "" if self._wanted == "function" else f" that has {self._method}"
             raise ConfigError(
                 f"{part!r} cannot be the {self.kind} '{name}'; give a {self._wanted}{method}"
             )
@@ -185,15 +185,16 @@ OUTPUTS = Registry(
 )
 ENGINES = Registry(
     "engine",
-    "logits",
-    torch="answer.engines:TorchEngine",
-    exact="answer.engines:ExactEngine",
-    onnx="answer.onnx_engine:OnnxEngine",
-    openvino="answer.openvino_engine:OpenVinoEngine",
+    "capabilities",
+    "class or object",
+    torch="answer.torch_runtimes:TORCH",
+    exact="answer.torch_runtimes:EXACT",
+    onnx="answer.onnx_runtime:OnnxRuntime",
+    openvino="answer.openvino_runtime:OpenVinoRuntime",
     **{
-        "torch-bfloat16": "answer.engines:Bfloat16Engine",
-        "torch-int8": "answer.engines:Int8Engine",
-        "openvino-bfloat16": "answer.openvino_engine:OpenVinoBfloat16Engine",
+        "torch-bfloat16": "answer.torch_runtimes:BFLOAT16",
+        "torch-int8": "answer.torch_runtimes:INT8",
+        "openvino-bfloat16": "answer.openvino_runtime:OpenVinoBfloat16Runtime",
     },
 )
 SOURCES = Registry(

@@ -26,6 +26,7 @@ from litebert.answer.engine_speed import measure_engines
 from litebert.answer.files import predict_file
 from litebert.answer.graphs import FOLDER
 from litebert.answer.predicting import FIRST, WINDOW
+from litebert.answer.runtime import Capabilities, Runtime
 from litebert.cli import main
 from litebert.errors import ConfigError, DataError, MissingExtraError, ModelError
 from litebert.finetuning.rows import PaddedRows
@@ -204,11 +205,12 @@ def test_an_exported_folder_without_its_packages_names_the_extras(
 # ------------------------------------------------------------------------ the path around an engine
 
 
-class Lengths:
+class Lengths(Runtime):
     """Answers with the number of tokens of each row, and keeps the shapes of its rows."""
 
     def __init__(self, tokens: int) -> None:
-        self.tokens, self.shapes = tokens, list[tuple[int, int]]()
+        self.capabilities = Capabilities(tokens=tokens)
+        self.shapes = list[tuple[int, int]]()
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
         self.shapes.append(rows.ids.shape)
@@ -282,7 +284,7 @@ def test_an_interruption_keeps_what_was_answered(
     model = litebert.load(model_folder(tmp_path / "m", tiny_tokenizer, "classes"))
     source, out = tmp_path / "in.txt", tmp_path / "out.csv"
     source.write_text("ba de\n" * 3 * FIRST)
-    compute, calls = model.predictor.engine.logits, 0
+    compute, calls = model.predictor.runtime.logits, 0
 
     def interrupt_second(rows: PaddedRows) -> NDArray[np.float32]:
         nonlocal calls
@@ -291,7 +293,7 @@ def test_an_interruption_keeps_what_was_answered(
             raise KeyboardInterrupt
         return compute(rows)
 
-    monkeypatch.setattr(model.predictor.engine, "logits", interrupt_second)
+    monkeypatch.setattr(model.predictor.runtime, "logits", interrupt_second)
     with pytest.raises(KeyboardInterrupt):
         predict_file(model, source, out)
     assert len(out.read_text().splitlines()) == 1 + FIRST

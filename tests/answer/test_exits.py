@@ -169,7 +169,7 @@ def test_off_is_the_ordinary_model_bit_for_bit(
     assert "layers" not in load(ordinary).predict(["ba"])[0]
     rows = rows_of(run_with_exits)
     off, same = (
-        load(folder, exit="off").predictor.engine.logits(rows)
+        load(folder, exit="off").predictor.runtime.logits(rows)
         for folder in (run_with_exits, ordinary)
     )
     assert np.array_equal(off, same)
@@ -179,7 +179,7 @@ def test_thresholds_at_both_ends(run_with_exits: Path) -> None:
     rows = rows_of(run_with_exits)
     full = early(run_with_exits, ExitRule(1, NEVER))
     assert np.array_equal(
-        full.logits(rows), load(run_with_exits, exit="off").predictor.engine.logits(rows)
+        full.logits(rows), load(run_with_exits, exit="off").predictor.runtime.logits(rows)
     )
     assert full.share == 1
     first = early(run_with_exits, ExitRule(1, 0.0))

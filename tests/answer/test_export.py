@@ -18,12 +18,12 @@ import pytest
 
 import litebert
 from answer.test_predict import made, texts
-from litebert.answer.onnx_engine import OnnxEngine
+from litebert.answer.onnx_runtime import OnnxRuntime
 from litebert.errors import ConfigError, MissingExtraError, ModelError
 from litebert.interop import LoadedModel, read_folder
-from litebert.interop.files import read_tokenizer
 from litebert.interop.onnx import folder as onnx_folder
 from litebert.interop.onnx.folder import NAME
+from litebert.interop.records import read_tokenizer
 from toys.finetuning import write_table
 from toys.folders import save_litebert, tiny
 from toys.points import randomise
@@ -119,13 +119,13 @@ def score(folder: Path, table: Path, engine: str = "torch") -> float:
 def test_8_bits_that_cost_too_much_are_not_written(
     tiny_tokenizer: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    folder, right = classifier(tmp_path / "ours", tiny_tokenizer), OnnxEngine.logits
+    folder, right = classifier(tmp_path / "ours", tiny_tokenizer), OnnxRuntime.logits
     rows = [
         f"{text},{answer['prediction']}"
         for text, answer in zip(LINES, litebert.load(folder).predict(LINES), strict=True)
     ]
     (tmp_path / "own.csv").write_text("\n".join(["text,label", *rows]) + "\n", encoding="utf-8")
-    monkeypatch.setattr(OnnxEngine, "logits", lambda self, rows: -right(self, rows))
+    monkeypatch.setattr(OnnxRuntime, "logits", lambda self, rows: -right(self, rows))
     status, out, err = run(
         "export", folder, tmp_path / "out", "--int8", "--data", tmp_path / "own.csv"
     )

@@ -14,10 +14,12 @@ import pytest
 from numpy.typing import NDArray
 
 from answer.test_predict import made, texts
+from litebert.answer.runtime import Engine, Runtime
 from litebert.errors import NonFiniteError
 from litebert.finetuning.items import EncodedPart, EncodedRow, Item
 from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.scoring import score_parts
+from litebert.interop import LoadedModel
 from litebert.registry import ENGINES
 from toys.refusals import names, refused
 from toys.tasks import Table
@@ -132,12 +134,14 @@ def score_constant(
     model = made(folder / "model", tokenizer, kind, classes, labels, task)
     (folder / file).write_text(content)
 
-    engine: Any = ENGINES["exact"]
+    engine: Engine = ENGINES["exact"]
 
-    class Alike(engine):  # type: ignore[misc]
+    class Alike(Runtime):
+        def __init__(self, loaded: LoadedModel, device: str) -> None:
+            self._exact = engine(loaded, device)
+
         def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
-            array: NDArray[np.float32] = np.full_like(super().logits(rows), value)
-            return array
+            return np.full_like(self._exact.logits(rows), value)
 
     patch.setitem(ENGINES._parts, "exact", Alike)
     return run("score", model, "--data", folder / file, "--engine", "exact", "--json")

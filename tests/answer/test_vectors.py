@@ -23,11 +23,11 @@ import litebert
 from answer.test_engines import BYTES
 from answer.test_predict import made
 from litebert.answer import vectors as module
-from litebert.answer.engines import ExactEngine
-from litebert.answer.exported import Exported
-from litebert.config import Config, SequenceConfig
+from litebert.answer.runtime import Capabilities, Runtime
+from litebert.config import Config, Pooling, SequenceConfig
 from litebert.errors import ModelError
 from litebert.finetuning.rows import PaddedRows
+from litebert.interop import LoadedModel
 from litebert.interop.onnx.folder import save_onnx
 from litebert.interop.sentence_modules import _bfloat16, read_dense, vector_width
 from litebert.model.pretrainer import Pretrainer
@@ -350,7 +350,7 @@ def test_a_map_of_a_foreign_folder_is_applied_and_survives(
         )
     save_onnx(litebert.load(tmp_path / "own"), tmp_path / "onnx", "backbone")
     np.testing.assert_allclose(litebert.load(tmp_path / "onnx").encode(TEXTS), wanted, atol=1e-5)
-    np.testing.assert_allclose(Exported.open(tmp_path / "onnx").encode(TEXTS), wanted, atol=1e-5)
+    np.testing.assert_allclose(litebert.load(tmp_path / "onnx").encode(TEXTS), wanted, atol=1e-5)
     assert (
         vector_width(
             tmp_path / "onnx", json.loads((tmp_path / "onnx" / "task.json").read_text()), 1
@@ -463,17 +463,20 @@ def test_vectors_in_8_bits_are_near(folder: Path) -> None:
 COLUMNS = {"text": "text", "pair": None, "label": "label"}
 
 
-class Rounded(ExactEngine):
-    """An engine of fewer bits: logits are rounded to whole numbers."""
+class Rounded(Runtime):
+    """A runtime of fewer bits: logits are rounded to whole numbers."""
 
-    reference = "exact"
+    capabilities = Capabilities(reference="exact")
+
+    def __init__(self, loaded: LoadedModel, device: str) -> None:
+        self._exact: Runtime = ENGINES["exact"](loaded, device)
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
-        logits: NDArray[np.float32] = super().logits(rows).round()
+        logits: NDArray[np.float32] = self._exact.logits(rows).round()
         return logits
 
-    def vectors(self, rows: PaddedRows, pooling: Any) -> NDArray[np.float32]:
-        vectors: NDArray[np.float32] = super().vectors(rows, pooling).round(1)
+    def vectors(self, rows: PaddedRows, pooling: Pooling) -> NDArray[np.float32]:
+        vectors: NDArray[np.float32] = self._exact.vectors(rows, pooling).round(1)
         return vectors
 
 

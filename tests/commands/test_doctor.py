@@ -10,12 +10,15 @@ from collections.abc import Callable
 from importlib import metadata
 from pathlib import Path
 
+import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 
 from answer.test_engines import model_folder
 from litebert.answer import engine_speed
 from litebert.answer.export import export
+from litebert.answer.runtime import Runtime
 from litebert.finetuning.rows import PaddedRows
 from litebert.registry import ENGINES
 from toys.folders import save_litebert, small_tokenizer, tiny
@@ -128,12 +131,12 @@ def test_engines_are_measured_with_a_model(
     assert all(name in out for name in speeds)
 
 
-class Broken:
+class Broken(Runtime):
     """An engine of a user's that fails when it computes."""
 
     def __init__(self, loaded: object, device: str) -> None: ...
 
-    def logits(self, rows: PaddedRows) -> None:
+    def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
         raise RuntimeError("it has no wheels\nand no road")
 
 

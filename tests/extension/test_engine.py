@@ -16,6 +16,7 @@ from scipy.special import softmax
 import litebert
 from answer.test_predict import made, texts
 from litebert.answer.predicting import Predictor
+from litebert.answer.runtime import Runtime
 from litebert.errors import ConfigError, ModelError
 from litebert.finetuning.rows import PaddedRows
 from litebert.interop import LoadedModel
@@ -28,7 +29,7 @@ from litebert.tokenizer import Tokenizer
 from toys.refusals import refused
 
 
-class Theirs:
+class Theirs(Runtime):
     """The class of `transformers` that a converted folder names."""
 
     used = 0
@@ -85,7 +86,7 @@ def test_another_engine_gives_the_same_answers(
             assert other[key] == pytest.approx(answer[key], abs=1e-4)
 
 
-class FromFile:
+class FromFile(Runtime):
     """The logits of a text are the sums of what a file says of its tokens."""
 
     def __init__(self, path: Path) -> None:

@@ -12,20 +12,23 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from numpy.typing import NDArray
 from torch.nn import functional as F
 
 import litebert
-from litebert.answer.engines import TorchEngine
 from litebert.answer.export import export
+from litebert.answer.runtime import Runtime
 from litebert.change.conversion import convert
 from litebert.config import FinetuneConfig, TaskDistillConfig, replace
 from litebert.errors import ConfigError, ModelError, RunError
 from litebert.finetuning.batches import TaskBatch
 from litebert.finetuning.results import Finetuned
+from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.run import finetune, finetune_seeds
 from litebert.finetuning.teachers import KEPT
-from litebert.interop import read_folder
+from litebert.interop import LoadedModel, read_folder
 from litebert.interop.files import read_tensors
+from litebert.registry import ENGINES
 from litebert.tokenizer import train_tokenizer
 from litebert.train import memory
 from litebert.train.loop import Loop
@@ -169,13 +172,18 @@ def test_unlabelled_texts_are_learned_and_a_kill_changes_nothing(
 def test_seeds_ask_the_teacher_once(
     place: Path, tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    row_batches, logits = [], TorchEngine.logits
+    row_batches, engine = [], ENGINES["torch"]
 
-    def note_and_answer(self: TorchEngine, rows: Any) -> Any:
-        row_batches.append(rows)
-        return logits(self, rows)
+    class Noting(Runtime):
+        def __init__(self, loaded: LoadedModel, device: str) -> None:
+            self._runtime = engine(loaded, device)
 
-    monkeypatch.setattr(TorchEngine, "logits", note_and_answer)
+        def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
+            row_batches.append(rows)
+            logits: NDArray[np.float32] = self._runtime.logits(rows)
+            return logits
+
+    monkeypatch.setitem(ENGINES._parts, "torch", Noting)
     finetune_seeds(
         recipe_file(tmp_path),
         table(place),

@@ -8,8 +8,9 @@ from typing import Any
 import pytest
 import torch
 
+from litebert.config import HeadActivation
 from litebert.errors import ModelError
-from litebert.model.heads import ClassifierHead, HeadActivation, VocabularyHead
+from litebert.model.heads import ClassifierHead, VocabularyHead
 from litebert.model.operations import ACTIVATIONS
 from litebert.model.task_model import TaskModel
 from toys.points import PIECES, batch, randomise, shape

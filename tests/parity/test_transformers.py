@@ -13,7 +13,7 @@ import transformers
 
 from litebert import load
 from litebert.change.conversion import convert
-from litebert.model.heads import HeadActivation
+from litebert.config import HeadActivation
 from litebert.model.task_model import TaskModel
 from toys.families import (
     FAMILIES,

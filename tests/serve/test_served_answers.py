@@ -203,17 +203,20 @@ def test_exits_and_the_engine_are_options_of_the_service(
 
 
 EXTENSION = """
-from litebert.answer.engines import ExactEngine
+from litebert.answer.runtime import Capabilities, Runtime
 from litebert.registry import ENGINES
 
-class Rounded(ExactEngine):
-    reference = "exact"
+class Rounded(Runtime):
+    capabilities = Capabilities(reference="exact")
+
+    def __init__(self, loaded, device):
+        self._exact = ENGINES["exact"](loaded, device)
 
     def logits(self, rows):
-        return super().logits(rows).round()
+        return self._exact.logits(rows).round()
 
     def vectors(self, rows, pooling):
-        return super().vectors(rows, pooling).round(1)
+        return self._exact.vectors(rows, pooling).round(1)
 
 ENGINES.add("rounded", Rounded)
 """

@@ -11,6 +11,7 @@ from numpy.typing import NDArray
 from scipy.special import erf
 from torch import Tensor, nn
 
+from litebert.answer.runtime import Runtime
 from litebert.config import EncoderConfig
 from litebert.errors import require
 from litebert.finetuning.rows import PaddedRows
@@ -49,7 +50,7 @@ class Nearby(Positions):
         return NearbyBias(self.config)
 
 
-class ByNumpy:
+class ByNumpy(Runtime):
     """The same network in numpy and float64: what is normalised after the sum, with one's own
     positions.
     """

@@ -1,8 +1,8 @@
 """Answering with early exits: a row leaves the network as soon as its answer is steady, and the
 rest go on packed.
 
-An engine that can leave early has the method `walk`, which gives a batch layer by layer. Engines
-that run a graph compute all layers. The rule comes from `litebert finetune --exits`
+A runtime that can leave early gives a batch layer by layer (`walk`). Runtimes of a graph compute
+all layers. The rule comes from `litebert finetune --exits`
 (finetuning/exits.py).
 
 Shapes: R rows, S tokens, C numbers of the head.
@@ -11,16 +11,16 @@ Shapes: R rows, S tokens, C numbers of the head.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, Protocol
+from typing import Any, Literal
 
 import numpy as np
 from numpy.typing import NDArray
 
+from litebert.answer.runtime import Runtime
 from litebert.errors import ConfigError
 from litebert.finetuning.exits import ExitRule
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.rows import PaddedRows
-from litebert.finetuning.scoring import EVALUATION_TOKENS
 
 Exit = Literal["auto", "off"] | float
 """When rows leave: as calibrated where the model was trained for it, never, or at a threshold of
@@ -32,35 +32,14 @@ all that stay.
 """
 
 
-class Walk(Protocol):
-    """A batch on its way through a network."""
-
-    def step(self) -> NDArray[np.float32]:
-        """Apply the next layer, and return the logits that the head reads after it, (R, C)."""
-
-    def keep(self, rows: NDArray[np.int64], length: int) -> None:
-        """Go on with these rows only, and with so many of their tokens; the others are padding."""
-
-
-class Walks(Protocol):
-    """An engine that can leave early."""
-
-    def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
-        """Compute the logits of all layers, as every engine does."""
-
-    def walk(self, rows: PaddedRows) -> Walk:
-        """Begin a batch of padded rows."""
-
-
-class EarlyExit:
-    """An engine over another one. Rows that leave early have the logits of the layer after which
+class EarlyExit(Runtime):
+    """A runtime over another one. Rows that leave early have the logits of the layer after which
     they left.
     """
 
-    def __init__(self, engine: Walks, rule: ExitRule, output: Output, layers: int) -> None:
-        self.engine, self.rule, self.output, self.layers = engine, rule, output, layers
-        self.tokens = getattr(engine, "tokens", EVALUATION_TOKENS)
-        """Tokens per pass, padding included."""
+    def __init__(self, runtime: Runtime, rule: ExitRule, output: Output, layers: int) -> None:
+        self.runtime, self.rule, self.output, self.layers = runtime, rule, output, layers
+        self.capabilities = runtime.capabilities
         self.rows = self.used = 0
         """Rows that were answered so far, and layers that they used."""
 
@@ -74,7 +53,7 @@ class EarlyExit:
 
     def logits_and_layers(self, rows: PaddedRows) -> NDArray[np.float32]:
         """Compute the logits of each row, and how many layers it used: (R, C + 1)."""
-        walk, lengths = self.engine.walk(rows), rows.mask.sum(1)
+        walk, lengths = self.runtime.walk(rows), rows.mask.sum(1)
         active = np.arange(len(lengths))  # the rows that are computed; some have left already
         staying, streak = np.ones(len(active), bool), np.zeros(len(active), np.int64)
         results, before = np.zeros((len(active), self.output.width + 1), np.float32), None
@@ -109,8 +88,22 @@ def check_exit(chosen: Exit) -> None:
         raise ConfigError(f"exit is {chosen}; a threshold is 0 or more")
 
 
+def refuse_threshold(chosen: Exit, engine: str) -> None:
+    """Refuse a threshold for an exported model, whose graph has no exits.
+
+    Raises:
+        ConfigError: it is one, or no choice.
+    """
+    check_exit(chosen)
+    if chosen not in ("auto", "off"):
+        raise ConfigError(
+            f"exit is {chosen}, and the engine {engine} computes all layers of an exported model; "
+            "leave exit (--exit) out"
+        )
+
+
 def rule_for(
-    chosen: Exit, record: Mapping[str, Any], engine: str, *, walks: bool, has_weights: bool
+    chosen: Exit, record: Mapping[str, Any], engine: str, *, early_exit: bool, has_weights: bool
 ) -> ExitRule | None:
     """The rule by which rows leave early; None where all layers are computed.
 
@@ -118,7 +111,7 @@ def rule_for(
         chosen: as `load` takes it.
         record: what the model's task.json holds.
         engine: its registered name.
-        walks: whether it can leave early.
+        early_exit: whether it can leave early.
         has_weights: whether the folder has them; an exported one has a graph of all layers.
 
     Raises:
@@ -132,7 +125,7 @@ def rule_for(
             f"exit is {chosen}, and the model was not trained to leave early; leave exit out, or "
             "run litebert finetune with --exits"
         )
-    if not walks:
+    if not early_exit:
         raise ConfigError(
             f"exit is {chosen}, and the engine {engine} computes all layers; give exit off "
             "(--exit off), or take the engine torch with the folder that was fine-tuned"

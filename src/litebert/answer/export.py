@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from litebert import progress
-from litebert.answer.onnx_engine import OnnxEngine
+from litebert.answer.onnx_runtime import OnnxRuntime
 from litebert.answer.predictor import Model, load
 from litebert.answer.scoring import score_predictor
 from litebert.config.finetuning import HeadName
@@ -119,7 +119,7 @@ def _measure_drop(model: Model, file: Path, data: Source, options: dict[str, Any
     plain = model.predictor
     before, after = (
         score_predictor(predictor, data, **options)
-        for predictor in (plain, replace(plain, engine=OnnxEngine.of_file(file)))
+        for predictor in (plain, replace(plain, runtime=OnnxRuntime.of_file(file)))
     )
     metric, points = plain.task.metric, 1.0 if plain.task.percent else 100.0
     return Drop(

@@ -95,9 +95,9 @@ def _log_notes(predictor: Predictor, notes: Notes) -> None:
     """Log the notes of the last file, and the share of the layers that texts used."""
     for note in notes.notes():
         log.info(note)
-    if isinstance(predictor.engine, EarlyExit):
+    if isinstance(predictor.runtime, EarlyExit):
         log.info(
-            f"texts used {predictor.engine.share:.0%} of the layers; --exit off gives the "
+            f"texts used {predictor.runtime.share:.0%} of the layers; --exit off gives the "
             "answers of all layers"
         )
 

@@ -1,19 +1,23 @@
-"""Texts with masks: the row that a model reads, and the guesses from its logits. This module
-needs no torch.
+"""Texts with masks: the row that a model reads, and the guesses from its logits. This module needs
+no torch.
 """
 
 from __future__ import annotations
 
 import re
 from bisect import bisect_left
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
+from litebert.answer.predicting import not_finite
+from litebert.answer.runtime import Runtime
 from litebert.errors import ConfigError, DataError
 from litebert.finetuning.outputs import softmax
+from litebert.finetuning.rows import PaddedRows, pad_ids
 from litebert.tokenizer import Tokenizer
 
 _STAND_IN = "\u9fa5"
@@ -29,6 +33,80 @@ class Guess(NamedTuple):
     probability: float
     """Its share among all tokens of the vocabulary."""
     id: int
+
+
+@dataclass(frozen=True)
+class MaskFiller:
+    """Guesses for the masks of a text, from logits that a subclass computes.
+
+    Shapes: V vocabulary.
+    """
+
+    tokenizer: Tokenizer
+    name: str
+    """The name of the model in messages."""
+    length: int
+    """Longest row in tokens, special ones included."""
+
+    def fill(self, text: str, top: int = 5) -> list[list[Guess]]:
+        """Guess the `top` likeliest tokens for each mask of a text, in order, the likeliest first.
+
+        A mask is written [MASK], <mask>, as the tokenizer writes it, or as three or more
+        underscores. Each is guessed alone, while the others are masked. Special tokens are never
+        guessed.
+
+        Raises:
+            DataError: the text has no mask, or is too long.
+            ConfigError: `top` is less than 1.
+            ModelError: a logit is not a finite number.
+        """
+        row = self.row(text)
+        return self.fill_row(row, find_masks(self.tokenizer, row, text, top), top)
+
+    def fill_row(
+        self,
+        row: Sequence[int],
+        positions: Sequence[int],
+        top: int,
+        pause: Callable[[], None] = lambda: None,
+    ) -> list[list[Guess]]:
+        """Do the same for a row that `build_masked_row` made, with masks at `positions`.
+
+        Args:
+            pause: called before each mask, for a program that does other work in between.
+        """
+        guesses = list[list[Guess]]()
+        for logits in self.compute_logits(row, positions, pause):
+            pause()
+            if not np.isfinite(logits).all():
+                raise not_finite(self.name)
+            guesses.append(list_guesses(self.tokenizer, logits, top))
+        return guesses
+
+    def row(self, text: str) -> list[int]:
+        """Return the ids of `[CLS] text [SEP]`, with its masks; see `build_masked_row`."""
+        return build_masked_row(self.tokenizer, text, self.length)
+
+    def compute_logits(
+        self, row: Sequence[int], positions: Sequence[int], pause: Callable[[], None]
+    ) -> Iterator[NDArray[np.float32]]:
+        """Yield the logits (V,) at each position of a row; `pause` may be called in between."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class GraphFiller(MaskFiller):
+    """The guesses of an exported graph."""
+
+    open_runtime: Callable[[], Runtime]
+    """Opens the graph at its first call."""
+
+    def compute_logits(
+        self, row: Sequence[int], positions: Sequence[int], pause: Callable[[], None]
+    ) -> Iterator[NDArray[np.float32]]:
+        ids, mask = pad_ids([row], self.tokenizer.pad_id, len(row))
+        logits = self.open_runtime().logits(PaddedRows(ids, np.zeros_like(ids), mask))
+        yield from logits[0, positions]
 
 
 def mask_pattern(token: str) -> re.Pattern[str]:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from litebert import progress
-from litebert.answer.mask_texts import Guess, build_masked_row, find_masks, list_guesses
+from litebert.answer.mask_texts import Guess, MaskFiller, list_guesses
 from litebert.answer.masked_rows import LOGITS, MaskedRows
 from litebert.answer.predicting import not_finite
 from litebert.answer.vectors import BATCH_TOKENS, CHUNK, batches, texts_of
@@ -23,7 +23,6 @@ from litebert.errors import ModelError
 from litebert.interop import LoadedModel
 from litebert.model.objectives.mlm import MaskedLanguageModeling
 from litebert.model.pretrainer import Pretrainer
-from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.words import find_word_ends
 
 MASKS = 16
@@ -53,18 +52,15 @@ class Score:
 
 
 @dataclass(frozen=True)
-class MaskReader:
+class MaskReader(MaskFiller):
     """A pretrained model with its tokenizer, on a device, that reads masked text.
 
     Shapes: S tokens of a row, V vocabulary, K masked positions.
     """
 
     network: Pretrainer
-    tokenizer: Tokenizer
-    name: str
+    head: str
     """Name of the objective whose head guesses."""
-    length: int
-    """Longest row in tokens, special ones included."""
 
     @classmethod
     def of(cls, loaded: LoadedModel, device: torch.device) -> MaskReader:
@@ -96,7 +92,8 @@ class MaskReader:
                 "with one, with its head"
             )
         network.to(device).eval()
-        return cls(network, loaded.tokenizer, heads[0], loaded.config.sequences.length)
+        length = loaded.config.sequences.length
+        return cls(loaded.tokenizer, str(path), length, network, heads[0])
 
     # ----------------------------------------------------------------------------------- from texts
 
@@ -122,45 +119,6 @@ class MaskReader:
                 bar.advance(len(indices))
         return results
 
-    def fill(self, text: str, top: int = 5) -> list[list[Guess]]:
-        """Guess the `top` likeliest tokens for each mask of a text, in order, the likeliest first.
-
-        A mask is written [MASK], <mask>, as the tokenizer writes it, or as three or more
-        underscores. Each is guessed alone, while the others are masked. Special tokens are never
-        guessed.
-
-        Raises:
-            DataError: the text has no mask, or is too long.
-            ConfigError: `top` is less than 1.
-            ModelError: a logit is not a finite number.
-        """
-        (text,) = texts_of([text])
-        row = self.row(text)
-        return self.fill_row(row, find_masks(self.tokenizer, row, text, top), top)
-
-    def fill_row(
-        self,
-        row: Sequence[int],
-        positions: Sequence[int],
-        top: int,
-        pause: Callable[[], None] = lambda: None,
-    ) -> list[list[Guess]]:
-        """Do the same for a row that `build_masked_row` made, with masks at `positions`.
-
-        Args:
-            pause: called before each mask, for a program that does other work in between.
-        """
-        states, guesses = self._states(np.array([row])), list[list[Guess]]()
-        for begin in range(0, len(positions), MASKS):
-            pause()
-            logits = self._logits(states, torch.tensor(positions[begin : begin + MASKS]))
-            if not logits.isfinite().all():
-                raise not_finite("the model")
-            for values in logits:
-                pause()
-                guesses.append(list_guesses(self.tokenizer, values.cpu().numpy(), top))
-        return guesses
-
     def score(self, texts: Iterable[str]) -> Iterator[Score]:
         """Compute the pseudo-log-likelihood of each text, in order and in constant memory: each
         token is masked in turn.
@@ -180,7 +138,7 @@ class MaskReader:
                     encoded, self.log_likelihoods(encoded, within_word=False), strict=True
                 ):
                     if not np.isfinite(values).all():
-                        raise not_finite("the model")
+                        raise not_finite(self.name)
                     tokens = tuple(map(self.tokenizer.get_token, ids))
                     total = float(values.sum(dtype=np.float64))
                     yield Score(total, tokens, tuple(values.tolist()))
@@ -234,9 +192,15 @@ class MaskReader:
 
     # -------------------------------------------------------------------------------------- of rows
 
-    def row(self, text: str) -> list[int]:
-        """Return the ids of `[CLS] text [SEP]`, with its masks; see `build_masked_row`."""
-        return build_masked_row(self.tokenizer, text, self.length)
+    def compute_logits(
+        self, row: Sequence[int], positions: Sequence[int], pause: Callable[[], None]
+    ) -> Iterator[NDArray[np.float32]]:
+        states = self._states(np.array([row]))
+        for begin in range(0, len(positions), MASKS):
+            pause()
+            yield from (
+                self._logits(states, torch.tensor(positions[begin : begin + MASKS])).cpu().numpy()
+            )
 
     def _with_specials(self, ids: Sequence[int]) -> list[int]:
         return [self.tokenizer.cls_id, *ids, self.tokenizer.sep_id]
@@ -249,7 +213,7 @@ class MaskReader:
 
     @property
     def _objective(self) -> MaskedLanguageModeling:
-        objective = self.network.named_objectives[self.name]
+        objective = self.network.named_objectives[self.head]
         assert isinstance(objective, MaskedLanguageModeling)
         return objective
 
@@ -258,14 +222,14 @@ class MaskReader:
         """Compute the last states of rows, (R, S, H)."""
         device = self.network.encoder.embedding.word.weight.device
         attention = None if mask is None or mask.all() else torch.from_numpy(mask).to(device)
-        context = self.network.context(self.name)
+        context = self.network.context(self.head)
         return self._objective.read(context, torch.from_numpy(ids).to(device), None, attention).last
 
     @torch.no_grad()
     def _logits(self, states: Tensor, positions: Tensor) -> Tensor:
         """Compute float32 (K, V) logits at flat positions of states."""
         return self._objective.guesses(
-            states, positions.to(states.device), self.network.context(self.name)
+            states, positions.to(states.device), self.network.context(self.head)
         ).float()
 
     def guess_at(self, ids: Sequence[int], position: int, top: int) -> list[Guess]:

@@ -1,7 +1,7 @@
 """The change that an engine of fewer bits makes: it is compared once, on the first rows, with an
 engine in float32.
 
-An engine names its reference in the attribute `reference`. The comparison costs one pass of both
+An engine names its reference in its capabilities. The comparison costs one pass of both
 engines over at most `ROWS` rows, and the reference is dropped after it. Nothing is compared
 where nobody reads the log.
 """
@@ -16,15 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.answer.exits import EarlyExit
+from litebert.answer.runtime import Runtime, make_runtime
 from litebert.errors import LitebertError
 from litebert.finetuning.items import Item
 from litebert.finetuning.rows import PaddedRows
-from litebert.finetuning.scoring import EVALUATION_TOKENS, Logits, compute_logits
+from litebert.finetuning.scoring import Logits, compute_logits
 from litebert.registry import ENGINES
 from litebert.text.tally import format_count
 
 if TYPE_CHECKING:
-    from litebert.answer.engines import Engine
     from litebert.answer.predicting import Predictor
     from litebert.interop import LoadedModel
 
@@ -41,7 +41,7 @@ class Comparison:
     sentence.
     """
 
-    def __init__(self, name: str, make_reference: Callable[[], Engine]) -> None:
+    def __init__(self, name: str, make_reference: Callable[[], Runtime]) -> None:
         self._name, self._make = name, make_reference
         self._due = True
 
@@ -56,15 +56,14 @@ class Comparison:
         reference = self._reference()
         if reference is None:
             return
-        engine = (
-            predictor.engine.engine if isinstance(predictor.engine, EarlyExit) else predictor.engine
-        )
+        runtime = predictor.runtime
+        whole = runtime.runtime if isinstance(runtime, EarlyExit) else runtime
         sizes = np.zeros(len(examples), np.int64)
         for item in items:
             sizes[item.example] += item.length * len(item.rows)
         few = _count_first(sizes)
         chosen = [item for item in items if item.example < few]
-        logits, expected = (_compute(each, chosen, predictor) for each in (engine, reference))
+        logits, expected = (_compute(each, chosen, predictor) for each in (whole, reference))
         answers = [
             [
                 getattr(answer, "value", answer)
@@ -94,7 +93,7 @@ class Comparison:
         self,
         rows: PaddedRows,
         vectors: NDArray[np.float32],
-        compute: Callable[[Engine, PaddedRows], NDArray[np.float32]],
+        compute: Callable[[Runtime, PaddedRows], NDArray[np.float32]],
     ) -> None:
         """Log the lowest cosine of the vectors (R, D) of the first rows with those that `compute`
         gives of the reference.
@@ -114,9 +113,9 @@ class Comparison:
             f"the cosine of a vector with its vector in float32 is at least {cosines.min():.5f}",
         )
 
-    def _reference(self) -> Engine | None:
-        """Make the engine in float32 at the first call. Return None afterwards, and where it cannot
-        be made.
+    def _reference(self) -> Runtime | None:
+        """Make the runtime in float32 at the first call. Return None afterwards, and where it
+        cannot be made.
         """
         if not self._due or not log.isEnabledFor(logging.INFO):
             return None
@@ -138,19 +137,24 @@ def comparison_of(loaded: LoadedModel, engine: str, device: str) -> Comparison |
     """Make the comparison of a registered engine with its reference; None if the engine has no
     reference.
     """
-    reference = getattr(ENGINES[engine], "reference", None)
+    reference = ENGINES[engine].capabilities.reference
     return (
         None
         if reference is None
-        else Comparison(engine, lambda: ENGINES[reference](loaded, device))
+        else Comparison(engine, lambda: make_runtime(reference, loaded, device))
     )
 
 
-def _compute(engine: Engine, items: Sequence[Item], predictor: Predictor) -> Logits:
-    most, padding = getattr(engine, "tokens", EVALUATION_TOKENS), getattr(engine, "padding", None)
-    output, pad_id = predictor.task.output, predictor.tokenizer.pad_id
+def _compute(runtime: Runtime, items: Sequence[Item], predictor: Predictor) -> Logits:
+    limits = runtime.capabilities
     return compute_logits(
-        engine.logits, items, output, pad_id, predictor.positions, most=most, padding=padding
+        runtime.logits,
+        items,
+        predictor.task.output,
+        predictor.tokenizer.pad_id,
+        predictor.positions,
+        most=limits.tokens,
+        padding=limits.padding,
     )
 
 

@@ -1,5 +1,5 @@
-"""A tokenizer, a task and an engine, which together answer. This module needs no torch, because not
-every engine does.
+"""A tokenizer, a task and a runtime, which together answer. This module needs no torch, because not
+every runtime does.
 """
 
 from __future__ import annotations
@@ -20,18 +20,18 @@ from litebert.answer.exits import EarlyExit
 from litebert.errors import DataError, LitebertError, ModelError
 from litebert.finetuning.items import Item
 from litebert.finetuning.rows import PaddedRows
-from litebert.finetuning.scoring import EVALUATION_TOKENS, Logits, are_finite, compute_logits
+from litebert.finetuning.scoring import Logits, are_finite, compute_logits
 from litebert.finetuning.task import Row, Task
 from litebert.text.records import Notes, format_value
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.coverage import Coverage
 
 if TYPE_CHECKING:
-    from litebert.answer.engines import Engine
     from litebert.answer.precision import Comparison
+    from litebert.answer.runtime import Runtime
 
 Compute = Callable[[PaddedRows], NDArray[np.float32]]
-"""Rows of one length -> what an engine computes of them, (R, ...)."""
+"""Rows of one length -> what a runtime computes of them, (R, ...)."""
 FIRST = 256
 """Examples that are answered first, before a window of more is read."""
 WINDOW = 4096
@@ -52,11 +52,11 @@ class Answered(NamedTuple):
 
 @dataclass(frozen=True)
 class Predictor:
-    """A tokenizer, a task and an engine, which together answer."""
+    """A tokenizer, a task and a runtime, which together answer."""
 
     tokenizer: Tokenizer
     task: Task[Any]
-    engine: Engine
+    runtime: Runtime
     length: int
     """Longest row in tokens."""
     positions: int | None = None
@@ -128,7 +128,7 @@ class Predictor:
         yield from map(Answered, examples, answers, used)
 
     def compare(self, examples: Sequence[Any], items: Sequence[Item]) -> None:
-        """Log once how far the engine is from float32, where it has fewer bits."""
+        """Log once how far the runtime is from float32, where it has fewer bits."""
         if self.comparison is not None and items:
             self.comparison.compare_answers(self, examples, items)
 
@@ -166,15 +166,17 @@ class Predictor:
         Raises:
             ModelError: a logit is not a finite number.
         """
-        early = self.engine if isinstance(self.engine, EarlyExit) else None
-        compute = self.around(early.logits_and_layers if early else self.engine.logits)
-        most, padding = (
-            getattr(self.engine, "tokens", EVALUATION_TOKENS),
-            getattr(self.engine, "padding", None),
-        )
-        output, pad_id = self.task.output, self.tokenizer.pad_id
+        early = self.runtime if isinstance(self.runtime, EarlyExit) else None
+        compute = self.around(early.logits_and_layers if early else self.runtime.logits)
+        output, pad_id, limits = self.task.output, self.tokenizer.pad_id, self.runtime.capabilities
         logits = compute_logits(
-            compute, items, output, pad_id, self.positions, most=most, padding=padding
+            compute,
+            items,
+            output,
+            pad_id,
+            self.positions,
+            most=limits.tokens,
+            padding=limits.padding,
         )
         if not are_finite(logits):
             raise not_finite(self.name)

@@ -1,4 +1,6 @@
-"""Opening a model folder to answer: `load`, and what the model can then do with Python values."""
+"""Opening a model folder to answer: `load`, and what the model can then do with Python values. This
+module needs no torch, for an exported model answers without it.
+"""
 
 from __future__ import annotations
 
@@ -6,42 +8,83 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, fields
 from functools import cached_property
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from litebert.answer.exits import EarlyExit, Exit, check_exit, rule_for
-from litebert.answer.mask_texts import Guess
-from litebert.answer.masks import MaskReader, Score
+from litebert.answer.exits import EarlyExit, Exit, check_exit, refuse_threshold, rule_for
+from litebert.answer.mask_texts import GraphFiller, Guess, MaskFiller
 from litebert.answer.precision import comparison_of
 from litebert.answer.predicting import Predictor
-from litebert.answer.vectors import SentenceEncoder
+from litebert.answer.runtime import Runtime, make_runtime
+from litebert.answer.vectors import SentenceEncoder, texts_of
+from litebert.config import Pooling
 from litebert.config.finetuning import HeadName
 from litebert.errors import LitebertError, ModelError
-from litebert.interop import LoadedModel, read_folder
-from litebert.interop.onnx.exports import find_exported_graph
-from litebert.model.heads import Pooling
+from litebert.interop.loaded import LoadedModel
+from litebert.interop.onnx.exports import (
+    find_exported_graph,
+    guesses_masks,
+    is_exported,
+    read_exported,
+)
 from litebert.registry import ENGINES
 from litebert.tasks.registry import restore_task
-from litebert.train import device as devices
+from litebert.tokenizer import Tokenizer
+
+if TYPE_CHECKING:
+    from litebert.answer.masks import MaskReader, Score
 
 
 @dataclass(frozen=True)
 class Model(LoadedModel):
-    """A model folder ready to answer."""
+    """A model folder ready to answer, whatever computes: PyTorch, or the graph of an export."""
 
     engine: str = "torch"
-    """The registered name of the engine that computes its answers and its vectors."""
+    """The registered name of the engine that makes its runtimes."""
     device: str = "auto"
-    """The device it computes them on."""
+    """The device it computes on."""
     exit: Exit = "auto"
     """When texts leave the network early."""
+    threads: int | None = None
+    """Threads of a service; see `make_runtime`."""
+
+    @cached_property
+    def runtime(self) -> Runtime:
+        """Computes the logits of its head; made when first needed, as `make_runtime` does."""
+        return make_runtime(self.engine, self, self.device, self.threads)
+
+    @property
+    def length(self) -> int:
+        """Longest row in tokens, special ones included."""
+        return int(self.task.get("length", self.config.sequences.length))
+
+    @property
+    def _has_graph(self) -> bool:
+        return find_exported_graph(self.path) is not None
+
+    @property
+    def can_encode(self) -> bool:
+        """True if it gives vectors; an exported model does as a backbone alone."""
+        return not self._has_graph or self.task.get("kind") == "backbone"
+
+    @property
+    def can_fill(self) -> bool:
+        """True if it guesses masked tokens."""
+        try:
+            return not self.task_record and self.mask_filler is not None
+        except ModelError:
+            return False
+
+    def _require_tokenizer(self) -> Tokenizer:
+        if self.tokenizer is None:
+            raise ModelError(f"{self.path} has no tokenizer; put the one it was trained with there")
+        return self.tokenizer
 
     @cached_property
     def predictor(self) -> Predictor:
-        """Its tokenizer, its task and its engine.
+        """Its tokenizer, its task and its runtime.
 
         Raises:
             ModelError: the model is not fine-tuned, or has no tokenizer.
@@ -51,25 +94,28 @@ class Model(LoadedModel):
         record = self.task_record
         if not record:
             raise ModelError(
-                f"{self.path} is not fine-tuned, so it cannot answer; run litebert finetune first"
+                f"{self.path} was exported without the head of a task, so it cannot answer; export "
+                "a model that was fine-tuned"
+                if self._has_graph
+                else f"{self.path} is not fine-tuned, so it cannot answer; run litebert finetune "
+                "first"
             )
-        if self.tokenizer is None:
-            raise ModelError(f"{self.path} has no tokenizer; put the one it was trained with there")
+        tokenizer = self._require_tokenizer()
         try:
             task = restore_task(record, self.path)
         except LitebertError as error:
             raise ModelError(f"the task of {self.path} cannot be restored: {error}") from None
-        length = int(record.get("length", self.config.sequences.length))
-        positions = self.config.encoder.max_positions
-        make, has_weights = ENGINES[self.engine], find_exported_graph(self.path) is None
-        walks = hasattr(make, "walk")
-        rule = rule_for(self.exit, record, self.engine, walks=walks, has_weights=has_weights)
-        engine = make(self, self.device)
+        early_exit = ENGINES[self.engine].capabilities.early_exit
+        rule = rule_for(
+            self.exit, record, self.engine, early_exit=early_exit, has_weights=not self._has_graph
+        )
+        runtime = self.runtime
         if rule is not None:
-            engine = EarlyExit(engine, rule, task.output, self.config.encoder.layers)
+            runtime = EarlyExit(runtime, rule, task.output, self.config.encoder.layers)
         comparison = comparison_of(self, self.engine, self.device)
+        positions = self.config.encoder.max_positions
         return Predictor(
-            self.tokenizer, task, engine, length, positions, str(self.path), comparison
+            tokenizer, task, runtime, self.length, positions, str(self.path), comparison
         )
 
     def predict(self, inputs: Iterable[Any]) -> list[dict[str, Any]]:
@@ -81,17 +127,34 @@ class Model(LoadedModel):
         return self.predictor.stream(inputs)
 
     @cached_property
-    def _torch_device(self) -> torch.device:
-        return devices.choose("float32", self.device).device
-
-    @cached_property
-    def mask_reader(self) -> MaskReader:
-        """Its encoder and head for masked tokens.
+    def mask_filler(self) -> MaskFiller:
+        """Guesses for masks: its `mask_reader`, or the graph of an export.
 
         Raises:
             ModelError: it cannot guess masked tokens.
         """
-        return MaskReader.of(self, self._torch_device)
+        if not self._has_graph:
+            return self.mask_reader
+        if self.task or not guesses_masks(self.path):
+            raise ModelError(
+                f"{self.path} cannot guess masked tokens; export the pretrained model with "
+                "--head mlm"
+            )
+        return GraphFiller(
+            self._require_tokenizer(), str(self.path), self.length, lambda: self.runtime
+        )
+
+    @cached_property
+    def mask_reader(self) -> MaskReader:
+        """Its encoder and head for masked tokens, with PyTorch.
+
+        Raises:
+            ModelError: it cannot guess masked tokens, or is an exported graph.
+        """
+        from litebert.answer.masks import MaskReader
+        from litebert.train.device import choose
+
+        return MaskReader.of(self, choose("float32", self.device).device)
 
     @cached_property
     def sentence_encoder(self) -> SentenceEncoder:
@@ -109,7 +172,7 @@ class Model(LoadedModel):
         self, pooling: Pooling | None = None, normalized: bool | None = None
     ) -> SentenceEncoder:
         """Make an encoder with another pooling or normalization; None is as the model has it."""
-        return SentenceEncoder.of(self, self.engine, self.device, pooling, normalized)
+        return SentenceEncoder.of(self, self.engine, self.device, pooling, normalized, self.threads)
 
     def encode(self, texts: Iterable[str]) -> NDArray[np.float32]:
         """Compute sentence vectors (N, H): by default the mean of the last states of each text; see
@@ -133,13 +196,14 @@ class Model(LoadedModel):
 
     def fill(self, text: str, top: int = 5) -> list[list[Guess]]:
         """Guess the likeliest tokens for each mask of a text, such as [MASK], with a pretrained
-        model; see `MaskReader.fill`.
+        model; see `MaskFiller.fill`.
 
         Raises:
             DataError: the text has no mask, or is longer than the model reads.
             ConfigError: `top` is less than 1.
         """
-        return self.mask_reader.fill(text, top)
+        (text,) = texts_of([text])
+        return self.mask_filler.fill(text, top)
 
     def score(self, texts: Iterable[str]) -> list[Score]:
         """Compute the pseudo-log-likelihood of each text and of its tokens with a pretrained model;
@@ -159,6 +223,7 @@ def load(
     device: str = "auto",
     exit: Exit = "auto",  # noqa: A002
     tokenizer: str | Path | None = None,
+    threads: int | None = None,
 ) -> Model:
     """Open a run folder, a litebert model folder, a Hugging Face folder, or a model of the Hub by
     its name, such as `hf:albert/albert-base-v2`. A fine-tuned model answers, too.
@@ -177,9 +242,12 @@ def load(
             openvino compute all layers.
         tokenizer: for a folder that has no tokenizer or one that cannot be read: a folder, *.model,
             vocab.txt or tokenizer.json.
+        threads: threads of ONNX Runtime in a service, which shares the cores with others; by
+            default as many as torch would take.
 
     Raises:
-        ConfigError: there is no such engine, or the folder has another tokenizer than `tokenizer`.
+        ConfigError: there is no such engine, `exit` is a threshold of an exported model, or the
+            folder has another tokenizer than `tokenizer`.
         DataError: `tokenizer` cannot be read.
         ModelError: it is none of them, a file of it is damaged, missing or of another model, or
             `tokenizer` does not fit the model.
@@ -187,10 +255,12 @@ def load(
     if engine is None:
         engine = "torch" if find_exported_graph(Path(path)) is None else "onnx"
     ENGINES[engine]
-    opened = read_folder(path, head, lazy=engine not in ("torch", "exact"), tokenizer=tokenizer)
-    return Model(
-        **{field.name: getattr(opened, field.name) for field in fields(opened)},
-        engine=engine,
-        device=device,
-        exit=exit,
-    )
+    if engine not in ("torch", "exact") and is_exported(Path(path)):
+        refuse_threshold(exit, engine)
+        opened = read_exported(Path(path), tokenizer)
+    else:
+        from litebert.interop import read_folder
+
+        opened = read_folder(path, head, lazy=engine not in ("torch", "exact"), tokenizer=tokenizer)
+    facts = {field.name: getattr(opened, field.name) for field in fields(opened)}
+    return Model(**facts, engine=engine, device=device, exit=exit, threads=threads)

@@ -75,7 +75,7 @@ def score_predictor(predictor: Predictor, source: Source, **options: Any) -> Sco
     predictor.compare(examples, items)
     logits, _ = predictor.logits(items)
     answers = task.answers(examples, items, logits)
-    share = predictor.engine.share if isinstance(predictor.engine, EarlyExit) else None
+    share = predictor.runtime.share if isinstance(predictor.runtime, EarlyExit) else None
     return Scored(
         len(examples), task.score(examples, answers), task.by_class(examples, answers), share
     )

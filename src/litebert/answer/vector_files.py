@@ -31,10 +31,10 @@ from litebert.answer.files import (
 from litebert.answer.inputs import Columns, format_cells, read_rows
 from litebert.answer.predictor import Model
 from litebert.answer.vectors import CHUNK
+from litebert.config import Pooling
 from litebert.errors import ConfigError, DataError
 from litebert.finetuning.task import Row
 from litebert.finetuning.text_outputs import Number
-from litebert.model.heads import Pooling
 from litebert.storage import (
     atomic_text,
     atomic_write,

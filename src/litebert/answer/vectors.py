@@ -3,34 +3,35 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from itertools import islice
+from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
 
 from litebert import progress
 from litebert.answer.ahead import in_advance
-from litebert.answer.engines import Engine
 from litebert.answer.precision import Comparison, comparison_of
 from litebert.answer.predicting import not_finite
+from litebert.answer.runtime import Runtime, make_runtime
+from litebert.config import Pooling
 from litebert.errors import DataError, ModelError
 from litebert.finetuning.items import EncodedRow, build_single_rows
 from litebert.finetuning.rows import PaddedRows, group_by_length, pad_ids, pad_rows
-from litebert.finetuning.similarity import pool_states, scale_to_unit
+from litebert.finetuning.similarity import scale_to_unit
 from litebert.finetuning.task import Row
-from litebert.interop import LoadedModel
+from litebert.interop.loaded import LoadedModel, Unread
 from litebert.interop.onnx.exports import find_exported_graph
 from litebert.interop.sentence_modules import VectorSettings, vector_settings
-from litebert.model.heads import Pooling
-from litebert.model.pretrainer import Pretrainer
-from litebert.model.task_model import TaskModel
-from litebert.registry import ENGINES
 from litebert.text.records import format_value
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.coverage import Coverage
+
+if TYPE_CHECKING:
+    from litebert.model.task_model import TaskModel
 
 log = logging.getLogger("litebert")
 
@@ -74,8 +75,9 @@ def batches(
 class SentenceEncoder:
     """Vectors of texts by the encoder of a model: its last states, pooled."""
 
-    vectors: Callable[[PaddedRows], NDArray[np.float32]]
-    """(R, D) of R rows, not normalized."""
+    runtime: Runtime
+    """Computes the states."""
+    settings: VectorSettings
     tokenizer: Tokenizer
     width: int
     """D, the numbers of a vector: H, or what a map after the pooling gives."""
@@ -83,16 +85,10 @@ class SentenceEncoder:
     """Longest row in tokens, special ones included."""
     positions: int
     """Positions that the model has."""
-    normalized: bool = False
-    """True if vectors have unit length."""
-    tokens: int = BATCH_TOKENS
-    """Tokens per forward pass."""
-    padding: int | None = None
-    """Most tokens that a row is padded with; any number by default."""
-    engine: Engine | None = None
-    """Computes the states."""
     name: str = "the model"
     """The name of the model in messages."""
+    comparison: Comparison | None = None
+    """Compares a runtime of fewer bits with float32 on the first rows."""
 
     @classmethod
     def of(
@@ -102,6 +98,7 @@ class SentenceEncoder:
         device: str = "auto",
         pooling: Pooling | None = None,
         normalized: bool | None = None,
+        threads: int | None = None,
     ) -> SentenceEncoder:
         """Make the encoder of a model folder: pretrained, fine-tuned, or exported with its states.
 
@@ -111,6 +108,7 @@ class SentenceEncoder:
                 [CLS] (cls), and no map after it. By default what the model was fine-tuned with or
                 its modules.json says, else the mean.
             normalized: whether vectors have unit length; the same by default, else no.
+            threads: see `make_runtime`.
 
         Raises:
             ModelError: it has no tokenizer, gives no states, its modules.json asks for what is not
@@ -124,22 +122,20 @@ class SentenceEncoder:
                 f"{loaded.path} has no tokenizer; put the one it was trained with there"
             )
         settings = _settings(loaded, pooling)
+        if normalized is not None:
+            settings = settings._replace(normalized=normalized)
         shape = loaded.config.encoder
         length = settings.length or int(loaded.task.get("length", loaded.config.sequences.length))
         states = _load_states(loaded)
-        states_engine = ENGINES[engine](states, device)
-        comparison = comparison_of(states, engine, device)
         return cls(
-            _vector_function(states_engine, settings, comparison),
+            make_runtime(engine, states, device, threads),
+            settings,
             loaded.tokenizer,
             shape.hidden_size if settings.map is None else len(settings.map.bias),
             min(length, shape.max_positions),
             shape.max_positions,
-            settings.normalized if normalized is None else normalized,
-            getattr(states_engine, "tokens", BATCH_TOKENS),
-            getattr(states_engine, "padding", None),
-            states_engine,
             str(loaded.path),
+            comparison_of(states, engine, device),
         )
 
     def encode_rows(
@@ -192,17 +188,32 @@ class SentenceEncoder:
 
     def _vectors(self, rows: Sequence[EncodedRow], bar: progress.Task) -> NDArray[np.float32]:
         vectors = np.zeros((len(rows), self.width), np.float32)
-        for indices in group_by_length(
-            [len(row.ids) for row in rows], self.tokens, padding=self.padding
-        ):
-            padded = pad_rows(
-                [rows[index] for index in indices], self.tokenizer.pad_id, self.positions
-            )
-            vectors[indices] = self.vectors(padded)
+        limits = self.runtime.capabilities
+        groups = list(
+            group_by_length([len(row.ids) for row in rows], limits.tokens, padding=limits.padding)
+        )
+        passes = [
+            pad_rows([rows[index] for index in indices], self.tokenizer.pad_id, self.positions)
+            for indices in groups
+        ]
+        results = self.runtime.map_passes(self._compute_pass, passes)
+        for indices, values in zip(groups, results, strict=True):
+            vectors[indices] = values
             bar.advance(len(indices))
         if not np.isfinite(vectors).all():
             raise not_finite(self.name)
-        return scale_to_unit(vectors) if self.normalized else vectors
+        return scale_to_unit(vectors) if self.settings.normalized else vectors
+
+    def _compute_pass(self, rows: PaddedRows) -> NDArray[np.float32]:
+        """Compute the vectors of a pass, (R, D), not normalized, and report their precision."""
+        vectors = self._pool(self.runtime, rows)
+        if self.comparison is not None:
+            self.comparison.compare_vectors(rows, vectors, self._pool)
+        return vectors
+
+    def _pool(self, runtime: Runtime, rows: PaddedRows) -> NDArray[np.float32]:
+        vectors = runtime.vectors(rows, self.settings.pooling)
+        return vectors if self.settings.map is None else self.settings.map.of(vectors)
 
 
 def _settings(loaded: LoadedModel, pooling: Pooling | None) -> VectorSettings:
@@ -216,26 +227,6 @@ def _settings(loaded: LoadedModel, pooling: Pooling | None) -> VectorSettings:
             raise
         settings = VectorSettings()
     return settings if pooling is None else settings._replace(pooling=pooling, map=None)
-
-
-def _vector_function(
-    states_engine: Engine, settings: VectorSettings, comparison: Comparison | None
-) -> Callable[[PaddedRows], NDArray[np.float32]]:
-    """Return the function from rows to vectors (R, D), not normalized, which reports its
-    precision.
-    """
-
-    def compute(engine: Engine, rows: PaddedRows) -> NDArray[np.float32]:
-        vectors = _pool(engine, rows, settings.pooling)
-        return vectors if settings.map is None else settings.map.of(vectors)
-
-    def compute_and_compare(rows: PaddedRows) -> NDArray[np.float32]:
-        vectors = compute(states_engine, rows)
-        if comparison is not None:
-            comparison.compare_vectors(rows, vectors, compute)
-        return vectors
-
-    return compute_and_compare
 
 
 def _load_states(loaded: LoadedModel) -> LoadedModel:
@@ -254,23 +245,14 @@ def _load_states(loaded: LoadedModel) -> LoadedModel:
             )
         return loaded
 
-    def network() -> TaskModel:
+    def read() -> TaskModel:
+        from litebert.model.task_model import TaskModel
+
         return TaskModel.of_states(loaded.model.eval().encoder)
 
-    # The weights of other networks are read when they are needed.
-    is_loaded = isinstance(loaded.network, (Pretrainer, TaskModel))
     return replace(
         loaded,
-        network=network() if is_loaded else network,
+        network=Unread(read) if isinstance(loaded.network, Unread) else read(),
         task={"kind": "backbone", "classes": 0},
         labels=(),
     )
-
-
-def _pool(engine: Engine, rows: PaddedRows, pooling: Pooling) -> NDArray[np.float32]:
-    """Compute pooled states (R, H), with the method of the engine if it has one."""
-    compute = getattr(engine, "vectors", None)
-    if compute is None:
-        return pool_states(engine.logits(rows), rows.mask, pooling)
-    vectors: NDArray[np.float32] = compute(rows, pooling)
-    return vectors

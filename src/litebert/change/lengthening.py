@@ -21,7 +21,8 @@ from torch import Tensor
 
 from litebert.config import EncoderConfig
 from litebert.errors import ModelError
-from litebert.interop.loaded import LoadedModel, rebuild
+from litebert.interop.loaded import LoadedModel
+from litebert.interop.networks import rebuild
 from litebert.registry import POSITIONS
 
 GLOBAL_EVERY = 3

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from litebert.config import Config
 from litebert.errors import ModelError
-from litebert.interop.loaded import LoadedModel, rebuild, require_tokenizer_of
+from litebert.interop.loaded import LoadedModel, require_tokenizer_of
+from litebert.interop.networks import rebuild
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.spelling import find_sources
 

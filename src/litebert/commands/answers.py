@@ -228,14 +228,14 @@ def fill(words: list[str]) -> int:
     from litebert.tokenizer.coverage import Coverage
 
     model = load(arguments.model, device=arguments.device, tokenizer=arguments.tokenizer)
-    coverage = Coverage(model.mask_reader.tokenizer)
+    coverage = Coverage(model.mask_filler.tokenizer)
     matches, count = [], 0
     with progress.track(
         arguments.texts or _lines(), "filling", len(arguments.texts) or None, "texts"
     ) as texts:
         for text in texts:
             masks, count = model.fill(text, arguments.top), count + 1
-            coverage.add([model.mask_reader.row(text)])
+            coverage.add([model.mask_filler.row(text)])
             if arguments.json:
                 matches.append(
                     {"text": text, "masks": [[guess._asdict() for guess in mask] for mask in masks]}

@@ -11,6 +11,8 @@ from litebert.config.distillation import DistillConfig as DistillConfig
 from litebert.config.distillation import TaskDistillConfig as TaskDistillConfig
 from litebert.config.encoder import Activation as Activation
 from litebert.config.encoder import EncoderConfig as EncoderConfig
+from litebert.config.encoder import HeadActivation as HeadActivation
+from litebert.config.encoder import Pooling as Pooling
 from litebert.config.encoder import Sharing as Sharing
 from litebert.config.finetuning import FinetuneConfig as FinetuneConfig
 from litebert.config.objectives import ReplacedTokenConfig as ReplacedTokenConfig

@@ -14,6 +14,12 @@ from litebert.registry import POSITIONS
 
 Sharing = Literal["none", "all", "attention", "feedforward", "groups"]
 Activation = Literal["gelu", "gelu_tanh", "relu", "silu"]
+HeadActivation = Literal[Activation, "tanh"]
+"""The activations that may follow the dense map of a classifier."""
+Pooling = Literal["cls", "mean"]
+"""The input of a classifier of a whole text: the last state of [CLS], or the mean over the real
+tokens.
+"""
 
 LARGEST_SIZES = {
     "vocab_size": 100_000_000,

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from litebert import hub
-from litebert.config import EncoderConfig, replace
+from litebert.config import EncoderConfig, HeadActivation, Pooling, replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, ModelError
 from litebert.finetuning.task import Task
@@ -20,7 +20,6 @@ from litebert.interop import read_folder
 from litebert.interop.loaded import LoadedModel, fresh_dense, note_untrained
 from litebert.interop.sentence_modules import vector_settings
 from litebert.model.encoder import make_initializer
-from litebert.model.heads import HeadActivation, Pooling
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.recipes import HUB_NAMES

@@ -33,10 +33,10 @@ from litebert.interop.sentence_modules import VectorMap
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from litebert.config import Pooling
     from litebert.finetuning.baselines.models import Baseline
     from litebert.finetuning.batches import TaskBatch
     from litebert.finetuning.scoring import Logits
-    from litebert.model.heads import Pooling
 
 log = logging.getLogger("litebert")
 

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from litebert.errors import ConfigError, ModelError
 from litebert.finetuning.items import EncodedPart
 from litebert.finetuning.outputs import Output, restore_output
-from litebert.finetuning.scoring import EVALUATION_TOKENS, Logits, compute_logits
+from litebert.finetuning.scoring import Logits, compute_logits
 from litebert.finetuning.task import Task
 from litebert.interop import LoadedModel, read_folder
 from litebert.interop.onnx.exports import find_exported_graph
@@ -162,7 +162,7 @@ def _require_tokenizer(
 
 
 def _compute_logits(
-    teacher: TaskTeacher, engine: Any, prepared: PreparedTask, part: EncodedPart
+    teacher: TaskTeacher, runtime: Any, prepared: PreparedTask, part: EncodedPart
 ) -> Logits:
     task, length = prepared.task, prepared.config.length
     positions = teacher.loaded.config.encoder.max_positions
@@ -180,9 +180,9 @@ def _compute_logits(
             item.example: item for item in task.encode(part.examples, teacher.tokenizer, read)
         }
         items = [encoded[item.example] for item in items]
-    most = getattr(engine, "tokens", EVALUATION_TOKENS)
+    most = runtime.capabilities.tokens
     logits = compute_logits(
-        engine.logits, items, teacher.output, teacher.tokenizer.pad_id, positions, most=most
+        runtime.logits, items, teacher.output, teacher.tokenizer.pad_id, positions, most=most
     )
     return (
         [row_logits[..., list(teacher.order)] for row_logits in logits] if teacher.order else logits

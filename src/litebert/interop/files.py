@@ -22,17 +22,15 @@ from litebert.errors import ModelError
 from litebert.hub import is_hub_name
 from litebert.interop.headers import RawTensor, digest_differs, digest_of, facts_of, header_of
 from litebert.interop.hf.weights import BUFFERS
-from litebert.interop.onnx.exports import PICKLED
+from litebert.interop.onnx.exports import PICKLED, without_weights
 from litebert.interop.onnx.exports import WEIGHTS as WEIGHTS
 from litebert.storage import FULL, hash_fault, newest_whole, write_whole
-from litebert.tokenizer import Tokenizer
 
 log = logging.getLogger("litebert")
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 """The types that weights may have; they are computed with in float32."""
 _NAMES = (WEIGHTS, PICKLED)
-_TOKENIZER_FILES = ("tokenizer.json", "spiece.model", "sentencepiece.bpe.model", "vocab.txt")
 
 
 def holds_weights(folder: Path) -> bool:
@@ -50,11 +48,7 @@ def weights_file(folder: Path) -> Path:
         if (folder / name).is_file():
             return folder / name
     if (folder / "model.onnx").is_file():
-        raise ModelError(
-            f"{folder} is an ONNX export, without the weights for PyTorch; the engines "
-            "onnx and openvino can answer "
-            "with it, and for everything else give the folder it was exported from"
-        )
+        raise without_weights(folder)
     raise ModelError(
         f"{folder} has neither {WEIGHTS} nor {PICKLED}; copy one of them there (in one piece)"
     )
@@ -203,15 +197,6 @@ def write_tensors(
     )
     save_file(plain, path, header)
     path.chmod(path.parent.stat().st_mode & 0o666)  # safetensors writes for the owner alone
-
-
-def read_tokenizer(folder: Path) -> Tokenizer | None:
-    """The tokenizer of a folder, None where it has none."""
-    return (
-        Tokenizer.load(folder)
-        if any((folder / name).is_file() for name in _TOKENIZER_FILES)
-        else None
-    )
 
 
 def require_new(folder: Path, source: str | Path | None = None) -> None:

@@ -24,33 +24,32 @@ import json
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, cast, get_args
+from typing import cast, get_args
 
 from litebert import hub, progress
-from litebert.config import Config
+from litebert.config import Config, Pooling
 from litebert.config.finetuning import HeadName
-from litebert.config.serialization import from_dict, to_json
-from litebert.errors import ConfigError, ModelError, nearest
+from litebert.config.serialization import to_json
+from litebert.errors import ModelError, nearest
 from litebert.interop import files
 from litebert.interop.cards import CARD, make_card, read_card
-from litebert.interop.hf.families import TASK_HEADS
 from litebert.interop.hf.reading import read_hf
 from litebert.interop.loaded import (
     LoadedModel,
+    Unread,
     another_tokenizer,
-    build_network,
     choose_tokenizer,
-    fill,
     fresh_dense,
     note_untrained,
     outputs_of,
     require_fit,
 )
+from litebert.interop.networks import build_network, fill
+from litebert.interop.onnx.exports import is_exported, read_exported
+from litebert.interop.records import read_own_tokenizer, read_recipe, read_task
 from litebert.interop.sentence_modules import carry_modules
 from litebert.interop.tensorflow.checkpoints import index_of, read_tensorflow
 from litebert.json_reader import read_json
-from litebert.model.heads import Pooling
-from litebert.model.operations import ACTIVATIONS
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.tokenizer import Tokenizer
@@ -60,8 +59,6 @@ _FINGERPRINT = "tokenizer_fingerprint"
 the header of the weights.
 """
 _READING = "reading.json"
-MOST = 10_000_000
-"""No task has more classes or tokens; checked before anything is counted up to it."""
 
 
 @progress.task("loading the model")
@@ -111,6 +108,8 @@ def _read_folder(
                 f"the fine-tuning in {folder} is not finished; run its command again to continue it"
             )
         folder = folder / "model"
+    if lazy and is_exported(folder):
+        return read_exported(folder, tokenizer)
     if (folder / "recipe.json").is_file():
         return replace(_load_own(folder, lazy, tokenizer), card=read_card(folder))
     if (index := index_of(folder)) is not None:
@@ -178,19 +177,12 @@ def config_of(path: str | Path) -> Config:
         ModelError: the folder cannot be opened.
     """
     recipe = hub.locate(path) / "recipe.json"
-    return _own_config(recipe) if recipe.is_file() else read_folder(path).config
-
-
-def _own_config(recipe: Path) -> Config:
-    try:
-        return from_dict(Config, read_json(recipe, ModelError))
-    except ConfigError as error:
-        raise ModelError(f"{recipe}: {error}") from None
+    return read_recipe(recipe) if recipe.is_file() else read_folder(path).config
 
 
 def _load_own(folder: Path, lazy: bool, substitute: str | Path | None) -> LoadedModel:
     recipe = folder / "recipe.json"
-    config = _own_config(recipe)
+    config = read_recipe(recipe)
     if (folder / "task.json").is_file():
         return _load_tuned(folder, config, lazy, substitute)
     file = _weights(folder)
@@ -233,7 +225,7 @@ def _pooling(path: Path) -> Pooling:
 def _load_tuned(
     folder: Path, config: Config, lazy: bool, substitute: str | Path | None
 ) -> LoadedModel:
-    task = _task(folder / "task.json")
+    task = read_task(folder / "task.json")
     labels, usual = (
         tuple(map(str, task.get("labels", []))),
         next(iter(outputs_of(task["kind"]).values())),
@@ -253,7 +245,7 @@ def _load_tuned(
         fill(classifier, tensors, (), file)
         return classifier
 
-    model = network if lazy else network()
+    model = Unread(network) if lazy else network()
     tokenizer = _own_tokenizer(folder, folder / files.WEIGHTS, substitute)
     dense = task.get("dense") or fresh_dense(config)
     return LoadedModel(
@@ -273,11 +265,6 @@ def _own_tokenizer(folder: Path, weights: Path, substitute: str | Path | None) -
         None,
     )
 
-    def read() -> Tokenizer | None:
-        return files.read_tokenizer(folder / "tokenizer") or files.read_tokenizer(
-            folder
-        )  # the latter of an export
-
     def read_fingerprint() -> object:  # None where the model was written without a tokenizer
         record = files.read_metadata(weights) if run is None else read_json(run, ModelError)
         return record.get(_FINGERPRINT)
@@ -289,7 +276,7 @@ def _own_tokenizer(folder: Path, weights: Path, substitute: str | Path | None) -
         if trained != tokenizer.fingerprint:
             raise another_tokenizer(substitute, folder)
         return tokenizer
-    words = choose_tokenizer(read, substitute, folder)
+    words = choose_tokenizer(lambda: read_own_tokenizer(folder), substitute, folder)
     if words is not None and (trained := read_fingerprint()) not in (None, words.fingerprint):
         raise ModelError(
             f"{folder / 'tokenizer'} is another tokenizer ({words.fingerprint[:12]}) than "
@@ -297,57 +284,3 @@ def _own_tokenizer(folder: Path, weights: Path, substitute: str | Path | None) -
             f"which {run or weights} records ({str(trained)[:12]}); restore the original"
         )
     return words
-
-
-def _task(path: Path) -> dict[str, Any]:
-    """Read a task.json and check it."""
-    task = read_json(path, ModelError)
-    outputs, classes, labels = (
-        outputs_of(task.get("kind")),
-        task.get("classes"),
-        task.get("labels", []),
-    )
-    allowed = {
-        "kind": (*TASK_HEADS, "backbone"),
-        "dense": (None, *ACTIVATIONS),
-        "problem": (None, *outputs),
-        "pooling": (None, *get_args(Pooling)),
-    }
-    for key, names in allowed.items():
-        if (name := task.get(key)) not in names:
-            raise ModelError(
-                f"{path} has {key} {name!r}; {nearest(str(name), filter(None, names))}"
-            )
-    for key in ("classes", "length"):
-        number = task.get(key, 1 if key == "length" else None)
-        least = 0 if key == "classes" and task["kind"] == "backbone" else 1
-        if not isinstance(number, int) or isinstance(number, bool) or not least <= number <= MOST:
-            raise ModelError(
-                f"{path} has {key} {number!r}; it must be a whole number from {least} to {MOST:,}"
-            )
-    exits = task.get("exits", {"patience": 1, "threshold": 1.0})
-    right = (
-        isinstance(exits, dict) and isinstance(exits.get("patience"), int) and exits["patience"] > 0
-    )
-    if (
-        not right
-        or not isinstance(exits.get("threshold"), (int, float))
-        or not exits["threshold"] >= 0
-    ):
-        raise ModelError(
-            f"{path} has exits {exits!r}; it must hold a patience of 1 or more and a "
-            "threshold of 0 or more"
-        )
-    if not isinstance(labels, list) or len(set(map(str, labels))) < len(labels):
-        raise ModelError(
-            f"{path} has labels {labels!r}; list the names of all classes, each once, or none"
-        )
-    try:
-        next(
-            output for name, output in outputs.items() if task.get("problem") in (None, name)
-        ).from_saved(classes, labels)
-    except ModelError as error:
-        raise ModelError(
-            f"{path} has classes {classes} and {len(labels)} labels: {error}"
-        ) from None
-    return task

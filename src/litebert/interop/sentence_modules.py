@@ -26,8 +26,8 @@ from litebert.interop.onnx.exports import PICKLED, WEIGHTS
 from litebert.json_reader import parse_json
 
 if TYPE_CHECKING:
+    from litebert.config import Pooling
     from litebert.interop.loaded import LoadedModel
-    from litebert.model.heads import Pooling
 
 LIST = "modules.json"
 _LENGTHS = "sentence_bert_config.json"

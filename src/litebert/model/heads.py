@@ -9,13 +9,11 @@ Shapes: H hidden, E embedding, V vocabulary, C classes, K predicted positions.
 
 from __future__ import annotations
 
-from typing import Literal
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from litebert.config import Activation, EncoderConfig, SpanBoundaryConfig
+from litebert.config import EncoderConfig, HeadActivation, SpanBoundaryConfig
 from litebert.model.encoder import make_initializer
 from litebert.model.operations import layer_norm, linear_activation, pad_rows
 
@@ -67,14 +65,6 @@ class VocabularyHead(nn.Module):
         if self.hidden and map_HE is not None:
             y_K = y_K @ map_HE
         return F.linear(y_K, word_VE, self.bias)[: len(x_KH)]
-
-
-HeadActivation = Literal[Activation, "tanh"]
-"""The activations that may follow the dense map of a classifier."""
-Pooling = Literal["cls", "mean"]
-"""The input of a classifier of a whole text: the last state of [CLS], or the mean over the real
-tokens.
-"""
 
 
 def mean_over(states_BSH: Tensor, real_BS: Tensor) -> Tensor:

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from litebert import cost
-from litebert.config import EncoderConfig
+from litebert.config import EncoderConfig, HeadActivation, Pooling
 from litebert.errors import ModelError
 from litebert.model.encoder import Encoder, EncoderOutput
-from litebert.model.heads import ClassifierHead, HeadActivation, Pooling, StateHead, mean_over
+from litebert.model.heads import ClassifierHead, StateHead, mean_over
 
 
 class TaskModel(nn.Module):

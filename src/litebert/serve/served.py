@@ -16,11 +16,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.answer.exits import EarlyExit
-from litebert.answer.exported import Exported, is_exported
-from litebert.answer.graphs import check_device
 from litebert.answer.mask_texts import build_masked_row, mask_pattern
 from litebert.answer.predicting import Answered, Predictor
-from litebert.errors import ConfigError, DataError, ModelError
+from litebert.answer.predictor import load
+from litebert.answer.vectors import SentenceEncoder
+from litebert.errors import DataError, ModelError
 from litebert.finetuning.examples import read_examples
 from litebert.finetuning.items import Item, build_row
 from litebert.finetuning.similarity import scale_to_unit
@@ -49,62 +49,38 @@ class Served:
     """
 
     def __init__(self, folder: Path, settings: Mapping[str, Any]) -> None:
-        self.engine = settings.get("engine")
         self.most_tokens = int(settings["tokens"])
-        self.exported = is_exported(folder) and self.engine in (None, "onnx")
-        if self.exported:
-            check_device("onnx", settings["device"])
-            if settings["exit"] not in ("auto", "off"):
-                raise ConfigError(
-                    f"an exported model has no exits; leave --exit {settings['exit']} out"
-                )
-            self.model: Any = Exported.open(folder, settings["threads"])
-            record, tokenizer, config = self.model.record, self.model.tokenizer, self.model.config
-            self.engine, vectors, fills = "onnx", self.model.gives_vectors, self.model.fills
-        else:
-            from litebert.answer.predictor import load
-
-            options = {
-                "engine": self.engine,
-                "device": settings["device"],
-                "exit": settings["exit"],
-            }
-            self.model = load(folder, **options)
-            record, tokenizer, config = (
-                self.model.task_record,
-                self.model.tokenizer,
-                self.model.config,
-            )
-            self.engine, fills = self.model.engine, not record and _can_fill(self.model)
-            vectors = not is_exported(folder) or record.get("kind") == "backbone"
-        if tokenizer is None:
-            raise ModelError(f"{folder} has no tokenizer; put the one it was trained with there")
-        self.tokenizer: Tokenizer = tokenizer
-        self.length = int(record.get("length", config.sequences.length))
-        self.layers, self.width = (
-            config.encoder.layers,
-            vector_width(folder, record, config.encoder.hidden_size),
+        model = self.model = load(
+            folder,
+            engine=settings.get("engine"),
+            device=settings["device"],
+            exit=settings["exit"],
+            threads=settings["threads"],
         )
+        if model.tokenizer is None:
+            raise ModelError(f"{folder} has no tokenizer; put the one it was trained with there")
+        self.tokenizer: Tokenizer = model.tokenizer
+        record, shape = model.task_record, model.config.encoder
+        self.engine, self.length, self.layers = model.engine, model.length, shape.layers
+        self.width = vector_width(folder, record, shape.hidden_size)
         self.compares = record.get("kind") == "backbone"  # a model of pairs, or an export of states
         self.steps = Steps()
         self.predictor: Predictor | None = None
         if record and not self.compares:
-            self.predictor = replace(self.model.predictor, around=self.steps.passes)
-        self._long_texts = LongTexts(tokenizer, self.steps.aside)
-        self.exits = self.predictor is not None and isinstance(self.predictor.engine, EarlyExit)
+            self.predictor = replace(model.predictor, around=self.steps.passes)
+        self._long_texts = LongTexts(self.tokenizer, self.steps.aside)
+        self.exits = self.predictor is not None and isinstance(self.predictor.runtime, EarlyExit)
         self.examples = read_examples(folder)
-        scores = self._pairs_to_number
-        self.does: dict[str, Callable[..., list[Row]]] = {"tokenize": self.tokenize}
+        operations: dict[str, tuple[bool, Callable[..., list[Row]]]] = {
+            "tokenize": (True, self.tokenize),
+            "predict": (self.predictor is not None, self.predict),
+            "fill-mask": (model.can_fill, self.fill),
+            "embed": (model.can_encode, self.embed),
+            "cosine": (model.can_encode, self.cosine),
+            "score": (self._pairs_to_number, self.score),
+        }
+        self.does = {name: method for name, (can, method) in operations.items() if can}
         """The method that answers a group of inputs, by the name of its operation."""
-        if self.predictor is not None:
-            self.does["predict"] = self.predict
-        if fills:
-            self.does["fill-mask"] = self.fill
-        if vectors:
-            self.does["embed"] = self.embed
-            self.does["cosine"] = self.cosine
-        if scores:
-            self.does["score"] = self.score
 
     @property
     def _pairs_to_number(self) -> bool:
@@ -354,7 +330,7 @@ class Served:
             return too_many(len(row), "the model reads", self.length)
         masked = [i for i, token in enumerate(row) if token == self.tokenizer.mask_id]
         payloads = []
-        for words in self._mask_reader.fill_row(row, masked, top, self.steps.end):
+        for words in self.model.mask_filler.fill_row(row, masked, top, self.steps.end):
             payloads.append(as_json([word._asdict() for word in words]))
             self.steps.end()
         payload = b'{"masks":[%b],"tokens":%d,"truncated":0}' % (b",".join(payloads), len(row))
@@ -524,20 +500,15 @@ class Served:
         )
         return scale_to_unit(vectors) if normalize else vectors
 
-    @property
-    def _mask_reader(self) -> Any:
-        """The object whose `fill_row` predicts masked tokens."""
-        return self.model if self.exported else self.model.mask_reader
-
     @cached_property
-    def encoder(self) -> Any:
-        """The object whose `of_rows` computes vectors that are never normalized."""
-        return self.model if self.exported else self.model.vectors_by(None, False)
+    def encoder(self) -> SentenceEncoder:
+        """Computes vectors that are not normalized."""
+        return self.model.vectors_by(None, False)
 
     @property
     def _vector_length(self) -> int:
         """The longest row that a vector is made of, in tokens."""
-        return int(self.encoder.length)
+        return self.encoder.length
 
 
 def _keep_likeliest(record: dict[str, Any], top: int | None, listed: bool) -> Any:
@@ -550,10 +521,3 @@ def _keep_likeliest(record: dict[str, Any], top: int | None, listed: bool) -> An
     if listed:
         return [{"label": label, "score": score} for label, score in likely]
     return record | {"probabilities": dict(likely)}
-
-
-def _can_fill(model: Any) -> bool:
-    try:
-        return model.mask_reader is not None
-    except ModelError:
-        return False

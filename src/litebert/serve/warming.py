@@ -32,7 +32,7 @@ def warm(served: Served) -> tuple[list[tuple[int, float]], float, float]:
         input. The seconds of the longest step of a request that fills a row.
     """
     value, operation = _make_example(served)
-    if served.engine != "torch" and not served.exported:
+    if served.engine != "torch":
         _make_engines(served)
     trials = []
     for rows in (1, 1, 4):  # what is done once is not counted

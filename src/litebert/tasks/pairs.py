@@ -46,8 +46,8 @@ from litebert.text.records import SUFFIXES, Notes, Record, format_value, read_re
 from litebert.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
+    from litebert.config import Pooling
     from litebert.finetuning.scoring import Logits
-    from litebert.model.heads import Pooling
 
 log = logging.getLogger("litebert")
 

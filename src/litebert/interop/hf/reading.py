@@ -15,25 +15,18 @@ from typing import Any
 
 from torch import Tensor
 
-from litebert.config import Config, EncoderConfig, SequenceConfig
+from litebert.config import Config, EncoderConfig, Pooling, SequenceConfig
 from litebert.config.finetuning import HeadName
 from litebert.errors import ConfigError, ModelError
-from litebert.interop.files import read_tokenizer, read_weights, weights_file
+from litebert.interop.files import read_weights, weights_file
 from litebert.interop.hf.families import TASK_HEADS, TASK_PARTS, Family, Names
 from litebert.interop.hf.settings import encoder_config, family_of, pooling_of, problem_of, unties
 from litebert.interop.hf.weights import find_sharing, generator_pairs, modernize, pairs, to_litebert
-from litebert.interop.loaded import (
-    LoadedModel,
-    build_network,
-    check_tensors,
-    choose_tokenizer,
-    fill,
-    note_untrained,
-    outputs_of,
-)
+from litebert.interop.loaded import LoadedModel, choose_tokenizer, note_untrained, outputs_of
+from litebert.interop.networks import build_network, check_tensors, fill
+from litebert.interop.records import read_tokenizer
 from litebert.interop.sentence_modules import modules_note
 from litebert.json_reader import read_json
-from litebert.model.heads import Pooling
 from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.registry import OBJECTIVES

@@ -1,12 +1,21 @@
-"""Recognize an exported folder. Nothing here imports torch, for such a folder answers without
-it.
+"""Recognize and open an exported folder. Nothing here imports torch, for such a folder answers
+without it.
 """
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import NoReturn
 
 from litebert.errors import ModelError
+from litebert.interop.loaded import (
+    LoadedModel,
+    Unread,
+    choose_tokenizer,
+    fresh_dense,
+    require_fit,
+)
+from litebert.interop.records import read_own_tokenizer, read_recipe, read_task
 from litebert.json_reader import read_json
 from litebert.storage import file_record, hash_fault, index_text
 
@@ -25,6 +34,59 @@ def find_exported_graph(folder: Path) -> Path | None:
     if any((folder / name).is_file() for name in (WEIGHTS, PICKLED)):
         return None
     return next((folder / name for name in GRAPHS if (folder / name).is_file()), None)
+
+
+def is_exported(folder: Path) -> bool:
+    """Return True if a folder holds a graph, its recipe.json, and no other weights."""
+    return find_exported_graph(folder) is not None and (folder / "recipe.json").is_file()
+
+
+def read_exported(folder: Path, tokenizer: str | Path | None = None) -> LoadedModel:
+    """Open an exported folder, without its graph.
+
+    Args:
+        tokenizer: for a folder without a readable one; see `choose_tokenizer`.
+
+    Raises:
+        ModelError: a file of it is damaged or missing.
+    """
+    config = read_recipe(folder / "recipe.json")
+    task = read_task(file) if (file := folder / "task.json").is_file() else {}
+
+    def refuse() -> NoReturn:
+        raise without_weights(folder)
+
+    loaded = LoadedModel(
+        Unread(refuse),
+        config,
+        choose_tokenizer(lambda: read_own_tokenizer(folder), tokenizer, folder),
+        folder,
+        labels=tuple(map(str, task.get("labels", []))),
+        task=task,
+        dense=task.get("dense") or fresh_dense(config),
+        pooling=task.get("pooling", "cls"),
+    )
+    if tokenizer is not None:
+        require_fit(loaded, tokenizer)
+    return loaded
+
+
+def without_weights(folder: Path) -> ModelError:
+    """Return the error that an exported folder has no weights."""
+    return ModelError(
+        f"{folder} is an ONNX export, without the weights for PyTorch; the engines "
+        "onnx and openvino can answer with it, and for everything else give the folder it was "
+        "exported from"
+    )
+
+
+def guesses_masks(folder: Path) -> bool:
+    """Return True if a folder was exported with the head that guesses masked tokens, whose class
+    its config.json names.
+    """
+    file = folder / "config.json"
+    names = read_json(file, ModelError).get("architectures") if file.is_file() else None
+    return isinstance(names, list) and any(str(name).endswith("ForMaskedLM") for name in names)
 
 
 def write_digests(graph: Path) -> None:

@@ -31,14 +31,14 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
-from litebert.config import EncoderConfig
+from litebert.config import EncoderConfig, Pooling
 from litebert.errors import ModelError
 from litebert.model.blocks import Attention, AttentionPositions, FeedForward, Rotary
 from litebert.model.cpu.functions import ACTIVATIONS, call
 from litebert.model.cpu.loader import WIDEST, describe, library
 from litebert.model.embedding import Embedding, PositionTable, too_long
 from litebert.model.encoder import Encoder
-from litebert.model.heads import ClassifierHead, Pooling, StateHead
+from litebert.model.heads import ClassifierHead, StateHead
 from litebert.model.task_model import TaskModel
 
 _PARTS = (

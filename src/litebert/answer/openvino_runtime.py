@@ -1,6 +1,4 @@
-"""The engine `openvino`: OpenVINO computes the logits, in float32 or, as `openvino-bfloat16`, in
-bfloat16.
-"""
+"""The runtimes of the engines `openvino` and `openvino-bfloat16`: OpenVINO computes a graph."""
 
 from __future__ import annotations
 
@@ -21,6 +19,7 @@ from litebert.answer.graphs import (
     require_numbers,
     unreadable,
 )
+from litebert.answer.runtime import Capabilities, Runtime
 from litebert.errors import MissingExtraError
 from litebert.finetuning.rows import PaddedRows
 from litebert.interop import LoadedModel
@@ -51,7 +50,7 @@ def _core() -> Any:
     return _openvino().Core()
 
 
-class OpenVinoEngine:
+class OpenVinoRuntime(Runtime):
     """A compiled graph on the CPU, with as many threads as torch would take.
 
     Raises:
@@ -60,7 +59,7 @@ class OpenVinoEngine:
         ConfigError: the device is not the CPU.
     """
 
-    tokens = 1024
+    capabilities = Capabilities(tokens=1024)
     precision = "f32"
 
     def __init__(self, loaded: LoadedModel, device: str) -> None:
@@ -86,23 +85,24 @@ class OpenVinoEngine:
         except RuntimeError as error:
             raise unreadable(file, error) from None
         self._file = file
-        self.ranks = {source.any_name: len(source.partial_shape) for source in self._graph.inputs}
+        self._ranks = {source.any_name: len(source.partial_shape) for source in self._graph.inputs}
 
     def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
-        result = self._graph(inputs_of(rows, self.ranks))
+        result = self._graph(inputs_of(rows, self._ranks))
         outputs = [result[i].copy() for i in range(len(result))]
         require_numbers(outputs, self._file)
         return logits_from(outputs)
 
 
-class OpenVinoBfloat16Engine(OpenVinoEngine):
+class OpenVinoBfloat16Runtime(OpenVinoRuntime):
     """The same in bfloat16, on a processor that multiplies it natively.
 
     Raises:
         ConfigError: this one does not.
     """
 
-    precision, reference = "bf16", "openvino"
+    capabilities = Capabilities(tokens=1024, reference="openvino")
+    precision = "bf16"
 
     @classmethod
     def _require(cls, device: str) -> None:

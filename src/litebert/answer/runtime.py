@@ -1,0 +1,120 @@
+"""Runtimes, which compute the numbers of a model, and engines, which make them. This module needs
+no torch.
+
+A runtime of your own is a class on `Runtime`. Register it under a name:
+ENGINES.add("mine", Mine).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Protocol, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from litebert.config import Pooling
+from litebert.finetuning.rows import PaddedRows
+from litebert.finetuning.scoring import EVALUATION_TOKENS
+from litebert.finetuning.similarity import pool_states
+from litebert.registry import ENGINES
+
+if TYPE_CHECKING:
+    from litebert.interop import LoadedModel
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Capabilities:
+    """The limits of a runtime, and its abilities beside `logits`."""
+
+    tokens: int = EVALUATION_TOKENS
+    """Most tokens of a pass, padding included."""
+    padding: int | None = None
+    """Most tokens that a row is padded with; any number by default."""
+    early_exit: bool = False
+    """True if it has `walk`, so that rows can leave early (answer/exits.py)."""
+    reference: str | None = None
+    """The name of the engine in float32 that it is compared with (answer/precision.py)."""
+    takes_threads: bool = False
+    """True if its engine takes `threads`, the threads of a service, which shares its cores."""
+
+
+class Walk(Protocol):
+    """A batch on its way through a network."""
+
+    def step(self) -> NDArray[np.float32]:
+        """Apply the next layer, and return the logits that the head reads after it, (R, C)."""
+
+    def keep(self, rows: NDArray[np.int64], length: int) -> None:
+        """Go on with these rows only, and with so many of their tokens; the others are padding."""
+
+
+class Runtime:
+    """Computes the numbers of a model for padded rows. A subclass needs `logits` alone.
+
+    For sentence vectors, a runtime gets the encoder as a model without classes, whose logits are
+    the last states.
+
+    Shapes: R rows of S tokens, C numbers of the head, H hidden size.
+    """
+
+    capabilities = Capabilities()
+
+    def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
+        """Compute logits: (R, C) where the head reads [CLS], else (R, S, C)."""
+        raise NotImplementedError
+
+    def vectors(self, rows: PaddedRows, pooling: Pooling) -> NDArray[np.float32]:
+        """Pool the states of a model whose logits are its last states, (R, H): their mean over
+        each row, or the state of [CLS].
+        """
+        return pool_states(self.logits(rows), rows.mask, pooling)
+
+    def walk(self, rows: PaddedRows) -> Walk:
+        """Begin a batch layer by layer, where `capabilities.early_exit` is true."""
+        raise NotImplementedError
+
+    def map_passes(
+        self, compute: Callable[[PaddedRows], T], passes: Sequence[PaddedRows]
+    ) -> Iterable[T]:
+        """Yield what `compute` makes of each pass with this runtime, in order."""
+        return map(compute, passes)
+
+
+class Engine(Protocol):
+    """Makes the runtime of a model; a class on `Runtime` is one.
+
+    `load(folder, engine="mine")` calls a registered engine with the opened model and the name of a
+    device. Of a fine-tuned litebert folder, the weights are read when the engine asks for
+    `loaded.model`, so they may be absent.
+    """
+
+    @property
+    def capabilities(self) -> Capabilities:
+        """The abilities that are known before a runtime is made: `early_exit` and `reference`."""
+
+    def __call__(self, loaded: LoadedModel, device: str) -> Runtime:
+        """Make the runtime."""
+
+
+def make_runtime(
+    engine: str, loaded: LoadedModel, device: str, threads: int | None = None
+) -> Runtime:
+    """Make the runtime of a model with a registered engine.
+
+    Args:
+        threads: threads of a service; the environment tells them to engines that do not take them.
+
+    Raises:
+        ConfigError: there is no such engine or device, or this machine does not have what the
+            engine needs.
+        ModelError: the engine cannot compute the model.
+        MissingExtraError: a library that the engine needs is not installed.
+    """
+    make = ENGINES[engine]
+    options = {} if threads is None or not make.capabilities.takes_threads else {"threads": threads}
+    runtime: Runtime = make(loaded, device, **options)
+    return runtime

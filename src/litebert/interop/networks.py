@@ -1,0 +1,121 @@
+"""Networks built from a config, and the strict way to fill them with weights."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor
+from torch.nn import init
+from torch.overrides import TorchFunctionMode
+
+from litebert.config import Config
+from litebert.errors import ModelError
+from litebert.interop.loaded import LoadedModel
+from litebert.model.pretrainer import Pretrainer
+from litebert.model.task_model import TaskModel
+
+M = TypeVar("M", Pretrainer, TaskModel)
+
+
+class _Zeros(TorchFunctionMode):
+    """Weights are zero where they would be drawn, which takes longer than reading them."""
+
+    def __torch_function__(
+        self, func: Callable[..., Any], types: Any, args: Any = (), kwargs: Any = None
+    ) -> Any:
+        options = kwargs or {}
+        drawing = (
+            Tensor.normal_,
+            Tensor.uniform_,
+            init.normal_,
+            init.uniform_,
+            init.kaiming_uniform_,
+        )
+        if func not in drawing:
+            return func(*args, **options)
+        with torch.no_grad():
+            return (args[0] if args else options["tensor"]).zero_()
+
+
+def build_network(file: Path, network: Callable[..., M], *arguments: Any, drawn: bool = True) -> M:
+    """A network of a config, whose refusal to be built names the file that the config comes from.
+
+    Args:
+        drawn: its weights are initialized; not needed for a network that is filled with all of its
+            weights.
+    """
+    try:
+        with nullcontext() if drawn else _Zeros():
+            return network(*arguments)
+    except (ModelError, RuntimeError, TypeError, ValueError, OverflowError, MemoryError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ModelError(f"{file} describes no model that can be built: {reason}") from None
+
+
+def rebuild(
+    loaded: LoadedModel,
+    config: Config,
+    other: Config,
+    change: Callable[[Tensor], Tensor],
+    **fields: Any,
+) -> LoadedModel:
+    """The model in another config, with other values of some fields of `LoadedModel`.
+
+    Args:
+        other: a config that differs from `config` in what was changed; a tensor whose shape would
+            differ there is changed, and every other one is kept.
+    """
+    model = loaded.model
+
+    def network(config: Config) -> Pretrainer | TaskModel:
+        if isinstance(model, Pretrainer):
+            return Pretrainer(config)
+        return TaskModel(config.encoder, model.reads_cls, model.classes, model.dense, model.pooling)
+
+    new = network(config)
+    with torch.device("meta"):
+        shapes = {name: tensor.shape for name, tensor in network(other).state_dict().items()}
+    free = {name for name, tensor in new.state_dict().items() if tensor.shape != shapes[name]}
+    state = {
+        name: change(tensor) if name in free else tensor
+        for name, tensor in model.state_dict().items()
+    }
+    fill(new, state, (), loaded.path)
+    return replace(loaded, network=new, config=config, **fields)
+
+
+def fill(
+    model: Pretrainer | TaskModel, state: Mapping[str, Tensor], untrained: Sequence[str], file: Path
+) -> None:
+    """Put a state dict into a model, strictly but for the heads that are known to be absent."""
+    expected = model.state_dict()
+    check_tensors(expected, state, tuple(f"objectives.{name}." for name in untrained), file)
+    model.load_state_dict({**expected, **state})
+    model.eval()
+
+
+def check_tensors(
+    expected: Mapping[str, Tensor], state: Mapping[str, Tensor], absent: tuple[str, ...], file: Path
+) -> None:
+    """Names and shapes are those expected; only names that start with one of `absent` may be
+    missing.
+
+    Raises:
+        ModelError: they are not; `file` is the one it names.
+    """
+    missing = [name for name in expected if name not in state and not name.startswith(absent)]
+    unknown = [name for name in state if name not in expected]
+    if missing or unknown:
+        problem = f"has no '{missing[0]}'" if missing else f"has an unknown '{unknown[0]}'"
+        raise ModelError(f"{file} {problem}; it does not belong to the config beside it")
+    for name, tensor in state.items():
+        if tensor.shape != expected[name].shape:
+            raise ModelError(
+                f"{file} holds {name} of shape {tuple(tensor.shape)}, and its config asks for "
+                f"{tuple(expected[name].shape)}; the two do not belong to the same model"
+            )
