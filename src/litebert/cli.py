@@ -36,6 +36,7 @@ VERBS: Mapping[str, tuple[str, str]] = {
     "evaluate": ("models", "score a model on held-out text"),
     "compare": ("models", "show runs side by side in one table"),
     "finetune": ("tasks", "fine-tune a model on GLUE, SQuAD, RACE, tags or your own table"),
+    "distill": ("distill", "make a small model of a large one, step by step, and measure both"),
     "predict": ("answers", "answer a file with a fine-tuned model"),
     "fill": ("answers", "guess masked words with a pretrained model"),
     "embed": ("answers", "write sentence vectors of texts to a file"),

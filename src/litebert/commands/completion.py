@@ -23,6 +23,7 @@ import tyro
 
 import litebert.commands
 from litebert.commands.console import parse
+from litebert.commands.distill import DistillArguments
 from litebert.commands.options import READING
 from litebert.commands.tasks import FinetuneArguments
 from litebert.registry import TASKS
@@ -77,7 +78,7 @@ def verbs() -> Iterator[tuple[str, type[Any]]]:
                     " ".join(
                         reversed(re.findall("[A-Z][a-z]+", name.removesuffix("Arguments")))
                     ).lower(),
-                    with_task_options(cls) if cls is FinetuneArguments else cls,
+                    with_task_options(cls) if cls in (DistillArguments, FinetuneArguments) else cls,
                 )
 
 

@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import logging
-import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, field, fields, make_dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -15,10 +14,16 @@ import tyro
 from litebert import launch
 from litebert.commands import console
 from litebert.commands.console import Json, ModelPath
+from litebert.commands.task_options import (
+    add_task_options,
+    collect_options,
+    join_source,
+    parse_with_task,
+    read_unlabelled,
+)
 from litebert.config import replace
 from litebert.config.finetuning import Choice, FinetuneConfig, HeadName
 from litebert.errors import ConfigError, require
-from litebert.finetuning.task import TaskOptions
 from litebert.hub import pin_to_record
 from litebert.machine import keep_freed_memory
 
@@ -98,12 +103,16 @@ def finetune(words: list[str]) -> int:
     remarks: list[str] = []
     with console.group() as ranks:
         with metrics.collect_remarks(remarks):
-            files = open_task(arguments.task, _source(arguments.data), **options)
+            files = open_task(arguments.task, join_source(arguments.data), **options)
             task = files.task
             if not arguments.overwrite or launch.restarts():
                 pin_to_record(arguments.out / IDENTITY)
             start = load_initial(arguments.model, arguments.tokenizer, task)
-            texts = _read_unlabelled(task, arguments, options) if arguments.unlabelled else None
+            texts = (
+                read_unlabelled(task, arguments.unlabelled, options)
+                if arguments.unlabelled
+                else None
+            )
         config = _finetune_config(arguments, rest, start, task)
         if arguments.overwrite:
             seeds = [arguments.out / f"seed-{number}" for number in range(arguments.seeds)]
@@ -149,13 +158,9 @@ def _parse_finetune(words: list[str]) -> tuple[FinetuneArguments, dict[str, Any]
     Raises:
         ConfigError: an option is of another task, or --data is given twice.
     """
-    value = _find_task_name(words)
-    task_name, options = ("", TaskOptions) if value is None else _find_task_options(value)
-    group = f"task_{re.sub(r'[^0-9a-zA-Z]', '_', task_name)}"
-    arguments_class = _with_task_options(group, options)
     if "-h" in words or "--help" in words:
         with suppress(SystemExit):
-            console.parse(arguments_class, ["--help"], "finetune")
+            console.parse(add_task_options(FinetuneArguments, words), ["--help"], "finetune")
         console.parse(
             FinetuneConfig,
             ["--help"],
@@ -169,88 +174,8 @@ def _parse_finetune(words: list[str]) -> tuple[FinetuneArguments, dict[str, Any]
         not {"--data", "--train"} <= option_names,
         "--data and --train are two names of one option; give one of them",
     )
-    words = console.first(words, FinetuneArguments, options, FinetuneConfig)
-    arguments, rest = console.parse_known(arguments_class, words, "finetune")
-    if task_name:
-        _refuse_other_options(task_name, rest)
-    task_options: TaskOptions = getattr(arguments, group, TaskOptions())
-    changes = _collect_set_options(task_options, option_names)
-    for split in {"dev", "test"} & changes.keys():
-        changes[split] = _source(changes[split])
-    return arguments, changes, rest
-
-
-def _collect_set_options(options: TaskOptions, words: Collection[str]) -> dict[str, Any]:
-    """Return the options of a task that differ from their defaults or stand among the words. The
-    task refuses what contradicts another option, such as a --heldout beside --dev, whatever its
-    value.
-    """
-    names = {word.removeprefix("--").replace("-", "_") for word in words if word[:2] == "--"}
-    set_options = {
-        option.name: getattr(options, option.name)
-        for option in fields(options)
-        if option.name in names and not option.name.startswith("no_")
-    }
-    return set_options | options.collect_changes()
-
-
-def _find_task_name(words: Sequence[str]) -> str | None:
-    """Return the value of --task among the words of the verb."""
-    for word, following in zip(words, [*words[1:], ""], strict=True):
-        option, equals, value = word.partition("=")
-        if option == "--task" and (equals or following):
-            return value if equals else following
-    return None
-
-
-def _find_task_options(task: str) -> tuple[str, type[TaskOptions]]:
-    """Return the registered name of a task, and the dataclass of its options.
-
-    Raises:
-        ConfigError: there is no such task, or an option has the name of another option of the verb.
-    """
-    from litebert.tasks.registry import find_task
-
-    name, task_class = find_task(task)
-    options: type[TaskOptions] = task_class.options
-    others = {option.name for cls in (FinetuneArguments, FinetuneConfig) for option in fields(cls)}
-    for option in fields(options):
-        require(
-            option.name not in others,
-            f"the task {name} has the option {option.name}, and litebert finetune has another of "
-            "that name; rename the field",
-        )
-    return name, options
-
-
-def _with_task_options(group: str, options: type[TaskOptions]) -> type[FinetuneArguments]:
-    """Add the options of a task to the arguments of the verb, as the field `group`."""
-    if not fields(options):
-        return FinetuneArguments
-    kind = Annotated[options, tyro.conf.OmitArgPrefixes]  # type: ignore[valid-type]
-    return make_dataclass(
-        FinetuneArguments.__name__,
-        [(group, kind, field(default_factory=options))],
-        bases=(FinetuneArguments,),
-        namespace={"__doc__": FinetuneArguments.__doc__},
-        frozen=True,
-    )
-
-
-def _refuse_other_options(task: str, words: Sequence[str]) -> None:
-    """Refuse options of other tasks among the words that the verb did not take.
-
-    Raises:
-        ConfigError: there is one.
-    """
-    from litebert.tasks.registry import list_takers, require_option
-
-    recipe = {field.name for field in fields(FinetuneConfig)}
-    for word in words:
-        name = word.partition("=")[0].removeprefix("--").replace("-", "_")
-        option = name.removeprefix("no_")
-        if word.startswith("--") and not {name, option} & recipe and list_takers(option):
-            require_option(task, option)
+    arguments, options, rest = parse_with_task(FinetuneArguments, words, "finetune")
+    return arguments, collect_options(options, option_names), rest
 
 
 def _finetune_config(
@@ -332,32 +257,6 @@ def _with_baseline(
         return columns, rows
     last = [f"{baseline[row[0]]:.4g}" if row[0] in baseline else "-" for row in rows]
     return (*columns, "baseline"), [(*row, cell) for row, cell in zip(rows, last, strict=True)]
-
-
-def _read_unlabelled(
-    task: Any, arguments: FinetuneArguments, options: Mapping[str, Any]
-) -> list[Any]:
-    """Read the files of --unlabelled, whose columns are named as in the training files."""
-    from litebert.answer.inputs import Columns, expand, open_input, read_rows
-    from litebert.text.records import Notes
-
-    columns = Columns(
-        options.get("text"),
-        options.get("pair"),
-        header=options.get("header", True),
-        encoding=options.get("encoding", "utf-8"),
-    )
-    files = expand(arguments.unlabelled, task)
-    inputs = [
-        open_input(path, f"the task {task.name}", task, task.settings(), None, columns)
-        for path in files
-    ]
-    return [row.example for row in read_rows(inputs, task.files, Notes())]
-
-
-def _source(paths: tuple[str, ...]) -> Any:
-    """Give a task its files in its own form: one path alone, several, or None."""
-    return paths[0] if len(paths) == 1 else paths or None
 
 
 def _with_length(config: FinetuneConfig, words: list[str]) -> FinetuneConfig:
@@ -537,7 +436,7 @@ def export(words: list[str]) -> int:
         arguments.destination,
         head=arguments.head,
         int8=arguments.int8,
-        data=_source(arguments.data),
+        data=join_source(arguments.data),
         **({} if arguments.max_drop is None else {"max_drop": arguments.max_drop}),
         **options,
     )

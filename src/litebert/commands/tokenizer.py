@@ -52,6 +52,8 @@ class TrainTokenizerArguments(Text):
     """
     vocab_size: int = 8192
     """Number of tokens in the vocabulary."""
+    shrink: bool = False
+    """Learn fewer tokens from a text too small for --vocab-size, instead of refusing it."""
     no_lower_case: bool = False
     """Keep upper case, which unigram and wordpiece convert to lower case by default; bpe always
     keeps it.
@@ -175,6 +177,7 @@ def _train(words: list[str]) -> int:
         strip_accents=arguments.strip_accents,
         memory=arguments.memory * 2**20,
         seed=arguments.seed,
+        shrink=arguments.shrink,
     )
     replaced = trained.write(arguments.out)
     log.info(

@@ -12,6 +12,8 @@ from collections.abc import Callable
 
 from litebert.config import Config
 from litebert.recipes import albert_next, published, small
+from litebert.recipes.albert_next import STUDENT_WIDTHS as STUDENT_WIDTHS
+from litebert.recipes.albert_next import make_student as make_student
 from litebert.recipes.published import HUB_NAMES as HUB_NAMES
 from litebert.recipes.published import PUBLISHED as PUBLISHED
 from litebert.recipes.published import SPANS as SPANS

@@ -11,6 +11,9 @@ from __future__ import annotations
 from litebert.config import Config, replace
 from litebert.recipes.small import make_small
 
+STUDENT_WIDTHS = (*range(32, 512, 32), *range(512, 1025, 64))
+"""Hidden sizes of students."""
+
 
 def _make_next(
     name: str,
@@ -80,3 +83,26 @@ def albert_next_large() -> Config:
     return _make_next(
         "albert-next-large", hidden=1024, embedding=192, layers=24, length=512, budget="24h"
     )
+
+
+def make_student(hidden: int, vocab_size: int) -> Config:
+    """Make the recipe of a student that learns a task afterwards, with a hidden size of
+    `STUDENT_WIDTHS`.
+
+    Its layers are as many as those of the next smaller named recipe, and they share one block. Text
+    comes as whole sentences across documents and without sentence order, because the texts of a
+    task are often single sentences.
+    """
+    is_narrow = hidden < 192
+    config = _make_next(
+        f"student-{hidden}",
+        hidden=hidden,
+        embedding=min(hidden // 2, 192),
+        layers=3 if is_narrow else 8 if hidden < 768 else 12,
+        length=64 if is_narrow else 128,
+        budget="10m",
+        rate=6e-3 if is_narrow else 3e-3,
+    )
+    encoder = replace(config.encoder, vocab_size=vocab_size, pooler=False)
+    sequences = replace(config.sequences, format="full-sentences", short_probability=0.0)
+    return replace(config, encoder=encoder, sequences=sequences, objectives=("mlm",))

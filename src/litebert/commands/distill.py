@@ -1,0 +1,238 @@
+"""`litebert distill`: from a large model to a small one, by commands that it shows."""
+
+from __future__ import annotations
+
+import logging
+import shlex
+import sys
+from collections.abc import Sequence
+from contextlib import redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Literal
+
+import tyro
+
+from litebert.commands import console
+from litebert.commands.console import Json
+from litebert.commands.task_options import (
+    collect_options,
+    join_source,
+    list_option_words,
+    parse_with_task,
+    read_unlabelled,
+)
+from litebert.config.finetuning import FinetuneConfig
+from litebert.errors import ConfigError, MissingExtraError, ModelError, RunError
+from litebert.storage import lock_folder
+
+if TYPE_CHECKING:
+    from litebert.finetuning.task import TaskOptions
+    from litebert.studies.distilled import DistillResults
+    from litebert.studies.distilling import DistillInputs, DistillRecord, DistillRequest, Step
+
+log = logging.getLogger("litebert")
+
+
+@dataclass(frozen=True)
+class DistillArguments:
+    """Make a small model of a large one: a teacher, a tokenizer, a student that is pretrained and
+    then learns the task from the teacher, and its weights in 8 bits. The same command again
+    continues.
+
+    Each step is a command of litebert, which is shown as it starts. Fields of the recipe of
+    finetune are options too, such as --epochs 5; they are the student's.
+    """
+
+    teacher: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TEACHER")]
+    """A model fine-tuned on the task; an encoder, which is fine-tuned on --data first; or the word
+    baseline. Folders, or hf:OWNER/NAME."""
+    data: tuple[str, ...]
+    """The labelled texts, as in litebert finetune."""
+    out: Path
+    """Folder to write."""
+    task: str = "table"
+    """A task that answers with a class, labels or a number for a text or a pair: table for your own
+    data, or one of GLUE."""
+    unlabelled: tuple[str, ...] = ()
+    """Files of further texts, which the teacher answers; as in litebert finetune."""
+    size: str = "2M"
+    """Parameters of the student at most, such as 500k, 2M or 10M."""
+    tokenizer: Literal["new", "teacher"] = "new"
+    """Train a tokenizer on the texts, or take the teacher's."""
+    vocab_size: int = 8192
+    """Tokens of a new tokenizer; a small text allows fewer."""
+    language: str = "en"
+    """Language of the text, for sentence boundaries, as in litebert prepare."""
+    budget: str | None = None
+    """How long the student is pretrained, as in litebert pretrain; by default a minute for each
+    400,000 characters of text, and 10 at most."""
+    max_drop: float | None = None
+    """Write no 8-bit weights if the main score falls by more points than this; 0.5 by default."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
+    dry_run: bool = False
+    """Show the commands and write nothing."""
+    json: Json = False
+
+
+def distill(words: list[str]) -> int:
+    """litebert distill TEACHER --data LABELLED --unlabelled TEXT --size 2M --out S"""
+    arguments, options, rest = parse_with_task(DistillArguments, words, "distill", "table")
+    with console.loading():
+        from litebert.studies.distilling import (
+            choose_student,
+            describe_student,
+            list_steps,
+            open_record,
+            parse_size,
+        )
+
+    request = _make_request(arguments, options, rest)
+    inputs = _read_inputs(arguments, request, options, words)
+    out = arguments.out
+    steps = list_steps(request, inputs, out, arguments.device, arguments.max_drop)
+    if arguments.dry_run:
+        config = choose_student(parse_size(request.size), request.vocab_size)
+        for number, step in enumerate(steps, 1):
+            _show_step(step, f"{number}/{len(steps)}")
+        console.say(f"with a full vocabulary {describe_student(config)}")
+        return 0
+    with lock_folder(out, RunError):
+        record = open_record(out, request)
+        status = _run_steps(steps, record)
+        if status:
+            console.say("stopped; the same command continues")
+            return status
+        results = _finish(request, inputs, steps, record, words)
+    _show_results(arguments, results)
+    return 0
+
+
+def _make_request(
+    arguments: DistillArguments, options: TaskOptions, rest: Sequence[str]
+) -> DistillRequest:
+    """Make the request, with its values checked.
+
+    Raises:
+        ConfigError: names the option.
+        MissingExtraError: a library of the last step is not installed.
+    """
+    from importlib.util import find_spec
+
+    from litebert.studies.distilling import DistillRequest
+
+    if not all(arguments.data or [""]):
+        raise ConfigError("data is empty; name the labelled texts")
+    console.parse(FinetuneConfig, rest, "distill", default=FinetuneConfig(), config=())
+    request = DistillRequest(
+        teacher=arguments.teacher,
+        data=arguments.data,
+        task=arguments.task,
+        task_words=tuple(list_option_words(options)),
+        unlabelled=arguments.unlabelled,
+        size=arguments.size,
+        tokenizer=arguments.tokenizer,
+        vocab_size=arguments.vocab_size,
+        language=arguments.language,
+        budget=arguments.budget,
+        student_words=tuple(rest),
+    )
+    request.check()
+    for library in ("onnx", "onnxruntime"):
+        if find_spec(library) is None:
+            raise MissingExtraError(library, "onnx")
+    return request
+
+
+def _read_inputs(
+    arguments: DistillArguments,
+    request: DistillRequest,
+    options: TaskOptions,
+    words: Sequence[str],
+) -> DistillInputs:
+    """Open the task and the teacher, and read the texts without labels."""
+    from litebert.studies.distilling import read_inputs
+    from litebert.tasks.registry import open_task
+
+    names = {word.partition("=")[0] for word in words}
+    settings = collect_options(options, names)
+    files = open_task(arguments.task, join_source(arguments.data), **settings)
+    unlabelled = (
+        read_unlabelled(files.task, arguments.unlabelled, settings) if arguments.unlabelled else []
+    )
+    return read_inputs(request, files, unlabelled)
+
+
+def _show_step(step: Step, label: str) -> None:
+    console.say(f"{label}  {step.about}")
+    if step.words:
+        console.say(f"     {console.program()} {shlex.join(step.words)}")
+
+
+def _run_steps(steps: Sequence[Step], record: DistillRecord) -> int:
+    """Run the steps that are not whole; return the exit status of the one that stopped, or 0."""
+    for number, step in enumerate(steps, 1):
+        label = f"{number}/{len(steps)}"
+        if step.name in record.done and step.path.exists():
+            console.say(f"{label}  {step.path} is whole")
+            continue
+        _show_step(step, label)
+        if step.prepare is not None:
+            step.prepare()
+        try:
+            status = _run_verb(step.words) if step.words else 0
+        except ModelError as error:
+            if step is not steps[-1]:
+                raise
+            log.warning(f"no 8-bit weights: {error}")
+            return 0
+        if status:
+            return status
+        record.mark(step.name)
+    return 0
+
+
+def _run_verb(words: Sequence[str]) -> int:
+    """Run a command of litebert in this process; its tables go to standard error."""
+    from litebert.commands.models import pretrain
+    from litebert.commands.tasks import export, finetune
+    from litebert.commands.text import prepare
+    from litebert.commands.tokenizer import tokenizer
+
+    verbs = {verb.__name__: verb for verb in (export, finetune, prepare, pretrain, tokenizer)}
+    with redirect_stdout(sys.stderr):
+        return verbs[words[0]](list(words[1:]))
+
+
+def _finish(
+    request: DistillRequest,
+    inputs: DistillInputs,
+    steps: Sequence[Step],
+    record: DistillRecord,
+    words: Sequence[str],
+) -> DistillResults:
+    """Return the table of a finished distillation, measured if it was not."""
+    from litebert.studies.distilled import DistillResults, measure_distillation, write_card
+
+    whole = {step.name for step in steps} <= set(record.done)
+    if record.results and whole:
+        return DistillResults.from_dict(record.results)
+    results = measure_distillation(request, inputs, record.folder)
+    write_card(results, steps, record.folder, ("litebert", "distill", *words))
+    record.results = results.to_dict()
+    record.write()
+    return results
+
+
+def _show_results(arguments: DistillArguments, results: DistillResults) -> None:
+    """Print the table, and what it means."""
+    if arguments.json:
+        console.print_json({"distilled": str(arguments.out), **results.to_dict()})
+        return
+    console.table(results.columns, results.cells)
+    console.show(results.note)
+    for sentence in results.advice:
+        console.show(sentence)
+    answer = ("predict", arguments.out / "student", "--input", "TEXTS.txt")
+    console.ending(arguments.out, answer)

@@ -1,0 +1,175 @@
+"""The options of a verb that learns a task: beside its arguments, those of the task that --task
+names.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import field, fields, make_dataclass
+from typing import Annotated, Any, TypeVar
+
+import tyro
+
+from litebert.commands import console
+from litebert.config.finetuning import FinetuneConfig
+from litebert.errors import require
+from litebert.finetuning.task import TaskOptions
+
+A = TypeVar("A")
+"""The arguments of a verb, a frozen dataclass."""
+
+
+def parse_with_task(
+    cls: type[A], words: Sequence[str], verb: str, default: str | None = None
+) -> tuple[A, TaskOptions, list[str]]:
+    """Read the options of a verb and of its task.
+
+    Args:
+        default: the task where the words name none.
+
+    Returns:
+        The arguments of the verb; the options of the task; and the other words, which are fields of
+        the recipe.
+
+    Raises:
+        ConfigError: an option is of another task.
+    """
+    task_name, options = _find_task(cls, words, default)
+    ordered = console.first(words, cls, options, FinetuneConfig)
+    arguments_class = add_task_options(cls, words, default)
+    arguments, rest = console.parse_known(arguments_class, ordered, verb)
+    if task_name:
+        _refuse_other_options(task_name, rest)
+    return arguments, getattr(arguments, _name_group(task_name), TaskOptions()), rest
+
+
+def add_task_options(cls: type[A], words: Sequence[str], default: str | None = None) -> type[A]:
+    """Add the options of the task among the words to the arguments of a verb.
+
+    Raises:
+        ConfigError: there is no such task.
+    """
+    task_name, options = _find_task(cls, words, default)
+    if not fields(options):
+        return cls
+    kind = Annotated[options, tyro.conf.OmitArgPrefixes]  # type: ignore[valid-type]
+    return make_dataclass(
+        cls.__name__,
+        [(_name_group(task_name), kind, field(default_factory=options))],
+        bases=(cls,),
+        namespace={"__doc__": cls.__doc__},
+        frozen=True,
+    )
+
+
+def _name_group(task_name: str) -> str:
+    return f"task_{re.sub(r'[^0-9a-zA-Z]', '_', task_name)}"
+
+
+def _find_task(
+    cls: type, words: Sequence[str], default: str | None
+) -> tuple[str, type[TaskOptions]]:
+    """Return the registered name of the task among the words, and the dataclass of its options.
+
+    Raises:
+        ConfigError: there is no such task, or an option has the name of another option of the verb.
+    """
+    from litebert.tasks.registry import find_task
+
+    value = _find_task_name(words) or default
+    if value is None:
+        return "", TaskOptions
+    name, task_class = find_task(value)
+    options: type[TaskOptions] = task_class.options
+    others = {option.name for group in (cls, FinetuneConfig) for option in fields(group)}
+    for option in fields(options):
+        require(
+            option.name not in others,
+            f"the task {name} has the option {option.name}, and litebert finetune has another of "
+            "that name; rename the field",
+        )
+    return name, options
+
+
+def _find_task_name(words: Sequence[str]) -> str | None:
+    """Return the value of --task among the words of the verb."""
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        option, equals, value = word.partition("=")
+        if option == "--task" and (equals or following):
+            return value if equals else following
+    return None
+
+
+def _refuse_other_options(task: str, words: Sequence[str]) -> None:
+    """Refuse options of other tasks among the words that the verb did not take.
+
+    Raises:
+        ConfigError: there is one.
+    """
+    from litebert.tasks.registry import list_takers, require_option
+
+    recipe = {field.name for field in fields(FinetuneConfig)}
+    for word in words:
+        name = word.partition("=")[0].removeprefix("--").replace("-", "_")
+        option = name.removeprefix("no_")
+        if word.startswith("--") and not {name, option} & recipe and list_takers(option):
+            require_option(task, option)
+
+
+def collect_options(options: TaskOptions, words: Collection[str]) -> dict[str, Any]:
+    """Return the options of a task that differ from their defaults or stand among the words, as
+    `open_task` takes them. The task refuses what contradicts another option, such as a --heldout
+    beside --dev, whatever its value.
+    """
+    names = {word.removeprefix("--").replace("-", "_") for word in words if word[:2] == "--"}
+    set_options = {
+        option.name: getattr(options, option.name)
+        for option in fields(options)
+        if option.name in names and not option.name.startswith("no_")
+    }
+    changes = set_options | options.collect_changes()
+    for split in {"dev", "test"} & changes.keys():
+        changes[split] = join_source(changes[split])
+    return changes
+
+
+def list_option_words(options: TaskOptions) -> list[str]:
+    """List the words of a command line that set the same options of a task."""
+    words: list[str] = []
+    for option in fields(options):
+        value = getattr(options, option.name)
+        if value == option.default:
+            continue
+        words.append(f"--{option.name.replace('_', '-')}")
+        if not isinstance(value, bool):
+            words += map(str, value) if isinstance(value, tuple) else [str(value)]
+    return words
+
+
+def join_source(paths: tuple[str, ...]) -> Any:
+    """Give a task its files in its own form: one path alone, several, or None."""
+    return paths[0] if len(paths) == 1 else paths or None
+
+
+def read_unlabelled(task: Any, paths: tuple[str, ...], options: Mapping[str, Any]) -> list[Any]:
+    """Read the files of --unlabelled, whose columns are named as in the training files.
+
+    Args:
+        options: the options of the task, as `open_task` takes them.
+    """
+    from litebert.answer.inputs import Columns, expand, open_input, read_rows
+    from litebert.text.records import Notes
+
+    columns = Columns(
+        options.get("text"),
+        options.get("pair"),
+        header=options.get("header", True),
+        encoding=options.get("encoding", "utf-8"),
+    )
+    files = expand(paths, task)
+    inputs = [
+        open_input(path, f"the task {task.name}", task, task.settings(), None, columns)
+        for path in files
+    ]
+    return [row.example for row in read_rows(inputs, task.files, Notes())]

@@ -1,0 +1,235 @@
+"""The table at the end of a distillation: the baseline, the teacher, the student and its 8-bit
+weights, by their score, their size and their speed.
+"""
+
+from __future__ import annotations
+
+import pickle
+import shlex
+import statistics
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from litebert import hub, progress
+from litebert.answer.predicting import Predictor
+from litebert.answer.predictor import load
+from litebert.errors import ModelError
+from litebert.finetuning.baselines import fit_baseline
+from litebert.finetuning.task import Task
+from litebert.finetuning.teachers import BASELINE
+from litebert.storage import atomic_text
+from litebert.studies.distilling import (
+    DistillInputs,
+    DistillRequest,
+    Step,
+    locate_teacher,
+)
+from litebert.train import device as devices
+
+ROUNDS = 5
+"""Rounds in which each model answers the same texts in its turn."""
+TEXTS = 64
+"""Development texts that are answered in a round, at most."""
+CARD = "README.md"
+_WEIGHTS = ("*.safetensors", "*.bin", "*.onnx", "*.onnx_data")
+_STUDENT, _INT8 = "student", "student, 8 bits"
+
+
+@dataclass(frozen=True)
+class System:
+    """A model of the table, ready to answer."""
+
+    name: str
+    size: int
+    """Bytes of its weights; of the baseline as Python pickles it."""
+    answer: Callable[[Sequence[Any]], list[Any]]
+    """Examples -> answers."""
+
+
+@dataclass(frozen=True)
+class SystemRow:
+    """A row of the table."""
+
+    name: str
+    score: float
+    megabytes: float
+    texts_per_second: float
+
+
+@dataclass(frozen=True)
+class DistillResults:
+    """The table at the end of a distillation."""
+
+    metric: str
+    examples: int
+    """Development examples that were scored."""
+    rows: tuple[SystemRow, ...]
+    machine: str
+    advice: tuple[str, ...]
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return the content of the field `results` of distill.json."""
+        return asdict(self)
+
+    @classmethod
+    def from_dict(cls, fields: dict[str, Any]) -> DistillResults:
+        """Read the field `results` of distill.json."""
+        rows = tuple(SystemRow(**row) for row in fields["rows"])
+        return cls(**{**fields, "rows": rows, "advice": tuple(fields["advice"])})
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The heads of the table."""
+        return "model", f"{self.metric} on {self.examples:,}", "MB", "texts/s"
+
+    @property
+    def cells(self) -> list[tuple[str, ...]]:
+        """The rows of the table as texts."""
+        return [
+            (
+                row.name,
+                f"{row.score:.4g}",
+                f"{row.megabytes:.1f}",
+                f"{row.texts_per_second:,.0f}",
+            )
+            for row in self.rows
+        ]
+
+    @property
+    def note(self) -> str:
+        """How the figures were measured."""
+        return (
+            f"Scores on the development part. Speed is from text to answer, the median of {ROUNDS} "
+            f"rounds in turn over at most {TEXTS} of its texts: a short measurement, on "
+            f"{self.machine}."
+        )
+
+
+def measure_distillation(
+    request: DistillRequest, inputs: DistillInputs, out: Path
+) -> DistillResults:
+    """Score and time the baseline, the teacher and the student."""
+    task, files = inputs.files.task, inputs.files
+    examples = files.read(task.dev[0])
+    with progress.task("scoring and timing the models"):
+        systems = _open_systems(request, inputs, out)
+        scores = {
+            system.name: task.score(examples, system.answer(examples))[task.metric]
+            for system in systems
+        }
+        speeds = _measure_speed(systems, examples[:TEXTS])
+    rows = tuple(
+        SystemRow(system.name, scores[system.name], system.size / 1e6, speeds[system.name])
+        for system in systems
+    )
+    machine = devices.choose("float32", "cpu").describe()
+    return DistillResults(task.metric, len(examples), rows, machine, advise(scores, task.metric))
+
+
+def _open_systems(request: DistillRequest, inputs: DistillInputs, out: Path) -> list[System]:
+    """Open the models of the table; the 8-bit weights only where they were written."""
+    task, files = inputs.files.task, inputs.files
+    systems = []
+    if task.output.baseline() is not None:
+        fitted = fit_baseline(task, files.read("train"))
+        size = len(pickle.dumps(fitted.model))
+        systems.append(System(BASELINE, size, fitted.answers))
+    sources = {_STUDENT: str(out / "student"), _INT8: str(out / "int8")}
+    if request.teacher != BASELINE:
+        sources = {"teacher": locate_teacher(request, inputs, out), **sources}
+    for name, source in sources.items():
+        if name == _INT8 and not Path(source).exists():
+            continue
+        predictor = load(source, device="cpu", exit="off").predictor
+        systems.append(System(name, _measure_size(source), _make_answer(predictor)))
+    return systems
+
+
+def _make_answer(predictor: Predictor) -> Callable[[Sequence[Any]], list[Any]]:
+    """Make the function by which a network answers examples."""
+
+    def answer(examples: Sequence[Any]) -> list[Any]:
+        task: Task[Any] = predictor.task
+        items = task.encode(examples, predictor.tokenizer, predictor.length)
+        logits, _ = predictor.logits(items)
+        return task.answers(examples, items, logits)
+
+    return answer
+
+
+def _measure_size(source: str) -> int:
+    """Measure the bytes of the weights in a folder.
+
+    Raises:
+        ModelError: there are none.
+    """
+    folder = hub.locate(source)
+    folder = folder / "model" if (folder / "model").is_dir() else folder
+    size = sum(file.stat().st_size for pattern in _WEIGHTS for file in folder.glob(pattern))
+    if not size:
+        raise ModelError(f"{folder} holds no weights whose size could be measured")
+    return size
+
+
+def _measure_speed(systems: Sequence[System], examples: Sequence[Any]) -> dict[str, float]:
+    """Measure how many texts each model answers a second, in turns, so that what else the machine
+    does meets all alike.
+    """
+    seconds: dict[str, list[float]] = {system.name: [] for system in systems}
+    for system in systems:
+        system.answer(examples)  # the first pass also reads and compiles
+    for _ in range(ROUNDS):
+        for system in systems:
+            start = time.perf_counter()
+            system.answer(examples)
+            seconds[system.name].append(time.perf_counter() - start)
+    return {name: len(examples) / statistics.median(times) for name, times in seconds.items()}
+
+
+def advise(scores: dict[str, float], metric: str) -> tuple[str, ...]:
+    """Say how the student stands beside the baseline, and what to do where it is not better."""
+    student, baseline = scores[_STUDENT], scores.get(BASELINE)
+    sentences = []
+    if baseline is not None and student > baseline:
+        sentences.append(
+            f"The student is better than the baseline, with {metric} {student:.4g} against "
+            f"{baseline:.4g}."
+        )
+    elif baseline is not None:
+        sentences.append(
+            f"The student is not better than the baseline, with {metric} {student:.4g} against "
+            f"{baseline:.4g}: give more --unlabelled text, a longer --budget or a better teacher, "
+            "in another --out."
+        )
+        if scores.get("teacher", baseline) < baseline:
+            sentences.append(
+                f"The teacher is worse than the baseline too ({scores['teacher']:.4g}): give it "
+                "more labels, or distil the baseline."
+            )
+    if _INT8 not in scores:
+        sentences.append(
+            "There are no 8-bit weights, because they cost more than --max-drop allows: use the "
+            "student in float32."
+        )
+    return tuple(sentences)
+
+
+def write_card(
+    results: DistillResults, steps: Sequence[Step], out: Path, command: Sequence[str]
+) -> None:
+    """Write README.md: the table, and the command of each step."""
+    lines = ["# A distilled model", "", *results.advice, ""]
+    lines += [f"| {' | '.join(results.columns)} |", "|---|---:|---:|---:|"]
+    lines += [f"| {' | '.join(cells)} |" for cells in results.cells]
+    lines += ["", results.note, "", "Made by", "", f"    {shlex.join(command)}", ""]
+    lines += ["which ran", ""]
+    for step in steps:
+        words = shlex.join(("litebert", *step.words)) if step.words else f"({step.about})"
+        lines.append(f"    {words}")
+    example = shlex.join(("litebert", "predict", str(out / "student"), "--input", "TEXTS.txt"))
+    lines += ["", "To answer with it:", "", f"    {example}", ""]
+    with atomic_text(out / CARD) as file:
+        file.write("\n".join(lines))

@@ -1,0 +1,405 @@
+"""From a large model to a small one: the steps of `litebert distill`, each a command of its own.
+
+The folder of a distillation holds
+
+    distill.json     the request, the steps that are whole, and at the end the scores
+    teacher/         the run of the teacher, where it was not fine-tuned before
+    text.txt         the training texts and those without labels, one a line
+    dev.jsonl        of a table: the rows that 8-bit weights are scored on
+    tokenizer/       the tokenizer, trained on text.txt
+    data/            text.txt as token shards
+    student.json     the recipe of the student
+    pretrained/      the student's run on the shards
+    student/         its run on the task, with the teacher
+    int8/            the student with 8-bit weights, as ONNX
+    README.md        the scores, and the commands
+
+A step that is whole is skipped, and a step that was stopped continues. So the same command goes on
+after a kill, and ends with the same bits.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import math
+import re
+import shutil
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any, Literal
+
+from litebert import cost
+from litebert.config import Config
+from litebert.config.amounts import BUDGET_UNITS, parse_amount
+from litebert.config.serialization import to_json
+from litebert.data.shards import Shards
+from litebert.errors import ConfigError, RunError, require
+from litebert.finetuning.task import Task, TaskFiles
+from litebert.finetuning.teachers import BASELINE, open_teachers
+from litebert.finetuning.text_outputs import Number, SeveralLabels
+from litebert.interop import read_folder
+from litebert.json_reader import read_json
+from litebert.recipes import STUDENT_WIDTHS, make_student
+from litebert.storage import LOCK, atomic_text, write_json
+from litebert.tasks.table import TableFiles
+from litebert.text.sentences import check_language
+from litebert.tokenizer.training import check_size
+
+log = logging.getLogger("litebert")
+
+RECORD = "distill.json"
+MOST_MINUTES = 10
+"""Minutes of pretraining by default, at most."""
+CHARACTERS = 400_000
+"""Characters of text for which the student is pretrained a minute by default."""
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)([kKmM]?)")
+_SCALES = {"": 1, "k": 1_000, "m": 1_000_000}
+
+
+@dataclass(frozen=True, kw_only=True)
+class DistillRequest:
+    """The arguments of `litebert distill` that decide what is made."""
+
+    teacher: str
+    data: tuple[str, ...]
+    task: str
+    task_words: tuple[str, ...] = ()
+    """Options of the task, as words of a command line."""
+    unlabelled: tuple[str, ...] = ()
+    size: str = "2M"
+    tokenizer: Literal["new", "teacher"] = "new"
+    vocab_size: int = 8192
+    language: str = "en"
+    budget: str | None = None
+    """Budget of pretraining; None for one that follows from the text."""
+    student_words: tuple[str, ...] = ()
+    """Fields of the recipe of fine-tuning, for the student, as words of a command line."""
+
+    def check(self) -> None:
+        """Refuse values that cannot be.
+
+        Raises:
+            ConfigError: names the option.
+        """
+        parse_size(self.size)
+        check_size(self.vocab_size)
+        check_language(self.language)
+        if self.budget is not None:
+            parse_amount(self.budget, "--budget", BUDGET_UNITS)
+        require(
+            self.tokenizer == "new" or self.teacher != BASELINE,
+            "--tokenizer teacher takes the tokenizer of a model, and the baseline has none; leave "
+            "--tokenizer out",
+        )
+
+
+@dataclass(frozen=True)
+class DistillInputs:
+    """The task, its texts and the teacher, read before the first step."""
+
+    files: TaskFiles[Any]
+    unlabelled: list[Any]
+    """Examples without labels."""
+    is_finetuned: bool
+    """True if the teacher answers the task already, as the baseline does."""
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The different texts, labelled or not, each as one line; a pair is one text."""
+        task = self.files.task
+        items = task.plain_items([*self.files.read("train"), *self.unlabelled])
+        lines = (" ".join(" ".join(item.texts).split()) for item in items)
+        return list(dict.fromkeys(filter(None, lines)))
+
+
+def read_inputs(
+    request: DistillRequest, files: TaskFiles[Any], unlabelled: list[Any]
+) -> DistillInputs:
+    """Check the task and the teacher of a request.
+
+    Raises:
+        ConfigError: the task does not answer with a class, labels or a number.
+        ModelError: the teacher cannot be opened, or answers something else.
+    """
+    task = files.task
+    require(
+        task.output.head == "sequence" and task.output.width > 0,
+        f"litebert distill is for tasks that answer with a class, labels or a number, and the "
+        f"{task.name} task answers with '{task.output.name}'; use finetune --teacher",
+    )
+    if request.teacher == BASELINE:
+        return DistillInputs(files, unlabelled, True)
+    loaded = read_folder(request.teacher)
+    is_finetuned = bool(loaded.task_record)
+    if is_finetuned and loaded.tokenizer is not None:
+        open_teachers([request.teacher], task, loaded.tokenizer, 0)
+    return DistillInputs(files, unlabelled, is_finetuned)
+
+
+@dataclass(frozen=True)
+class Step:
+    """A step of a distillation."""
+
+    name: str
+    about: str
+    """Description of what it does, for people."""
+    path: Path
+    """The file or the folder that it makes."""
+    words: tuple[str, ...] = ()
+    """The command that does it; empty where `prepare` does it all."""
+    prepare: Callable[[], None] | None = None
+    """Makes what the command needs."""
+
+
+def list_steps(
+    request: DistillRequest, inputs: DistillInputs, out: Path, device: str, max_drop: float | None
+) -> list[Step]:
+    """List the steps of a distillation in their order."""
+    steps = [
+        _list_teacher_steps(request, inputs, out, device),
+        _list_text_steps(request, inputs, out),
+    ]
+    student = _list_student_steps(request, inputs, out, device)
+    return [*steps[0], *steps[1], *student, _make_export_step(inputs, request, out, max_drop)]
+
+
+def locate_teacher(request: DistillRequest, inputs: DistillInputs, out: Path) -> str:
+    """Return the teacher as `finetune --teacher` takes it."""
+    return request.teacher if inputs.is_finetuned else str(out / "teacher")
+
+
+def _list_task_words(request: DistillRequest) -> tuple[str, ...]:
+    return ("--task", request.task, "--data", *request.data, *request.task_words)
+
+
+def _list_device_words(device: str) -> tuple[str, ...]:
+    return () if device == "auto" else ("--device", device)
+
+
+def _list_teacher_steps(
+    request: DistillRequest, inputs: DistillInputs, out: Path, device: str
+) -> list[Step]:
+    if inputs.is_finetuned:
+        return []
+    path = out / "teacher"
+    words = ("finetune", request.teacher, *_list_task_words(request), *_list_device_words(device))
+    about = f"{request.teacher} is fine-tuned on the task, to be the teacher"
+    return [Step("teacher", about, path, (*words, "--out", str(path)))]
+
+
+def _list_text_steps(request: DistillRequest, inputs: DistillInputs, out: Path) -> list[Step]:
+    text, tokenizer, data = out / "text.txt", out / "tokenizer", out / "data"
+    steps = [
+        Step(
+            "text",
+            f"{len(inputs.lines):,} different texts go to {text}, one a line",
+            text,
+            prepare=lambda: _write_texts(inputs, out),
+        )
+    ]
+    lines = (str(text), "--split", "line")
+    source = str(tokenizer)
+    if request.tokenizer == "teacher":
+        source = request.teacher
+    else:
+        size = ("--vocab-size", str(request.vocab_size), "--shrink")
+        words = ("tokenizer", "train", *lines, *size, "--out", source)
+        about = f"a tokenizer of {request.vocab_size:,} tokens, or as many as the text allows"
+        steps.append(Step("tokenizer", about, tokenizer, words))
+    language = ("--language", request.language, "--tokenizer", source)
+    words = ("prepare", *lines, *language, "--out", str(data))
+    steps.append(Step("data", "the text becomes token shards", data / "index.json", words))
+    return steps
+
+
+def _list_student_steps(
+    request: DistillRequest, inputs: DistillInputs, out: Path, device: str
+) -> list[Step]:
+    recipe, pretrained, student = out / "student.json", out / "pretrained", out / "student"
+    budget = request.budget or choose_budget(inputs.lines)
+    on_device = _list_device_words(device)
+    text = ("--data", str(out / "data"), "--budget", budget, *on_device)
+    pretrain = ("pretrain", str(recipe), *text, "--out", str(pretrained))
+    teacher = ("--teacher", locate_teacher(request, inputs, out))
+    more = ("--unlabelled", *request.unlabelled) if request.unlabelled else ()
+    learned = (*_list_task_words(request), *teacher, *more, *request.student_words, *on_device)
+    finetune = ("finetune", str(pretrained), *learned, "--out", str(student))
+    return [
+        Step(
+            "pretrained",
+            f"the student learns the language of the text; its recipe is {recipe}",
+            pretrained,
+            pretrain,
+            lambda: _write_recipe(request, out),
+        ),
+        Step("student", "the student learns the task from the teacher", student, finetune),
+    ]
+
+
+def _make_export_step(
+    inputs: DistillInputs, request: DistillRequest, out: Path, max_drop: float | None
+) -> Step:
+    """Make the step that writes 8-bit weights, which must not cost more than the limit on the
+    development part.
+    """
+    path = out / "int8"
+    scored: tuple[str, ...] = ("--data", *request.data)
+    if isinstance(inputs.files, TableFiles):
+        scored = ("--data", str(out / "dev.jsonl"), "--text", "text", "--label", "label")
+        scored += ("--pair", "pair") if inputs.files.task.pair else ()
+    limit = () if max_drop is None else ("--max-drop", f"{max_drop:g}")
+    words = ("export", str(out / "student"), str(path), "--int8", *scored, *limit)
+    about = "the student is written with weights of 8 bits"
+    return Step("int8", about, path, words, lambda: shutil.rmtree(path, ignore_errors=True))
+
+
+# ----------------------------------------------------------------------------------- inside a step
+
+
+def parse_size(text: str) -> int:
+    """Read a number of parameters, such as 500k, 2M or 1500000.
+
+    Raises:
+        ConfigError: it is not written like that.
+    """
+    match = _SIZE.fullmatch(text)
+    if match is None or not float(match[1]):
+        raise ConfigError(
+            f"--size is '{text}'; write a number of parameters, such as 500k, 2M or 10M"
+        )
+    return int(float(match[1]) * _SCALES[match[2].lower()])
+
+
+def choose_student(parameters: int, vocab_size: int) -> Config:
+    """Choose the widest student whose encoder has at most so many parameters.
+
+    Raises:
+        ConfigError: the narrowest has more.
+    """
+    students = [make_student(hidden, vocab_size) for hidden in STUDENT_WIDTHS]
+    sizes = [sum(cost.encoder_parameters(student.encoder).values()) for student in students]
+    if sizes[0] > parameters:
+        raise ConfigError(
+            f"--size is {parameters:,} parameters, and the smallest student with {vocab_size:,} "
+            f"tokens has {sizes[0]:,}; give a larger --size or a smaller --vocab-size"
+        )
+    return students[sum(size <= parameters for size in sizes) - 1]
+
+
+def choose_budget(lines: Sequence[str]) -> str:
+    """Choose for how long a student is pretrained on some texts."""
+    characters = sum(map(len, lines))
+    return f"{min(MOST_MINUTES, max(1, math.ceil(characters / CHARACTERS)))}m"
+
+
+def describe_student(config: Config) -> str:
+    """Describe the shape of a student in a sentence."""
+    encoder = config.encoder
+    parameters = sum(cost.encoder_parameters(encoder).values())
+    return (
+        f"the student has {encoder.layers} layers of {encoder.hidden_size} units that share their "
+        f"weights, and {encoder.vocab_size:,} tokens of {encoder.embedding_size}: "
+        f"{parameters:,} parameters"
+    )
+
+
+def _write_texts(inputs: DistillInputs, out: Path) -> None:
+    """Write the texts, and the development rows of a table, whose own file may be a part of
+    another.
+    """
+    files = inputs.files
+    if isinstance(files, TableFiles):
+        with atomic_text(out / "dev.jsonl") as file:
+            for row in _list_rows(files.task, files.read(files.task.dev[0])):
+                file.write(json.dumps(row, ensure_ascii=False) + "\n")
+    with atomic_text(out / "text.txt") as file:
+        file.writelines(f"{line}\n" for line in inputs.lines)
+
+
+def _list_rows(task: Task[Any], examples: Sequence[Any]) -> Iterator[dict[str, Any]]:
+    """Yield the labelled examples of a table with fixed names of columns."""
+    for example in examples:
+        if example.label is not None:
+            pair = {} if example.pair is None else {"pair": example.pair}
+            yield {"text": example.text, **pair, "label": _name_label(task, example.label)}
+
+
+def _name_label(task: Task[Any], label: Any) -> Any:
+    """Write a target of a table as its files do."""
+    if isinstance(task.output, Number):
+        return float(label)
+    if isinstance(task.output, SeveralLabels):
+        return [name for name, flag in zip(task.output.labels, label, strict=True) if flag]
+    return task.output.labels[label]
+
+
+def _write_recipe(request: DistillRequest, out: Path) -> None:
+    vocab_size = Shards.open(out / "data").tokenizer.vocab_size
+    config = choose_student(parse_size(request.size), vocab_size)
+    log.info(f"     {describe_student(config)}")
+    with atomic_text(out / "student.json") as file:
+        file.write(to_json(config))
+
+
+# -------------------------------------------------------------------------------------- the record
+
+
+@dataclass
+class DistillRecord:
+    """The content of distill.json."""
+
+    folder: Path
+    request: dict[str, Any]
+    done: list[str] = field(default_factory=list)
+    """Names of the steps that are whole."""
+    results: dict[str, Any] = field(default_factory=dict)
+
+    def mark(self, name: str) -> None:
+        """Note that a step is whole."""
+        self.done.append(name)
+        self.write()
+
+    def write(self) -> None:
+        """Write the file."""
+        fields = {"format": 1, "request": self.request, "done": self.done}
+        write_json(self.folder / RECORD, {**fields, "results": self.results})
+
+
+def open_record(folder: Path, request: DistillRequest) -> DistillRecord:
+    """Begin a distillation in a folder, or find the one that is there.
+
+    Raises:
+        RunError: the folder holds something else, or a distillation of another request.
+    """
+    fields = json.loads(json.dumps(asdict(request)))
+    if not (folder / RECORD).is_file():
+        if any(path.name != LOCK for path in folder.iterdir()):
+            raise RunError(
+                f"{folder} holds no distillation, and is not empty; give --out a new folder"
+            )
+        record = DistillRecord(folder, fields)
+        record.write()
+        return record
+    saved = read_json(folder / RECORD, RunError)
+    before = saved.get("request", {})
+    for name, value in fields.items():
+        if before.get(name) != value:
+            raise RunError(
+                f"{folder} holds a distillation with {_format_option(name, before.get(name))}, not "
+                f"with {_format_option(name, value)}; give that, or another --out"
+            )
+    return DistillRecord(
+        folder, fields, list(saved.get("done", [])), dict(saved.get("results", {}))
+    )
+
+
+def _format_option(name: str, value: Any) -> str:
+    """Write an option of a request for a message."""
+    if name.endswith("_words"):
+        return " ".join(value) if value else "the defaults of the task and of finetune"
+    text = " ".join(value) if isinstance(value, list) else value
+    option = "TEACHER" if name == "teacher" else f"--{name.replace('_', '-')}"
+    return f"{option} {text}" if text else f"no {option}"

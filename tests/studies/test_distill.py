@@ -1,0 +1,299 @@
+"""`litebert distill`: its steps are commands, a kill changes nothing, wrong words are refused."""
+
+from __future__ import annotations
+
+import json
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import litebert
+from litebert.cli import main
+from litebert.errors import ConfigError
+from litebert.studies import distilling
+from litebert.studies.distilling import DistillRecord, choose_budget, choose_student, parse_size
+from litebert.tasks.registry import open_task
+from toys.finetuning import config, recipe_file, write_table
+from toys.refusals import names, refused
+from toys.tasks import Table
+
+Run = Callable[..., tuple[int, str, str]]
+FILES = (
+    "pretrained/model.safetensors",
+    "student/model/model.safetensors",
+    "int8/model.onnx",
+    "text.txt",
+    "tokenizer/tokenizer.json",
+)
+"""The files of a distillation that must not depend on a kill."""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Labelled texts, and texts without labels."""
+    folder = tmp_path_factory.mktemp("distilling")
+    write_table(folder / "train.csv", 60)
+    write_table(folder / "dev.csv", 30, seed=1)
+    lines = write_table(folder / "labelled.csv", 60, seed=2).read_text().splitlines()
+    texts = [line.rpartition(",")[0] for line in lines[1:]]
+    (folder / "more.txt").write_text("\n".join(texts) + "\n")
+    return folder
+
+
+def list_words(place: Path, out: Path, *more: object, teacher: object = "baseline") -> list[str]:
+    """The words of a quick distillation."""
+    data = ("--data", place / "train.csv", "--dev", place / "dev.csv")
+    small = ("--size", "120k", "--vocab-size", 200, "--budget", "6 steps")
+    quick = ("--unlabelled", place / "more.txt", "--epochs", 1, "--no-restart")
+    words = ("distill", teacher, *data, *small, *quick, "--max-drop", 100, "--out", out, *more)
+    return [str(word) for word in words]
+
+
+@pytest.fixture(scope="module")
+def whole(place: Path) -> Path:
+    """A distillation that nothing stopped."""
+    pytest.importorskip("onnxruntime")
+    assert main(list_words(place, place / "whole")) == 0
+    return place / "whole"
+
+
+def find_weights(folder: Path) -> Iterator[bytes]:
+    """The contents of the files that a kill must not change."""
+    for name in FILES:
+        path = folder / name
+        if not path.exists():
+            path = max((folder / "pretrained" / "checkpoints").glob("step-*")) / path.name
+        yield path.read_bytes()
+
+
+# ------------------------------------------------------------------------------------ the whole way
+
+
+def test_the_table_compares_four_models(run: Run, place: Path, whole: Path) -> None:
+    before = (whole / "distill.json").read_bytes()
+    status, out, err = run(*list_words(place, whole, "--json"))
+    assert status == 0
+    results = json.loads(out)
+    assert [row["name"] for row in results["rows"]] == ["baseline", "student", "student, 8 bits"]
+    assert all(row["megabytes"] > 0 and row["texts_per_second"] > 0 for row in results["rows"])
+    assert results["examples"] == 30
+    student = json.loads((whole / "student" / "scores.json").read_text())
+    assert results["rows"][1]["score"] == pytest.approx(student["accuracy"], abs=0.04)
+    assert results["rows"][0]["score"] == student["baseline"]["scores"]["accuracy"]
+    assert "baseline" in results["advice"][0]
+    assert err.count("is whole") == 6  # nothing is made twice
+    assert (whole / "distill.json").read_bytes() == before
+    card = (whole / "README.md").read_text()
+    assert "| student, 8 bits |" in card
+    assert "litebert finetune" in card
+
+
+def test_every_step_can_be_run_by_hand(run: Run, place: Path, whole: Path, tmp_path: Path) -> None:
+    status, _, err = run(*list_words(place, tmp_path / "by-hand", "--dry-run"))
+    assert status == 0
+    assert not (tmp_path / "by-hand").exists()
+    commands = [line.split("litebert ")[-1] for line in err.splitlines() if "     " in line]
+    verbs = [command.split()[0] for command in commands]
+    assert verbs == ["tokenizer", "prepare", "pretrain", "finetune", "export"]
+    assert "120,000" not in err
+    assert "parameters" in err
+
+
+def test_the_student_answers(whole: Path) -> None:
+    for name in ("student", "int8"):
+        (answer,) = litebert.load(whole / name).predict(["bado toto mimi"])
+        assert answer["prediction"] in ("no", "yes")
+
+
+def test_a_kill_changes_nothing(
+    run: Run, place: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    words = list_words(place, tmp_path / "run")
+    with monkeypatch.context() as patch:
+        _stop_at(patch, "litebert.train.pretrain.pretrain", 3)
+        status, _, err = run(*words)
+    assert status == 128 + signal.SIGTERM
+    assert "the same command continues" in err
+    with monkeypatch.context() as patch:
+        _stop_at(patch, "litebert.finetuning.run.finetune_seeds", 2)
+        assert run(*words)[0] == 128 + signal.SIGTERM
+    mark = DistillRecord.mark
+
+    def stop_before_noting(record: DistillRecord, name: str) -> None:
+        if name == "int8":
+            raise KeyboardInterrupt
+        mark(record, name)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(DistillRecord, "mark", stop_before_noting)
+        assert run(*words)[0] == 130
+    assert run(*words)[0] == 0
+    assert list(find_weights(tmp_path / "run")) == list(find_weights(whole))
+
+
+def _stop_at(patch: pytest.MonkeyPatch, target: str, step: int) -> None:
+    """Let a training be asked to end at a step."""
+    module, _, name = target.rpartition(".")
+    original = getattr(__import__(module, fromlist=[name]), name)
+
+    def leave(loop: Any) -> None:
+        if loop.step == step:
+            signal.raise_signal(signal.SIGTERM)
+
+    patch.setattr(target, lambda *words, **options: original(*words, on_step=leave, **options))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("tokenizer", ["new", "teacher"])
+def test_an_encoder_is_fine_tuned_before_it_teaches(
+    run: Run, place: Path, whole: Path, tmp_path: Path, tokenizer: str
+) -> None:
+    words = list_words(
+        place, tmp_path / "run", "--tokenizer", tokenizer, teacher=whole / "pretrained"
+    )
+    status, _, err = run(*words, "--json")
+    assert status == 0, err
+    results = json.loads((tmp_path / "run" / "distill.json").read_text())["results"]
+    assert [row["name"] for row in results["rows"]][1] == "teacher"
+    record = json.loads((tmp_path / "run" / "student" / "finetune.json").read_text())
+    assert record["teacher"] == str((tmp_path / "run" / "teacher").resolve())
+    assert (tmp_path / "run" / "tokenizer").exists() == (tokenizer == "new")
+
+
+# ----------------------------------------------------------------------------------------- refused
+
+
+@pytest.mark.parametrize(
+    ("more", "places"),
+    [
+        (("--size", "4M"), ("--size 120k", "--size 4M", "--out")),
+        (("--metric", "macro_f1"), ("--metric macro_f1", "--dev")),
+        (("--vocab-size", "300"), ("--vocab-size 200", "--vocab-size 300")),
+        (("--train.seed", "3"), ("--train.seed 3",)),
+    ],
+)
+def test_another_command_on_the_folder_is_refused(
+    run: Run, place: Path, whole: Path, more: tuple[str, ...], places: tuple[str, ...]
+) -> None:
+    words = list_words(place, whole)
+    for option in more[::2]:
+        if option in words:
+            del words[words.index(option) : words.index(option) + 2]
+    before = (whole / "distill.json").read_bytes()
+    status, _, err = run(*words, *more)
+    assert status == 2
+    names(err, *places)
+    assert (whole / "distill.json").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "places"),
+    [
+        ({"--data": "nowhere.csv"}, ("nowhere.csv",)),
+        ({"--unlabelled": "nowhere.txt"}, ("nowhere.txt",)),
+        ({"--size": "big"}, ("--size", "big", "2M")),
+        ({"--budget": "soon"}, ("--budget", "soon")),
+        ({"--vocab-size": "0"}, ("0",)),
+        ({"--language": "xx"}, ("xx",)),
+        (
+            {"--task": "tagging", "--data": "tags.conll", "--dev": "tags.conll"},
+            ("tagging",),
+        ),
+        ({"teacher": "nowhere"}, ("nowhere",)),
+        ({"--tokenizer": "teacher"}, ("--tokenizer", "baseline")),
+        ({"--epochs": "-1"}, ("epochs",)),
+    ],
+)
+def test_wrong_words_are_refused_before_any_work(
+    run: Run, place: Path, tmp_path: Path, changes: dict[str, str], places: tuple[str, ...]
+) -> None:
+    (tmp_path / "tags.conll").write_text("bado B-PER\ntoto O\n\n" * 12)
+    words = list_words(place, tmp_path / "run")
+    for option, value in changes.items():
+        path = tmp_path / value
+        value = str(path) if "." in value else value
+        if option == "teacher":
+            words[1] = value
+        elif option in words:
+            words[words.index(option) + 1] = value
+        else:
+            words += [option, value]
+    status, _, err = run(*words)
+    assert status == 2
+    names(err.splitlines()[-1], *places)
+    assert not (tmp_path / "run" / "distill.json").exists()
+
+
+def test_a_folder_of_something_else_is_refused(run: Run, place: Path, tmp_path: Path) -> None:
+    (tmp_path / "notes.txt").write_text("mine")
+    status, _, err = run(*list_words(place, tmp_path))
+    assert status == 2
+    names(err, tmp_path)
+    assert sorted(path.name for path in tmp_path.iterdir()) in (
+        ["notes.txt"],
+        [".lock", "notes.txt"],
+    )
+
+
+def test_a_teacher_of_other_labels_is_refused_before_any_work(
+    run: Run, place: Path, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    for part in ("train", "dev"):
+        text = (place / f"{part}.csv").read_text().replace(",yes", ",si")
+        (tmp_path / f"{part}.csv").write_text(text)
+    litebert.finetune(
+        recipe_file(tmp_path),
+        Table(tmp_path / "train.csv", tmp_path / "dev.csv"),
+        tmp_path / "other",
+        config(epochs=1, restart=False),
+        tokenizer=tiny_tokenizer,
+    )
+    status, _, err = run(*list_words(place, tmp_path / "run", teacher=tmp_path / "other"))
+    assert status == 2
+    names(err, tmp_path / "other", "si", "yes")
+    assert not (tmp_path / "run").exists()
+
+
+# ------------------------------------------------------------------------------------- its choices
+
+
+def test_sizes_are_numbers_of_parameters() -> None:
+    assert [parse_size(size) for size in ("500k", "2M", "1.5m", "70000")] == [
+        500_000,
+        2_000_000,
+        1_500_000,
+        70_000,
+    ]
+    for size in ("", "2G", "M", "0", "-1"):
+        with refused(ConfigError, "--size"):
+            parse_size(size)
+
+
+@pytest.mark.parametrize("size", ["500k", "2M", "4M", "10M"])
+def test_the_student_is_the_nearest_below_its_size(size: str) -> None:
+    from litebert import cost
+
+    encoder = choose_student(parse_size(size), 8192).encoder
+    parameters = sum(cost.encoder_parameters(encoder).values())
+    assert 0.7 * parse_size(size) < parameters <= parse_size(size)
+    with refused(ConfigError, "8,192", "--vocab-size"):
+        choose_student(100_000, 8192)
+
+
+def test_the_budget_follows_from_the_text() -> None:
+    assert choose_budget(["x" * 1000]) == "1m"
+    assert choose_budget(["x" * 1_000_000] * 2) == "5m"
+    assert choose_budget(["x" * 1_000_000] * 50) == "10m"
+
+
+def test_rows_of_several_labels_and_numbers_are_written_as_they_are_read(tmp_path: Path) -> None:
+    for name, labels in (("labels", [["a"], ["a", "b"], []]), ("number", [1.5, 2.0, 0.25])):
+        rows = [{"text": f"bado {i % 3}", "label": labels[i % 3]} for i in range(12)]
+        file = tmp_path / f"{name}.jsonl"
+        file.write_text("\n".join(map(json.dumps, rows)))
+        files = open_task("table", str(file), dev=str(file))
+        written = list(distilling._list_rows(files.task, files.read("dev")))
+        assert written == rows
