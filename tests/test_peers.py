@@ -16,7 +16,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from litebert.answer.predictor import load
+from litebert.answer.model import load
 from litebert.config.finetuning import HeadName
 from litebert.interop import save_hf
 from litebert.interop.onnx.folder import save_onnx

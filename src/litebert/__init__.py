@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from litebert.analysis.layers import analyze as analyze
     from litebert.answer.export import export as export
     from litebert.answer.minimal_pairs import evaluate_blimp as evaluate_blimp
-    from litebert.answer.predictor import load as load
+    from litebert.answer.model import load as load
     from litebert.change.conversion import convert as convert
     from litebert.change.conversion import push as push
     from litebert.config import Config as Config
@@ -49,7 +49,7 @@ _HOME = {
     "evaluate_blimp": "answer.minimal_pairs",
     "export": "answer.export",
     "finetune": "finetuning.run",
-    "load": "answer.predictor",
+    "load": "answer.model",
     "prepare": "data.prepare",
     "pretrain": "train.pretrain",
     "push": "change.conversion",

@@ -22,7 +22,7 @@ import litebert
 from answer.test_engines import needs
 from litebert.answer.exits import EarlyExit, Exit
 from litebert.answer.graphs import FOLDER
-from litebert.answer.predictor import load
+from litebert.answer.model import load
 from litebert.change.conversion import convert
 from litebert.errors import ConfigError, ModelError
 from litebert.finetuning.exits import NEVER, ExitRule, calibrate, find_exits

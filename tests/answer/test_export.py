@@ -7,6 +7,7 @@ from __future__ import annotations
 import errno
 import json
 import os
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -18,12 +19,14 @@ import pytest
 
 import litebert
 from answer.test_predict import made, texts
+from answer.test_pretrained import folder_of
 from litebert.answer.onnx_runtime import OnnxRuntime
 from litebert.errors import ConfigError, MissingExtraError, ModelError
 from litebert.interop import LoadedModel, read_folder
 from litebert.interop.onnx import folder as onnx_folder
 from litebert.interop.onnx.folder import NAME
 from litebert.interop.records import read_tokenizer
+from litebert.tokenizer import Tokenizer
 from toys.finetuning import write_table
 from toys.folders import save_litebert, tiny
 from toys.points import randomise
@@ -250,3 +253,49 @@ def test_weights_that_one_file_cannot_hold_lie_beside_it(
     assert [answer["prediction"] for answer in answers[0]] == [
         answer["prediction"] for answer in answers[1]
     ]
+
+
+_WITHOUT_TORCH = """
+import sys
+class Blocked:
+    def find_spec(self, name, path=None, target=None):
+        if name.partition(".")[0] in ("torch", "onnx", "transformers"):
+            raise ImportError(name)
+sys.meta_path.insert(0, Blocked())
+import litebert
+masks, states = (litebert.load(folder, threads=1) for folder in sys.argv[1:])
+print(masks.fill("bado ___ kumi")[0][0].id, states.encode(["bado", "kumi"]).shape)
+"""
+
+
+def test_an_export_guesses_masks_and_gives_vectors_without_torch(
+    tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    folder = folder_of(tmp_path / "ours", Tokenizer.load(tiny_tokenizer))
+    litebert.export(folder, tmp_path / "masks", head="mlm")
+    litebert.export(folder, tmp_path / "states", head="backbone")
+    masks, states = litebert.load(tmp_path / "masks"), litebert.load(tmp_path / "states")
+    (guesses,), (expected,) = (
+        model.fill("bado ___ kumi", top=3) for model in (masks, litebert.load(folder))
+    )
+    assert [guess.token for guess in guesses] == [guess.token for guess in expected]
+    assert [guess.probability for guess in guesses] == pytest.approx(
+        [guess.probability for guess in expected], abs=1e-5
+    )
+    with refused(ModelError, tmp_path / "masks", "ONNX"):
+        masks.score(["bado"])
+    with refused(ModelError, tmp_path / "masks", "--head backbone"):
+        masks.encode(["bado"])
+    with refused(ModelError, tmp_path / "states", "--head mlm"):
+        states.fill("bado ___ kumi")
+    with refused(ModelError, tmp_path / "masks", "task"):
+        masks.predict(["bado"])
+    with refused(ConfigError, "0.5", "onnx"):
+        litebert.load(tmp_path / "states", exit=0.5)
+    out = subprocess.run(
+        [sys.executable, "-c", _WITHOUT_TORCH, masks.path, states.path],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    assert out == f"{expected[0].id} (2, 16)\n"

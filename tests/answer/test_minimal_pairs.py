@@ -21,7 +21,7 @@ import torch
 from litebert import evaluate_blimp
 from litebert.answer.masks import MaskReader
 from litebert.answer.minimal_pairs import read_paradigms, score_paradigms
-from litebert.answer.predictor import load
+from litebert.answer.model import load
 from litebert.config import Config, EncoderConfig, SequenceConfig
 from litebert.model.pretrainer import Pretrainer
 from litebert.tokenizer import Tokenizer, train_tokenizer

@@ -14,8 +14,8 @@ import pytest
 import torch
 
 from litebert.answer.files import predict_file
+from litebert.answer.model import load
 from litebert.answer.predicting import FIRST
-from litebert.answer.predictor import load
 from litebert.change.conversion import convert
 from litebert.config import EncoderConfig
 from litebert.errors import ConfigError, DataError, ModelError

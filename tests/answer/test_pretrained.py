@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from litebert.answer.predictor import Model, load
+from litebert.answer.model import Model, load
 from litebert.change.conversion import convert
 from litebert.config import Config, EncoderConfig, SequenceConfig
 from litebert.errors import ConfigError, DataError, ModelError

@@ -22,7 +22,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from litebert.answer.files import predict_file
-from litebert.answer.predictor import Model, load
+from litebert.answer.model import Model, load
 from litebert.config import Config, EncoderConfig, SequenceConfig
 from litebert.errors import DataError
 from litebert.model.pretrainer import Pretrainer

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from litebert.answer.predictor import load
+from litebert.answer.model import load
 from litebert.finetuning.baselines import read_scores
 from toys.finetuning import recipe_file
 from toys.refusals import names

@@ -17,7 +17,7 @@ import pytest
 import torch
 
 from litebert.analysis.compare_tasks import compare_tasks
-from litebert.answer.predictor import load
+from litebert.answer.model import load
 from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, DataError, RunError

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from litebert.answer.predictor import load
+from litebert.answer.model import load
 from litebert.config import replace
 from litebert.errors import ConfigError
 from litebert.finetuning.baselines import read_scores

@@ -24,7 +24,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from litebert.answer.predictor import load
+from litebert.answer.model import load
 from litebert.config import EncoderConfig
 from litebert.errors import DataError
 from litebert.model.task_model import TaskModel

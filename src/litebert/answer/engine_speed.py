@@ -14,8 +14,8 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
+from litebert.answer.model import Model
 from litebert.answer.predicting import Predictor
-from litebert.answer.predictor import Model
 from litebert.errors import ModelError
 from litebert.finetuning.items import EncodedRow, Item
 from litebert.registry import ENGINES
@@ -53,8 +53,7 @@ def measure_engines(model: Model) -> list[EngineSpeed]:
     Raises:
         ModelError: the model has no tokenizer, or no engine can compute it.
     """
-    if model.tokenizer is None:
-        raise ModelError(f"{model.path} has no tokenizer; put the one it was trained with there")
+    model.require_tokenizer()
     rows = _draw_rows(model)
     gives_vectors = model.task_record.get("kind", "backbone") == "backbone"
     computations: dict[str, Compute] = {}

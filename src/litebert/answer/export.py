@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from litebert import progress
+from litebert.answer.model import Model, load
 from litebert.answer.onnx_runtime import OnnxRuntime
-from litebert.answer.predictor import Model, load
 from litebert.answer.scoring import score_predictor
 from litebert.config.finetuning import HeadName
 from litebert.errors import ConfigError, ModelError

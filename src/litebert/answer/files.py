@@ -13,8 +13,8 @@ from typing import Any, Literal, TextIO
 from litebert import progress
 from litebert.answer.exits import EarlyExit
 from litebert.answer.inputs import Columns, InputFile, expand, format_cells, open_input, read_rows
+from litebert.answer.model import Model
 from litebert.answer.predicting import Predictor
-from litebert.answer.predictor import Model
 from litebert.errors import ConfigError
 from litebert.finetuning.task import Task
 from litebert.storage import atomic_text, check_output, is_written_into

@@ -98,14 +98,13 @@ class MaskFiller:
 class GraphFiller(MaskFiller):
     """The guesses of an exported graph."""
 
-    open_runtime: Callable[[], Runtime]
-    """Opens the graph at its first call."""
+    runtime: Runtime
 
     def compute_logits(
         self, row: Sequence[int], positions: Sequence[int], pause: Callable[[], None]
     ) -> Iterator[NDArray[np.float32]]:
         ids, mask = pad_ids([row], self.tokenizer.pad_id, len(row))
-        logits = self.open_runtime().logits(PaddedRows(ids, np.zeros_like(ids), mask))
+        logits = self.runtime.logits(PaddedRows(ids, np.zeros_like(ids), mask))
         yield from logits[0, positions]
 
 

@@ -17,8 +17,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from litebert import progress
+from litebert.answer.model import Model, load
 from litebert.answer.predicting import not_finite
-from litebert.answer.predictor import Model, load
 from litebert.errors import ConfigError, DataError
 from litebert.text.files import list_files
 from litebert.text.lines import COMPRESSIONS, find_suffix

@@ -16,17 +16,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.answer.exits import EarlyExit
-from litebert.answer.runtime import Runtime, make_runtime
+from litebert.answer.runtime import Runtime
 from litebert.errors import LitebertError
 from litebert.finetuning.items import Item
 from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.scoring import Logits, compute_logits
-from litebert.registry import ENGINES
 from litebert.text.tally import format_count
 
 if TYPE_CHECKING:
     from litebert.answer.predicting import Predictor
-    from litebert.interop import LoadedModel
 
 log = logging.getLogger("litebert.precision")
 
@@ -131,18 +129,6 @@ class Comparison:
             f"the engine {self._name} differs from float32 on the first "
             f"{format_count(few, unit)}: {differences}"
         )
-
-
-def comparison_of(loaded: LoadedModel, engine: str, device: str) -> Comparison | None:
-    """Make the comparison of a registered engine with its reference; None if the engine has no
-    reference.
-    """
-    reference = ENGINES[engine].capabilities.reference
-    return (
-        None
-        if reference is None
-        else Comparison(engine, lambda: make_runtime(reference, loaded, device))
-    )
 
 
 def _compute(runtime: Runtime, items: Sequence[Item], predictor: Predictor) -> Logits:

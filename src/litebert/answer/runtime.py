@@ -18,7 +18,6 @@ from litebert.config import Pooling
 from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.scoring import EVALUATION_TOKENS
 from litebert.finetuning.similarity import pool_states
-from litebert.registry import ENGINES
 
 if TYPE_CHECKING:
     from litebert.interop import LoadedModel
@@ -98,23 +97,3 @@ class Engine(Protocol):
 
     def __call__(self, loaded: LoadedModel, device: str) -> Runtime:
         """Make the runtime."""
-
-
-def make_runtime(
-    engine: str, loaded: LoadedModel, device: str, threads: int | None = None
-) -> Runtime:
-    """Make the runtime of a model with a registered engine.
-
-    Args:
-        threads: threads of a service; the environment tells them to engines that do not take them.
-
-    Raises:
-        ConfigError: there is no such engine or device, or this machine does not have what the
-            engine needs.
-        ModelError: the engine cannot compute the model.
-        MissingExtraError: a library that the engine needs is not installed.
-    """
-    make = ENGINES[engine]
-    options = {} if threads is None or not make.capabilities.takes_threads else {"threads": threads}
-    runtime: Runtime = make(loaded, device, **options)
-    return runtime

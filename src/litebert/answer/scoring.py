@@ -9,8 +9,8 @@ from typing import Any
 
 from litebert import progress
 from litebert.answer.exits import EarlyExit
+from litebert.answer.model import Model
 from litebert.answer.predicting import Predictor
-from litebert.answer.predictor import Model
 from litebert.errors import DataError
 from litebert.tasks.splits import Source
 from litebert.text.records import Notes

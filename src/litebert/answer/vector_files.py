@@ -29,7 +29,7 @@ from litebert.answer.files import (
     report_partial,
 )
 from litebert.answer.inputs import Columns, format_cells, read_rows
-from litebert.answer.predictor import Model
+from litebert.answer.model import Model
 from litebert.answer.vectors import CHUNK
 from litebert.config import Pooling
 from litebert.errors import ConfigError, DataError

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from itertools import islice
 from typing import TYPE_CHECKING
 
@@ -14,24 +14,21 @@ from numpy.typing import NDArray
 
 from litebert import progress
 from litebert.answer.ahead import in_advance
-from litebert.answer.precision import Comparison, comparison_of
+from litebert.answer.precision import Comparison
 from litebert.answer.predicting import not_finite
-from litebert.answer.runtime import Runtime, make_runtime
-from litebert.config import Pooling
-from litebert.errors import DataError, ModelError
+from litebert.answer.runtime import Runtime
+from litebert.errors import DataError
 from litebert.finetuning.items import EncodedRow, build_single_rows
 from litebert.finetuning.rows import PaddedRows, group_by_length, pad_ids, pad_rows
 from litebert.finetuning.similarity import scale_to_unit
 from litebert.finetuning.task import Row
-from litebert.interop.loaded import LoadedModel, Unread
-from litebert.interop.onnx.exports import find_exported_graph
-from litebert.interop.sentence_modules import VectorSettings, vector_settings
+from litebert.interop.sentence_modules import VectorSettings
 from litebert.text.records import format_value
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.coverage import Coverage
 
 if TYPE_CHECKING:
-    from litebert.model.task_model import TaskModel
+    pass
 
 log = logging.getLogger("litebert")
 
@@ -89,54 +86,6 @@ class SentenceEncoder:
     """The name of the model in messages."""
     comparison: Comparison | None = None
     """Compares a runtime of fewer bits with float32 on the first rows."""
-
-    @classmethod
-    def of(
-        cls,
-        loaded: LoadedModel,
-        engine: str = "torch",
-        device: str = "auto",
-        pooling: Pooling | None = None,
-        normalized: bool | None = None,
-        threads: int | None = None,
-    ) -> SentenceEncoder:
-        """Make the encoder of a model folder: pretrained, fine-tuned, or exported with its states.
-
-        Args:
-            engine: the registered name of the engine that computes the states.
-            pooling: the mean of the states of a text, special tokens included, or the state of
-                [CLS] (cls), and no map after it. By default what the model was fine-tuned with or
-                its modules.json says, else the mean.
-            normalized: whether vectors have unit length; the same by default, else no.
-            threads: see `make_runtime`.
-
-        Raises:
-            ModelError: it has no tokenizer, gives no states, its modules.json asks for what is not
-                computed, or the engine cannot compute the network.
-            ConfigError: there is no such engine or device, or this machine does not have what the
-                engine needs.
-            MissingExtraError: a library that the engine needs is not installed.
-        """
-        if loaded.tokenizer is None:
-            raise ModelError(
-                f"{loaded.path} has no tokenizer; put the one it was trained with there"
-            )
-        settings = _settings(loaded, pooling)
-        if normalized is not None:
-            settings = settings._replace(normalized=normalized)
-        shape = loaded.config.encoder
-        length = settings.length or int(loaded.task.get("length", loaded.config.sequences.length))
-        states = _load_states(loaded)
-        return cls(
-            make_runtime(engine, states, device, threads),
-            settings,
-            loaded.tokenizer,
-            shape.hidden_size if settings.map is None else len(settings.map.bias),
-            min(length, shape.max_positions),
-            shape.max_positions,
-            str(loaded.path),
-            comparison_of(states, engine, device),
-        )
 
     def encode_rows(
         self, rows: Iterable[Row[str]], *, ahead: bool = False, coverage: Coverage | None = None
@@ -214,45 +163,3 @@ class SentenceEncoder:
     def _pool(self, runtime: Runtime, rows: PaddedRows) -> NDArray[np.float32]:
         vectors = runtime.vectors(rows, self.settings.pooling)
         return vectors if self.settings.map is None else self.settings.map.of(vectors)
-
-
-def _settings(loaded: LoadedModel, pooling: Pooling | None) -> VectorSettings:
-    """Return the settings of the folder, with the pooling of the caller and no map after it if it
-    names a pooling. Modules that litebert does not compute do not matter then.
-    """
-    try:
-        settings = vector_settings(loaded) or VectorSettings()
-    except ModelError:
-        if pooling is None:
-            raise
-        settings = VectorSettings()
-    return settings if pooling is None else settings._replace(pooling=pooling, map=None)
-
-
-def _load_states(loaded: LoadedModel) -> LoadedModel:
-    """Return the encoder as a model without classes, whose logits are the last states; an exported
-    folder as it is.
-
-    Raises:
-        ModelError: it was exported with another head.
-    """
-    if find_exported_graph(loaded.path) is not None:
-        if loaded.task.get("kind") != "backbone":
-            raise ModelError(
-                f"{loaded.path} is an ONNX export that gives no states; export the model "
-                "again with "
-                "--head backbone, or embed with the folder it was exported from"
-            )
-        return loaded
-
-    def read() -> TaskModel:
-        from litebert.model.task_model import TaskModel
-
-        return TaskModel.of_states(loaded.model.eval().encoder)
-
-    return replace(
-        loaded,
-        network=Unread(read) if isinstance(loaded.network, Unread) else read(),
-        task={"kind": "backbone", "classes": 0},
-        labels=(),
-    )

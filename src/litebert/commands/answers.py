@@ -80,7 +80,7 @@ def predict(words: list[str]) -> int:
     arguments = console.parse(PredictArguments, words, "predict")
     with console.loading():
         from litebert.answer.files import predict_file
-        from litebert.answer.predictor import load
+        from litebert.answer.model import load
         from litebert.text.tally import format_count
 
     form = _form(arguments)
@@ -165,7 +165,7 @@ def embed(words: list[str]) -> int:
     """litebert embed MODEL --input F --output G.npy"""
     arguments = console.parse(EmbedArguments, words, "embed")
     with console.loading():
-        from litebert.answer.predictor import load
+        from litebert.answer.model import load
         from litebert.answer.vector_files import SUFFIXES, embed_file, scale_file
         from litebert.text.tally import format_count
 
@@ -224,7 +224,7 @@ def fill(words: list[str]) -> int:
     """litebert fill MODEL "a text with a [MASK]" """
     arguments = console.parse(FillArguments, words, "fill")
     from litebert import progress
-    from litebert.answer.predictor import load
+    from litebert.answer.model import load
     from litebert.tokenizer.coverage import Coverage
 
     model = load(arguments.model, device=arguments.device, tokenizer=arguments.tokenizer)

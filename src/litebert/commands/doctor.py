@@ -124,7 +124,7 @@ def _engines(folder: str, device: str) -> list[dict[str, Any]]:
     """The speed of each engine with a model."""
     with loading():
         from litebert.answer.engine_speed import measure_engines
-        from litebert.answer.predictor import load
+        from litebert.answer.model import load
 
     return [vars(speed) for speed in measure_engines(load(folder, device=device))]
 

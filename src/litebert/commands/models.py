@@ -198,7 +198,7 @@ def evaluate(words: list[str]) -> int:
     _check_evaluation(arguments)
     with console.loading():
         from litebert.answer import minimal_pairs
-        from litebert.answer.predictor import load
+        from litebert.answer.model import load
         from litebert.train.evaluate import evaluate as run
 
     report: dict[str, Any] = {}

@@ -362,7 +362,7 @@ class ScoreArguments(LabelledFiles):
 def score(words: list[str]) -> int:
     """litebert score MODEL --data FILE"""
     arguments = console.parse(ScoreArguments, words, "score")
-    from litebert.answer.predictor import load
+    from litebert.answer.model import load
     from litebert.answer.scoring import score_file
 
     if not all(arguments.data or [""]):

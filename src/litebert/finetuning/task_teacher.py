@@ -53,10 +53,10 @@ class TaskTeacher:
     ) -> list[Logits]:
         """Compute the logits of the items of each part, in the task's order of labels."""
         exported = find_exported_graph(self.loaded.path) is not None  # which answers on the CPU
-        engine = ENGINES["onnx" if exported else "torch"](
+        runtime = ENGINES["onnx" if exported else "torch"](
             self.loaded, "cpu" if exported else device
         )
-        return [_compute_logits(self, engine, prepared, part) for part in parts]
+        return [_compute_logits(self, runtime, prepared, part) for part in parts]
 
     @cached_property
     def layers(self) -> Teacher:

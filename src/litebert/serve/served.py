@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from litebert.answer.exits import EarlyExit
 from litebert.answer.mask_texts import build_masked_row, mask_pattern
+from litebert.answer.model import load
 from litebert.answer.predicting import Answered, Predictor
-from litebert.answer.predictor import load
 from litebert.answer.vectors import SentenceEncoder
-from litebert.errors import DataError, ModelError
+from litebert.errors import DataError
 from litebert.finetuning.examples import read_examples
 from litebert.finetuning.items import Item, build_row
 from litebert.finetuning.similarity import scale_to_unit
@@ -31,7 +31,6 @@ from litebert.serve.long_texts import LongTexts
 from litebert.serve.payloads import as_json, texts_of, too_many, unknown_token, without_nul
 from litebert.serve.steps import Steps
 from litebert.serve.wire import Group, Row
-from litebert.tokenizer import Tokenizer
 
 LISTED = 1000
 """Tokens whose JSON is made at a time."""
@@ -57,9 +56,7 @@ class Served:
             exit=settings["exit"],
             threads=settings["threads"],
         )
-        if model.tokenizer is None:
-            raise ModelError(f"{folder} has no tokenizer; put the one it was trained with there")
-        self.tokenizer: Tokenizer = model.tokenizer
+        self.tokenizer = model.require_tokenizer()
         record, shape = model.task_record, model.config.encoder
         self.engine, self.length, self.layers = model.engine, model.length, shape.layers
         self.width = vector_width(folder, record, shape.hidden_size)
@@ -81,6 +78,11 @@ class Served:
         }
         self.does = {name: method for name, (can, method) in operations.items() if can}
         """The method that answers a group of inputs, by the name of its operation."""
+        # A graph is opened now, so that its fault meets no client.
+        if "fill-mask" in self.does:
+            _ = model.mask_filler
+        if self.compares:
+            _ = self.encoder
 
     @property
     def _pairs_to_number(self) -> bool:

@@ -25,7 +25,7 @@ from litebert.analysis.run_report import (
 )
 from litebert.answer import minimal_pairs
 from litebert.answer.masks import Example, MaskReader, collect_examples
-from litebert.answer.predictor import load
+from litebert.answer.model import load
 from litebert.config import Config, replace
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
 from litebert.data.prepare import prepare

@@ -5,7 +5,7 @@ module needs no torch, for an exported model answers without it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -15,26 +15,28 @@ from numpy.typing import NDArray
 
 from litebert.answer.exits import EarlyExit, Exit, check_exit, refuse_threshold, rule_for
 from litebert.answer.mask_texts import GraphFiller, Guess, MaskFiller
-from litebert.answer.precision import comparison_of
+from litebert.answer.precision import Comparison
 from litebert.answer.predicting import Predictor
-from litebert.answer.runtime import Runtime, make_runtime
+from litebert.answer.runtime import Runtime
 from litebert.answer.vectors import SentenceEncoder, texts_of
 from litebert.config import Pooling
 from litebert.config.finetuning import HeadName
 from litebert.errors import LitebertError, ModelError
-from litebert.interop.loaded import LoadedModel
+from litebert.interop.loaded import LoadedModel, Unread
 from litebert.interop.onnx.exports import (
     find_exported_graph,
     guesses_masks,
     is_exported,
     read_exported,
 )
+from litebert.interop.sentence_modules import VectorSettings, vector_settings
 from litebert.registry import ENGINES
 from litebert.tasks.registry import restore_task
 from litebert.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from litebert.answer.masks import MaskReader, Score
+    from litebert.model.task_model import TaskModel
 
 
 @dataclass(frozen=True)
@@ -48,12 +50,33 @@ class Model(LoadedModel):
     exit: Exit = "auto"
     """When texts leave the network early."""
     threads: int | None = None
-    """Threads of a service; see `make_runtime`."""
+    """Threads of a service, which shares its cores, for engines that take them; the environment
+    tells the others.
+    """
 
     @cached_property
     def runtime(self) -> Runtime:
-        """Computes the logits of its head; made when first needed, as `make_runtime` does."""
-        return make_runtime(self.engine, self, self.device, self.threads)
+        """Computes the logits of its head; made when first needed.
+
+        Raises:
+            ConfigError: there is no such device, or this machine does not have what the engine
+                needs.
+            ModelError: the engine cannot compute the model.
+            MissingExtraError: a library that the engine needs is not installed.
+        """
+        make = ENGINES[self.engine]
+        shares = self.threads is not None and make.capabilities.takes_threads
+        options = {"threads": self.threads} if shares else {}
+        runtime: Runtime = make(self, self.device, **options)
+        return runtime
+
+    @property
+    def _comparison(self) -> Comparison | None:
+        """Compares its runtime with one in float32, where its engine has a reference."""
+        reference = ENGINES[self.engine].capabilities.reference
+        if reference is None:
+            return None
+        return Comparison(self.engine, lambda: replace(self, engine=reference).runtime)
 
     @property
     def length(self) -> int:
@@ -72,12 +95,19 @@ class Model(LoadedModel):
     @property
     def can_fill(self) -> bool:
         """True if it guesses masked tokens."""
+        if self._has_graph:
+            return not self.task and guesses_masks(self.path)
         try:
-            return not self.task_record and self.mask_filler is not None
+            return not self.task_record and self.mask_reader is not None
         except ModelError:
             return False
 
-    def _require_tokenizer(self) -> Tokenizer:
+    def require_tokenizer(self) -> Tokenizer:
+        """Return its tokenizer.
+
+        Raises:
+            ModelError: it has none.
+        """
         if self.tokenizer is None:
             raise ModelError(f"{self.path} has no tokenizer; put the one it was trained with there")
         return self.tokenizer
@@ -100,7 +130,7 @@ class Model(LoadedModel):
                 else f"{self.path} is not fine-tuned, so it cannot answer; run litebert finetune "
                 "first"
             )
-        tokenizer = self._require_tokenizer()
+        tokenizer = self.require_tokenizer()
         try:
             task = restore_task(record, self.path)
         except LitebertError as error:
@@ -112,10 +142,9 @@ class Model(LoadedModel):
         runtime = self.runtime
         if rule is not None:
             runtime = EarlyExit(runtime, rule, task.output, self.config.encoder.layers)
-        comparison = comparison_of(self, self.engine, self.device)
         positions = self.config.encoder.max_positions
         return Predictor(
-            tokenizer, task, runtime, self.length, positions, str(self.path), comparison
+            tokenizer, task, runtime, self.length, positions, str(self.path), self._comparison
         )
 
     def predict(self, inputs: Iterable[Any]) -> list[dict[str, Any]]:
@@ -132,17 +161,16 @@ class Model(LoadedModel):
 
         Raises:
             ModelError: it cannot guess masked tokens.
+            ConfigError, MissingExtraError: as `runtime`.
         """
         if not self._has_graph:
             return self.mask_reader
-        if self.task or not guesses_masks(self.path):
+        if not self.can_fill:
             raise ModelError(
                 f"{self.path} cannot guess masked tokens; export the pretrained model with "
                 "--head mlm"
             )
-        return GraphFiller(
-            self._require_tokenizer(), str(self.path), self.length, lambda: self.runtime
-        )
+        return GraphFiller(self.require_tokenizer(), str(self.path), self.length, self.runtime)
 
     @cached_property
     def mask_reader(self) -> MaskReader:
@@ -159,24 +187,80 @@ class Model(LoadedModel):
     @cached_property
     def sentence_encoder(self) -> SentenceEncoder:
         """Its encoder, pretrained or fine-tuned, for vectors of any number of texts as the model
-        makes them; see `SentenceEncoder.of`, also for others.
-
-        Raises:
-            ModelError: the model has no tokenizer, an exported one gives no states, or the engine
-                cannot compute it.
-            ConfigError: this machine does not have what the engine needs.
+        makes them; see `vectors_by`, also for others.
         """
         return self.vectors_by()
 
     def vectors_by(
         self, pooling: Pooling | None = None, normalized: bool | None = None
     ) -> SentenceEncoder:
-        """Make an encoder with another pooling or normalization; None is as the model has it."""
-        return SentenceEncoder.of(self, self.engine, self.device, pooling, normalized, self.threads)
+        """Make its encoder for vectors: pretrained, fine-tuned, or exported with its states.
+
+        Args:
+            pooling: the mean of the states of a text, special tokens included, or the state of
+                [CLS] (cls), and no map after it. By default what the model was fine-tuned with or
+                its modules.json says, else the mean.
+            normalized: whether vectors have unit length; the same by default, else no.
+
+        Raises:
+            ModelError: it has no tokenizer, gives no states, its modules.json asks for what is not
+                computed, or the engine cannot compute the network.
+            ConfigError, MissingExtraError: as `runtime`.
+        """
+        tokenizer, shape = self.require_tokenizer(), self.config.encoder
+        settings = self._choose_settings(pooling)
+        if normalized is not None:
+            settings = settings._replace(normalized=normalized)
+        states = self._as_states()
+        return SentenceEncoder(
+            states.runtime,
+            settings,
+            tokenizer,
+            shape.hidden_size if settings.map is None else len(settings.map.bias),
+            min(settings.length or self.length, shape.max_positions),
+            shape.max_positions,
+            str(self.path),
+            states._comparison,
+        )
+
+    def _choose_settings(self, pooling: Pooling | None) -> VectorSettings:
+        """Return the settings of the folder, with the pooling of the caller and no map after it if
+        it names a pooling. Modules that litebert does not compute do not matter then.
+        """
+        try:
+            settings = vector_settings(self) or VectorSettings()
+        except ModelError:
+            if pooling is None:
+                raise
+            settings = VectorSettings()
+        return settings if pooling is None else settings._replace(pooling=pooling, map=None)
+
+    def _as_states(self) -> Model:
+        """Return the encoder as a model without classes, whose logits are the last states; an
+        exported model as it is.
+
+        Raises:
+            ModelError: it was exported with another head.
+        """
+        if not self.can_encode:
+            raise ModelError(
+                f"{self.path} is an ONNX export that gives no states; export the model again with "
+                "--head backbone, or embed with the folder it was exported from"
+            )
+        if self._has_graph:
+            return self
+
+        def read() -> TaskModel:
+            from litebert.model.task_model import TaskModel
+
+            return TaskModel.of_states(self.model.eval().encoder)
+
+        network = Unread(read) if isinstance(self.network, Unread) else read()
+        return replace(self, network=network, task={"kind": "backbone", "classes": 0}, labels=())
 
     def encode(self, texts: Iterable[str]) -> NDArray[np.float32]:
         """Compute sentence vectors (N, H): by default the mean of the last states of each text; see
-        `SentenceEncoder.of`.
+        `vectors_by`.
 
         Raises:
             DataError: something is no text.
