@@ -14,6 +14,7 @@ import litebert
 from litebert.cli import main
 from litebert.errors import ConfigError
 from litebert.studies import distilling
+from litebert.studies.distilled import advise
 from litebert.studies.distilling import DistillRecord, choose_budget, choose_student, parse_size
 from litebert.tasks.registry import open_task
 from toys.finetuning import config, recipe_file, write_table
@@ -287,6 +288,17 @@ def test_the_budget_follows_from_the_text() -> None:
     assert choose_budget(["x" * 1000]) == "1m"
     assert choose_budget(["x" * 1_000_000] * 2) == "5m"
     assert choose_budget(["x" * 1_000_000] * 50) == "10m"
+
+
+def test_the_advice_names_what_is_worse_than_the_baseline() -> None:
+    good, bad = {"student": 0.8, "student, 8 bits": 0.8}, {"student": 0.6}
+    (better,) = advise({"baseline": 0.7, **good}, "accuracy", 50)
+    names(better, "better", "0.8", "0.7", 50)
+    worse, teacher, bits = advise({"baseline": 0.7, "teacher": 0.65, **bad}, "accuracy", 50)
+    names(worse, "not better", "--unlabelled", "--budget")
+    names(teacher, "teacher", "0.65")
+    names(bits, "--max-drop")
+    assert len(advise({"baseline": 0.7, "teacher": 0.9, **bad}, "accuracy", 50)) == 2
 
 
 def test_rows_of_several_labels_and_numbers_are_written_as_they_are_read(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ weights, by their score, their size and their speed.
 
 from __future__ import annotations
 
+import math
 import pickle
 import shlex
 import statistics
@@ -126,7 +127,8 @@ def measure_distillation(
         for system in systems
     )
     machine = devices.choose("float32", "cpu").describe()
-    return DistillResults(task.metric, len(examples), rows, machine, advise(scores, task.metric))
+    advice = advise(scores, task.metric, len(examples))
+    return DistillResults(task.metric, len(examples), rows, machine, advice)
 
 
 def _open_systems(request: DistillRequest, inputs: DistillInputs, out: Path) -> list[System]:
@@ -189,26 +191,23 @@ def _measure_speed(systems: Sequence[System], examples: Sequence[Any]) -> dict[s
     return {name: len(examples) / statistics.median(times) for name, times in seconds.items()}
 
 
-def advise(scores: dict[str, float], metric: str) -> tuple[str, ...]:
+def advise(scores: dict[str, float], metric: str, examples: int) -> tuple[str, ...]:
     """Say how the student stands beside the baseline, and what to do where it is not better."""
     student, baseline = scores[_STUDENT], scores.get(BASELINE)
     sentences = []
-    if baseline is not None and student > baseline:
+    if baseline is not None:
+        figures = f"{metric} {student:.4g} against {baseline:.4g} on {examples:,} texts"
         sentences.append(
-            f"The student is better than the baseline, with {metric} {student:.4g} against "
-            f"{baseline:.4g}."
+            f"The student is better than the baseline, with {figures}."
+            if student > baseline
+            else f"The student is not better than the baseline, with {figures}: give more "
+            "--unlabelled text, a longer --budget or a better teacher, in another --out."
         )
-    elif baseline is not None:
+    if baseline is not None and max(student, scores.get("teacher", math.inf)) <= baseline:
         sentences.append(
-            f"The student is not better than the baseline, with {metric} {student:.4g} against "
-            f"{baseline:.4g}: give more --unlabelled text, a longer --budget or a better teacher, "
-            "in another --out."
+            f"The teacher is no better than the baseline either ({scores['teacher']:.4g}): give it "
+            "more labels, or distil the baseline."
         )
-        if scores.get("teacher", baseline) < baseline:
-            sentences.append(
-                f"The teacher is worse than the baseline too ({scores['teacher']:.4g}): give it "
-                "more labels, or distil the baseline."
-            )
     if _INT8 not in scores:
         sentences.append(
             "There are no 8-bit weights, because they cost more than --max-drop allows: use the "
