@@ -374,6 +374,15 @@ OPTIONS: dict[str, list[tuple[str, ...]]] = {
         (f"{S} table.csv --device tpu", "tpu"),
         (f"{S} table.csv --stride 8", "stride"),
     ],
+    "distill": [
+        ("distill baseline --data table.csv --size big --out out", "--size", "big"),
+        ("distill baseline --data table.csv --size 5k --budget now --out out", "--budget", "now"),
+        ("distill baseline --data missing.csv --out out", "missing.csv"),
+        ("distill baseline --data table.csv --unlabelled missing.txt --out out", "missing.txt"),
+        ("distill baseline --data table.csv --tokenizer teacher --out out", "--tokenizer"),
+        ("distill baseline --data table.csv --vocab-size 0 --out out", "0"),
+        ("distill nowhere --data table.csv --out out", "nowhere"),
+    ],
     "quickstart": [
         ("quickstart --budget soon --out out", "--budget", "soon"),
         ("quickstart --budget '0 steps' --out out", "--budget", "0 steps"),

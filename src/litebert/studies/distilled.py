@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 
 from litebert import hub, progress
+from litebert.answer.model import load
 from litebert.answer.predicting import Predictor
-from litebert.answer.predictor import load
 from litebert.errors import ModelError
 from litebert.finetuning.baselines import fit_baseline
 from litebert.finetuning.task import Task
