@@ -1,7 +1,7 @@
 """The score that the defaults of fine-tuning lose against the best of a small grid of rates, on
 five tasks and from three starts.
 
-    python benchmarks/defaults.py --data ../shared/data --start small=RUN \
+    python benchmarks/defaults.py --data TEXTS --start small=RUN \
         --start scratch=albert-next-tiny --start vectors=FOLDER --tokenizer RUN/tokenizer \
         [--tasks sst2-1000 rte] [--out DIR] [--json]
 
@@ -157,7 +157,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, default=Path("../shared/data"))
+    parser.add_argument("--data", type=Path, required=True, help="the folder of the tasks' files")
     parser.add_argument("--start", action="append", default=[], metavar="NAME=MODEL")
     parser.add_argument("--tokenizer", help="for starts that are recipes")
     parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
