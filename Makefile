@@ -14,7 +14,7 @@ RUNS := quickstart five-systems
 activate = echo && echo "To type litebert instead of $(BIN)/litebert: source $(BIN)/activate"
 
 .DEFAULT_GOAL := help
-.PHONY: help setup quickstart five test test-slow studies-smoke test-wheel test-peers golden lint check format docs bench clean clean-runs
+.PHONY: help setup quickstart five test test-all test-slow studies-smoke test-wheel test-peers golden lint check format docs bench clean clean-runs
 
 help:  ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -29,8 +29,11 @@ quickstart: $(VENV)/.runtime  ## raw text to a pretrained ALBERT and its report,
 five: $(VENV)/.runtime  ## the five systems side by side: under 20 minutes on two cores
 	LITEBERT=$(BIN)/litebert runs/five_systems.sh
 
-test: $(VENV)/.dev  ## the tests, without the slow ones
-	$(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0 $(if $(COVERAGE),--cov --cov-report=)
+test: $(VENV)/.dev  ## the tests, minutes on two cores
+	$(pytest) -m "not slow and not thorough" $(if $(COVERAGE),--cov --cov-report=)
+
+test-all: test  ## the tests, then those that try every case
+	$(pytest) -m "thorough and not slow" $(if $(COVERAGE),--cov --cov-append --cov-report=)
 	$(if $(COVERAGE),@$(call covered,data))
 	$(if $(COVERAGE),@$(call covered,model))
 
@@ -56,7 +59,7 @@ lint: $(VENV)/.dev  ## format, lint, types and generated docs, changing nothing
 	$(BIN)/python docs/generate.py --check
 
 check: COVERAGE := yes
-check: lint test  ## all that must hold before a commit: lint, tests, coverage
+check: lint test-all  ## all that must hold before a commit: lint, all tests but the slow ones, coverage
 
 format: $(VENV)/.dev  ## fix format and imports
 	$(BIN)/ruff check --fix-only .
@@ -76,6 +79,9 @@ clean:  ## remove .venv and caches; trained models stay
 clean-runs:  ## remove the models, data and reports of quickstart and five
 	@du -sh $(wildcard $(RUNS)) /dev/null | sed '$$d; s/^/deleting /'
 	@rm -rf $(RUNS)
+
+# The files of tests are shared between processes.
+pytest = $(BIN)/python -m pytest -n $(WORKERS) --dist loadfile --no-loadscope-reorder --max-worker-restart 0
 
 # Coverage of one room, in percent, which must reach 95.
 covered = printf 'coverage of $(1), in percent: ' && \

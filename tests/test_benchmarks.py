@@ -172,6 +172,7 @@ def speedrun(*words: object) -> None:
     subprocess.run([sys.executable, ROOT / "benchmarks" / "speedrun", *map(str, words)], check=True)
 
 
+@pytest.mark.thorough
 def test_the_speedrun_continues_with_what_is_missing_and_reports_medians(
     tmp_path: Path, tiny_corpus: Path
 ) -> None:
@@ -227,6 +228,7 @@ def test_every_score_of_a_run_is_a_point_of_its_curve() -> None:
     ]  # a minute passes before and after the steps
 
 
+@pytest.mark.thorough
 def test_the_ladder_continues_with_what_is_missing_and_compares_equal_seeds(
     tmp_path: Path, tiny_data: Path
 ) -> None:

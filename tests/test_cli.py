@@ -108,6 +108,7 @@ def test_the_help_of_finetune_lists_no_field_of_pretraining(run: Callable[..., O
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "words",
     [

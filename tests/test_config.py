@@ -378,6 +378,7 @@ def configs(draw: st.DrawFn) -> Config:
     )
 
 
+@pytest.mark.thorough
 @given(configs())
 def test_json_and_back_is_the_same_point(config: Config) -> None:
     assert from_dict(Config, json.loads(to_json(config))) == config

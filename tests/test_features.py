@@ -100,6 +100,7 @@ def test_onnx(feature: Feature, tmp_path: Path) -> None:
     assert difference <= TOLERANCE * max(1.0, scale)
 
 
+@pytest.mark.thorough
 @every_feature
 def test_transformers(feature: Feature, tmp_path: Path) -> None:
     config = Config(

@@ -21,7 +21,6 @@ from abuse import forked
 from abuse.forked import Ended
 from litebert import hub, progress
 from litebert.errors import ConfigError
-from litebert.recipes import HUB_NAMES, RECIPES
 from litebert.tokenizer import Tokenizer
 from toys.finetuning import write_table
 from toys.folders import save_hf, save_litebert, small_tokenizer, tiny
@@ -421,11 +420,6 @@ class TestRuns:
         assert "untrained" in note
         assert f"hf:{name}" in note
 
-    def test_the_published_names_are_those_of_recipes(self) -> None:
-        assert set(HUB_NAMES) <= set(RECIPES)
-        for name in HUB_NAMES.values():
-            assert hub.parse_name(f"hf:{name}").repository == name
-
 
 class TestVerbs:
     """A name stands wherever a model does."""
@@ -501,6 +495,7 @@ class TestVerbs:
         vectors, mean = (np.load(tmp_path / "work" / f"{name}.npy") for name in ("vectors", "mean"))
         assert not np.allclose(vectors, mean)
 
+    @pytest.mark.thorough
     @pytest.mark.skipif(find_spec("fastapi") is None, reason="needs fastapi")
     def test_serve(self, server: Hub, home: Path, tmp_path: Path) -> None:
         models = (f"hf:{NAME}", f"other=hf:{NAME}")

@@ -9,6 +9,7 @@ import pytest
 
 from litebert import hub
 from litebert.errors import ModelError
+from litebert.recipes import HUB_NAMES, RECIPES
 
 
 @pytest.mark.parametrize(
@@ -56,3 +57,9 @@ def test_a_folder_of_the_cache_says_whose_it_is() -> None:
     commit = "0123456789" * 4
     folder = Path(f"/x/hub/models--a--b--c/snapshots/{commit}")
     assert hub.find_origin(folder) == hub.Origin("a/b--c", commit)
+
+
+def test_the_published_names_are_those_of_recipes() -> None:
+    assert set(HUB_NAMES) <= set(RECIPES)
+    for name in HUB_NAMES.values():
+        assert hub.parse_name(f"hf:{name}").repository == name

@@ -30,6 +30,7 @@ evaluate_sequences = 16
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("language", "kind"),
     [("ko", "unigram"), ("ja", "unigram"), ("zh", "unigram"), ("ko", "bpe"), ("zh", "bpe")],

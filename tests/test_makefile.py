@@ -50,6 +50,7 @@ def test_clean_leaves_trained_models_and_clean_runs_names_them(project: Path) ->
     assert make(project, "clean-runs") == ""
 
 
+@pytest.mark.thorough
 def test_setup_ends_with_how_to_call_litebert(project: Path) -> None:
     assert make(project, "setup").rstrip().endswith("source .venv/bin/activate")
     program = project / ".venv" / "bin" / "litebert"

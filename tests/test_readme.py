@@ -162,6 +162,7 @@ def folder(tmp_path: Path, tiny_corpus: Path, monkeypatch: pytest.MonkeyPatch) -
     return tmp_path
 
 
+@pytest.mark.thorough
 def test_the_commands_run_as_printed(
     folder: Path, run: Callable[..., tuple[int, str, str]]
 ) -> None:

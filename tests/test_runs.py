@@ -45,6 +45,7 @@ def benchmarks(folder: Path) -> Path:
     return folder
 
 
+@pytest.mark.thorough
 def test_tasks_end_in_one_table(tmp_path: Path, tiny_corpus: Path, warm_litebert: Path) -> None:
     settings = {
         **os.environ,

@@ -105,6 +105,7 @@ def output(*words: object) -> str:
     return done.stdout
 
 
+@pytest.mark.thorough
 def test_it_holds_every_module_and_its_metadata(wheel: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = set(archive.namelist())
@@ -132,6 +133,7 @@ def test_it_holds_every_module_and_its_metadata(wheel: Path) -> None:
     assert "litebert = litebert.cli:main" in entries
 
 
+@pytest.mark.thorough
 def test_it_starts_with_what_it_requires_alone(linked_bin: Path, tmp_path: Path) -> None:
     assert output(linked_bin / "litebert", "--help") == help_text()
     assert output(linked_bin / "python", "-m", "litebert", "--help") == help_text()

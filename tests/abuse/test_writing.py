@@ -48,6 +48,7 @@ def words(verb: str, place: Path) -> list[str]:
     return WRITERS[verb][0].format(place.with_suffix(WRITERS[verb][1])).split()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("verb", WRITERS)
 def test_a_full_device_is_named_and_stays_a_device(
     verb: str, current_folder: Path, tmp_path: Path, capfd: pytest.CaptureFixture[str]

@@ -27,6 +27,7 @@ CASES = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("command", "places"), CASES)
 def test_is_refused_where_it_is_wrong(
     wrong: Callable[..., str],

@@ -83,6 +83,7 @@ def same(
             )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("engine", ["torch", "onnx", "openvino"])
 @pytest.mark.parametrize("name", ASKED)
 def test_every_engine_gives_the_same_answers(
@@ -328,6 +329,7 @@ assert heard
 """
 
 
+@pytest.mark.thorough
 def test_a_signal_is_survived_after_openvino(tmp_path: Path, tiny_tokenizer: Path) -> None:
     """On AVX-512 its plugin replaces the stack on which signals are handled."""
     needs("openvino")
@@ -335,6 +337,7 @@ def test_a_signal_is_survived_after_openvino(tmp_path: Path, tiny_tokenizer: Pat
     subprocess.run([sys.executable, "-c", _SIGNALLED, str(folder)], check=True)
 
 
+@pytest.mark.thorough
 def test_openvino_writes_nothing_into_the_home_of_its_user(
     tmp_path: Path, tiny_tokenizer: Path
 ) -> None:

@@ -158,6 +158,7 @@ def test_answering_everything_alike_scores_no_more_than_guessing(
         assert scores[score] <= most + 1e-6, score
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("value", [np.nan, np.inf])
 @pytest.mark.parametrize("name", ASKED)
 def test_numbers_that_are_none_have_no_score(

@@ -105,6 +105,7 @@ def one_at_a_time(peer: Any, words: Tokenizer, text: str, within_word: bool) -> 
     return total
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
 def test_sums_are_those_of_one_token_at_a_time(
     kind: Any, tiny_corpus: Path, sentences: list[str], tmp_path: Path
@@ -275,6 +276,7 @@ def test_a_tokenizer_that_does_not_know_words(
     assert result.rows()[-1][-1] == "-"
 
 
+@pytest.mark.thorough
 def test_the_paradigms_of_blimp(shared_data: Path, albert: Path) -> None:
     paradigms = read_paradigms(shared_data / "blimp")
     assert (len(paradigms), {len(paradigm.pairs) for paradigm in paradigms}) == (34, {1000})

@@ -83,6 +83,7 @@ def texts(count: int, seed: int = 7, most: int = 14) -> list[str]:
     ]
 
 
+@pytest.mark.thorough
 def test_answers_come_in_the_order_of_the_texts(classifier: Path) -> None:
     model = load(classifier)
     inputs = texts(40)

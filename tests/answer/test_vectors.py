@@ -383,6 +383,7 @@ def test_a_foreign_model_reads_as_many_tokens_as_it_has_positions(tmp_path: Path
 PACKAGES = {"onnx": "onnxruntime", "openvino": "openvino"}
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("engine", ["torch", "exact", "onnx", "openvino"])
 @pytest.mark.parametrize("kind", ["run", "hf", "exported", "pretrained", "classifier"])
 def test_every_engine_gives_the_same_vectors(

@@ -298,6 +298,7 @@ def test_a_lengthened_model_trains_at_the_new_length(
     assert json.loads(out)["heldout"]["mlm_loss"] > 0
 
 
+@pytest.mark.thorough
 def test_whole_documents_are_fine_tuned_on_in_one_window(
     run: Run, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:

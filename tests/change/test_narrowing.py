@@ -237,6 +237,7 @@ def test_a_narrower_network_can_be_merged_and_factorised_too() -> None:
     assert set(made.distances) == {"attention 1", "feedforward 1"}
 
 
+@pytest.mark.thorough
 def test_what_matters_most_keeps_more_than_what_matters_least(
     tiny_data: Path, tmp_path: Path
 ) -> None:
@@ -264,6 +265,7 @@ def test_what_matters_most_keeps_more_than_what_matters_least(
 # ------------------------------------------------------------------------ the command, and refusals
 
 
+@pytest.mark.thorough
 def test_the_command_keeps_what_matters_and_says_what_was_lost(
     run: Any, tiny_data: Path, tmp_path: Path
 ) -> None:

@@ -46,6 +46,7 @@ def offer_words(run: Callable[..., Output], tmp_path: Path) -> Callable[..., set
     return ask
 
 
+@pytest.mark.thorough
 def test_verbs_and_options_in_bash(offer_words: Callable[..., set[str]]) -> None:
     assert offer_words("litebert", "pre") == {"predict", "prepare", "pretrain"}
     assert set(VERBS) <= offer_words("litebert", "")

@@ -78,6 +78,7 @@ def test_a_missing_extra_comes_with_its_command(
     assert extras["two"] == {"missing": [], "install": None}
 
 
+@pytest.mark.thorough
 def test_a_broken_torch_is_what_it_reports(tmp_path: Path) -> None:
     (tmp_path / "torch.py").write_text(
         'raise OSError("libcudart.so.13: cannot open shared object file")'
@@ -95,6 +96,7 @@ def test_a_broken_torch_is_what_it_reports(tmp_path: Path) -> None:
     assert record["threads"] is None
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["tuned", "pretrained", "exported"])
 def test_engines_are_measured_with_a_model(
     kind: str,

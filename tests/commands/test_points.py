@@ -41,6 +41,7 @@ def test_recipes_as_json(run: Callable[..., Output]) -> None:
     assert record["albert-xxlarge"]["encoder"]["hidden_size"] == 4096
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", RECIPES)
 def test_plan_counts_what_is_built(name: str, run: Callable[..., Output]) -> None:
     import torch
@@ -88,6 +89,7 @@ def test_plan_of_a_changed_recipe(run: Callable[..., Output], small_recipe: Path
     )
 
 
+@pytest.mark.thorough
 def test_plan_measures(
     run: Callable[..., Output], small_recipe: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

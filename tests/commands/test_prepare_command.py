@@ -396,6 +396,7 @@ def test_names_that_are_not_utf8(
     expect_refusal(name, "--encoding", "utf-8", places=(".txt:1",))
 
 
+@pytest.mark.thorough
 def test_pipes_and_standard_input(tmp_path: Path, tiny_tokenizer: Path, tiny_corpus: Path) -> None:
     command = f"{sys.executable} -m litebert prepare"
     options = f"--tokenizer {tiny_tokenizer} --processes 1 --json"

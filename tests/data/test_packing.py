@@ -147,6 +147,7 @@ after it.
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=100)
 @given(some_documents | tiny_documents | few_tokens, lengths, st.integers(0, 2**32))
@@ -173,6 +174,7 @@ def test_sequences_grow_by_the_law(
             assert join_parts(next(sequences)) in [strip(passage) for passage in wanted]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=40)
 @given(some_documents | tiny_documents | few_tokens, lengths)
@@ -206,6 +208,7 @@ def test_a_sentence_that_fits_behind_a_separator_is_not_passed_over() -> None:
     assert sequence == [22, 23, 24, 25, 26, SEPARATOR, 27]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", KINDS)
 @settings(max_examples=25)
 @given(some_documents, lengths)

@@ -412,6 +412,7 @@ def memory_of_preparing(
     return samples
 
 
+@pytest.mark.thorough
 @needs_proc
 def test_memory_is_flat(tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path) -> None:
     corpus = tmp_path / "a.txt"

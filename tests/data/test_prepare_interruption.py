@@ -78,6 +78,7 @@ KILLED_WHILE_WRITING = textwrap.dedent("""
 """)
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(not hasattr(os, "fork"), reason="needs os.fork")
 def test_killed_at_any_instant_of_writing_the_same_command_ends_with_the_same_bytes(
     tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path, whole: Path
@@ -113,6 +114,7 @@ def test_killed_after_the_index_was_written(
     assert content(tmp_path / "out") == content(whole)
 
 
+@pytest.mark.thorough
 @needs_proc
 def test_killed_with_workers_at_work(
     tmp_path: Path, tiny_corpus: Path, tiny_tokenizer: Path, whole: Path

@@ -53,6 +53,7 @@ def _register() -> None:
     POSITIONS.add("alibi", ALiBi)
 
 
+@pytest.mark.thorough
 def test_a_positions_kind_goes_all_the_way(
     tiny_data: Path, tmp_path: Path, run: Callable[..., tuple[int, str, str]]
 ) -> None:

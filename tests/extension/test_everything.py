@@ -347,6 +347,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
     return Work(recipe, data, runs)
 
 
+@pytest.mark.thorough
 def test_the_text_is_that_of_the_source(work: Work) -> None:
     shards = litebert.Shards.open(work.data)
     assert (shards.train.documents + shards.heldout.documents, shards.tokenizer.vocab_size) == (

@@ -80,6 +80,7 @@ def _register() -> None:
     OUTPUTS.add("scale", Scale)
 
 
+@pytest.mark.thorough
 def test_a_new_kind_of_output_goes_all_the_way(
     tiny_tokenizer: Path, tmp_path: Path, run: Callable[..., tuple[int, str, str]]
 ) -> None:

@@ -197,6 +197,7 @@ def test_a_text_longer_than_all_that_is_read_is_left_out(
         assert score(fitted, task)["accuracy"] == 1
 
 
+@pytest.mark.thorough
 def test_real_tasks_reach_what_scikit_learn_reaches(shared_data: Path) -> None:
     """The references: 72.3 % for SST-2 with 1,000 labels (one standard error 1.5), 76.6 for words
     in STS-B.
@@ -239,6 +240,7 @@ def test_a_run_keeps_it_beside_its_scores(
     )
 
 
+@pytest.mark.thorough
 def test_it_is_computed_once_whatever_interrupts(
     table: Table, tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -291,6 +293,7 @@ def test_what_goes_wrong_in_it_stops_no_training(
     assert any("no room" in line for line in log_messages)
 
 
+@pytest.mark.thorough
 def test_seeds_share_it_and_it_can_be_left_out(
     table: Table, tiny_tokenizer: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

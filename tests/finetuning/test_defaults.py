@@ -48,6 +48,7 @@ class _Stop(Exception):
     pass
 
 
+@pytest.mark.thorough
 def test_the_command_line_chooses_what_python_chooses(
     table: Table, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
@@ -181,6 +182,7 @@ def test_long_texts_are_read_as_long_as_the_positions_allow(
     )
 
 
+@pytest.mark.thorough
 def test_the_rate_is_the_one_that_a_run_with_it_given_has(
     table: Table, tiny_tokenizer: Path, tmp_path: Path, log_messages: list[str]
 ) -> None:
@@ -203,6 +205,7 @@ def test_the_rate_is_the_one_that_a_run_with_it_given_has(
         ).read_bytes(), name
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("instant", [1, 7])
 def test_a_killed_run_keeps_its_choices_and_ends_with_the_same_bytes(
     table: Table, tiny_tokenizer: Path, tmp_path: Path, log_messages: list[str], instant: int
@@ -233,6 +236,7 @@ def test_a_killed_run_keeps_its_choices_and_ends_with_the_same_bytes(
         )
 
 
+@pytest.mark.thorough
 def test_seeds_share_one_choice(
     table: Table, tiny_tokenizer: Path, tmp_path: Path, log_messages: list[str]
 ) -> None:

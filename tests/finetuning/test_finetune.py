@@ -83,6 +83,7 @@ def test_it_learns_and_leaves_a_folder_that_says_so(
     assert done.scores["accuracy"] == best
 
 
+@pytest.mark.thorough
 def test_the_same_call_returns_what_is_finished(
     table: Table, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
@@ -153,6 +154,7 @@ class _Stop(Exception):
     """Stands for the instant a run is killed."""
 
 
+@pytest.mark.thorough
 def test_killed_and_started_again_it_ends_with_the_same_bits(
     table: Table, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
@@ -230,6 +232,7 @@ def test_numbers_of_any_size_are_learned(tiny_tokenizer: Path, tmp_path: Path) -
     assert number == pytest.approx(written[0], rel=1e-4)
 
 
+@pytest.mark.thorough
 def test_scores_of_a_run_in_bfloat16_are_those_of_the_saved_model(
     table: Table, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:

@@ -56,6 +56,7 @@ def conll(path: Path, count: int, seed: int) -> None:
             file.write("\n")
 
 
+@pytest.mark.thorough
 def test_tags(tiny_tokenizer: Path, tmp_path: Path) -> None:
     data = tmp_path / "data"
     data.mkdir()
@@ -101,6 +102,7 @@ def choices(path: Path, count: int, seed: int) -> None:
             file.write(json.dumps(row) + "\n")
 
 
+@pytest.mark.thorough
 def test_choices(tiny_tokenizer: Path, tmp_path: Path) -> None:
     choices(tmp_path / "train.jsonl", 200, 0)
     choices(tmp_path / "dev.jsonl", 40, 1)
@@ -175,6 +177,7 @@ def squad(path: Path, count: int, seed: int, version: int) -> None:
     path.write_text(json.dumps(whole), encoding="utf-8")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("version", "least"), [(1, 70), (2, 60)])
 def test_questions(version: int, least: float, tiny_tokenizer: Path, tmp_path: Path) -> None:
     squad(tmp_path / "train.json", 200, 0, version)
@@ -244,6 +247,7 @@ def test_files_beside_a_folder(tmp_path: Path) -> None:
             task_of(name, data, dev=tmp_path / "other.conll")
 
 
+@pytest.mark.thorough
 def test_glue_with_classes(tiny_tokenizer: Path, tmp_path: Path) -> None:
     draw = random.Random(0)
     for part, count in (("train", 200), ("dev", 40)):

@@ -124,6 +124,7 @@ def test_a_model_of_vectors_never_ends_below_a_linear_model_of_them(
     )
 
 
+@pytest.mark.thorough
 def test_two_starts_are_tried_and_the_run_is_that_of_the_start_taken(
     vectors: Path,
     table: Table,
@@ -198,6 +199,7 @@ def test_the_drawn_head_is_taken_unless_the_fitted_one_is_surely_better(
     assert (lengths.count(short), lengths.count(long), long) == (6, 2, 4 * short)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("instant", [1, 5])
 def test_a_killed_run_starts_from_the_same_head(
     vectors: Path, table: Table, tmp_path: Path, instant: int

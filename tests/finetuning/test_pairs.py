@@ -122,6 +122,7 @@ class _Stop(Exception):
     """Stands for the instant a run is killed."""
 
 
+@pytest.mark.thorough
 def test_scores_are_learned_and_a_killed_run_ends_with_the_same_bits(
     tiny_tokenizer: Path, tmp_path: Path, run: Run
 ) -> None:

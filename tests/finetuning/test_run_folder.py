@@ -156,6 +156,7 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on(
 # -------------------------------------------------------------------------------- signals and seeds
 
 
+@pytest.mark.thorough
 def test_a_signal_in_the_last_step_stops_the_seeds(tiny_tokenizer: Path, tmp_path: Path) -> None:
     def stop(loop: Loop[TaskBatch]) -> None:
         if loop.step == loop.steps:

@@ -40,6 +40,7 @@ def test_the_margin_is_that_of_welch() -> None:
     assert compute_halfwidth([1.0, 1.0], [2.0, 2.0]) == 0
 
 
+@pytest.mark.thorough
 def test_runs_differ_by_their_seed_alone(tiny_tokenizer: Path, tmp_path: Path) -> None:
     table = Table(
         write_table(tmp_path / "train.csv", 100), write_table(tmp_path / "dev.csv", 40, seed=1)

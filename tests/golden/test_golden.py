@@ -34,6 +34,7 @@ def results() -> dict[str, Any]:
     return runs
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", points())
 def test_losses_are_those_recorded(name: str, results: dict[str, Any]) -> None:
     recorded = json.loads(RECORDED.read_text())
@@ -53,6 +54,7 @@ def test_what_is_recorded_is_what_is_run() -> None:
     assert json.loads(RECORDED.read_text())["losses"].keys() == points().keys()
 
 
+@pytest.mark.thorough
 def test_runs_differ_from_each_other_and_repeat_exactly(results: dict[str, Any]) -> None:
     assert (
         len({json.dumps(result["files"]) for result in results.values()})

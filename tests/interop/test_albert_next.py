@@ -85,6 +85,7 @@ def once() -> Callable[..., None]:
     return command
 
 
+@pytest.mark.thorough
 def test_pipelines_of_transformers(pretrained_folder: Path, fine_tuned: Path) -> None:
     fill: Any = transformers.pipeline("fill-mask", model=str(pretrained_folder / "hf"), top_k=3)
     (guesses,) = load(pretrained_folder / "run").fill(f"{TEXTS[1]} [MASK]", top=3)
@@ -105,6 +106,7 @@ def test_pipelines_of_transformers(pretrained_folder: Path, fine_tuned: Path) ->
         )
 
 
+@pytest.mark.thorough
 def test_onnx_runtime(
     pretrained_folder: Path, fine_tuned: Path, once: Callable[..., None], tmp_path: Path
 ) -> None:

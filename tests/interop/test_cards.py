@@ -115,6 +115,7 @@ def test_a_converted_model_keeps_its_card(
     assert "prediction" in run_card(tmp_path / "own", monkeypatch)[0]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "kind", ["sequence", "tokens", "span", "choice", "mlm", "backbone", "unpooled", "modernbert"]
 )
@@ -204,6 +205,7 @@ def test_names_that_yaml_does_not_take(tmp_path: Path) -> None:
     assert "secret" not in (tmp_path / "README.md").read_text(encoding="utf-8")
 
 
+@pytest.mark.thorough
 def test_the_library_of_the_hub_is_loaded_only_when_a_card_is_written() -> None:
     """It takes longer to import than a light verb to answer."""
     program = "import litebert.finetuning.run, sys; print('huggingface_hub' in sys.modules)"

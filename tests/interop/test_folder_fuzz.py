@@ -147,6 +147,7 @@ USES: dict[str, list[Callable[[Path], None]]] = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("kind", "file"), [(kind, file) for kind, files in FILES.items() for file in files]
 )

@@ -128,6 +128,7 @@ def test_the_vocabulary_must_fit_the_table(
         litebert.load(tmp_path / "model", tokenizer=tmp_path / "tokenizer")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("option", [("--layers", 1), ("--intermediate-size", 8)])
 def test_convert_scores_and_measures_with_the_tokenizer_that_is_named(
     option: tuple[object, ...],
@@ -175,6 +176,7 @@ def test_convert_scores_and_measures_with_the_tokenizer_that_is_named(
         assert not (tmp_path / "new").exists()
 
 
+@pytest.mark.thorough
 def test_rows_behind_the_tokens_are_left_out_where_text_is_scored(
     folders: Path, tokenizer: Tokenizer, run: Callable[..., Output], tmp_path: Path
 ) -> None:

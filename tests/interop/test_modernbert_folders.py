@@ -66,6 +66,7 @@ def outputs(model: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
 # ---------------------------------------------------------------------------------------- both ways
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("head", HEADS["ModernBert"])
 def test_a_long_text_and_a_padded_one(head: str, tmp_path: Path) -> None:
     """Theirs and ours, over windows much shorter than the text."""
@@ -115,6 +116,7 @@ POINTS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("changes", "words"), POINTS, ids=str)
 def test_our_pretrained_model_opens_there_and_comes_back(
     changes: dict[str, Any], words: tuple[str, ...], tmp_path: Path

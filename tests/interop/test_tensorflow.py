@@ -126,6 +126,7 @@ def test_a_fine_tuned_checkpoint(write: Callable[..., Any], head: Any, tmp_path:
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("width", "changes"), [(8, {}), (32, {}), (16, {"embedding_size": 32})], ids=str
 )

@@ -83,6 +83,7 @@ def test_windows_and_a_first_layer_without_norm_are_kinds_of_their_own(graphs: l
     assert len(graphs) == 4  # three kinds of attention, one of feed-forward
 
 
+@pytest.mark.thorough
 def test_batches_of_many_kinds_stay_compiled(graphs: list[Any]) -> None:
     point = config(objectives=("mlm", "rtd"), encoder={"layers": 1, "heads": 4})
     model = Pretrainer(point)

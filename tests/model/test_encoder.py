@@ -433,6 +433,7 @@ def test_fused_attention_is_the_plain_one() -> None:
     assert F.mse_loss(encoder(ids).last, encoder(ids, None, mask).last) > 1e-3
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "changes",
     [

@@ -52,6 +52,7 @@ PIECES = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "counts"), PIECES.items())
 def test_pieces(name: str, counts: tuple[int, ...]) -> None:
     encoder = recipe(name).encoder
@@ -309,6 +310,7 @@ def test_depth_costs_nothing_when_all_is_shared(layers: int) -> None:
     assert count_planned(encoder) == count_built(Encoder, encoder) == 11683584
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("feedforward", ["plain", "gated"])
 @pytest.mark.parametrize("positions", ["learned", "rotary"])

@@ -57,6 +57,7 @@ COUNTED = {
 }
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("embeddings", ["all", "tables"])
 @pytest.mark.parametrize(("width", "changes"), CASES, ids=str)
 def test_both_open_there_and_come_back(

@@ -62,6 +62,7 @@ def label(value: object) -> str:
     return "+".join(value) if isinstance(value, tuple) else str(value)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("family", "head", "changes"), CASES, ids=label)
 def test_their_model_read_and_written_back(
     family: str, head: str, changes: dict[str, Any], tmp_path: Path
@@ -193,6 +194,7 @@ POINTS: list[tuple[dict[str, Any], tuple[str, ...], str, str]] = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("changes", "objectives", "name", "note"), POINTS, ids=label)
 def test_our_pretrained_model_opens_there(
     changes: dict[str, Any], objectives: tuple[str, ...], name: str, note: str, tmp_path: Path
@@ -222,6 +224,7 @@ TASKS: list[tuple[dict[str, Any], HeadActivation | None, str]] = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(("changes", "dense", "family"), TASKS, ids=label)
 @pytest.mark.parametrize("kind", ["sequence", "tokens", "span", "choice"])
 def test_our_task_model_opens_there(

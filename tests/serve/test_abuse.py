@@ -196,6 +196,7 @@ def test_a_query_counts_once(client: httpx.Client) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_refusals_name_their_model_in_log_and_metrics(models: Path, tmp_path: Path) -> None:
     words = [f"{name}={models / 'x-colours'}" for name in ("a", "b")]
     with serving(tmp_path, *words, "--max-wait", 1) as service:
@@ -298,6 +299,7 @@ def asking(service: Service, pid: int, seen: list[tuple[int, Any]]) -> threading
     return thread
 
 
+@pytest.mark.thorough
 def test_a_worker_that_dies_is_replaced_and_the_end_loses_nothing(
     models: Path, tmp_path: Path
 ) -> None:
@@ -326,6 +328,7 @@ def test_a_worker_that_dies_is_replaced_and_the_end_loses_nothing(
         assert service.events("stopped")
 
 
+@pytest.mark.thorough
 def test_a_second_signal_refuses_what_has_no_answer(models: Path, tmp_path: Path) -> None:
     with serving(
         tmp_path, models / "x-colours", "--max-rows", 4000, "--max-wait", 20000
@@ -355,6 +358,7 @@ def test_a_second_signal_refuses_what_has_no_answer(models: Path, tmp_path: Path
         assert [request["status"] for request in requests] == [503] * 3
 
 
+@pytest.mark.thorough
 def test_an_idle_worker_that_dies_is_replaced_once_it_can_be(models: Path, tmp_path: Path) -> None:
     model = shutil.copytree(models / "x-colours", tmp_path / "model")
     with serving(tmp_path, model) as service, service.client() as client:
@@ -378,6 +382,7 @@ def test_an_idle_worker_that_dies_is_replaced_once_it_can_be(models: Path, tmp_p
         assert client.post("/predict", json={"inputs": "a"}).status_code == 200
 
 
+@pytest.mark.thorough
 def test_another_model_in_the_folder_is_not_served_under_the_old_name(
     models: Path, tmp_path: Path
 ) -> None:

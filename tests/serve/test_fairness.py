@@ -65,6 +65,7 @@ def patient(
         yield service
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("path", "heavy", "light"),
     [
@@ -183,6 +184,7 @@ SIGNS = (
 SPACES = (" ", "  ", "\n", "\r\n", "\t", "\u00a0", "\u3000", " \u0301", "\x1c", "\ufeff", "")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
 def test_parts_have_the_tokens_of_the_whole(
     kind: Literal["unigram", "wordpiece", "bpe"], tiny_corpus: Path, monkeypatch: pytest.MonkeyPatch
@@ -195,6 +197,7 @@ def test_parts_have_the_tokens_of_the_whole(
         assert LongTexts(tokenizer, nullcontext).encode(text) == tokenizer.encode([text])[0], text
 
 
+@pytest.mark.thorough
 def test_other_threads_run_while_a_worker_tokenizes(
     bytes_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -321,6 +324,7 @@ def test_masks_times_predictions_and_a_query_once_are_what_a_request_costs() -> 
     assert pairs[1] == pairs[2] < 100
 
 
+@pytest.mark.thorough
 def test_a_choice_costs_all_that_is_read_with_it() -> None:
     single, many, blanks = costs_of(
         Group(

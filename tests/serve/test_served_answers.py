@@ -222,6 +222,7 @@ ENGINES.add("rounded", Rounded)
 """
 
 
+@pytest.mark.thorough
 def test_an_engine_applies_to_vectors_as_to_labels(models: Path, tmp_path: Path) -> None:
     """And the log says at the start how far it is from float32, for each."""
     (tmp_path / "rounded.py").write_text(EXTENSION)

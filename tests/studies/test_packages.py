@@ -78,6 +78,7 @@ def test_the_table_is_written_once(tmp_path: Path, monkeypatch: MonkeyPatch) -> 
         packages.write_table(tmp_path / "other")
 
 
+@pytest.mark.thorough
 def test_the_classifier_stands_beside_its_baseline(
     tiny_data: Path, tmp_path: Path, monkeypatch: MonkeyPatch
 ) -> None:

@@ -113,6 +113,7 @@ def test_scores_that_cannot_be_compared_get_no_verdict(study: Study, tmp_path: P
         replace(study, unjudged=("sop_loss",))
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("column", "losses", "fit"),
     [

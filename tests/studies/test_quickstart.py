@@ -49,6 +49,7 @@ def next_commands(err: str) -> list[list[str]]:
     return [shlex.split(line) for line in lines if line.startswith("  ") and line.strip()]
 
 
+@pytest.mark.thorough
 def test_from_text_to_report(
     text: Path, run: Callable[..., Output], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -139,6 +140,7 @@ def test_the_program_is_named_as_this_shell_finds_it(
     assert console.program() == "litebert"
 
 
+@pytest.mark.thorough
 def test_a_small_text_gets_a_smaller_vocabulary(text: Path, run: Callable[..., Output]) -> None:
     status, _, err = run("quickstart", "--text", text, "--budget", "2 steps", "--out", "out")
     assert status == 0

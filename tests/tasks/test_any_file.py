@@ -75,6 +75,7 @@ def test_any_bytes(name: str, tmp_path: Path, content: bytes) -> None:
     reads(name, tmp_path, content)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", READERS)
 @FEW
 @given(data=st.data())
@@ -86,6 +87,7 @@ def test_a_file_with_other_bytes_in_it(name: str, tmp_path: Path, data: st.DataO
     reads(name, tmp_path, content[:first] + data.draw(st.binary(max_size=12)) + content[last:])
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "name", [name for name in READERS if not READERS[name].file.endswith((".csv", ".tsv"))]
 )
@@ -118,6 +120,7 @@ TRAINING: dict[str, tuple[str, Callable[[Path], Any]]] = {
 """Tasks that look into their training file for labels, a version or what to hold out."""
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", TRAINING)
 @FEW
 @given(

@@ -386,6 +386,7 @@ class TestAnswers:
             task.score(examples[1:], answers[1:])
 
 
+@pytest.mark.thorough
 def test_the_real_data(shared_data: Path) -> None:
     """All passages; 22,364 rows with BERT's vocabulary; who knows the answers scores 1."""
     tokenizer = Tokenizer.load(shared_data / "vocab" / "bert-base-uncased-vocab.txt")

@@ -112,6 +112,7 @@ def test_where_the_formula_has_no_value(
     assert compute_scores((name,), truth, guess) == {name: pytest.approx(value)}
 
 
+@pytest.mark.thorough
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=8))
 def test_no_score_of_classes_is_ever_undefined(rows: list[tuple[int, int]]) -> None:
     truth, guess = np.array(rows).T

@@ -368,6 +368,7 @@ def test_a_text_of_nothing(tokenizer: Tokenizer) -> None:
 # ---------------------------------------------------------------------------------------- real data
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("file", "version", "count"), [("dev-v1.1.json", 1, 10570), ("part-v2.0.json", 2, 6078)]
 )

@@ -424,6 +424,7 @@ def test_streaming_reads_no_further_than_asked(tmp_path: Path) -> None:
         next(rows)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
 def test_streaming_and_writing_take_constant_memory(tmp_path: Path, suffix: str) -> None:
     path = write_labelled(tmp_path / f"a{suffix}", *["x" * 500] * 10_000)  # five megabytes

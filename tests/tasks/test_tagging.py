@@ -478,6 +478,7 @@ class TestAnswers:
         assert [example.tags for example in again] == [("B-per",), ("O",)]
 
 
+@pytest.mark.thorough
 def test_the_real_data(shared_data: Path, tmp_path: Path) -> None:
     """All of WNUT-17, with rows that hold every sentence and rows that do not; who knows the tags
     scores 1.

@@ -6,11 +6,14 @@ import itertools
 import re
 from collections import Counter
 
+import pytest
+
 from litebert.text.python_docs import extract_prose, read_python_docs
 from litebert.text.sentences import split_sentences
 from litebert.text.sources import read_documents
 
 
+@pytest.mark.thorough
 def test_python_docs_is_prose_with_few_duplicates() -> None:
     texts = [document.text for document in itertools.islice(read_documents(["python-docs"]), 300)]
     assert len(texts) == 300

@@ -66,6 +66,7 @@ def models(tmp_path_factory: pytest.TempPathFactory, tiny_tokenizer: Path) -> Pa
     return place
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("verb", VERBS)
 def test_text_in_another_script_is_told(verb: str, models: Path, tmp_path: Path, run: Run) -> None:
     kind, *words = VERBS[verb]

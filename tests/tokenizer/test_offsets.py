@@ -84,6 +84,7 @@ CHARACTERS = st.characters(exclude_categories=["Cs", "Cn", "Co"]) | st.sampled_f
 )
 
 
+@pytest.mark.thorough
 @EVERY_KIND
 @settings(max_examples=150)
 @given(text=st.text(CHARACTERS, max_size=30))

@@ -85,6 +85,7 @@ def test_separators_between_two_segments(
     assert [tokenizer.pair_separators for tokenizer in (unigram, wordpiece, bpe)] == [1, 1, 2]
 
 
+@pytest.mark.thorough
 def test_specials_are_never_read_from_text(saved_tokenizer: tuple[Tokenizer, Path]) -> None:
     for tokenizer in (
         saved_tokenizer[0],
@@ -211,6 +212,7 @@ def test_transformers_reads_a_mask_in_text_where_we_do_not(
     ]
 
 
+@pytest.mark.thorough
 @settings(max_examples=300)
 @given(
     text=st.text(
@@ -223,8 +225,14 @@ def test_any_text_gives_the_ids_of_transformers(
     saved_tokenizer: tuple[Tokenizer, Path], peer: Any, text: str
 ) -> None:
     assume(not any(name in text for name in peer.all_special_tokens))  # those they read as special
-    # Compatibility characters younger than the tables of `tokenizers` are the one known difference.
+    # The one known difference: characters whose kind changed between the Unicode tables of Python
+    # and those of `tokenizers`. Compatibility characters may be younger, and marks may have become
+    # spacing ones, as U+1171E has.
     assume(tokenizers.normalizers.NFKC().normalize_str(text) == unicodedata.normalize("NFKC", text))
+    decomposed = unicodedata.normalize("NFKD", text)
+    marks = tokenizers.normalizers.Replace(tokenizers.Regex(r"\p{Mn}"), "")
+    unmarked = "".join(char for char in decomposed if unicodedata.category(char) != "Mn")
+    assume(marks.normalize_str(decomposed) == unmarked)
     assert peer(text, add_special_tokens=False)["input_ids"] == saved_tokenizer[0].encode([text])[0]
 
 
@@ -329,6 +337,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform == "win32", reason="no fork")
 def test_workers_encode_without_a_warning(unigram: Tokenizer, tmp_path: Path) -> None:
     unigram.save(tmp_path / "tokenizer")

@@ -26,6 +26,7 @@ class Killed(Exception):
 GROWING = {"length_schedule": ((0.25, 8), (0.5, 16))}
 
 
+@pytest.mark.thorough
 def test_sequences_grow_and_a_run_continues_bit_for_bit(tiny_data: Path, tmp_path: Path) -> None:
     train = {"save_every": "1 steps", "budget": "8 steps", "depth_schedule": ((0.5, 1),), **GROWING}
     widths: list[tuple[int, int]] = []

@@ -119,6 +119,7 @@ def test_what_belongs_to_a_beginning_is_not_done_again(tiny_data: Path, tmp_path
 # ------------------------------------------------------------------------- models of other software
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("family", "head", "pieces"),
     [

@@ -100,6 +100,7 @@ def test_a_finished_run_takes_a_further_budget_once(
     assert [row["step"] for row in rows if row["kind"] == "heldout"] == [6, 12, 22, 32, 36, 39]
 
 
+@pytest.mark.thorough
 def test_an_extension_that_was_killed_continues_bit_for_bit(
     tiny_data: Path, tmp_path: Path
 ) -> None:

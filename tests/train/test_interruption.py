@@ -311,6 +311,7 @@ def kill_and_compare(
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == left
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("taught", [False, True], ids=["alone", "taught"])
 def test_kills_change_nothing_for_a_fine_tuning(
     taught: bool, commands: Commands, tiny_tokenizer: Path, tmp_path: Path
@@ -461,6 +462,7 @@ def test_a_signal_leaves_with_its_status_and_says_how_to_continue(
     assert f"continuing from step {step} of 30" in output
 
 
+@pytest.mark.thorough
 def test_a_folder_serves_one_process_at_a_time(
     commands: Commands, tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

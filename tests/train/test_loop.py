@@ -52,6 +52,7 @@ def gradient_at_optimizer(point: Config, data: Path, folder: Path) -> dict[str, 
 # ------------------------------------------------------------------------------------- the same run
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("name", ["adamw", "lamb", "muon"])
 def test_the_same_seed_is_the_same_run_and_another_seed_is_not(
     name: Literal["adamw", "lamb", "muon"], tiny_data: Path, tmp_path: Path
@@ -398,6 +399,7 @@ def damage(path: Path, how: str) -> None:
         path.unlink()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "file", ["model.safetensors", "optimizer.safetensors", "state.json", "index.json"]
 )

@@ -66,6 +66,7 @@ def test_sums_are_those_of_python_to_the_last_digit() -> None:
     assert isinstance(state["count"]["a"], int)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("every", "steps"),
     [

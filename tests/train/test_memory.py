@@ -94,6 +94,7 @@ def really(sizes: tuple[int, ...], config: Config, teacher: Config | None = None
     return statistics.linear_regression(*json.loads(done.stdout)).slope
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="counts pages as Linux does")
 def test_the_peak_of_a_batch_is_what_a_process_really_takes() -> None:
     """On batches several times as large as those that are measured. A plan that is too small by
@@ -103,6 +104,7 @@ def test_the_peak_of_a_batch_is_what_a_process_really_takes() -> None:
     assert memory.USABLE * taken < measure_peak_bytes(point(), CPU) < 2 * taken
 
 
+@pytest.mark.thorough
 @pytest.mark.skipif(sys.platform != "linux", reason="counts pages as Linux does")
 def test_a_teacher_beside_its_student_is_counted() -> None:
     """One of twice the width and more layers, whose states and relations are learned: most of what
@@ -345,6 +347,7 @@ def test_so_are_the_classes_of_a_task(tmp_path: Path) -> None:
         load(tmp_path / "m")
 
 
+@pytest.mark.thorough
 def test_a_recipe_too_large_to_build_can_be_planned_and_not_trained(
     run: Run, tiny_data: Path, tmp_path: Path
 ) -> None:

@@ -49,6 +49,7 @@ def damage(file: Path, how: str) -> None:
         file.parent.joinpath("index.json").write_text(DEEP)
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("how", ["changed", "gone", "nested"])
 @pytest.mark.parametrize("verb", ["evaluate", "finetune", "convert", "predict"])
 def test_a_verb_says_that_it_uses_an_older_checkpoint(
@@ -125,6 +126,7 @@ def test_a_pickle_that_runs_code_is_refused_as_such(
     assert not Path("ran").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "text",
     [DEEP, '{"a": ' * 100_000 + "1" + "}" * 100_000, '{"encoder": ' + "[" * 900 + "]" * 900 + "}"],

@@ -187,6 +187,7 @@ def test_data_that_holds_nothing_out_is_refused_at_once(
     assert not (tmp_path / "run").exists()
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("file", ["run.json", "recipe.json", "metrics.jsonl"])
 @pytest.mark.parametrize("content", ["", "{", "[]", "{}", "\x00\xff"])
 def test_a_damaged_file_of_the_folder_is_named(
@@ -306,6 +307,7 @@ def events(run: Path) -> list[str]:
     return [row["message"] for row in metrics.read(run / "metrics.jsonl") if row["kind"] == "event"]
 
 
+@pytest.mark.thorough
 def test_a_run_that_cannot_learn_is_told_so(
     tiny_data: Path, tmp_path: Path, log_messages: list[str]
 ) -> None:
@@ -343,6 +345,7 @@ def test_a_run_that_cannot_learn_is_told_so(
     assert math.isclose(last["mlm_loss"], entropy, abs_tol=0.5)
 
 
+@pytest.mark.thorough
 def test_a_run_that_learns_is_not_told_of_a_plateau(tmp_path: Path) -> None:
     """Text in which every word follows from the one before."""
     words = [a + b for a in "bdfgkl" for b in "aeiou"]

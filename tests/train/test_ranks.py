@@ -431,6 +431,7 @@ def test_other_verbs_and_impossible_groups_are_refused(
         assert "Traceback" not in ended.output
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("count", [0, 1, 5, 6])
 def test_pieces_of_work_are_dealt_evenly_and_come_back_in_order(count: int) -> None:
     dealt = [Ranks(rank, 3).turns(count) for rank in range(3)]

@@ -67,6 +67,7 @@ POINTS: list[dict[str, Any]] = [
 ]
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("changes", POINTS, ids=str)
 def test_a_run_is_the_same_to_the_bit(
     changes: dict[str, Any], tiny_data: Path, tmp_path: Path
@@ -140,6 +141,7 @@ def test_the_formula_knows_what_is_kept(objectives: tuple[str, ...]) -> None:
     assert planned < whole / 2
 
 
+@pytest.mark.thorough
 def test_a_process_takes_less() -> None:
     point = config(encoder={"layers": 24, "hidden_size": 64, "intermediate_size": 256})
     assert measure_peak_bytes(enable_recompute(point), CPU) < measure_peak_bytes(point, CPU) / 2
@@ -199,6 +201,7 @@ def test_pretrain_names_recomputation_where_it_is_the_remedy(
     assert json.loads((tmp_path / "run" / "recipe.json").read_text())["train"]["recompute"] is True
 
 
+@pytest.mark.thorough
 def test_plan_chooses_it_where_too_little_fits_without(
     run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -270,6 +273,7 @@ def test_auto_takes_equal_passes_that_fit(monkeypatch: pytest.MonkeyPatch) -> No
     assert fit_micro_batch(point, CPU) == 100, "a batch that surely fits is not measured"
 
 
+@pytest.mark.thorough
 def test_a_run_keeps_the_micro_batch_that_auto_chose(
     run: Run, tiny_data: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

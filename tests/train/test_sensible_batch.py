@@ -52,6 +52,7 @@ def test_steps_decide_nothing() -> None:
     assert budget.choose_batch(auto("7 steps"), MACHINE, ALONE) == auto("7 steps").batch_sequences
 
 
+@pytest.mark.thorough
 def test_a_run_records_it_and_keeps_it(tiny_data: Path, tmp_path: Path) -> None:
     point = replace(
         auto("3000 tokens"), train=replace(auto("3000 tokens").train, save_every="1 steps")
