@@ -43,7 +43,7 @@ LEVELS = (
     ("tasks",),
     ("answer",),
     ("analysis",),
-    ("studies", "serve"),
+    ("studies", "serve", "sklearn"),
     ("commands",),
     ("cli",),
     ("__init__",),

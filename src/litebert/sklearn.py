@@ -1,0 +1,319 @@
+"""Estimators of scikit-learn: texts in, and classes, numbers or vectors out.
+
+They take lists, arrays, and columns of pandas, polars and Arrow, and work in pipelines,
+cross-validation and searches. Each `fit` is a run of fine-tuning in a folder of its own.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import numpy as np
+from numpy.typing import NDArray
+from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, TransformerMixin
+from sklearn.utils.validation import check_is_fitted
+
+from litebert.config import replace
+from litebert.errors import DataError
+from litebert.text.records import format_value
+
+if TYPE_CHECKING:
+    from litebert.answer.predictor import Model
+    from litebert.config.finetuning import FinetuneConfig
+    from litebert.finetuning.task import TaskFiles
+
+_CHOICE_OF = {"epochs": "epochs", "batch_size": "batch", "max_length": "length"}
+"""The choice of a run that each parameter makes, where it has the name of no other."""
+
+
+class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
+    """A fine-tuned model behind the methods of scikit-learn."""
+
+    target: ClassVar[str]
+
+    def __init__(
+        self,
+        model: str | Path,
+        *,
+        out: str | Path | None = None,
+        tokenizer: str | Path | None = None,
+        epochs: float | None = None,
+        learning_rate: float | None = None,
+        batch_size: int | None = None,
+        max_length: int | None = None,
+        random_state: int = 0,
+        device: str = "auto",
+    ) -> None:
+        """Keep the parameters; `fit` checks them.
+
+        Args:
+            model: a run, a litebert or Hugging Face folder, or the name of a model of the Hub such
+                as `hf:albert/albert-base-v2`; or a recipe's name, with `tokenizer`.
+            out: the folder in which each `fit` makes a folder of its own, named by its rows and
+                parameters: so a repeated or interrupted `fit` continues. By default a temporary
+                folder, which ends with this process.
+            tokenizer: a tokenizer, where `model` has none.
+            epochs, learning_rate, batch_size (sequences), max_length (tokens): by default each run
+                chooses them from the model and its rows.
+            random_state: the seed of the weights and of the order of the rows.
+            device: the device to train and to answer on.
+        """
+        self.model, self.out, self.tokenizer = model, out, tokenizer
+        self.epochs, self.learning_rate = epochs, learning_rate
+        self.batch_size, self.max_length = batch_size, max_length
+        self.random_state, self.device = random_state, device
+
+    def fit(self, X: Any, y: Any) -> Any:
+        """Fine-tune the model on N texts, or pairs of texts, and their N targets.
+
+        A tenth of the rows is held out to choose the best weights.
+
+        Raises:
+            DataError: a value is no text, or texts and targets are not as many.
+            ModelError: the model cannot be opened.
+        """
+        from litebert.finetuning.run import finetune
+        from litebert.tasks.registry import open_task
+
+        texts, values = list_texts(X), list_values(y)
+        if len(texts) != len(values):
+            raise DataError(f"there are {len(texts)} texts and {len(values)} targets; give as many")
+        targets = self._encode_targets(values)
+        folder = self._make_folder(texts, targets)
+        table = folder / "rows.jsonl"
+        _write_rows(table, texts, targets)
+        pair = {"pair": "pair"} if isinstance(texts[0], tuple) else {}
+        files = open_task("table", table, target=self.target, **pair)
+        finetune(
+            self.model,
+            files,
+            folder / "run",
+            self._make_config(files),
+            tokenizer=self.tokenizer,
+            device=self.device,
+            baseline=False,
+        )
+        self.folder_ = folder / "run"
+        self.__dict__.pop("_opened", None)
+        return self
+
+    @property
+    def model_(self) -> Model:
+        """The fine-tuned model, as `litebert.load` opens it."""
+        from litebert.answer.predictor import load
+
+        check_is_fitted(self, "folder_")
+        if "_opened" not in self.__dict__:
+            self._opened = load(self.folder_, device=self.device)
+        opened: Model = self._opened
+        return opened
+
+    def _answer(self, X: Any) -> list[dict[str, Any]]:
+        return self.model_.predict(list_texts(X)) if len(X) else []
+
+    def _encode_targets(self, values: Sequence[Any]) -> list[Any]:
+        raise NotImplementedError
+
+    def _make_folder(self, texts: Sequence[Any], targets: Sequence[Any]) -> Path:
+        """Make the folder of a fit, whose name is a hash of its rows and parameters."""
+        if self.out is None:
+            self._temporary = tempfile.TemporaryDirectory(prefix="litebert-")
+            return Path(self._temporary.name)
+        parameters = {key: value for key, value in self.get_params().items() if key != "out"}
+        content = json.dumps([parameters, texts, targets], default=str)
+        folder = Path(self.out) / hashlib.sha256(content.encode()).hexdigest()[:16]
+        folder.mkdir(parents=True, exist_ok=True)
+        return folder
+
+    def _make_config(self, files: TaskFiles[Any]) -> FinetuneConfig:
+        """Make the config: a run's own choices, but for the parameters that are set."""
+        from litebert.finetuning.initial import load_initial
+        from litebert.recipes.finetuning import choose_default_recipe
+
+        start = load_initial(self.model, self.tokenizer, files.task)
+        config = choose_default_recipe(start.encoder, start.dense, files.task.point)
+        made = {_CHOICE_OF[name] for name in _CHOICE_OF if getattr(self, name) is not None}
+        made |= {"rate"} if self.learning_rate is not None else set()
+        train = replace(config.train, seed=self.random_state)
+        if self.batch_size is not None:
+            train = replace(train, batch=f"{self.batch_size} sequences")
+        if self.learning_rate is not None:
+            optimizer = replace(train.optimizer, learning_rate=self.learning_rate)
+            train = replace(train, optimizer=optimizer)
+        config = replace(
+            config,
+            choose=tuple(choice for choice in config.choose if choice not in made),
+            train=train,
+        )
+        if self.epochs is not None:
+            config = replace(config, epochs=self.epochs)
+        return config if self.max_length is None else replace(config, length=self.max_length)
+
+    def __getstate__(self) -> dict[str, Any]:
+        """Return what is pickled: the parameters, and the folder of the fitted model.
+
+        Raises:
+            DataError: the folder is a temporary one, which ends with this process.
+        """
+        state = dict(super().__getstate__())
+        if "_temporary" in state:
+            raise DataError(
+                "the fitted model lies in a temporary folder, which a pickle cannot name; fit with "
+                "out=FOLDER"
+            )
+        state.pop("_opened", None)
+        return state
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string, tags.input_tags.two_d_array = True, False
+        tags.input_tags.one_d_array, tags.target_tags.required = True, True
+        tags.non_deterministic = False
+        return tags
+
+
+class TextClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
+    """A classifier of texts, or of pairs of texts.
+
+    After `fit`, `classes_` holds the sorted classes as they were given, `folder_` the run folder,
+    and `model_` the opened model.
+    """
+
+    target = "class"
+
+    def _encode_targets(self, values: Sequence[Any]) -> list[str]:
+        """Return a name for each target, and keep the classes.
+
+        Raises:
+            DataError: there is one class only, or two classes have one name.
+        """
+        self.classes_ = np.unique(np.asarray(values))
+        names = [str(value) for value in self.classes_.tolist()]
+        if len(names) < 2:
+            raise DataError(f"all targets are {names or 'missing'}; give two classes or more")
+        self._names = dict(zip(names, range(len(names)), strict=True))
+        return [str(value) for value in np.asarray(values).tolist()]
+
+    def predict_proba(self, X: Any) -> NDArray[np.float64]:
+        """Return the probabilities (N, C) of the classes, in the order of `classes_`."""
+        rows = np.zeros((len(X), len(self._names)))
+        for number, answer in enumerate(self._answer(X)):
+            for name, probability in answer["probabilities"].items():
+                rows[number, self._names[name]] = probability
+        return rows / np.maximum(rows.sum(1, keepdims=True), np.finfo(np.float64).tiny)
+
+    def predict(self, X: Any) -> NDArray[Any]:
+        """Return the likeliest class of each text, (N,)."""
+        answers = self._answer(X)
+        chosen = [self._names[answer["prediction"]] for answer in answers]
+        predicted: NDArray[Any] = self.classes_[np.array(chosen, int)]
+        return predicted
+
+
+class TextRegressor(RegressorMixin, _TextEstimator):  # type: ignore[misc]
+    """A regressor: a number for a text, or for a pair of texts.
+
+    After `fit`, `folder_` holds the run folder, and `model_` the opened model.
+    """
+
+    target = "number"
+
+    def _encode_targets(self, values: Sequence[Any]) -> list[float]:
+        return [float(value) for value in values]
+
+    def predict(self, X: Any) -> NDArray[np.float64]:
+        """Return the number of each text, (N,)."""
+        return np.array([answer["prediction"] for answer in self._answer(X)], np.float64)
+
+
+class TextVectorizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
+    """Sentence vectors of a model, for pipelines whose next step reads numbers."""
+
+    def __init__(self, model: str | Path, *, device: str = "auto") -> None:
+        """Keep the parameters.
+
+        Args:
+            model: as `litebert.load` takes it.
+            device: the device to compute on.
+        """
+        self.model, self.device = model, device
+
+    def fit(self, X: Any = None, y: Any = None) -> TextVectorizer:
+        """Open the model; nothing is learned."""
+        from litebert.answer.predictor import load
+
+        self.model_ = load(self.model, device=self.device)
+        return self
+
+    def transform(self, X: Any) -> NDArray[np.float32]:
+        """Return the vectors of N texts, (N, H)."""
+        check_is_fitted(self, "model_")
+        return self.model_.encode(list_texts(X, pairs=False))
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {key: value for key, value in super().__getstate__().items() if key != "model_"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        super().__setstate__(state)
+        self.fit()
+
+    def __sklearn_tags__(self) -> Any:
+        tags = super().__sklearn_tags__()
+        tags.input_tags.string, tags.input_tags.two_d_array = True, False
+        tags.requires_fit = True
+        return tags
+
+
+def list_values(column: Any) -> list[Any]:
+    """List the values of a list, an array, or a column of pandas, polars or Arrow."""
+    if hasattr(column, "to_pylist"):
+        return list(column.to_pylist())
+    return list(column.tolist() if hasattr(column, "tolist") else column)
+
+
+def list_texts(values: Any, pairs: bool = True) -> list[Any]:
+    """List texts, or pairs of texts as tuples, of what `list_values` takes.
+
+    Raises:
+        DataError: it is a single text, or a value is no text and no pair of texts.
+    """
+    if hasattr(values, "columns"):
+        raise DataError("X is a table; give one column of it, or a list of pairs of texts")
+    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
+        raise DataError(f"X is {format_value(values)}; give a list of texts")
+    texts: list[Any] = []
+    for number, value in enumerate(list_values(values)):
+        if isinstance(value, str):
+            texts.append(value)
+        elif pairs and _is_pair(value):
+            texts.append(tuple(value))
+        else:
+            raise DataError(f"X[{number}] is {format_value(value)}; give a text")
+    if len({type(text) for text in texts}) > 1:
+        raise DataError("X has single texts and pairs; give one or the other")
+    return texts
+
+
+def _is_pair(value: Any) -> bool:
+    is_sequence = isinstance(value, (list, tuple, np.ndarray))
+    return is_sequence and len(value) == 2 and all(isinstance(text, str) for text in value)
+
+
+def _write_rows(file: Path, texts: Sequence[Any], targets: Sequence[Any]) -> None:
+    """Write the training file of a run."""
+
+    def rows() -> Iterator[str]:
+        for text, target in zip(texts, targets, strict=True):
+            columns = (
+                {"text": text}
+                if isinstance(text, str)
+                else dict(zip(("text", "pair"), text, strict=True))
+            )
+            yield json.dumps({**columns, "label": target}, ensure_ascii=False) + "\n"
+
+    file.write_text("".join(rows()), encoding="utf-8")

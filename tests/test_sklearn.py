@@ -1,0 +1,205 @@
+"""The estimators of scikit-learn, used as scikit-learn uses its own."""
+
+from __future__ import annotations
+
+import csv
+import pickle
+import re
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow
+import pytest
+from sklearn.base import clone
+from sklearn.exceptions import NotFittedError
+from sklearn.linear_model import LogisticRegression
+from sklearn.model_selection import GridSearchCV
+from sklearn.pipeline import make_pipeline
+
+from litebert import finetune, load, open_task
+from litebert.config import replace
+from litebert.errors import DataError, ModelError
+from litebert.sklearn import TextClassifier, TextRegressor, TextVectorizer
+from litebert.tokenizer import Tokenizer
+from toys.finetuning import recipe_file, write_table
+from toys.folders import save_hf
+from toys.refusals import refused
+
+PAGE = Path(__file__).resolve().parents[1] / "docs" / "sklearn.md"
+
+
+@pytest.fixture
+def settings(tmp_path: Path, tiny_tokenizer: Path) -> dict[str, Any]:
+    """The parameters of a quick fit."""
+    return {
+        "model": str(recipe_file(tmp_path)),
+        "tokenizer": str(tiny_tokenizer),
+        "out": str(tmp_path / "fits"),
+        "epochs": 2,
+        "learning_rate": 3e-3,
+        "batch_size": 16,
+        "max_length": 32,
+    }
+
+
+@pytest.fixture
+def rows(tmp_path: Path) -> tuple[list[str], list[str]]:
+    """Texts, and the labels that their first words say."""
+    with open(write_table(tmp_path / "rows.csv", 240), encoding="utf-8") as file:
+        table = list(csv.DictReader(file))
+    return [row["text"] for row in table], [row["label"] for row in table]
+
+
+class TestClassifier:
+    def test_it_learns_what_the_verb_learns(
+        self, settings: dict[str, Any], rows: tuple[list[str], list[str]]
+    ) -> None:
+        texts, labels = rows
+        classifier = TextClassifier(**settings | {"epochs": 6}).fit(texts, labels)
+        assert classifier.score(texts, labels) > 0.9
+        assert classifier.classes_.tolist() == ["no", "yes"]
+        answers = load(classifier.folder_).predict(texts[:20])
+        assert classifier.predict(texts[:20]).tolist() == [a["prediction"] for a in answers]
+        probabilities = classifier.predict_proba(texts[:20])
+        for answer, row in zip(answers, probabilities, strict=True):
+            expected = [answer["probabilities"][name] for name in ("no", "yes")]
+            assert row == pytest.approx(expected, abs=1e-5)
+
+    def test_the_parameters_reach_the_run(
+        self, settings: dict[str, Any], rows: tuple[list[str], list[str]], tmp_path: Path
+    ) -> None:
+        """A fit ends with the bytes of `finetune` on the same rows and settings."""
+        classifier = TextClassifier(**settings).fit(*rows)
+        config = classifier._make_config(
+            open_task("table", classifier.folder_.parent / "rows.jsonl", target="class")
+        )
+        assert (config.epochs, config.length, config.train.batch) == (2, 32, "16 sequences")
+        assert config.train.optimizer.learning_rate == 3e-3
+        files = open_task("table", classifier.folder_.parent / "rows.jsonl", target="class")
+        finetune(
+            settings["model"], files, tmp_path / "run", config, tokenizer=settings["tokenizer"]
+        )
+        weights = "model/model.safetensors"
+        actual = (classifier.folder_ / weights).read_bytes()
+        assert actual == (tmp_path / "run" / weights).read_bytes()
+
+    def test_classes_come_back_as_they_were(
+        self, settings: dict[str, Any], rows: tuple[list[str], list[str]]
+    ) -> None:
+        texts, labels = rows
+        numbers = np.array([10 if label == "yes" else 9 for label in labels])
+        predicted = TextClassifier(**settings).fit(np.array(texts), numbers).predict(texts[:4])
+        assert predicted.dtype == numbers.dtype
+        assert {*predicted.tolist()} <= {9, 10}
+
+    def test_columns_of_arrow_and_pairs_of_texts(
+        self, settings: dict[str, Any], rows: tuple[list[str], list[str]]
+    ) -> None:
+        texts, labels = pyarrow.array(rows[0]), pyarrow.array(rows[1])
+        fitted = TextClassifier(**settings).fit(texts, labels)
+        assert fitted.folder_ == TextClassifier(**settings).fit(*rows).folder_
+        pairs = [(text, "and more") for text in rows[0]]
+        both = TextClassifier(**settings).fit(pairs, rows[1])
+        assert len(both.predict(pairs[:3])) == 3
+
+    def test_a_repeated_fit_is_not_run_again(
+        self, settings: dict[str, Any], rows: tuple[list[str], list[str]]
+    ) -> None:
+        first = TextClassifier(**settings).fit(*rows)
+        written = (first.folder_ / "scores.json").stat().st_mtime_ns
+        again = TextClassifier(**settings).fit(*rows)
+        assert again.folder_ == first.folder_
+        assert (again.folder_ / "scores.json").stat().st_mtime_ns == written
+        other = TextClassifier(**settings | {"random_state": 1}).fit(*rows)
+        assert other.folder_ != first.folder_
+
+    def test_a_pickle_names_the_folder(
+        self, settings: dict[str, Any], rows: tuple[list[str], list[str]]
+    ) -> None:
+        fitted = TextClassifier(**settings).fit(*rows)
+        before = fitted.predict_proba(rows[0][:8])
+        restored = pickle.loads(pickle.dumps(fitted))
+        assert np.array_equal(restored.predict_proba(rows[0][:8]), before)
+        temporary = TextClassifier(**settings | {"out": None}).fit(*rows)
+        with refused(DataError, "out=FOLDER"):
+            pickle.dumps(temporary)
+        assert clone(temporary).get_params() == temporary.get_params()
+
+    def test_a_search_tries_and_refits(
+        self, settings: dict[str, Any], rows: tuple[list[str], list[str]]
+    ) -> None:
+        search = GridSearchCV(TextClassifier(**settings), {"epochs": [1, 2]}, cv=2)
+        search.fit(*rows)
+        assert search.best_estimator_.folder_.is_dir()
+        assert len(list(Path(settings["out"]).iterdir())) == 5
+
+
+def test_a_number_of_each_text(settings: dict[str, Any], rows: tuple[list[str], list[str]]) -> None:
+    texts, labels = rows
+    numbers = [2.5 if label == "yes" else -1.0 for label in labels]
+    regressor = TextRegressor(**settings | {"epochs": 8}).fit(texts, numbers)
+    assert regressor.score(texts, numbers) > 0.5
+    answers = load(regressor.folder_).predict(texts[:5])
+    assert regressor.predict(texts[:5]).tolist() == [answer["prediction"] for answer in answers]
+
+
+def test_vectors_in_a_pipeline(settings: dict[str, Any], rows: tuple[list[str], list[str]]) -> None:
+    folder = TextClassifier(**settings).fit(*rows).folder_
+    pipeline = make_pipeline(TextVectorizer(folder), LogisticRegression())
+    pipeline.fit(*rows)
+    assert np.array_equal(pipeline[0].transform(rows[0][:6]), load(folder).encode(rows[0][:6]))
+    restored = pickle.loads(pickle.dumps(pipeline))
+    assert restored.predict(rows[0]).tolist() == pipeline.predict(rows[0]).tolist()
+
+
+@pytest.mark.parametrize(
+    ("texts", "labels", "places"),
+    [
+        ("one text", ["a"], ["X"]),
+        (["a", 3], ["x", "y"], ["X[1]", "3"]),
+        (["a", ("b", "c")], ["x", "y"], ["pairs"]),
+        (["a", "b"], ["x"], ["2 texts", "1 targets"]),
+        (["a", "b"], ["x", "x"], ["'x'"]),
+        (pyarrow.table({"text": ["a"]}), ["x"], ["table"]),
+    ],
+)
+def test_what_cannot_be_fitted_is_refused(
+    settings: dict[str, Any], texts: Any, labels: Any, places: list[str]
+) -> None:
+    with refused(DataError, *places):
+        TextClassifier(**settings).fit(texts, labels)
+
+
+def test_a_model_that_is_missing_and_one_that_is_not_fitted(
+    settings: dict[str, Any], rows: tuple[list[str], list[str]]
+) -> None:
+    with refused(ModelError, "nowhere"):
+        TextClassifier(**settings | {"model": "nowhere"}).fit(*rows)
+    with pytest.raises(NotFittedError):
+        TextClassifier(**settings).predict(["a"])
+
+
+@pytest.mark.thorough
+def test_the_page_runs(
+    tmp_path: Path, tiny_tokenizer: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every block of the page, in its order, in a folder that has what it names."""
+    pytest.importorskip("pandas")
+    import torch
+
+    from litebert.model.pretrainer import Pretrainer
+    from litebert.recipes.files import recipe
+
+    monkeypatch.chdir(tmp_path)
+    write_table(tmp_path / "train.csv", 60)
+    torch.manual_seed(0)
+    config, words = recipe(str(recipe_file(tmp_path))), Tokenizer.load(tiny_tokenizer)
+    encoder = replace(config.encoder, vocab_size=words.vocab_size)
+    model = Pretrainer(replace(config, encoder=encoder))
+    save_hf(model, words, tmp_path / "run")
+    blocks = re.findall(r"^```python\n(.*?)^```$", PAGE.read_text("utf-8"), re.M | re.S)
+    names: dict[str, Any] = {}
+    for block in blocks:
+        exec(compile(block, str(PAGE), "exec"), names)
+    assert names["pipeline"].score(names["table"]["text"], names["table"]["label"]) >= 0.5
