@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import gc
 import pickle
 import re
 from pathlib import Path
@@ -125,6 +126,10 @@ class TestClassifier:
         with refused(DataError, "out=FOLDER"):
             pickle.dumps(temporary)
         assert clone(temporary).get_params() == temporary.get_params()
+        folder = temporary.folder_
+        del temporary
+        gc.collect()
+        assert not folder.exists()
 
     def test_a_search_tries_and_refits(
         self, settings: dict[str, Any], rows: tuple[list[str], list[str]]

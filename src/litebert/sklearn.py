@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import shutil
 import tempfile
+import weakref
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -56,7 +58,7 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
                 as `hf:albert/albert-base-v2`; or a recipe's name, with `tokenizer`.
             out: the folder in which each `fit` makes a folder of its own, named by its rows and
                 parameters: so a repeated or interrupted `fit` continues. By default a temporary
-                folder, which ends with this process.
+                folder, which is deleted with the estimator.
             tokenizer: a tokenizer, where `model` has none.
             epochs, learning_rate, batch_size (sequences), max_length (tokens): by default each run
                 chooses them from the model and its rows.
@@ -84,6 +86,7 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         if len(texts) != len(values):
             raise DataError(f"there are {len(texts)} texts and {len(values)} targets; give as many")
         targets = self._encode_targets(values)
+        self.__dict__.pop("_temporary", None)
         folder = self._make_folder(texts, targets)
         table = folder / "rows.jsonl"
         _write_rows(table, texts, targets)
@@ -122,8 +125,9 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
     def _make_folder(self, texts: Sequence[Any], targets: Sequence[Any]) -> Path:
         """Make the folder of a fit, whose name is a hash of its rows and parameters."""
         if self.out is None:
-            self._temporary = tempfile.TemporaryDirectory(prefix="litebert-")
-            return Path(self._temporary.name)
+            self._temporary = tempfile.mkdtemp(prefix="litebert-")
+            weakref.finalize(self, shutil.rmtree, self._temporary, ignore_errors=True)
+            return Path(self._temporary)
         parameters = {key: value for key, value in self.get_params().items() if key != "out"}
         content = json.dumps([parameters, texts, targets], default=str)
         folder = Path(self.out) / hashlib.sha256(content.encode()).hexdigest()[:16]
@@ -158,7 +162,7 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         """Return what is pickled: the parameters, and the folder of the fitted model.
 
         Raises:
-            DataError: the folder is a temporary one, which ends with this process.
+            DataError: the folder is a temporary one, which is deleted with the estimator.
         """
         state = dict(super().__getstate__())
         if "_temporary" in state:
