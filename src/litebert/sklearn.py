@@ -209,7 +209,8 @@ class TextClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
         for number, answer in enumerate(self._answer(X)):
             for name, probability in answer["probabilities"].items():
                 rows[number, self._names[name]] = probability
-        return rows / np.maximum(rows.sum(1, keepdims=True), np.finfo(np.float64).tiny)
+        shares: NDArray[np.float64] = rows / np.maximum(rows.sum(1, keepdims=True), 1e-300)
+        return shares
 
     def predict(self, X: Any) -> NDArray[Any]:
         """Return the likeliest class of each text, (N,)."""
