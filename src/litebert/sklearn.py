@@ -25,7 +25,7 @@ from litebert.errors import DataError
 from litebert.text.records import format_value
 
 if TYPE_CHECKING:
-    from litebert.answer.predictor import Model
+    from litebert.answer.model import Model
     from litebert.config.finetuning import FinetuneConfig
     from litebert.finetuning.task import TaskFiles
 
@@ -108,7 +108,7 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
     @property
     def model_(self) -> Model:
         """The fine-tuned model, as `litebert.load` opens it."""
-        from litebert.answer.predictor import load
+        from litebert.answer.model import load
 
         check_is_fitted(self, "folder_")
         if "_opened" not in self.__dict__:
@@ -250,7 +250,7 @@ class TextVectorizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
 
     def fit(self, X: Any = None, y: Any = None) -> TextVectorizer:
         """Open the model; nothing is learned."""
-        from litebert.answer.predictor import load
+        from litebert.answer.model import load
 
         self.model_ = load(self.model, device=self.device)
         return self
@@ -258,7 +258,8 @@ class TextVectorizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def transform(self, X: Any) -> NDArray[np.float32]:
         """Return the vectors of N texts, (N, H)."""
         check_is_fitted(self, "model_")
-        return self.model_.encode(list_texts(X, pairs=False))
+        vectors: NDArray[np.float32] = self.model_.encode(list_texts(X, pairs=False))
+        return vectors
 
     def __getstate__(self) -> dict[str, Any]:
         return {key: value for key, value in super().__getstate__().items() if key != "model_"}

@@ -50,6 +50,7 @@ def test_losses_are_those_recorded(name: str, results: dict[str, Any]) -> None:
     )
 
 
+@pytest.mark.thorough
 def test_what_is_recorded_is_what_is_run() -> None:
     assert json.loads(RECORDED.read_text())["losses"].keys() == points().keys()
 
@@ -66,6 +67,7 @@ def test_runs_differ_from_each_other_and_repeat_exactly(results: dict[str, Any])
     assert again == {name: results[name] for name in names}
 
 
+@pytest.mark.thorough
 def test_the_comparison_names_the_run_and_its_first_step_that_differs(
     results: dict[str, Any],
 ) -> None:
@@ -88,6 +90,7 @@ def test_the_comparison_names_the_run_and_its_first_step_that_differs(
     assert fourth == "span 2.0: answers differ"
 
 
+@pytest.mark.thorough
 def test_the_comparison_passes_over_new_fields_and_still_compares_the_weights(
     results: dict[str, Any],
 ) -> None:

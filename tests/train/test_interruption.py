@@ -158,6 +158,7 @@ def stop_while_writing(process: int, run: Path) -> None:
         os.kill(process, signal.SIGCONT)  # it was done already
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("kills", "while_writing", "steps"),
     [(8, 2, 90), pytest.param(20, 3, 120, marks=pytest.mark.slow)],
@@ -177,6 +178,7 @@ the default run.
 """
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize(
     "name",
     ["muon", "albert", "electra", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)],
@@ -193,6 +195,7 @@ def test_kills_change_nothing_for_each_optimizer_and_system(
 TAUGHT = ("--distill.states", "0.5", "--distill.relations", "1", "--distill.top-k", "8")
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["taught", "longer"])
 def test_kills_change_nothing_for_a_model_made_from_another(
     kind: str, commands: Commands, tiny_data: Path, tmp_path: Path
@@ -420,6 +423,7 @@ def saves(folder: Path, every: int = 4) -> int:
     return sum(newest) // every
 
 
+@pytest.mark.thorough
 def test_a_kill_before_the_last_pruning_leaves_no_checkpoint_more(
     tiny_data: Path, tmp_path: Path
 ) -> None:

@@ -104,6 +104,7 @@ def newest(run: Path) -> int:
     )
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("steps", [16, pytest.param(50, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("optimizer", ["adamw", "lamb", "muon"])
 def test_two_ranks_train_as_one_does(
@@ -123,6 +124,7 @@ def test_two_ranks_train_as_one_does(
     assert_same_course(tmp_path / "fsdp", tmp_path / "one")
 
 
+@pytest.mark.thorough
 def test_all_ranks_begin_with_the_weights_of_one(
     groups: Groups, tiny_data: Path, tmp_path: Path
 ) -> None:
@@ -155,6 +157,7 @@ def test_all_ranks_begin_with_the_weights_of_one(
     assert len({weights(tmp_path / out)["model.safetensors"] for out in runs}) == 1
 
 
+@pytest.mark.thorough
 def test_four_ranks_train_as_one_does(groups: Groups, tiny_data: Path, tmp_path: Path) -> None:
     """The model has dropout, so the micro-batches must be those that each of the four computes."""
     for out, size in (("one", 1), ("four", 4)):
@@ -167,6 +170,7 @@ def test_four_ranks_train_as_one_does(groups: Groups, tiny_data: Path, tmp_path:
     assert_same_course(tmp_path / "four", tmp_path / "one")
 
 
+@pytest.mark.thorough
 def test_what_a_generator_proposes_does_not_depend_on_the_ranks(
     groups: Groups, tiny_data: Path, tmp_path: Path
 ) -> None:
@@ -195,6 +199,7 @@ def test_what_a_generator_proposes_does_not_depend_on_the_ranks(
     assert_same_course(tmp_path / "two", tmp_path / "one")
 
 
+@pytest.mark.thorough
 def test_a_run_goes_on_with_other_numbers_of_ranks(
     groups: Groups, tiny_data: Path, tmp_path: Path
 ) -> None:
@@ -282,6 +287,7 @@ def test_an_error_of_any_rank_ends_all_and_is_reported_once(
     assert "Traceback" not in ended.output
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("killed", [0, 1])
 def test_the_others_end_when_one_is_killed_and_the_run_goes_on_bit_for_bit(
     killed: int, groups: Groups, tiny_data: Path, tmp_path: Path
@@ -301,6 +307,7 @@ def test_the_others_end_when_one_is_killed_and_the_run_goes_on_bit_for_bit(
     assert weights(tmp_path / "run") == weights(tmp_path / "whole")
 
 
+@pytest.mark.thorough
 def test_two_ranks_fine_tune_as_one_does(
     groups: Groups, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
@@ -356,6 +363,7 @@ def test_two_ranks_fine_tune_as_one_does(
         }
 
 
+@pytest.mark.thorough
 def test_two_ranks_learn_a_teachers_layers_as_one_does(
     groups: Groups, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
