@@ -16,7 +16,7 @@ from scipy.special import softmax
 import litebert
 from answer.test_predict import made, texts
 from litebert.answer.predicting import Predictor
-from litebert.answer.runtime import Runtime
+from litebert.answer.runtime import Capabilities, Runtime, Walk
 from litebert.errors import ConfigError, ModelError
 from litebert.finetuning.rows import PaddedRows
 from litebert.interop import LoadedModel
@@ -156,6 +156,34 @@ def test_a_registered_engine_answers_from_a_folder_without_weights(
         _ = opened.model
     with refused(ModelError, "model.safetensors", str(folder)):
         litebert.load(folder)
+
+
+class LayerByLayer(Runtime):
+    """PyTorch's layers, one after the other."""
+
+    capabilities = Capabilities(early_exit=True)
+
+    def __init__(self, loaded: LoadedModel, device: str) -> None:
+        self._exact: Runtime = ENGINES["exact"](loaded, device)
+
+    def logits(self, rows: PaddedRows) -> NDArray[np.float32]:
+        return self._exact.logits(rows)
+
+    def walk(self, rows: PaddedRows) -> Walk:
+        return self._exact.walk(rows)
+
+
+def test_an_engine_that_goes_layer_by_layer_lets_texts_leave_early(
+    tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    ENGINES.add("layers", LayerByLayer)
+    exits = {"problem": "classes", "exits": {"patience": 1, "threshold": 0.5}}
+    folder = made(tmp_path, tiny_tokenizer, "sequence", 3, ("red", "green", "blue"), exits)
+    answers = litebert.load(folder, engine="layers").predict(LINES)
+    assert answers == litebert.load(folder, engine="exact").predict(LINES)
+    assert {answer["layers"] for answer in answers} == {1}, "of two layers"
+    with refused(ConfigError, "theirs", "--exit off"):
+        litebert.load(folder, engine="theirs").predict(LINES)
 
 
 def test_an_engine_that_is_not_registered_is_refused(tmp_path: Path) -> None:
