@@ -148,6 +148,17 @@ def _stop_at(patch: pytest.MonkeyPatch, target: str, step: int) -> None:
 
 
 @pytest.mark.slow
+def test_an_exported_model_teaches(run: Run, place: Path, whole: Path, tmp_path: Path) -> None:
+    status, out, err = run(*list_words(place, tmp_path / "run", "--json", teacher=whole / "int8"))
+    assert status == 0, err
+    rows = {row["name"]: row for row in json.loads(out)["rows"]}
+    assert rows["teacher"]["megabytes"] == pytest.approx(
+        (whole / "int8" / "model.onnx").stat().st_size / 1e6
+    )
+    assert not (tmp_path / "run" / "teacher").exists()
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize("tokenizer", ["new", "teacher"])
 def test_an_encoder_is_fine_tuned_before_it_teaches(
     run: Run, place: Path, whole: Path, tmp_path: Path, tokenizer: str

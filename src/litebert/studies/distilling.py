@@ -41,6 +41,7 @@ from litebert.finetuning.task import Task, TaskFiles
 from litebert.finetuning.teachers import BASELINE, open_teachers
 from litebert.finetuning.text_outputs import Number, SeveralLabels
 from litebert.interop import read_folder
+from litebert.interop.onnx.exports import find_exported_graph
 from litebert.json_reader import read_json
 from litebert.recipes import STUDENT_WIDTHS, make_student
 from litebert.storage import LOCK, atomic_text, write_json
@@ -132,7 +133,8 @@ def read_inputs(
     )
     if request.teacher == BASELINE:
         return DistillInputs(files, unlabelled, True)
-    loaded = read_folder(request.teacher)
+    is_graph = find_exported_graph(Path(request.teacher)) is not None
+    loaded = read_folder(request.teacher, lazy=is_graph)
     is_finetuned = bool(loaded.task_record)
     if is_finetuned and loaded.tokenizer is not None:
         open_teachers([request.teacher], task, loaded.tokenizer, 0)
