@@ -158,9 +158,7 @@ def _read_inputs(
     names = {word.partition("=")[0] for word in words}
     settings = collect_options(options, names)
     files = open_task(arguments.task, join_source(arguments.data), **settings)
-    unlabelled = (
-        read_unlabelled(files.task, arguments.unlabelled, settings) if arguments.unlabelled else []
-    )
+    unlabelled = read_unlabelled(files.task, arguments.unlabelled, settings) or []
     return read_inputs(request, files, unlabelled)
 
 

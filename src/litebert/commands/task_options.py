@@ -152,12 +152,17 @@ def join_source(paths: tuple[str, ...]) -> Any:
     return paths[0] if len(paths) == 1 else paths or None
 
 
-def read_unlabelled(task: Any, paths: tuple[str, ...], options: Mapping[str, Any]) -> list[Any]:
-    """Read the files of --unlabelled, whose columns are named as in the training files.
+def read_unlabelled(
+    task: Any, paths: tuple[str, ...], options: Mapping[str, Any]
+) -> list[Any] | None:
+    """Read the files of --unlabelled, whose columns are named as in the training files; None
+    without a file.
 
     Args:
         options: the options of the task, as `open_task` takes them.
     """
+    if not paths:
+        return None
     from litebert.answer.inputs import Columns, expand, open_input, read_rows
     from litebert.text.records import Notes
 

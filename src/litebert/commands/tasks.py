@@ -108,11 +108,7 @@ def finetune(words: list[str]) -> int:
             if not arguments.overwrite or launch.restarts():
                 pin_to_record(arguments.out / IDENTITY)
             start = load_initial(arguments.model, arguments.tokenizer, task)
-            texts = (
-                read_unlabelled(task, arguments.unlabelled, options)
-                if arguments.unlabelled
-                else None
-            )
+            texts = read_unlabelled(task, arguments.unlabelled, options)
         config = _finetune_config(arguments, rest, start, task)
         if arguments.overwrite:
             seeds = [arguments.out / f"seed-{number}" for number in range(arguments.seeds)]
