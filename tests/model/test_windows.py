@@ -155,7 +155,7 @@ def test_operations_of_long_sequences_are_counted(length: int, first: int) -> No
 @pytest.mark.parametrize("first", [0, 1])
 def test_work_and_memory_grow_with_the_sequence(first: int) -> None:
     config = shape(global_tokens=first)
-    block, reads = Attention(config), Encoder(config)
+    block, encoder = Attention(config), Encoder(config)
     flops, largest = [], []
     for length in (1024, 2048, 4096):
         x = torch.randn(1, length, 16, requires_grad=True)
@@ -164,7 +164,7 @@ def test_work_and_memory_grow_with_the_sequence(first: int) -> None:
             FlopCounterMode(display=False) as counter,
             Largest() as seen,  # type: ignore[no-untyped-call]
         ):
-            block(x, *reads._reads(True, x, None)).sum().backward()
+            block(x, *encoder._build_attention_inputs(True, x, None)).sum().backward()
         flops.append(counter.get_total_flops())
         largest.append(seen.most)
     assert flops[2] == 2 * flops[1] == 4 * flops[0]

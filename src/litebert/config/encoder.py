@@ -53,7 +53,7 @@ class EncoderConfig:
     hidden_size: int = 768
     """H: width of the hidden states."""
     layers: int = 12
-    """L: how many times a block is applied."""
+    """L: how many layers are applied, each an attention and a feed-forward block."""
     heads: int = 12
     """A: attention heads; H must be a multiple of it."""
     intermediate_size: int = 3072
@@ -80,14 +80,14 @@ class EncoderConfig:
     base^(-2i/D) per token.
     """
     window_rotary_base: float = 10000.0
-    """The same in the layers that attend within a window."""
+    """The base of the angles in the layers that attend within a window."""
     window: int = 0
     """Local attention: in a windowed layer, a token reads those at most window // 2 away on each
-    side. 0: every layer reads everything."""
+    side. 0: no layer is windowed, and every token reads everything."""
     global_every: int = 1
-    """The distance of layers that read everything, where there is a window: layer i does where i is
-    a multiple of this, and the other layers are windowed. 0: all layers are windowed, so that work
-    and memory grow with the length and not with its square.
+    """The distance of layers that read everything, where there is a window: layer i, from 0, does
+    where i is a multiple of this, and the other layers are windowed. 0: all layers are windowed, so
+    that work and memory grow with the length and not with its square.
     """
     global_tokens: int = 0
     """So many tokens at the beginning of a sequence, [CLS] first, read all tokens in the windowed
@@ -117,7 +117,7 @@ class EncoderConfig:
     always_project: bool = False
     """Keep the E -> H map even if E = H, as `transformers` does for ALBERT."""
     prediction: Literal["embedding", "hidden"] = "embedding"
-    """The layers between the last state and the vocabulary. embedding: a dense map H -> E,
+    """The maps between the last state and the vocabulary. embedding: a dense map H -> E,
     activation, norm. hidden: a dense map H -> H, activation, norm, and the transpose of the map E
     -> H; heads of fine-tuning begin with the first three, and start from the pretrained ones.
     """
@@ -265,16 +265,18 @@ class EncoderConfig:
         """The index map of attention blocks: layer i uses block `attention_of()[i]`; `layers`
         overrides the depth.
         """
-        return self._map(layers, shared=self.sharing in ("all", "attention"))
+        return self._map_blocks(layers, shared=self.sharing in ("all", "attention"))
 
     def feedforward_of(self, layers: int | None = None) -> tuple[int, ...]:
-        """The index map of feed-forward blocks."""
-        return self._map(layers, shared=self.sharing in ("all", "feedforward"))
+        """The index map of feed-forward blocks, like `attention_of`."""
+        return self._map_blocks(layers, shared=self.sharing in ("all", "feedforward"))
 
-    def _map(self, layers: int | None, shared: bool) -> tuple[int, ...]:
+    def _map_blocks(self, layers: int | None, shared: bool) -> tuple[int, ...]:
+        """Map each layer to a block: one block of its own, or one for each group of layers."""
         depth = self.layers if layers is None else layers
         if not shared and self.sharing != "groups":
             return tuple(range(depth))
+        # Without sharing=groups there is one group, so every layer has block 0.
         return tuple(i * self.groups // depth for i in range(depth))
 
     def window_map(self, layers: int | None = None) -> tuple[bool, ...]:
@@ -284,8 +286,8 @@ class EncoderConfig:
         return tuple(self.window > 0 and (every == 0 or i % every > 0) for i in range(depth))
 
     def attention_norms(self) -> frozenset[int]:
-        """The attention blocks that have a norm: without `first_norm`, a block of the first layer
-        alone has none.
+        """The attention blocks that have a norm. Without `first_norm`, a block that only the first
+        layer uses has none.
         """
         return frozenset(self.attention_of()[0 if self.first_norm else 1 :])
 

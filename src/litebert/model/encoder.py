@@ -1,8 +1,8 @@
-"""The one encoder: embeddings, then layer i = attention[a_of[i]] followed by feedforward[f_of[i]].
+"""The one encoder: embeddings, then L layers, each an attention block and a feed-forward block.
 
-Sharing is just the two index maps `EncoderConfig.attention_of` and `feedforward_of` (ALBERT
-sections 3.1 and 4.5): none, all, attention only, feed-forward only and groups are five maps over
-the same code.
+The index maps `EncoderConfig.attention_of` and `feedforward_of` say which two blocks a layer uses.
+Sharing is nothing else (ALBERT sections 3.1 and 4.5): none, all, attention only, feed-forward only
+and groups are five pairs of maps over the same code.
 
 An encoder can be walked: `states` yields one state after another, and the reader may stop early and
 apply the final norm and the pooler to any of them (`read_out`), or go on with some of the
@@ -49,14 +49,16 @@ AttentionInputs = tuple[Tensor | None, nn.Module, Blocks | None]
 its queries.
 """
 Selection = tuple[Tensor, int]
-"""The sequences to go on with, int64 (K,), and how many tokens of each; what is cut off must be
-padding.
+"""The sequences to go on with, as row numbers of the batch, int64 (K,), and the length that all of
+them are cut to, in tokens; what is cut off must be padding.
 """
 
 
 class Encoder(nn.Module):
-    """A point of the space as a network. With `borrows` it is a generator, over the tables of
-    another encoder.
+    """A point of the space (`config.encoder`) as a network.
+
+    With `borrows` it is the generator of replaced token detection, which uses the tables of another
+    encoder.
     """
 
     def __init__(self, config: EncoderConfig, borrows: Borrows | None = None) -> None:
@@ -101,50 +103,56 @@ class Encoder(nn.Module):
         """Yield the embedding of a batch, then the state after each layer, (B, S, H) each, computed
         on demand.
 
-        Use `send` of a `Selection` instead of `next` to continue with some of the sequences.
+        To continue with some of the sequences, `send` a `Selection` instead of calling `next`.
 
         Shapes:
             input_ids, token_type_ids: (B, S) int64; no token types means all zeros
             attention_mask: (B, S), nonzero on real tokens; None where nothing is padded
             layers: apply so many layers instead of the configured depth
-            lender: the embedding that a generator borrows from
+            lender: the embedding whose tables an encoder with `borrows` uses
 
         Raises:
             DataError: a sequence is longer than `max_positions`.
         """
         x_BSH = self.embedding(input_ids, token_type_ids, attention_mask, lender)
         selection = yield x_BSH
-        real_BS, windowed = (
-            None if attention_mask is None else attention_mask.bool(),
-            self.config.window_map(layers),
-        )
-        reads: dict[bool, AttentionInputs] = {}
-        blocks = zip(
+        real_BS = None if attention_mask is None else attention_mask.bool()
+        windowed = self.config.window_map(layers)
+        # Two entries at most, for layers within the window and for the others.
+        attention_inputs: dict[bool, AttentionInputs] = {}
+        layer_blocks = zip(
             self.config.attention_of(layers),
             self.config.feedforward_of(layers),
             windowed,
             strict=True,
         )
-        for i, (a, f, within) in enumerate(blocks):
+        for i, (a, f, within) in enumerate(layer_blocks):
             if selection is not None:
                 rows_K, length = selection
                 x_BSH = x_BSH[:, :length].index_select(0, rows_K)
                 real_BS = None if real_BS is None else real_BS[:, :length].index_select(0, rows_K)
-            if selection is not None or not reads:
-                reads = {
-                    is_windowed: self._reads(is_windowed, x_BSH, real_BS)
-                    for is_windowed in set(windowed)
+            # They depend on the shape of the state, not on its numbers.
+            if selection is not None or not attention_inputs:
+                attention_inputs = {
+                    kind: self._build_attention_inputs(kind, x_BSH, real_BS)
+                    for kind in set(windowed)
                 }
-            inputs = (a, f, x_BSH, reads[within], i > 0 or self.config.first_norm)
-            if self.recompute and torch.is_grad_enabled():  # with the same dropout
-                x_BSH = checkpoint(self._layer, *inputs, use_reentrant=False)
+            normalizes_input = i > 0 or self.config.first_norm
+            arguments = (a, f, x_BSH, attention_inputs[within], normalizes_input)
+            if self.recompute and torch.is_grad_enabled():
+                # `checkpoint` restores the random state, so dropout is the same the second time.
+                x_BSH = checkpoint(self._apply_layer, *arguments, use_reentrant=False)
             else:
-                x_BSH = self._layer(*inputs)
+                x_BSH = self._apply_layer(*arguments)
             selection = yield x_BSH
 
-    def _reads(self, within: bool, x_BSH: Tensor, real_BS: Tensor | None) -> AttentionInputs:
-        """Build the inputs of attention besides a state, for the layers within the window or for
-        the others.
+    def _build_attention_inputs(
+        self, within: bool, x_BSH: Tensor, real_BS: Tensor | None
+    ) -> AttentionInputs:
+        """Build the inputs of attention besides a state, for the layers that attend `within` the
+        window or for the others.
+
+        `x_BSH` gives its shape, dtype and device alone.
         """
         (batch, length), device = x_BSH.shape[:2], x_BSH.device
         positions = (
@@ -152,44 +160,51 @@ class Encoder(nn.Module):
             if within and self.window_positions is not None
             else self.positions
         )
-        bias, reach, first = (
-            positions.bias(length),
-            self.config.window // 2,
-            min(self.config.global_tokens, length),
-        )
+        bias = positions.bias(length)
+        reach = self.config.window // 2  # tokens on each side
+        first = min(self.config.global_tokens, length)  # G
         blocks = None
         mask = None if real_BS is None else real_BS[:, None, None, :]
         if within:
-            traced = torch.compiler.is_compiling() or torch._C._get_tracing_state()
-            block = 0 if bias is not None or traced else cost.window_block(self.config, length)
-            if block:
-                mask, blocks = (
-                    block_mask(reach, block, batch, length, real_BS, device, first),
-                    Blocks(block, first),
-                )
+            is_traced = torch.compiler.is_compiling() or torch._C._get_tracing_state()
+            can_cut = bias is None and not is_traced  # model/windows.py says why
+            block_size = cost.window_block(self.config, length) if can_cut else 0
+            if block_size:
+                mask = block_mask(reach, block_size, batch, length, real_BS, device, first)
+                blocks = Blocks(block_size, first)
             else:
                 mask = window_mask(reach, length, real_BS, device, first)
-            mask = (
-                mask if bias is not None else additive(mask, computing_dtype(x_BSH))
-            )  # once for all layers
+            if bias is None:  # numbers, once for all layers
+                mask = additive(mask, computing_dtype(x_BSH))
             if blocks and first and real_BS is not None:
-                read = window_mask(reach, length, real_BS, device, first, queries=first)
-                blocks = blocks._replace(first_mask=additive(read, computing_dtype(x_BSH)))
-        if (
-            bias is not None
-        ):  # the lowest number of bfloat16 is finite in float32 too, and autocast may go either way
+                first_mask = window_mask(reach, length, real_BS, device, first, queries=first)
+                blocks = blocks._replace(first_mask=additive(first_mask, computing_dtype(x_BSH)))
+        if bias is not None:
+            # The sum may be computed in float32 or, under autocast, in bfloat16. The lowest number
+            # of bfloat16 is finite in both.
             mask = bias if mask is None else bias + additive(mask, torch.bfloat16)
         return mask, positions, blocks
 
-    def _layer(self, a: int, f: int, x_BSH: Tensor, reads: AttentionInputs, norm: bool) -> Tensor:
-        state: Tensor = self.feedforward[f](self.attention[a](x_BSH, *reads, norm=norm))
+    def _apply_layer(
+        self,
+        a: int,
+        f: int,
+        x_BSH: Tensor,
+        attention_inputs: AttentionInputs,
+        normalizes_input: bool,
+    ) -> Tensor:
+        """Apply attention block `a` and feed-forward block `f` to a state, (B, S, H)."""
+        x_BSH = self.attention[a](x_BSH, *attention_inputs, norm=normalizes_input)
+        state: Tensor = self.feedforward[f](x_BSH)
         return state
 
     def attention_weights(
         self, layer: int, state_BSH: Tensor, attention_mask: Tensor | None = None
     ) -> Tensor:
-        """Compute what each token reads in a layer (from 0), given the state before it, (B, A, S,
-        S), rows summing to 1.
+        """Compute how much each token reads of every other in a layer (from 0): (B, A, S, S), rows
+        summing to 1.
+
+        `state_BSH` is the state before the layer.
 
         For analysis: training and answers never hold all weights.
         """
@@ -210,8 +225,11 @@ class Encoder(nn.Module):
         return weights
 
     def projections(self, layer: int, state_BSH: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Queries, keys and values of a layer (from 0) as it compares them, given the state before
-        it, (B, A, S, D) each."""
+        """Queries, keys and values of a layer (from 0), (B, A, S, D) each, after the rotation of
+        positions.
+
+        `state_BSH` is the state before the layer.
+        """
         block = self.attention[self.config.attention_of()[layer]]
         assert isinstance(block, Attention)
         normed = block.pre_norm and (layer > 0 or self.config.first_norm)
@@ -250,8 +268,8 @@ class Encoder(nn.Module):
         return self.read_out(deque(states, maxlen=1).pop())
 
     def depths(self) -> dict[nn.Parameter, int]:
-        """The highest layer that reads each parameter: 0 is the embedding, L + 1 the norm and the
-        pooler on top.
+        """The highest layer that uses each parameter, from 1 to L: 0 is the embedding, L + 1 the
+        norm and the pooler on top.
         """
         depths = dict.fromkeys(self.parameters(), self.config.layers + 1)
         depths.update(dict.fromkeys(self.embedding.parameters(), 0))
