@@ -6,6 +6,7 @@ import csv
 import gc
 import pickle
 import re
+import signal
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from sklearn.pipeline import make_pipeline
 
 from litebert import finetune, load, open_task
 from litebert.config import replace
-from litebert.errors import DataError, ModelError
+from litebert.errors import ConfigError, DataError, ModelError
 from litebert.sklearn import TextClassifier, TextRegressor, TextVectorizer
 from litebert.tokenizer import Tokenizer
 from toys.finetuning import recipe_file, write_table
@@ -139,6 +140,80 @@ class TestClassifier:
         assert search.best_estimator_.folder_.is_dir()
         assert len(list(Path(settings["out"]).iterdir())) == 5
 
+    def test_labels_with_spaces_and_floats_come_back(
+        self, settings: dict[str, Any], rows: tuple[list[str], list[str]]
+    ) -> None:
+        for classes in ([" no ", "yes"], [1.0, 2.5], [True, False]):
+            labels = [classes[label == "yes"] for label in rows[1]]
+            predicted = TextClassifier(**settings).fit(rows[0], labels).predict(rows[0][:9])
+            assert {*predicted.tolist()} <= {*classes}
+
+    def test_a_fit_that_fails_leaves_the_one_before(
+        self, settings: dict[str, Any], rows: tuple[list[str], list[str]]
+    ) -> None:
+        texts, labels = rows
+        fitted = TextClassifier(**settings | {"out": None}).fit(texts, labels)
+        before = fitted.predict(texts[:8]).tolist()
+        others = ["up" if label == "yes" else "down" for label in labels]
+        with refused(ModelError, "nowhere"):
+            fitted.set_params(model="nowhere").fit(texts, others)
+        assert fitted.predict(texts[:8]).tolist() == before
+        folder = fitted.folder_
+        fitted.set_params(model=settings["model"]).fit(texts, others)
+        assert {*fitted.predict(texts[:8]).tolist()} <= {"up", "down"}
+        assert not folder.exists()
+        assert fitted.folder_.exists()
+
+    def test_numbers_of_numpy_are_parameters(
+        self, settings: dict[str, Any], rows: tuple[list[str], list[str]]
+    ) -> None:
+        """A search over an array gives them."""
+        arrays = {
+            "epochs": np.int64(2),
+            "learning_rate": np.float64(3e-3),
+            "batch_size": np.int64(16),
+            "max_length": np.int64(32),
+            "random_state": np.int64(0),
+        }
+        fitted = TextClassifier(**settings | arrays).fit(*rows)
+        assert fitted.folder_ == TextClassifier(**settings).fit(*rows).folder_
+        with refused(ConfigError, "random_state"):
+            TextClassifier(**settings | {"random_state": None}).fit(*rows)
+
+    def test_texts_of_every_kind(
+        self, settings: dict[str, Any], rows: tuple[list[str], list[str]]
+    ) -> None:
+        texts = [np.str_(rows[0][0]), "half \ud800 a character", *rows[0][2:]]
+        fitted = TextClassifier(**settings).fit(texts, rows[1])
+        assert len(fitted.predict(text for text in rows[0][:3])) == 3
+        assert fitted.predict([]).shape == (0,)
+        assert fitted.predict_proba([]).shape == (0, 2)
+
+    def test_an_interrupt_reaches_the_caller_and_a_repeated_fit_continues(
+        self,
+        settings: dict[str, Any],
+        rows: tuple[list[str], list[str]],
+        monkeypatch: pytest.MonkeyPatch,
+    ) -> None:
+        sent: list[int] = []
+
+        def interrupt(*_: Any) -> None:
+            if not sent:
+                sent.append(signal.SIGINT)
+                signal.raise_signal(signal.SIGINT)
+
+        def run(*arguments: Any, **options: Any) -> Any:
+            return finetune(*arguments, **options, on_step=interrupt)
+
+        classifier = TextClassifier(**settings)
+        with monkeypatch.context() as patch:
+            patch.setattr("litebert.finetuning.run.finetune", run)
+            with pytest.raises(KeyboardInterrupt):
+                classifier.fit(*rows)
+        with pytest.raises(NotFittedError):
+            classifier.predict(rows[0])
+        assert len(classifier.fit(*rows).predict(rows[0])) == 240
+
 
 def test_a_number_of_each_text(settings: dict[str, Any], rows: tuple[list[str], list[str]]) -> None:
     texts, labels = rows
@@ -167,6 +242,16 @@ def test_vectors_in_a_pipeline(settings: dict[str, Any], rows: tuple[list[str], 
         (["a", "b"], ["x"], ["2 texts", "1 targets"]),
         (["a", "b"], ["x", "x"], ["'x'"]),
         (pyarrow.table({"text": ["a"]}), ["x"], ["table"]),
+        (["a", "b"], pyarrow.table({"label": ["x", "y"]}), ["y is a table"]),
+        (["a", "b"], None, ["y is None"]),
+        (["a", "b"], "xy", ["y is 'xy'"]),
+        (["a", "b"], ["x", None], ["y[1]", "None"]),
+        (["a", "b"], ["x", float("nan")], ["y[1]", "nan"]),
+        (["a", "b"], ["x", " "], ["y[1]", "' '"]),
+        (["a", "b"], np.array([["x"], ["y"]]), ["y[0]", "['x']"]),
+        (["a", "b"], [1, "1"], ["texts and numbers"]),
+        (["a", "b"], ["x", "x "], ["the name 'x'"]),
+        (["a", "b"], ["x", "\ud800"], ["y[1]"]),
     ],
 )
 def test_what_cannot_be_fitted_is_refused(
@@ -174,6 +259,28 @@ def test_what_cannot_be_fitted_is_refused(
 ) -> None:
     with refused(DataError, *places):
         TextClassifier(**settings).fit(texts, labels)
+
+
+@pytest.mark.parametrize(
+    ("texts", "numbers", "places"),
+    [
+        ([], [], ["X is empty"]),
+        (["a", "b"], [1.0, None], ["y[1]", "None"]),
+        (["a", "b"], [float("nan"), 1.0], ["y[0]", "nan"]),
+        (["a", "b"], np.zeros((2, 1)), ["y[0]", "[0.0]"]),
+    ],
+)
+def test_numbers_that_cannot_be_fitted_are_refused(
+    settings: dict[str, Any], texts: Any, numbers: Any, places: list[str]
+) -> None:
+    with refused(DataError, *places):
+        TextRegressor(**settings).fit(texts, numbers)
+
+
+def test_a_vectorizer_that_is_not_fitted_is_copied_unopened() -> None:
+    copied = pickle.loads(pickle.dumps(TextVectorizer("nowhere")))
+    with pytest.raises(NotFittedError):
+        copied.transform(["a"])
 
 
 def test_a_model_that_is_missing_and_one_that_is_not_fitted(

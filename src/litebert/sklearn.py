@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import shutil
+import signal
 import tempfile
 import weakref
 from collections.abc import Iterable, Iterator, Sequence
@@ -21,7 +23,7 @@ from sklearn.base import BaseEstimator, ClassifierMixin, RegressorMixin, Transfo
 from sklearn.utils.validation import check_is_fitted
 
 from litebert.config import replace
-from litebert.errors import DataError
+from litebert.errors import ConfigError, DataError, RunError
 from litebert.text.records import format_value
 
 if TYPE_CHECKING:
@@ -58,7 +60,7 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
                 as `hf:albert/albert-base-v2`; or a recipe's name, with `tokenizer`.
             out: the folder in which each `fit` makes a folder of its own, named by its rows and
                 parameters: so a repeated or interrupted `fit` continues. By default a temporary
-                folder, which is deleted with the estimator.
+                folder, which is deleted with the estimator, or after its next fit.
             tokenizer: a tokenizer, where `model` has none.
             epochs, learning_rate, batch_size (sequences), max_length (tokens): by default each run
                 chooses them from the model and its rows.
@@ -76,23 +78,29 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         A tenth of the rows is held out to choose the best weights.
 
         Raises:
-            DataError: a value is no text, or texts and targets are not as many.
+            DataError: a text or a target cannot be used, or they are not as many.
+            ConfigError: a parameter cannot be used.
             ModelError: the model cannot be opened.
+            KeyboardInterrupt: Ctrl-C; with `out`, the same fit continues.
         """
         from litebert.finetuning.run import finetune
         from litebert.tasks.registry import open_task
 
-        texts, values = list_texts(X), list_values(y)
+        texts, values = list_texts(X), list_targets(y)
         if len(texts) != len(values):
             raise DataError(f"there are {len(texts)} texts and {len(values)} targets; give as many")
         targets = self._encode_targets(values)
-        self.__dict__.pop("_temporary", None)
+        if not texts:
+            raise DataError("X is empty; give texts to learn from")
         folder = self._make_folder(texts, targets)
+        remove: weakref.finalize[..., Any] | None = None
+        if self.out is None:
+            remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         table = folder / "rows.jsonl"
         _write_rows(table, texts, targets)
         pair = {"pair": "pair"} if isinstance(texts[0], tuple) else {}
         files = open_task("table", table, target=self.target, **pair)
-        finetune(
+        run = finetune(
             self.model,
             files,
             folder / "run",
@@ -101,8 +109,17 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             device=self.device,
             baseline=False,
         )
+        if run.outcome.signal is not None:  # the run has saved itself, and the caller must hear it
+            signal.raise_signal(run.outcome.signal)
+        if not run.outcome.finished:
+            raise RunError(f"the fit in {folder} was interrupted; repeat it to continue")
         self.folder_ = folder / "run"
         self.__dict__.pop("_opened", None)
+        # After this fit is done, so that one that fails leaves the model of the one before.
+        if (remove_earlier := self.__dict__.pop("_remove_temporary", None)) is not None:
+            remove_earlier()
+        if remove is not None:
+            self._remove_temporary = remove
         return self
 
     @property
@@ -110,14 +127,19 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         """The fine-tuned model, as `litebert.load` opens it."""
         from litebert.answer.model import load
 
-        check_is_fitted(self, "folder_")
+        self._require_fitted()
         if "_opened" not in self.__dict__:
             self._opened = load(self.folder_, device=self.device)
         opened: Model = self._opened
         return opened
 
     def _answer(self, X: Any) -> list[dict[str, Any]]:
-        return self.model_.predict(list_texts(X)) if len(X) else []
+        self._require_fitted()
+        texts = list_texts(X)
+        return self.model_.predict(texts) if texts else []
+
+    def _require_fitted(self) -> None:
+        check_is_fitted(self, "folder_")
 
     def _encode_targets(self, values: Sequence[Any]) -> list[Any]:
         raise NotImplementedError
@@ -125,14 +147,28 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
     def _make_folder(self, texts: Sequence[Any], targets: Sequence[Any]) -> Path:
         """Make the folder of a fit, whose name is a hash of its rows and parameters."""
         if self.out is None:
-            self._temporary = tempfile.mkdtemp(prefix="litebert-")
-            weakref.finalize(self, shutil.rmtree, self._temporary, ignore_errors=True)
-            return Path(self._temporary)
-        parameters = {key: value for key, value in self.get_params().items() if key != "out"}
+            return Path(tempfile.mkdtemp(prefix="litebert-"))
+        parameters = self._list_parameters()
+        del parameters["out"]
         content = json.dumps([parameters, texts, targets], default=str)
         folder = Path(self.out) / hashlib.sha256(content.encode()).hexdigest()[:16]
         folder.mkdir(parents=True, exist_ok=True)
         return folder
+
+    def _list_parameters(self) -> dict[str, Any]:
+        """Return the parameters; a search over an array gives numbers of numpy, which no JSON
+        holds.
+
+        Raises:
+            ConfigError: `random_state` is no whole number.
+        """
+        parameters = {
+            name: value.item() if isinstance(value, np.generic) else value
+            for name, value in self.get_params().items()
+        }
+        if not isinstance(state := parameters["random_state"], int):
+            raise ConfigError(f"random_state is {state}; give a whole number")
+        return parameters
 
     def _make_config(self, files: TaskFiles[Any]) -> FinetuneConfig:
         """Make the config: a run's own choices, but for the parameters that are set."""
@@ -141,22 +177,25 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
 
         start = load_initial(self.model, self.tokenizer, files.task)
         config = choose_default_recipe(start.encoder, start.dense, files.task.point)
-        made = {_CHOICE_OF[name] for name in _CHOICE_OF if getattr(self, name) is not None}
-        made |= {"rate"} if self.learning_rate is not None else set()
-        train = replace(config.train, seed=self.random_state)
-        if self.batch_size is not None:
-            train = replace(train, batch=f"{self.batch_size} sequences")
-        if self.learning_rate is not None:
-            optimizer = replace(train.optimizer, learning_rate=self.learning_rate)
-            train = replace(train, optimizer=optimizer)
+        parameters = self._list_parameters()
+        rate, batch_size = parameters["learning_rate"], parameters["batch_size"]
+        made = {_CHOICE_OF[name] for name in _CHOICE_OF if parameters[name] is not None}
+        made |= {"rate"} if rate is not None else set()
+        train = replace(config.train, seed=parameters["random_state"])
+        if batch_size is not None:
+            train = replace(train, batch=f"{batch_size} sequences")
+        if rate is not None:
+            train = replace(train, optimizer=replace(train.optimizer, learning_rate=rate))
         config = replace(
             config,
             choose=tuple(choice for choice in config.choose if choice not in made),
             train=train,
         )
-        if self.epochs is not None:
-            config = replace(config, epochs=self.epochs)
-        return config if self.max_length is None else replace(config, length=self.max_length)
+        if parameters["epochs"] is not None:
+            config = replace(config, epochs=parameters["epochs"])
+        if parameters["max_length"] is not None:
+            config = replace(config, length=parameters["max_length"])
+        return config
 
     def __getstate__(self) -> dict[str, Any]:
         """Return what is pickled: the parameters, and the folder of the fitted model.
@@ -165,10 +204,10 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             DataError: the folder is a temporary one, which is deleted with the estimator.
         """
         state = dict(super().__getstate__())
-        if "_temporary" in state:
+        if "_remove_temporary" in state:
             raise DataError(
-                "the fitted model lies in a temporary folder, which a pickle cannot name; fit with "
-                "out=FOLDER"
+                "the fitted model lies in a temporary folder, which a pickle or a copy cannot "
+                "name; fit with out=FOLDER"
             )
         state.pop("_opened", None)
         return state
@@ -190,23 +229,27 @@ class TextClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
 
     target = "class"
 
-    def _encode_targets(self, values: Sequence[Any]) -> list[str]:
-        """Return a name for each target, and keep the classes.
-
-        Raises:
-            DataError: there is one class only, or two classes have one name.
+    def fit(self, X: Any, y: Any) -> TextClassifier:
+        """Fine-tune the model on N texts, or pairs of texts, and their N classes; see
+        `_TextEstimator.fit`.
         """
-        self.classes_ = np.unique(np.asarray(values))
-        names = [str(value) for value in self.classes_.tolist()]
-        if len(names) < 2:
-            raise DataError(f"all targets are {names or 'missing'}; give two classes or more")
-        self._names = dict(zip(names, range(len(names)), strict=True))
-        return [str(value) for value in np.asarray(values).tolist()]
+        values = list_targets(y)
+        super().fit(X, values)
+        # Only now, so that a fit that fails leaves the classes of the one before.
+        self.classes_, names = _name_classes(values)
+        self._names = {name: number for number, name in enumerate(names)}
+        return self
+
+    def _encode_targets(self, values: Sequence[Any]) -> list[str]:
+        classes, names = _name_classes(values)
+        name_of = dict(zip(classes.tolist(), names, strict=True))
+        return [name_of[value] for value in np.asarray(values).tolist()]
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the probabilities (N, C) of the classes, in the order of `classes_`."""
-        rows = np.zeros((len(X), len(self._names)))
-        for number, answer in enumerate(self._answer(X)):
+        answers = self._answer(X)
+        rows = np.zeros((len(answers), len(self._names)))
+        for number, answer in enumerate(answers):
             for name, probability in answer["probabilities"].items():
                 rows[number, self._names[name]] = probability
         shares: NDArray[np.float64] = rows / np.maximum(rows.sum(1, keepdims=True), 1e-300)
@@ -229,7 +272,15 @@ class TextRegressor(RegressorMixin, _TextEstimator):  # type: ignore[misc]
     target = "number"
 
     def _encode_targets(self, values: Sequence[Any]) -> list[float]:
-        return [float(value) for value in values]
+        numbers = list[float]()
+        for row, value in enumerate(values):
+            try:
+                numbers.append(float(value))
+            except (TypeError, ValueError):
+                numbers.append(math.nan)
+            if not math.isfinite(numbers[-1]):
+                raise DataError(f"y[{row}] is {format_value(value)}; give a number")
+        return numbers
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         """Return the number of each text, (N,)."""
@@ -262,11 +313,15 @@ class TextVectorizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return vectors
 
     def __getstate__(self) -> dict[str, Any]:
-        return {key: value for key, value in super().__getstate__().items() if key != "model_"}
+        """Return what is pickled: the parameters, and that a model was open."""
+        state = dict(super().__getstate__())
+        return state | {"model_": None} if "model_" in state else state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
+        """Open the model again, if one was open."""
         super().__setstate__(state)
-        self.fit()
+        if "model_" in state:
+            self.fit()
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -282,6 +337,19 @@ def list_values(column: Any) -> list[Any]:
     return list(column.tolist() if hasattr(column, "tolist") else column)
 
 
+def list_targets(column: Any) -> list[Any]:
+    """List the targets of what `list_values` takes.
+
+    Raises:
+        DataError: it is no column, or has no targets.
+    """
+    if hasattr(column, "columns"):
+        raise DataError("y is a table; give one column of it")
+    if isinstance(column, (str, bytes)) or not isinstance(column, Iterable):
+        raise DataError(f"y is {format_value(column)}; give a list of targets")
+    return list_values(column)
+
+
 def list_texts(values: Any, pairs: bool = True) -> list[Any]:
     """List texts, or pairs of texts as tuples, of what `list_values` takes.
 
@@ -295,9 +363,9 @@ def list_texts(values: Any, pairs: bool = True) -> list[Any]:
     texts: list[Any] = []
     for number, value in enumerate(list_values(values)):
         if isinstance(value, str):
-            texts.append(value)
+            texts.append(str(value))  # of numpy's own kind, too
         elif pairs and _is_pair(value):
-            texts.append(tuple(value))
+            texts.append(tuple(map(str, value)))
         else:
             raise DataError(f"X[{number}] is {format_value(value)}; give a text")
     if len({type(text) for text in texts}) > 1:
@@ -310,6 +378,36 @@ def _is_pair(value: Any) -> bool:
     return is_sequence and len(value) == 2 and all(isinstance(text, str) for text in value)
 
 
+def _name_classes(values: Sequence[Any]) -> tuple[NDArray[Any], list[str]]:
+    """Return the sorted classes (C,) of targets, and the name of each in the run.
+
+    Raises:
+        DataError: a target is no class, texts and numbers are mixed, there is one class only, or
+            two classes have one name.
+    """
+    for row, value in enumerate(values):
+        if not _is_class(value):
+            raise DataError(f"y[{row}] is {format_value(value)}; give a class")
+    if len({isinstance(value, str) for value in values}) > 1:
+        raise DataError("y has texts and numbers; give one or the other")
+    classes: NDArray[Any] = np.unique(np.asarray(values))
+    # A table strips its labels.
+    names = [str(value).strip() for value in classes.tolist()]
+    if len(names) < 2:
+        raise DataError(f"all targets are {names or 'missing'}; give two classes or more")
+    if repeated := [name for name in names if names.count(name) > 1]:
+        raise DataError(f"several classes have the name '{repeated[0]}'; give them different ones")
+    return classes, names
+
+
+def _is_class(value: Any) -> bool:
+    """Return True if a target is text or a number: not missing, blank or of broken characters."""
+    if not isinstance(value, (str, int, float, np.generic)) or value != value:  # a NaN
+        return False
+    name = str(value)
+    return bool(name.strip()) and name == name.encode("utf-8", "ignore").decode("utf-8")
+
+
 def _write_rows(file: Path, texts: Sequence[Any], targets: Sequence[Any]) -> None:
     """Write the training file of a run."""
 
@@ -320,6 +418,6 @@ def _write_rows(file: Path, texts: Sequence[Any], targets: Sequence[Any]) -> Non
                 if isinstance(text, str)
                 else dict(zip(("text", "pair"), text, strict=True))
             )
-            yield json.dumps({**columns, "label": target}, ensure_ascii=False) + "\n"
+            yield json.dumps({**columns, "label": target}) + "\n"  # ASCII, for broken characters
 
     file.write_text("".join(rows()), encoding="utf-8")
