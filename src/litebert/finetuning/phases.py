@@ -97,8 +97,8 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
         self.is_restarted = (
             self.ranks.decide(lambda: folder.has_predecessor) and not request.overwrite
         )
-        """True if a run that collapsed went before."""
-        self._scores = folder.path / "scores.json"  # the last to be written
+        """True if a run that collapsed went before, in this folder."""
+        self._scores_file = folder.path / "scores.json"  # the last to be written
 
     # ------------------------------------------------------------------------------------- sizes
 
@@ -111,9 +111,9 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
                 "share of the run, such as 0.1"
             )
         output, items = _fit_targets(prepared)
-        rows = max(len(item.rows) for item in items)
+        rows = max(len(item.rows) for item in items)  # a choice among four texts has four
         compared = prepared.compared_teacher
-        if compared is not None:
+        if compared is not None:  # before the free memory is measured
             compared.layers.to(self.machine.device)
         if config.train.micro_batch == "auto":
             config = self._choose_micro_batch(rows)
@@ -130,7 +130,12 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
         return SizedTask(prepared, output, items, parallel)
 
     def _choose_micro_batch(self, rows: int) -> FinetuneConfig:
-        """Put the micro-batch of the run in the folder into the config, else one that fits."""
+        """Put the micro-batch of the run in the folder into the config; for a new run, one that
+        fits.
+
+        Args:
+            rows: the most rows of an item.
+        """
         config, folder = self.prepared.config, self.folder
         identities = self.ranks.decide(
             lambda: [] if self.request.overwrite else folder.read_identities()
@@ -161,7 +166,7 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
         folder, sized, prepared = self.folder, built.sized, built.sized.prepared
         if self.request.overwrite:
             folder.clear()
-        # A run that is there already without it has no fitted head.
+        # For a new run only: one that is in the folder already keeps its fitted head, or has none.
         if self.ranks.main and not folder.identity_file.exists():
             self._write_fitted()
         self.ranks.decide(lambda: claim_folder(folder, prepared, sized.items))
@@ -182,18 +187,20 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
     def train(self, claimed: ClaimedTaskRun) -> TrainedTaskModel:
         prepared, folder = claimed.sized.prepared, self.folder.path
         settings = self._settle_rates(prepared)
-        # A finished run may hold examples, and exits that were calibrated with another drop.
+        # The folder may hold a finished run, with examples in its model, and with exits that were
+        # calibrated for another drop.
         if not prepared.config.examples and self.ranks.main:
             (folder / "model" / EXAMPLES).unlink(missing_ok=True)
         if prepared.config.exits:
             self.ranks.decide(lambda: require_calibrated(folder, prepared.config.exit_drop))
         if self.ranks.decide(
-            lambda: self._scores.exists() and not (folder / "checkpoints").exists()
+            lambda: self._scores_file.exists() and not (folder / "checkpoints").exists()
         ):
+            # Finished, and cleaned of its checkpoints: there is nothing to train.
             outcome = Outcome(prepared.steps, True, None, {}, 0, 0.0)
             return TrainedTaskModel(prepared, outcome, None)
         baseline = prepared.baseline
-        if baseline is not None and not self.ranks.decide(self._scores.exists):
+        if baseline is not None and not self.ranks.decide(self._scores_file.exists):
             self.ranks.decide(lambda: baseline.keep(folder))
         trainable = self._make_trainable(claimed)
         loop: Loop[TaskBatch] = Loop(
@@ -214,13 +221,14 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
         return TrainedTaskModel(prepared, outcome, trainable)
 
     def _settle_rates(self, prepared: PreparedTask) -> LoopConfig:
-        """Return the settings of the loop; after a run that collapsed, at a third of the rates."""
+        """Return the settings of the loop, with a third of the rates after a run that collapsed."""
         settings, optimizer = prepared.config.train, prepared.config.train.optimizer
         if not self.is_restarted:
             return settings
         rate, muon_rate = optimizer.learning_rate / 3, optimizer.muon_learning_rate / 3
         optimizer = replace(optimizer, learning_rate=rate, muon_learning_rate=muon_rate)
-        # Here, so that a run that was killed as it was set aside reports it too.
+        # Logged here and not where the run is set aside, so that a command that was killed in
+        # between reports it too.
         log.warning(
             f"the model gave one answer to every example of {prepared.dev[0].name}; this run "
             f"starts again with a learning rate of {rate:.1e} (the first one was moved to {ASIDE}/)"
@@ -228,7 +236,7 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
         return replace(settings, optimizer=optimizer)
 
     def _make_trainable(self, claimed: ClaimedTaskRun) -> TrainableTaskModel:
-        """Join the network to its batches, with what its teacher answers to them."""
+        """Join the network to its batches, with the logits of its teachers for their rows."""
         sized, model, folder = claimed.sized, claimed.model, self.folder.path
         prepared, config, items = sized.prepared, sized.prepared.config, sized.items
         teachers, positions = prepared.teachers, model.encoder.config.max_positions
@@ -256,14 +264,14 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
         network = parallelize(
             model, self.machine.device, self.ranks, sized.parallel, prepared.batch
         )
-        best = folder / "best.safetensors"
+        best_file = folder / "best.safetensors"
         return TrainableTaskModel(
             model,
             sized.output,
             batches,
             prepared,
             self.machine,
-            best,
+            best_file,
             network=network,
             ranks=self.ranks,
         )
@@ -275,24 +283,25 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
         folder, steps = self.folder.path, prepared.steps
         if not outcome.finished:
             return Finetuned(folder, steps, outcome, {})
-        if trainable is not None and not self.ranks.decide(self._scores.exists):
+        if trainable is not None and not self.ranks.decide(self._scores_file.exists):
             self._score_best(prepared, trainable)
         collapsed = trainable is not None and trainable.diagnostic_state["one_answer"]
-        scores = self.ranks.decide(lambda: read_scores(self._scores))
+        scores = self.ranks.decide(lambda: read_scores(self._scores_file))
         return Finetuned(folder, steps, outcome, scores, collapsed, self.is_restarted)
 
     def _score_best(self, prepared: PreparedTask, trainable: TrainableTaskModel) -> None:
         """Score the best weights on every part, and write the results."""
         start, config = prepared.start, prepared.config
-        if self.ranks.size > 1:  # whole, where it was split
+        if self.ranks.size > 1:  # FSDP splits the module that is trained; this one is whole
             model = build_task_model(start, prepared.task, config)
             trainable.module = model.to(self.machine.device)
         weights = read_weights(trainable.best) if self.ranks.main else None
         load_state(trainable.module, weights, self.ranks)
+        # Results are computed in float32, as `predict` and other programs compute. Logits of the
+        # development parts may be there already, if training was in float32 too.
         logits = trainable.best_logits if self.machine.autocast is None else {}
-        # As `predict` computes, and other programs.
         trainable.device = replace(self.machine, autocast=None)
-        task = prepared.task.closing(
+        task = prepared.task.closing(  # such as a whitening map
             prepared.train.items, trainable.logits_of_items, config.train.seed
         )
         parts = (*prepared.dev, *prepared.tests)

@@ -103,7 +103,7 @@ def finetune(
             for what counting words and characters answers.
         unlabelled: further examples for the teacher to answer.
         overwrite: delete the run in `out`, if there is one, and start anew.
-        baseline: also fit a model that counts words and characters on the same rows, see
+        baseline: also fit a model that counts words and characters on the same rows; see
             `Finetuned.baseline`.
 
     Raises:
@@ -121,6 +121,7 @@ def finetune(
         tokenizer=tokenizer,
         teachers=list_sources(teacher),
         unlabelled=unlabelled,
+        # Processes that are started again after a failure continue what they began.
         overwrite=overwrite and not launch.restarts(),
         device=device,
         on_step=on_step,
@@ -154,7 +155,7 @@ def finetune_seeds(
     not finished.
 
     Args:
-        start: what `load_initial` gave, where it was asked before.
+        start: the model as `load_initial` returned it, if the caller has opened it already.
         remarks: warnings so far, which become events in the metrics of each run.
     """
     request = FinetuneRequest(
@@ -167,6 +168,7 @@ def finetune_seeds(
         teachers=list_sources(teacher),
         unlabelled=unlabelled,
         start=start,
+        # Processes that are started again after a failure continue what they began.
         overwrite=overwrite and not launch.restarts(),
         device=device,
         on_step=on_step,
@@ -239,11 +241,11 @@ def _check_folders(request: FinetuneRequest, ranks: Ranks) -> list[RunFolder]:
 def _open_task(
     request: FinetuneRequest, folders: Sequence[RunFolder], remarks: list[str]
 ) -> PreparedTask:
-    """Open the model, the task and the teacher, and make the choices that the config leaves open. A
-    run in the folders has made them before.
+    """Open the model, the task and the teacher, and make the choices that the config leaves open,
+    or take them from a run in the folders.
 
     Args:
-        remarks: gets what a person should know of them.
+        remarks: gets the warnings, and the sentences about these choices.
     """
     ranks, task = folders[0].ranks, request.files.task
     if not request.overwrite:
@@ -281,10 +283,12 @@ def _run_seed(
         run = FinetuningRun(request, prepared, folder, machine, remarks)
         result = run.execute(run.settle_sizes())
         if result.collapsed and prepared.config.restart and not result.restarted:
-            if result.outcome.signal is not None:  # the same command goes on from here
+            # The same command will find the collapsed run and restart it.
+            if result.outcome.signal is not None:
                 outcome = replace(result.outcome, finished=False)
                 return replace(result, outcome=outcome, scores={})
             folder.set_aside()
+            # Overwriting would delete what was set aside.
             request = replace(request, overwrite=False)
             run = FinetuningRun(request, prepared, folder, machine, remarks)
             result = run.execute(run.settle_sizes())
@@ -297,8 +301,8 @@ def _warn_of_collapse(
     result: Finetuned, prepared: PreparedTask, folder: RunFolder, remarks: list[str]
 ) -> None:
     """Warn of a model that gives one answer to everything, in the log and in the run's metrics."""
-    # Without a path, because it goes to metrics.jsonl, and equal runs in two folders hold equal
-    # bytes.
+    # It names no path: it goes to metrics.jsonl, which is equal to the byte for equal runs in two
+    # folders.
     log.warning(
         f"the model gives one answer to every example of {prepared.dev[0].name}: its scores are "
         "those of guessing; train for more --epochs, or start from a pretrained model"
@@ -309,7 +313,7 @@ def _warn_of_collapse(
 
 
 def _advise(metric: str, runs: Sequence[Finetuned]) -> None:
-    """Warn where the baseline is better than the runs are in the median."""
+    """Warn if the baseline scores better than the median of the runs."""
     median = statistics.median(run.scores.get(metric, math.nan) for run in runs)
     if sentence := advise(metric, median, runs[0].baseline):
         log.warning(sentence)

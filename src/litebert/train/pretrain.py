@@ -3,8 +3,8 @@
 A run folder is readable by a person:
 
     recipe.json     the config, its budget and vocabulary resolved
-    run.json        the steps the budget bought, the data and the machine, the weights it started
-                    from and each extension: what makes a resumed run the same run
+    run.json        what makes a resumed run the same run: the steps the budget bought, the data,
+                    the machine, the weights it started from, and each extension
     tokenizer/      opens with transformers.AutoTokenizer too
     metrics.jsonl   one row per window of steps, held-out scores and remarks
     speed.jsonl     seconds and tokens per second, one row per window of steps
@@ -119,6 +119,7 @@ def pretrain(
         teacher=teacher,
         teacher_answers=teacher_answers,
         extensions=(extend,) if isinstance(extend, str) else tuple(extend),
+        # Processes that are started again after a failure continue what they began.
         overwrite=overwrite and not launch.restarts(),
         device=device,
         tensorboard=tensorboard,
@@ -129,6 +130,7 @@ def pretrain(
 
 
 def _run_phases(request: PretrainRequest, ranks: Ranks) -> Pretrained:
+    """Go through the phases of a run (`train.run`), in a locked folder from `build` on."""
     remarks: list[str] = []
     with metrics.collect_remarks(remarks):
         folder = check_folder(request, ranks)
@@ -184,7 +186,7 @@ class PretrainingRun(Run[SizedConfig, BuiltModel, ClaimedRun, TrainedModel, Pret
     """A pretraining run from opened inputs to its result."""
 
     def __init__(self, request: PretrainRequest, inputs: Inputs, remarks: list[str]) -> None:
-        """`remarks` are the warnings that are collected meanwhile."""
+        """`remarks` holds the warnings so far, and gets those of the phases."""
         self.request, self.inputs, self.remarks = request, inputs, remarks
         self.ranks = inputs.folder.ranks
 
@@ -201,6 +203,7 @@ class PretrainingRun(Run[SizedConfig, BuiltModel, ClaimedRun, TrainedModel, Pret
         model = build_pretrainer(sized.config, inputs.machine, self.ranks)
         folder = inputs.folder.path / "checkpoints"
         is_fresh = request.overwrite or not self.ranks.decide(lambda: checkpoints(folder))
+        # Read in the main process; `parallelize` sends them to the others.
         if request.from_model is not None and is_fresh and self.ranks.main:
             load_weights(request.from_model, model, inputs.shards)
         if inputs.teacher is not None:
@@ -214,19 +217,20 @@ class PretrainingRun(Run[SizedConfig, BuiltModel, ClaimedRun, TrainedModel, Pret
         )
         config = built.config
         if identities:
-            fields = identities[-1]
+            identity = identities[-1]
             fingerprint = inputs.teacher_fingerprint
-            refuse_other_teacher(folder.path, fields, request.teacher, fingerprint)
-            record, config = continue_run(request, inputs, config, fields)
+            refuse_other_teacher(folder.path, identity, request.teacher, fingerprint)
+            record, config = continue_run(request, inputs, config, identity)
         else:
+            # A budget in time is measured here, before the folder is this run.
             record = start_run(request, inputs, config)
         return ClaimedRun(config, built.model, built.is_fresh, record)
 
     def train(self, claimed: ClaimedRun) -> TrainedModel:
         """Train to the end of the run.
 
-        A claimed run has measured its speed, on made-up batches. So the teacher's answers are kept
-        only from here on.
+        The teacher's answers are kept only from here on. Before, `claim` may have measured the
+        speed, on made-up batches.
         """
         request, inputs, ranks = self.request, self.inputs, self.ranks
         config, model, record = claimed.config, claimed.model, claimed.record
@@ -238,13 +242,13 @@ class PretrainingRun(Run[SizedConfig, BuiltModel, ClaimedRun, TrainedModel, Pret
         if request.from_model is not None and claimed.is_fresh:
             state = read_optimizer(request.from_model, config) if ranks.main else None
             if ranks.agree(state is not None):
-                count = loop.optimizers.start(state)
+                tensors = loop.optimizers.start(state)
                 source = request.from_model
-                log.info(f"the optimizer goes on with its state in {source} ({count} tensors)")
+                log.info(f"the optimizer goes on with its state in {source} ({tensors} tensors)")
         if request.extensions and loop.step == loop.steps:
-            again = " ".join(map(shlex.quote, (*record.extensions, record.extensions[-1])))
+            budgets = " ".join(map(shlex.quote, (*record.extensions, record.extensions[-1])))
             log.info(
-                f"this extension is finished; to extend the run once more, give --extend {again}"
+                f"this extension is finished; to extend the run once more, give --extend {budgets}"
             )
         steps, processes = range(loop.step, loop.steps), count_processes(config, inputs.machine)
         data, first_steps = inputs.shards.path, record.first_steps
@@ -313,7 +317,7 @@ class TrainablePretrainer:
         ranks: Ranks | None = None,
         steps: int = 0,
     ) -> None:
-        """`steps` is what `PretrainingBatches` takes."""
+        """`steps` are those of the run, over which sequences grow (`PretrainingBatches`)."""
         self.config, self.module, self.shards, self.device = config, model, shards, device
         self.network, self.ranks = network or model, ranks or Ranks()
         self.layers = config.encoder.layers
@@ -337,9 +341,8 @@ class TrainablePretrainer:
 
     def evaluate(self, shards: Shards | None = None) -> dict[str, float]:
         """Compute scores on the held-out part of the run's data, or of other data."""
-        with torch.compiler.set_stance(
-            "force_eager"
-        ):  # compiling once more would take longer than it saves
+        # Compiling once more, for these shapes, would take longer than it saves.
+        with torch.compiler.set_stance("force_eager"):
             return evaluate_split(
                 self.module,
                 (shards or self.shards).heldout,
@@ -351,12 +354,10 @@ class TrainablePretrainer:
             )
 
     def diagnose(self, step: int, row: Mapping[str, Any]) -> list[str]:
-        loss, random = (
-            row.get(f"{find_watched_objective(self.module)}_loss"),
-            math.log(self.config.encoder.vocab_size),
-        )
+        loss = row.get(f"{find_watched_objective(self.module)}_loss")
+        random_loss = math.log(self.config.encoder.vocab_size)  # of a guess among all tokens
         warning = watch_plateau(
-            self.diagnostic_state, step, loss, self.shards.unigram_entropy, random
+            self.diagnostic_state, step, loss, self.shards.unigram_entropy, random_loss
         )
         return [warning] if warning else []
 

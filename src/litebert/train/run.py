@@ -1,16 +1,18 @@
-"""A run, of pretraining or of fine-tuning: the request, and the phases that it goes through.
+"""A run, of pretraining or of fine-tuning: the request, and the phases that it goes through. Each
+line says what is true when a phase has ended.
 
     check         the folder may hold this run; nothing has been read yet
     open          data, task, model and teacher are read
-    settle sizes  the batch fits in memory, alone or split over the processes of the group
+    settle sizes  the batch fits in memory, in one process or split over those of the group
     build         the network has the weights that it starts from
-    claim         the folder is this run from now on, or is found to be it already
-    train         the loop has come to its end, or a signal asked to leave
+    claim         the folder is this run from now on, or was this run already and continues
+    train         the loop has come to its end, or a signal has stopped it
     finish        the last scores and files are written
 
-Checking and opening come before there is a `Run`: several seeds open a task once. Each of the other
-phases takes what the phase before it returned, so that none can come too early. A network is built
-before its folder is claimed, so that a request which cannot be served leaves no run.
+Checking and opening are functions of the two kinds of run, because several seeds open a task once.
+A `Run` begins after them. Each of its phases takes what the phase before it returned, so that none
+can come too early. A network is built before its folder is claimed, so that a request which cannot
+be served leaves no run.
 
 Pretraining (`train.pretrain`) and fine-tuning (`finetuning.phases`) each say what their phases do.
 """
@@ -36,7 +38,7 @@ class RunRequest:
     out: Path
     """The folder of the run."""
     overwrite: bool = False
-    """Delete the run in `out`, if there is one."""
+    """Delete the run in `out`, if there is one, and start again."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac."""
 
@@ -58,7 +60,7 @@ class Run(ABC, Generic[Sized, Built, Claimed, Trained, Result]):
 
     @abstractmethod
     def claim(self, built: Built) -> Claimed:
-        """Make the folder this run, or check that it is.
+        """Make the folder this run, or check that it is this run already.
 
         Raises:
             RunError: the folder holds another run.
@@ -73,5 +75,5 @@ class Run(ABC, Generic[Sized, Built, Claimed, Trained, Result]):
         """Write and report what a run leaves when its training has ended."""
 
     def execute(self, sized: Sized) -> Result:
-        """Go through the phases that write into the folder, whose lock the caller holds."""
+        """Go through the phases after `settle_sizes`, in the folder whose lock the caller holds."""
         return self.finish(self.train(self.claim(self.build(sized))))
