@@ -46,9 +46,10 @@ def predict_file(
 ) -> int:
     """Answer every row of files, or of standard input (`-`), in order.
 
-    Columns: `text` and `pair` of texts to classify; `text`, or CoNLL columns, of sentences to tag;
-    question and context; context, question and choices (JSONL). Official files of SQuAD and RACE
-    are read by models of these tasks, and their ids stand in the answers.
+    The columns depend on the task. Classes and numbers of texts: `text`, and `pair` for pairs.
+    Tagging: `text`, or CoNLL columns. Questions: question and context. Multiple choice: context,
+    question and choices (JSONL). Models of the last two tasks also read the official files of
+    SQuAD and RACE, whose ids stand in the answers.
 
     Args:
         sources: a file, a folder or a pattern, or several; of several files, each answer names its
@@ -82,7 +83,7 @@ def predict_file(
         progress.task("answering", total=_count_rows(files), unit="rows") as bar,
         open_output(out) as file,
     ):
-        counted = _count(records, written, bar)
+        counted = _count_written(records, written, bar)
         if form == "json":
             _write_by_id(counted, file, files)
         else:
@@ -92,7 +93,10 @@ def predict_file(
 
 
 def _log_notes(predictor: Predictor, notes: Notes) -> None:
-    """Log the notes of the last file, and the share of the layers that texts used."""
+    """Log the notes of the last file, and the share of the layers that texts used.
+
+    `read_rows` has logged those of the files before.
+    """
     for note in notes.notes():
         log.info(note)
     if isinstance(predictor.runtime, EarlyExit):
@@ -126,16 +130,17 @@ def _answer_rows(
 ) -> Iterator[dict[str, Any]]:
     """Yield the record of each row: its file if there are several, its cells, and the answer."""
     rows = read_rows(inputs, predictor.task.files, notes)
-    is_ahead = all(Path(file).is_file() for file in files)
-    for row, answer in predictor.answer_rows(rows, ahead=is_ahead, notes=notes):
+    # Standard input and pipes may wait for somebody, who waits for the answer before.
+    can_read_ahead = all(Path(file).is_file() for file in files)
+    for row, answer in predictor.answer_rows(rows, ahead=can_read_ahead, notes=notes):
         file = {"file": row.file} if len(files) > 1 else {}
         yield {**file, **format_cells(row.extras, {**file, **answer}, row.file, form), **answer}
 
 
-def _count(
+def _count_written(
     records: Iterator[dict[str, Any]], written: Written, bar: progress.Task
 ) -> Iterator[dict[str, Any]]:
-    """Yield records, and count each when the next is asked for, because it is written then."""
+    """Yield records, and count each when the next is asked for: by then it is written."""
     for record in records:
         yield record
         bar.advance()
@@ -172,16 +177,18 @@ def files_of_sources(
 def open_all(
     model: Model, task: Task[Any], files: Sequence[str], form: FileFormat | None, columns: Columns
 ) -> Iterator[InputFile]:
-    """Open files one after the other. The first decides which columns are kept of all."""
-    first: tuple[str, ...] | None = None
+    """Open files one after the other. Where all columns are kept, they are those of the first
+    file.
+    """
+    first_columns: tuple[str, ...] | None = None
     is_alone = len(files) == 1
     for path in files:
         source = open_input(
             path, str(model.path), task, model.task, form, columns, is_alone=is_alone
         )
-        if first is None:
-            first = source.file.optional
-        yield source._replace(file=replace(source.file, optional=first))
+        if first_columns is None:
+            first_columns = source.file.optional
+        yield source._replace(file=replace(source.file, optional=first_columns))
 
 
 def _write_by_id(records: Iterator[dict[str, Any]], file: TextIO, files: Sequence[str]) -> None:
@@ -224,7 +231,9 @@ class Written:
 
 @contextmanager
 def report_partial(out: str | Path | TextIO, noun: str) -> Iterator[Written]:
-    """Log how much the file keeps when the block ends early. The block counts what it writes."""
+    """Log how much the file keeps when the block ends early. The block counts its records in the
+    value that it gets.
+    """
     written = Written()
     try:
         yield written
@@ -256,6 +265,6 @@ def open_output(out: str | Path | TextIO) -> Iterator[TextIO]:
         except BaseException as error:
             if isinstance(error, OSError) or written_into or file.tell() == 0:
                 raise
-            fault = error
+            fault = error  # raised below, because `atomic_text` would drop the file
     if fault is not None:
         raise fault

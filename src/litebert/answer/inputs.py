@@ -80,9 +80,9 @@ def _check_options(form: str, path: str, columns: Columns) -> None:
     Raises:
         ConfigError: the file has no such thing.
     """
-    named = {"--text": columns.text, "--pair": columns.pair}
+    column_options = {"--text": columns.text, "--pair": columns.pair}
     if form in ("text", "conll", "official"):
-        for option, value in named.items():
+        for option, value in column_options.items():
             if value is not None:
                 raise ConfigError(f"{path} has no named columns; leave out {option} {value}")
     if not columns.header and form not in ("csv", "tsv"):
@@ -129,38 +129,44 @@ def open_input(
         is_alone: True for the only file, for which every option must mean something.
 
     Raises:
-        DataError: nothing that can be read begins like it.
+        DataError: its beginning is that of a JSON array, or of Parquet on standard input.
         ConfigError: a second text column for a model of single texts, or none for one of pairs.
     """
-    learned = saved.get("columns")
-    learned = learned if isinstance(learned, dict) else {}
-    named = columns.text is not None and not columns.text.isdecimal()
-    header = columns.header and (named or saved.get("header") is not False)
-    looks = form is None or columns.keep == (ALL,) or bool(learned)
-    head, content = _look(path) if looks else (b"", None)
+    training_columns = saved.get("columns")
+    training_columns = training_columns if isinstance(training_columns, dict) else {}
+    has_column_name = columns.text is not None and not columns.text.isdecimal()
+    header = columns.header and (has_column_name or saved.get("header") is not False)
+    # Nothing is read yet where neither the format nor a column depends on the content.
+    needs_head = form is None or columns.keep == (ALL,) or bool(training_columns)
+    head, content = _read_head(path) if needs_head else (b"", None)
     file = RowFile(path, form, header, columns.encoding, content=content)
-    text = head.decode(columns.encoding, "replace").lstrip("\ufeff")
+    head_text = head.decode(columns.encoding, "replace").lstrip("\ufeff")
     wanted = {
         name
-        for name in (columns.text, columns.pair, learned.get("text"), learned.get("pair"))
+        for name in (
+            columns.text,
+            columns.pair,
+            training_columns.get("text"),
+            training_columns.get("pair"),
+        )
         if name
     }
     wanted |= {"text"} if columns.text is None else set()
-    if form is None and _is_official(path, text, task):
+    if form is None and _is_official(path, head_text, task):
         return _open_official(file, task, columns, is_alone)
-    form = form or _tell_format(path, head, text, wanted | {"question", "context", "choices"})
+    form = form or _tell_format(path, head, head_text, wanted | {"question", "context", "choices"})
     if columns.keep and form in ("text", "conll"):
         raise ConfigError(f"{path} has no named columns; leave out --keep")
     if is_alone:
         _check_options(form, path, columns)
     file = replace(file, form=form)
-    names = _list_columns(file, text)
-    first, second = _choose_columns(names, columns, learned, task, model)
+    names = _list_columns(file, head_text)
+    text_column, pair_column = _choose_columns(names, columns, training_columns, task, model)
     if columns.keep == (ALL,):
         file = replace(file, optional=tuple(names))
     else:
         file = replace(file, keep=columns.keep)
-    return InputFile(file, first, second, False)
+    return InputFile(file, text_column, pair_column, False)
 
 
 def _open_official(file: RowFile, task: Task[Any], columns: Columns, is_alone: bool) -> InputFile:
@@ -183,7 +189,7 @@ def _open_official(file: RowFile, task: Task[Any], columns: Columns, is_alone: b
 def _choose_columns(
     names: Sequence[str],
     columns: Columns,
-    learned: Mapping[str, Any],
+    training_columns: Mapping[str, Any],
     task: Task[Any],
     model: str,
 ) -> tuple[str, str | None]:
@@ -191,13 +197,15 @@ def _choose_columns(
 
     Args:
         names: the columns of the file.
-        learned: the columns of the training table.
+        training_columns: the columns of the training table, by `text` and `pair`.
 
     Raises:
         ConfigError: a second column for a model of single texts, or none for one of pairs.
     """
-    first = columns.text or _choose_column(names, learned.get("text"), "text")
-    second = columns.pair or (_choose_column(names, learned.get("pair")) if task.pair else None)
+    first = columns.text or _choose_column(names, training_columns.get("text"), "text")
+    second = columns.pair or (
+        _choose_column(names, training_columns.get("pair")) if task.pair else None
+    )
     if task.pair and second is None:
         raise ConfigError(
             f"{model} was fine-tuned on pairs of texts; name the column of the second with --pair"
@@ -207,7 +215,7 @@ def _choose_columns(
     return first, second
 
 
-def _look(path: str) -> tuple[bytes, Iterable[bytes] | None]:
+def _read_head(path: str) -> tuple[bytes, Iterable[bytes] | None]:
     """Read the beginning of a file.
 
     Returns:
@@ -220,26 +228,27 @@ def _look(path: str) -> tuple[bytes, Iterable[bytes] | None]:
     return first[:HEAD], itertools.chain([first], data)
 
 
-def _is_official(path: str, text: str, task: Task[Any]) -> bool:
+def _is_official(path: str, head_text: str, task: Task[Any]) -> bool:
     """Return True if a file is in the form of the task's benchmark: a JSON object with `data` or
     `article`.
     """
-    # Methods of classes are made anew each time, so their functions are compared.
+    # A task with official files overrides `stream_official`. A class makes its bound methods anew
+    # each time, so their functions are compared.
     stream = task.files.stream_official.__func__  # type: ignore[attr-defined]
     has_form = stream is not TaskFiles.stream_official.__func__  # type: ignore[attr-defined]
-    if not has_form or not text.lstrip().startswith("{"):
+    if not has_form or not head_text.lstrip().startswith("{"):
         return False
     if find_suffix(Path(path)) == task.suffix == ".json":
         return True
-    row = _parse_object(text.lstrip().split("\n")[0])
+    row = _parse_object(head_text.lstrip().split("\n")[0])
     return (
         "article" in row
         or "data" in row
-        or (not row and re.match(r'\s*\{\s*"(?:data|version)"', text) is not None)
+        or (not row and re.match(r'\s*\{\s*"(?:data|version)"', head_text) is not None)
     )
 
 
-def _tell_format(path: str, head: bytes, text: str, wanted: Collection[str]) -> FileFormat:
+def _tell_format(path: str, head: bytes, head_text: str, wanted: Collection[str]) -> FileFormat:
     """Tell the format of a file, and log it if the suffix does not say it."""
     form = SUFFIXES.get(find_suffix(Path(path))) if path != STANDARD_INPUT else None
     if form is not None:
@@ -253,7 +262,7 @@ def _tell_format(path: str, head: bytes, text: str, wanted: Collection[str]) -> 
             )
         form = "parquet"
     else:
-        form = sniff(text, wanted, whole=len(head) < HEAD, label=label)
+        form = sniff(head_text, wanted, whole=len(head) < HEAD, label=label)
     title = {"text": "plain text, one on each line", "conll": "words and tags in columns"}.get(
         form, form.upper()
     )
@@ -312,9 +321,9 @@ def _split_cells(rows: Sequence[str]) -> list[list[str]]:
     return cells
 
 
-def _list_columns(file: RowFile, text: str) -> list[str]:
+def _list_columns(file: RowFile, head_text: str) -> list[str]:
     """List the columns that the beginning of a file names; none if it names none."""
-    rows = [line.removesuffix("\r") for line in text.split("\n") if line.strip()]
+    rows = [line.removesuffix("\r") for line in head_text.split("\n") if line.strip()]
     if file.form == "parquet":
         return _list_parquet_columns(Path(file.path))
     if not rows or file.form in ("text", "conll"):
@@ -331,7 +340,7 @@ def _list_parquet_columns(path: Path) -> list[str]:
 
     try:
         return list(pq.read_schema(path).names)
-    except (pa.ArrowException, OSError):  # its reader says what is wrong
+    except (pa.ArrowException, OSError):  # reading its rows will say what is wrong
         return []
 
 
@@ -345,7 +354,9 @@ def _parse_object(line: str) -> dict[str, Any]:
 
 
 def _choose_column(names: Sequence[str], *likely: Any) -> Any:
-    """Return the first of the likely columns that a file has; else the first of them."""
+    """Return the first likely column that a file has, else the first likely one, which may be
+    None.
+    """
     candidates = [name for name in likely if name]
     first = candidates[0] if candidates else None
     return next((name for name in candidates if name in names), first)
@@ -391,13 +402,13 @@ def read_rows(
         files: reads the files of the task.
         notes: collects the notes of a file, which are logged and cleared when the next one begins.
     """
-    before = ""
+    previous_path = ""
     for source in inputs:
-        if before:
+        if previous_path:
             for note in notes.notes():
-                log.info(f"{before}: {note}")
+                log.info(f"{previous_path}: {note}")
             notes.clear()
-        before = source.file.path
+        previous_path = source.file.path
         if source.is_official:
             yield from files.stream_official(source.file, notes) or ()
         else:

@@ -56,7 +56,7 @@ class Model(LoadedModel):
 
     @cached_property
     def runtime(self) -> Runtime:
-        """Computes the logits of its head; made when first needed.
+        """The runtime, which computes the logits of its head; made when first needed.
 
         Raises:
             ConfigError: there is no such device, or this machine does not have what the engine
@@ -64,10 +64,10 @@ class Model(LoadedModel):
             ModelError: the engine cannot compute the model.
             MissingExtraError: a library that the engine needs is not installed.
         """
-        make = ENGINES[self.engine]
-        shares = self.threads is not None and make.capabilities.takes_threads
-        options = {"threads": self.threads} if shares else {}
-        runtime: Runtime = make(self, self.device, **options)
+        engine = ENGINES[self.engine]
+        takes_threads = self.threads is not None and engine.capabilities.takes_threads
+        options = {"threads": self.threads} if takes_threads else {}
+        runtime: Runtime = engine(self, self.device, **options)
         return runtime
 
     @property
@@ -89,7 +89,7 @@ class Model(LoadedModel):
 
     @property
     def can_encode(self) -> bool:
-        """True if it gives vectors; an exported model does as a backbone alone."""
+        """True if it gives vectors; an exported model does only if it is a backbone."""
         return not self._has_graph or self.task.get("kind") == "backbone"
 
     @property
@@ -338,7 +338,7 @@ def load(
     """
     if engine is None:
         engine = "torch" if find_exported_graph(Path(path)) is None else "onnx"
-    ENGINES[engine]
+    ENGINES[engine]  # refuses an unknown name before any file is read
     if engine not in ("torch", "exact") and is_exported(Path(path)):
         refuse_threshold(exit, engine)
         opened = read_exported(Path(path), tokenizer)
@@ -346,5 +346,5 @@ def load(
         from litebert.interop import read_folder
 
         opened = read_folder(path, head, lazy=engine not in ("torch", "exact"), tokenizer=tokenizer)
-    facts = {field.name: getattr(opened, field.name) for field in fields(opened)}
-    return Model(**facts, engine=engine, device=device, exit=exit, threads=threads)
+    model_fields = {field.name: getattr(opened, field.name) for field in fields(opened)}
+    return Model(**model_fields, engine=engine, device=device, exit=exit, threads=threads)

@@ -47,7 +47,7 @@ class Answered(NamedTuple):
     answer: Any
     """The answer, as `Task.record` takes it."""
     used: dict[str, int]
-    """`layers`, how many it used, where rows leave early."""
+    """{"layers": the number of layers it used} where rows leave early, else empty."""
 
 
 @dataclass(frozen=True)
@@ -111,7 +111,7 @@ class Predictor:
                 sources that never wait for somebody, as files are.
             notes: collects the notes of the task, such as texts that were cut.
         """
-        windows = self._windows(rows, notes)
+        windows = self._encode_windows(rows, notes)
         with closing(in_advance(windows) if ahead else windows) as source:
             for window, items in source:
                 examples = [row.example for row in window]
@@ -132,7 +132,7 @@ class Predictor:
         if self.comparison is not None and items:
             self.comparison.compare_answers(self, examples, items)
 
-    def _windows(
+    def _encode_windows(
         self, rows: Iterable[Row[Any]], notes: Notes | None
     ) -> Generator[tuple[list[Row[Any]], list[Item]], None, None]:
         """Yield rows with their items: few at first, so that the first answers come soon, and then
@@ -146,7 +146,7 @@ class Predictor:
             try:
                 window.extend(islice(source, size))
             except LitebertError as error:
-                fault = error
+                fault = error  # raised below, after the rows before it are answered
             if window:
                 examples = [row.example for row in window]
                 items = self.task.encode(examples, self.tokenizer, self.length, notes)
@@ -166,8 +166,8 @@ class Predictor:
         Raises:
             ModelError: a logit is not a finite number.
         """
-        early = self.runtime if isinstance(self.runtime, EarlyExit) else None
-        compute = self.around(early.logits_and_layers if early else self.runtime.logits)
+        early_exit = self.runtime if isinstance(self.runtime, EarlyExit) else None
+        compute = self.around(early_exit.logits_and_layers if early_exit else self.runtime.logits)
         output, pad_id, limits = self.task.output, self.tokenizer.pad_id, self.runtime.capabilities
         logits = compute_logits(
             compute,
@@ -180,8 +180,9 @@ class Predictor:
         )
         if not are_finite(logits):
             raise not_finite(self.name)
-        if early is None:
+        if early_exit is None:
             return logits, []
+        # The last column is the number of layers.
         return [row[:-1] for row in logits], [int(row[-1]) for row in logits]
 
 

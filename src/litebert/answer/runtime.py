@@ -1,7 +1,7 @@
 """Runtimes, which compute the numbers of a model, and engines, which make them. This module needs
 no torch.
 
-A runtime of your own is a class on `Runtime`. Register it under a name:
+A runtime of your own is a subclass of `Runtime`. Register it under a name:
 ENGINES.add("mine", Mine).
 """
 
@@ -84,7 +84,8 @@ class Runtime:
 
 
 class Engine(Protocol):
-    """Makes the runtime of a model; a class on `Runtime` is one.
+    """Makes the runtime of a model. A subclass of `Runtime` is an engine itself, if it is made from
+    the same arguments.
 
     `load(folder, engine="mine")` calls a registered engine with the opened model and the name of a
     device. Of a fine-tuned litebert folder, the weights are read when the engine asks for
@@ -93,7 +94,9 @@ class Engine(Protocol):
 
     @property
     def capabilities(self) -> Capabilities:
-        """The abilities that are known before a runtime is made: `early_exit` and `reference`."""
+        """The abilities that are known before a runtime is made: `early_exit`, `reference` and
+        `takes_threads`.
+        """
 
     def __call__(self, loaded: LoadedModel, device: str) -> Runtime:
-        """Make the runtime."""
+        """Make the runtime. With `takes_threads`, `threads` is a third argument, by its name."""

@@ -121,6 +121,7 @@ def _make_bfloat16(loaded: LoadedModel, device: str) -> Runtime:
 def _make_int8(loaded: LoadedModel, device: str) -> Runtime:
     network, place = _place_network(loaded, "float32", device)
     needs = "a CPU with a C compiler, and a network without windows and parts of your own"
+    # A network that cannot be packed at all lacks something else than one that lacks only 8 bits.
     packed = PackedNetwork.of(network, place.autocast)
     if packed is not None:
         packed = PackedNetwork.of(network, torch.int8)
@@ -155,9 +156,11 @@ def _place_network(
 
 
 TORCH = TorchEngine(_make_float32, Capabilities(early_exit=True))
-"""Computes in float32, so that other programs give the same answers."""
+"""Computes in float32, so that other programs give the same answers; in compiled passes where the
+network can be packed.
+"""
 EXACT = TorchEngine(_make_exact, Capabilities(early_exit=True))
-"""Computes in float32 by the network itself, whose operations are PyTorch's."""
+"""Computes in float32, always by PyTorch's own operations and never in compiled passes."""
 BFLOAT16 = TorchEngine(_make_bfloat16, Capabilities(early_exit=True, reference="torch"))
 """Computes products in bfloat16. A device that does not multiply it natively is refused."""
 INT8 = TorchEngine(_make_int8, Capabilities(early_exit=True, reference="torch"))

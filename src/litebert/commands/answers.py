@@ -83,7 +83,7 @@ def predict(words: list[str]) -> int:
         from litebert.answer.model import load
         from litebert.text.tally import format_count
 
-    form = _form(arguments)
+    form = _choose_format(arguments)
     engine = "exact" if arguments.exact else arguments.engine
     model = load(arguments.model, engine=engine, device=arguments.device, exit=arguments.exit)
     count = predict_file(
@@ -115,7 +115,7 @@ _FORMS: dict[str, Literal["csv", "jsonl", "json"]] = {
 """Formats by the suffix of --output."""
 
 
-def _form(arguments: PredictArguments) -> Literal["csv", "jsonl", "json"]:
+def _choose_format(arguments: PredictArguments) -> Literal["csv", "jsonl", "json"]:
     """Choose the format of the predictions.
 
     Raises:
@@ -170,7 +170,7 @@ def embed(words: list[str]) -> int:
         from litebert.text.tally import format_count
 
     output = Path(arguments.output)
-    # A device and a pipe take JSON Lines, whatever their name.
+    # A device or a pipe takes JSON Lines, so its suffix is not checked.
     is_file = arguments.output != "-" and not is_written_into(output)
     if is_file and output.suffix.lower() not in SUFFIXES:
         raise ConfigError(
@@ -231,7 +231,7 @@ def fill(words: list[str]) -> int:
     coverage = Coverage(model.mask_filler.tokenizer)
     matches, count = [], 0
     with progress.track(
-        arguments.texts or _lines(), "filling", len(arguments.texts) or None, "texts"
+        arguments.texts or _read_input_lines(), "filling", len(arguments.texts) or None, "texts"
     ) as texts:
         for text in texts:
             masks, count = model.fill(text, arguments.top), count + 1
@@ -259,7 +259,7 @@ def fill(words: list[str]) -> int:
     return 0
 
 
-def _lines() -> Iterator[str]:
+def _read_input_lines() -> Iterator[str]:
     """Read the lines of standard input that are not blank."""
     from litebert.text.lines import STANDARD_INPUT
     from litebert.text.records import Notes, read_lines
