@@ -140,7 +140,7 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
         identities = self.ranks.decide(
             lambda: [] if self.request.overwrite else folder.read_identities()
         )
-        if identities:
+        if identities:  # first that of a run that was set aside, which the restarted run follows
             recorded = identities[0].get("config", {}).get("train", {})
             micro_batch = recorded.get("micro_batch", 1)
         else:
@@ -185,23 +185,23 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
     # ----------------------------------------------------------------------------------- training
 
     def train(self, claimed: ClaimedTaskRun) -> TrainedTaskModel:
-        prepared, folder = claimed.sized.prepared, self.folder.path
+        prepared, run_path = claimed.sized.prepared, self.folder.path
         settings = self._settle_rates(prepared)
         # The folder may hold a finished run, with examples in its model, and with exits that were
         # calibrated for another drop.
         if not prepared.config.examples and self.ranks.main:
-            (folder / "model" / EXAMPLES).unlink(missing_ok=True)
+            (run_path / "model" / EXAMPLES).unlink(missing_ok=True)
         if prepared.config.exits:
-            self.ranks.decide(lambda: require_calibrated(folder, prepared.config.exit_drop))
+            self.ranks.decide(lambda: require_calibrated(run_path, prepared.config.exit_drop))
         if self.ranks.decide(
-            lambda: self._scores_file.exists() and not (folder / "checkpoints").exists()
+            lambda: self._scores_file.exists() and not (run_path / "checkpoints").exists()
         ):
             # Finished, and cleaned of its checkpoints: there is nothing to train.
             outcome = Outcome(prepared.steps, True, None, {}, 0, 0.0)
             return TrainedTaskModel(prepared, outcome, None)
         baseline = prepared.baseline
         if baseline is not None and not self.ranks.decide(self._scores_file.exists):
-            self.ranks.decide(lambda: baseline.keep(folder))
+            self.ranks.decide(lambda: baseline.keep(run_path))
         trainable = self._make_trainable(claimed)
         loop: Loop[TaskBatch] = Loop(
             trainable=trainable,
@@ -209,7 +209,7 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
             steps=prepared.steps,
             batch_sequences=prepared.batch,
             device=self.machine,
-            folder=folder,
+            folder=run_path,
             on_step=self.request.on_step,
             ranks=self.ranks,
             remarks=self.remarks,
@@ -237,13 +237,13 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
 
     def _make_trainable(self, claimed: ClaimedTaskRun) -> TrainableTaskModel:
         """Join the network to its batches, with the logits of its teachers for their rows."""
-        sized, model, folder = claimed.sized, claimed.model, self.folder.path
+        sized, model, run_path = claimed.sized, claimed.model, self.folder.path
         prepared, config, items = sized.prepared, sized.prepared.config, sized.items
         teachers, positions = prepared.teachers, model.encoder.config.max_positions
         if teachers is not None:
             device = str(self.machine.device)
             logits = self.ranks.decide(
-                lambda: compute_teacher_logits(teachers, prepared, folder, device)
+                lambda: compute_teacher_logits(teachers, prepared, run_path, device)
             )
             items = [
                 replace(item, teacher_logits=row_logits)
@@ -264,7 +264,7 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
         network = parallelize(
             model, self.machine.device, self.ranks, sized.parallel, prepared.batch
         )
-        best_file = folder / "best.safetensors"
+        best_file = run_path / "best.safetensors"
         return TrainableTaskModel(
             model,
             sized.output,
@@ -280,14 +280,14 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
 
     def finish(self, trained: TrainedTaskModel) -> Finetuned:
         prepared, outcome, trainable = trained.prepared, trained.outcome, trained.trainable
-        folder, steps = self.folder.path, prepared.steps
+        run_path, steps = self.folder.path, prepared.steps
         if not outcome.finished:
-            return Finetuned(folder, steps, outcome, {})
+            return Finetuned(run_path, steps, outcome, {})
         if trainable is not None and not self.ranks.decide(self._scores_file.exists):
             self._score_best(prepared, trainable)
         collapsed = trainable is not None and trainable.diagnostic_state["one_answer"]
         scores = self.ranks.decide(lambda: read_scores(self._scores_file))
-        return Finetuned(folder, steps, outcome, scores, collapsed, self.is_restarted)
+        return Finetuned(run_path, steps, outcome, scores, collapsed, self.is_restarted)
 
     def _score_best(self, prepared: PreparedTask, trainable: TrainableTaskModel) -> None:
         """Score the best weights on every part, and write the results."""

@@ -96,13 +96,16 @@ def finetune(
         model: a run, a litebert model or a Hugging Face folder; or a recipe's name, with
             `tokenizer`.
         files: the files of the task, as `open_task` opens them.
+        out: the run folder.
         config: by default the recipe that `recipes.finetuning.choose_default_recipe` finds for
             the encoder and the task.
         teacher: the folder of a model fine-tuned on the same task, whose answers are learned as
             `config.distill` says; several folders, for the mean of their answers; or `baseline`,
             for what counting words and characters answers.
         unlabelled: further examples for the teacher to answer.
-        overwrite: delete the run in `out`, if there is one, and start anew.
+        overwrite: delete the run in `out`, if there is one, and start again.
+        device: auto, cpu, cuda, cuda:N, or mps on a Mac.
+        on_step: called after every step.
         baseline: also fit a model that counts words and characters on the same rows; see
             `Finetuned.baseline`.
 
@@ -153,6 +156,8 @@ def finetune_seeds(
 
     A summary goes to out/seeds.json. After a signal there are fewer runs than seeds, or the last is
     not finished.
+
+    Arguments and errors are those of `finetune`, and:
 
     Args:
         start: the model as `load_initial` returned it, if the caller has opened it already.

@@ -101,6 +101,7 @@ def pretrain(
             before, all of them: ("30m", "1h"). `train.start` says how a run is extended.
         overwrite: delete the run in `out`, if there is one, and start again.
         device: auto, cpu, cuda, cuda:N, or mps on a Mac.
+        tensorboard: also write the metrics for TensorBoard.
         on_step: called after every step.
 
     Raises:
@@ -201,8 +202,8 @@ class PretrainingRun(Run[SizedConfig, BuiltModel, ClaimedRun, TrainedModel, Pret
     def build(self, sized: SizedConfig) -> BuiltModel:
         request, inputs = self.request, self.inputs
         model = build_pretrainer(sized.config, inputs.machine, self.ranks)
-        folder = inputs.folder.path / "checkpoints"
-        is_fresh = request.overwrite or not self.ranks.decide(lambda: checkpoints(folder))
+        checkpoints_path = inputs.folder.path / "checkpoints"
+        is_fresh = request.overwrite or not self.ranks.decide(lambda: checkpoints(checkpoints_path))
         # Read in the main process; `parallelize` sends them to the others.
         if request.from_model is not None and is_fresh and self.ranks.main:
             load_weights(request.from_model, model, inputs.shards)
@@ -217,7 +218,7 @@ class PretrainingRun(Run[SizedConfig, BuiltModel, ClaimedRun, TrainedModel, Pret
         )
         config = built.config
         if identities:
-            identity = identities[-1]
+            identity = identities[-1]  # the only one: no pretraining run is set aside
             fingerprint = inputs.teacher_fingerprint
             refuse_other_teacher(folder.path, identity, request.teacher, fingerprint)
             record, config = continue_run(request, inputs, config, identity)
@@ -227,7 +228,10 @@ class PretrainingRun(Run[SizedConfig, BuiltModel, ClaimedRun, TrainedModel, Pret
         return ClaimedRun(config, built.model, built.is_fresh, record)
 
     def train(self, claimed: ClaimedRun) -> TrainedModel:
-        """Train to the end of the run.
+        """Train to the end of the run, or until a signal.
+
+        A new run first gets what `build` has left: the table that is computed from its text, or the
+        state of the optimizer that it starts from.
 
         The teacher's answers are kept only from here on. Before, `claim` may have measured the
         speed, on made-up batches.

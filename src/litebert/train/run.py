@@ -4,7 +4,7 @@ line says what is true when a phase has ended.
     check         the folder may hold this run; nothing has been read yet
     open          data, task, model and teacher are read
     settle sizes  the batch fits in memory, in one process or split over those of the group
-    build         the network has the weights that it starts from
+    build         the network is built, with the weights of the model that it starts from, if any
     claim         the folder is this run from now on, or was this run already and continues
     train         the loop has come to its end, or a signal has stopped it
     finish        the last scores and files are written
