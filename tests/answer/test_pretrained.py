@@ -23,10 +23,12 @@ TEXTS = ["bado toto kumi.", "", "Kumi mimi lala so ti bado, kumi!", "fa"]
 LENGTH = 24
 
 
-def folder_of(folder: Path, words: Tokenizer, objectives: tuple[str, ...] = ("mlm",)) -> Path:
-    """An ALBERT with random weights of some size."""
+def folder_of(
+    folder: Path, words: Tokenizer, objectives: tuple[str, ...] = ("mlm",), more_rows: int = 0
+) -> Path:
+    """An ALBERT with random weights of some size, and rows for tokens that it does not have."""
     encoder = EncoderConfig(
-        vocab_size=words.vocab_size,
+        vocab_size=words.vocab_size + more_rows,
         embedding_size=8,
         hidden_size=16,
         layers=2,
@@ -93,6 +95,15 @@ def test_vectors_are_the_mean_of_the_states_of_a_text(model: Model, peer: Any) -
     again = load(model.path).encode(text for text in [long, *TEXTS * 600])
     np.testing.assert_allclose(again[1:5], vectors, atol=1e-5)
     np.testing.assert_allclose(again[-4:], vectors, atol=1e-5)
+
+
+def test_rows_without_a_token_are_never_guessed(tiny_tokenizer: Path, tmp_path: Path) -> None:
+    """Published tables are longer than their vocabulary."""
+    words = Tokenizer.load(tiny_tokenizer)
+    model = load(folder_of(tmp_path / "longer", words, more_rows=64))
+    (guesses,) = model.fill("bado [MASK] kumi", top=1000)
+    everything = {*range(words.vocab_size)} - {*words.special_ids}
+    assert {guess.id for guess in guesses} == everything
 
 
 @torch.no_grad()

@@ -178,7 +178,8 @@ def list_guesses(tokenizer: Tokenizer, logits: NDArray[np.float32], top: int) ->
     """Return the `top` likeliest tokens of logits (V,), the likeliest first, no special ones."""
     likely = softmax(logits.astype(np.float64))
     likely[list(tokenizer.special_ids)] = -1
-    few = min(top, len(likely) - len(tokenizer.special_ids))
+    likely[tokenizer.vocab_size :] = -1  # rows that make a published table longer
+    few = min(top, tokenizer.vocab_size - len(tokenizer.special_ids))
     best = np.argpartition(-likely, few - 1)[:few]
     best = best[np.argsort(-likely[best], kind="stable")].tolist()
     return [Guess(tokenizer.get_word(token), float(likely[token]), token) for token in best]

@@ -7,7 +7,6 @@ from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING
 
 import numpy as np
 from numpy.typing import NDArray
@@ -26,9 +25,6 @@ from litebert.interop.sentence_modules import VectorSettings
 from litebert.text.records import format_value
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.coverage import Coverage
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger("litebert")
 
