@@ -277,6 +277,16 @@ def test_numbers_that_cannot_be_fitted_are_refused(
         TextRegressor(**settings).fit(texts, numbers)
 
 
+@pytest.mark.parametrize(
+    ("name", "value"), [("max_length", 32.0), ("batch_size", "16"), ("epochs", "3")]
+)
+def test_parameters_of_another_kind_are_refused(
+    settings: dict[str, Any], rows: tuple[list[str], list[str]], name: str, value: Any
+) -> None:
+    with refused(ConfigError, name, str(value), "number"):
+        TextClassifier(**settings | {name: value}).fit(*rows)
+
+
 def test_a_vectorizer_that_is_not_fitted_is_copied_unopened() -> None:
     copied = pickle.loads(pickle.dumps(TextVectorizer("nowhere")))
     with pytest.raises(NotFittedError):

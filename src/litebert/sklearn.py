@@ -35,6 +35,16 @@ _CHOICE_OF = {"epochs": "epochs", "batch_size": "batch", "max_length": "length"}
 """The choice of a run that each parameter makes, where it has the name of no other."""
 
 
+_NUMBERS: tuple[tuple[str, Any, str], ...] = (
+    ("epochs", (int, float), "a number"),
+    ("learning_rate", (int, float), "a number"),
+    ("batch_size", int, "a whole number"),
+    ("max_length", int, "a whole number"),
+    ("random_state", int, "a whole number"),
+)
+"""The parameters that are numbers: the types that each may have, and how a message calls them."""
+
+
 class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has no types
     """A fine-tuned model behind the methods of scikit-learn."""
 
@@ -160,14 +170,17 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         holds.
 
         Raises:
-            ConfigError: `random_state` is no whole number.
+            ConfigError: one is no number, or no whole number.
         """
         parameters = {
             name: value.item() if isinstance(value, np.generic) else value
             for name, value in self.get_params().items()
         }
-        if not isinstance(state := parameters["random_state"], int):
-            raise ConfigError(f"random_state is {state}; give a whole number")
+        for name, kind, words in _NUMBERS:
+            value = parameters[name]
+            is_chosen_later = value is None and name != "random_state"
+            if not is_chosen_later and not isinstance(value, kind):
+                raise ConfigError(f"{name} is {format_value(value)}; give {words}")
         return parameters
 
     def _make_config(self, files: TaskFiles[Any]) -> FinetuneConfig:
