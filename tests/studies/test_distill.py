@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import signal
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -12,7 +13,7 @@ import pytest
 
 import litebert
 from litebert.cli import main
-from litebert.errors import ConfigError
+from litebert.errors import ConfigError, ModelError
 from litebert.studies import distilling
 from litebert.studies.distilled import advise
 from litebert.studies.distilling import DistillRecord, choose_budget, choose_student, parse_size
@@ -185,6 +186,7 @@ def test_an_encoder_is_fine_tuned_before_it_teaches(
         (("--metric", "macro_f1"), ("--metric macro_f1", "--dev")),
         (("--vocab-size", "300"), ("--vocab-size 200", "--vocab-size 300")),
         (("--train.seed", "3"), ("--train.seed 3",)),
+        (("--max-drop", "1"), ("--max-drop 100", "--max-drop 1")),
     ],
 )
 def test_another_command_on_the_folder_is_refused(
@@ -207,6 +209,8 @@ def test_another_command_on_the_folder_is_refused(
         ({"--data": "nowhere.csv"}, ("nowhere.csv",)),
         ({"--unlabelled": "nowhere.txt"}, ("nowhere.txt",)),
         ({"--size": "big"}, ("--size", "big", "2M")),
+        ({"--size": "0.5"}, ("--size", "0.5", "2M")),
+        ({"--size": "1k"}, ("--size", "1,000")),
         ({"--budget": "soon"}, ("--budget", "soon")),
         ({"--vocab-size": "0"}, ("0",)),
         ({"--language": "xx"}, ("xx",)),
@@ -237,6 +241,31 @@ def test_wrong_words_are_refused_before_any_work(
     assert status == 2
     names(err.splitlines()[-1], *places)
     assert not (tmp_path / "run" / "distill.json").exists()
+
+
+def test_refused_weights_of_8_bits_are_not_made_again(
+    run: Run, place: Path, whole: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, calls = tmp_path / "copy", list[list[str]]()
+    shutil.copytree(whole, folder, ignore=shutil.ignore_patterns("int8", "README.md"))
+    record = json.loads((folder / "distill.json").read_text())
+    record["done"].remove("int8")
+    record["results"] = {}
+    (folder / "distill.json").write_text(json.dumps(record))
+
+    def export(words: list[str]) -> int:
+        calls.append(words)
+        raise ModelError("the score falls by 3 points")
+
+    monkeypatch.setattr("litebert.commands.tasks.export", export)
+    for _ in range(2):
+        status, out, err = run(*list_words(place, folder, "--json"))
+        assert status == 0
+        assert "the score falls by 3 points" in err
+        assert [row["name"] for row in json.loads(out)["rows"]] == ["baseline", "student"]
+        written = (folder / "README.md").stat().st_mtime_ns
+    assert len(calls) == 1
+    assert (folder / "README.md").stat().st_mtime_ns == written
 
 
 def test_a_folder_of_something_else_is_refused(run: Run, place: Path, tmp_path: Path) -> None:

@@ -91,9 +91,9 @@ def distill(words: list[str]) -> int:
     request = _make_request(arguments, options, rest)
     inputs = _read_inputs(arguments, request, options, words)
     out = arguments.out
-    steps = list_steps(request, inputs, out, arguments.device, arguments.max_drop)
+    steps = list_steps(request, inputs, out, arguments.device)
     if arguments.dry_run:
-        config = choose_student(parse_size(request.size), request.vocab_size)
+        config = choose_student(parse_size(request.size), inputs.vocab_size)
         for number, step in enumerate(steps, 1):
             _show_step(step, f"{number}/{len(steps)}")
         console.say(f"with a full vocabulary {describe_student(config)}")
@@ -136,6 +136,7 @@ def _make_request(
         vocab_size=arguments.vocab_size,
         language=arguments.language,
         budget=arguments.budget,
+        max_drop=arguments.max_drop,
         student_words=tuple(rest),
     )
     request.check()
@@ -175,6 +176,9 @@ def _run_steps(steps: Sequence[Step], record: DistillRecord) -> int:
         if step.name in record.done and step.path.exists():
             console.say(f"{label}  {step.path} is whole")
             continue
+        if step.name in record.done and record.refusal and step is steps[-1]:
+            log.warning(f"no 8-bit weights: {record.refusal}")
+            continue
         _show_step(step, label)
         if step.prepare is not None:
             step.prepare()
@@ -184,7 +188,7 @@ def _run_steps(steps: Sequence[Step], record: DistillRecord) -> int:
             if step is not steps[-1]:
                 raise
             log.warning(f"no 8-bit weights: {error}")
-            return 0
+            record.refusal, status = str(error), 0
         if status:
             return status
         record.mark(step.name)

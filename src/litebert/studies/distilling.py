@@ -54,6 +54,8 @@ log = logging.getLogger("litebert")
 RECORD = "distill.json"
 MOST_MINUTES = 10
 """Minutes of pretraining by default, at most."""
+LEAST_VOCABULARY = 100
+"""Tokens of a vocabulary for which even the smallest text is enough."""
 CHARACTERS = 400_000
 """Characters of text for which the student is pretrained a minute by default."""
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)([kKmM]?)")
@@ -76,6 +78,8 @@ class DistillRequest:
     language: str = "en"
     budget: str | None = None
     """Budget of pretraining; None for one that follows from the text."""
+    max_drop: float | None = None
+    """Points of the main score that 8-bit weights may cost; None for the default of export."""
     student_words: tuple[str, ...] = ()
     """Fields of the recipe of fine-tuning, for the student, as words of a command line."""
 
@@ -85,8 +89,8 @@ class DistillRequest:
         Raises:
             ConfigError: names the option.
         """
-        parse_size(self.size)
         check_size(self.vocab_size)
+        choose_student(parse_size(self.size), min(self.vocab_size, LEAST_VOCABULARY))
         check_language(self.language)
         if self.budget is not None:
             parse_amount(self.budget, "--budget", BUDGET_UNITS)
@@ -106,6 +110,8 @@ class DistillInputs:
     """Examples without labels."""
     is_finetuned: bool
     """True if the teacher answers the task already, as the baseline does."""
+    vocab_size: int
+    """Tokens of the student's tokenizer; fewer where the text is too small for a new one."""
 
     @cached_property
     def lines(self) -> list[str]:
@@ -122,7 +128,8 @@ def read_inputs(
     """Check the task and the teacher of a request.
 
     Raises:
-        ConfigError: the task does not answer with a class, labels or a number.
+        ConfigError: the task does not answer with a class, labels or a number, or the teacher's
+            vocabulary alone is larger than the student.
         ModelError: the teacher cannot be opened, or answers something else.
     """
     task = files.task
@@ -132,13 +139,17 @@ def read_inputs(
         f"{task.name} task answers with '{task.output.name}'; use finetune --teacher",
     )
     if request.teacher == BASELINE:
-        return DistillInputs(files, unlabelled, True)
+        return DistillInputs(files, unlabelled, True, request.vocab_size)
     is_graph = find_exported_graph(Path(request.teacher)) is not None
     loaded = read_folder(request.teacher, lazy=is_graph)
     is_finetuned = bool(loaded.task_record)
     if is_finetuned and loaded.tokenizer is not None:
         open_teachers([request.teacher], task, loaded.tokenizer, 0)
-    return DistillInputs(files, unlabelled, is_finetuned)
+    vocab_size = request.vocab_size
+    if request.tokenizer == "teacher" and loaded.tokenizer is not None:
+        vocab_size = loaded.tokenizer.vocab_size
+        choose_student(parse_size(request.size), vocab_size)
+    return DistillInputs(files, unlabelled, is_finetuned, vocab_size)
 
 
 @dataclass(frozen=True)
@@ -157,7 +168,7 @@ class Step:
 
 
 def list_steps(
-    request: DistillRequest, inputs: DistillInputs, out: Path, device: str, max_drop: float | None
+    request: DistillRequest, inputs: DistillInputs, out: Path, device: str
 ) -> list[Step]:
     """List the steps of a distillation in their order."""
     steps = [
@@ -165,7 +176,7 @@ def list_steps(
         _list_text_steps(request, inputs, out),
     ]
     student = _list_student_steps(request, inputs, out, device)
-    return [*steps[0], *steps[1], *student, _make_export_step(inputs, request, out, max_drop)]
+    return [*steps[0], *steps[1], *student, _make_export_step(inputs, request, out)]
 
 
 def locate_teacher(request: DistillRequest, inputs: DistillInputs, out: Path) -> str:
@@ -241,9 +252,7 @@ def _list_student_steps(
     ]
 
 
-def _make_export_step(
-    inputs: DistillInputs, request: DistillRequest, out: Path, max_drop: float | None
-) -> Step:
+def _make_export_step(inputs: DistillInputs, request: DistillRequest, out: Path) -> Step:
     """Make the step that writes 8-bit weights, which must not cost more than the limit on the
     development part.
     """
@@ -252,7 +261,7 @@ def _make_export_step(
     if isinstance(inputs.files, TableFiles):
         scored = ("--data", str(out / "dev.jsonl"), "--text", "text", "--label", "label")
         scored += ("--pair", "pair") if inputs.files.task.pair else ()
-    limit = () if max_drop is None else ("--max-drop", f"{max_drop:g}")
+    limit = () if request.max_drop is None else ("--max-drop", f"{request.max_drop:g}")
     words = ("export", str(out / "student"), str(path), "--int8", *scored, *limit)
     about = "the student is written with weights of 8 bits"
     return Step("int8", about, path, words, lambda: shutil.rmtree(path, ignore_errors=True))
@@ -268,11 +277,12 @@ def parse_size(text: str) -> int:
         ConfigError: it is not written like that.
     """
     match = _SIZE.fullmatch(text)
-    if match is None or not float(match[1]):
+    parameters = 0 if match is None else int(float(match[1]) * _SCALES[match[2].lower()])
+    if not parameters:
         raise ConfigError(
             f"--size is '{text}'; write a number of parameters, such as 500k, 2M or 10M"
         )
-    return int(float(match[1]) * _SCALES[match[2].lower()])
+    return parameters
 
 
 def choose_student(parameters: int, vocab_size: int) -> Config:
@@ -357,6 +367,8 @@ class DistillRecord:
     request: dict[str, Any]
     done: list[str] = field(default_factory=list)
     """Names of the steps that are whole."""
+    refusal: str = ""
+    """The reason why there are no 8-bit weights, where these cost too much."""
     results: dict[str, Any] = field(default_factory=dict)
 
     def mark(self, name: str) -> None:
@@ -367,6 +379,8 @@ class DistillRecord:
     def write(self) -> None:
         """Write the file."""
         fields = {"format": 1, "request": self.request, "done": self.done}
+        if self.refusal:
+            fields["refusal"] = self.refusal
         write_json(self.folder / RECORD, {**fields, "results": self.results})
 
 
@@ -394,7 +408,11 @@ def open_record(folder: Path, request: DistillRequest) -> DistillRecord:
                 f"with {_format_option(name, value)}; give that, or another --out"
             )
     return DistillRecord(
-        folder, fields, list(saved.get("done", [])), dict(saved.get("results", {}))
+        folder,
+        fields,
+        list(saved.get("done", [])),
+        str(saved.get("refusal", "")),
+        dict(saved.get("results", {})),
     )
 
 
@@ -403,5 +421,6 @@ def _format_option(name: str, value: Any) -> str:
     if name.endswith("_words"):
         return " ".join(value) if value else "the defaults of the task and of finetune"
     text = " ".join(value) if isinstance(value, list) else value
+    text = f"{text:g}" if isinstance(text, float) else text
     option = "TEACHER" if name == "teacher" else f"--{name.replace('_', '-')}"
     return f"{option} {text}" if text else f"no {option}"
