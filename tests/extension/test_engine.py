@@ -177,7 +177,7 @@ def test_an_engine_that_goes_layer_by_layer_lets_texts_leave_early(
     tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
     ENGINES.add("layers", LayerByLayer)
-    exits = {"problem": "classes", "exits": {"patience": 1, "threshold": 0.5}}
+    exits = {"problem": "classes", "exits": {"patience": 1, "threshold": 0.0}}
     folder = made(tmp_path, tiny_tokenizer, "sequence", 3, ("red", "green", "blue"), exits)
     answers = litebert.load(folder, engine="layers").predict(LINES)
     assert answers == litebert.load(folder, engine="exact").predict(LINES)
