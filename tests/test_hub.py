@@ -27,6 +27,9 @@ from toys.folders import save_hf, save_litebert, small_tokenizer, tiny
 from toys.hub import Hub, cache_of, hub_server, read_files
 from toys.serving import serving
 
+pytestmark = pytest.mark.thorough
+
+
 NAME = "tiny-org/tiny-bert"
 BERT: dict[str, Any] = {"sharing": "none", "embedding_size": 8, "max_positions": 64}
 FOREIGN = {
@@ -495,7 +498,6 @@ class TestVerbs:
         vectors, mean = (np.load(tmp_path / "work" / f"{name}.npy") for name in ("vectors", "mean"))
         assert not np.allclose(vectors, mean)
 
-    @pytest.mark.thorough
     @pytest.mark.skipif(find_spec("fastapi") is None, reason="needs fastapi")
     def test_serve(self, server: Hub, home: Path, tmp_path: Path) -> None:
         models = (f"hf:{NAME}", f"other=hf:{NAME}")

@@ -68,6 +68,7 @@ class TestClassifier:
             expected = [answer["probabilities"][name] for name in ("no", "yes")]
             assert row == pytest.approx(expected, abs=1e-5)
 
+    @pytest.mark.thorough
     def test_the_parameters_reach_the_run(
         self, settings: dict[str, Any], rows: tuple[list[str], list[str]], tmp_path: Path
     ) -> None:
@@ -105,6 +106,7 @@ class TestClassifier:
         both = TextClassifier(**settings).fit(pairs, rows[1])
         assert len(both.predict(pairs[:3])) == 3
 
+    @pytest.mark.thorough
     def test_a_repeated_fit_is_not_run_again(
         self, settings: dict[str, Any], rows: tuple[list[str], list[str]]
     ) -> None:
@@ -116,6 +118,7 @@ class TestClassifier:
         other = TextClassifier(**settings | {"random_state": 1}).fit(*rows)
         assert other.folder_ != first.folder_
 
+    @pytest.mark.thorough
     def test_a_pickle_names_the_folder(
         self, settings: dict[str, Any], rows: tuple[list[str], list[str]]
     ) -> None:
@@ -132,6 +135,7 @@ class TestClassifier:
         gc.collect()
         assert not folder.exists()
 
+    @pytest.mark.thorough
     def test_a_search_tries_and_refits(
         self, settings: dict[str, Any], rows: tuple[list[str], list[str]]
     ) -> None:
@@ -140,6 +144,7 @@ class TestClassifier:
         assert search.best_estimator_.folder_.is_dir()
         assert len(list(Path(settings["out"]).iterdir())) == 5
 
+    @pytest.mark.thorough
     def test_labels_with_spaces_and_floats_come_back(
         self, settings: dict[str, Any], rows: tuple[list[str], list[str]]
     ) -> None:

@@ -19,7 +19,10 @@ import pytest
 from abuse import forked
 from toys.refusals import names
 
-pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="needs fork")
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.skipif(sys.platform == "win32", reason="needs fork"),
+]
 
 VERBS = {
     "tokenizer": "tokenizer train text.txt --vocab-size 300 --out new",

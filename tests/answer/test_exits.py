@@ -39,6 +39,9 @@ from toys.finetuning import config, recipe_file, write_table
 from toys.refusals import names, refused
 from toys.tasks import Table
 
+pytestmark = pytest.mark.thorough
+
+
 Run = Callable[..., tuple[int, str, str]]
 DEEP = "sharing = '{}'\n"
 
@@ -103,7 +106,6 @@ def early(run: Path, rule: ExitRule) -> EarlyExit:
     return EarlyExit(ENGINES["torch"](model, "cpu"), rule, model.predictor.task.output, 4)
 
 
-@pytest.mark.thorough
 def test_a_run_records_what_its_rule_saves_and_costs(run_with_exits: Path) -> None:
     calibration = json.loads((run_with_exits / "exits.json").read_text())
     scores = json.loads((run_with_exits / "scores.json").read_text())
@@ -198,7 +200,6 @@ def test_thresholds_at_both_ends(run_with_exits: Path) -> None:
     assert first.share == 1 / 4
 
 
-@pytest.mark.thorough
 @settings(max_examples=15)
 @given(st.integers(0, 10**6), st.integers(1, 3), st.floats(0.4, 1.0))
 def test_packing_does_not_change_an_answer(
@@ -320,7 +321,6 @@ class _Stop(Exception):
     """Stands for the instant a run is killed."""
 
 
-@pytest.mark.thorough
 def test_killed_and_started_again_it_ends_with_the_same_bits(
     tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
@@ -445,7 +445,6 @@ def test_calibration_keeps_the_score_of_its_rows(seed: int, drop: float) -> None
 # --------------------------------------------------------------- other answers, and what is refused
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["number", "labels"])
 def test_numbers_and_labels_leave_early_too(
     kind: str, tiny_tokenizer: Path, tmp_path: Path

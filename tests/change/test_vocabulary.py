@@ -22,6 +22,9 @@ from toys.pretraining import ENCODER
 from toys.refusals import names
 from toys.tokenizing import train
 
+pytestmark = pytest.mark.thorough
+
+
 Run = Callable[..., tuple[int, str, str]]
 DOMAIN = "Der Schmetterling sitzt auf der Blume. Die Schmetterlinge sitzen gern auf Blumen.\n\n" * 6
 

@@ -18,6 +18,9 @@ from litebert.finetuning.baselines import read_scores
 from toys.finetuning import recipe_file
 from toys.refusals import names
 
+pytestmark = pytest.mark.thorough
+
+
 Output = tuple[int, str, str]
 Run = Callable[..., Output]
 SIGNS = {"no": "bado", "yes": "kumi"}

@@ -32,6 +32,9 @@ from litebert.train import metrics
 from toys.finetuning import RECIPE, write_table
 from toys.refusals import names
 
+pytestmark = pytest.mark.thorough
+
+
 Output = tuple[int, str, str]
 Run = Callable[..., Output]
 STEPS = (

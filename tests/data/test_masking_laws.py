@@ -16,6 +16,9 @@ from litebert.data.random_keys import derive, draw_uniforms
 from toys.masks import BEGINS, VOCABULARY, masker, runs, sequences
 from toys.shards import CLS, MASK, PAD, SEP, SPECIAL, toy_tokenizer
 
+pytestmark = pytest.mark.thorough
+
+
 UNLIKELY = 6.3e-5  # two-sided probability beyond four standard errors
 LARGE = 2_000_005  # vocabulary in which a random token is hardly ever the one it replaces
 SINGLE: dict[str, Any] = {"unit": "token", "span": "single"}

@@ -49,6 +49,9 @@ from toys.finetuning import write_ranges
 from toys.nearby import ByNumpy, Nearby, NearbyBias
 from toys.refusals import names
 
+pytestmark = pytest.mark.thorough
+
+
 Told = tuple[int, str, str]
 """The result of a command line: its status, standard output and standard error."""
 
@@ -347,7 +350,6 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
     return Work(recipe, data, runs)
 
 
-@pytest.mark.thorough
 def test_the_text_is_that_of_the_source(work: Work) -> None:
     shards = litebert.Shards.open(work.data)
     assert (shards.train.documents + shards.heldout.documents, shards.tokenizer.vocab_size) == (

@@ -33,6 +33,8 @@ from toys.killed import leave_unfinished
 from toys.refusals import names, refused
 from toys.tasks import Table
 
+pytestmark = pytest.mark.thorough
+
 
 def files(folder: Path, **changes: Path) -> dict[str, Any]:
     made = {
@@ -156,7 +158,6 @@ def test_a_full_disk_is_one_sentence_and_the_run_goes_on(
 # -------------------------------------------------------------------------------- signals and seeds
 
 
-@pytest.mark.thorough
 def test_a_signal_in_the_last_step_stops_the_seeds(tiny_tokenizer: Path, tmp_path: Path) -> None:
     def stop(loop: Loop[TaskBatch]) -> None:
         if loop.step == loop.steps:

@@ -33,6 +33,9 @@ from litebert.serve.server import Settings, _configure  # noqa: E402
 from litebert.serve.service import Service  # noqa: E402
 from litebert.serve.worker import _open  # noqa: E402
 
+pytestmark = pytest.mark.thorough
+
+
 SHAPE: dict[str, Any] = {
     "embedding_size": 8,
     "hidden_size": 16,
@@ -251,7 +254,6 @@ def well_laid_out(page: Any) -> None:
             assert page.evaluate(CONTRAST) == [], scheme
 
 
-@pytest.mark.thorough
 def test_every_view_by_keyboard_alone(open_page: Callable[..., Any]) -> None:
     page = open_page()
     page.wait_for_selector("[role=tab]")
@@ -499,7 +501,6 @@ def test_a_key_is_asked_for(open_page: Callable[..., Any]) -> None:
         page.wait_for_selector(then)
 
 
-@pytest.mark.thorough
 def test_the_policy_lets_nothing_in(browser: Any, service: str) -> None:
     html, policy = playground()
     from playwright.sync_api import Error

@@ -22,6 +22,9 @@ from toys.finetuning import config, recipe_file, write_table
 from toys.refusals import names, refused
 from toys.tasks import Table
 
+pytestmark = pytest.mark.thorough
+
+
 Run = Callable[..., tuple[int, str, str]]
 FILES = (
     "pretrained/model.safetensors",

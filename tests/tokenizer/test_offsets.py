@@ -19,6 +19,9 @@ from litebert.tokenizer import Tokenizer
 from toys.refusals import refused
 from toys.tokenizing import EXTRA, PROSE, TRICKY, raw_model, train
 
+pytestmark = pytest.mark.thorough
+
+
 KINDS = {
     "unigram": lambda: train("unigram"),
     "unigram-cased": lambda: train("unigram", lower_case=False),
@@ -84,7 +87,6 @@ CHARACTERS = st.characters(exclude_categories=["Cs", "Cn", "Co"]) | st.sampled_f
 )
 
 
-@pytest.mark.thorough
 @EVERY_KIND
 @settings(max_examples=150)
 @given(text=st.text(CHARACTERS, max_size=30))

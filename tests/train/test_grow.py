@@ -25,6 +25,9 @@ from litebert.train.pretrain import pretrain
 from toys.pretraining import ENCODER, config, result
 from toys.refusals import names, refused
 
+pytestmark = pytest.mark.thorough
+
+
 Run = Callable[..., tuple[int, str, str]]
 
 RECIPE = f"""{ENCODER}
@@ -100,7 +103,6 @@ def test_a_finished_run_takes_a_further_budget_once(
     assert [row["step"] for row in rows if row["kind"] == "heldout"] == [6, 12, 22, 32, 36, 39]
 
 
-@pytest.mark.thorough
 def test_an_extension_that_was_killed_continues_bit_for_bit(
     tiny_data: Path, tmp_path: Path
 ) -> None:

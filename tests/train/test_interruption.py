@@ -25,7 +25,10 @@ import pytest
 from toys.groups import close
 from toys.pretraining import ENCODER, result
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="kills and forks are POSIX's")
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="kills and forks are POSIX's"),
+]
 
 RECIPE = f"""{ENCODER}
 [train]
@@ -158,7 +161,6 @@ def stop_while_writing(process: int, run: Path) -> None:
         os.kill(process, signal.SIGCONT)  # it was done already
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("kills", "while_writing", "steps"),
     [(8, 2, 90), pytest.param(20, 3, 120, marks=pytest.mark.slow)],
@@ -178,7 +180,6 @@ the default run.
 """
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     "name",
     ["muon", "albert", "electra", *(pytest.param(name, marks=pytest.mark.slow) for name in SLOW)],
@@ -195,7 +196,6 @@ def test_kills_change_nothing_for_each_optimizer_and_system(
 TAUGHT = ("--distill.states", "0.5", "--distill.relations", "1", "--distill.top-k", "8")
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["taught", "longer"])
 def test_kills_change_nothing_for_a_model_made_from_another(
     kind: str, commands: Commands, tiny_data: Path, tmp_path: Path
@@ -314,7 +314,6 @@ def kill_and_compare(
     assert sorted(path.name for path in (run / "checkpoints").iterdir()) == left
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("taught", [False, True], ids=["alone", "taught"])
 def test_kills_change_nothing_for_a_fine_tuning(
     taught: bool, commands: Commands, tiny_tokenizer: Path, tmp_path: Path
@@ -423,7 +422,6 @@ def saves(folder: Path, every: int = 4) -> int:
     return sum(newest) // every
 
 
-@pytest.mark.thorough
 def test_a_kill_before_the_last_pruning_leaves_no_checkpoint_more(
     tiny_data: Path, tmp_path: Path
 ) -> None:
@@ -466,7 +464,6 @@ def test_a_signal_leaves_with_its_status_and_says_how_to_continue(
     assert f"continuing from step {step} of 30" in output
 
 
-@pytest.mark.thorough
 def test_a_folder_serves_one_process_at_a_time(
     commands: Commands, tiny_data: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -27,7 +27,10 @@ from toys.finetuning import recipe_file, write_table
 from toys.groups import Groups, free_port
 from toys.pretraining import CHECKPOINT, ENCODER
 
-pytestmark = pytest.mark.skipif(not hasattr(os, "fork"), reason="the toy forks")
+pytestmark = [
+    pytest.mark.thorough,
+    pytest.mark.skipif(not hasattr(os, "fork"), reason="the toy forks"),
+]
 
 RECIPE = f"""
 objectives = ["mlm", "sop"]
@@ -104,7 +107,6 @@ def newest(run: Path) -> int:
     )
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("steps", [16, pytest.param(50, marks=pytest.mark.slow)])
 @pytest.mark.parametrize("optimizer", ["adamw", "lamb", "muon"])
 def test_two_ranks_train_as_one_does(
@@ -124,7 +126,6 @@ def test_two_ranks_train_as_one_does(
     assert_same_course(tmp_path / "fsdp", tmp_path / "one")
 
 
-@pytest.mark.thorough
 def test_all_ranks_begin_with_the_weights_of_one(
     groups: Groups, tiny_data: Path, tmp_path: Path
 ) -> None:
@@ -157,7 +158,6 @@ def test_all_ranks_begin_with_the_weights_of_one(
     assert len({weights(tmp_path / out)["model.safetensors"] for out in runs}) == 1
 
 
-@pytest.mark.thorough
 def test_four_ranks_train_as_one_does(groups: Groups, tiny_data: Path, tmp_path: Path) -> None:
     """The model has dropout, so the micro-batches must be those that each of the four computes."""
     for out, size in (("one", 1), ("four", 4)):
@@ -170,7 +170,6 @@ def test_four_ranks_train_as_one_does(groups: Groups, tiny_data: Path, tmp_path:
     assert_same_course(tmp_path / "four", tmp_path / "one")
 
 
-@pytest.mark.thorough
 def test_what_a_generator_proposes_does_not_depend_on_the_ranks(
     groups: Groups, tiny_data: Path, tmp_path: Path
 ) -> None:
@@ -199,7 +198,6 @@ def test_what_a_generator_proposes_does_not_depend_on_the_ranks(
     assert_same_course(tmp_path / "two", tmp_path / "one")
 
 
-@pytest.mark.thorough
 def test_a_run_goes_on_with_other_numbers_of_ranks(
     groups: Groups, tiny_data: Path, tmp_path: Path
 ) -> None:
@@ -287,7 +285,6 @@ def test_an_error_of_any_rank_ends_all_and_is_reported_once(
     assert "Traceback" not in ended.output
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("killed", [0, 1])
 def test_the_others_end_when_one_is_killed_and_the_run_goes_on_bit_for_bit(
     killed: int, groups: Groups, tiny_data: Path, tmp_path: Path
@@ -307,7 +304,6 @@ def test_the_others_end_when_one_is_killed_and_the_run_goes_on_bit_for_bit(
     assert weights(tmp_path / "run") == weights(tmp_path / "whole")
 
 
-@pytest.mark.thorough
 def test_two_ranks_fine_tune_as_one_does(
     groups: Groups, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
@@ -363,7 +359,6 @@ def test_two_ranks_fine_tune_as_one_does(
         }
 
 
-@pytest.mark.thorough
 def test_two_ranks_learn_a_teachers_layers_as_one_does(
     groups: Groups, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
@@ -439,7 +434,6 @@ def test_other_verbs_and_impossible_groups_are_refused(
         assert "Traceback" not in ended.output
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("count", [0, 1, 5, 6])
 def test_pieces_of_work_are_dealt_evenly_and_come_back_in_order(count: int) -> None:
     dealt = [Ranks(rank, 3).turns(count) for rank in range(3)]

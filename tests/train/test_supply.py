@@ -28,6 +28,9 @@ from litebert.train.supply import PretrainingBatches, count_processes, make_in_p
 from toys.pretraining import config, result
 from toys.refusals import refused
 
+pytestmark = pytest.mark.thorough
+
+
 ROWS = [slice(0, 3), slice(3, 8)]
 
 
@@ -53,7 +56,6 @@ def gone(pids: set[int], seconds: float = 10) -> bool:
     return not any(Path(f"/proc/{pid}").exists() for pid in pids)
 
 
-@pytest.mark.thorough
 def test_processes_make_the_batches_that_this_one_would_and_are_no_more_than_steps(
     tiny_data: Path,
 ) -> None:
@@ -83,7 +85,6 @@ def test_tokens_around_spans_are_found_where_an_objective_reads_them(
         assert made.masked_boundaries.shape == (len(made.masked_positions), 2)
 
 
-@pytest.mark.thorough
 def test_a_run_is_the_same_whoever_makes_its_batches_and_may_change_that_when_it_continues(
     tiny_data: Path, tmp_path: Path
 ) -> None:
@@ -137,7 +138,6 @@ def test_an_error_of_the_data_is_reported_as_it_is(
     assert "train-00000.arrow" in str(received)
 
 
-@pytest.mark.thorough
 def test_a_process_that_was_killed_ends_the_run_with_one_sentence(
     tiny_data: Path, tmp_path: Path
 ) -> None:
@@ -154,7 +154,6 @@ def test_a_process_that_was_killed_ends_the_run_with_one_sentence(
     assert children() == before
 
 
-@pytest.mark.thorough
 def test_where_processes_do_not_know_a_part_the_batches_are_made_here(
     tiny_data: Path, log_messages: list[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
