@@ -20,7 +20,6 @@ from huggingface_hub import constants
 from abuse import forked
 from abuse.forked import Ended
 from litebert import hub, progress
-from litebert.errors import ConfigError
 from litebert.tokenizer import Tokenizer
 from toys.finetuning import write_table
 from toys.folders import save_hf, save_litebert, small_tokenizer, tiny
@@ -407,21 +406,6 @@ class TestRuns:
         assert commit_of(server, "me/start") != first
         again = litebert(*further)
         assert again.status == 0, again.err
-
-    @pytest.mark.parametrize(
-        ("recipe", "name"),
-        [("albert-base", "albert/albert-base-v2"), ("bert-base", "google-bert/bert-base-uncased")],
-    )
-    def test_a_recipe_is_told_from_the_published_model(
-        self, recipe: str, name: str, tiny_tokenizer: Path
-    ) -> None:
-        from litebert.finetuning.initial import load_initial
-
-        with pytest.raises(ConfigError, match=f"write hf:{name}"):
-            load_initial(recipe)
-        (note,) = load_initial(recipe, tiny_tokenizer).notes
-        assert "untrained" in note
-        assert f"hf:{name}" in note
 
 
 class TestVerbs:

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from litebert import hub
-from litebert.errors import ModelError
+from litebert.errors import ConfigError, ModelError
+from litebert.finetuning.initial import load_initial
 from litebert.recipes import HUB_NAMES, RECIPES
 
 
@@ -63,3 +64,17 @@ def test_the_published_names_are_those_of_recipes() -> None:
     assert set(HUB_NAMES) <= set(RECIPES)
     for name in HUB_NAMES.values():
         assert hub.parse_name(f"hf:{name}").repository == name
+
+
+@pytest.mark.parametrize(
+    ("recipe", "name"),
+    [("albert-base", "albert/albert-base-v2"), ("bert-base", "google-bert/bert-base-uncased")],
+)
+def test_a_recipe_is_told_from_the_published_model(
+    recipe: str, name: str, tiny_tokenizer: Path
+) -> None:
+    with pytest.raises(ConfigError, match=f"write hf:{name}"):
+        load_initial(recipe)
+    (note,) = load_initial(recipe, tiny_tokenizer).notes
+    assert "untrained" in note
+    assert f"hf:{name}" in note

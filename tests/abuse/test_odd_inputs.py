@@ -16,6 +16,9 @@ from abuse.broken import WIDE
 from abuse.conftest import patience
 from litebert.cli import main
 
+pytestmark = pytest.mark.thorough
+
+
 Prepared = Callable[..., dict[str, int]]
 
 

@@ -23,6 +23,9 @@ from litebert.analysis.report import (
     write,
 )
 
+pytestmark = pytest.mark.thorough
+
+
 NAMES = ("a variant with a long name, E 128", "none", "attention")
 LINES = tuple(
     Series(
@@ -130,7 +133,6 @@ def test_rows_are_cards_on_a_phone(open_page: Callable[..., Any]) -> None:
     )
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("scheme", ["light", "dark"])
 def test_numbers_on_a_heat_map_can_be_read(scheme: str, open_page: Callable[..., Any]) -> None:
     """Each number of a heat map has the contrast that WCAG 2.2 asks for (1.4.3, level AA) with its

@@ -17,6 +17,9 @@ from litebert.errors import DataError
 from toys.refusals import refused
 from toys.shards import SPECIAL, ToySplit, prose
 
+pytestmark = pytest.mark.thorough
+
+
 sentence_lengths = st.lists(st.lists(st.integers(0, 30), max_size=12), min_size=1, max_size=6)
 tasks = st.sampled_from([None, "sop", "nsp"])
 
@@ -106,7 +109,6 @@ def test_segments_are_runs_of_the_documents_in_the_order_the_label_says(
             assert np.isin(np.arange(early[-1] + 1, late[0] + 1), boundaries).any()
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("name", SEQUENCE_FORMATS)
 @given(sentence_lengths, tasks, st.integers(0, 2**32))
 def test_an_example_does_not_depend_on_its_company(
@@ -318,7 +320,6 @@ def test_sentence_pairs_are_two_sentences_in_the_order_the_label_says(
         assert sum(wanted) <= budget
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(("task", "heading"), [("sop", []), ("nsp", [4])])
 def test_labels_of_sentence_pairs_cannot_be_told_from_the_shape(
     task: str, heading: list[int]
@@ -330,7 +331,6 @@ def test_labels_of_sentence_pairs_cannot_be_told_from_the_shape(
     check_that_shapes_tell_nothing(split, epoch(sentence_pairs(split, 48, task), 0), 7000)
 
 
-@pytest.mark.thorough
 def test_random_sentences_are_drawn_alike_from_all_other_documents() -> None:
     split = ToySplit([[2] * 3, [2] * 11, [9], [2] * 6])
     sources = [

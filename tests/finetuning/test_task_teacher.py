@@ -37,6 +37,9 @@ from toys.finetuning import config, recipe_file, write_table
 from toys.refusals import names, refused
 from toys.tasks import Table, task_of
 
+pytestmark = pytest.mark.thorough
+
+
 # --------------------------------------------------------------------------------------------- runs
 
 
@@ -149,7 +152,6 @@ def test_all_weight_on_the_teacher_needs_no_true_label(
     assert weights(first.folder) == weights(two.folder)
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("exits", [False, True])
 def test_unlabelled_texts_are_learned_and_a_kill_changes_nothing(
     place: Path, tiny_tokenizer: Path, tmp_path: Path, exits: bool
@@ -311,7 +313,6 @@ def test_answers_at_tokens_and_among_choices_are_learned(
 LAYERS = {"states": 0.5, "relations": 2.0}
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("exits", [False, True])
 def test_layers_are_learned_beside_the_answers(
     place: Path, tiny_tokenizer: Path, tmp_path: Path, exits: bool

@@ -24,6 +24,9 @@ from toys.finetuning import config, recipe_file, write_table
 from toys.refusals import names
 from toys.tasks import Table
 
+pytestmark = pytest.mark.thorough
+
+
 Run = Callable[..., tuple[int, str, str]]
 
 

@@ -44,6 +44,9 @@ from toys.folders import save_hf, save_litebert
 from toys.refusals import refused
 from toys.tasks import Table
 
+pytestmark = pytest.mark.thorough
+
+
 Output = tuple[int, str, str]
 SAME: dict[str, Any] = {**MODERN, "embedding_size": 32, "sharing": "none"}
 WINDOW: dict[str, Any] = {
@@ -66,7 +69,6 @@ def outputs(model: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
 # ---------------------------------------------------------------------------------------- both ways
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("head", HEADS["ModernBert"])
 def test_a_long_text_and_a_padded_one(head: str, tmp_path: Path) -> None:
     """Theirs and ours, over windows much shorter than the text."""
@@ -116,7 +118,6 @@ POINTS: list[tuple[dict[str, Any], tuple[str, ...]]] = [
 ]
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(("changes", "words"), POINTS, ids=str)
 def test_our_pretrained_model_opens_there_and_comes_back(
     changes: dict[str, Any], words: tuple[str, ...], tmp_path: Path

@@ -36,6 +36,9 @@ from toys.families import (
 from toys.folders import small_tokenizer
 from toys.refusals import names, refused
 
+pytestmark = pytest.mark.thorough
+
+
 Output = tuple[int, str, str]
 ALBERT = ("embedding_size", "num_hidden_groups", "inner_group_num")
 
@@ -126,7 +129,6 @@ def test_a_fine_tuned_checkpoint(write: Callable[..., Any], head: Any, tmp_path:
     )
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("width", "changes"), [(8, {}), (32, {}), (16, {"embedding_size": 32})], ids=str
 )

@@ -25,6 +25,8 @@ from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.recipes.files import recipe
 
+pytestmark = pytest.mark.thorough
+
 
 def count_built(module: type[nn.Module], *arguments: Any) -> int:
     with torch.device("meta"):
@@ -52,7 +54,6 @@ PIECES = {
 }
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(("name", "counts"), PIECES.items())
 def test_pieces(name: str, counts: tuple[int, ...]) -> None:
     encoder = recipe(name).encoder
@@ -310,7 +311,6 @@ def test_depth_costs_nothing_when_all_is_shared(layers: int) -> None:
     assert count_planned(encoder) == count_built(Encoder, encoder) == 11683584
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("norm", ["post", "pre"])
 @pytest.mark.parametrize("feedforward", ["plain", "gated"])
 @pytest.mark.parametrize("positions", ["learned", "rotary"])

@@ -19,6 +19,9 @@ from litebert.config import Config, replace
 from litebert.recipes.files import recipe
 from toys.refusals import names
 
+pytestmark = pytest.mark.thorough
+
+
 Output = tuple[int, str, str]
 
 
@@ -49,7 +52,6 @@ def next_commands(err: str) -> list[list[str]]:
     return [shlex.split(line) for line in lines if line.startswith("  ") and line.strip()]
 
 
-@pytest.mark.thorough
 def test_from_text_to_report(
     text: Path, run: Callable[..., Output], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -140,7 +142,6 @@ def test_the_program_is_named_as_this_shell_finds_it(
     assert console.program() == "litebert"
 
 
-@pytest.mark.thorough
 def test_a_small_text_gets_a_smaller_vocabulary(text: Path, run: Callable[..., Output]) -> None:
     status, _, err = run("quickstart", "--text", text, "--budget", "2 steps", "--out", "out")
     assert status == 0

@@ -18,6 +18,9 @@ from litebert.tokenizer import Tokenizer, inspect
 from toys.refusals import refused
 from toys.tokenizing import EXTRA, TRICKY, pieces, raw_model, train
 
+pytestmark = pytest.mark.thorough
+
+
 # ------------------------------------------------------------------------------------------ imports
 
 

@@ -23,6 +23,9 @@ from litebert.tokenizer import Tokenizer, training
 from toys.refusals import names, refused
 from toys.tokenizing import Kind, train
 
+pytestmark = pytest.mark.thorough
+
+
 Output = tuple[int, str, str]
 LITEBERT = [sys.executable, "-m", "litebert"]
 
@@ -52,7 +55,6 @@ def processes_of(group: int) -> list[int]:
     return numbers
 
 
-@pytest.mark.thorough
 @pytest.mark.skipif(not Path("/proc/self/stat").exists(), reason="lists processes as Linux does")
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGKILL])
 def test_training_ends_at_once(number: int, long_text: Path, tmp_path: Path) -> None:

@@ -21,6 +21,9 @@ from litebert.tokenizer.training import build_character_rules, sample_lines
 from toys.refusals import refused
 from toys.tokenizing import PROSE, Kind, train
 
+pytestmark = pytest.mark.thorough
+
+
 # ----------------------------------------------------------------------------------------- training
 
 
@@ -29,7 +32,6 @@ def train_fingerprint(kind: Kind, seed: int) -> str:
     return train(kind, 400, memory=60_000, seed=seed).fingerprint
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["unigram", "wordpiece", "bpe"])
 def test_training_is_deterministic(kind: Kind) -> None:
     """Each runs in its process, as commands do: sentencepiece's second model of one may differ."""
@@ -173,7 +175,6 @@ def test_rare_letters_of_a_small_alphabet_are_kept() -> None:
     assert tokenizer.unk_id not in tokenizer.encode(["é"])[0]
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize("kind", ["unigram", "wordpiece"])
 def test_accents_and_case(kind: Kind) -> None:
     accented, stripped, cased = (

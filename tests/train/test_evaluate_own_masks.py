@@ -24,6 +24,8 @@ from toys.pretraining import config, result
 from toys.refusals import refused
 from toys.scored import model_of, seen_by
 
+pytestmark = pytest.mark.thorough
+
 
 @pytest.fixture(scope="module")
 def shards(tiny_data: Path) -> Shards:

@@ -29,6 +29,9 @@ from toys.pretraining import config, result
 from toys.refusals import names, refused
 from toys.tokenizing import train
 
+pytestmark = pytest.mark.thorough
+
+
 Run = Callable[..., tuple[int, str, str]]
 POINT = config(
     encoder={"hidden_dropout": 0.1}, train={"save_every": "4 steps", "evaluate_every": "50%"}
@@ -119,7 +122,6 @@ def test_what_belongs_to_a_beginning_is_not_done_again(tiny_data: Path, tmp_path
 # ------------------------------------------------------------------------- models of other software
 
 
-@pytest.mark.thorough
 @pytest.mark.parametrize(
     ("family", "head", "pieces"),
     [

@@ -22,6 +22,9 @@ from litebert.train.loop import Loop
 from litebert.train.pretrain import pretrain
 from toys.pretraining import config, result
 
+pytestmark = pytest.mark.thorough
+
+
 SHARING: list[dict[str, Any]] = [
     {"sharing": "none"},
     {"sharing": "all"},

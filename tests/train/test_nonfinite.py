@@ -24,6 +24,8 @@ from litebert.train.pretrain import pretrain
 from toys.pretraining import config, loop_of, result
 from toys.refusals import refused
 
+pytestmark = pytest.mark.thorough
+
 
 def poison(kind: str, at: int) -> Callable[[Loop[Batch]], None]:
     """After step `at`, break the next one."""

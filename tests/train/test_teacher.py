@@ -35,6 +35,9 @@ from toys import points
 from toys.pretraining import config, result
 from toys.refusals import names, refused
 
+pytestmark = pytest.mark.thorough
+
+
 ALL = DistillConfig(soft=1.0, states=1.0, relations=1.0)
 
 

@@ -12,6 +12,9 @@ from litebert.data.prepare import prepare
 from litebert.data.shards import Shards
 from toys.finetuning import RECIPE
 
+pytestmark = pytest.mark.thorough
+
+
 Output = tuple[int, str, str]
 QUICK = (
     "[train]\nbudget = '2 steps'\nbatch = '4 sequences'\ndepth_schedule = "
