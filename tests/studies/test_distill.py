@@ -15,8 +15,9 @@ import litebert
 from litebert.cli import main
 from litebert.errors import ConfigError, ModelError
 from litebert.studies import distilling
+from litebert.studies.distill_record import DistillRecord
 from litebert.studies.distilled import advise
-from litebert.studies.distilling import DistillRecord, choose_budget, choose_student, parse_size
+from litebert.studies.distilling import choose_budget, choose_student, parse_size
 from litebert.tasks.registry import open_task
 from toys.finetuning import config, recipe_file, write_table
 from toys.refusals import names, refused

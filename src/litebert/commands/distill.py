@@ -28,8 +28,9 @@ from litebert.storage import lock_folder
 
 if TYPE_CHECKING:
     from litebert.finetuning.task import TaskOptions
+    from litebert.studies.distill_record import DistillRecord
     from litebert.studies.distilled import DistillResults
-    from litebert.studies.distilling import DistillInputs, DistillRecord, DistillRequest, Step
+    from litebert.studies.distilling import DistillInputs, DistillRequest, Step
 
 log = logging.getLogger("litebert")
 
@@ -80,11 +81,11 @@ def distill(words: list[str]) -> int:
     """litebert distill TEACHER --data LABELLED --unlabelled TEXT --size 2M --out S"""
     arguments, options, rest = parse_with_task(DistillArguments, words, "distill", "table")
     with console.loading():
+        from litebert.studies.distill_record import open_record
         from litebert.studies.distilling import (
             choose_student,
             describe_student,
             list_steps,
-            open_record,
             parse_size,
         )
 

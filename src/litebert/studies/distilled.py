@@ -17,10 +17,10 @@ from typing import Any
 from litebert import hub, progress
 from litebert.answer.model import load
 from litebert.answer.predicting import Predictor
-from litebert.errors import ModelError
 from litebert.finetuning.baselines import fit_baseline
-from litebert.finetuning.task import Task
 from litebert.finetuning.teachers import BASELINE
+from litebert.interop.files import weights_file
+from litebert.interop.onnx.exports import find_exported_graph
 from litebert.storage import atomic_text
 from litebert.studies.distilling import (
     DistillInputs,
@@ -35,7 +35,6 @@ ROUNDS = 5
 TEXTS = 64
 """Development texts that are answered in a round, at most."""
 CARD = "README.md"
-_WEIGHTS = ("*.safetensors", "*.bin", "*.onnx", "*.onnx_data")
 _STUDENT, _INT8 = "student", "student, 8 bits"
 
 
@@ -154,10 +153,8 @@ def _make_answer(predictor: Predictor) -> Callable[[Sequence[Any]], list[Any]]:
     """Make the function by which a network answers examples."""
 
     def answer(examples: Sequence[Any]) -> list[Any]:
-        task: Task[Any] = predictor.task
-        items = task.encode(examples, predictor.tokenizer, predictor.length)
-        logits, _ = predictor.logits(items)
-        return task.answers(examples, items, logits)
+        items = predictor.task.encode(examples, predictor.tokenizer, predictor.length)
+        return [entry.answer for entry in predictor.answer_items(examples, items)]
 
     return answer
 
@@ -170,10 +167,7 @@ def _measure_size(source: str) -> int:
     """
     folder = hub.locate(source)
     folder = folder / "model" if (folder / "model").is_dir() else folder
-    size = sum(file.stat().st_size for pattern in _WEIGHTS for file in folder.glob(pattern))
-    if not size:
-        raise ModelError(f"{folder} holds no weights whose size could be measured")
-    return size
+    return (find_exported_graph(folder) or weights_file(folder)).stat().st_size
 
 
 def _measure_speed(systems: Sequence[System], examples: Sequence[Any]) -> dict[str, float]:

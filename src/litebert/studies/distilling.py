@@ -26,7 +26,7 @@ import math
 import re
 import shutil
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
@@ -36,22 +36,20 @@ from litebert.config import Config
 from litebert.config.amounts import BUDGET_UNITS, parse_amount
 from litebert.config.serialization import to_json
 from litebert.data.shards import Shards
-from litebert.errors import ConfigError, RunError, require
+from litebert.errors import ConfigError, require
 from litebert.finetuning.task import Task, TaskFiles
 from litebert.finetuning.teachers import BASELINE, open_teachers
 from litebert.finetuning.text_outputs import Number, SeveralLabels
 from litebert.interop import read_folder
 from litebert.interop.onnx.exports import find_exported_graph
-from litebert.json_reader import read_json
 from litebert.recipes import STUDENT_WIDTHS, make_student
-from litebert.storage import LOCK, atomic_text, write_json
+from litebert.storage import atomic_text
 from litebert.tasks.table import TableFiles
 from litebert.text.sentences import check_language
 from litebert.tokenizer.training import check_size
 
 log = logging.getLogger("litebert")
 
-RECORD = "distill.json"
 MOST_MINUTES = 10
 """Minutes of pretraining by default, at most."""
 LEAST_VOCABULARY = 100
@@ -354,73 +352,3 @@ def _write_recipe(request: DistillRequest, out: Path) -> None:
     log.info(f"     {describe_student(config)}")
     with atomic_text(out / "student.json") as file:
         file.write(to_json(config))
-
-
-# -------------------------------------------------------------------------------------- the record
-
-
-@dataclass
-class DistillRecord:
-    """The content of distill.json."""
-
-    folder: Path
-    request: dict[str, Any]
-    done: list[str] = field(default_factory=list)
-    """Names of the steps that are whole."""
-    refusal: str = ""
-    """The reason why there are no 8-bit weights, where these cost too much."""
-    results: dict[str, Any] = field(default_factory=dict)
-
-    def mark(self, name: str) -> None:
-        """Note that a step is whole."""
-        self.done.append(name)
-        self.write()
-
-    def write(self) -> None:
-        """Write the file."""
-        fields = {"format": 1, "request": self.request, "done": self.done}
-        if self.refusal:
-            fields["refusal"] = self.refusal
-        write_json(self.folder / RECORD, {**fields, "results": self.results})
-
-
-def open_record(folder: Path, request: DistillRequest) -> DistillRecord:
-    """Begin a distillation in a folder, or find the one that is there.
-
-    Raises:
-        RunError: the folder holds something else, or a distillation of another request.
-    """
-    fields = json.loads(json.dumps(asdict(request)))
-    if not (folder / RECORD).is_file():
-        if any(path.name != LOCK for path in folder.iterdir()):
-            raise RunError(
-                f"{folder} holds no distillation, and is not empty; give --out a new folder"
-            )
-        record = DistillRecord(folder, fields)
-        record.write()
-        return record
-    saved = read_json(folder / RECORD, RunError)
-    before = saved.get("request", {})
-    for name, value in fields.items():
-        if before.get(name) != value:
-            raise RunError(
-                f"{folder} holds a distillation with {_format_option(name, before.get(name))}, not "
-                f"with {_format_option(name, value)}; give that, or another --out"
-            )
-    return DistillRecord(
-        folder,
-        fields,
-        list(saved.get("done", [])),
-        str(saved.get("refusal", "")),
-        dict(saved.get("results", {})),
-    )
-
-
-def _format_option(name: str, value: Any) -> str:
-    """Write an option of a request for a message."""
-    if name.endswith("_words"):
-        return " ".join(value) if value else "the defaults of the task and of finetune"
-    text = " ".join(value) if isinstance(value, list) else value
-    text = f"{text:g}" if isinstance(text, float) else text
-    option = "TEACHER" if name == "teacher" else f"--{name.replace('_', '-')}"
-    return f"{option} {text}" if text else f"no {option}"

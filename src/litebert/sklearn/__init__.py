@@ -8,12 +8,11 @@ from __future__ import annotations
 
 import hashlib
 import json
-import math
 import shutil
 import signal
 import tempfile
 import weakref
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
@@ -24,6 +23,8 @@ from sklearn.utils.validation import check_is_fitted
 
 from litebert.config import replace
 from litebert.errors import ConfigError, DataError, RunError
+from litebert.sklearn.columns import list_numbers, list_targets, list_texts, name_classes
+from litebert.storage import atomic_text
 from litebert.text.records import format_value
 
 if TYPE_CHECKING:
@@ -31,10 +32,13 @@ if TYPE_CHECKING:
     from litebert.config.finetuning import FinetuneConfig
     from litebert.finetuning.task import TaskFiles
 
-_CHOICE_OF = {"epochs": "epochs", "batch_size": "batch", "max_length": "length"}
-"""The choice of a run that each parameter makes, where it has the name of no other."""
-
-
+_CHOICE_OF = {
+    "epochs": "epochs",
+    "batch_size": "batch",
+    "max_length": "length",
+    "learning_rate": "rate",
+}
+"""The choice of a run that each parameter makes."""
 _NUMBERS: tuple[tuple[str, Any, str], ...] = (
     ("epochs", (int, float), "a number"),
     ("learning_rate", (int, float), "a number"),
@@ -99,7 +103,7 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         texts, values = list_texts(X), list_targets(y)
         if len(texts) != len(values):
             raise DataError(f"there are {len(texts)} texts and {len(values)} targets; give as many")
-        targets = self._encode_targets(values)
+        targets, facts = self._encode_targets(values)
         if not texts:
             raise DataError("X is empty; give texts to learn from")
         folder = self._make_folder(texts, targets)
@@ -117,15 +121,16 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             self._make_config(files),
             tokenizer=self.tokenizer,
             device=self.device,
-            baseline=False,
         )
         if run.outcome.signal is not None:  # the run has saved itself, and the caller must hear it
             signal.raise_signal(run.outcome.signal)
         if not run.outcome.finished:
             raise RunError(f"the fit in {folder} was interrupted; repeat it to continue")
-        self.folder_ = folder / "run"
-        self.__dict__.pop("_opened", None)
         # After this fit is done, so that one that fails leaves the model of the one before.
+        self.folder_ = folder / "run"
+        for name, value in facts.items():
+            setattr(self, name, value)
+        self.__dict__.pop("_opened", None)
         if (remove_earlier := self.__dict__.pop("_remove_temporary", None)) is not None:
             remove_earlier()
         if remove is not None:
@@ -151,7 +156,12 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
     def _require_fitted(self) -> None:
         check_is_fitted(self, "folder_")
 
-    def _encode_targets(self, values: Sequence[Any]) -> list[Any]:
+    def _encode_targets(self, values: Sequence[Any]) -> tuple[list[Any], dict[str, Any]]:
+        """Return the targets as the run reads them, and the attributes that a fit with them sets.
+
+        Raises:
+            DataError: a target cannot be used.
+        """
         raise NotImplementedError
 
     def _make_folder(self, texts: Sequence[Any], targets: Sequence[Any]) -> Path:
@@ -192,8 +202,7 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         config = choose_default_recipe(start.encoder, start.dense, files.task.point)
         parameters = self._list_parameters()
         rate, batch_size = parameters["learning_rate"], parameters["batch_size"]
-        made = {_CHOICE_OF[name] for name in _CHOICE_OF if parameters[name] is not None}
-        made |= {"rate"} if rate is not None else set()
+        made = {choice for name, choice in _CHOICE_OF.items() if parameters[name] is not None}
         train = replace(config.train, seed=parameters["random_state"])
         if batch_size is not None:
             train = replace(train, batch=f"{batch_size} sequences")
@@ -229,7 +238,6 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
         tags = super().__sklearn_tags__()
         tags.input_tags.string, tags.input_tags.two_d_array = True, False
         tags.input_tags.one_d_array, tags.target_tags.required = True, True
-        tags.non_deterministic = False
         return tags
 
 
@@ -242,21 +250,11 @@ class TextClassifier(ClassifierMixin, _TextEstimator):  # type: ignore[misc]
 
     target = "class"
 
-    def fit(self, X: Any, y: Any) -> TextClassifier:
-        """Fine-tune the model on N texts, or pairs of texts, and their N classes; see
-        `_TextEstimator.fit`.
-        """
-        values = list_targets(y)
-        super().fit(X, values)
-        # Only now, so that a fit that fails leaves the classes of the one before.
-        self.classes_, names = _name_classes(values)
-        self._names = {name: number for number, name in enumerate(names)}
-        return self
-
-    def _encode_targets(self, values: Sequence[Any]) -> list[str]:
-        classes, names = _name_classes(values)
+    def _encode_targets(self, values: Sequence[Any]) -> tuple[list[str], dict[str, Any]]:
+        classes, names = name_classes(values)
         name_of = dict(zip(classes.tolist(), names, strict=True))
-        return [name_of[value] for value in np.asarray(values).tolist()]
+        facts = {"classes_": classes, "_names": {name: i for i, name in enumerate(names)}}
+        return [name_of[value] for value in np.asarray(values).tolist()], facts
 
     def predict_proba(self, X: Any) -> NDArray[np.float64]:
         """Return the probabilities (N, C) of the classes, in the order of `classes_`."""
@@ -284,16 +282,8 @@ class TextRegressor(RegressorMixin, _TextEstimator):  # type: ignore[misc]
 
     target = "number"
 
-    def _encode_targets(self, values: Sequence[Any]) -> list[float]:
-        numbers = list[float]()
-        for row, value in enumerate(values):
-            try:
-                numbers.append(float(value))
-            except (TypeError, ValueError):
-                numbers.append(math.nan)
-            if not math.isfinite(numbers[-1]):
-                raise DataError(f"y[{row}] is {format_value(value)}; give a number")
-        return numbers
+    def _encode_targets(self, values: Sequence[Any]) -> tuple[list[float], dict[str, Any]]:
+        return list_numbers(values), {}
 
     def predict(self, X: Any) -> NDArray[np.float64]:
         """Return the number of each text, (N,)."""
@@ -320,7 +310,7 @@ class TextVectorizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
         return self
 
     def transform(self, X: Any) -> NDArray[np.float32]:
-        """Return the vectors of N texts, (N, H)."""
+        """Return the vectors of N texts, (N, D)."""
         check_is_fitted(self, "model_")
         vectors: NDArray[np.float32] = self.model_.encode(list_texts(X, pairs=False))
         return vectors
@@ -339,98 +329,15 @@ class TextVectorizer(TransformerMixin, BaseEstimator):  # type: ignore[misc]
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
         tags.input_tags.string, tags.input_tags.two_d_array = True, False
-        tags.requires_fit = True
         return tags
-
-
-def list_values(column: Any) -> list[Any]:
-    """List the values of a list, an array, or a column of pandas, polars or Arrow."""
-    if hasattr(column, "to_pylist"):
-        return list(column.to_pylist())
-    return list(column.tolist() if hasattr(column, "tolist") else column)
-
-
-def list_targets(column: Any) -> list[Any]:
-    """List the targets of what `list_values` takes.
-
-    Raises:
-        DataError: it is no column, or has no targets.
-    """
-    if hasattr(column, "columns"):
-        raise DataError("y is a table; give one column of it")
-    if isinstance(column, (str, bytes)) or not isinstance(column, Iterable):
-        raise DataError(f"y is {format_value(column)}; give a list of targets")
-    return list_values(column)
-
-
-def list_texts(values: Any, pairs: bool = True) -> list[Any]:
-    """List texts, or pairs of texts as tuples, of what `list_values` takes.
-
-    Raises:
-        DataError: it is a single text, or a value is no text and no pair of texts.
-    """
-    if hasattr(values, "columns"):
-        raise DataError("X is a table; give one column of it, or a list of pairs of texts")
-    if isinstance(values, (str, bytes)) or not isinstance(values, Iterable):
-        raise DataError(f"X is {format_value(values)}; give a list of texts")
-    texts: list[Any] = []
-    for number, value in enumerate(list_values(values)):
-        if isinstance(value, str):
-            texts.append(str(value))  # of numpy's own kind, too
-        elif pairs and _is_pair(value):
-            texts.append(tuple(map(str, value)))
-        else:
-            raise DataError(f"X[{number}] is {format_value(value)}; give a text")
-    if len({type(text) for text in texts}) > 1:
-        raise DataError("X has single texts and pairs; give one or the other")
-    return texts
-
-
-def _is_pair(value: Any) -> bool:
-    is_sequence = isinstance(value, (list, tuple, np.ndarray))
-    return is_sequence and len(value) == 2 and all(isinstance(text, str) for text in value)
-
-
-def _name_classes(values: Sequence[Any]) -> tuple[NDArray[Any], list[str]]:
-    """Return the sorted classes (C,) of targets, and the name of each in the run.
-
-    Raises:
-        DataError: a target is no class, texts and numbers are mixed, there is one class only, or
-            two classes have one name.
-    """
-    for row, value in enumerate(values):
-        if not _is_class(value):
-            raise DataError(f"y[{row}] is {format_value(value)}; give a class")
-    if len({isinstance(value, str) for value in values}) > 1:
-        raise DataError("y has texts and numbers; give one or the other")
-    classes: NDArray[Any] = np.unique(np.asarray(values))
-    # A table strips its labels.
-    names = [str(value).strip() for value in classes.tolist()]
-    if len(names) < 2:
-        raise DataError(f"all targets are {names or 'missing'}; give two classes or more")
-    if repeated := [name for name in names if names.count(name) > 1]:
-        raise DataError(f"several classes have the name '{repeated[0]}'; give them different ones")
-    return classes, names
-
-
-def _is_class(value: Any) -> bool:
-    """Return True if a target is text or a number: not missing, blank or of broken characters."""
-    if not isinstance(value, (str, int, float, np.generic)) or value != value:  # a NaN
-        return False
-    name = str(value)
-    return bool(name.strip()) and name == name.encode("utf-8", "ignore").decode("utf-8")
 
 
 def _write_rows(file: Path, texts: Sequence[Any], targets: Sequence[Any]) -> None:
     """Write the training file of a run."""
 
-    def rows() -> Iterator[str]:
+    names = ("text", "pair")
+    with atomic_text(file) as output:
         for text, target in zip(texts, targets, strict=True):
-            columns = (
-                {"text": text}
-                if isinstance(text, str)
-                else dict(zip(("text", "pair"), text, strict=True))
-            )
-            yield json.dumps({**columns, "label": target}) + "\n"  # ASCII, for broken characters
-
-    file.write_text("".join(rows()), encoding="utf-8")
+            columns = dict(zip(names, (text,) if isinstance(text, str) else text, strict=False))
+            row = json.dumps({**columns, "label": target})  # ASCII, for broken characters
+            output.write(row + "\n")
