@@ -20,7 +20,7 @@ from litebert.finetuning.outputs import softmax
 from litebert.finetuning.teachers import KEPT
 from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
 from litebert.interop.files import read_tensors
-from toys.finetuning import config, recipe_file, write_table
+from toys.finetuning import config, finetune_on_other_labels, recipe_file, write_table
 from toys.refusals import names
 from toys.tasks import Table
 
@@ -159,20 +159,11 @@ def test_teachers_that_cannot_be_are_refused(
 def test_other_labels_are_refused_among_several(
     finetune: Run, place: Path, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
-    for part in ("train", "dev"):
-        text = (place / f"{part}.csv").read_text().replace(",yes", ",si")
-        (tmp_path / f"{part}.csv").write_text(text)
-    litebert.finetune(
-        recipe_file(tmp_path),
-        Table(tmp_path / "train.csv", tmp_path / "dev.csv"),
-        tmp_path / "other",
-        config(epochs=1, restart=False),
-        tokenizer=tiny_tokenizer,
-    )
-    teachers = (place / "teacher-0", tmp_path / "other")
+    other = finetune_on_other_labels(place, tmp_path, tiny_tokenizer)
+    teachers = (place / "teacher-0", other)
     status, _, err = finetune("--teacher", *teachers, "--out", tmp_path / "run")
     assert status == 2
-    names(err.splitlines()[-1], tmp_path / "other", "si", "yes")
+    names(err.splitlines()[-1], other, "si", "yes")
 
 
 @pytest.mark.parametrize("teachers", [("baseline",), ("one", "two")])

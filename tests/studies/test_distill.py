@@ -19,9 +19,8 @@ from litebert.studies.distill_record import DistillRecord
 from litebert.studies.distilled import advise
 from litebert.studies.distilling import choose_budget, choose_student, parse_size
 from litebert.tasks.registry import open_task
-from toys.finetuning import config, recipe_file, write_table
+from toys.finetuning import finetune_on_other_labels, write_table
 from toys.refusals import names, refused
-from toys.tasks import Table
 
 pytestmark = pytest.mark.thorough
 
@@ -286,19 +285,10 @@ def test_a_folder_of_something_else_is_refused(run: Run, place: Path, tmp_path: 
 def test_a_teacher_of_other_labels_is_refused_before_any_work(
     run: Run, place: Path, tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
-    for part in ("train", "dev"):
-        text = (place / f"{part}.csv").read_text().replace(",yes", ",si")
-        (tmp_path / f"{part}.csv").write_text(text)
-    litebert.finetune(
-        recipe_file(tmp_path),
-        Table(tmp_path / "train.csv", tmp_path / "dev.csv"),
-        tmp_path / "other",
-        config(epochs=1, restart=False),
-        tokenizer=tiny_tokenizer,
-    )
-    status, _, err = run(*list_words(place, tmp_path / "run", teacher=tmp_path / "other"))
+    other = finetune_on_other_labels(place, tmp_path, tiny_tokenizer)
+    status, _, err = run(*list_words(place, tmp_path / "run", teacher=other))
     assert status == 2
-    names(err, tmp_path / "other", "si", "yes")
+    names(err, other, "si", "yes")
     assert not (tmp_path / "run").exists()
 
 

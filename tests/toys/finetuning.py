@@ -81,3 +81,20 @@ def write_ranges(path: Path, rows: int, seed: int) -> Path:
         lines.append(json.dumps({"text": text, "low": LIMITS[word][0], "high": LIMITS[word][1]}))
     path.write_text("\n".join(lines), encoding="utf-8")
     return path
+
+
+def finetune_on_other_labels(place: Path, folder: Path, tokenizer: Path) -> Path:
+    """A model fine-tuned on the tables train.csv and dev.csv of a folder, whose `yes` is `si`."""
+    from litebert import finetune, open_task
+
+    for part in ("train", "dev"):
+        text = (place / f"{part}.csv").read_text(encoding="utf-8").replace(",yes", ",si")
+        (folder / f"{part}.csv").write_text(text, encoding="utf-8")
+    finetune(
+        recipe_file(folder),
+        open_task("table", folder / "train.csv", dev=folder / "dev.csv"),
+        folder / "other",
+        config(epochs=1, restart=False),
+        tokenizer=tokenizer,
+    )
+    return folder / "other"
