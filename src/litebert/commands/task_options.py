@@ -86,7 +86,7 @@ def _find_task(
     for option in fields(options):
         require(
             option.name not in others,
-            f"the task {name} has the option {option.name}, and litebert finetune has another of "
+            f"the task {name} has the option {option.name}, and the command has another of "
             "that name; rename the field",
         )
     return name, options
