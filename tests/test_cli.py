@@ -83,6 +83,13 @@ def test_every_verb_helps(verb: str, run: Callable[..., Output]) -> None:
     assert f"litebert {verb}" in out
 
 
+@pytest.mark.parametrize("verb", sorted(VERBS.keys() - {"quickstart", "recipes", "doctor"}))
+def test_a_verb_alone_says_what_it_needs(verb: str, run: Callable[..., Output]) -> None:
+    status, out, err = run(verb)
+    assert (status, out) == (2, "")
+    assert f"litebert {verb}" in err
+
+
 @pytest.mark.parametrize("verb", ["plan", "pretrain"])
 def test_the_help_of_a_recipe_lists_its_fields_and_values(
     verb: str, run: Callable[..., Output]

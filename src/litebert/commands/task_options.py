@@ -94,7 +94,8 @@ def _find_task(
 
 def _find_task_name(words: Sequence[str]) -> str | None:
     """Return the value of --task among the words of the verb."""
-    for word, following in zip(words, [*words[1:], ""], strict=True):
+    for place, word in enumerate(words):
+        following = words[place + 1] if place + 1 < len(words) else ""
         option, equals, value = word.partition("=")
         if option == "--task" and (equals or following):
             return value if equals else following
