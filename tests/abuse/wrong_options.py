@@ -376,7 +376,8 @@ OPTIONS: dict[str, list[tuple[str, ...]]] = {
     ],
     "distill": [
         ("distill baseline --data table.csv --size big --out out", "--size", "big"),
-        ("distill baseline --data table.csv --size 5k --budget now --out out", "--budget", "now"),
+        ("distill baseline --data table.csv --size 5k --out out", "--size", "5,000"),
+        ("distill baseline --data table.csv --budget now --out out", "--budget", "now"),
         ("distill baseline --data missing.csv --out out", "missing.csv"),
         ("distill baseline --data table.csv --unlabelled missing.txt --out out", "missing.txt"),
         ("distill baseline --data table.csv --tokenizer teacher --out out", "--tokenizer"),
