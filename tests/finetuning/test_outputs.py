@@ -5,10 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from sklearn.utils.class_weight import compute_class_weight
 from torch.nn import functional as F
 
+from litebert.config.finetuning import FinetuneConfig
 from litebert.finetuning.batches import TaskBatch, collate
 from litebert.finetuning.items import EncodedRow, Item
+from litebert.finetuning.text_outputs import OneClass, SeveralLabels
 from litebert.registry import OUTPUTS
 
 
@@ -88,3 +91,48 @@ def test_choices_of_different_number() -> None:
     )
     assert loss.total.item() == pytest.approx(by_hand.item(), rel=1e-6)
     assert (int(loss.count), int(loss.correct)) == (2, 2)
+
+
+def test_balanced_classes_weigh_as_in_scikit_learn() -> None:
+    targets = [0, 0, 0, 0, 1, 2, 2]
+    weighed = OneClass(("a", "b", "c")).weigh(FinetuneConfig(class_weights="balanced"), targets)
+    weights = compute_class_weight("balanced", classes=np.arange(3), y=np.array(targets))
+    logits = torch.randn(7, 3, generator=torch.Generator().manual_seed(0))
+    expected = F.cross_entropy(
+        logits, torch.tensor(targets), torch.from_numpy(weights).float(), reduction="sum"
+    )
+    total, correct = weighed.total(logits, torch.tensor(targets))
+    assert total.item() == pytest.approx(expected.item(), rel=1e-6)
+    assert int(correct) == int((logits.argmax(-1) == torch.tensor(targets)).sum())
+
+
+def test_balanced_labels_weigh_the_rows_that_have_them() -> None:
+    targets = [(1, 0), (0, 0), (0, 1), (0, 1), (0, 1)]
+    weighed = SeveralLabels(("a", "b")).weigh(FinetuneConfig(class_weights="balanced"), targets)
+    logits = torch.randn(5, 2, generator=torch.Generator().manual_seed(0))
+    right = torch.tensor(targets, dtype=torch.float32)
+    expected = F.binary_cross_entropy_with_logits(
+        logits, right, pos_weight=torch.tensor([4.0, 2 / 3]), reduction="sum"
+    )
+    assert weighed.total(logits, right)[0].item() == pytest.approx(expected.item() / 2, rel=1e-6)
+
+
+@pytest.mark.parametrize("gamma", [0.5, 2.0])
+def test_the_focal_loss_is_that_of_the_paper(gamma: float) -> None:
+    logits = torch.tensor([[1.0, 2.0, 0.5], [30.0, 1.0, 0.0]], requires_grad=True)
+    likely = logits.softmax(-1)[[0, 1], [2, 0]]
+    expected = -((1 - likely) ** gamma * likely.log())[0]  # the second row is certain: no loss
+    output = OneClass(("a", "b", "c")).weigh(FinetuneConfig(focal_gamma=gamma), [])
+    total, _ = output.total(logits, torch.tensor([2, 0]))
+    assert total.item() == pytest.approx(expected.item(), rel=1e-5)
+    total.backward()  # type: ignore[no-untyped-call]
+    assert logits.grad is not None
+    assert torch.isfinite(logits.grad).all()
+
+    both = torch.tensor([[1.0, -0.5]])
+    p = both.sigmoid()[0]
+    by_hand = -((1 - p[0]) ** gamma * p[0].log() + p[1] ** gamma * (1 - p[1]).log()) / 2
+    several = SeveralLabels(("a", "b")).weigh(FinetuneConfig(focal_gamma=gamma), [])
+    assert several.total(both, torch.tensor([[1.0, 0.0]]))[0].item() == pytest.approx(
+        by_hand.item(), rel=1e-5
+    )

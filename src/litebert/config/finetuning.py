@@ -69,6 +69,15 @@ class FinetuneConfig:
     fit_head: bool = False
     """Fit the classifier on the frozen states before training, score it before the first step, and
     keep it where no later weights score higher."""
+    class_weights: Literal["equal", "balanced"] = "equal"
+    """The weight of a class in the loss. balanced: rows / (classes * rows of the class), as
+    scikit-learn counts it, so that all classes together count as much as a common one. For several
+    labels it weighs the rows that have a label against those that lack it.
+    """
+    focal_gamma: float = 0.0
+    """The exponent of the focal loss (Lin et al. 2017), which multiplies the loss of a row by
+    (1 - p) ** gamma, p the probability of its label; 0 for plain cross-entropy, 2 in the paper.
+    """
     layer_decay: float = 1.0
     """Learning rate of a layer relative to the one above it (ELECTRA: 0.8 small and base, 0.9
     large).
@@ -106,6 +115,12 @@ class FinetuneConfig:
             ),
             ("deletion", self.deletion, 0 <= self.deletion < 1, "in [0, 1)"),
             ("head_dropout", self.head_dropout, 0 <= self.head_dropout < 1, "in [0, 1)"),
+            (
+                "focal_gamma",
+                self.focal_gamma,
+                0 <= self.focal_gamma < math.inf,
+                "0 or more, such as 2",
+            ),
             ("layer_decay", self.layer_decay, 0 < self.layer_decay <= 1, "above 0 and at most 1"),
             ("exit_drop", self.exit_drop, 0 <= self.exit_drop < math.inf, "0 or more points"),
         ):

@@ -93,6 +93,8 @@ class Output(ABC):
     """The thing that `balance` counts, for people."""
     linear: ClassVar[bool] = False
     """True if it implements `fit_linear`."""
+    weighs: ClassVar[bool] = False
+    """True if its loss can weigh classes and rows, by `weigh`."""
     exits: ClassVar[bool] = False
     """True if a row may leave the network early, by `steady`; every subclass must set it itself."""
 
@@ -125,6 +127,24 @@ class Output(ABC):
         numbers have a scale.
         """
         return self, targets
+
+    def weigh(self, config: FinetuneConfig, targets: Sequence[Any]) -> Output:
+        """Return the output with the weights that a config asks for, computed from the training
+        targets.
+        """
+        return self
+
+    def require_weights(self, config: FinetuneConfig) -> None:
+        """Refuse weights of classes and the focal loss where the output has neither.
+
+        Raises:
+            ConfigError: the config asks for one of them.
+        """
+        if not self.weighs and (config.class_weights != "equal" or config.focal_gamma):
+            raise ConfigError(
+                "class_weights and focal_gamma are for classes and labels of whole texts, and this "
+                f"task answers with {self.name}; leave them out"
+            )
 
     def require_linear(self, config: FinetuneConfig) -> None:
         """Refuse what only an output of whole texts with a linear fit has.

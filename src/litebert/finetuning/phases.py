@@ -320,5 +320,6 @@ def _fit_targets(prepared: PreparedTask) -> tuple[Output, list[Item]]:
     """
     train = prepared.train.items
     output, targets = prepared.task.output.fit([item.target for item in train])
+    output = output.weigh(prepared.config, targets)
     items = [replace(item, target=target) for item, target in zip(train, targets, strict=True)]
     return output, items + prepared.rows[len(train) :]

@@ -261,6 +261,7 @@ def _settle_config(
         config = replace(config, length=positions)
     config = task.output.recipe_for(config, start.encoder)
     task.output.require_linear(config)
+    task.output.require_weights(config)
     if config.exits:
         require_exits(task.output, start.encoder.layers)
     return config, choices + heads

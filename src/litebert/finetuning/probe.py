@@ -312,6 +312,7 @@ class _Trials:
         """The rows with their targets as the output learns them, and the output."""
         rows = (*self.learned, *self.held_out)
         output, targets = prepared.task.output.fit([item.target for item in rows])
+        output = output.weigh(prepared.config, targets)
         items = [replace(item, target=target) for item, target in zip(rows, targets, strict=True)]
         return items[: len(self.learned)], items[len(self.learned) :], output
 
@@ -347,6 +348,7 @@ def _compute_prior_losses(
     if not prepared.task.output.linear:
         return None
     output, targets = prepared.task.output.fit([item.target for item in (*learned, *held)])
+    output = output.weigh(prepared.config, targets)
     _, bias = output.fit_linear(np.zeros((len(learned), 1)), targets[: len(learned)], 1.0)
     judged = [
         replace(item, target=target)

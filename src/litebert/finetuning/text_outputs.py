@@ -19,19 +19,55 @@ from litebert.finetuning.outputs import Answer, Output, average_log, softmax
 if TYPE_CHECKING:
     from torch import Tensor
 
+    from litebert.config import FinetuneConfig
     from litebert.finetuning.baselines.models import Baseline
     from litebert.finetuning.batches import TaskBatch
     from litebert.model.heads import ClassifierHead
 
 
+@dataclass(frozen=True)
 class OneClass(Output):
     """One of C classes. A target is the class, an int."""
+
+    weights: tuple[float, ...] = ()
+    """The weight of each class in the loss, (C,); () where all count alike."""
+    focal_gamma: float = 0.0
+    """The exponent of the focal loss; 0 for cross-entropy."""
 
     name, head = "classes", "sequence"
     problem_type = "single_label_classification"
     scores = ("accuracy", "macro_f1", "matthews")
     linear = True
+    weighs = True
     exits = True
+
+    def weigh(self, config: FinetuneConfig, targets: Sequence[Any]) -> Output:
+        """Weigh each class as scikit-learn's `balanced` does; a class without a row has the weight
+        1.
+        """
+        weights: tuple[float, ...] = ()
+        if config.class_weights == "balanced":
+            weights = tuple(self._balance(self.counts(targets), len(targets)).tolist())
+        return replace(self, weights=weights, focal_gamma=config.focal_gamma)
+
+    def _balance(self, counts: NDArray[np.int64], rows: int) -> NDArray[np.float64]:
+        """Compute the weight of each class from its count among some rows, (C,)."""
+        present = np.maximum(counts, 1)
+        return np.where(counts > 0, rows / (len(counts) * present), 1.0)
+
+    def total(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
+        """Compute the summed cross-entropy of (B, C) against (B,), weighed and focal where asked
+        for, and how many rows are right.
+        """
+        if not self.weights and not self.focal_gamma:
+            return super().total(logits, targets)
+        import torch
+
+        log_likely = torch.log_softmax(logits, -1).gather(-1, targets[:, None])[:, 0]
+        losses = -log_likely * _focus(log_likely, self.focal_gamma)
+        if self.weights:
+            losses = losses * losses.new_tensor(self.weights)[targets]
+        return losses.sum(), (logits.argmax(-1) == targets).sum()
 
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
         """Return the likeliest label, and the probabilities of all, which sum to one."""
@@ -89,6 +125,7 @@ class OneClass(Output):
         }
 
 
+@dataclass(frozen=True)
 class SeveralLabels(OneClass):
     """Any of C labels, none too. A target is a tuple of C zeros and ones."""
 
@@ -97,11 +134,23 @@ class SeveralLabels(OneClass):
     exits = True
     scores = ("micro_f1", "macro_f1", "exact")
 
+    def _balance(self, counts: NDArray[np.int64], rows: int) -> NDArray[np.float64]:
+        """Compute the weight of the rows that have each label: how many lack it for one that has
+        it.
+        """
+        return np.where(counts > 0, (rows - counts) / np.maximum(counts, 1), 1.0)
+
     def total(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """Compute the mean over the labels of binary cross-entropy; right if every label is."""
+        import torch
         from torch.nn import functional as F
 
-        total = F.binary_cross_entropy_with_logits(logits, targets, reduction="none").mean(-1).sum()
+        losses = F.binary_cross_entropy_with_logits(logits, targets, reduction="none")
+        if self.focal_gamma:
+            losses = losses * _focus(-losses, self.focal_gamma)
+        if self.weights:
+            losses = losses * torch.where(targets > 0.5, losses.new_tensor(self.weights), 1.0)
+        total = losses.mean(-1).sum()
         return total, ((logits > 0) == (targets > 0.5)).all(-1).sum()
 
     def distill_total(
@@ -312,6 +361,16 @@ class OneChoice(Output):
             Answer(int(row_logits.argmax()), softmax(row_logits.astype(np.float64)))
             for row_logits in logits
         ]
+
+
+def _focus(log_likely: Tensor, gamma: float) -> Tensor:
+    """Compute the factor of the focal loss, (1 - p) ** gamma, from log p; 1 where gamma is 0."""
+    import torch
+
+    if not gamma:
+        return torch.ones_like(log_likely)
+    # Below the least number, a power under 1 would have no finite slope.
+    return (-torch.expm1(log_likely)).clamp(min=1e-6) ** gamma
 
 
 def _fit_logistic(
