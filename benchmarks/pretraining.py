@@ -242,7 +242,7 @@ def whole(shape: str, steps: int, precision: Any) -> dict[str, float]:
         (folder / "recipe.json").write_text(to_json(config))
         words = [
             str(folder / "recipe.json"),
-            "--data",
+            "--shards",
             str(folder / "data"),
             "--out",
             str(folder / "run"),

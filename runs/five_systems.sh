@@ -24,7 +24,7 @@ systems="albert-mini bert-mini roberta-mini electra-mini spanbert-mini"
 set --
 for system in $systems; do
     echo "== $system, $budget"
-    "$litebert" pretrain "$system" --data "$out/data" --out "$out/$system" --budget "$budget" \
+    "$litebert" pretrain "$system" --shards "$out/data" --out "$out/$system" --budget "$budget" \
         --encoder.layers 2 --train.depth-schedule --sequences.length 64 --train.batch "64 sequences" \
         --train.evaluate-every 50% --train.evaluate-sequences 1024
     set -- "$@" "$out/$system"

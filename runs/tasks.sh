@@ -27,7 +27,7 @@ tasks=${TASKS:-"cola rte stsb wnut17 sst2 squad race"}
 [ -f "$out/tokenizer/tokenizer_config.json" ] || "$litebert" tokenizer train "$@" --vocab-size "$pieces" --out "$out/tokenizer"
 "$litebert" prepare "$@" --tokenizer "$out/tokenizer" --heldout 0.02 --out "$out/data"
 for twin in $twins; do
-    "$litebert" pretrain "$twin" --data "$out/data" --out "$out/$twin" --budget "$budget"
+    "$litebert" pretrain "$twin" --shards "$out/data" --out "$out/$twin" --budget "$budget"
 done
 
 # The small tasks are read four times. Of the large ones LARGE epochs are, and RACE keeps 128 tokens of a choice.

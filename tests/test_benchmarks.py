@@ -241,7 +241,7 @@ def test_the_ladder_continues_with_what_is_missing_and_compares_equal_seeds(
     out = tmp_path / "out"
     words: list[str | Path] = [sys.executable, ROOT / "benchmarks" / "speedrun" / "ladder.py"]
     words += [
-        "--data",
+        "--shards",
         tiny_data,
         "--out",
         tmp_path / "out",

@@ -52,7 +52,9 @@ def tiny_recipe(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture(scope="module")
 def tiny_run(tiny_recipe: Path, tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("run") / "run"
-    assert main(["pretrain", str(tiny_recipe), "--data", str(tiny_data), "--out", str(folder)]) == 0
+    assert (
+        main(["pretrain", str(tiny_recipe), "--shards", str(tiny_data), "--out", str(folder)]) == 0
+    )
     return folder
 
 
@@ -160,7 +162,7 @@ def test_a_misspelt_verb(run: Callable[..., Output]) -> None:
 
 def test_a_misspelt_recipe(run: Callable[..., Output], tiny_data: Path, tmp_path: Path) -> None:
     one_sentence(run("plan", "albrt-base"), "'albrt-base'", "'albert-base'")
-    pretrain = ("pretrain", "albert-tyni", "--data", tiny_data, "--out", tmp_path / "run")
+    pretrain = ("pretrain", "albert-tyni", "--shards", tiny_data, "--out", tmp_path / "run")
     one_sentence(run(*pretrain), "'albert-tyni'", "'albert-tiny'")
     one_sentence(run("plan", tmp_path / "nothing.toml"), tmp_path / "nothing.toml")
     one_sentence(run("plan", "nothing.py:f"), "nothing.py")
@@ -250,14 +252,15 @@ def test_folders_that_are_not_there(
 ) -> None:
     gone = tmp_path / "gone"
     one_sentence(
-        run("pretrain", "albert-tiny", "--data", gone, "--out", tmp_path / "run"), str(gone)
+        run("pretrain", "albert-tiny", "--shards", gone, "--out", tmp_path / "run"), str(gone)
     )
     one_sentence(
-        run("pretrain", "albert-tiny", "--data", tmp_path, "--out", tmp_path / "run"), "index.json"
+        run("pretrain", "albert-tiny", "--shards", tmp_path, "--out", tmp_path / "run"),
+        "index.json",
     )
-    one_sentence(run("evaluate", gone, "--data", tiny_data), str(gone))
-    one_sentence(run("evaluate", tiny_run, "--data", gone), str(gone))
-    one_sentence(run("evaluate", tiny_data, "--data", tiny_data), "recipe.json", "config.json")
+    one_sentence(run("evaluate", gone, "--shards", tiny_data), str(gone))
+    one_sentence(run("evaluate", tiny_run, "--shards", gone), str(gone))
+    one_sentence(run("evaluate", tiny_data, "--shards", tiny_data), "recipe.json", "config.json")
     one_sentence(run("compare", tiny_run, gone), gone / "run.json")
     one_sentence(run("compare", tiny_run, tiny_data), tiny_data / "run.json")
     one_sentence(run("compare"), "run")
@@ -304,7 +307,7 @@ def test_folders_that_cannot_be_written(
     one_sentence(
         run("prepare", tiny_corpus, "--tokenizer", tiny_tokenizer, "--out", below), str(below)
     )
-    status, _, err = run("pretrain", tiny_recipe, "--data", tiny_data, "--out", below)
+    status, _, err = run("pretrain", tiny_recipe, "--shards", tiny_data, "--out", below)
     assert status == 2
     names(err.splitlines()[-1], below)
     one_sentence(run("convert", tiny_run, below, "--to", "litebert"), str(below))
@@ -327,17 +330,19 @@ def test_values_out_of_range(
     one_sentence(
         run("tokenizer", "train", tiny_corpus, "--vocab-size", "90000", "--out", out), 90000
     )
-    one_sentence(run("evaluate", tiny_run, "--data", tiny_data, "--sequences", "0"), "sequences", 0)
-    one_sentence(run("evaluate", tiny_run, "--data", tiny_data, "--length", "3"), "length", 3)
-    one_sentence(run("evaluate", tiny_run, "--data", tiny_data, "--length", "65"), 65, 64)
-    one_sentence(run("evaluate", tiny_run, "--data", tiny_data, "--device", "gpu"), "'gpu'")
+    one_sentence(
+        run("evaluate", tiny_run, "--shards", tiny_data, "--sequences", "0"), "sequences", 0
+    )
+    one_sentence(run("evaluate", tiny_run, "--shards", tiny_data, "--length", "3"), "length", 3)
+    one_sentence(run("evaluate", tiny_run, "--shards", tiny_data, "--length", "65"), 65, 64)
+    one_sentence(run("evaluate", tiny_run, "--shards", tiny_data, "--device", "gpu"), "'gpu'")
     one_sentence(run("plan", "albert-tiny", "--measure", "--device", "cuda:77"), "cuda:77")
 
 
 def test_another_run_in_the_folder(
     run: Callable[..., Output], tiny_recipe: Path, tiny_data: Path, tiny_run: Path
 ) -> None:
-    words = ("pretrain", tiny_recipe, "--data", tiny_data, "--out", tiny_run)
+    words = ("pretrain", tiny_recipe, "--shards", tiny_data, "--out", tiny_run)
     status, _, err = run(*words, "--budget", "7 steps")
     assert status == 2
     names(err.splitlines()[-1], tiny_run, "train.budget", "6 steps", "7 steps")
@@ -393,7 +398,7 @@ def test_from_text_to_a_converted_model(
     assert (data / "index.json").read_bytes() == index
 
     (tmp_path / "mine.toml").write_text(TINY + '\n[train.optimizer]\nname = "lamb"\n')
-    pretrain = ("pretrain", tmp_path / "mine.toml", "--data", data, "--out", out)
+    pretrain = ("pretrain", tmp_path / "mine.toml", "--shards", data, "--out", out)
     status, printed, err = run(*pretrain, "--json")
     assert status == 0, err
     report = json.loads(printed)
@@ -411,20 +416,22 @@ def test_from_text_to_a_converted_model(
     assert status == 0
     names(next(line for line in err.splitlines() if line.startswith("wrote")), tmp_path / "hf")
     assert json.loads((tmp_path / "hf" / "config.json").read_text())["model_type"] == "modernbert"
-    status, printed, _ = run("evaluate", tmp_path / "hf", "--data", data, "--length", 32, "--json")
+    status, printed, _ = run(
+        "evaluate", tmp_path / "hf", "--shards", data, "--length", 32, "--json"
+    )
     assert status == 0
-    assert json.loads(printed)["mlm_loss"] == pytest.approx(scores["mlm_loss"], rel=1e-2)
+    assert json.loads(printed)["scores"]["mlm_loss"] == pytest.approx(scores["mlm_loss"], rel=1e-2)
     assert run("convert", tmp_path / "hf", tmp_path / "back", "--to", "litebert")[0] == 0
     one_sentence(run("convert", out, tmp_path / "hf", "--to", "hf"), tmp_path / "hf")
 
 
 def _check_scores(run: Callable[..., Output], out: Path, data: Path) -> dict[str, Any]:
     """The scores of a run, which are there in JSON and in words."""
-    status, printed, _ = run("evaluate", out, "--data", data, "--json")
+    status, printed, _ = run("evaluate", out, "--shards", data, "--json")
     assert status == 0
-    scores: dict[str, Any] = json.loads(printed)
+    scores: dict[str, Any] = json.loads(printed)["scores"]
     assert {"mlm_loss", "sop_accuracy", "nsp_accuracy", "nsp_majority"} <= scores.keys()
-    status, printed, _ = run("evaluate", out, "--data", data)
+    status, printed, _ = run("evaluate", out, "--shards", data)
     assert status == 0
     for part in (
         "MLM perplexity",
@@ -446,7 +453,7 @@ def test_runs_side_by_side(
         TINY.replace("base =", 'objectives = ["mlm", "rtd"]\nbase =')
         + "\n[rtd]\ngenerator_width = 0.5\n"
     )
-    words = ("pretrain", recipe, "--data", tiny_data, "--out", other, "--budget", "12 steps")
+    words = ("pretrain", recipe, "--shards", tiny_data, "--out", other, "--budget", "12 steps")
     status, printed, err = run(*words)
     assert status == 0, err
     for part in (

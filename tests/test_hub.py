@@ -390,7 +390,7 @@ class TestRuns:
         encoder = tiny(("mlm",), **{**BERT, "vocab_size": 400})
         save_hf(encoder, Tokenizer.load(tiny_tokenizer), model)
         server.add("me/start", model)
-        words = ("pretrain", "--from", "hf:me/start", "--data", tiny_data, "--out", "run")
+        words = ("pretrain", "--from", "hf:me/start", "--shards", tiny_data, "--out", "run")
         further = (*words, "--budget", "2 steps", "--train.batch", "4 sequences")
         for _ in range(2):  # the second time it is finished
             ended = litebert(*further)

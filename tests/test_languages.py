@@ -82,10 +82,10 @@ def test_the_same_commands(
         )
         == 0
     )
-    assert main(["pretrain", str(recipe), "--data", data, "--out", run]) == 0
+    assert main(["pretrain", str(recipe), "--shards", data, "--out", run]) == 0
     capsys.readouterr()
-    assert main(["evaluate", run, "--data", data, "--sequences", "32", "--json"]) == 0
-    scores = json.loads(capsys.readouterr().out)
+    assert main(["evaluate", run, "--shards", data, "--sequences", "32", "--json"]) == 0
+    scores = json.loads(capsys.readouterr().out)["scores"]
     assert 0 < scores["mlm_loss"] < 20
     assert 0 <= scores["sop_accuracy"] <= 1
 

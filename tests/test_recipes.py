@@ -25,7 +25,7 @@ def test_every_recipe_is_a_whole_point(name: str) -> None:
     assert config.name == name
     assert recipe(name) == config
     assert from_dict(Config, json.loads(to_json(config))) == config
-    assert f"litebert pretrain {name} --data D --out R" in (RECIPES[name].__doc__ or "")
+    assert f"litebert pretrain {name} --shards D --out R" in (RECIPES[name].__doc__ or "")
 
 
 SHAPES = {

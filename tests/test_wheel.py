@@ -184,8 +184,8 @@ def test_from_text_to_predictions(
     output(
         program, "prepare", tiny_corpus, "--tokenizer", tokenizer, "--out", data, "--heldout", 0.1
     )
-    output(program, "pretrain", recipe, "--data", data, "--out", run)
-    files = ("--data", table, "--dev", dev, "--text", "text", "--label", "label")
+    output(program, "pretrain", recipe, "--shards", data, "--out", run)
+    files = ("--shards", table, "--dev", dev, "--text", "text", "--label", "label")
     output(program, "finetune", run, "--task", "table", *files, "--epochs", 1, "--out", model)
     output(
         program,

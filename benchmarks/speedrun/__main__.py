@@ -56,7 +56,7 @@ def run_recipe(
     words = [
         "pretrain",
         recipe,
-        "--data",
+        "--shards",
         shards,
         "--out",
         folder / "run",
@@ -118,7 +118,7 @@ def baseline(
     One without a curve, which only tries a rate, is scored on fewer sequences.
     """
     options: dict[str, object] = {
-        "--data": shards,
+        "--shards": shards,
         "--minutes": minutes,
         "--seed": seed,
         "--rate": rate,

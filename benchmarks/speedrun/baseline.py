@@ -1,7 +1,7 @@
 """A baseline of the speedrun: what a person who knows `transformers` starts, in its Trainer.
 
-    python benchmarks/speedrun/baseline.py albert|modernbert --data SHARDS --out FOLDER --minutes 30
-    [--rate 1e-3]
+    python benchmarks/speedrun/baseline.py albert|modernbert --shards SHARDS --out FOLDER
+    --minutes 30 [--rate 1e-3]
                                            [--shape tiny|mini]
 
 The shape is that of albert-mini, 8 layers of H 256 (ALBERT: E 128) on rows of 128 tokens, or of
@@ -136,7 +136,7 @@ def parse_options() -> argparse.Namespace:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("kind", choices=("albert", "modernbert"))
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--shards", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--minutes", type=float, required=True)
     parser.add_argument("--rate", type=float, default=1e-3)
@@ -154,7 +154,11 @@ def parse_options() -> argparse.Namespace:
 
 def main() -> None:
     options = parse_options()
-    shards, machine, size = Shards.open(options.data), devices.choose("auto"), SHAPES[options.shape]
+    shards, machine, size = (
+        Shards.open(options.shards),
+        devices.choose("auto"),
+        SHAPES[options.shape],
+    )
     torch.manual_seed(options.seed)
     model = network(options.kind, shards.tokenizer.vocab_size, shards.tokenizer.pad_id, size)
 

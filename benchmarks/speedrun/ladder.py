@@ -1,7 +1,7 @@
 """The ladder: which single changes of a recipe help, at the same number of steps, and what a step
 of each costs.
 
-    python benchmarks/speedrun/ladder.py --data SHARDS --out FOLDER [--base albert-tiny] [--steps
+    python benchmarks/speedrun/ladder.py --shards SHARDS --out FOLDER [--base albert-tiny] [--steps
     400] [--seeds 2]
                                          [--only NAME ...] [--with "OPTIONS FOR ALL"] [--cost]
                                          [--rounds 5] [--finetune "OPTIONS OF litebert finetune"]
@@ -87,8 +87,8 @@ def train_change(
     words = [
         "pretrain",
         options.base,
-        "--data",
-        options.data,
+        "--shards",
+        options.shards,
         "--out",
         folder / "run",
         "--train.seed",
@@ -287,7 +287,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--data", type=Path, required=True)
+    parser.add_argument("--shards", type=Path, required=True)
     parser.add_argument("--out", type=Path, default=Path("runs/ladder"))
     parser.add_argument("--base", default="albert-tiny")
     parser.add_argument("--steps", type=int, default=400)

@@ -112,7 +112,7 @@ def ask_litebert(*words: str | Path) -> Any:
 
 def heldout_loss(model: Path, shards: Path, sequences: int, length: int) -> tuple[float, float]:
     """Loss and accuracy on masked pieces."""
-    scores = evaluate(model, shards, sequences=sequences, length=length)
+    scores = evaluate(model, shards=shards, sequences=sequences, length=length).scores
     return scores["mlm_loss"], scores["mlm_accuracy"]
 
 

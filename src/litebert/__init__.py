@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from litebert.analysis.compare import compare as compare
     from litebert.analysis.layers import analyze as analyze
+    from litebert.answer.evaluation import evaluate as evaluate
     from litebert.answer.export import export as export
     from litebert.answer.minimal_pairs import evaluate_blimp as evaluate_blimp
     from litebert.answer.model import load as load
@@ -31,7 +32,6 @@ if TYPE_CHECKING:
     from litebert.tasks.registry import open_task as open_task
     from litebert.tokenizer import Tokenizer as Tokenizer
     from litebert.tokenizer import train_tokenizer as train_tokenizer
-    from litebert.train.evaluate import evaluate as evaluate
     from litebert.train.pretrain import pretrain as pretrain
 
 _HOME = {
@@ -45,7 +45,7 @@ _HOME = {
     "analyze": "analysis.layers",
     "compare": "analysis.compare",
     "convert": "change.conversion",
-    "evaluate": "train.evaluate",
+    "evaluate": "answer.evaluation",
     "evaluate_blimp": "answer.minimal_pairs",
     "export": "answer.export",
     "finetune": "finetuning.run",

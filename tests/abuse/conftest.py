@@ -58,7 +58,7 @@ def good(tmp_path_factory: pytest.TempPathFactory, tiny_corpus: Path) -> Path:
             "--train.precision",
             "float32",
         ]
-        words = ["--data", "data", "--out", "run", "--budget", "4 steps", *quick]
+        words = ["--shards", "data", "--out", "run", "--budget", "4 steps", *quick]
         assert main(["pretrain", "small.toml", *words]) == 0
         tuned = [
             "--task",

@@ -27,14 +27,14 @@ pytestmark = [
 VERBS = {
     "tokenizer": "tokenizer train text.txt --vocab-size 300 --out new",
     "prepare": "prepare text.txt --tokenizer tokenizer --out new --processes 1 --heldout 0.1",
-    "pretrain": "pretrain small.toml --data data --out new --train.batch '4 sequences' "
+    "pretrain": "pretrain small.toml --shards data --out new --train.batch '4 sequences' "
     "--train.save-every '1 steps' "
     "--budget '6 steps'",
     "finetune": "finetune run --task table --data table.csv --out new --steps 4 --length 32",
     "convert": "convert run new --to litebert",
     "predict": "predict classifier --input table.csv --output new.csv",
-    "evaluate": "evaluate run --data data",
-    "score": "score classifier --data table.csv",
+    "evaluate": "evaluate run --shards data",
+    "evaluate a classifier": "evaluate classifier --data table.csv",
     "compare": "compare run",
     "plan": "plan albert-tiny",
 }
@@ -164,11 +164,11 @@ class TestStreams:
             "predict classifier --input table.csv",
             "--help",
             "recipes --json",
-            "evaluate run --data data",
+            "evaluate run --shards data",
             "--version",
             "completion bash",
             "doctor",
-            "score classifier --data table.csv",
+            "evaluate classifier --data table.csv",
         ],
     )
     def test_a_full_output_is_one_sentence(self, copy: Path, command: str) -> None:

@@ -32,7 +32,7 @@ WRITERS = {
     "embed as Parquet": ("embed run --input table.csv --output {}", ".parquet"),
     "embed as JSONL": ("embed run --input table.csv --output {}", ".jsonl"),
     "compare": ("compare run --page {}", ".html"),
-    "analyze": ("analyze run --data data --no-control --sequences 4 --out {}", ".html"),
+    "analyze": ("analyze run --shards data --no-control --sequences 4 --out {}", ".html"),
 }
 
 
@@ -144,7 +144,7 @@ def full_streams() -> None:
 COMMANDS = {
     "recipes": 0,
     "recipes --help": 0,
-    "score classifier --data table.csv": 0,
+    "evaluate classifier --data table.csv": 0,
     "completion zsh": 0,
     "predict classifier --input table.csv": 0,
     "dance": 2,

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 Q = "--train.batch '4 sequences' --train.save-every '2 steps' --train.precision float32"
-P = f"pretrain small.toml --data data --budget '4 steps' {Q} --out"
+P = f"pretrain small.toml --shards data --budget '4 steps' {Q} --out"
 F = "finetune run --task table --data table.csv --steps 2 --length 32 --out"
 T = "finetune run --task table --out out --steps 2 --data"
-S = "score classifier --data"
+S = "evaluate classifier --data"
 R = "prepare text.txt --tokenizer tokenizer --out out"
 
 OPTIONS: dict[str, list[tuple[str, ...]]] = {
@@ -23,7 +23,7 @@ OPTIONS: dict[str, list[tuple[str, ...]]] = {
                 "compare run",
                 "finetune run",
                 "predict classifier",
-                "score classifier",
+                "evaluate classifier",
                 "convert run out",
                 "doctor",
                 "completion bash",
@@ -168,7 +168,7 @@ OPTIONS: dict[str, list[tuple[str, ...]]] = {
         (f"{P} out --from run --encoder.embedding-size 16", "embedding_size"),
         (f"{P} run --from own", "run", "from"),
         (
-            "pretrain small.toml --data other-data --budget '4 steps' --out out --from run",
+            "pretrain small.toml --shards other-data --budget '4 steps' --out out --from run",
             "other-data",
             "tokenizer",
         ),
@@ -182,27 +182,28 @@ OPTIONS: dict[str, list[tuple[str, ...]]] = {
         (f"{P} bad --overwrite", "bad"),
         (f"{P} run --overwrite --device tpu", "tpu"),
         (
-            "pretrain small.toml --data data --out run --overwrite --train.batch 'many sequences'",
+            "pretrain small.toml --shards data --out run --overwrite "
+            "--train.batch 'many sequences'",
             "many sequences",
         ),
-        ("pretrain small.toml --data data --out run --overwrite --budget soon", "soon"),
-        ("pretrain small.toml --data data --out out --budget 0.01s", "--budget", "0.01s"),
+        ("pretrain small.toml --shards data --out run --overwrite --budget soon", "soon"),
+        ("pretrain small.toml --shards data --out out --budget 0.01s", "--budget", "0.01s"),
         (f"{P} ''", "--out"),
         (f"{P} bad/loop", "bad/loop"),
         (f"{P} out --train.micro-batch -1", "micro_batch"),
-        ("pretrain small.toml --data other-data --budget '4 steps' --out run", "other-data"),
-        ("pretrain bert-tiny --data data --out run", "run"),
-        ("evaluate run --data other-data", "tokenizer"),
-        ("evaluate run --data data --sequences many", "many"),
+        ("pretrain small.toml --shards other-data --budget '4 steps' --out run", "other-data"),
+        ("pretrain bert-tiny --shards data --out run", "run"),
+        ("evaluate run --shards other-data", "tokenizer"),
+        ("evaluate run --shards data --sequences many", "many"),
         ("convert run run --to litebert", "run"),
         ("convert run '' --to litebert", "."),
         ("convert run bad/loop --to litebert", "bad/loop"),
         ("convert run out", "--to"),
         ("compare run missing", "missing"),
-        ("compare run --device cpu", "--device", "--data"),
+        ("compare run --device cpu", "--device", "--shards"),
         ("plan albert-tiny --device cpu", "--device", "--measure"),
-        ("evaluate run --blimp pairs.jsonl --length 32", "--length", "--data"),
-        ("evaluate run --blimp pairs.jsonl --sequences 32", "--sequences", "--data"),
+        ("evaluate run --blimp pairs.jsonl --length 32", "--length", "--shards"),
+        ("evaluate run --blimp pairs.jsonl --sequences 32", "--sequences", "--shards"),
         ("convert run out --to litebert --head mlm", "--head", "run"),
         (f"{P} out --distill.weight 0.5", "--distill.weight"),
         (f"{P} out --distill.soft 1", "--distill.soft", "--teacher"),
@@ -322,7 +323,6 @@ OPTIONS: dict[str, list[tuple[str, ...]]] = {
             "dev",
         ),
         ("finetune '' --task table --data table.csv --out out", "."),
-        (f"{F} out --train table.csv", "--data", "--train"),
         (f"{F} out --data table.csv", "--data"),
         (f"{F} out --steps 3", "--steps"),
         (f"{F} out --exit-drop 2", "--exit-drop", "--exits"),
@@ -334,15 +334,15 @@ OPTIONS: dict[str, list[tuple[str, ...]]] = {
             for name in ("base64", "rot13", "idna", "punycode", "undefined")
         ),
     ],
-    "score": [
-        ("score", "MODEL"),
-        ("score classifier", "data"),
-        ("score classifier --data", "data"),
-        ("score missing --data table.csv", "missing"),
-        ("score run --data table.csv", "run"),
-        ("score data --data table.csv", "data"),
-        ("score bad/own-cut-weights --data table.csv", "bad/own-cut-weights"),
-        ("score bad/own-unknown-task --data squad.json", "squad.json"),
+    "evaluate a fine-tuned model": [
+        ("score classifier --data table.csv", "score"),
+        ("evaluate classifier", "data"),
+        ("evaluate classifier --data", "data"),
+        ("evaluate missing --data table.csv", "missing"),
+        ("evaluate run --data table.csv", "run"),
+        ("evaluate data --data table.csv", "data"),
+        ("evaluate bad/own-cut-weights --data table.csv", "bad/own-cut-weights"),
+        ("evaluate bad/own-unknown-task --data squad.json", "squad.json"),
         (f"{S} missing.csv", "missing.csv"),
         (f"{S} table.csv missing.csv", "missing.csv"),
         (f"{S} 'nothing-*.csv'", "nothing-*.csv"),

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-P = "pretrain small.toml --out out --budget '4 steps' --data"
+P = "pretrain small.toml --out out --budget '4 steps' --shards"
 F = "finetune run --task table --out out --steps 2 --data"
 T = "tokenizer train --out out --vocab-size 300"
 R = "prepare --tokenizer tokenizer --out out"
@@ -137,30 +137,30 @@ VERBS: dict[str, list[tuple[str, ...]]] = {
         (f"{P} bad/data-no-tokenizer", "bad/data-no-tokenizer"),
         (f"{P} bad/data-swapped-tokenizer", "bad/data-swapped-tokenizer"),
         (f"{P} bad/data-new-format", "bad/data-new-format"),
-        ("pretrain small.toml --data data --out out --budget soon", "soon"),
-        ("pretrain small.toml --data data --out out --budget -5m", "-5m"),
-        ("pretrain small.toml --data data --out out --budget '0 steps'", "0 steps"),
-        ("pretrain small.toml --data data --out out --budget nan", "nan"),
-        ("pretrain small.toml --data data --out text.txt --budget '4 steps'", "text.txt"),
-        ("pretrain small.toml --data data --out data --budget '4 steps'", "data"),
-        ("pretrain small.toml --data data --out classifier --budget '4 steps'", "classifier"),
+        ("pretrain small.toml --shards data --out out --budget soon", "soon"),
+        ("pretrain small.toml --shards data --out out --budget -5m", "-5m"),
+        ("pretrain small.toml --shards data --out out --budget '0 steps'", "0 steps"),
+        ("pretrain small.toml --shards data --out out --budget nan", "nan"),
+        ("pretrain small.toml --shards data --out text.txt --budget '4 steps'", "text.txt"),
+        ("pretrain small.toml --shards data --out data --budget '4 steps'", "data"),
+        ("pretrain small.toml --shards data --out classifier --budget '4 steps'", "classifier"),
         (
-            "pretrain small.toml --data data --out run --budget '4 steps' --train.seed 9",
+            "pretrain small.toml --shards data --out run --budget '4 steps' --train.seed 9",
             "run",
             "seed",
         ),
-        ("pretrain small.toml --data data --out run --budget '9 steps'", "run", "budget"),
+        ("pretrain small.toml --shards data --out run --budget '9 steps'", "run", "budget"),
         (f"{P} data --device tpu", "tpu"),
         (f"{P} data --device cuda", "cuda"),
         (f"{P} data --device cuda:9", "cuda:9"),
         (f"{P} data --sequences.length 9999", "length"),
-        ("pretrain bad/huge.toml --data data --out out --budget '4 steps'", "hidden_size"),
-        ("pretrain small.toml --out out", "data"),
-        ("pretrain small.toml --data data", "out"),
+        ("pretrain bad/huge.toml --shards data --out out --budget '4 steps'", "hidden_size"),
+        ("pretrain small.toml --out out", "shards"),
+        ("pretrain small.toml --shards data", "out"),
     ],
     "models": [
         *(
-            (f"evaluate {model} --data data", model, *places)
+            (f"evaluate {model} --shards data", model, *places)
             for model, *places in (
                 ("missing",),
                 ("text.txt",),
@@ -183,16 +183,16 @@ VERBS: dict[str, list[tuple[str, ...]]] = {
                 ("bad/huge",),
             )
         ),
-        ("evaluate run --data missing", "missing"),
-        ("evaluate run --data table.csv", "table.csv"),
-        ("evaluate run --data bad/data-no-index", "bad/data-no-index"),
-        ("evaluate run --data bad/data-swapped-tokenizer", "bad/data-swapped-tokenizer"),
-        ("evaluate run --data data --sequences 0", "sequences"),
-        ("evaluate run --data data --sequences -1", "sequences"),
-        ("evaluate run --data data --length -1", "length"),
-        ("evaluate run --data data --length 9999", "9999"),
-        ("evaluate run --data data --device quantum", "quantum"),
-        ("evaluate classifier --data data", "classifier"),
+        ("evaluate run --shards missing", "missing"),
+        ("evaluate run --shards table.csv", "table.csv"),
+        ("evaluate run --shards bad/data-no-index", "bad/data-no-index"),
+        ("evaluate run --shards bad/data-swapped-tokenizer", "bad/data-swapped-tokenizer"),
+        ("evaluate run --shards data --sequences 0", "sequences"),
+        ("evaluate run --shards data --sequences -1", "sequences"),
+        ("evaluate run --shards data --length -1", "length"),
+        ("evaluate run --shards data --length 9999", "9999"),
+        ("evaluate run --shards data --device quantum", "quantum"),
+        ("evaluate classifier --shards data", "classifier"),
         *(
             (f"predict {model} --input table.csv", model, *places)
             for model, *places in (

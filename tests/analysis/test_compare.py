@@ -334,8 +334,8 @@ def test_runs_are_scored_on_one_text(
         litebert.pretrain(variant, tiny_data, tmp_path / name)
     rows = compare([tmp_path / "a", tmp_path / "b"], tiny_data)
     for row in rows:
-        assert row.scores == litebert.evaluate(row.run, tiny_data)
-    status, out, _ = run("compare", tmp_path / "a", "--data", tiny_data, "--json")
+        assert row.scores == litebert.evaluate(row.run, shards=tiny_data).scores
+    status, out, _ = run("compare", tmp_path / "a", "--shards", tiny_data, "--json")
     assert status == 0
     assert json.loads(out)[0]["scores"] == rows[0].scores
 

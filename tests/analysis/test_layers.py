@@ -90,7 +90,7 @@ def test_the_verb_writes_a_page_and_numbers(
 ) -> None:
     page = tmp_path / "page.html"
     status, out, err = run(
-        "analyze", trained_run, "--data", tiny_data, "--sequences", 8, "--out", page, "--json"
+        "analyze", trained_run, "--shards", tiny_data, "--sequences", 8, "--out", page, "--json"
     )
     assert status == 0, err
     assert [len(result["layers"]) for result in json.loads(out)] == [2, 2]
@@ -98,7 +98,7 @@ def test_the_verb_writes_a_page_and_numbers(
     assert text.count("<svg") >= 5
     assert "a-run, from scratch" in text
     status, _, err = run(
-        "analyze", trained_run, "--data", tiny_data, "--out", tmp_path / "gone" / "page.html"
+        "analyze", trained_run, "--shards", tiny_data, "--out", tmp_path / "gone" / "page.html"
     )
     assert status == 2
     names(err, tmp_path / "gone" / "page.html")

@@ -127,7 +127,7 @@ def test_answers_leave_as_they_were_calibrated(
 ) -> None:
     record = json.loads((run_with_exits / "exits.json").read_text())
     status, out, _ = run(
-        "score", run_with_exits, "--data", run_with_exits.parent / "dev.csv", "--json"
+        "evaluate", run_with_exits, "--data", run_with_exits.parent / "dev.csv", "--json"
     )
     report = json.loads(out)
     assert status == 0
@@ -260,7 +260,7 @@ def test_the_commands_name_the_option_that_computes_all_layers(
 ) -> None:
     needs("onnx")
     words = (
-        "score",
+        "evaluate",
         run_with_exits,
         "--data",
         run_with_exits.parent / "dev.csv",

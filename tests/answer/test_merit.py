@@ -1,4 +1,4 @@
-"""Models without merit, through `litebert score`: answers that are all alike, ties, and numbers
+"""Models without merit, through `litebert evaluate`: answers that are all alike, ties, and numbers
 that are none.
 """
 
@@ -129,7 +129,7 @@ MOST: dict[str, dict[str, float]] = {
 def score_constant(
     name: str, value: float, tokenizer: Path, folder: Path, run: Run, patch: Any
 ) -> tuple[int, str, str]:
-    """`litebert score` of a model all of whose logits have a value."""
+    """`litebert evaluate` of a model all of whose logits have a value."""
     kind, classes, labels, task, file, content = ASKED[name]
     model = made(folder / "model", tokenizer, kind, classes, labels, task)
     (folder / file).write_text(content)
@@ -144,7 +144,7 @@ def score_constant(
             return np.full_like(self._exact.logits(rows), value)
 
     patch.setitem(ENGINES._parts, "exact", Alike)
-    return run("score", model, "--data", folder / file, "--engine", "exact", "--json")
+    return run("evaluate", model, "--data", folder / file, "--engine", "exact", "--json")
 
 
 @pytest.mark.parametrize("name", ASKED)

@@ -305,15 +305,15 @@ def test_the_verb(
     status, out, _ = run("evaluate", albert, "--blimp", tmp_path, "--json")
     assert status == 0
     report = json.loads(out)
-    assert set(report) == {"blimp"}
+    assert set(report) == {"model", "blimp"}
     (paradigm,) = report["blimp"]["paradigms"]
     assert (paradigm["name"], paradigm["pairs"], paradigm["file"]) == ("p", 10, str(file))
     assert report["blimp"]["overall"]["plain"] == paradigm["plain"]
-    both = ("evaluate", albert, "--blimp", file, "--data", tiny_data, "--sequences", 4)
+    both = ("evaluate", albert, "--blimp", file, "--shards", tiny_data, "--sequences", 4)
     status, out, err = run(*both, "--json")
     assert status == 0, err
     assert json.loads(out)["blimp"] == report["blimp"]
-    assert "mlm_loss" in json.loads(out)
+    assert "mlm_loss" in json.loads(out)["scores"]
     assert "blimp" not in json.loads(run("evaluate", albert, *both[4:], "--json")[1])
 
 
@@ -364,8 +364,8 @@ def test_what_cannot_be_scored(
     run: Callable[..., Output], albert: Path, words: Tokenizer, tiny_data: Path, tmp_path: Path
 ) -> None:
     file = write(tmp_path / "p.jsonl", [("bado", "toto")])
-    one_sentence(run("evaluate", albert), "--data", "--blimp")
-    one_sentence(run("evaluate", albert, "--data", tiny_data, "--pairs", 3), "--pairs", "--blimp")
+    one_sentence(run("evaluate", albert), "pretrained", "--shards", "--blimp")
+    one_sentence(run("evaluate", albert, "--shards", tiny_data, "--pairs", 3), "--pairs", "--blimp")
     one_sentence(run("evaluate", albert, "--blimp", file, "--pairs", 0), "pairs", 0)
     one_sentence(run("evaluate", albert, "--blimp", tmp_path / "gone"), tmp_path / "gone")
     (tmp_path / "empty").mkdir()

@@ -507,7 +507,7 @@ def test_an_engine_of_fewer_bits_says_how_far_it_is_from_float32(
         answer["prediction"] != other["prediction"]
         for answer, other in zip(rounded, exact, strict=True)
     )
-    for verb in (("predict", "--input"), ("score", "--data")):
+    for verb in (("predict", "--input"), ("evaluate", "--data")):
         status, _, err = run(verb[0], model, verb[1], table, "--engine", "rounded")
         assert status == 0, err
         (line,) = [line for line in err.splitlines() if "rounded" in line]

@@ -281,7 +281,7 @@ def test_a_lengthened_model_trains_at_the_new_length(
         "pretrain",
         "--from",
         tmp_path / "long",
-        "--data",
+        "--shards",
         tiny_data,
         "--out",
         tmp_path / "run",

@@ -13,12 +13,13 @@ import pytest
 import torch
 from torch import Tensor
 
-from litebert import cost, evaluate, pretrain
+from litebert import cost, pretrain
 from litebert.change.narrowing import Importance, importance_of
 from litebert.change.shrinking import Shrinking, shrink
 from litebert.errors import ConfigError, DataError, ModelError
 from litebert.interop import read_folder
 from litebert.model.pretrainer import Pretrainer
+from litebert.train.evaluate import evaluate_pretrained
 from litebert.train.importance import measure_importance
 from toys.folders import load_module, save_litebert, tiny
 from toys.pretraining import config
@@ -257,8 +258,8 @@ def test_what_matters_most_keeps_more_than_what_matters_least(
             Shrinking(intermediate_size=inner, importance=lambda measured=importance: measured),  # type: ignore[misc]
         )
         save_litebert(made.loaded.model, source.tokenizer, tmp_path / name)
-        losses[name] = evaluate(tmp_path / name, tiny_data)["mlm_loss"]
-    whole = evaluate(run, tiny_data)["mlm_loss"]
+        losses[name] = evaluate_pretrained(tmp_path / name, tiny_data)["mlm_loss"]
+    whole = evaluate_pretrained(run, tiny_data)["mlm_loss"]
     assert abs(losses["most"] - whole) < abs(losses["least"] - whole)
 
 
@@ -277,7 +278,7 @@ def test_the_command_keeps_what_matters_and_says_what_was_lost(
         tmp_path / "small",
         "--hidden-size",
         shape.hidden_size // 2,
-        "--data",
+        "--shards",
         tiny_data,
     )
     status, out, err = run(*words)
@@ -311,4 +312,4 @@ def test_widths_that_cannot_be_are_refused(run: Any, tiny_data: Path, tmp_path: 
         measure_importance(tmp_path / "model", tiny_data)
     status, _, err = run("convert", tmp_path / "model", tmp_path / "small", "--hidden-size", 4)
     assert status == 2
-    assert "--data" in err
+    assert "--shards" in err

@@ -193,7 +193,7 @@ def test_the_new_model_prepares_text_and_trains_on(
     pretrain = (
         "pretrain",
         recipe,
-        "--data",
+        "--shards",
         tmp_path / "data",
         "--out",
         tmp_path / "run",

@@ -1,4 +1,4 @@
-"""Files that `litebert finetune` and `litebert score` read, and their words on them, as a person
+"""Files that `litebert finetune` and `litebert evaluate` read, and their words on them, as a person
 types them.
 """
 
@@ -103,7 +103,7 @@ def test_a_part_may_be_several_files_a_folder_or_a_pattern(
         for seed, (name, count) in enumerate((("a", 40), ("b", 60)))
     )
     words = ("--task", "table", "--dev", two)
-    assert examples(well(finetune(*words, "--train", first, two))[2]) == 100
+    assert examples(well(finetune(*words, "--data", first, two))[2]) == 100
     assert json.loads((tmp_path / "run" / "finetune.json").read_text())["files"] == {
         "train": ["a.csv", "b.csv"],
         "dev": ["b.csv"],
@@ -143,14 +143,16 @@ def test_a_folder_for_each_class(finetune: Callable[..., Output], tmp_path: Path
     assert examples(err) == 72
     scores = read_scores(tmp_path / "run" / "scores.json")
     data = tmp_path / "reviews" / "test"
-    _, out, _ = well(run("score", tmp_path / "run", "--data", data, "--json"))
+    _, out, _ = well(run("evaluate", tmp_path / "run", "--data", data, "--json"))
     _, exact, _ = well(
-        run("score", tmp_path / "run", "--data", data, "--json", "--engine", "exact")
+        run("evaluate", tmp_path / "run", "--data", data, "--json", "--engine", "exact")
     )
     assert exact == out
-    refuses(run("score", tmp_path / "run", "--data", data, "--engine", "exakt"), "exakt", "exact")
+    refuses(
+        run("evaluate", tmp_path / "run", "--data", data, "--engine", "exakt"), "exakt", "exact"
+    )
     assert json.loads(out)["scores"]["accuracy"] == scores["test_accuracy"]
-    refuses(run("score", tmp_path / "run", "--data", data, "--pair", "b"), "--pair")
+    refuses(run("evaluate", tmp_path / "run", "--data", data, "--pair", "b"), "--pair")
 
 
 def test_columns_by_number_without_a_header(
@@ -162,12 +164,14 @@ def test_columns_by_number_without_a_header(
     assert examples(well(finetune(*words, "--data", bare, "--no-header"))[2]) == 54
     about = json.loads((tmp_path / "run" / "model" / "task.json").read_text())
     assert (about["columns"], about["header"]) == ({"text": "2", "pair": None, "label": "0"}, False)
-    _, out, _ = well(run("score", tmp_path / "run", "--data", bare, "--json"))  # as it was learned
+    _, out, _ = well(
+        run("evaluate", tmp_path / "run", "--data", bare, "--json")
+    )  # as it was learned
     assert json.loads(out)["examples"] == 60
     refuses(finetune("--task", "table", "--data", bare, "--no-header"), bare, "'label'", 2)
     named = table(tmp_path / "named.csv", rows, "kind", "x", "said")
     _, out, _ = well(
-        run("score", tmp_path / "run", "--data", named, "--text", "said", "--label", "kind")
+        run("evaluate", tmp_path / "run", "--data", named, "--text", "said", "--label", "kind")
     )
     assert "accuracy" in out
     refuses(finetune("--task", "squad", "--data", bare, "--no-header"), "header", "squad", "table")
@@ -195,7 +199,8 @@ def test_notes_name_the_part_and_its_file(finetune: Callable[..., Output], tmp_p
         )
         for part, count in (("train", 1), ("dev", 2), ("test", 3))
     }
-    words = [word for part, path in files.items() for word in (f"--{part}", path)]
+    options = {"train": "--data", "dev": "--dev", "test": "--test"}
+    words = [word for part, path in files.items() for word in (options[part], path)]
     _, _, err = well(finetune("--task", "table", *words))
     cut = [line for line in err.splitlines() if "were cut" in line]
     for (part, path), line, count in zip(files.items(), cut, (1, 2, 3), strict=True):
@@ -245,9 +250,9 @@ def test_a_file_of_questions_without_any_answer_is_unlabelled(
     scores = read_scores(tmp_path / "run" / "scores.json")
     assert not [name for name in scores if name.startswith("test_")]
     assert len(json.loads((tmp_path / "run" / "predictions" / "test.json").read_text())) == 5
-    refuses(run("score", tmp_path / "run", "--data", bare), bare)
+    refuses(run("evaluate", tmp_path / "run", "--data", bare), bare)
     unanswerable = squad(tmp_path / "said.json", 5, is_impossible=True)
-    _, out, _ = well(run("score", tmp_path / "run", "--data", unanswerable, "--json"))
+    _, out, _ = well(run("evaluate", tmp_path / "run", "--data", unanswerable, "--json"))
     assert json.loads(out)["scores"]["NoAns_total"] == 5
 
 
@@ -309,7 +314,7 @@ def test_parts_of_speech(finetune: Callable[..., Output], tmp_path: Path, run: R
     model = load(tmp_path / "run")
     assert set(model.labels) == {"NOUN", "VERB", "ADP"}
     assert set(model.predict([["bado", "kumi"]])[0]["prediction"]) <= set(model.labels)
-    _, out, _ = well(run("score", tmp_path / "run", "--data", train, "--json"))
+    _, out, _ = well(run("evaluate", tmp_path / "run", "--data", train, "--json"))
     report = json.loads(out)
     assert set(report["classes"]) == {"NOUN", "VERB", "ADP"}
     assert sum(row["count"] for row in report["classes"].values()) == 360
@@ -330,7 +335,7 @@ def test_predict_gives_the_tags_that_the_run_writes(
     assert [
         answer["prediction"] for answer in load(tmp_path / "run").predict(words)
     ] == expected_tags
-    _, out, _ = well(run("score", tmp_path / "run", "--data", train))
+    _, out, _ = well(run("evaluate", tmp_path / "run", "--data", train))
     assert "PER" in out
 
 
@@ -372,7 +377,7 @@ def test_race_holds_out_passages_and_answers_in_letters(
     answers = [answer["prediction"] for answer in load(tmp_path / "run").predict(inputs)]
     assert answers == [row["label"] for row in test]
     assert set(answers) <= set("ABCD")
-    _, out, _ = well(run("score", tmp_path / "run", "--data", data / "test", "--json"))
+    _, out, _ = well(run("evaluate", tmp_path / "run", "--data", data / "test", "--json"))
     scores = read_scores(tmp_path / "run" / "scores.json")
     assert json.loads(out)["scores"]["accuracy"] == scores["test_accuracy"]
 
@@ -401,19 +406,23 @@ def test_score_says_what_the_run_said(
         )
     )
     scores = read_scores(tmp_path / "run" / "scores.json")
-    _, out, _ = well(run("score", tmp_path / "run", "--data", dev, "--json"))
+    _, out, _ = well(run("evaluate", tmp_path / "run", "--data", dev, "--json"))
     report = json.loads(out)
     assert report["scores"] == scores
     assert {name: row["count"] for name, row in report["classes"].items()} == {
         name: sum(label == name for _, label in texts(30, 1)) for name in SIGNS
     }
-    _, out, _ = well(run("score", tmp_path / "run", "--data", dev))
+    _, out, _ = well(run("evaluate", tmp_path / "run", "--data", dev))
     for word in ("accuracy", "precision", "recall", "no", "yes"):
         assert word in out
-    refuses(run("score", tmp_path / "run", "--data", tmp_path / "gone.csv"), tmp_path / "gone.csv")
-    refuses(run("score", tmp_path / "run", "--data", dev, "--label", "kid"), dev, "'kid'", "'kind'")
+    refuses(
+        run("evaluate", tmp_path / "run", "--data", tmp_path / "gone.csv"), tmp_path / "gone.csv"
+    )
+    refuses(
+        run("evaluate", tmp_path / "run", "--data", dev, "--label", "kid"), dev, "'kid'", "'kind'"
+    )
     unlabelled = table(tmp_path / "bare.csv", [("bado",)], "said")
-    refuses(run("score", tmp_path / "run", "--data", unlabelled), unlabelled, "'kind'")
+    refuses(run("evaluate", tmp_path / "run", "--data", unlabelled), unlabelled, "'kind'")
 
 
 def test_few_steps_are_remarked_upon(tiny_tokenizer: Path, tmp_path: Path, run: Run) -> None:

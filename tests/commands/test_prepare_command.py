@@ -182,7 +182,7 @@ def test_the_table_and_the_lines_after_it(
         "held out",
     ):
         assert what in output
-    assert f"litebert pretrain albert-next-tiny --data '{out}'" in error
+    assert f"litebert pretrain albert-next-tiny --shards '{out}'" in error
     assert run(*words)[:2] == (0, output), "the same command again shows the same"
 
 
@@ -278,7 +278,7 @@ def test_one_document_holds_out_nothing_and_says_so(
     assert prepare_sources(path)["summary"]["heldout"]["masked_accuracy_error"] is None
     assert any("--split" in line for line in log_messages)
     status, _, error = run(
-        "pretrain", "albert-tiny", "--data", tmp_path / "out", "--out", tmp_path / "run"
+        "pretrain", "albert-tiny", "--shards", tmp_path / "out", "--out", tmp_path / "run"
     )
     assert status == 2
     names(error, tmp_path / "out", "--split")
@@ -514,7 +514,7 @@ def test_an_index_that_is_damaged_or_points_elsewhere(
     index = json.loads((out / "index.json").read_text())
     change(index)
     (out / "index.json").write_text(json.dumps(index))
-    for command in (words, ("pretrain", "albert-tiny", "--data", out, "--out", tmp_path / "run")):
+    for command in (words, ("pretrain", "albert-tiny", "--shards", out, "--out", tmp_path / "run")):
         status, _, error = run(*command)
         assert status == 2
         names(error.splitlines()[-1], out / "index.json")

@@ -53,7 +53,7 @@ def folder(tiny_corpus: Path, tiny_data: Path, tmp_path_factory: pytest.TempPath
     )
     write_table(place / "table.csv", 80)
     shutil.copy(tiny_corpus, place / "text.txt")
-    run = ["pretrain", place / "small.toml", "--data", tiny_data, "--out", place / "run"]
+    run = ["pretrain", place / "small.toml", "--shards", tiny_data, "--out", place / "run"]
     task = [
         "--task",
         "table",
@@ -97,9 +97,9 @@ def command(verb: str, folder: Path, data: Path, out: Path) -> list[object]:
             "--heldout",
             0.1,
         ],
-        "pretrain": ["pretrain", recipe, "--data", data, "--out", out],
-        "evaluate": ["evaluate", folder / "run", "--data", data],
-        "compare": ["compare", folder / "run", "--data", data],
+        "pretrain": ["pretrain", recipe, "--shards", data, "--out", out],
+        "evaluate": ["evaluate", folder / "run", "--shards", data],
+        "compare": ["compare", folder / "run", "--shards", data],
         "finetune": [
             "finetune",
             folder / "run",
@@ -113,7 +113,7 @@ def command(verb: str, folder: Path, data: Path, out: Path) -> list[object]:
             1,
         ],
         "predict": ["predict", folder / "tuned", "--input", text, "--output", f"{out}.csv"],
-        "score": ["score", folder / "tuned", "--data", text],
+        "evaluate tuned": ["evaluate", folder / "tuned", "--data", text],
         "quickstart": [
             "quickstart",
             "--text",
@@ -141,7 +141,7 @@ LONG = (
     "prepare",
     "tokenizer train",
     "tokenizer inspect",
-    "score",
+    "evaluate tuned",
 )
 SHORT = ("recipes",)
 
@@ -183,7 +183,7 @@ def test_no_verb_that_takes_long_is_silent_and_each_ends_with_a_command_that_is_
         return
     if verb in ("tokenizer train", "prepare", "pretrain", "finetune", "predict", "convert"):
         assert any(line.startswith("wrote ") and str(out) in line for line in err.splitlines())
-    if verb in ("predict", "score"):
+    if verb in ("predict", "evaluate tuned"):
         return
     [line] = [line for line in err.splitlines() if line.startswith("next: ")]
     if verb == "convert":
@@ -299,7 +299,7 @@ def test_a_signal_during_imports_ends_in_one_line(
     monkeypatch.delitem(sys.modules, "litebert.commands.models", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Signals(), *sys.meta_path])
     before = signal.getsignal(number)
-    actual, out, err = run("evaluate", "a", "--data", "b")
+    actual, out, err = run("evaluate", "a", "--shards", "b")
     assert (actual, out) == (status, "")
     names(err, "litebert evaluate")
     assert signal.getsignal(number) is before
@@ -324,7 +324,7 @@ def test_memory_that_runs_out_is_one_sentence(
     fault: Callable[..., None], run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("litebert.train.evaluate.evaluate", fault)
-    status, out, err = run("evaluate", "a", "--data", "b")
+    status, out, err = run("evaluate", "a", "--shards", "b")
     assert (status, out) == (2, "")
     names(err, "litebert evaluate", "memory", "--train.micro-batch")
 
@@ -332,7 +332,7 @@ def test_memory_that_runs_out_is_one_sentence(
 def test_faults_of_ours_are_not_hidden(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("litebert.train.evaluate.evaluate", _too_wide)
     with pytest.raises(RuntimeError, match="a fault of ours"):
-        run("evaluate", "a", "--data", "b")
+        run("evaluate", "a", "--shards", "b")
 
 
 def test_closed_streams_stop_no_verb(monkeypatch: pytest.MonkeyPatch) -> None:

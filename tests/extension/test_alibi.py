@@ -71,7 +71,9 @@ def test_a_positions_kind_goes_all_the_way(
         tiny_data,
         tmp_path / "run",
     )
-    assert litebert.evaluate(tmp_path / "run", tiny_data, sequences=16)["mlm_loss"] > 0
+    assert (
+        litebert.evaluate(tmp_path / "run", shards=tiny_data, sequences=16).scores["mlm_loss"] > 0
+    )
 
     table = write_table(tmp_path / "train.csv", 200)
     task = litebert.open_task("table", table, dev=table)

@@ -341,7 +341,7 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Work:
             str(recipe),
             "--train.seed",
             str(seed),
-            "--data",
+            "--shards",
             str(data),
             "--out",
             str(run),
@@ -386,15 +386,17 @@ def test_what_is_learned_is_scored_under_its_name(work: Work, run: Callable[...,
     rows = metrics.read(work.runs[0] / "metrics.jsonl")
     learned = [row["gist_loss"] for row in rows if row["kind"] == "train"]
     assert np.mean(learned[-10:]) < 0.9 * np.mean(learned[:10])
-    status, out, _ = run("evaluate", work.runs[0], "--data", work.data, "--device", "cpu", "--json")
-    scores = json.loads(out)
+    status, out, _ = run(
+        "evaluate", work.runs[0], "--shards", work.data, "--device", "cpu", "--json"
+    )
+    scores = json.loads(out)["scores"]
     assert status == 0
     assert {"mlm_loss", "gist_loss", "gist_found", "gist_frequent"} <= scores.keys()
     assert scores["gist_found"] > scores["gist_frequent"] > 0.1, (
         "[CLS] knows more than what is frequent"
     )
     assert "gist_accuracy" not in scores
-    _, out, _ = run("evaluate", work.runs[0], "--data", work.data, "--device", "cpu")
+    _, out, _ = run("evaluate", work.runs[0], "--shards", work.data, "--device", "cpu")
     (line,) = (line for line in out.splitlines() if "GIST in the first ten" in line)
     assert f"{scores['gist_found']:.1%} (most frequent ten: {scores['gist_frequent']:.1%})" in line
     table: Any = litebert.load(work.runs[0]).model.encoder

@@ -84,7 +84,7 @@ def trained_run(
     from litebert.cli import main
 
     out = tmp_path_factory.mktemp("run") / "run"
-    assert main(["pretrain", str(recipe_file), "--data", str(tiny_data), "--out", str(out)]) == 0
+    assert main(["pretrain", str(recipe_file), "--shards", str(tiny_data), "--out", str(out)]) == 0
     return out
 
 
@@ -107,7 +107,7 @@ def test_it_is_trained_scored_and_shown(
     assert {"rep_loss", "rep_accuracy"} <= rows[0].keys()
     assert rows[-1]["kind"] == "heldout"
     assert 0.85 < rows[-1]["rep_majority"] < 0.95, "nine tokens of ten are not repeated"
-    status, out, _ = run("evaluate", trained_run, "--data", tiny_data, "--device", "cpu")
+    status, out, _ = run("evaluate", trained_run, "--shards", tiny_data, "--device", "cpu")
     assert status == 0
     assert "REP loss (nats)" in out
     assert "REP accuracy" in out

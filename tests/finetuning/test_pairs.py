@@ -149,7 +149,9 @@ def test_scores_are_learned_and_a_killed_run_ends_with_the_same_bits(
             name
         )
 
-    status, out, err = run("score", tmp_path / "whole", "--data", dev, "--device", "cpu", "--json")
+    status, out, err = run(
+        "evaluate", tmp_path / "whole", "--data", dev, "--device", "cpu", "--json"
+    )
     assert status == 0, err
     # Scored by another path than at the end of training: its float32 sums have another order.
     assert json.loads(out)["scores"] == pytest.approx(whole.scores, abs=1e-5)
@@ -270,7 +272,7 @@ def test_vectors_of_texts_alone_are_whitened(
         spread, np.sort(eigenvalues / (eigenvalues + 0.01 * eigenvalues.mean())), atol=1e-3
     )
 
-    status, out, err = run("score", tmp_path / "run", "--data", dev, "--device", "cpu", "--json")
+    status, out, err = run("evaluate", tmp_path / "run", "--data", dev, "--device", "cpu", "--json")
     assert status == 0, err
     assert json.loads(out)["scores"] == pytest.approx(done.scores, abs=1e-5)
     wanted = model.encode(lines)

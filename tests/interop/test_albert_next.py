@@ -31,7 +31,7 @@ def pretrained_folder(
     once(
         "pretrain",
         "albert-next-mini",
-        "--data",
+        "--shards",
         tiny_data,
         "--out",
         folder / "run",

@@ -81,7 +81,7 @@ def folders(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> P
 
 VERBS: dict[str, tuple[str, ...]] = {
     "predict": ("run", "predict", "{}", "--input", "lines.csv"),
-    "score": ("run", "score", "{}", "--data", "dev.csv"),
+    "evaluate": ("run", "evaluate", "{}", "--data", "dev.csv"),
     "embed": (
         "run",
         "embed",

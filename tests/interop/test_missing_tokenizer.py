@@ -152,7 +152,7 @@ def test_convert_scores_and_measures_with_the_tokenizer_that_is_named(
             folders / name / "own",
             tmp_path / name,
             *option,
-            "--data",
+            "--shards",
             tmp_path / "data",
             *more,
         )
@@ -165,7 +165,7 @@ def test_convert_scores_and_measures_with_the_tokenizer_that_is_named(
         folders / "lacking" / "own",
         tmp_path / "new",
         *option,
-        "--data",
+        "--shards",
         tmp_path / "data",
     )
     small_tokenizer(39).save(tmp_path / "other")
@@ -204,12 +204,12 @@ def test_rows_behind_the_tokens_are_left_out_where_text_is_scored(
         scores = []
         for name in ("padded", "exact"):
             page = () if verb == "evaluate" else ("--out", tmp_path / "page.html")
-            words = (verb, tmp_path / name, "--data", tmp_path / "data", *page)
+            words = (verb, tmp_path / name, "--shards", tmp_path / "data", *page)
             status, out, err = run(*words, "--json")
             assert status == 0, err
             scores.append(json.loads(out.replace("padded", "exact")))
         assert scores[0] == scores[1]
-    words = ("--layers", 1, "--data", tmp_path / "data")
+    words = ("--layers", 1, "--shards", tmp_path / "data")
     assert run("convert", tmp_path / "padded", tmp_path / "small", *words)[0] == 0
 
 

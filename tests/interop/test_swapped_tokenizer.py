@@ -39,7 +39,14 @@ def runs(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     recipe.write_text(f'base = "albert-tiny"\n{RECIPE}\n[train]\n{train}')
     assert (
         main(
-            ["pretrain", str(recipe), "--data", str(tiny_data), "--out", str(folder / "pretrained")]
+            [
+                "pretrain",
+                str(recipe),
+                "--shards",
+                str(tiny_data),
+                "--out",
+                str(folder / "pretrained"),
+            ]
         )
         == 0
     )
@@ -92,7 +99,7 @@ def test_in_a_run(
         "text",
     )
     for words in (
-        ("evaluate", copy, "--data", tiny_data),
+        ("evaluate", copy, "--shards", tiny_data),
         ("finetune", copy, *table, "--label", "label", "--out", tmp_path / "out"),
         ("convert", copy, tmp_path / "out", "--to", "hf"),
     ):
@@ -106,7 +113,7 @@ def test_in_a_run(
             other_fingerprint,
         )
     assert not (tmp_path / "out").exists()
-    assert run("evaluate", runs / "pretrained", "--data", tiny_data)[0] == 0
+    assert run("evaluate", runs / "pretrained", "--shards", tiny_data)[0] == 0
 
 
 def test_a_run_of_an_older_version_opens(
@@ -117,7 +124,7 @@ def test_a_run_of_an_older_version_opens(
     facts = json.loads((copy / "run.json").read_text())
     del facts["tokenizer_fingerprint"]
     (copy / "run.json").write_text(json.dumps(facts))
-    assert run("evaluate", copy, "--data", tiny_data)[0] == 0
+    assert run("evaluate", copy, "--shards", tiny_data)[0] == 0
 
 
 def test_in_a_fine_tuned_model(
@@ -134,6 +141,8 @@ def test_in_prepared_data(
     run: Callable[..., Output], runs: Path, tiny_data: Path, other_tokenizer: Path, tmp_path: Path
 ) -> None:
     copy = swap_tokenizer(tiny_data, "tokenizer", other_tokenizer, tmp_path)
-    status, _, err = run("pretrain", runs / "small.toml", "--data", copy, "--out", tmp_path / "out")
+    status, _, err = run(
+        "pretrain", runs / "small.toml", "--shards", copy, "--out", tmp_path / "out"
+    )
     assert status == 2
     names(err.splitlines()[-1], copy / "tokenizer")

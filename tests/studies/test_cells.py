@@ -97,7 +97,7 @@ def test_a_cell_waits_for_whoever_still_works_in_its_folders(tmp_path: Path) -> 
 
 
 def test_scores_are_fractions(tmp_path: Path) -> None:
-    write_json(tmp_path / "heldout.json", {"mlm_loss": 3.5, "sequences": 4})
+    write_json(tmp_path / "heldout.json", {"scores": {"mlm_loss": 3.5, "sequences": 4}})
     write_json(tmp_path / "sst2.json", {"metric": "accuracy", "scores": [{"accuracy": 0.75}]})
     write_json(tmp_path / "squad.json", {"metric": "f1", "scores": [{"f1": 81.3}]})
     commands = [

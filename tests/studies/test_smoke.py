@@ -29,7 +29,7 @@ def test_every_study_runs(
     status, output, err = run(
         "study",
         name,
-        "--data",
+        "--shards",
         tiny_data,
         "--scale",
         "toy",

@@ -113,7 +113,7 @@ def test_a_grid_from_end_to_end(grid: Path, run: Callable[..., Output], tiny_dat
     words = (
         "study",
         grid,
-        "--data",
+        "--shards",
         tiny_data,
         "--scale",
         "toy",
@@ -160,7 +160,7 @@ def test_a_run_that_fails_loses_nothing_else(
     status, out, _ = run(
         "study",
         grid,
-        "--data",
+        "--shards",
         tiny_data,
         "--scale",
         "toy",
@@ -187,7 +187,7 @@ def test_killed_at_any_instant_it_ends_with_the_same_table(grid: Path, tiny_data
     words = [
         "study",
         str(grid),
-        "--data",
+        "--shards",
         str(tiny_data),
         "--scale",
         "toy",

@@ -18,7 +18,7 @@ from toys.folders import save_litebert, tiny
 Run = Callable[..., tuple[int, str, str]]
 VERBS = {
     "predict": ("tuned", "predict", "{model}", "--input", "{file}"),
-    "score": ("tuned", "score", "{model}", "--data", "{file}"),
+    "evaluate": ("tuned", "evaluate", "{model}", "--data", "{file}"),
     "embed": ("tuned", "embed", "{model}", "--input", "{file}", "--output", "{out}.npy"),
     "finetune": (
         "tuned",

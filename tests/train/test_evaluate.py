@@ -19,7 +19,7 @@ from litebert.data.prepare import prepare
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, DataError
 from litebert.model.pretrainer import Pretrainer
-from litebert.train.evaluate import evaluate, evaluate_split
+from litebert.train.evaluate import evaluate_pretrained, evaluate_split
 from litebert.train.pretrain import pretrain
 from toys.pretraining import config
 from toys.refusals import refused
@@ -257,14 +257,14 @@ def test_a_model_of_one_sentence_task_answers_both(
     run = pretrain(point, tiny_data, tmp_path)
     assert {f"{trained}_accuracy", "mlm_accuracy"} <= run.outcome.scores.keys()
     assert len([name for name in run.outcome.scores if name.endswith("_accuracy")]) == 2
-    scores = evaluate(tmp_path, tiny_data, device="cpu")
+    scores = evaluate_pretrained(tmp_path, tiny_data, device="cpu")
     for task in ("sop", "nsp"):
         assert 0.5 <= scores[f"{task}_majority"] < 0.7
         assert 0 <= scores[f"{task}_accuracy"] <= 1
     assert scores["sop_pairs"] != scores["nsp_pairs"]
-    in_run = evaluate(tmp_path, tiny_data, sequences=16, device="cpu")
+    in_run = evaluate_pretrained(tmp_path, tiny_data, sequences=16, device="cpu")
     assert {name: in_run[name] for name in run.outcome.scores} == pytest.approx(run.outcome.scores)
-    shorter = evaluate(tmp_path, tiny_data, length=16, device="cpu")
+    shorter = evaluate_pretrained(tmp_path, tiny_data, length=16, device="cpu")
     assert shorter["mlm_loss"] != scores["mlm_loss"]
 
 
@@ -273,7 +273,7 @@ def test_a_model_without_a_sentence_head_is_scored_on_words_alone(
 ) -> None:
     pretrain(config(objectives=("mlm",), train={"budget": "3 steps"}), tiny_data, tmp_path)
     scores = ("loss", "perplexity", "accuracy", "standard_error", "predictions", "majority")
-    assert evaluate(tmp_path, tiny_data).keys() == {f"mlm_{score}" for score in scores}
+    assert evaluate_pretrained(tmp_path, tiny_data).keys() == {f"mlm_{score}" for score in scores}
 
 
 def test_one_document_has_no_random_next_sentence(
@@ -285,7 +285,7 @@ def test_one_document_has_no_random_next_sentence(
     shards = prepare([str(tmp_path / "few.txt")], few, tokenizer=tiny_tokenizer, heldout=0.2)
     assert shards.heldout.documents == 1
     pretrain(config(train={"budget": "3 steps"}), tiny_data, tmp_path / "run")
-    scores = evaluate(tmp_path / "run", few)
+    scores = evaluate_pretrained(tmp_path / "run", few)
     assert "sop_accuracy" in scores
     assert "nsp_accuracy" not in scores
 
@@ -299,14 +299,14 @@ def test_data_of_another_tokenizer_is_refused(
     prepare([str(tiny_corpus)], other, tokenizer=tmp_path / "vocab.txt", heldout=0.1, processes=1)
     pretrain(config(train={"budget": "3 steps"}), tiny_data, tmp_path / "run")
     with refused(DataError, other, tmp_path / "run"):
-        evaluate(tmp_path / "run", other)
+        evaluate_pretrained(tmp_path / "run", other)
 
 
 def test_sizes_that_cannot_be_are_refused(tiny_data: Path, tmp_path: Path) -> None:
     pretrain(config(train={"budget": "3 steps"}), tiny_data, tmp_path)
     with refused(ConfigError, "length", 4):
-        evaluate(tmp_path, tiny_data, length=4)
+        evaluate_pretrained(tmp_path, tiny_data, length=4)
     with refused(ConfigError, "--length 65", 64, tmp_path):
-        evaluate(tmp_path, tiny_data, length=65)
+        evaluate_pretrained(tmp_path, tiny_data, length=65)
     with refused(ConfigError, "sequences", 0):
-        evaluate(tmp_path, tiny_data, sequences=0)
+        evaluate_pretrained(tmp_path, tiny_data, sequences=0)

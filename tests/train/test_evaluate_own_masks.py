@@ -17,7 +17,7 @@ from litebert.data.batches import Batch
 from litebert.data.shards import Shards
 from litebert.errors import ModelError
 from litebert.model.pretrainer import Pretrainer
-from litebert.train.evaluate import evaluate
+from litebert.train.evaluate import evaluate_pretrained
 from litebert.train.pretrain import pretrain
 from toys.folders import save_litebert
 from toys.pretraining import config, result
@@ -207,7 +207,7 @@ def test_no_score_of_what_was_never_trained(
         tmp_path / "model",
         untrained=untrained,
     )
-    scores = evaluate(tmp_path / "model", tiny_data, sequences=8, device="cpu")
+    scores = evaluate_pretrained(tmp_path / "model", tiny_data, sequences=8, device="cpu")
     assert {name.split("_")[0] for name in scores} == expected
 
 
@@ -217,4 +217,4 @@ def test_a_detector_without_its_generator_has_nothing_to_be_asked(
     tokenizer = Shards.open(tiny_data).tokenizer
     save_litebert(replacing(), tokenizer, tmp_path / "model", untrained=("mlm",))
     with refused(ModelError, tmp_path / "model", "generator"):
-        evaluate(tmp_path / "model", tiny_data)
+        evaluate_pretrained(tmp_path / "model", tiny_data)

@@ -20,7 +20,7 @@ from litebert.errors import DataError
 from litebert.interop import read_folder
 from litebert.tokenizer import Tokenizer
 from litebert.train import metrics
-from litebert.train.evaluate import evaluate
+from litebert.train.evaluate import evaluate_pretrained
 from litebert.train.initial_weights import build_further_recipe
 from litebert.train.loop import Loop
 from litebert.train.pretrain import pretrain
@@ -83,7 +83,7 @@ def test_a_run_goes_on_as_it_was_without_its_recipe(
         "pretrain",
         "--from",
         source,
-        "--data",
+        "--shards",
         new_text,
         "--out",
         tmp_path / "run",
@@ -146,7 +146,7 @@ def test_a_hugging_face_model_of_each_family_is_trained_further(
         "pretrain",
         "--from",
         tmp_path / "hf",
-        "--data",
+        "--shards",
         tiny_data,
         "--out",
         tmp_path / "run",
@@ -200,7 +200,7 @@ def test_the_old_text_is_watched_from_before_the_first_step(
         "pretrain",
         "--from",
         source,
-        "--data",
+        "--shards",
         new_text,
         "--watch",
         tiny_data,
@@ -215,7 +215,7 @@ def test_the_old_text_is_watched_from_before_the_first_step(
     ]
     assert [row["step"] for row in rows] == [0, 3, 6]
     for row, model in ((rows[0], source), (rows[-1], tmp_path / "run")):
-        scores = evaluate(model, tiny_data, sequences=16)
+        scores = evaluate_pretrained(model, tiny_data, sequences=16)
         assert row["mlm_loss"] == pytest.approx(scores["mlm_loss"], abs=1e-4)
     shown = out.split("watched text")[1]
     assert "step 0" in shown

@@ -54,7 +54,7 @@ def recipe(tmp_path: Path) -> Path:
 @pytest.fixture
 def words(recipe: Path, tiny_data: Path, tmp_path: Path) -> tuple[object, ...]:
     """A command that pretrains in two seconds."""
-    return ("pretrain", recipe, "--data", tiny_data, "--out", tmp_path / "run")
+    return ("pretrain", recipe, "--shards", tiny_data, "--out", tmp_path / "run")
 
 
 class Killed(BaseException):

@@ -126,7 +126,7 @@ def words_of(folder: Path, data: Path, name: str, out: str, steps: int = 30) -> 
     return [
         "pretrain",
         str(recipe),
-        "--data",
+        "--shards",
         str(data),
         "--out",
         str(folder / out),
@@ -239,7 +239,7 @@ def test_kills_change_nothing_for_a_model_made_from_another(
             "pretrain",
             "--from",
             str(small),
-            "--data",
+            "--shards",
             str(tiny_data),
             "--out",
             str(tmp_path / out),

@@ -184,7 +184,7 @@ def test_a_batch_that_does_not_fit_is_refused_with_one_that_does(
     words = (
         "pretrain",
         "albert-tiny",
-        "--data",
+        "--shards",
         tiny_data,
         "--out",
         tmp_path / "run",
@@ -363,7 +363,7 @@ def test_a_recipe_too_large_to_build_can_be_planned_and_not_trained(
     status, _, err = run(
         "pretrain",
         "albert-tiny",
-        "--data",
+        "--shards",
         tiny_data,
         "--out",
         tmp_path / "run",

@@ -58,7 +58,7 @@ def test_a_verb_says_that_it_uses_an_older_checkpoint(
     damage(pair / "checkpoints" / "step-00000012" / "model.safetensors", how)
     (tmp_path / "rows.csv").write_text("text,label\n" + "a,x\nb,y\n" * 20)
     words: dict[str, tuple[object, ...]] = {
-        "evaluate": ("--data", tiny_data, "--sequences", "8"),
+        "evaluate": ("--shards", tiny_data, "--sequences", "8"),
         "finetune": (
             "--task",
             "table",
@@ -92,7 +92,7 @@ def test_a_run_before_its_first_checkpoint(
     shutil.rmtree(pair / "checkpoints")
     if empty:
         (pair / "checkpoints").mkdir()
-    status, _, err = run("evaluate", pair, "--data", tiny_data)
+    status, _, err = run("evaluate", pair, "--shards", tiny_data)
     assert status == 2
     names(err.splitlines()[-1], pair, "no checkpoint yet")
     assert "pytorch_model.bin" not in err
@@ -112,7 +112,7 @@ def test_a_pickle_that_runs_code_is_refused_as_such(
     save_litebert(tiny(), None, "m")
     Path("m/model.safetensors").unlink()
     torch.save({"weight": Anything()}, "m/pytorch_model.bin")
-    status, _, err = run("evaluate", "m", "--data", tiny_data)
+    status, _, err = run("evaluate", "m", "--shards", tiny_data)
     assert status == 2
     names(err.splitlines()[-1], "m/pytorch_model.bin", "model.safetensors")
     assert "weights_only" not in err
@@ -146,7 +146,7 @@ def test_json_nested_too_deeply_ends_in_one_sentence(
     file: str, text: str, pair: Path, tiny_data: Path, run: Run
 ) -> None:
     (pair / file).write_text(text)
-    for words in (("evaluate", pair, "--data", tiny_data, "--sequences", "8"), ("compare", pair)):
+    for words in (("evaluate", pair, "--shards", tiny_data, "--sequences", "8"), ("compare", pair)):
         status, _, err = run(*words)
         assert status in (0, 2)
         assert "Traceback" not in err
@@ -172,7 +172,7 @@ def test_a_model_with_json_nested_too_deeply(
     if file == "config.json":
         (tmp_path / "m" / "recipe.json").unlink()
     (tmp_path / "m" / file).write_text(DEEP)
-    status, _, err = run("evaluate", tmp_path / "m", "--data", tiny_data)
+    status, _, err = run("evaluate", tmp_path / "m", "--shards", tiny_data)
     assert status == 2
     names(err.splitlines()[-1], tmp_path / "m" / file)
 

@@ -121,7 +121,7 @@ def test_other_data_is_refused(
     pretrain(config(), tiny_data, tmp_path / "run")
     other = tmp_path / "other"
     prepare([str(tiny_corpus)], other, tokenizer=tiny_tokenizer, heldout=0.2, processes=1)
-    with refused(RunError, tmp_path / "run", other, f"--data {tiny_data}"):
+    with refused(RunError, tmp_path / "run", other, f"--shards {tiny_data}"):
         pretrain(config(), other, tmp_path / "run")
 
 
@@ -151,7 +151,7 @@ def test_what_is_no_data_is_called_what_it_is(
         else ("evaluate", trained)
     )
     for source in (tiny_corpus, trained):
-        status, _, err = run(*words, "--data", source)
+        status, _, err = run(*words, "--shards", source)
         assert status == 2
         names(err.splitlines()[-1], source, "litebert prepare")
         assert "does not exist" not in err

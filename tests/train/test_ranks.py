@@ -62,7 +62,7 @@ def groups(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Groups]:
 def words_of(folder: Path, data: Path, out: str, *more: object) -> list[object]:
     recipe = folder / "recipe.toml"
     recipe.write_text(RECIPE)
-    return ["pretrain", recipe, "--data", data, "--out", folder / out, *more]
+    return ["pretrain", recipe, "--shards", data, "--out", folder / out, *more]
 
 
 def rows(run: Path) -> list[dict[str, Any]]:

@@ -181,7 +181,7 @@ def test_pretrain_names_recomputation_where_it_is_the_remedy(
     words = (
         "pretrain",
         "albert-tiny",
-        "--data",
+        "--shards",
         tiny_data,
         "--out",
         tmp_path / "run",
@@ -280,7 +280,7 @@ def test_a_run_keeps_the_micro_batch_that_auto_chose(
     words = (
         "pretrain",
         "albert-tiny",
-        "--data",
+        "--shards",
         tiny_data,
         "--budget",
         "4 steps",

@@ -189,7 +189,7 @@ def test_a_run_that_is_ended_leaves_no_process(
         "litebert",
         "pretrain",
         str(recipe),
-        "--data",
+        "--shards",
         str(tiny_data),
         "--out",
         str(out),

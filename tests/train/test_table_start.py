@@ -138,7 +138,7 @@ def test_the_command_line_says_what_it_counted(
     tiny_data: Path, tmp_path: Path, run: Callable[..., tuple[int, str, str]]
 ) -> None:
     sizes = ["--encoder.hidden-size", "16", "--encoder.heads", "2", "--encoder.embedding-size", "8"]
-    words = ["pretrain", "albert-tiny", "--data", str(tiny_data), "--budget", "2 steps", *sizes]
+    words = ["pretrain", "albert-tiny", "--shards", str(tiny_data), "--budget", "2 steps", *sizes]
     status, _, err = run(*words, "--table.start", "cooccurrence", "--out", str(tmp_path / "run"))
     assert status == 0
     assert f"{Shards.open(tiny_data).train.tokens:,}" in err

@@ -25,7 +25,7 @@ from litebert.interop import LoadedModel, read_folder
 from litebert.interop.files import read_tensors
 from litebert.model.pretrainer import Pretrainer
 from litebert.tokenizer import train_tokenizer
-from litebert.train.evaluate import evaluate
+from litebert.train.evaluate import evaluate_pretrained
 from litebert.train.initial_weights import build_further_recipe
 from litebert.train.loop import Loop
 from litebert.train.metrics import read
@@ -100,7 +100,7 @@ def test_the_teacher_is_in_no_checkpoint_and_no_count(
     row = [row for row in read(run.folder / "metrics.jsonl") if "relations_loss" in row][-1]
     assert row["soft_loss"] > 0
     assert row["states_loss"] > 0
-    scores = evaluate(run.folder, tiny_data, sequences=8)  # without its teacher
+    scores = evaluate_pretrained(run.folder, tiny_data, sequences=8)  # without its teacher
     assert "mlm_loss" in scores
     assert "soft_loss" not in scores
     convert(run.folder, tmp_path / "model", to="litebert")
@@ -340,7 +340,7 @@ def test_a_teacher_without_a_tokenizer_is_refused_though_its_vocabulary_is_as_la
         )
     assert not list(tmp_path.glob("run/[!.]*"))
     for verb, *page in (("evaluate",), ("analyze", "--out", tmp_path / "page.html")):
-        status, _, err = run(verb, tmp_path / "lacking", "--data", tiny_data, *page)
+        status, _, err = run(verb, tmp_path / "lacking", "--shards", tiny_data, *page)
         assert status == 2
         names(err.splitlines()[-1], tmp_path / "lacking", tiny_data, "no tokenizer")
     # With its tokenizer back it teaches.
@@ -368,7 +368,7 @@ def test_the_command_as_it_is_typed(run: Any, place: Path, tiny_data: Path, tmp_
     words = (
         "pretrain",
         recipe,
-        "--data",
+        "--shards",
         tiny_data,
         "--budget",
         "2 steps",
@@ -406,7 +406,7 @@ def test_a_model_made_smaller_learns_from_the_one_it_was_made_of(
         "all",
         "--embedding-size",
         8,
-        "--data",
+        "--shards",
         tiny_data,
     )
     assert status == 0
@@ -418,7 +418,7 @@ def test_a_model_made_smaller_learns_from_the_one_it_was_made_of(
         small,
         "--teacher",
         place / "teacher",
-        "--data",
+        "--shards",
         tiny_data,
     )
     status, out, err = run(

@@ -57,7 +57,7 @@ def start(
         words = (
             "pretrain",
             tmp_path / "small.toml",
-            "--data",
+            "--shards",
             tmp_path / "data",
             "--out",
             tmp_path / "run",

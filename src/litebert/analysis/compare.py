@@ -64,27 +64,31 @@ class ComparedRun:
 
 
 def compare(
-    runs: Iterable[str | Path], data: str | Path | None = None, device: str = "auto"
+    runs: Iterable[str | Path], shards: str | Path | None = None, device: str = "auto"
 ) -> list[ComparedRun]:
     """Compare run folders, in the same order. A run that was not evaluated yet has no scores.
 
     Args:
-        data: score every run on the held-out documents of this folder of `prepare`, as `evaluate`
+        shards: score every run on the held-out documents of this folder of `prepare`, as `evaluate`
             does on `device`, instead of showing the scores that each run wrote.
 
     Raises:
         RunError: a folder is no pretraining run, or was changed.
-        DataError: `data` was prepared with another tokenizer than a run's.
+        DataError: `shards` were prepared with another tokenizer than a run's.
     """
     rows = [_read_run(Path(run)) for run in runs]
-    if data is None:
+    if shards is None:
         return rows
     from litebert.data.shards import Shards
-    from litebert.train.evaluate import evaluate
+    from litebert.train.evaluate import evaluate_pretrained
 
-    fingerprint = Shards.open(data).fingerprint
+    fingerprint = Shards.open(shards).fingerprint
     return [
-        replace(row, scores=evaluate(row.run, data, device=device), data_fingerprint=fingerprint)
+        replace(
+            row,
+            scores=evaluate_pretrained(row.run, shards, device=device),
+            data_fingerprint=fingerprint,
+        )
         for row in rows
     ]
 
@@ -95,7 +99,7 @@ def list_differences(rows: Sequence[ComparedRun]) -> list[str]:
     if len({row.data_fingerprint for row in rows}) > 1:
         sentences.append(
             "the runs were trained on different data and each is scored on its own data, so "
-            "their losses and accuracies cannot be compared; --data scores all of them on the "
+            "their losses and accuracies cannot be compared; --shards scores all of them on the "
             "same held-out text"
         )
     lengths = sorted({row.length for row in rows})

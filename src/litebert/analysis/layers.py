@@ -86,7 +86,7 @@ class Analysis:
 
 def analyze(
     models: Sequence[str | Path],
-    data: str | Path,
+    shards: str | Path,
     *,
     sequences: int = 128,
     length: int | None = None,
@@ -97,7 +97,7 @@ def analyze(
 
     Args:
         models: run folders, litebert model folders or Hugging Face folders.
-        data: a folder written by `prepare` with the tokenizer of the models.
+        shards: a folder written by `prepare` with the tokenizer of the models.
         sequences: the number of sequences to read.
         length: tokens of each; by default as the first model was trained.
         control: True to analyze the same network from scratch after each model.
@@ -111,17 +111,17 @@ def analyze(
         raise ConfigError("there is no model to analyze; name at least one folder")
     if sequences < 1:
         raise ConfigError(f"sequences is {sequences}; it must be at least 1")
-    shards = Shards.open(data, verify=True)
+    opened = Shards.open(shards, verify=True)
     analyses = []
     for path in models:
-        loaded = with_rows_of(data, shards.tokenizer, read_folder(path), path)
+        loaded = with_rows_of(shards, opened.tokenizer, read_folder(path), path)
         shape = loaded.config.encoder
         length = length or min(loaded.config.sequences.length, shape.max_positions)
         if not 8 <= length <= shape.max_positions:
             raise ConfigError(
                 f"length is {length}; {path} reads from 8 to {shape.max_positions} tokens"
             )
-        batches = _make_batches(shards, length, sequences)
+        batches = _make_batches(opened, length, sequences)
         name = Path(path).name or str(path)
         analyses.append(_analyze_model(name, loaded, batches, device))
         if control:

@@ -1,5 +1,5 @@
 """`litebert export`: an ONNX folder of a model, and of one with 8-bit weights what these cost on
-labelled files.
+labeled files.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ MAX_DROP = 0.5
 
 @dataclass(frozen=True)
 class Drop:
-    """The cost of 8-bit weights on labelled files, in points: percent of a score that is a
+    """The cost of 8-bit weights on labeled files, in points: percent of a score that is a
     share.
     """
 
@@ -73,10 +73,10 @@ def export(
         head: of a fine-tuned model its own or backbone; of a pretrained one mlm or backbone, by
             default mlm if trained.
         int8: store the weights in 8 bits, once per shared weight.
-        data: with `int8`, labelled files that the model is scored on before and after; read as
-            `litebert score` does.
+        data: with `int8`, labeled files that the model is scored on before and after; read as
+            `litebert evaluate` does.
         max_drop: with `data`, how many points of the task's main score may be lost.
-        options: of `litebert score`, those that say how `data` is read.
+        options: of `litebert evaluate`, those that say how `data` is read.
 
     Raises:
         ConfigError: `data` without `int8`, a negative `max_drop`, or an option that the task does
@@ -84,7 +84,7 @@ def export(
         ModelError: the model cannot be opened or exported, `destination` is taken or cannot be
             written, the file differs from the model, or 8 bits cost more than `max_drop`; nothing
             is written then.
-        DataError: a labelled file is missing or malformed.
+        DataError: a labeled file is missing or malformed.
         MissingExtraError: onnx or onnxruntime is not installed.
     """
     if data is not None and not int8:
@@ -115,12 +115,13 @@ def export(
 
 
 def _measure_drop(model: Model, file: Path, data: Source, options: dict[str, Any]) -> Drop:
-    """Score a model and a file of it on the same labelled files."""
+    """Score a model and a file of it on the same labeled files."""
     plain = model.predictor
     before, after = (
         score_predictor(predictor, data, **options)
         for predictor in (plain, replace(plain, runtime=OnnxRuntime.of_file(file)))
     )
+    assert before.examples is not None
     metric, points = plain.task.metric, 1.0 if plain.task.percent else 100.0
     return Drop(
         metric, points * before.scores[metric], points * after.scores[metric], before.examples

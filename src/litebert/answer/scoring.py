@@ -1,4 +1,4 @@
-"""The scores of a fine-tuned model on labelled files."""
+"""The scores of a fine-tuned model on labeled files."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ log = logging.getLogger("litebert")
 
 @dataclass(frozen=True)
 class Scored:
-    """The scores of a model on labelled files."""
+    """The scores of a model, on labeled files or on held-out text."""
 
-    examples: int
-    """Examples that were read; those without an answer are not scored."""
+    examples: int | None
+    """Examples that were read; those without an answer are not scored. None for held-out text."""
     scores: dict[str, float]
     """The scores by name, as scores.json of a run has them."""
     classes: dict[str, dict[str, float]]
@@ -34,7 +34,7 @@ class Scored:
 
 
 def score_file(model: Model, source: Source, **options: Any) -> Scored:
-    """Score a fine-tuned model on labelled files of its own task, in float32, as `predict`
+    """Score a fine-tuned model on labeled files of its own task, in float32, as `predict`
     computes.
 
     Args:
@@ -53,7 +53,7 @@ def score_file(model: Model, source: Source, **options: Any) -> Scored:
 
 
 def score_predictor(predictor: Predictor, source: Source, **options: Any) -> Scored:
-    """Score any predictor on labelled files of its task."""
+    """Score any predictor on labeled files of its task."""
     files = [source] if isinstance(source, (str, Path)) else source
     label = str(files[0]) if len(files) == 1 else f"{len(files)} files"
     with progress.task("reading and tokenizing"):

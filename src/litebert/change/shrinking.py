@@ -55,7 +55,7 @@ class Shrinking:
         require(
             self.importance is not None or not self.narrows,
             "--hidden-size and --intermediate-size keep what matters most on some text; "
-            "name prepared text with --data",
+            "name prepared text with --shards",
         )
 
     @property

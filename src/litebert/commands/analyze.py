@@ -26,7 +26,7 @@ class AnalyzeArguments:
 
     models: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="MODEL")]
     """Run folders, litebert model folders or Hugging Face folders."""
-    data: Path
+    shards: Path
     """A folder written by litebert prepare with the tokenizer of the models."""
     out: Path = Path("analysis.html")
     """The page to write."""
@@ -43,7 +43,7 @@ class AnalyzeArguments:
 
 
 def analyze(words: list[str]) -> int:
-    """litebert analyze MODEL... --data D"""
+    """litebert analyze MODEL... --shards D"""
     arguments = console.parse(AnalyzeArguments, words, "analyze")
     check_output(arguments.out, "--out")
     with console.loading():
@@ -53,7 +53,7 @@ def analyze(words: list[str]) -> int:
 
     analysis = run(
         arguments.models,
-        arguments.data,
+        arguments.shards,
         sequences=arguments.sequences,
         length=arguments.length or None,
         control=not arguments.no_control,

@@ -284,6 +284,11 @@ def ending(wrote: object = None, *following: Sequence[object] | str) -> None:
         say(f"{'next:' if i == 0 else '     '} {text}")
 
 
+def suggest_finetuning(model: object) -> tuple[object, ...]:
+    """Make the command that fine-tunes a model on a table of the user's own."""
+    return ("finetune", model, "--task", "table", "--data", "TABLE.csv", "--out", "CLASSIFIER")
+
+
 def program() -> str:
     """Find how `litebert` is called from this shell."""
     if shutil.which("litebert"):

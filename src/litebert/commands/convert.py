@@ -72,11 +72,11 @@ class ConvertArguments:
     """How blocks are merged: their mean, or the first, middle or last block."""
     hidden_size: int | None = None
     """New hidden size, a multiple of the head size. Keeps the heads and features that matter most
-    on --data.
+    on --shards.
     """
     intermediate_size: int | None = None
-    """New inner width of the feed-forward blocks. Keeps the units that matter most on --data."""
-    data: Path | None = None
+    """New inner width of the feed-forward blocks. Keeps the units that matter most on --shards."""
+    shards: Path | None = None
     """Score the model before and after it was made smaller on the held-out text of this folder.
     What matters to a narrower one is measured on its training text."""
 
@@ -89,15 +89,15 @@ def convert(words: list[str]) -> int:
         from litebert.change.narrowing import widths
         from litebert.change.shrinking import Shrinking
         from litebert.interop.models import config_of
-        from litebert.train.evaluate import evaluate as score
+        from litebert.train.evaluate import evaluate_pretrained as score
         from litebert.train.importance import measure_importance
 
-    source, data = arguments.source, arguments.data
+    source, shards = arguments.source, arguments.shards
     longer = {name: getattr(arguments, name) for name in _LENGTHS}
     sizes = {name: getattr(arguments, name) for name in _SIZES}
     measure = None
-    if data is not None:
-        measure = partial(measure_importance, source, data, tokenizer=arguments.tokenizer)
+    if shards is not None:
+        measure = partial(measure_importance, source, shards, tokenizer=arguments.tokenizer)
     shrinking = Shrinking(**sizes, importance=measure)
     is_stretched = any(value is not None for value in longer.values())
     default = "litebert" if shrinking.is_active or is_stretched else None
@@ -106,7 +106,7 @@ def convert(words: list[str]) -> int:
         encoder = config_of(source).encoder
         widths(encoder, source, shrinking.hidden_size, shrinking.intermediate_size)
     # The model is scored before a smaller one is made, because the score may find a mistake.
-    before = None if data is None else score(source, data, tokenizer=arguments.tokenizer)
+    before = None if shards is None else score(source, shards, tokenizer=arguments.tokenizer)
     converted = run(
         source,
         arguments.destination,
@@ -120,8 +120,8 @@ def convert(words: list[str]) -> int:
         log.warning(note)
     if converted.shrunk is not None:
         rows = converted.shrunk.rows()
-        if data is not None and before is not None:
-            rows += _loss_rows(before, score(arguments.destination, data))
+        if shards is not None and before is not None:
+            rows += _loss_rows(before, score(arguments.destination, shards))
         console.table(("made smaller", Path(arguments.destination).name), rows)
     following = _steps_after_conversion(arguments, to, is_stretched, converted.shrunk)
     console.ending(arguments.destination, *following)
@@ -155,8 +155,10 @@ def _check_conversion(arguments: ConvertArguments, to: str | None, shrinks: bool
         raise ConfigError(
             "nothing says what to convert to; give --to hf or --to litebert, or see --help"
         )
-    if arguments.data is not None and not shrinks:
-        raise ConfigError("--data scores a model before and after it is made smaller; leave it out")
+    if arguments.shards is not None and not shrinks:
+        raise ConfigError(
+            "--shards scores a model before and after it is made smaller; leave it out"
+        )
     is_foreign = all(
         not Path(arguments.source, name).is_file() for name in ("recipe.json", "finetune.json")
     )
@@ -194,7 +196,7 @@ def _steps_after_conversion(
         return steps
     length = () if arguments.positions is None else ("--sequences.length", arguments.positions)
     teacher = () if shrunk is None or is_stretched else ("--teacher", arguments.source)
-    rest = ("--data", arguments.data or "DATA", "--out", "RUN", *length)
+    rest = ("--shards", arguments.shards or "DATA", "--out", "RUN", *length)
     steps.insert(0, ("pretrain", "--from", destination, *teacher, *rest))
     return steps
 

@@ -1,4 +1,4 @@
-"""`litebert pretrain`, `evaluate`, `compare` and `quickstart`.
+"""`litebert pretrain`, `compare` and `quickstart`.
 
 Arguments are read before torch is imported, so that help and errors appear at once.
 """
@@ -15,7 +15,7 @@ import tyro
 
 from litebert import launch, progress
 from litebert.commands import console
-from litebert.commands.console import Json, ModelPath, RecipeName
+from litebert.commands.console import Json, RecipeName
 from litebert.config import Config, replace
 from litebert.errors import ConfigError, RunError, require
 from litebert.hub import pin_to_record
@@ -41,7 +41,7 @@ class PretrainArguments:
     """
 
     recipe: RecipeName
-    data: Path
+    shards: Path
     """A folder written by litebert prepare."""
     out: Path
     """The run folder."""
@@ -77,7 +77,7 @@ class PretrainArguments:
 
 
 def pretrain(words: list[str]) -> int:
-    """litebert pretrain RECIPE --data D --out R"""
+    """litebert pretrain RECIPE --shards D --out R"""
     arguments, config = console.parse_with_recipe(
         PretrainArguments, words, "pretrain", _recipe_of_model
     )
@@ -95,7 +95,7 @@ def pretrain(words: list[str]) -> int:
             ranks.decide(lambda: console.confirm_overwrite(run_folder(arguments.out)))
         done = run(
             config,
-            arguments.data,
+            arguments.shards,
             arguments.out,
             from_model=arguments.from_model,
             watch=arguments.watch,
@@ -117,8 +117,8 @@ def pretrain(words: list[str]) -> int:
     _show_pretrained(done, read_metrics(done.folder), arguments.json)
     console.ending(
         f"{done.folder}; its curves are in {done.folder / 'report.html'}",
-        ("evaluate", done.folder, "--data", arguments.data),
-        _finetune_words(done.folder),
+        ("evaluate", done.folder, "--shards", arguments.shards),
+        console.suggest_finetuning(done.folder),
     )
     return 0
 
@@ -147,11 +147,6 @@ def _show_pretrained(done: Pretrained, rows: list[dict[str, Any]], as_json: bool
         console.table(*table)
 
 
-def _finetune_words(model: object) -> tuple[object, ...]:
-    """Make the command that fine-tunes a model on a table of the user's own."""
-    return ("finetune", model, "--task", "table", "--data", "TABLE.csv", "--out", "CLASSIFIER")
-
-
 def _recipe_of_model(arguments: PretrainArguments) -> Config:
     """The recipe where none is named."""
     assert arguments.from_model is not None
@@ -164,93 +159,6 @@ def _recipe_of_model(arguments: PretrainArguments) -> Config:
 
 
 @dataclass
-class EvaluateArguments:
-    """Score a model on held-out text, with fixed masks at 15 % whatever it trained with, so that
-    models compare.
-
-    Objectives rtd and sbo are scored on the masks that the model was trained with. With --blimp,
-    also or only score how often the model finds the grammatical one of two sentences likelier,
-    which needs no labels and no training.
-    """
-
-    model: ModelPath
-    data: Path | None = None
-    """A folder written by litebert prepare with the same tokenizer."""
-    blimp: Path | None = None
-    """A folder of BLiMP's files, or any JSON Lines of sentence pairs (sentence_good,
-    sentence_bad)."""
-    pairs: int | None = None
-    """Most pairs of each paradigm of --blimp to score; all by default. A file without UIDs is one
-    paradigm.
-    """
-    sequences: int | None = None
-    """Most held-out sequences to score; 2,048 by default."""
-    length: int | None = None
-    """Tokens per sequence; by default the length that the model was trained with."""
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
-    json: Json = False
-
-
-def evaluate(words: list[str]) -> int:
-    """litebert evaluate MODEL --data D --blimp FOLDER"""
-    arguments = console.parse(EvaluateArguments, words, "evaluate")
-    _check_evaluation(arguments)
-    with console.loading():
-        from litebert.answer import minimal_pairs
-        from litebert.answer.model import load
-        from litebert.train.evaluate import evaluate as run
-
-    report: dict[str, Any] = {}
-    paradigms = None
-    if arguments.blimp is not None:  # read first, because a mistake in a file ends the command
-        paradigms = minimal_pairs.read_paradigms(arguments.blimp, arguments.pairs)
-    if arguments.data is not None:
-        report = run(
-            arguments.model,
-            arguments.data,
-            sequences=2048 if arguments.sequences is None else arguments.sequences,
-            length=arguments.length or None,
-            device=arguments.device,
-        )
-        if not arguments.json:
-            console.table(("held out", arguments.model), score_rows(report))
-    if paradigms is not None:
-        model = load(arguments.model, device=arguments.device)
-        scores = minimal_pairs.score_paradigms(model, paradigms)
-        report["blimp"] = asdict(scores)
-        if not arguments.json:
-            console.table(minimal_pairs.COLUMNS, scores.rows())
-    if arguments.json:
-        console.print_json(report)
-    console.ending(None, _finetune_words(arguments.model))
-    return 0
-
-
-def _check_evaluation(arguments: EvaluateArguments) -> None:
-    """Refuse options without the text or the pairs that they belong to.
-
-    Raises:
-        ConfigError: nothing to score on is given, or an option would have no effect.
-    """
-    if arguments.data is None and arguments.blimp is None:
-        raise ConfigError(
-            "nothing to score on is given; name prepared text with --data, sentence pairs "
-            "with --blimp"
-        )
-    if arguments.blimp is None and arguments.pairs is not None:
-        raise ConfigError(
-            "--pairs limits the sentence pairs of --blimp; give --blimp too, or leave it out"
-        )
-    for option in ("sequences", "length"):
-        require(
-            arguments.data is not None or getattr(arguments, option) is None,
-            f"--{option} is of the held-out text of --data; give --data too, or leave "
-            f"--{option} out",
-        )
-
-
-@dataclass
 class CompareArguments:
     """Show runs in one table: parameters, tokens, speed and last held-out scores, and the settings
     that differ.
@@ -260,7 +168,7 @@ class CompareArguments:
 
     runs: Annotated[tyro.conf.Positional[tuple[str, ...]], tyro.conf.arg(metavar="RUN")]
     """Run folders, all of pretraining or all of fine-tuning."""
-    data: Path | None = None
+    shards: Path | None = None
     """Score all pretraining runs again, on the held-out part of this folder written by litebert
     prepare.
     """
@@ -269,7 +177,7 @@ class CompareArguments:
     FLOPs and time.
     """
     device: str = "auto"
-    """Device that scores --data: auto, cpu, cuda, cuda:N, or mps on a Mac."""
+    """Device that scores --shards: auto, cpu, cuda, cuda:N, or mps on a Mac."""
     markdown: bool = False
     """Print the table as GitHub's Markdown."""
     json: Json = False
@@ -299,7 +207,7 @@ def compare(words: list[str]) -> int:
                 scores, tasks.make_task_table(scores), tasks.make_differences_table(scores), [], 2
             )
         else:
-            rows = runs.compare(arguments.runs, arguments.data, arguments.device)
+            rows = runs.compare(arguments.runs, arguments.shards, arguments.device)
             comparison = _Comparison(
                 rows,
                 runs.make_table(rows),
@@ -318,7 +226,7 @@ def compare(words: list[str]) -> int:
         model = seeds[0].parent if seeds else first  # one of several seeds predicts
         console.ending(None, ("predict", model, "--input", "FILE"))
     else:
-        console.ending(None, _finetune_words(arguments.runs[0]))
+        console.ending(None, console.suggest_finetuning(arguments.runs[0]))
     return 0
 
 
@@ -346,8 +254,8 @@ def _check_comparison(arguments: CompareArguments) -> None:
     if not arguments.runs:
         raise RunError("name the folder of at least one run")
     require(
-        arguments.data is not None or arguments.device == "auto",
-        "--device says where --data is computed; give --data too, or leave --device out",
+        arguments.shards is not None or arguments.device == "auto",
+        "--device says where --shards is scored; give --shards too, or leave --device out",
     )
 
 
@@ -357,10 +265,10 @@ def _check_comparison_of(arguments: CompareArguments, is_finetuned: bool) -> Non
         raise RunError("--page draws pretraining runs; leave it out for fine-tuning runs")
     if arguments.page is not None:
         check_output(arguments.page, "--page")
-    if is_finetuned and arguments.data is not None:
+    if is_finetuned and arguments.shards is not None:
         raise RunError(
-            "--data scores pretraining runs; leave it out for fine-tuning runs, and see "
-            "litebert score"
+            "--shards scores pretraining runs; leave it out for fine-tuning runs, and see "
+            "litebert evaluate --data"
         )
 
 

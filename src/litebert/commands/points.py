@@ -96,7 +96,9 @@ def plan(words: list[str]) -> int:
     data = _plan(config, arguments.measure, arguments.device)
     rest = [word for word in words if word not in ("--measure", "--json")]
     changes = _changes(config, data)
-    following = [("pretrain", *_without(rest, changes), *changes, "--data", "DATA", "--out", "RUN")]
+    following = [
+        ("pretrain", *_without(rest, changes), *changes, "--shards", "DATA", "--out", "RUN")
+    ]
     if not arguments.measure:
         following.append(("plan", *rest, "--measure"))
     if arguments.json:

@@ -24,7 +24,7 @@ class StudyArguments:
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
     """The study; list shows all of them."""
-    data: Path | None = None
+    shards: Path | None = None
     """A folder written by litebert prepare."""
     out: Path | None = None
     """Folder to write; by default study-NAME."""
@@ -52,7 +52,7 @@ class StudyArguments:
 
 
 def study(words: list[str]) -> int:
-    """litebert study NAME --data D --budget 30m"""
+    """litebert study NAME --shards D --budget 30m"""
     from litebert.registry import STUDIES
 
     arguments = console.parse(StudyArguments, words, "study")
@@ -65,13 +65,13 @@ def study(words: list[str]) -> int:
         rows = [(name, make_study(name, "tiny").question) for name in STUDIES]
         console.table(("study", "question"), rows)
         return 0
-    if arguments.data is None:
+    if arguments.shards is None:
         raise ConfigError(
-            "no data to train on is given; name a folder written by litebert prepare with --data"
+            "no data to train on is given; name a folder written by litebert prepare with --shards"
         )
     outcome = run(
         arguments.name,
-        arguments.data,
+        arguments.shards,
         arguments.out,
         budget=arguments.budget,
         seeds=arguments.seeds,

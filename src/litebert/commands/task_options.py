@@ -6,18 +6,53 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import field, fields, make_dataclass
-from typing import Annotated, Any, TypeVar
+from dataclasses import dataclass, field, fields, make_dataclass
+from typing import Annotated, Any, Literal, TypeVar
 
 import tyro
 
 from litebert.commands import console
+from litebert.commands.console import ModelPath
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import require
 from litebert.finetuning.task import TaskOptions
 
 A = TypeVar("A")
 """The arguments of a verb, a frozen dataclass."""
+
+
+@dataclass(kw_only=True)
+class LabeledFiles:
+    """The options that `evaluate` and `export` share: how labeled files are read."""
+
+    model: ModelPath
+    text: str | None = None
+    """Column of a table that holds the text; by default as in training."""
+    pair: str | None = None
+    """Column of a table that holds a second text; by default as in training."""
+    label: str | None = None
+    """Column of a table that holds the labels; by default as in training."""
+    separator: str | None = None
+    """The separator between several labels in one cell of a table; by default as in training."""
+    no_header: bool = False
+    """The CSV or TSV files have no header."""
+    input_format: Literal["csv", "tsv", "jsonl", "parquet"] | None = None
+    """Format of the files of a table or of choices; by default the suffix decides."""
+    encoding: str | None = None
+    """Encoding of all files, such as latin-1; utf-8 by default."""
+
+    def reading_options(self) -> dict[str, Any]:
+        """Return the options of the task that are set."""
+        names = ("text", "pair", "label", "separator", "input_format", "encoding")
+        options = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
+        return options | ({"header": False} if self.no_header else {})
+
+    def list_reading_options(self) -> list[str]:
+        """List the options that are set, as a person types them."""
+        return [
+            "--no-header" if name == "header" else f"--{name.replace('_', '-')}"
+            for name in self.reading_options()
+        ]
 
 
 def parse_with_task(

@@ -1,4 +1,4 @@
-"""`litebert finetune`, `score` and `export`."""
+"""`litebert finetune` and `export`."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -15,6 +15,7 @@ from litebert import launch
 from litebert.commands import console
 from litebert.commands.console import Json, ModelPath
 from litebert.commands.task_options import (
+    LabeledFiles,
     add_task_options,
     collect_options,
     join_source,
@@ -49,7 +50,7 @@ class FinetuneArguments:
     task: str
     """A GLUE task (sst2, cola, mnli, ...), squad, race, choices, tagging, pairs for sentence
     vectors, or table for your own data."""
-    data: Annotated[tuple[str, ...], tyro.conf.arg(aliases=("--train",))]
+    data: tuple[str, ...]
     """The benchmark's folder, or the training data: a file, several files, a folder of them or a
     quoted pattern; for a table also a folder with one subfolder of text files per class."""
     out: Path
@@ -152,7 +153,7 @@ def _parse_finetune(words: list[str]) -> tuple[FinetuneArguments, dict[str, Any]
         are fields of the recipe.
 
     Raises:
-        ConfigError: an option is of another task, or --data is given twice.
+        ConfigError: an option is of another task.
     """
     if "-h" in words or "--help" in words:
         with suppress(SystemExit):
@@ -166,10 +167,6 @@ def _parse_finetune(words: list[str]) -> tuple[FinetuneArguments, dict[str, Any]
             description="Fields of the recipe; the defaults shown are those of small.",
         )
     option_names = {word.partition("=")[0] for word in words}
-    require(
-        not {"--data", "--train"} <= option_names,
-        "--data and --train are two names of one option; give one of them",
-    )
     arguments, options, rest = parse_with_task(FinetuneArguments, words, "finetune")
     return arguments, collect_options(options, option_names), rest
 
@@ -309,90 +306,7 @@ def _refuse_given_choices(config: FinetuneConfig, words: list[str]) -> None:
 
 
 @dataclass(kw_only=True)
-class LabelledFiles:
-    """The options that `score` and `export` share: how labelled files are read."""
-
-    model: ModelPath
-    text: str | None = None
-    """Column of a table that holds the text; by default as in training."""
-    pair: str | None = None
-    """Column of a table that holds a second text; by default as in training."""
-    label: str | None = None
-    """Column of a table that holds the labels; by default as in training."""
-    separator: str | None = None
-    """The separator between several labels in one cell of a table; by default as in training."""
-    no_header: bool = False
-    """The CSV or TSV files have no header."""
-    input_format: Literal["csv", "tsv", "jsonl", "parquet"] | None = None
-    """Format of the files of a table or of choices; by default the suffix decides."""
-    encoding: str | None = None
-    """Encoding of all files, such as latin-1; utf-8 by default."""
-
-    def reading_options(self) -> dict[str, Any]:
-        """Return the options of the task that are set."""
-        names = ("text", "pair", "label", "separator", "input_format", "encoding")
-        options = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        return options | ({"header": False} if self.no_header else {})
-
-
-@dataclass(kw_only=True)
-class ScoreArguments(LabelledFiles):
-    """Score a fine-tuned model on files with answers, of the kind that it was fine-tuned on."""
-
-    data: tuple[str, ...]
-    """The labelled files: one, several, a folder of them or a pattern in quotes; of GLUE and RACE
-    also the folder.
-    """
-    exit: Literal["auto", "off"] | float = "auto"
-    """Early exits of a model that was fine-tuned with --exits: auto uses the calibrated threshold,
-    off computes all layers, a number is a threshold."""
-    engine: str | None = None
-    """The engine, as in litebert predict: torch, exact, onnx, openvino, auto and so
-    on.
-    """
-    device: str = "auto"
-    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
-    json: Json = False
-
-
-def score(words: list[str]) -> int:
-    """litebert score MODEL --data FILE"""
-    arguments = console.parse(ScoreArguments, words, "score")
-    from litebert.answer.model import load
-    from litebert.answer.scoring import score_file
-
-    if not all(arguments.data or [""]):
-        raise ConfigError("data is empty; name one labelled file or more")
-    options = arguments.reading_options()
-    model = load(
-        arguments.model, engine=arguments.engine, device=arguments.device, exit=arguments.exit
-    )
-    scored = score_file(model, arguments.data, **options)
-    if arguments.json:
-        console.print_json(
-            {"model": arguments.model, "data": list(arguments.data), **asdict(scored)}
-        )
-        return 0
-    rows = [(name, f"{value:.4g}") for name, value in scored.scores.items()]
-    if scored.share is not None:
-        rows.append(("share of the layers", f"{scored.share:.3f}"))
-    console.table(("score", Path(arguments.model).name), rows)
-    if scored.classes:
-        names = tuple(next(iter(scored.classes.values())))
-        cells = [
-            (name, *map(_format_figure, figures.values()))
-            for name, figures in scored.classes.items()
-        ]
-        console.table(("class", *names), cells)
-    return 0
-
-
-def _format_figure(value: float | int) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else f"{value:,}"
-
-
-@dataclass(kw_only=True)
-class ExportArguments(LabelledFiles):
+class ExportArguments(LabeledFiles):
     """Write a model as ONNX, checked against PyTorch: a folder for ONNX Runtime, OpenVINO, optimum
     and litebert.
 
@@ -408,7 +322,7 @@ class ExportArguments(LabelledFiles):
     int8: bool = False
     """Store the weights in 8 bits: a quarter of the size; measure the speed on your CPU."""
     data: tuple[str, ...] = ()
-    """Labelled files to score the model on before and after, as in litebert score."""
+    """Labeled files to score the model on before and after, as in litebert evaluate."""
     max_drop: float | None = None
     """Write nothing if the main score falls by more points than this; 0.5 by default."""
     json: Json = False
@@ -420,12 +334,10 @@ def export(words: list[str]) -> int:
     with console.loading():
         from litebert.answer.export import export as run
 
-    options = arguments.reading_options()
-    for name in ("max_drop", *options) if not arguments.data else ():
-        option = "--no-header" if name == "header" else f"--{name.replace('_', '-')}"
-        require(
-            name == "max_drop" and arguments.max_drop is None,
-            f"{option} is of the labelled files of --data; give --data too, or leave {option} out",
+    drop_option = ["--max-drop"] * (arguments.max_drop is not None)
+    for option in () if arguments.data else (*drop_option, *arguments.list_reading_options()):
+        raise ConfigError(
+            f"{option} is of the labeled files of --data; give --data too, or leave {option} out"
         )
     done = run(
         arguments.model,
@@ -434,14 +346,14 @@ def export(words: list[str]) -> int:
         int8=arguments.int8,
         data=join_source(arguments.data),
         **({} if arguments.max_drop is None else {"max_drop": arguments.max_drop}),
-        **options,
+        **arguments.reading_options(),
     )
     written, drop = done.written, done.drop
     for note in written.notes:
         log.warning(note)
     if arguments.int8 and drop is None:
         log.warning(
-            "the scores of the 8-bit model were not measured; give labelled files with --data"
+            "the scores of the 8-bit model were not measured; give labeled files with --data"
         )
     if arguments.json:
         scores = None if drop is None else {**asdict(drop), "points": drop.points}

@@ -131,5 +131,7 @@ def prepare(words: list[str]) -> int:
         language = ("sentences end as in", arguments.language)
         every = [*list_rows(shards.index), language, *splits, ("unigram entropy", entropy)]
         table(("prepared", str(arguments.out)), every)
-    ending(arguments.out, ("pretrain", "albert-next-tiny", "--data", arguments.out, "--out", "RUN"))
+    ending(
+        arguments.out, ("pretrain", "albert-next-tiny", "--shards", arguments.out, "--out", "RUN")
+    )
     return 0

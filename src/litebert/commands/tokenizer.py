@@ -422,7 +422,7 @@ def _end(out: Path, sources: list[str]) -> None:
     ending(
         out,
         ("prepare", *sources, "--tokenizer", out, "--out", "DATA"),
-        ("pretrain", "--from", out, "--data", "DATA", "--out", "RUN"),
+        ("pretrain", "--from", out, "--shards", "DATA", "--out", "RUN"),
     )
 
 

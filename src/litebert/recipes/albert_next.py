@@ -48,7 +48,7 @@ def albert_next_tiny() -> Config:
     """albert-next-tiny: 3 layers of H 128, which predict the most masked tokens after ten minutes
     on two CPU cores.
 
-    litebert pretrain albert-next-tiny --data D --out R --budget 10m
+    litebert pretrain albert-next-tiny --shards D --out R --budget 10m
     """
     return _make_next(
         "albert-next-tiny", hidden=128, embedding=64, layers=3, length=64, budget="10m", rate=6e-3
@@ -58,7 +58,7 @@ def albert_next_tiny() -> Config:
 def albert_next_mini() -> Config:
     """albert-next-mini: 8 layers of H 192, for half an hour and more on two CPU cores.
 
-    litebert pretrain albert-next-mini --data D --out R --budget 30m
+    litebert pretrain albert-next-mini --shards D --out R --budget 30m
     """
     return _make_next(
         "albert-next-mini", hidden=192, embedding=96, layers=8, length=128, budget="30m"
@@ -68,7 +68,7 @@ def albert_next_mini() -> Config:
 def albert_next_base() -> Config:
     """albert-next-base: 12 layers of H 768, for a GPU, on which we have not trained it yet.
 
-    litebert pretrain albert-next-base --data D --out R --budget 8h
+    litebert pretrain albert-next-base --shards D --out R --budget 8h
     """
     return _make_next(
         "albert-next-base", hidden=768, embedding=192, layers=12, length=512, budget="8h"
@@ -78,7 +78,7 @@ def albert_next_base() -> Config:
 def albert_next_large() -> Config:
     """albert-next-large: 24 layers of H 1024, for a GPU, on which we have not trained it yet.
 
-    litebert pretrain albert-next-large --data D --out R --budget 24h
+    litebert pretrain albert-next-large --shards D --out R --budget 24h
     """
     return _make_next(
         "albert-next-large", hidden=1024, embedding=192, layers=24, length=512, budget="24h"

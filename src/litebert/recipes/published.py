@@ -48,7 +48,7 @@ def albert_base() -> Config:
     """ALBERT-base, version 2 (no dropout): 12 layers, H 768. 12M parameters, average 80.1 (tables
     1, 2).
 
-    litebert pretrain albert-base --data D --out R. A cluster's work: 262 G tokens at the paper's
+    litebert pretrain albert-base --shards D --out R. A cluster's work: 262 G tokens at the paper's
     budget.
     """
     return _make_albert("albert-base", 768, 12, 12, dropout=0.0)
@@ -58,7 +58,7 @@ def albert_large() -> Config:
     """ALBERT-large, version 2: 24 layers, H 1024. 18M parameters in table 1, average 82.4 in table
     2.
 
-    litebert pretrain albert-large --data D --out R
+    litebert pretrain albert-large --shards D --out R
     """
     return _make_albert("albert-large", 1024, 24, 16, dropout=0.0)
 
@@ -67,7 +67,7 @@ def albert_xlarge() -> Config:
     """ALBERT-xlarge, version 2: 24 layers, H 2048, 16 heads as released. 60M in table 1, average
     85.5 in table 2.
 
-    litebert pretrain albert-xlarge --data D --out R
+    litebert pretrain albert-xlarge --shards D --out R
     """
     return _make_albert("albert-xlarge", 2048, 24, 16, dropout=0.0)
 
@@ -76,30 +76,33 @@ def albert_xxlarge() -> Config:
     """ALBERT-xxlarge, version 2: 12 layers, H 4096. 235M in table 1 (222.6M exactly), average 88.7
     in table 2.
 
-    litebert pretrain albert-xxlarge --data D --out R
+    litebert pretrain albert-xxlarge --shards D --out R
     """
     return _make_albert("albert-xxlarge", 4096, 12, 64, dropout=0.0)
 
 
 def albert_base_v1() -> Config:
-    """ALBERT-base, version 1: dropout 0.1. litebert pretrain albert-base-v1 --data D --out R"""
+    """ALBERT-base, version 1: dropout 0.1. litebert pretrain albert-base-v1 --shards D --out R"""
     return _make_albert("albert-base-v1", 768, 12, 12, dropout=0.1)
 
 
 def albert_large_v1() -> Config:
-    """ALBERT-large, version 1: dropout 0.1. litebert pretrain albert-large-v1 --data D --out R"""
+    """ALBERT-large, version 1: dropout 0.1. litebert pretrain albert-large-v1 --shards D --out R"""
     return _make_albert("albert-large-v1", 1024, 24, 16, dropout=0.1)
 
 
 def albert_xlarge_v1() -> Config:
-    """ALBERT-xlarge, version 1: dropout 0.1. litebert pretrain albert-xlarge-v1 --data D --out R"""
+    """ALBERT-xlarge, version 1: dropout 0.1.
+
+    litebert pretrain albert-xlarge-v1 --shards D --out R
+    """
     return _make_albert("albert-xlarge-v1", 2048, 24, 16, dropout=0.1)
 
 
 def albert_xxlarge_v1() -> Config:
     """ALBERT-xxlarge, version 1, which had no dropout either.
 
-    litebert pretrain albert-xxlarge-v1 --data D --out R
+    litebert pretrain albert-xxlarge-v1 --shards D --out R
     """
     return _make_albert("albert-xxlarge-v1", 4096, 12, 64, dropout=0.0)
 
@@ -143,7 +146,7 @@ def _make_bert(name: str, hidden: int, layers: int, heads: int, vocab_size: int)
 def bert_base() -> Config:
     """BERT-base: 12 layers, H 768, vocabulary 30522. 110M parameters.
 
-    litebert pretrain bert-base --data D --out R
+    litebert pretrain bert-base --shards D --out R
     """
     return _make_bert("bert-base", 768, 12, 12, 30522)
 
@@ -151,7 +154,7 @@ def bert_base() -> Config:
 def bert_large() -> Config:
     """BERT-large: 24 layers, H 1024, vocabulary 30522. 340M in its paper, 335.1M exactly.
 
-    litebert pretrain bert-large --data D --out R
+    litebert pretrain bert-large --shards D --out R
     """
     return _make_bert("bert-large", 1024, 24, 16, 30522)
 
@@ -159,7 +162,7 @@ def bert_large() -> Config:
 def bert_xlarge() -> Config:
     """BERT-xlarge of ALBERT's first version: 24 layers, H 2048, vocabulary 30000. 1270M parameters.
 
-    litebert pretrain bert-xlarge --data D --out R
+    litebert pretrain bert-xlarge --shards D --out R
     """
     return _make_bert("bert-xlarge", 2048, 24, 32, 30000)
 
@@ -194,7 +197,7 @@ def roberta_base() -> Config:
     """RoBERTa-base: 12 layers, H 768, byte-level BPE of 50265. 125M parameters in its code; GLUE
     figures in table 8.
 
-    litebert pretrain roberta-base --data D --out R
+    litebert pretrain roberta-base --shards D --out R
     """
     return _make_roberta("roberta-base", 768, 12, 12, 6e-4, 24000)
 
@@ -202,7 +205,7 @@ def roberta_base() -> Config:
 def roberta_large() -> Config:
     """RoBERTa-large: 24 layers, H 1024. 355M parameters; SQuAD 1.1 / 2.0 F1 94.6 / 89.4 in table 4.
 
-    litebert pretrain roberta-large --data D --out R
+    litebert pretrain roberta-large --shards D --out R
     """
     return _make_roberta("roberta-large", 1024, 24, 16, 4e-4, 30000)
 
@@ -245,7 +248,7 @@ def electra_small() -> Config:
     """ELECTRA-small: 12 layers, H 256, E 128, generator 1/4 (released: 1). 14M parameters, GLUE
     79.9 in table 1.
 
-    litebert pretrain electra-small --data D --out R
+    litebert pretrain electra-small --shards D --out R
     """
     encoder = replace(_make_encoder(256, 12, 4, 30522), embedding_size=128)
     return _make_electra(
@@ -256,7 +259,7 @@ def electra_small() -> Config:
 def electra_base() -> Config:
     """ELECTRA-base: 12 layers, H 768, generator 1/3. 110M parameters, GLUE 85.1 in table 1.
 
-    litebert pretrain electra-base --data D --out R
+    litebert pretrain electra-base --shards D --out R
     """
     encoder = _make_encoder(768, 12, 12, 30522)
     return _make_electra(
@@ -268,7 +271,7 @@ def electra_large() -> Config:
     """ELECTRA-large: 24 layers, H 1024, generator 1/4, 25 % masked. 335M parameters, GLUE 89.0 in
     table 2.
 
-    litebert pretrain electra-large --data D --out R. Table 2's best ran --budget "1750000 steps".
+    litebert pretrain electra-large --shards D --out R. Table 2's best ran --budget "1750000 steps".
     """
     encoder = _make_encoder(1024, 24, 16, 30522)
     return _make_electra(
@@ -307,7 +310,7 @@ def spanbert_base() -> Config:
     """SpanBERT-base: BERT-base's shape, cased vocabulary 28996. SQuAD 1.1 / 2.0 F1 92.4 / 83.6 in
     its README.
 
-    litebert pretrain spanbert-base --data D --out R
+    litebert pretrain spanbert-base --shards D --out R
     """
     return _make_spanbert("spanbert-base", bert_base())
 
@@ -316,7 +319,7 @@ def spanbert_large() -> Config:
     """SpanBERT-large: BERT-large's shape, cased vocabulary 28996. SQuAD 1.1 / 2.0 test F1 94.6 /
     88.7 in table 1.
 
-    litebert pretrain spanbert-large --data D --out R
+    litebert pretrain spanbert-large --shards D --out R
     """
     return _make_spanbert("spanbert-large", bert_large())
 
@@ -385,7 +388,7 @@ def modernbert_base() -> Config:
     """ModernBERT-base: 22 layers, H 768, two of three within a window of 128. 149M parameters, GLUE
     88.4 in its paper.
 
-    litebert pretrain modernbert-base --data D --out R
+    litebert pretrain modernbert-base --shards D --out R
     """
     return _make_modernbert("modernbert-base", 768, 22, 12, 1152, rate=8e-4, batch=4608, warmup=636)
 
@@ -394,7 +397,7 @@ def modernbert_large() -> Config:
     """ModernBERT-large: 28 layers, H 1024. 395M parameters, GLUE 90.4 in its paper, where the rate
     fell to 5e-5 midway.
 
-    litebert pretrain modernbert-large --data D --out R
+    litebert pretrain modernbert-large --shards D --out R
     """
     return _make_modernbert(
         "modernbert-large", 1024, 28, 16, 2624, rate=5e-4, batch=4928, warmup=396

@@ -87,7 +87,7 @@ def _unshare(albert: Config, name: str) -> Config:
 def albert_tiny() -> Config:
     """ALBERT-tiny: 6 shared layers, H 128, E 64, for five minutes on two CPU cores.
 
-    litebert pretrain albert-tiny --data D --out R --budget 5m
+    litebert pretrain albert-tiny --shards D --out R --budget 5m
     """
     return make_small("albert-tiny", hidden=128, embedding=64, layers=6, length=64, budget="5m")
 
@@ -95,7 +95,7 @@ def albert_tiny() -> Config:
 def albert_mini() -> Config:
     """ALBERT-mini: 8 shared layers, H 256, E 128, for an hour on two CPU cores.
 
-    litebert pretrain albert-mini --data D --out R --budget 1h
+    litebert pretrain albert-mini --shards D --out R --budget 1h
     """
     return make_small("albert-mini", hidden=256, embedding=128, layers=8, length=128, budget="1h")
 
@@ -103,7 +103,7 @@ def albert_mini() -> Config:
 def bert_tiny() -> Config:
     """BERT of albert-tiny's shape: each layer has its own weights, E = H.
 
-    litebert pretrain bert-tiny --data D --out R
+    litebert pretrain bert-tiny --shards D --out R
     """
     return _unshare(albert_tiny(), "bert-tiny")
 
@@ -111,7 +111,7 @@ def bert_tiny() -> Config:
 def bert_mini() -> Config:
     """BERT of albert-mini's shape: each layer has its own weights, E = H.
 
-    litebert pretrain bert-mini --data D --out R
+    litebert pretrain bert-mini --shards D --out R
     """
     return _unshare(albert_mini(), "bert-mini")
 
@@ -119,7 +119,7 @@ def bert_mini() -> Config:
 def roberta_mini() -> Config:
     """RoBERTa of albert-mini's shape: full sentences, fresh masks.
 
-    litebert pretrain roberta-mini --data D --out R
+    litebert pretrain roberta-mini --shards D --out R
     """
     bert = bert_mini()
     return replace(
@@ -135,7 +135,7 @@ def roberta_mini() -> Config:
 def electra_mini() -> Config:
     """ELECTRA of albert-mini's shape, with a generator of 1/4.
 
-    litebert pretrain electra-mini --data D --out R
+    litebert pretrain electra-mini --shards D --out R
     """
     bert, albert = bert_mini(), albert_mini()
     return replace(
@@ -156,7 +156,7 @@ def electra_mini() -> Config:
 def spanbert_mini() -> Config:
     """SpanBERT of albert-mini's shape: spans in one document.
 
-    litebert pretrain spanbert-mini --data D --out R
+    litebert pretrain spanbert-mini --shards D --out R
     """
     bert = bert_mini()
     return replace(

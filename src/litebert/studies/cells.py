@@ -127,9 +127,9 @@ def _make_cell(
     def make_command(name: str, *words: str | Path) -> Command:
         return Command((*map(str, words), *device_option, "--json"), scores / f"{name}.json")
 
-    pretrain = ("pretrain", plan.recipe_file(variant), "--data", plan.data_folder(variant))
+    pretrain = ("pretrain", plan.recipe_file(variant), "--shards", plan.data_folder(variant))
     budget = ("--budget", f"{steps} steps", "--train.seed", str(seed))
-    evaluate = ("evaluate", run, "--data", plan.data, "--sequences", str(sequences))
+    evaluate = ("evaluate", run, "--shards", plan.data, "--sequences", str(sequences))
     commands = [
         make_command("pretrain", *pretrain, "--out", run, *budget, *source),
         make_command("heldout", *evaluate),
@@ -153,7 +153,9 @@ def read_scores(cell: Cell) -> dict[str, float]:
     for command in cell.commands[1:]:
         printed, name = read_json(command.output, RunError), command.output.stem
         if name == "heldout":
-            scores |= {key: value for key, value in printed.items() if isinstance(value, float)}
+            scores |= {
+                key: value for key, value in printed["scores"].items() if isinstance(value, float)
+            }
         elif name == "blimp":
             scores["blimp"] = float(printed["blimp"]["overall"]["plain"]["accuracy"])
         else:

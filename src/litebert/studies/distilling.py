@@ -232,7 +232,7 @@ def _list_student_steps(
     recipe, pretrained, student = out / "student.json", out / "pretrained", out / "student"
     budget = request.budget or choose_budget(inputs.lines)
     on_device = _list_device_words(device)
-    text = ("--data", str(out / "data"), "--budget", budget, *on_device)
+    text = ("--shards", str(out / "data"), "--budget", budget, *on_device)
     pretrain = ("pretrain", str(recipe), *text, "--out", str(pretrained))
     teacher = ("--teacher", locate_teacher(request, inputs, out))
     more = ("--unlabelled", *request.unlabelled) if request.unlabelled else ()

@@ -46,7 +46,7 @@ from litebert.tokenizer import Tokenizer, train_tokenizer
 from litebert.tokenizer.training import check_size
 from litebert.train import device as devices
 from litebert.train.budget import measure_steps
-from litebert.train.evaluate import evaluate
+from litebert.train.evaluate import evaluate_pretrained
 from litebert.train.measure import make_batch, measure
 from litebert.train.pretrain import Pretrained, pretrain
 
@@ -175,7 +175,7 @@ def _evaluate(
 ) -> tuple[dict[str, float], list[report.Table]]:
     """Score a run on held-out text, and compare its cost with the same shape without sharing."""
     log.info("4/6  held-out scores, and the same shape without sharing")
-    scores = evaluate(run.folder, data, sequences=4096)
+    scores = evaluate_pretrained(run.folder, data, sequences=4096)
     with task("filling in masked words"):
         reader = MaskReader.of(read_folder(run.folder), torch.device("cpu"))
         guesses = collect_examples(reader, shards.heldout)
@@ -209,7 +209,7 @@ def _propose_commands(request: _Request, run: Pretrained, program: str) -> None:
     folder = request.folder
     longer = folder / "longer"
     commands: list[tuple[str | Path, ...]] = [
-        ("pretrain", RECIPE, "--data", folder / "data", "--out", longer, "--budget", "1h"),
+        ("pretrain", RECIPE, "--shards", folder / "data", "--out", longer, "--budget", "1h"),
         ("compare", run.folder, longer),
     ]
     if request.has_classifier:

@@ -20,7 +20,7 @@ log = logging.getLogger("litebert")
 
 def study(
     name: str,
-    data: str | Path,
+    shards: str | Path,
     out: str | Path | None = None,
     *,
     budget: str = "30m",
@@ -36,7 +36,7 @@ def study(
 
     Args:
         name: a name in `STUDIES`, a TOML file, or `file.py:function`.
-        data: a folder written by `prepare`.
+        shards: a folder written by `prepare`.
         out: the folder of the study; by default `study-NAME`.
         budget: a time for the whole grid, or steps or tokens for each run.
         seeds: runs of each variant.
@@ -64,7 +64,7 @@ def study(
             grid,
             name,
             folder,
-            Path(data),
+            Path(shards),
             extras,
             scale=scale,
             budget=budget,

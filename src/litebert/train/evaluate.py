@@ -148,9 +148,9 @@ def _list_questions(
     return questions
 
 
-def evaluate(
+def evaluate_pretrained(
     model: str | Path,
-    data: str | Path,
+    shards: str | Path,
     *,
     sequences: int = 2048,
     length: int | None = None,
@@ -171,7 +171,7 @@ def evaluate(
     """
     if sequences < 1:
         raise ConfigError(f"sequences is {sequences}; it must be at least 1")
-    loaded, network, shards = open_pretrained(model, data, tokenizer)
+    loaded, network, opened = open_pretrained(model, shards, tokenizer)
     config = network.config
     length, longest = length or config.sequences.length, config.encoder.max_positions
     if length > longest:
@@ -183,8 +183,8 @@ def evaluate(
     network.to(machine.device)
     return evaluate_split(
         network,
-        shards.heldout,
-        shards.tokenizer,
+        opened.heldout,
+        opened.tokenizer,
         machine,
         length=length,
         sequences=sequences,
@@ -205,8 +205,8 @@ def open_pretrained(
     loaded, shards = read_folder(model, tokenizer=tokenizer), Shards.open(data, verify=True)
     if not isinstance(loaded.model, Pretrainer):
         raise ModelError(
-            f"{model} holds a fine-tuned model; pretraining objectives are asked for, so name the "
-            "pretrained one"
+            f"{model} holds a fine-tuned model; score it on labeled files with litebert evaluate "
+            "--data, or name the pretrained model"
         )
     objectives = loaded.model.named_objectives
     if all(

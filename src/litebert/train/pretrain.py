@@ -70,7 +70,7 @@ class Pretrained:
 
 def pretrain(
     recipe: Config,
-    data: str | Path,
+    shards: str | Path,
     out: str | Path,
     *,
     from_model: str | Path | None = None,
@@ -88,7 +88,7 @@ def pretrain(
 
     Args:
         recipe: the point of the space; its `train.budget` says how long.
-        data: a folder written by `prepare`.
+        shards: a folder written by `prepare`.
         out: the run folder.
         from_model: a model folder whose weights a new run starts from: the encoder, each objective
             that fits, and the state of an optimizer of the same name.
@@ -113,7 +113,7 @@ def pretrain(
     """
     request = PretrainRequest(
         recipe=recipe,
-        data=data,
+        data=shards,
         out=Path(out),
         from_model=from_model,
         watch=watch,

@@ -239,7 +239,7 @@ def _refuse_other_data(inputs: Inputs, record: RunRecord) -> None:
         )
     raise RunError(
         f"the run in {folder.path} was trained on {data}, and {shards.path} holds other data; give "
-        f"--data {data}, or start another --out"
+        f"--shards {data}, or start another --out"
     )
 
 

@@ -1,0 +1,147 @@
+"""`litebert evaluate`: the scores of any model, on prepared text or on labeled files."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+from litebert.commands import console
+from litebert.commands.console import Json
+from litebert.commands.task_options import LabeledFiles
+from litebert.errors import ConfigError, require
+
+if TYPE_CHECKING:
+    from litebert.answer.scoring import Scored
+
+
+@dataclass(kw_only=True)
+class EvaluateArguments(LabeledFiles):
+    """Score a model: a pretrained one on prepared text, a fine-tuned one on labeled files.
+
+    Text is masked at 15 % with fixed masks, whatever the model was trained with, so that models
+    compare. Objectives rtd and sbo are scored on the masks of the training. --blimp counts how
+    often the model finds the grammatical one of two sentences likelier.
+    """
+
+    shards: Path | None = None
+    """Folder written by litebert prepare with the tokenizer of MODEL, which is pretrained."""
+    data: tuple[str, ...] = ()
+    """Labeled files, a folder of them or a quoted pattern, for a fine-tuned MODEL."""
+    blimp: Path | None = None
+    """Folder of BLiMP's files, or JSON Lines with sentence_good and sentence_bad, for a pretrained
+    MODEL."""
+    pairs: int | None = None
+    """Most pairs of each paradigm of --blimp to score; all by default. A file without UIDs is one
+    paradigm."""
+    sequences: int | None = None
+    """Most held-out sequences of --shards to score; 2,048 by default."""
+    length: int | None = None
+    """Tokens per sequence of --shards; by default the length that the model was trained with."""
+    exit: Literal["auto", "off"] | float = "auto"
+    """Early exits of a model that was fine-tuned with --exits: auto uses the calibrated threshold,
+    off computes all layers, a number is a threshold."""
+    engine: str | None = None
+    """The engine for --data, as in litebert predict: torch, exact, onnx, openvino, auto and so
+    on."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
+    json: Json = False
+
+
+def evaluate(words: list[str]) -> int:
+    """litebert evaluate MODEL --shards D | --data FILE | --blimp FOLDER"""
+    arguments = console.parse(EvaluateArguments, words, "evaluate")
+    _check_options(arguments)
+    with console.loading():
+        from litebert.answer import minimal_pairs
+        from litebert.answer.evaluation import evaluate as run
+        from litebert.answer.model import load
+
+    report: dict[str, Any] = {"model": arguments.model}
+    paradigms = None
+    if arguments.blimp is not None:  # read first, because a mistake in a file ends the command
+        paradigms = minimal_pairs.read_paradigms(arguments.blimp, arguments.pairs)
+    if arguments.shards is not None or arguments.data or paradigms is None:
+        scored = run(
+            arguments.model,
+            shards=arguments.shards,
+            data=arguments.data or None,
+            sequences=2048 if arguments.sequences is None else arguments.sequences,
+            length=arguments.length or None,
+            engine=arguments.engine,
+            exit=arguments.exit,
+            device=arguments.device,
+            **arguments.reading_options(),
+        )
+        measured_on = {"data": list(arguments.data)} if arguments.data else {}
+        shards = {} if arguments.shards is None else {"shards": str(arguments.shards)}
+        report |= {**measured_on, **shards, **asdict(scored)}
+        if not arguments.json:
+            _show_scores(arguments, scored)
+    if paradigms is not None:
+        scores = minimal_pairs.score_paradigms(
+            load(arguments.model, device=arguments.device), paradigms
+        )
+        report["blimp"] = asdict(scores)
+        if not arguments.json:
+            console.table(minimal_pairs.COLUMNS, scores.rows())
+    if arguments.json:
+        console.print_json(report)
+    if not arguments.data:
+        console.ending(None, console.suggest_finetuning(arguments.model))
+    return 0
+
+
+def _check_options(arguments: EvaluateArguments) -> None:
+    """Refuse options without the text, the files or the pairs that they belong to.
+
+    Raises:
+        ConfigError: an option would have no effect.
+    """
+    if not all(arguments.data):
+        raise ConfigError("data is empty; name one labeled file or more")
+    if arguments.blimp is None and arguments.pairs is not None:
+        raise ConfigError(
+            "--pairs limits the sentence pairs of --blimp; give --blimp too, or leave it out"
+        )
+    if arguments.blimp is not None and arguments.data:
+        raise ConfigError(
+            "--blimp scores a pretrained model and --data a fine-tuned model; give one of them"
+        )
+    for option in ("sequences", "length"):
+        require(
+            arguments.shards is not None or getattr(arguments, option) is None,
+            f"--{option} is of the held-out text of --shards; give --shards too, or leave "
+            f"--{option} out",
+        )
+    names = arguments.list_reading_options()
+    names += ["--engine"] * (arguments.engine is not None) + ["--exit"] * (arguments.exit != "auto")
+    for name in () if arguments.data else names:
+        raise ConfigError(
+            f"{name} is of the labeled files of --data; give --data too, or leave {name} out"
+        )
+
+
+def _show_scores(arguments: EvaluateArguments, scored: Scored) -> None:
+    """Print the scores, and of a classifier those of each class."""
+    from litebert.model.objectives import score_rows
+
+    if not arguments.data:
+        console.table(("held out", arguments.model), score_rows(scored.scores))
+        return
+    rows = [(name, f"{value:.4g}") for name, value in scored.scores.items()]
+    if scored.share is not None:
+        rows.append(("share of the layers", f"{scored.share:.3f}"))
+    console.table(("score", Path(arguments.model).name), rows)
+    if scored.classes:
+        names = tuple(next(iter(scored.classes.values())))
+        cells = [
+            (name, *map(_format_figure, figures.values()))
+            for name, figures in scored.classes.items()
+        ]
+        console.table(("class", *names), cells)
+
+
+def _format_figure(value: float | int) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else f"{value:,}"
