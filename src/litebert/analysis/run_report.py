@@ -173,7 +173,10 @@ def _describe_finetuning(folder: Path, rows: list[dict[str, Any]]) -> tuple[str,
         f"{facts['steps']:,} steps. The best weights are those with the highest "
         f"{score_title(metric)} on the development split."
     )
-    return lead, arrange_sections(headlines, run_sections(rows, dev_rows=counts), tables)
+    curves = run_sections(rows, dev_rows=counts)
+    diagram, *reliability = make_reliability_sections(folder) or [None]
+    charts = curves if diagram is None else [diagram, *curves]
+    return lead, arrange_sections(headlines, charts, [*tables, *reliability])
 
 
 def _make_task_table(

@@ -92,6 +92,11 @@ class FinetuneConfig:
     """The settings of learning from a teacher; nothing is learned without one
     (docs/distillation.md).
     """
+    calibrate: bool = True
+    """Divide the logits of the final model by a temperature that is fitted on the first development
+    part, so that its probabilities are shares of right answers (docs/reliability.md). Only for
+    classes and labels, and only where it helps by more than chance.
+    """
     restart: bool = True
     """If a run collapses to one answer, start once more at a third of the learning rate."""
     examples: bool = True

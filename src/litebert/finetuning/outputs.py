@@ -95,6 +95,10 @@ class Output(ABC):
     """True if it implements `fit_linear`."""
     weighs: ClassVar[bool] = False
     """True if its loss can weigh classes and rows, by `weigh`."""
+    calibrates: ClassVar[bool] = False
+    """True if it implements `item_losses` and `judge`, so that its probabilities are calibrated."""
+    least_claim: ClassVar[float] = 0.0
+    """The probability above which a decision is an answer."""
     exits: ClassVar[bool] = False
     """True if a row may leave the network early, by `steady`; every subclass must set it itself."""
 
@@ -287,6 +291,22 @@ class Output(ABC):
         both are equal, and how certain the answer is, in [0, 1].
 
         Both are logits (R, C); there is nothing before the first layer.
+        """
+        raise NotImplementedError
+
+    def item_losses(
+        self, logits: NDArray[np.float64], targets: Sequence[Any]
+    ) -> NDArray[np.float64]:
+        """Compute the plain cross-entropy of each item, (N,), from logits (N, C), without weights
+        of classes.
+        """
+        raise NotImplementedError
+
+    def judge(
+        self, logits: NDArray[np.float64], targets: Sequence[Any]
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Return the probability of each decision, and whether it came true, (D,) each, from logits
+        (N, C).
         """
         raise NotImplementedError
 

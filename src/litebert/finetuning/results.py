@@ -13,9 +13,17 @@ from litebert.config import Config, SequenceConfig
 from litebert.errors import RunError
 from litebert.finetuning.baselines import BaselineScores, read_baseline
 from litebert.finetuning.baselines.scores import FIELD, build_scores_fields
+from litebert.finetuning.calibration import (
+    calibrate_part,
+    fold_temperature,
+    record_points,
+    scale_logits,
+    trace_part,
+)
 from litebert.finetuning.examples import choose_examples, write_examples
 from litebert.finetuning.exits import Exits, calibrate
 from litebert.finetuning.prepared import PreparedTask
+from litebert.finetuning.reliability import write_reliability
 from litebert.finetuning.scoring import Logits, score_parts
 from litebert.finetuning.trainable import TrainableTaskModel
 from litebert.interop import LoadedModel, save_litebert
@@ -75,6 +83,12 @@ def write_results(
     """
     task, parts, folder = prepared.task, (*prepared.dev, *prepared.tests), run.path
     scores = score_parts(task, parts, logits)
+    targets = [item.target for item in parts[0].items]
+    calibration = calibrate_part(task.output, logits[parts[0].name], targets)
+    temperature = 1.0
+    if calibration is not None and prepared.config.calibrate:
+        temperature = calibration.temperature
+    logits = {name: scale_logits(values, temperature) for name, values in logits.items()}
     (folder / "predictions").mkdir(exist_ok=True)
     answers = [task.answers(part.examples, part.items, logits[part.name]) for part in parts]
     tuned = task.tune(parts[0].examples, answers[0])
@@ -84,15 +98,21 @@ def write_results(
     exits = None
     if exit_logits is not None:
         drop = prepared.config.exit_drop
+        exit_logits = scale_logits(exit_logits, temperature)
         exits = calibrate(task, trainable.output, parts[0], exit_logits, drop)
         write_json(folder / "exits.json", asdict(exits))
     model = trainable.module
     trainable.output.settle(model.head)
+    fold_temperature(model.head, temperature)
     model.state_map = None
     baseline = None if prepared.baseline is None else prepared.baseline.keep(folder)
     fields = build_scores_fields(scores, baseline)
     card = _build_card(prepared, run.read_identities()[-1], fields, is_restarted)
-    _write_model(folder / "model", model, replace(prepared, task=tuned), card, exits)
+    precision = trace_part(task.output, logits[parts[0].name], targets)
+    calibrated = {"precision": record_points(precision)} if precision else {}
+    _write_model(folder / "model", model, replace(prepared, task=tuned), card, exits, calibrated)
+    if calibration is not None:
+        write_reliability(folder, parts[0], calibration, precision, prepared.config.calibrate)
     write_json(folder / "scores.json", fields)
 
 
@@ -135,7 +155,12 @@ def _build_card(
 
 
 def _write_model(
-    folder: Path, model: TaskModel, prepared: PreparedTask, card: str, exits: Exits | None
+    folder: Path,
+    model: TaskModel,
+    prepared: PreparedTask,
+    card: str,
+    exits: Exits | None,
+    calibrated: Mapping[str, Any],
 ) -> None:
     shutil.rmtree(folder, ignore_errors=True)
     task, output, length = prepared.task, prepared.task.output, prepared.config.length
@@ -150,6 +175,7 @@ def _write_model(
         "problem": output.name,
         "length": length,
         **task.settings(),
+        **calibrated,
     }
     if exits is not None:
         about["exits"] = exits.record()

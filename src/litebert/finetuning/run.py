@@ -17,6 +17,7 @@ A run folder holds
     head.safetensors  with `fit_head`: the classifier that was fitted before training
     exits.json        with `exits`: when a row leaves early, and what other rules would save and
                       cost
+    reliability.json  calibration and precision of the answers to the first development part
     baseline.json     the scores of a model that counts words and characters, on the same rows
     scores.json       the scores of model/, and of the baseline
 """
@@ -42,6 +43,7 @@ from litebert.finetuning.initial import InitialModel, load_initial
 from litebert.finetuning.phases import FinetuningRun
 from litebert.finetuning.prepared import FinetuneRequest, OnStep, PreparedTask, prepare_task
 from litebert.finetuning.probe import FITTED, choose_start
+from litebert.finetuning.reliability import RELIABILITY
 from litebert.finetuning.results import Finetuned
 from litebert.finetuning.scoring import name_metric
 from litebert.finetuning.seeds import summarize
@@ -66,6 +68,7 @@ CONTENTS = (
     "model",
     "predictions",
     "exits.json",
+    RELIABILITY,
     BASELINE,
     "scores.json",
     "report.html",

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from litebert.finetuning.items import Item
-from litebert.finetuning.outputs import Answer, Output, average_log, softmax
+from litebert.finetuning.outputs import Answer, Output, average_log, log_softmax, softmax
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -33,12 +33,15 @@ class OneClass(Output):
     """The weight of each class in the loss, (C,); () where all count alike."""
     focal_gamma: float = 0.0
     """The exponent of the focal loss; 0 for cross-entropy."""
+    threshold: float = 0.0
+    """The probability below which there is no answer."""
 
     name, head = "classes", "sequence"
     problem_type = "single_label_classification"
     scores = ("accuracy", "macro_f1", "matthews")
     linear = True
     weighs = True
+    calibrates = True
     exits = True
 
     def weigh(self, config: FinetuneConfig, targets: Sequence[Any]) -> Output:
@@ -70,13 +73,15 @@ class OneClass(Output):
         return losses.sum(), (logits.argmax(-1) == targets).sum()
 
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
-        """Return the likeliest label, and the probabilities of all, which sum to one."""
+        """Return the likeliest label, or None below the threshold, and the probabilities of all,
+        which sum to one.
+        """
         if not logits:
             return []
         values = np.stack(logits).astype(np.float64)
         likely = softmax(values, axis=1)
         return [
-            Answer(self.labels[best], row)
+            Answer(self.labels[best] if row[best] >= self.threshold else None, row)
             for best, row in zip(values.argmax(1).tolist(), likely, strict=True)
         ]
 
@@ -114,6 +119,17 @@ class OneClass(Output):
         weight[present], bias[present] = coefficients, intercepts
         return weight, bias
 
+    def item_losses(
+        self, logits: NDArray[np.float64], targets: Sequence[Any]
+    ) -> NDArray[np.float64]:
+        return -log_softmax(logits)[np.arange(len(logits)), np.array(targets, np.int64)]
+
+    def judge(
+        self, logits: NDArray[np.float64], targets: Sequence[Any]
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Judge the likeliest class of each item; D = N."""
+        return softmax(logits, axis=1).max(1), logits.argmax(1) == np.array(targets, np.int64)
+
     def as_target(self, value: Any) -> Any:
         return self.labels.index(value)
 
@@ -133,6 +149,7 @@ class SeveralLabels(OneClass):
     problem_type = "multi_label_classification"
     exits = True
     scores = ("micro_f1", "macro_f1", "exact")
+    least_claim = 0.5
 
     def _balance(self, counts: NDArray[np.int64], rows: int) -> NDArray[np.float64]:
         """Compute the weight of the rows that have each label: how many lack it for one that has
@@ -178,10 +195,17 @@ class SeveralLabels(OneClass):
         return average_log(likely) - average_log(unlikely)
 
     def answers(self, logits: Sequence[NDArray[np.float32]]) -> list[Answer]:
-        """Return the labels of a probability above a half, and the probability of each."""
+        """Return the labels of a probability above a half, and not below the threshold, and the
+        probability of each.
+        """
         # The logistic function by tanh, which does not overflow; scipy's differs in the last bit.
         likely = [0.5 * (1 + np.tanh(row_logits.astype(np.float64) / 2)) for row_logits in logits]
-        return [Answer(tuple(np.array(self.labels)[row > 0.5].tolist()), row) for row in likely]
+        return [
+            Answer(
+                tuple(np.array(self.labels)[(row > 0.5) & (row >= self.threshold)].tolist()), row
+            )
+            for row in likely
+        ]
 
     def baseline(self) -> Baseline | None:
         from litebert.finetuning.baselines.models import LinearLabels
@@ -210,6 +234,21 @@ class SeveralLabels(OneClass):
             else:
                 bias[label] = (1 if column.any() else -1) * np.log(2 * len(column))
         return weight, bias
+
+    def item_losses(
+        self, logits: NDArray[np.float64], targets: Sequence[Any]
+    ) -> NDArray[np.float64]:
+        """Compute the sum over the labels of binary cross-entropy."""
+        present = np.array(targets, bool)
+        losses: NDArray[np.float64] = np.logaddexp(0, np.where(present, -logits, logits)).sum(1)
+        return losses
+
+    def judge(
+        self, logits: NDArray[np.float64], targets: Sequence[Any]
+    ) -> tuple[NDArray[np.float64], NDArray[np.bool_]]:
+        """Judge each label of each item; D = N C."""
+        likely = 0.5 * (1 + np.tanh(logits / 2))
+        return likely.ravel(), np.array(targets, bool).ravel()
 
     def as_target(self, value: Any) -> Any:
         return tuple(int(name in value) for name in self.labels)

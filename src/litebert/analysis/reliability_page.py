@@ -1,0 +1,71 @@
+"""The part of a fine-tuning run's report that says how far its answers can be relied on."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from litebert.analysis.report import Chart, Section, Series, Table
+from litebert.errors import RunError
+from litebert.finetuning.reliability import RELIABILITY
+from litebert.json_reader import read_json
+
+_SHOWN_POINTS = 12
+
+
+def make_reliability_sections(folder: Path) -> list[Section]:
+    """Make the reliability diagram and the tables of a run; none for a run without
+    reliability.json.
+    """
+    file = folder / RELIABILITY
+    if not file.is_file():
+        return []
+    record = read_json(file, RunError)
+    return [_draw_diagram(record), *_list_precision(record)]
+
+
+def _draw_diagram(record: Mapping[str, Any]) -> Chart:
+    """Draw the share of right answers against the probability of the answer."""
+    calibration, part = record["calibration"], record["part"]
+    temperature = calibration["temperature"]
+    lines = [_draw_line("as trained", calibration["bins_before"])]
+    note = (
+        f"On the {calibration['rows']:,} rows of {part}. The expected calibration error is "
+        f"{calibration['error_before']:.3f}"
+    )
+    if temperature == 1:
+        note += "; no temperature is better by more than chance."
+    else:
+        lines.append(_draw_line("with a temperature", calibration["bins_after"]))
+        note += (
+            f", and {calibration['error_after']:.3f} with a temperature of {temperature:.3g} that "
+            "was fitted on other rows. "
+        )
+        note += (
+            "The model has this temperature."
+            if record["calibrated"]
+            else "The model does not have it (--no-calibrate)."
+        )
+    level = Series("as sure as right", (0.0, 1.0), (0.0, 1.0), dashed=True)
+    return Chart("Reliability", (*lines, level), "probability", "share that is right", note)
+
+
+def _draw_line(name: str, bins: Sequence[Mapping[str, float]]) -> Series:
+    confidences = tuple(float(part["confidence"]) for part in bins)
+    return Series(name, confidences, tuple(float(part["share"]) for part in bins))
+
+
+def _list_precision(record: Mapping[str, Any]) -> list[Section]:
+    """List thresholds with the precision and the coverage of their answers."""
+    points = record["precision"]
+    if not points:
+        return []
+    step = max(1, -(-len(points) // _SHOWN_POINTS))
+    rows = tuple(
+        (f"{point['precision']:.3f}", f"{point['threshold']:.3f}", f"{point['coverage']:.1%}")
+        for point in points[::step]
+    )
+    note = "litebert predict --min-precision P takes the first row with a precision of P or more."
+    columns = ("precision", "threshold", "share answered")
+    return [Table(f"Precision of the surest answers on {record['part']}", columns, rows, note)]

@@ -1,0 +1,267 @@
+"""Probabilities that mean what they say: a temperature, the calibration error, and thresholds for a
+wanted precision.
+
+A network that is trained for long is surer than it is right (Guo et al. 2017, "On Calibration of
+Modern Neural Networks"). One number, the temperature, divides all logits, and no answer changes. It
+is fitted on the first development part and divided out of the last map of the head, so that every
+engine and every program that reads the model computes the same probabilities.
+
+Shapes: N items, C classes, D decisions: one for each item with a class, C for each with labels.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from litebert.data.random_keys import derive, permute
+from litebert.errors import ConfigError, ModelError
+
+if TYPE_CHECKING:
+    from litebert.finetuning.outputs import Output
+    from litebert.finetuning.scoring import Logits
+    from litebert.model.heads import ClassifierHead
+
+BINS = 10
+"""Bins of equal width of the calibration error and of the reliability diagram."""
+FEWEST = 20
+"""Answers that a threshold for a wanted precision must leave: fewer say too little."""
+_WIDEST = 20.0
+"""The temperature lies between 1 / 20 and 20. At an end of this range the fit means nothing, as
+where no answer is wrong.
+"""
+_CHANCE = 3.84
+"""The likelihood ratio of one parameter that chance exceeds in 5 % of all cases."""
+_FOLDS, _ORDER = 5, 71
+_MOST_POINTS = 100
+Losses = Callable[[float], NDArray[np.float64]]
+"""A temperature -> the loss of each item in nats, (N,)."""
+
+
+@dataclass(frozen=True)
+class Bin:
+    """The decisions whose probabilities lie between two numbers."""
+
+    low: float
+    high: float
+    rows: int
+    confidence: float
+    """Their mean probability."""
+    share: float
+    """The share that is right, or that has the label."""
+
+
+@dataclass(frozen=True)
+class Calibration:
+    """How far probabilities on held-out rows are from the shares of right answers."""
+
+    rows: int
+    temperature: float
+    """The number that divides the logits; 1 where none is better by more than chance."""
+    error_before: float
+    """The expected calibration error without it."""
+    error_after: float
+    """The same with temperatures that were fitted on the other rows."""
+    bins_before: tuple[Bin, ...]
+    bins_after: tuple[Bin, ...]
+
+
+def compute_calibration_error(likely: NDArray[np.float64], right: NDArray[np.bool_]) -> float:
+    """Compute the expected calibration error (Guo et al. 2017, equation 3): the mean over decisions
+    of the distance between the probability and the share of right ones in its bin.
+
+    Args:
+        likely: the probabilities, (D,).
+        right: whether each came true, (D,).
+    """
+    bins = bin_decisions(likely, right)
+    return sum(part.rows * abs(part.confidence - part.share) for part in bins) / len(likely)
+
+
+def bin_decisions(likely: NDArray[np.float64], right: NDArray[np.bool_]) -> tuple[Bin, ...]:
+    """Sort decisions into bins of equal width; a bin without decisions is left out."""
+    places = np.minimum((likely * BINS).astype(int), BINS - 1)
+    bins = []
+    for place in np.unique(places).tolist():
+        chosen = places == place
+        low, high = place / BINS, (place + 1) / BINS
+        confidence, share = float(likely[chosen].mean()), float(right[chosen].mean())
+        bins.append(Bin(low, high, int(chosen.sum()), confidence, share))
+    return tuple(bins)
+
+
+def fit_temperature(losses: Losses) -> float:
+    """Fit the temperature of the lowest loss; 1 where it is not better by more than chance."""
+    from scipy.optimize import minimize_scalar
+
+    limit = np.log(_WIDEST)
+    fit = minimize_scalar(
+        lambda logarithm: float(losses(float(np.exp(logarithm))).sum()),
+        bounds=(-limit, limit),
+        method="bounded",
+        options={"xatol": 1e-4},
+    )
+    gain = float(losses(1.0).sum()) - float(fit.fun)
+    if abs(fit.x) > limit - 0.01 or not 2 * gain > _CHANCE:
+        return 1.0
+    return float(np.exp(fit.x))
+
+
+def calibrate_part(output: Output, logits: Logits, targets: Sequence[Any]) -> Calibration | None:
+    """Calibrate an output on the items of a part that have a target; None if it has no
+    probabilities, or no item has a target.
+
+    Args:
+        logits: in the form of `Output.of_item`.
+    """
+    labeled = [place for place, target in enumerate(targets) if target is not None]
+    if not output.calibrates or not labeled:
+        return None
+    values_NC = np.stack([logits[place] for place in labeled]).astype(np.float64)
+    right = [targets[place] for place in labeled]
+    temperature = fit_temperature(lambda number: output.item_losses(values_NC / number, right))
+    scaled = values_NC.copy()
+    if temperature != 1 and len(right) >= 2 * _FOLDS:
+        order = permute(np.arange(len(right)), len(right), derive(0, _ORDER, 0))
+        for fold in range(_FOLDS):
+            held = order % _FOLDS == fold
+            rest = [target for target, apart in zip(right, held, strict=True) if not apart]
+            learned = values_NC[~held]
+
+            def compute(
+                number: float, values: NDArray[np.float64] = learned, known: list[Any] = rest
+            ) -> NDArray[np.float64]:
+                return output.item_losses(values / number, known)
+
+            scaled[held] /= fit_temperature(compute)
+    before, after = output.judge(values_NC, right), output.judge(scaled, right)
+    return Calibration(
+        len(right),
+        temperature,
+        compute_calibration_error(*before),
+        compute_calibration_error(*after),
+        bin_decisions(*before),
+        bin_decisions(*after),
+    )
+
+
+def scale_logits(logits: Logits, temperature: float) -> Logits:
+    """Divide logits by a temperature; those of 1 stay as they are, to the bit."""
+    if temperature == 1:
+        return logits
+    return [values / np.float32(temperature) for values in logits]
+
+
+def fold_temperature(head: ClassifierHead, temperature: float) -> None:
+    """Divide the last map of a head by a temperature."""
+    if temperature != 1:
+        head.classifier.weight.data.div_(temperature)
+        head.classifier.bias.data.div_(temperature)
+
+
+# ---------------------------------------------------------------------------------------- precision
+
+
+@dataclass(frozen=True)
+class PrecisionPoint:
+    """A threshold, and what answers at or above it were worth on the development part."""
+
+    threshold: float
+    precision: float
+    """The share of these answers that is right."""
+    coverage: float
+    """The share of all answers."""
+
+
+def trace_precision(
+    likely: NDArray[np.float64], right: NDArray[np.bool_]
+) -> tuple[PrecisionPoint, ...]:
+    """Trace the precision of the answers at or above a threshold, from the lowest threshold up.
+
+    A point stands only where no lower threshold has as much precision. Points of fewer than
+    `FEWEST` answers are left out.
+
+    Args:
+        likely: the probability of each answer, (D,).
+        right: whether it is right, (D,).
+    """
+    order = np.argsort(-likely, kind="stable")
+    likely, right = likely[order], right[order]
+    counts = np.arange(1, len(likely) + 1)
+    precisions = np.cumsum(right) / counts
+    ends = np.flatnonzero(np.append(likely[1:] < likely[:-1], True)) if len(likely) else counts
+    points: list[PrecisionPoint] = []
+    for end in ends[::-1].tolist():
+        if end + 1 < FEWEST:
+            break
+        if not points or precisions[end] > points[-1].precision:
+            # A rounding in the last bit of another engine must not lose the rows at the threshold.
+            threshold = float(np.floor(likely[end] * 1e6) / 1e6)
+            coverage = (end + 1) / len(likely)
+            points.append(PrecisionPoint(threshold, float(precisions[end]), coverage))
+    if len(points) > _MOST_POINTS:
+        places = np.unique(np.linspace(0, len(points) - 1, _MOST_POINTS).round().astype(int))
+        points = [points[place] for place in places.tolist()]
+    return tuple(points)
+
+
+def trace_part(
+    output: Output, logits: Logits, targets: Sequence[Any]
+) -> tuple[PrecisionPoint, ...]:
+    """Trace the precision of an output's answers to the items of a part that have a target; no
+    point where it has no probabilities.
+    """
+    labeled = [place for place, target in enumerate(targets) if target is not None]
+    if not output.calibrates or not labeled:
+        return ()
+    values = np.stack([logits[place] for place in labeled]).astype(np.float64)
+    likely, right = output.judge(values, [targets[place] for place in labeled])
+    claimed = likely > output.least_claim
+    return trace_precision(likely[claimed], right[claimed])
+
+
+def record_points(points: Sequence[PrecisionPoint]) -> list[dict[str, float]]:
+    """Build the field `precision` of task.json."""
+    return [asdict(point) for point in points]
+
+
+def choose_threshold(record: Mapping[str, Any], wanted: float, name: object) -> PrecisionPoint:
+    """Choose the lowest threshold of a saved model that had the wanted precision.
+
+    Args:
+        record: the content of task.json.
+        wanted: in (0, 1].
+        name: the model in messages.
+
+    Raises:
+        ConfigError: `wanted` is no share, the model knows no precision, or none is as high.
+        ModelError: the record is damaged.
+    """
+    if not 0 < wanted <= 1:
+        raise ConfigError(f"min_precision is {wanted:g}; give a share above 0 and at most 1")
+    saved = record.get("precision")
+    if saved is None:
+        raise ConfigError(
+            f"min_precision is {wanted:g}, and {name} does not know its precision; fine-tune a "
+            "model for classes or labels with this version, or leave min_precision out"
+        )
+    try:
+        points = [PrecisionPoint(**{key: float(point[key]) for key in point}) for point in saved]
+    except (TypeError, ValueError, AttributeError, KeyError):
+        raise ModelError(f"{name} has a damaged field 'precision' in task.json") from None
+    for point in points:
+        if point.precision >= wanted:
+            return point
+    highest = max((point.precision for point in points), default=None)
+    raise ConfigError(
+        f"min_precision is {wanted:g}, and "
+        + (
+            f"fewer than {FEWEST} development rows have answers; give more rows to --dev"
+            if highest is None
+            else f"no {FEWEST} development answers of {name} reach it; give {highest:.4g} or less"
+        )
+    )
