@@ -11,6 +11,9 @@ from typing import Any
 
 import pytest
 
+from litebert.answer.model import load
+from litebert.cli import main
+from litebert.interop.files import read_tensors
 from toys.finetuning import recipe_file
 
 Run = Callable[..., tuple[int, str, str]]
@@ -62,7 +65,7 @@ def test_balanced_weights_answer_with_a_rare_class(
         out = tmp_path / name
         words = words_for(tmp_path, tiny_tokenizer, out, "--metric", "macro_f1", *more)
         assert run(*words, "--no-restart", "--no-baseline")[0] == 0
-        _, scores, _ = run("score", str(out), "--data", str(tmp_path / "dev.csv"), "--json")
+        _, scores, _ = run("evaluate", str(out), "--data", str(tmp_path / "dev.csv"), "--json")
         return json.loads(scores)["classes"]["yes"]["recall"]
 
     assert recall("equal") < 0.5
@@ -81,3 +84,81 @@ def test_weights_are_for_classes(tiny_tokenizer: Path, tmp_path: Path, run: Run)
     status, out, err = run(*words)
     assert (status, out) == (2, "")
     assert "focal_gamma is -1" in err
+
+
+def write_noisy(path: Path, rows: int, seed: int) -> Path:
+    """Half of the texts have a sign of their label, and the others say nothing of it."""
+    draw = random.Random(seed)
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerow(["text", "label", "source"])
+        for number in range(rows):
+            label, is_clear = draw.choice(("no", "yes")), number % 2 == 0
+            sign = {"no": "bado", "yes": "kumi"}[label] if is_clear else "rere"
+            words = draw.choices(["lala", "mimi", "toto", "fafa", "gugu"], k=draw.randint(1, 3))
+            table.writerow([" ".join([sign, *words]), label, "clear" if is_clear else "vague"])
+    return path
+
+
+@pytest.fixture(scope="module")
+def noisy(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with tables and the run of a model that cannot be right about half of the rows."""
+    folder = tmp_path_factory.mktemp("noisy")
+    write_noisy(folder / "train.csv", 240, 0)
+    write_noisy(folder / "dev.csv", 200, 1)
+    words = words_for(folder, tiny_tokenizer, folder / "run", "--no-baseline")
+    words[words.index("--epochs") + 1] = "10"
+    assert main(words) == 0
+    return folder
+
+
+def test_probabilities_are_calibrated_for_every_program(noisy: Path, run: Run) -> None:
+    record = json.loads((noisy / "run" / "reliability.json").read_text())
+    calibration = record["calibration"]
+    assert record["calibrated"] is True
+    assert calibration["rows"] == 200
+    assert calibration["temperature"] != 1
+    assert calibration["error_after"] < calibration["error_before"]
+    page = (noisy / "run" / "report.html").read_text()
+    assert "Reliability" in page
+    assert "expected calibration error" in page
+
+    # The temperature is in the weights, so the saved answers are those that any reader computes.
+    best = read_tensors(noisy / "run" / "best.safetensors")
+    saved = load(noisy / "run").model.state_dict()
+    name = "head.classifier.weight"
+    assert saved[name].numpy() * calibration["temperature"] == pytest.approx(
+        best[name].numpy(), rel=1e-5
+    )
+    with open(noisy / "run" / "predictions" / "dev.csv", newline="", encoding="utf-8") as file:
+        written = [float(row["p_yes"]) for row in csv.DictReader(file)]
+    answers = noisy / "answers.jsonl"
+    words = ("predict", noisy / "run", "--input", noisy / "dev.csv", "--output", answers)
+    assert run(*map(str, words))[0] == 0
+    lines = answers.read_text(encoding="utf-8").splitlines()
+    predicted = [json.loads(line)["probabilities"]["yes"] for line in lines]
+    assert predicted == pytest.approx(written, abs=1e-5)
+
+
+def test_answers_below_a_precision_are_left_empty(noisy: Path, run: Run) -> None:
+    answers, data = noisy / "sure.csv", noisy / "dev.csv"
+    words = ["predict", noisy / "run", "--input", data, "--keep", "label", "--output", answers]
+    status, _, err = run(*map(str, words), "--min-precision", "0.9")
+    assert status == 0
+    assert "answers below the probability" in err
+    with open(answers, newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    sure = [row for row in rows if row["prediction"]]
+    right = sum(row["prediction"] == row["label"] for row in sure) / len(sure)
+    assert right >= 0.9
+    assert 20 <= len(sure) < 200
+    _, out, _ = run(
+        "evaluate", str(noisy / "run"), "--data", str(data), "--min-precision", "0.9", "--json"
+    )
+    scored = json.loads(out)
+    assert scored["scores"]["accuracy"] == pytest.approx(right)
+    assert scored["coverage"] == pytest.approx(len(sure) / 200)
+
+    status, out, err = run(*map(str, words), "--min-precision", "1.5")
+    assert (status, out) == (2, "")
+    assert "min_precision is 1.5" in err

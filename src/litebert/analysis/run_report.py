@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from litebert.analysis.chart import format_with_error
+from litebert.analysis.reliability_page import make_reliability_sections
 from litebert.analysis.report import (
     Headline,
     HeadlineScore,
@@ -173,10 +174,11 @@ def _describe_finetuning(folder: Path, rows: list[dict[str, Any]]) -> tuple[str,
         f"{facts['steps']:,} steps. The best weights are those with the highest "
         f"{score_title(metric)} on the development split."
     )
-    curves = run_sections(rows, dev_rows=counts)
-    diagram, *reliability = make_reliability_sections(folder) or [None]
-    charts = curves if diagram is None else [diagram, *curves]
-    return lead, arrange_sections(headlines, charts, [*tables, *reliability])
+    reliability = make_reliability_sections(folder)
+    charts = [section for section in reliability if not isinstance(section, Table)]
+    tables += [section for section in reliability if isinstance(section, Table)]
+    curves = [*run_sections(rows, dev_rows=counts), *charts]
+    return lead, arrange_sections(headlines, curves, tables)
 
 
 def _make_task_table(

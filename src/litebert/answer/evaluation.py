@@ -24,6 +24,7 @@ def evaluate(
     tokenizer: str | Path | None = None,
     engine: str | None = None,
     exit: Exit = "auto",  # noqa: A002
+    min_precision: float | None = None,
     device: str = "auto",
     **options: Any,
 ) -> Scored:
@@ -35,7 +36,8 @@ def evaluate(
         sequences: the most held-out sequences to score.
         length: tokens per sequence; by default the length that the model was trained with.
         tokenizer: for a folder that has no tokenizer or one that cannot be read.
-        engine, exit: with `data`, what computes the answers, as in `load`.
+        engine, exit, min_precision: with `data`, what computes the answers, and which are given, as
+            in `load`.
         device: auto, cpu, cuda, cuda:N, or mps on a Mac.
         options: with `data`, how the files are read, as in `score_file`.
 
@@ -50,7 +52,14 @@ def evaluate(
             model, shards, sequences=sequences, length=length, device=device, tokenizer=tokenizer
         )
         return Scored(None, scores, {})
-    opened = load(model, engine=engine, exit=exit, device=device, tokenizer=tokenizer)
+    opened = load(
+        model,
+        engine=engine,
+        exit=exit,
+        device=device,
+        tokenizer=tokenizer,
+        min_precision=min_precision,
+    )
     _require_fit(opened, shards, data)
     assert data is not None
     return score_file(opened, data, **options)

@@ -4,7 +4,8 @@ module needs no torch, for an exported model answers without it.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+import logging
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
@@ -22,6 +23,7 @@ from litebert.answer.vectors import SentenceEncoder, texts_of
 from litebert.config import Pooling
 from litebert.config.finetuning import HeadName
 from litebert.errors import LitebertError, ModelError
+from litebert.finetuning.calibration import choose_threshold
 from litebert.interop.loaded import LoadedModel, Unread
 from litebert.interop.onnx.exports import (
     find_exported_graph,
@@ -36,7 +38,10 @@ from litebert.tokenizer import Tokenizer
 
 if TYPE_CHECKING:
     from litebert.answer.masks import MaskReader, Score
+    from litebert.finetuning.task import Task
     from litebert.model.task_model import TaskModel
+
+log = logging.getLogger("litebert")
 
 
 @dataclass(frozen=True)
@@ -53,6 +58,8 @@ class Model(LoadedModel):
     """Threads of a service, which shares its cores, for engines that take them; the environment
     tells the others.
     """
+    min_precision: float | None = None
+    """The precision that its answers should have; below the threshold for it there is none."""
 
     @cached_property
     def runtime(self) -> Runtime:
@@ -135,6 +142,8 @@ class Model(LoadedModel):
             task = restore_task(record, self.path)
         except LitebertError as error:
             raise ModelError(f"the task of {self.path} cannot be restored: {error}") from None
+        if self.min_precision is not None:
+            task = self._require_precision(task, record, self.min_precision)
         early_exit = ENGINES[self.engine].capabilities.early_exit
         rule = rule_for(
             self.exit, record, self.engine, early_exit=early_exit, has_weights=not self._has_graph
@@ -146,6 +155,19 @@ class Model(LoadedModel):
         return Predictor(
             tokenizer, task, runtime, self.length, positions, str(self.path), self._comparison
         )
+
+    def _require_precision(
+        self, task: Task[Any], record: Mapping[str, Any], wanted: float
+    ) -> Task[Any]:
+        """Return the task with the threshold that had a precision on the development part."""
+        point = choose_threshold(record, wanted, self.path)
+        log.info(
+            f"answers below the probability {point.threshold:.4g} are left out; on the development "
+            f"part the precision is then {point.precision:.4g}, with {point.coverage:.1%} of the "
+            "answers"
+        )
+        output = replace(task.output, threshold=point.threshold)  # type: ignore[call-arg]
+        return replace(task, output=output)
 
     def predict(self, inputs: Iterable[Any]) -> list[dict[str, Any]]:
         """Answer with its predictor; see `Predictor.predict`."""
@@ -308,6 +330,7 @@ def load(
     exit: Exit = "auto",  # noqa: A002
     tokenizer: str | Path | None = None,
     threads: int | None = None,
+    min_precision: float | None = None,
 ) -> Model:
     """Open a run folder, a litebert model folder, a Hugging Face folder, or a model of the Hub by
     its name, such as `hf:albert/albert-base-v2`. A fine-tuned model answers, too.
@@ -328,6 +351,9 @@ def load(
             vocab.txt or tokenizer.json.
         threads: threads of ONNX Runtime in a service, which shares the cores with others; by
             default as many as torch would take.
+        min_precision: the share of answers that should be right, such as 0.95. Answers below the
+            threshold that had this precision on the development part are None. For several labels
+            it is the share of the labels.
 
     Raises:
         ConfigError: there is no such engine, `exit` is a threshold of an exported model, or the
@@ -347,4 +373,11 @@ def load(
 
         opened = read_folder(path, head, lazy=engine not in ("torch", "exact"), tokenizer=tokenizer)
     model_fields = {field.name: getattr(opened, field.name) for field in fields(opened)}
-    return Model(**model_fields, engine=engine, device=device, exit=exit, threads=threads)
+    return Model(
+        **model_fields,
+        engine=engine,
+        device=device,
+        exit=exit,
+        threads=threads,
+        min_precision=min_precision,
+    )

@@ -31,6 +31,8 @@ class Scored:
     """`precision`, `recall`, `f1` and `count` of each class; empty where the task has none."""
     share: float | None = None
     """Mean share of the layers that was used, where texts leave early."""
+    coverage: float | None = None
+    """The share of the examples that are answered, and scored, where a precision is asked for."""
 
 
 def score_file(model: Model, source: Source, **options: Any) -> Scored:
@@ -76,6 +78,27 @@ def score_predictor(predictor: Predictor, source: Source, **options: Any) -> Sco
     logits, _ = predictor.logits(items)
     answers = task.answers(examples, items, logits)
     share = predictor.runtime.share if isinstance(predictor.runtime, EarlyExit) else None
+    count, coverage = len(examples), None
+    if getattr(task.output, "threshold", 0):
+        examples, answers = _select_answered(examples, answers, label)
+        coverage = len(answers) / count
     return Scored(
-        len(examples), task.score(examples, answers), task.by_class(examples, answers), share
+        count, task.score(examples, answers), task.by_class(examples, answers), share, coverage
     )
+
+
+def _select_answered(
+    examples: list[Any], answers: list[Any], label: str
+) -> tuple[list[Any], list[Any]]:
+    """Select the examples that are answered, and their answers.
+
+    Raises:
+        DataError: none is.
+    """
+    places = [place for place, answer in enumerate(answers) if answer.value is not None]
+    if not places:
+        raise DataError(
+            f"no answer to {label} reaches the threshold of --min-precision, so there is nothing "
+            "to score; give a lower precision"
+        )
+    return [examples[place] for place in places], [answers[place] for place in places]

@@ -71,6 +71,9 @@ class PredictArguments(Reading):
     exit: Literal["auto", "off"] | float = "auto"
     """Early exits of a model that was fine-tuned with --exits: auto uses the calibrated threshold,
     off computes all layers, a number is a threshold."""
+    min_precision: float | None = None
+    """The share of answers that should be right, such as 0.95: answers below the threshold that had
+    this precision on the development part of training are left empty."""
     exact: bool = False
     """Compute in float32 with PyTorch's own operations, whatever the engine."""
 
@@ -85,7 +88,13 @@ def predict(words: list[str]) -> int:
 
     form = _choose_format(arguments)
     engine = "exact" if arguments.exact else arguments.engine
-    model = load(arguments.model, engine=engine, device=arguments.device, exit=arguments.exit)
+    model = load(
+        arguments.model,
+        engine=engine,
+        device=arguments.device,
+        exit=arguments.exit,
+        min_precision=arguments.min_precision,
+    )
     count = predict_file(
         model,
         arguments.input,

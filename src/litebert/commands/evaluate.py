@@ -44,6 +44,8 @@ class EvaluateArguments(LabeledFiles):
     engine: str | None = None
     """The engine for --data, as in litebert predict: torch, exact, onnx, openvino, auto and so
     on."""
+    min_precision: float | None = None
+    """Score only the answers to --data that are this precise, as litebert predict gives them."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
     json: Json = False
@@ -71,6 +73,7 @@ def evaluate(words: list[str]) -> int:
             length=arguments.length or None,
             engine=arguments.engine,
             exit=arguments.exit,
+            min_precision=arguments.min_precision,
             device=arguments.device,
             **arguments.reading_options(),
         )
@@ -117,6 +120,7 @@ def _check_options(arguments: EvaluateArguments) -> None:
         )
     names = arguments.list_reading_options()
     names += ["--engine"] * (arguments.engine is not None) + ["--exit"] * (arguments.exit != "auto")
+    names += ["--min-precision"] * (arguments.min_precision is not None)
     for name in () if arguments.data else names:
         raise ConfigError(
             f"{name} is of the labeled files of --data; give --data too, or leave {name} out"
@@ -133,6 +137,8 @@ def _show_scores(arguments: EvaluateArguments, scored: Scored) -> None:
     rows = [(name, f"{value:.4g}") for name, value in scored.scores.items()]
     if scored.share is not None:
         rows.append(("share of the layers", f"{scored.share:.3f}"))
+    if scored.coverage is not None:
+        rows.append(("share of the rows answered", f"{scored.coverage:.3f}"))
     console.table(("score", Path(arguments.model).name), rows)
     if scored.classes:
         names = tuple(next(iter(scored.classes.values())))

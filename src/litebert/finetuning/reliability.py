@@ -1,4 +1,4 @@
-"""What a finished run knows about its answers to the first development part: reliability.json, which
+"""Facts about the answers of a finished run to its first development part: reliability.json, which
 the report draws.
 """
 
