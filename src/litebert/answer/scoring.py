@@ -78,12 +78,12 @@ def score_predictor(predictor: Predictor, source: Source, **options: Any) -> Sco
     logits, _ = predictor.logits(items)
     answers = task.answers(examples, items, logits)
     share = predictor.runtime.share if isinstance(predictor.runtime, EarlyExit) else None
-    count, coverage = len(examples), None
+    count, answered = len(examples), None
     if getattr(task.output, "threshold", 0):
         examples, answers = _select_answered(examples, answers, label)
-        coverage = len(answers) / count
+        answered = len(answers) / count
     return Scored(
-        count, task.score(examples, answers), task.by_class(examples, answers), share, coverage
+        count, task.score(examples, answers), task.by_class(examples, answers), share, answered
     )
 
 
