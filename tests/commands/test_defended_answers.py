@@ -162,3 +162,63 @@ def test_answers_below_a_precision_are_left_empty(noisy: Path, run: Run) -> None
     status, out, err = run(*map(str, words), "--min-precision", "1.5")
     assert (status, out) == (2, "")
     assert "min_precision is 1.5" in err
+
+
+def test_mistakes_are_counted_and_shown(noisy: Path, run: Run) -> None:
+    data = str(noisy / "dev.csv")
+    words = ["evaluate", str(noisy / "run"), "--data", data, "--mistakes", "5"]
+    status, out, _ = run(*words, "--slice-columns", "source", "--json")
+    assert status == 0
+    scored = json.loads(out)
+    with open(data, newline="", encoding="utf-8") as file:
+        table = list(csv.DictReader(file))
+    with open(noisy / "run" / "predictions" / "dev.csv", newline="", encoding="utf-8") as file:
+        answers = list(csv.DictReader(file))
+    labels = ["no", "yes"]
+    pairs = [
+        (row["label"], answer["prediction"]) for row, answer in zip(table, answers, strict=True)
+    ]
+    expected = [[pairs.count((right, given)) for given in labels] for right in labels]
+    assert scored["confusion"] == expected
+
+    wrong = [place for place, (right, answer) in enumerate(pairs) if right != answer]
+    likely = {
+        place: max(float(answers[place]["p_no"]), float(answers[place]["p_yes"])) for place in wrong
+    }
+    assert [row["probability"] for row in scored["mistakes"]] == pytest.approx(
+        sorted(likely.values(), reverse=True)[:5], abs=1e-5
+    )
+    for row in scored["mistakes"]:
+        place = [cells["text"] for cells in table].index(row["inputs"]["text"])
+        assert row["label"] != row["prediction"]
+        assert row["label"] in ("no", "yes")
+        assert place >= 0
+
+    clear, vague = scored["slices"]["source"]["clear"], scored["slices"]["source"]["vague"]
+    assert clear["count"] == vague["count"] == 100
+    assert clear["accuracy"] > 0.95 > 0.7 > vague["accuracy"]
+    both = clear["accuracy"] + vague["accuracy"]
+    assert both / 2 == pytest.approx(scored["scores"]["accuracy"])
+
+    _, out, _ = run(*words, "--slice-columns", "source")
+    for text in ("answered as", "vague", "probability"):
+        assert text in out
+    page = (noisy / "run" / "report.html").read_text()
+    assert "Confusions on dev" in page
+    assert "The surest mistakes on dev" in page
+
+
+@pytest.mark.parametrize(
+    ("words", "parts"),
+    [
+        (("--slice-columns", "sorce"), ("no column 'sorce'", "did you mean 'source'?")),
+        (("--slice-columns", "text"), ("values, and slices have at most 50",)),
+        (("--mistakes", "-1"), ("mistakes is -1",)),
+    ],
+)
+def test_wrong_slices_are_one_sentence(
+    noisy: Path, run: Run, words: tuple[str, ...], parts: tuple[str, ...]
+) -> None:
+    status, out, err = run("evaluate", str(noisy / "run"), "--data", str(noisy / "dev.csv"), *words)
+    assert (status, out) == (2, "")
+    assert all(part in err for part in parts), err

@@ -19,6 +19,7 @@ from litebert.finetuning.examples import (
     write_examples,
 )
 from litebert.finetuning.items import EncodedPart
+from litebert.finetuning.reliability import RELIABILITY
 from litebert.finetuning.run import finetune
 from litebert.finetuning.task import Task
 from litebert.tasks import table as table_module
@@ -121,9 +122,16 @@ def test_a_model_keeps_a_few_development_texts_unless_none_are_wanted(
     assert 1 <= len(examples) <= 4
     assert all(labels[example.inputs["text"]] == example.label for example in examples)
     assert read_examples(tmp_path / "run" / "model") == examples
+    report = tmp_path / "run" / RELIABILITY
+    mistakes = json.loads(report.read_text())["mistakes"]
+    assert mistakes
+    assert all(labels[mistake["inputs"]["text"]] == mistake["label"] for mistake in mistakes)
     assert not tune(tmp_path / "run", False).exists(), "the finished run forgets them"
+    assert not any(row["inputs"] for row in json.loads(report.read_text())["mistakes"])
     assert not tune(tmp_path / "other", False).exists()
     assert read_examples(tmp_path / "other") == []
+    report = tmp_path / "other" / RELIABILITY
+    assert not any(row["inputs"] for row in json.loads(report.read_text())["mistakes"])
     assert file == tmp_path / "run" / "model" / FILE
 
 

@@ -8,10 +8,12 @@ from typing import Any
 
 from litebert.analysis.report import Chart, Section, Series, Table
 from litebert.errors import RunError
+from litebert.finetuning.mistakes import list_confusions
 from litebert.finetuning.reliability import RELIABILITY
 from litebert.json_reader import read_json
 
 _SHOWN_POINTS = 12
+_MOST_COLUMNS = 10
 
 
 def make_reliability_sections(folder: Path) -> list[Section]:
@@ -22,7 +24,12 @@ def make_reliability_sections(folder: Path) -> list[Section]:
     if not file.is_file():
         return []
     record = read_json(file, RunError)
-    return [_draw_diagram(record), *_list_precision(record)]
+    return [
+        _draw_diagram(record),
+        *_list_precision(record),
+        *_list_confusions(record),
+        *_list_mistakes(record),
+    ]
 
 
 def _draw_diagram(record: Mapping[str, Any]) -> Chart:
@@ -69,3 +76,42 @@ def _list_precision(record: Mapping[str, Any]) -> list[Section]:
     note = "litebert predict --min-precision P takes the first row with a precision of P or more."
     columns = ("precision", "threshold", "share answered")
     return [Table(f"Precision of the surest answers on {record['part']}", columns, rows, note)]
+
+
+def _list_confusions(record: Mapping[str, Any]) -> list[Section]:
+    """Make the confusion matrix, or of many classes the list of the commonest confusions."""
+    if "confusion" not in record:
+        return []
+    labels, matrix = record["confusion"]["labels"], record["confusion"]["rows"]
+    title = f"Confusions on {record['part']}"
+    if len(labels) <= _MOST_COLUMNS:
+        rows = tuple(
+            (label, *(f"{count:,}" for count in row))
+            for label, row in zip(labels, matrix, strict=True)
+        )
+        note = "Rows of each label, by the class that they were answered with."
+        return [Table(title, ("label, answered as", *labels), rows, note)]
+    pairs = list_confusions(labels, matrix, _MOST_COLUMNS)
+    cells = tuple((label, answer, f"{count:,}") for label, answer, count in pairs)
+    return [Table(title, ("label", "answered as", "rows"), cells)] if cells else []
+
+
+def _list_mistakes(record: Mapping[str, Any]) -> list[Section]:
+    """List the wrong answers of the highest probability."""
+    mistakes = record["mistakes"]
+    if not mistakes:
+        return []
+    texts = tuple(mistakes[0]["inputs"])
+    rows = tuple(
+        (
+            row["location"],
+            row["label"],
+            row["prediction"],
+            f"{row['probability']:.3f}",
+            *row["inputs"].values(),
+        )
+        for row in mistakes
+    )
+    note = "Look at these first: some labels may be wrong."
+    columns = ("line", "label", "prediction", "probability", *texts)
+    return [Table(f"The surest mistakes on {record['part']}", columns, rows, note)]

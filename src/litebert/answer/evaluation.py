@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +26,8 @@ def evaluate(
     engine: str | None = None,
     exit: Exit = "auto",  # noqa: A002
     min_precision: float | None = None,
+    mistakes: int = 0,
+    slice_columns: Sequence[str] = (),
     device: str = "auto",
     **options: Any,
 ) -> Scored:
@@ -38,6 +41,7 @@ def evaluate(
         tokenizer: for a folder that has no tokenizer or one that cannot be read.
         engine, exit, min_precision: with `data`, what computes the answers, and which are given, as
             in `load`.
+        mistakes, slice_columns: with `data`, as in `score_file`.
         device: auto, cpu, cuda, cuda:N, or mps on a Mac.
         options: with `data`, how the files are read, as in `score_file`.
 
@@ -62,7 +66,7 @@ def evaluate(
     )
     _require_fit(opened, shards, data)
     assert data is not None
-    return score_file(opened, data, **options)
+    return score_file(opened, data, mistakes=mistakes, slice_columns=slice_columns, **options)
 
 
 def _require_fit(model: Model, shards: str | Path | None, data: Source | None) -> None:

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass, replace
+from collections import Counter
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +14,18 @@ from litebert import progress
 from litebert.answer.exits import EarlyExit
 from litebert.answer.model import Model
 from litebert.answer.predicting import Predictor
-from litebert.errors import DataError
+from litebert.errors import ConfigError, DataError
+from litebert.finetuning.mistakes import Mistake, count_confusions, find_mistakes
+from litebert.finetuning.task import Task
+from litebert.finetuning.text_outputs import OneClass, SeveralLabels
 from litebert.tasks.splits import Source
 from litebert.text.records import Notes
 from litebert.tokenizer.coverage import Coverage
 
 log = logging.getLogger("litebert")
+
+MOST_SLICES = 50
+"""Values of a column that divides rows into slices, at most."""
 
 
 @dataclass(frozen=True)
@@ -33,15 +42,32 @@ class Scored:
     """Mean share of the layers that was used, where texts leave early."""
     coverage: float | None = None
     """The share of the examples that are answered, and scored, where a precision is asked for."""
+    confusion: list[list[int]] | None = None
+    """Rows of each label (rows) that were answered with each class (columns), in the order of
+    `classes`; None where answers are no classes.
+    """
+    mistakes: list[Mistake] = field(default_factory=list)
+    """The wrong answers of the highest probability, where they are asked for."""
+    slices: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
+    """By column and value: the scores of the rows with this value, and their `count`."""
 
 
-def score_file(model: Model, source: Source, **options: Any) -> Scored:
+def score_file(
+    model: Model,
+    source: Source,
+    *,
+    mistakes: int = 0,
+    slice_columns: Sequence[str] = (),
+    **options: Any,
+) -> Scored:
     """Score a fine-tuned model on labeled files of its own task, in float32, as `predict`
     computes.
 
     Args:
         source: a file, several files, a folder of them or a pattern; of GLUE and RACE also the
             benchmark's folder.
+        mistakes: how many of the surest mistakes to list.
+        slice_columns: columns of a table whose values divide the rows into slices.
         options: options of the task that say how files are read: text, pair, label, separator,
             input_format, header and encoding. Columns are those of training by default.
 
@@ -51,11 +77,20 @@ def score_file(model: Model, source: Source, **options: Any) -> Scored:
         DataError: a file is missing or malformed, or no example in it has an answer; the message
             names the line.
     """
-    return score_predictor(model.predictor, source, **options)
+    return score_predictor(
+        model.predictor, source, mistakes=mistakes, slice_columns=slice_columns, **options
+    )
 
 
-def score_predictor(predictor: Predictor, source: Source, **options: Any) -> Scored:
-    """Score any predictor on labeled files of its task."""
+def score_predictor(
+    predictor: Predictor,
+    source: Source,
+    *,
+    mistakes: int = 0,
+    slice_columns: Sequence[str] = (),
+    **options: Any,
+) -> Scored:
+    """Score any predictor on labeled files of its task, as `score_file` does."""
     files = [source] if isinstance(source, (str, Path)) else source
     label = str(files[0]) if len(files) == 1 else f"{len(files)} files"
     with progress.task("reading and tokenizing"):
@@ -78,19 +113,73 @@ def score_predictor(predictor: Predictor, source: Source, **options: Any) -> Sco
     logits, _ = predictor.logits(items)
     answers = task.answers(examples, items, logits)
     share = predictor.runtime.share if isinstance(predictor.runtime, EarlyExit) else None
-    count, answered = len(examples), None
+    count, targets, answered = len(examples), [item.target for item in items], None
+    columns = {name: opened.read_column(task.dev[0], name) for name in slice_columns}
     if getattr(task.output, "threshold", 0):
-        examples, answers = _select_answered(examples, answers, label)
-        answered = len(answers) / count
+        places = _list_answered(answers, label)
+        examples, targets, answers = (
+            [values[place] for place in places] for values in (examples, targets, answers)
+        )
+        columns = {name: [cells[place] for place in places] for name, cells in columns.items()}
+        answered = len(places) / count
+    confusion = None
+    if isinstance(task.output, OneClass) and not isinstance(task.output, SeveralLabels):
+        known = [place for place, target in enumerate(targets) if target is not None]
+        confusion = count_confusions(
+            task.output.labels,
+            [targets[place] for place in known],
+            [answers[place] for place in known],
+        )
     return Scored(
-        count, task.score(examples, answers), task.by_class(examples, answers), share, answered
+        count,
+        task.score(examples, answers),
+        task.by_class(examples, answers),
+        share,
+        answered,
+        confusion,
+        find_mistakes(task, examples, targets, answers, mistakes) if mistakes else [],
+        {
+            name: score_slices(task, examples, answers, name, cells)
+            for name, cells in columns.items()
+        },
     )
 
 
-def _select_answered(
-    examples: list[Any], answers: list[Any], label: str
-) -> tuple[list[Any], list[Any]]:
-    """Select the examples that are answered, and their answers.
+def score_slices(
+    task: Task[Any],
+    examples: Sequence[Any],
+    answers: Sequence[Any],
+    column: str,
+    cells: Sequence[str],
+) -> dict[str, dict[str, float]]:
+    """Compute the scores of the rows with each value of a column, and their `count`, the commonest
+    value first. A slice without a label has no scores.
+
+    Args:
+        cells: the value of each example.
+
+    Raises:
+        ConfigError: the column has too many values for slices.
+    """
+    counts = Counter(cells)
+    if len(counts) > MOST_SLICES:
+        raise ConfigError(
+            f"the column '{column}' has {len(counts):,} values, and slices have at most "
+            f"{MOST_SLICES}; name a column with fewer"
+        )
+    slices: dict[str, dict[str, float]] = {}
+    for value, count in counts.most_common():
+        places = [place for place, cell in enumerate(cells) if cell == value]
+        slices[value] = {"count": count}
+        with suppress(DataError):  # no row of it has a label
+            slices[value] |= task.score(
+                [examples[place] for place in places], [answers[place] for place in places]
+            )
+    return slices
+
+
+def _list_answered(answers: Sequence[Any], label: str) -> list[int]:
+    """List the places of the examples that are answered.
 
     Raises:
         DataError: none is.
@@ -101,4 +190,4 @@ def _select_answered(
             f"no answer to {label} reaches the threshold of --min-precision, so there is nothing "
             "to score; give a lower precision"
         )
-    return [examples[place] for place in places], [answers[place] for place in places]
+    return places

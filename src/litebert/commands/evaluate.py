@@ -14,6 +14,9 @@ from litebert.errors import ConfigError, require
 if TYPE_CHECKING:
     from litebert.answer.scoring import Scored
 
+MOST_COLUMNS = 10
+"""Classes of a confusion matrix that is printed, at most."""
+
 
 @dataclass(kw_only=True)
 class EvaluateArguments(LabeledFiles):
@@ -46,6 +49,10 @@ class EvaluateArguments(LabeledFiles):
     on."""
     min_precision: float | None = None
     """Score only the answers to --data that are this precise, as litebert predict gives them."""
+    mistakes: int = 0
+    """Number of mistakes to list, those with the highest probability."""
+    slice_columns: tuple[str, ...] = ()
+    """Columns of a table of --data; the rows with each value are scored by themselves."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
     json: Json = False
@@ -74,6 +81,8 @@ def evaluate(words: list[str]) -> int:
             engine=arguments.engine,
             exit=arguments.exit,
             min_precision=arguments.min_precision,
+            mistakes=arguments.mistakes,
+            slice_columns=arguments.slice_columns,
             device=arguments.device,
             **arguments.reading_options(),
         )
@@ -112,6 +121,8 @@ def _check_options(arguments: EvaluateArguments) -> None:
         raise ConfigError(
             "--blimp scores a pretrained model and --data a fine-tuned model; give one of them"
         )
+    if arguments.mistakes < 0:
+        raise ConfigError(f"mistakes is {arguments.mistakes}; give 0 or more")
     for option in ("sequences", "length"):
         require(
             arguments.shards is not None or getattr(arguments, option) is None,
@@ -121,6 +132,8 @@ def _check_options(arguments: EvaluateArguments) -> None:
     names = arguments.list_reading_options()
     names += ["--engine"] * (arguments.engine is not None) + ["--exit"] * (arguments.exit != "auto")
     names += ["--min-precision"] * (arguments.min_precision is not None)
+    names += ["--mistakes"] * bool(arguments.mistakes)
+    names += ["--slice-columns"] * bool(arguments.slice_columns)
     for name in () if arguments.data else names:
         raise ConfigError(
             f"{name} is of the labeled files of --data; give --data too, or leave {name} out"
@@ -147,6 +160,46 @@ def _show_scores(arguments: EvaluateArguments, scored: Scored) -> None:
             for name, figures in scored.classes.items()
         ]
         console.table(("class", *names), cells)
+    _show_confusions(scored)
+    for column, slices in scored.slices.items():
+        names = ("count", *scored.scores)
+        cells = [
+            (value, *(_format_figure(scores[name]) if name in scores else "-" for name in names))
+            for value, scores in slices.items()
+        ]
+        console.table((column, *names), cells)
+    if scored.mistakes:
+        cells = [
+            (
+                row.location,
+                row.label,
+                row.prediction,
+                f"{row.probability:.3f}",
+                *row.inputs.values(),
+            )
+            for row in scored.mistakes
+        ]
+        texts = tuple(scored.mistakes[0].inputs)
+        console.table(("line", "label", "prediction", "probability", *texts), cells)
+
+
+def _show_confusions(scored: Scored) -> None:
+    """Print the confusion matrix, or of many classes the commonest confusions."""
+    from litebert.finetuning.mistakes import list_confusions
+
+    labels = tuple(scored.classes)
+    if scored.confusion is None or not labels:
+        return
+    if len(labels) <= MOST_COLUMNS:
+        cells = [
+            (label, *map(str, row)) for label, row in zip(labels, scored.confusion, strict=True)
+        ]
+        console.table(("label, answered as", *labels), cells)
+        return
+    confusions = list_confusions(labels, scored.confusion, MOST_COLUMNS)
+    console.table(
+        ("label", "answered as", "rows"), [(*pair[:2], str(pair[2])) for pair in confusions]
+    )
 
 
 def _format_figure(value: float | int) -> str:

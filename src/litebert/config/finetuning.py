@@ -100,8 +100,8 @@ class FinetuneConfig:
     restart: bool = True
     """If a run collapses to one answer, start once more at a third of the learning rate."""
     examples: bool = True
-    """Keep at most four short development texts with the model, for the playground
-    (docs/trust.md)."""
+    """Keep at most four short development texts with the model, for the playground, and the texts
+    of the surest mistakes in the report (docs/trust.md)."""
     train: LoopConfig = field(default_factory=_train)
     """The loop; its fields are those of `train` in pretraining, without those that only pretraining
     has.

@@ -96,7 +96,9 @@ class Output(ABC):
     weighs: ClassVar[bool] = False
     """True if its loss can weigh classes and rows, by `weigh`."""
     calibrates: ClassVar[bool] = False
-    """True if it implements `item_losses` and `judge`, so that its probabilities are calibrated."""
+    """True if it implements `item_losses`, `judge` and `mistake`, so that its probabilities are
+    calibrated.
+    """
     least_claim: ClassVar[float] = 0.0
     """The probability above which a decision is an answer."""
     exits: ClassVar[bool] = False
@@ -308,6 +310,10 @@ class Output(ABC):
         """Return the probability of each decision, and whether it came true, (D,) each, from logits
         (N, C).
         """
+        raise NotImplementedError
+
+    def mistake(self, target: Any, answer: Answer) -> float | None:
+        """Return the probability of the wrong decision in an answer; None if it is right."""
         raise NotImplementedError
 
     def as_target(self, value: Any) -> Any:

@@ -17,6 +17,7 @@ from litebert.finetuning.items import Item
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.prepared import FinetuneRequest, PreparedTask
 from litebert.finetuning.probe import FITTED
+from litebert.finetuning.reliability import forget_texts
 from litebert.finetuning.results import Finetuned, require_calibrated, write_results
 from litebert.finetuning.teachers import compute_teacher_logits
 from litebert.finetuning.trainable import TrainableTaskModel
@@ -191,6 +192,7 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
         # calibrated for another drop.
         if not prepared.config.examples and self.ranks.main:
             (run_path / "model" / EXAMPLES).unlink(missing_ok=True)
+            forget_texts(run_path)
         if prepared.config.exits:
             self.ranks.decide(lambda: require_calibrated(run_path, prepared.config.exit_drop))
         if self.ranks.decide(

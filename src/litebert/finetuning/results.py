@@ -112,7 +112,8 @@ def write_results(
     calibrated = {"precision": record_points(precision)} if precision else {}
     _write_model(folder / "model", model, replace(prepared, task=tuned), card, exits, calibrated)
     if calibration is not None:
-        write_reliability(folder, parts[0], calibration, precision, prepared.config.calibrate)
+        first, config = parts[0], prepared.config
+        write_reliability(folder, task, first, answers[0], calibration, precision, config)
     write_json(folder / "scores.json", fields)
 
 

@@ -317,6 +317,17 @@ class TaskFiles(ABC, Generic[E]):
             DataError: as for `open`.
         """
 
+    def read_column(self, split: str, column: str) -> list[str]:
+        """Read another column of the rows of a split, as text, in the order of `read`.
+
+        Raises:
+            ConfigError: the files of the task have no further columns.
+            DataError: as for `open`.
+        """
+        raise ConfigError(
+            f"the task {self.task.name} has no column '{column}'; only a table has slices"
+        )
+
     @classmethod
     @abstractmethod
     def stream(

@@ -130,6 +130,10 @@ class OneClass(Output):
         """Judge the likeliest class of each item; D = N."""
         return softmax(logits, axis=1).max(1), logits.argmax(1) == np.array(targets, np.int64)
 
+    def mistake(self, target: Any, answer: Answer) -> float | None:
+        best = int(answer.probabilities.argmax())
+        return None if best == target else float(answer.probabilities[best])
+
     def as_target(self, value: Any) -> Any:
         return self.labels.index(value)
 
@@ -249,6 +253,15 @@ class SeveralLabels(OneClass):
         """Judge each label of each item; D = N C."""
         likely = 0.5 * (1 + np.tanh(logits / 2))
         return likely.ravel(), np.array(targets, bool).ravel()
+
+    def mistake(self, target: Any, answer: Answer) -> float | None:
+        """Return the highest probability with which a label is there or absent, and should not
+        be.
+        """
+        wrong = (answer.probabilities > 0.5) != np.array(target, bool)
+        if not wrong.any():
+            return None
+        return float(np.abs(answer.probabilities[wrong] - 0.5).max() + 0.5)
 
     def as_target(self, value: Any) -> Any:
         return tuple(int(name in value) for name in self.labels)

@@ -263,6 +263,14 @@ class TableFiles(TextFiles):
             self._note_missing_labels(examples, notes)
         return examples
 
+    def read_column(self, split: str, column: str) -> list[str]:
+        """Read another column of the rows of a split, as text; of an empty cell, the empty text."""
+        paths = self._find_files(split)
+        if folder := next((path for path in paths if path.is_dir()), None):
+            raise ConfigError(f"{folder} is a folder of texts, which have no column '{column}'")
+        rows = self._read_rows(paths, [], column, Notes())
+        return ["" if row.values[0] is None else str(row.values[0]) for row, _ in rows]
+
     def _note_missing_labels(self, examples: Sequence[Example], notes: Notes) -> None:
         output = self.task.output
         counts = output.counts([example.label for example in examples])
