@@ -176,6 +176,8 @@ def test_an_encoder_is_fine_tuned_before_it_teaches(
     assert [row["name"] for row in results["rows"]][1] == "teacher"
     record = json.loads((tmp_path / "run" / "student" / "finetune.json").read_text())
     assert record["teacher"] == str((tmp_path / "run" / "teacher").resolve())
+    pretrained = json.loads((tmp_path / "run" / "pretrained" / "run.json").read_text())
+    assert pretrained["table_from"] == record["teacher"]
     assert (tmp_path / "run" / "tokenizer").exists() == (tokenizer == "new")
 
 

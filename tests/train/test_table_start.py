@@ -4,6 +4,7 @@ kills change.
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Callable
@@ -14,14 +15,16 @@ import numpy as np
 import pytest
 import torch
 
+from litebert.change.vocabulary import project_table, require_tokenizer
 from litebert.config import TableConfig
 from litebert.data.batches import Batch
 from litebert.data.cooccurrence import compute_token_vectors, count_neighbors
 from litebert.data.shards import Shards
 from litebert.errors import ConfigError, RunError
+from litebert.interop import read_folder
 from litebert.model.objectives import Objective
 from litebert.train.device import choose
-from litebert.train.initial_weights import build_further_recipe, start_table
+from litebert.train.initial_weights import build_further_recipe, start_table, take_table
 from litebert.train.loop import Loop
 from litebert.train.pretrain import build_pretrainer, pretrain
 from toys.pretraining import config, result
@@ -145,3 +148,115 @@ def test_the_command_line_says_what_it_counted(
     status, _, err = run(*words, "--table.start", "counts", "--out", str(tmp_path / "other"))
     assert status == 2
     assert "--table.start" in err
+
+
+# ---------------------------------------------------------------------- the table of another model
+
+
+@pytest.fixture(scope="module")
+def larger(tiny_corpus: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A run of a wider model, with another kind of tokenizer."""
+    from litebert.data.prepare import prepare
+    from litebert.tokenizer import train_tokenizer
+
+    folder = tmp_path_factory.mktemp("larger")
+    texts = tiny_corpus.read_text(encoding="utf-8").split("\n\n")
+    train_tokenizer(texts, kind="wordpiece", vocab_size=300).save(folder / "tokenizer")
+    data = folder / "data"
+    prepare([str(tiny_corpus)], data, tokenizer=folder / "tokenizer", heldout=0.1, processes=1)
+    pretrain(config(encoder={"embedding_size": 16}), data, folder / "run")
+    return folder / "run"
+
+
+def test_rows_keep_the_geometry_of_the_rows_that_spell_their_tokens() -> None:
+    """A width that loses nothing keeps all angles between rows, whatever the axes and the scale."""
+    draw = np.random.default_rng(0)
+    table, counts = draw.normal(size=(7, 5)), draw.integers(0, 50, 6)
+    sources = [[0], [1, 2], [], [3], [4, 5, 6], [6]]
+    rows = project_table(table, sources, counts, width=8, std=0.1)
+    spelled = np.stack([table[ids].mean(0) if ids else np.zeros(5) for ids in sources])
+    weights = np.log1p(counts + 0.5) * np.array([bool(ids) for ids in sources])
+    centered = spelled - np.average(spelled, axis=0, weights=weights)
+    centered[2] = 0
+    products, expected = rows @ rows.T, centered @ centered.T
+    scale = np.trace(products) / np.trace(expected)
+    assert np.allclose(products, expected * scale, atol=1e-5)
+    assert not rows[2].any()
+    assert not rows[:, 5:].any()  # beyond the width of the old rows
+    assert rows[[0, 1, 3, 4, 5]].std() == pytest.approx(0.1, rel=1e-5)
+
+
+def test_a_narrow_table_keeps_the_largest_axes() -> None:
+    draw = np.random.default_rng(1)
+    table = draw.normal(size=(40, 6)) * np.array([9, 1, 5, 0.1, 0.1, 0.1])
+    counts, sources = np.full(40, 3), [[i] for i in range(40)]
+    narrow = project_table(table, sources, counts, width=3, std=1.0)
+    whole = project_table(table, sources, counts, width=6, std=1.0)
+    cosines = [
+        np.corrcoef((rows @ rows.T).ravel(), (whole @ whole.T).ravel())[0, 1]
+        for rows in (narrow, narrow[:, :1])
+    ]
+    assert cosines[0] > 0.999 > cosines[1]
+
+
+def test_a_run_starts_from_the_table_of_a_model_with_another_tokenizer(
+    tiny_data: Path, tmp_path: Path, larger: Path, run: Callable[..., tuple[int, str, str]]
+) -> None:
+    shards, machine = Shards.open(tiny_data), choose("float32", "cpu")
+    shape = {"vocab_size": shards.tokenizer.vocab_size}
+    point = config(encoder=shape, table=COUNTS)
+    counted, model = (build_pretrainer(point, machine) for _ in range(2))
+    start_table(counted, shards)
+    start_table(model, shards)
+    take_table(model, shards, larger)
+    before, after = counted.state_dict(), model.state_dict()
+    changed = {name for name in after if not torch.equal(before[name], after[name])}
+    assert changed == {"encoder.embedding.word.weight"}  # the biases stay those of the counts
+    old = read_folder(larger)
+    old_words, words = require_tokenizer(old), shards.tokenizer
+    old_ids = {old_words.get_token(i): i for i in range(old_words.vocab_size)}
+    shared = [
+        (i, old_ids[words.get_token(i)[1:]])
+        for i in range(words.vocab_size)
+        if words.get_token(i).startswith("\u2581") and words.get_token(i)[1:] in old_ids
+    ]
+    assert len(shared) > 20
+    wide = old.model.encoder.embedding.word.weight.detach()[[j for _, j in shared]]
+
+    def compare_angles(state: dict[str, torch.Tensor]) -> float:
+        rows = state["encoder.embedding.word.weight"][[i for i, _ in shared]]
+        angles = (torch.nn.functional.normalize(x - x.mean(0)) for x in (rows, wide))
+        return float(torch.corrcoef(torch.stack([(x @ x.T).flatten() for x in angles]))[0, 1])
+
+    assert compare_angles(after) > 0.6 > 0.3 > compare_angles(before)
+
+
+def test_a_run_from_a_table_survives_kills_and_remembers_the_model(
+    tiny_data: Path, tmp_path: Path, larger: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pretrain(config(), tiny_data, tmp_path / "whole", table_from=larger)
+    plain = pretrain(config(), tiny_data, tmp_path / "plain")
+    assert plain.outcome.finished
+    assert result(tmp_path / "plain") != result(tmp_path / "whole")
+
+    def leave(loop: Loop[Batch]) -> None:
+        if loop.step == 5:
+            os.kill(os.getpid(), signal.SIGTERM)
+
+    def kill(*arguments: Any) -> None:
+        raise SystemExit(9)
+
+    with monkeypatch.context() as patch:
+        patch.setattr("litebert.train.pretrain.take_table", kill)
+        with pytest.raises(SystemExit):
+            pretrain(config(), tiny_data, tmp_path / "cut", table_from=larger)
+    cut = pretrain(config(), tiny_data, tmp_path / "cut", table_from=larger, on_step=leave)
+    assert not cut.outcome.finished
+    with refused(RunError, "--table-from", str(larger)):
+        pretrain(config(), tiny_data, tmp_path / "cut")
+    with refused(RunError, "--table-from"):
+        pretrain(config(), tiny_data, tmp_path / "plain", table_from=larger)
+    pretrain(config(), tiny_data, tmp_path / "cut", table_from=larger)
+    assert result(tmp_path / "cut") == result(tmp_path / "whole")
+    record = json.loads((tmp_path / "whole" / "run.json").read_text())
+    assert record["table_from"] == str(larger.resolve())

@@ -14,7 +14,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from litebert.config import Config
@@ -104,3 +106,51 @@ def _rows(table: Tensor, sources: Sequence[Sequence[int]]) -> Tensor:
     noise = torch.randn(rows[drawn].shape, generator=torch.Generator().manual_seed(0))
     rows[drawn] = table.mean(0) + table.std(0) * noise
     return rows
+
+
+def project_table(
+    table: NDArray[np.float64],
+    sources: Sequence[Sequence[int]],
+    counts: NDArray[np.int64],
+    *,
+    width: int,
+    std: float,
+) -> NDArray[np.float32]:
+    """Reduce a token table to fewer numbers a row, for the tokens of another tokenizer.
+
+    A row is the mean of the old rows that spell its token, seen from the principal axes of all
+    rows. In these, a token counts by the logarithm of how often it occurs, so that neither the most
+    frequent words nor those that the text lacks decide alone.
+
+    Args:
+        table: (V, H), the old rows.
+        sources: the old ids that spell each of the W new tokens, or none.
+        counts: (W,), how often each new token occurs in the text.
+        width: E, the numbers of a new row. Those beyond H are zero.
+        std: the standard deviation of all new numbers.
+
+    Returns:
+        (W, E); zeros for tokens without a source.
+    """
+    from threadpoolctl import threadpool_limits
+
+    rows = np.zeros((len(sources), table.shape[1]))
+    for row, ids in zip(rows, sources, strict=True):
+        if len(ids):
+            row[:] = table[list(ids)].mean(0)
+    has_source = np.array([len(ids) > 0 for ids in sources])
+    weights = np.log1p(counts + 0.5) * has_source
+    weights /= weights.sum()
+    # With more threads, libraries add in another order.
+    with threadpool_limits(1):
+        rows[has_source] -= weights @ rows
+        values, axes = np.linalg.eigh((rows * weights[:, None]).T @ rows)
+        axes = axes[:, np.argsort(-values)[:width]]
+        # The sign of an axis is arbitrary: its largest number becomes positive.
+        axes *= np.sign(axes[np.abs(axes).argmax(0), np.arange(axes.shape[1])])
+        reduced = rows @ axes
+    projected = np.zeros((len(sources), width))
+    projected[:, : reduced.shape[1]] = reduced
+    projected[~has_source] = 0
+    scale = projected[has_source].std()
+    return (projected * (std / scale if scale > 0 else 1.0)).astype(np.float32)

@@ -57,6 +57,9 @@ class PretrainArguments:
     """Start from the weights of another run or model folder (litebert or Hugging Face) of the same
     shape and tokenizer: its encoder, and each objective that fits. Parts that stay untrained are
     listed. Of a run with the same optimizer, its state is used too."""
+    table_from: Annotated[Path | None, tyro.conf.arg(metavar="MODEL")] = None
+    """Start the token table from that of a larger model, reduced to the width of the embeddings.
+    The model may have another tokenizer (docs/distillation.md)."""
     watch: Annotated[Path | None, tyro.conf.arg(metavar="DATA")] = None
     """Also score the model on the held-out part of this prepared text, before the first step and at
     each evaluation, to see what it forgets; prepare it with the same tokenizer."""
@@ -98,6 +101,7 @@ def pretrain(words: list[str]) -> int:
             arguments.shards,
             arguments.out,
             from_model=arguments.from_model,
+            table_from=arguments.table_from,
             watch=arguments.watch,
             teacher=arguments.teacher,
             teacher_answers=arguments.teacher_answers,

@@ -15,6 +15,7 @@ Shapes: V vocabulary, C neighbors that are counted, E width of the vectors.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -67,9 +68,7 @@ def count_neighbors(split: Split, vocab_size: int, table: TableConfig) -> Counts
     """
     blocks = list(split.read_segments(table.context))
     passages = _list_passages([len(ids) for ids, _ in blocks])
-    tokens = np.zeros(vocab_size, np.int64)
-    for block, first in passages:
-        tokens += np.bincount(blocks[block][0][first : first + PASSAGE], minlength=vocab_size)
+    tokens = _add_up(blocks, passages, vocab_size)
     width = max(1, min(vocab_size, MOST_CELLS // vocab_size))
     neighbors = np.argsort(-tokens, kind="stable")[:width]
     column_of = np.full(vocab_size, -1, np.int64)
@@ -87,8 +86,25 @@ def count_neighbors(split: Split, vocab_size: int, table: TableConfig) -> Counts
     return keep_nonzero(tokens, pairs)
 
 
+def count_tokens(split: Split, vocab_size: int) -> npt.NDArray[np.int64]:
+    """Count each token, (V,), in the passages that `count_neighbors` reads."""
+    blocks = list(split.read_segments("document"))
+    return _add_up(blocks, _list_passages([len(ids) for ids, _ in blocks]), vocab_size)
+
+
+def _add_up(
+    blocks: Sequence[tuple[npt.NDArray[Any], Any]],
+    passages: Sequence[tuple[int, int]],
+    vocab_size: int,
+) -> npt.NDArray[np.int64]:
+    tokens = np.zeros(vocab_size, np.int64)
+    for block, first in passages:
+        tokens += np.bincount(blocks[block][0][first : first + PASSAGE], minlength=vocab_size)
+    return tokens
+
+
 def keep_nonzero(tokens: npt.NDArray[np.int64], pairs: Floats) -> Counts:
-    """"""
+    """Return the counts of tokens and of their neighbors, without what is zero."""
     from scipy.sparse import csr_matrix
 
     ends = np.count_nonzero(pairs, axis=1).cumsum()
@@ -160,7 +176,7 @@ def _add_neighbors(
 
 
 def compute_token_vectors(counts: Counts, width: int, std: float) -> Floats:
-    """Return vectors (V, E) of standard actual_std `std`, whose columns have mean 0 over the tokens
+    """Return vectors (V, E) of standard deviation `std`, whose columns have mean 0 over the tokens
     with neighbors.
 
     The vectors of tokens without neighbors are zero, and so are the columns beyond the rank of the

@@ -38,7 +38,7 @@ _located: dict[tuple[str, bool], Path] = {}
 """The folders of the names that this process has resolved, with weights and without."""
 _pinned: dict[str, str] = {}
 """The commits that names mean in this process whatever the Hub says."""
-_RECORDED = ("model", "from", "teacher")
+_RECORDED = ("model", "from", "table_from", "teacher")
 """Fields of a run's record that hold a model; the commit of one of the Hub stands in the field
 FIELD_revision.
 """

@@ -231,6 +231,8 @@ def _make_pretrained_card(loaded: LoadedModel) -> str:
             ("learning rate", str(config.train.optimizer.learning_rate)),
             ("masked", f"{config.masking.rate:.0%} by {config.masking.unit}"),
         ]
+        if table := str(run.get("table_from", "")):
+            rows.append(("token table", f"started from {_name_source(table)}"))
         text.append(f"## Training\n\n{_table(('setting', 'value'), rows)}")
         if heldout := _heldout(folder / "metrics.jsonl"):
             scores = [(name, f"{value:.4g}") for name, value in heldout.items()]

@@ -108,6 +108,8 @@ class DistillInputs:
     """Examples without labels."""
     is_finetuned: bool
     """True if the teacher answers the task already, as the baseline does."""
+    has_table: bool
+    """True if the teacher has a token table that the student's can start from."""
     vocab_size: int
     """Tokens of the student's tokenizer; fewer where the text is too small for a new one."""
 
@@ -137,7 +139,7 @@ def read_inputs(
         f"{task.name} task answers with '{task.output.name}'; use finetune --teacher",
     )
     if request.teacher == BASELINE:
-        return DistillInputs(files, unlabelled, True, request.vocab_size)
+        return DistillInputs(files, unlabelled, True, False, request.vocab_size)
     is_graph = find_exported_graph(Path(request.teacher)) is not None
     loaded = read_folder(request.teacher, lazy=is_graph)
     is_finetuned = bool(loaded.task_record)
@@ -147,7 +149,7 @@ def read_inputs(
     if request.tokenizer == "teacher" and loaded.tokenizer is not None:
         vocab_size = loaded.tokenizer.vocab_size
         choose_student(parse_size(request.size), vocab_size)
-    return DistillInputs(files, unlabelled, is_finetuned, vocab_size)
+    return DistillInputs(files, unlabelled, is_finetuned, not is_graph, vocab_size)
 
 
 @dataclass(frozen=True)
@@ -233,6 +235,8 @@ def _list_student_steps(
     budget = request.budget or choose_budget(inputs.lines)
     on_device = _list_device_words(device)
     text = ("--shards", str(out / "data"), "--budget", budget, *on_device)
+    if inputs.has_table:
+        text += ("--table-from", locate_teacher(request, inputs, out))
     pretrain = ("pretrain", str(recipe), *text, "--out", str(pretrained))
     teacher = ("--teacher", locate_teacher(request, inputs, out))
     more = ("--unlabelled", *request.unlabelled) if request.unlabelled else ()

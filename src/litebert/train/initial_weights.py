@@ -1,5 +1,5 @@
 """The weights that a pretraining run starts from: those of another model, or a token table that is
-started from counts of neighboring tokens.
+started from counts of neighboring tokens or from the table of another model.
 """
 
 from __future__ import annotations
@@ -12,15 +12,16 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from litebert.change.vocabulary import with_rows_of
+from litebert.change.vocabulary import project_table, require_tokenizer, with_rows_of
 from litebert.config import Config, EncoderConfig, replace
-from litebert.data.cooccurrence import compute_token_vectors, count_neighbors
+from litebert.data.cooccurrence import compute_token_vectors, count_neighbors, count_tokens
 from litebert.data.shards import Shards
 from litebert.errors import ModelError
 from litebert.interop import read_folder
 from litebert.interop.models import config_of
 from litebert.model.heads import SpanBoundaryHead, VocabularyHead
 from litebert.model.pretrainer import Pretrainer
+from litebert.tokenizer.spelling import find_sources
 from litebert.train import checkpoint, schedule
 
 log = logging.getLogger("litebert")
@@ -133,6 +134,35 @@ def start_table(model: Pretrainer, shards: Shards) -> None:
     log.info(
         f"the token table starts from the neighbors of {counts.tokens.sum():,} tokens, "
         f"counted in {seconds:.0f} s"
+    )
+
+
+def take_table(model: Pretrainer, shards: Shards, source: str | Path) -> None:
+    """Start the token table from that of another model, of any width and with any tokenizer.
+
+    A token that the other tokenizer cannot spell keeps its row.
+
+    Raises:
+        ModelError: the folder cannot be opened, or has no tokenizer.
+    """
+    loaded = read_folder(source)
+    table = loaded.model.encoder.embedding.word.weight
+    sources = find_sources(require_tokenizer(loaded), shards.tokenizer)
+    word = model.encoder.embedding.word.weight
+    counts = count_tokens(shards.train, len(word))
+    rows = project_table(
+        table.detach().cpu().double().numpy(),
+        [source.ids for source in sources],
+        counts,
+        width=word.shape[1],
+        std=model.config.table.std,
+    )
+    has_source = torch.tensor([bool(source.ids) for source in sources]).to(word.device)
+    with torch.no_grad():
+        word.copy_(torch.where(has_source[:, None], torch.from_numpy(rows).to(word), word))
+    log.info(
+        f"the token table starts from that of {source}, {table.shape[1]} numbers a row reduced to "
+        f"{word.shape[1]}: {int(has_source.sum()):,} of {len(word):,} tokens"
     )
 
 

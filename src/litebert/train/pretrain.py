@@ -37,7 +37,12 @@ from litebert.storage import checkpoints
 from litebert.train import device as devices
 from litebert.train import metrics
 from litebert.train.evaluate import evaluate_split
-from litebert.train.initial_weights import load_weights, read_optimizer, start_table
+from litebert.train.initial_weights import (
+    load_weights,
+    read_optimizer,
+    start_table,
+    take_table,
+)
 from litebert.train.loop import Loop, Outcome
 from litebert.train.measure import build_share_of_peak
 from litebert.train.memory import choose_parallel, explain_out_of_memory, require_memory
@@ -74,6 +79,7 @@ def pretrain(
     out: str | Path,
     *,
     from_model: str | Path | None = None,
+    table_from: str | Path | None = None,
     watch: str | Path | None = None,
     teacher: str | Path | None = None,
     teacher_answers: str | Path | None = None,
@@ -92,6 +98,8 @@ def pretrain(
         out: the run folder.
         from_model: a model folder whose weights a new run starts from: the encoder, each objective
             that fits, and the state of an optimizer of the same name.
+        table_from: a model folder whose token table a new run starts from, reduced to the width of
+            the embeddings. Its tokenizer may be another one.
         watch: another folder written by `prepare` with the same tokenizer. Each evaluation also
             scores the model on its held-out part, to show what it forgets.
         teacher: the folder of a pretrained model with the tokenizer of the data; `recipe.distill`
@@ -116,6 +124,7 @@ def pretrain(
         data=shards,
         out=Path(out),
         from_model=from_model,
+        table_from=table_from,
         watch=watch,
         teacher=teacher,
         teacher_answers=teacher_answers,
@@ -242,6 +251,8 @@ class PretrainingRun(Run[SizedConfig, BuiltModel, ClaimedRun, TrainedModel, Pret
             inputs.teacher.answers = inputs.answers
         if request.from_model is None and claimed.is_fresh and ranks.main:
             start_table(model, inputs.shards)
+            if request.table_from is not None:
+                take_table(model, inputs.shards, request.table_from)
         loop = self._make_loop(claimed)
         if request.from_model is not None and claimed.is_fresh:
             state = read_optimizer(request.from_model, config) if ranks.main else None

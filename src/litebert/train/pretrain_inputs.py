@@ -47,6 +47,7 @@ class PretrainRequest(RunRequest):
     recipe: Config
     data: str | Path
     from_model: str | Path | None = None
+    table_from: str | Path | None = None
     watch: str | Path | None = None
     teacher: str | Path | None = None
     teacher_answers: str | Path | None = None
@@ -90,11 +91,14 @@ def check_folder(request: PretrainRequest, ranks: Ranks) -> RunFolder:
     """Return the folder of a request, if the run can begin or continue there.
 
     Raises:
-        ConfigError: the extensions are no budgets, or the run is to be extended and deleted.
+        ConfigError: the extensions are no budgets, the run is to be extended and deleted, or it is
+            to start from two models.
         RunError: the folder holds something else, or no run to extend.
     """
     for amount in request.extensions:
         parse_amount(amount, "--extend", BUDGET_UNITS)
+    if request.from_model is not None and request.table_from is not None:
+        raise ConfigError("--from takes all weights and --table-from the token table; give one")
     if request.overwrite and request.extensions:
         raise ConfigError("--extend continues a run and --overwrite deletes it; give one of them")
     folder = replace(run_folder(request.out), ranks=ranks)
@@ -102,6 +106,7 @@ def check_folder(request: PretrainRequest, ranks: Ranks) -> RunFolder:
     if request.overwrite:
         ranks.decide(folder.list_removable)
         ranks.decide(lambda: folder.protect(request.from_model))
+        ranks.decide(lambda: folder.protect(request.table_from))
         ranks.decide(lambda: folder.protect(request.teacher))
     else:
         pin_to_record(folder.identity_file)

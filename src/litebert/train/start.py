@@ -152,7 +152,7 @@ def start_run(request: PretrainRequest, inputs: Inputs, config: Config) -> RunRe
     folder, shards, machine = inputs.folder, inputs.shards, inputs.machine
     steps, rate = buy_steps(config, machine, folder.ranks, teacher=inputs.teacher)
     _warn_of_shape(config, steps)
-    source = request.from_model
+    sources = {"from": request.from_model, "table_from": request.table_from}
     fields = {
         "format": 1,
         "steps": steps,
@@ -163,8 +163,9 @@ def start_run(request: PretrainRequest, inputs: Inputs, config: Config) -> RunRe
         "machine": machine.describe(),
         "arithmetic": _describe_arithmetic(config, machine, folder.ranks),
         "seconds_per_step": None if rate is None else rate.mean_step_seconds,
-        **({} if source is None else {"from": hub.format_source(source)}),
-        **hub.record_revision(source, "from"),
+        **{name: hub.format_source(source) for name, source in sources.items() if source},
+        **hub.record_revision(request.from_model, "from"),
+        **hub.record_revision(request.table_from, "table_from"),
     }
     if inputs.teacher is not None:
         fields |= build_record(request.teacher, inputs.teacher_fingerprint)
@@ -246,13 +247,18 @@ def _refuse_other_data(inputs: Inputs, record: RunRecord) -> None:
 def _refuse_other_source(
     request: PretrainRequest, folder: RunFolder, fields: Mapping[str, Any]
 ) -> None:
-    """Refuse to continue a run that started from other weights."""
-    source = None if request.from_model is None else hub.format_source(request.from_model)
-    if (before := fields.get("from")) == source:
-        return
-    began = f"from the weights of {before}" if before else "untrained, without --from"
-    fix = f"give --from {shlex.quote(str(before))}" if before else "leave --from out"
-    raise RunError(f"the run in {folder.path} started {began}; {fix}, or start another --out")
+    """Refuse to continue a run that started from other weights, or another token table."""
+    options = (
+        ("--from", request.from_model, "from", "the weights"),
+        ("--table-from", request.table_from, "table_from", "the token table"),
+    )
+    for option, source, name, about in options:
+        before = fields.get(name)
+        if before == (None if source is None else hub.format_source(source)):
+            continue
+        began = f"from {about} of {before}" if before else f"untrained, without {option}"
+        fix = f"give {option} {shlex.quote(str(before))}" if before else f"leave {option} out"
+        raise RunError(f"the run in {folder.path} started {began}; {fix}, or start another --out")
 
 
 def _extend(
