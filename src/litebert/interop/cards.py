@@ -221,18 +221,7 @@ def _make_pretrained_card(loaded: LoadedModel) -> str:
         data = ", ".join(named) or _last(str(run.get("data", ""))) or "not recorded"
         tokens = f"{state['tokens']:,}" if isinstance(state.get("tokens"), int) else "not recorded"
         text.append(f"## Data\n\n{_clean(data)}. Tokens trained on: {tokens}.\n")
-        rows = [
-            ("steps", str(run.get("steps"))),
-            ("objectives", " + ".join(config.objectives)),
-            ("sequence length", str(config.sequences.length)),
-            ("batch", config.train.batch),
-            ("optimizer", config.train.optimizer.name),
-            ("seed", str(config.train.seed)),
-            ("learning rate", str(config.train.optimizer.learning_rate)),
-            ("masked", f"{config.masking.rate:.0%} by {config.masking.unit}"),
-        ]
-        if table := str(run.get("table_from", "")):
-            rows.append(("token table", f"started from {_name_source(table)}"))
+        rows = _list_settings(config, run)
         text.append(f"## Training\n\n{_table(('setting', 'value'), rows)}")
         if heldout := _heldout(folder / "metrics.jsonl"):
             scores = [(name, f"{value:.4g}") for name, value in heldout.items()]
@@ -251,6 +240,23 @@ def _make_pretrained_card(loaded: LoadedModel) -> str:
         "it repeats.\n"
     )
     return front + "\n".join(text)
+
+
+def _list_settings(config: Config, run: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """List the settings of a pretraining run, for its card."""
+    rows = [
+        ("steps", str(run.get("steps"))),
+        ("objectives", " + ".join(config.objectives)),
+        ("sequence length", str(config.sequences.length)),
+        ("batch", config.train.batch),
+        ("optimizer", config.train.optimizer.name),
+        ("seed", str(config.train.seed)),
+        ("learning rate", str(config.train.optimizer.learning_rate)),
+        ("masked", f"{config.masking.rate:.0%} by {config.masking.unit}"),
+    ]
+    if table := str(run.get("table_from", "")):
+        rows.append(("token table", f"started from {_name_source(table)}"))
+    return rows
 
 
 def _heldout(file: Path) -> dict[str, float]:
