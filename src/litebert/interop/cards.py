@@ -22,6 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from litebert import cost
+from litebert.config import Config
 from litebert.errors import ModelError
 from litebert.hub import find_origin, is_hub_name, parse_name
 from litebert.interop.loaded import LoadedModel

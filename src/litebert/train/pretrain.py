@@ -96,17 +96,15 @@ def pretrain(
         recipe: the point of the space; its `train.budget` says how long.
         shards: a folder written by `prepare`.
         out: the run folder.
-        from_model: a model folder whose weights a new run starts from: the encoder, each objective
-            that fits, and the state of an optimizer of the same name.
-        table_from: a model folder whose token table a new run starts from, reduced to the width of
-            the embeddings. Its tokenizer may be another one.
-        watch: another folder written by `prepare` with the same tokenizer. Each evaluation also
-            scores the model on its held-out part, to show what it forgets.
+        from_model: a model folder whose encoder, fitting objectives, and optimizer of the same name
+            a new run starts from.
+        table_from: a model folder, of any tokenizer, whose token table a new run starts from.
+        watch: another folder written by `prepare` with the same tokenizer, on whose held-out part
+            each evaluation also scores the model.
         teacher: the folder of a pretrained model with the tokenizer of the data; `recipe.distill`
             says what is learned from it.
         teacher_answers: a folder that keeps its guesses for other runs; needs `distill.top_k`.
-        extend: a further budget for a finished run, such as "30m"; for a run that was extended
-            before, all of them: ("30m", "1h"). `train.start` says how a run is extended.
+        extend: further budgets of a finished run, all of them: ("30m", "1h") (`train.start`).
         overwrite: delete the run in `out`, if there is one, and start again.
         device: auto, cpu, cuda, cuda:N, or mps on a Mac.
         tensorboard: also write the metrics for TensorBoard.
