@@ -89,8 +89,7 @@ def pretrain(
     tensorboard: bool = False,
     on_step: Callable[[Loop[Batch]], None] | None = None,
 ) -> Pretrained:
-    """Pretrain a config on token shards; the same call on the same folder continues, or returns
-    what is finished.
+    """Pretrain a config on token shards. The same call continues, or returns what is finished.
 
     Args:
         recipe: the point of the space; its `train.budget` says how long.
@@ -101,8 +100,7 @@ def pretrain(
         table_from: a model folder, of any tokenizer, whose token table a new run starts from.
         watch: another folder written by `prepare` with the same tokenizer, on whose held-out part
             each evaluation also scores the model.
-        teacher: the folder of a pretrained model with the tokenizer of the data; `recipe.distill`
-            says what is learned from it.
+        teacher: a pretrained model with the tokenizer of the data (`recipe.distill`).
         teacher_answers: a folder that keeps its guesses for other runs; needs `distill.top_k`.
         extend: further budgets of a finished run, all of them: ("30m", "1h") (`train.start`).
         overwrite: delete the run in `out`, if there is one, and start again.
