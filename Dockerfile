@@ -1,6 +1,6 @@
 # A service of one exported model: an engine, the model and what answers over HTTP; PyTorch stays outside.
 #
-#     litebert export runs/reviews exported
+#     litebert export runs/reviews --out exported
 #     docker build --build-context model=exported -t reviews .
 #     docker run --rm -p 127.0.0.1:8000:8000 --read-only reviews
 

@@ -50,9 +50,9 @@ def words_of(task: str, data: Path, out: Path) -> list[str]:
             str(train),
             "--dev",
             str(dev),
-            "--text",
+            "--text-column",
             TEXT,
-            "--label",
+            "--label-column",
             LABEL,
         ]
     name, _, rows = task.partition("-")
@@ -73,7 +73,7 @@ def words_of(task: str, data: Path, out: Path) -> list[str]:
         (folder / "train.tsv").write_text("".join([lines[0], *sample]), encoding="utf-8")
         (folder / "dev.tsv").write_bytes((source.parent / "dev.tsv").read_bytes())
     files = ("--data", str(folder / "train.tsv"), "--dev", str(folder / "dev.tsv"))
-    return ["--task", "table", *files, "--text", "sentence", "--label", "label"]
+    return ["--task", "table", *files, "--text-column", "sentence", "--label-column", "label"]
 
 
 def run_cell(

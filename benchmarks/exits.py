@@ -70,7 +70,7 @@ def train_network(folder: Path) -> tuple[Path, Path]:
     texts = (document.text for document in read_documents(["python-docs"]))
     train_tokenizer(texts, kind="unigram", vocab_size=8192).save(folder / "tokenizer")
     settings = replace(finetune_recipe("small", "table"), exits=True, steps=STEPS, length=64)
-    table = TableFiles.of(train, dev, text=TEXT, label=LABEL)
+    table = TableFiles.of(train, dev, text_column=TEXT, label_column=LABEL)
     finetune("bert-tiny", table, folder / "run", settings, tokenizer=folder / "tokenizer")
     return folder / "run", dev
 

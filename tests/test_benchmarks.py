@@ -196,7 +196,7 @@ def test_the_speedrun_continues_with_what_is_missing_and_reports_medians(
             file.write_text(json.dumps(result))
     words = ("--minutes", 2, "--recipes", "albert-tiny", "--baselines", "albert")
     speedrun(
-        "--text", tiny_corpus, "--out", tmp_path / "out", *words
+        "--source", tiny_corpus, "--out", tmp_path / "out", *words
     )  # nothing is missing, so nothing trains
     assert len(json.loads((tmp_path / "out" / "results.json").read_text())["results"]) == 6
     page = (tmp_path / "out" / "report.html").read_text()
@@ -296,7 +296,7 @@ def test_a_speedrun(tmp_path: Path, tiny_corpus: Path) -> None:
         "1]]\nevaluate_sequences = 16\n"
     )
     words = ("--minutes", 0.6, "--seeds", 1, "--recipes", small, "--baselines", "modernbert")
-    speedrun("--text", tiny_corpus, "--out", tmp_path / "out", *words)
+    speedrun("--source", tiny_corpus, "--out", tmp_path / "out", *words)
     our_result, peer = json.loads((tmp_path / "out" / "results.json").read_text())["results"]
     assert 1000 < our_result["tokens"] < 20_000_000
     assert peer["tokens"] > 1000

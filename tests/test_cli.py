@@ -232,7 +232,7 @@ def test_impossible_fields_on_the_command_line(run: Callable[..., Output]) -> No
         ["pretrain", "albert-tiny", "--out", "run"],
         ["evaluate"],
         ["compare", "--jsn"],
-        ["convert", "a", "b"],
+        ["convert", "a", "--out", "b"],
         ["tokenizer", "train", "--kind", "unigrm"],
         ["prepare", "--heldout", "some"],
         ["quickstart", "--bugdet", "1m"],
@@ -264,8 +264,10 @@ def test_folders_that_are_not_there(
     one_sentence(run("compare", tiny_run, gone), gone / "run.json")
     one_sentence(run("compare", tiny_run, tiny_data), tiny_data / "run.json")
     one_sentence(run("compare"), "run")
-    one_sentence(run("convert", gone, tmp_path / "out", "--to", "hf"), str(gone))
-    one_sentence(run("convert", gone, tmp_path / "out", "--to", "onx"), "'onx'", "hf", "litebert")
+    one_sentence(run("convert", gone, "--out", tmp_path / "out", "--to", "hf"), str(gone))
+    one_sentence(
+        run("convert", gone, "--out", tmp_path / "out", "--to", "onx"), "'onx'", "hf", "litebert"
+    )
     one_sentence(run("prepare", gone, "--tokenizer", gone, "--out", tmp_path / "out"), str(gone))
     one_sentence(run("tokenizer", "train", gone, "--out", tmp_path / "out"), str(gone))
     one_sentence(run("tokenizer", "inspect", "--tokenizer", gone), str(gone))
@@ -310,7 +312,7 @@ def test_folders_that_cannot_be_written(
     status, _, err = run("pretrain", tiny_recipe, "--shards", tiny_data, "--out", below)
     assert status == 2
     names(err.splitlines()[-1], below)
-    one_sentence(run("convert", tiny_run, below, "--to", "litebert"), str(below))
+    one_sentence(run("convert", tiny_run, "--out", below, "--to", "litebert"), str(below))
     assert tiny_corpus.read_bytes() == content
 
 
@@ -412,7 +414,7 @@ def test_from_text_to_a_converted_model(
     assert "MLM accuracy" in printed
 
     scores = _check_scores(run, out, data)
-    status, _, err = run("convert", out, tmp_path / "hf", "--to", "hf")
+    status, _, err = run("convert", out, "--out", tmp_path / "hf", "--to", "hf")
     assert status == 0
     names(next(line for line in err.splitlines() if line.startswith("wrote")), tmp_path / "hf")
     assert json.loads((tmp_path / "hf" / "config.json").read_text())["model_type"] == "modernbert"
@@ -421,8 +423,8 @@ def test_from_text_to_a_converted_model(
     )
     assert status == 0
     assert json.loads(printed)["scores"]["mlm_loss"] == pytest.approx(scores["mlm_loss"], rel=1e-2)
-    assert run("convert", tmp_path / "hf", tmp_path / "back", "--to", "litebert")[0] == 0
-    one_sentence(run("convert", out, tmp_path / "hf", "--to", "hf"), tmp_path / "hf")
+    assert run("convert", tmp_path / "hf", "--out", tmp_path / "back", "--to", "litebert")[0] == 0
+    one_sentence(run("convert", out, "--out", tmp_path / "hf", "--to", "hf"), tmp_path / "hf")
 
 
 def _check_scores(run: Callable[..., Output], out: Path, data: Path) -> dict[str, Any]:

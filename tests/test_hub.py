@@ -131,7 +131,7 @@ def sentence(ended: Ended) -> str:
 
 
 def embed(litebert: Litebert, name: str, output: str = "vectors.npy", **options: Any) -> Ended:
-    return litebert("embed", name, "--input", "table.csv", "--output", output, **options)
+    return litebert("embed", name, "--input", "table.csv", "--out", output, **options)
 
 
 def commit_of(server: Hub, name: str = NAME) -> str:
@@ -247,8 +247,8 @@ class TestFetching:
         threads = [
             threading.Thread(target=lambda word=word: results.append(process(*word)))
             for word in (
-                ("convert", f"hf:{NAME}", "first", "--to", "litebert"),
-                ("convert", f"hf:{NAME}", "second", "--to", "litebert"),
+                ("convert", f"hf:{NAME}", "--out", "first", "--to", "litebert"),
+                ("convert", f"hf:{NAME}", "--out", "second", "--to", "litebert"),
             )
         ]
         for thread in threads:
@@ -412,7 +412,7 @@ class TestVerbs:
     """A name stands wherever a model does."""
 
     def test_convert_and_load(self, litebert: Litebert, tmp_path: Path) -> None:
-        ended = litebert("convert", f"hf:{NAME}", "converted", "--to", "litebert")
+        ended = litebert("convert", f"hf:{NAME}", "--out", "converted", "--to", "litebert")
         assert ended.status == 0, ended.err
         assert (tmp_path / "work" / "converted" / "recipe.json").is_file()
 
@@ -427,7 +427,7 @@ class TestVerbs:
     def test_no_folder_is_written_that_is_a_name(
         self, litebert: Litebert, model_folder: Path, tmp_path: Path
     ) -> None:
-        ended = litebert("convert", model_folder, "hf:me/model", "--to", "litebert")
+        ended = litebert("convert", model_folder, "--out", "hf:me/model", "--to", "litebert")
         assert "litebert push" in sentence(ended)
         ended = TestRuns().finetune(litebert, str(model_folder), "hf:me/run")
         assert "litebert push" in last(ended)
@@ -500,7 +500,7 @@ class TestVerbs:
         ended = embed(litebert, f"hf:{NAME}", XDG_CACHE_HOME=str(tmp_path / "own"))
         before = read_files(home)
         ended = litebert(
-            *("embed", f"hf:{NAME}", "--input", "table.csv", "--output", "onnx.npy"),
+            *("embed", f"hf:{NAME}", "--input", "table.csv", "--out", "onnx.npy"),
             *("--engine", "onnx"),
             XDG_CACHE_HOME=str(tmp_path / "own"),
         )
@@ -534,7 +534,7 @@ class TestPush:
         assert 'load("hf:me/classifier")' in card
         assert 'from_pretrained("me/classifier")' in card
         assert '(".")' not in card
-        words = ("--input", "table.csv", "--output")
+        words = ("--input", "table.csv", "--out")
         assert litebert("predict", "run", *words, "here.csv").status == 0
         ended = litebert("predict", "hf:me/classifier", *words, "there.csv")
         assert ended.status == 0, ended.err

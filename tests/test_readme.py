@@ -37,7 +37,7 @@ SIZES = {
     "litebert quickstart": "litebert quickstart --vocab-size 400 --budget '1 steps'",
     "--vocab-size 8192": "--vocab-size 400",
     "--budget 30m": "--budget '2 steps'",
-    "--label team": "--label team --steps 2",
+    "--label-column team": "--label-column team --steps 2",
 }
 """Sizes that are printed, and those that a test has time for."""
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -266,7 +266,10 @@ def test_options_that_are_shown_exist(page: Path) -> None:
         for text in programs
         for option in re.findall(r'add_argument\(\s*"--([a-z-]+)"', text)
     }
-    shown = re.findall(r"(?<![\w-])--([a-z][a-z0-9.-]*[a-z0-9])", page.read_text(encoding="utf-8"))
+    text = page.read_text(encoding="utf-8")
+    if page.parent.name == "adr":  # its tables tell old names, and the new ones in the second cell
+        text = "\n".join(re.findall(r"^\|[^|]*\|([^|]*)\|", text, re.M))
+    shown = re.findall(r"(?<![\w-])--([a-z][a-z0-9.-]*[a-z0-9])", text)
     assert {
         option if option in option_names else option.removeprefix("no-") for option in shown
     } <= option_names

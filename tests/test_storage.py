@@ -327,7 +327,7 @@ def test_a_folder_that_may_not_be_written_to_is_refused_at_once(
     with refused(ConfigError, path, "--page"):
         check_output(path, "--page")
     for place in (tmp_path, tmp_path / "none" / "file", Path("")):
-        with refused(ConfigError, place, "--output"):
+        with refused(ConfigError, place, "--out"):
             check_output(place)
 
 

@@ -56,7 +56,7 @@ def test_answering_writes_where_the_page_says(
     monkeypatch.chdir(work)
     before = places(model)
 
-    words = ("--input", text / "texts.txt", "--output")
+    words = ("--input", text / "texts.txt", "--out")
     assert run("predict", model, *words, "answers.csv", "--engine", "onnx")[0] == 0
     assert run("embed", model, *words, "vectors.npy", "--dtype", "int8")[0] == 0
 
@@ -113,12 +113,12 @@ def test_only_names_of_the_hub_connect(tiny_tokenizer: Path, tmp_path: Path) -> 
             assert ended.status == 0, ended.err
             return set(log.read_text().split())
 
-        table = ("--input", "table.csv", "--output")
+        table = ("--input", "table.csv", "--out")
         tuned = ("--task", "table", "--data", "table.csv", "--steps", "1", "--length", "16")
         assert not connections("embed", model, *table, "vectors.npy")
         assert not connections("finetune", model, *tuned, "--out", "run")
         assert not connections("predict", "run", *table, "answers.csv")
-        assert not connections("convert", "run", "converted", "--to", "hf")
+        assert not connections("convert", "run", "--out", "converted", "--to", "hf")
         address = server.url.removeprefix("http://")
         assert connections("embed", "hf:me/model", *table, "same.npy") == {"127.0.0.1", address}
         assert [path.name for path in (tmp_path / "home").iterdir()] == ["hub"]

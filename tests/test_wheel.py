@@ -185,7 +185,7 @@ def test_from_text_to_predictions(
         program, "prepare", tiny_corpus, "--tokenizer", tokenizer, "--out", data, "--heldout", 0.1
     )
     output(program, "pretrain", recipe, "--shards", data, "--out", run)
-    files = ("--shards", table, "--dev", dev, "--text", "text", "--label", "label")
+    files = ("--data", table, "--dev", dev, "--text-column", "text", "--label-column", "label")
     output(program, "finetune", run, "--task", "table", *files, "--epochs", 1, "--out", model)
     output(
         program,
@@ -193,9 +193,9 @@ def test_from_text_to_predictions(
         model,
         "--input",
         dev,
-        "--text",
+        "--text-column",
         "text",
-        "--output",
+        "--out",
         tmp_path / "out.csv",
     )
     with open(tmp_path / "out.csv", encoding="utf-8", newline="") as file:

@@ -1,6 +1,6 @@
 """The speedrun: who trains the best small encoder in 10, 30 and 60 minutes of wall clock?
 
-    python benchmarks/speedrun --text FILES_OR_FOLDERS --out runs/speedrun [--minutes 10 30 60]
+    python benchmarks/speedrun --source FILES_OR_FOLDERS --out runs/speedrun [--minutes 10 30 60]
     [--seeds 3]
                                [--recipes albert-next-mini] [--baselines albert modernbert] [--shape
                                mini] [--rates 5e-4 1e-3 2e-3] [--blimp FOLDER] [--glue FOLDER]
@@ -188,7 +188,7 @@ def best_rate(
 
 def campaign(options: argparse.Namespace) -> list[Result]:
     """Every run that is not there yet, and all results."""
-    shards, results = protocol.data(options.text, options.out, options.language), []
+    shards, results = protocol.data(options.source, options.out, options.language), []
     length = protocol.SHAPES[options.shape].length
     for minutes in options.minutes:
         for seed in range(options.seeds):
@@ -298,7 +298,7 @@ def main() -> int:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--text", nargs="+", default=["python-docs"])
+    parser.add_argument("--source", nargs="+", default=["python-docs"])
     parser.add_argument("--language", default="en")
     parser.add_argument("--out", type=Path, default=Path("runs/speedrun"))
     parser.add_argument("--minutes", nargs="+", type=float, default=[10.0, 30.0, 60.0])
@@ -325,7 +325,7 @@ def main() -> int:
     write(
         options.out / "report.html",
         "Speedrun",
-        f"{', '.join(options.text)}, on {machine}.",
+        f"{', '.join(options.source)}, on {machine}.",
         sections(results),
     )
     write_json(

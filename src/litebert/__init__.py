@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from litebert.answer.model import load as load
     from litebert.change.conversion import convert as convert
     from litebert.change.conversion import push as push
+    from litebert.change.conversion import resize as resize
     from litebert.config import Config as Config
     from litebert.config import replace as replace
     from litebert.config.finetuning import FinetuneConfig as FinetuneConfig
@@ -55,6 +56,7 @@ _HOME = {
     "push": "change.conversion",
     "recipe": "recipes.files",
     "replace": "config",
+    "resize": "change.conversion",
     "study": "studies.run",
     "open_task": "tasks.registry",
     "train_tokenizer": "tokenizer",

@@ -44,6 +44,7 @@ VERBS: Mapping[str, tuple[str, str]] = {
     "analyze": ("analyze", "show what each layer of a model does to held-out text"),
     "study": ("study", "run a paper's comparison on your text, with seeds and a report"),
     "convert": ("convert", "convert a model to a Hugging Face or a litebert folder"),
+    "resize": ("convert", "change a model's shape: longer texts, fewer layers, narrower states"),
     "push": ("convert", "write a model to the Hugging Face Hub"),
     "export": (
         "tasks",

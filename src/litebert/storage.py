@@ -150,7 +150,7 @@ def naming(path: Path) -> Iterator[None]:
         raise
 
 
-def check_output(path: Path, option: str = "--output") -> None:
+def check_output(path: Path, option: str = "--out") -> None:
     """Refuse a name that no file can be written to, before anything is computed for it.
 
     Args:

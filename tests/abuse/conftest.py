@@ -73,7 +73,7 @@ def good(tmp_path_factory: pytest.TempPathFactory, tiny_corpus: Path) -> Path:
             "32",
         ]
         assert main(["finetune", "run", *tuned]) == 0
-        made("convert classifier own --to litebert")
+        made("convert classifier --out own --to litebert")
         write_broken(place)
     return place
 

@@ -31,8 +31,8 @@ VERBS = {
     "--train.save-every '1 steps' "
     "--budget '6 steps'",
     "finetune": "finetune run --task table --data table.csv --out new --steps 4 --length 32",
-    "convert": "convert run new --to litebert",
-    "predict": "predict classifier --input table.csv --output new.csv",
+    "convert": "convert run --out new --to litebert",
+    "predict": "predict classifier --input table.csv --out new.csv",
     "evaluate": "evaluate run --shards data",
     "evaluate a classifier": "evaluate classifier --data table.csv",
     "compare": "compare run",

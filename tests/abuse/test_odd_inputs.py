@@ -172,7 +172,7 @@ def test_a_hundred_thousand_columns(
             str(tmp_path / "tuned"),
             "--input",
             str(tmp_path / "wide.csv"),
-            "--output",
+            "--out",
             answers,
         ],
     ):

@@ -26,11 +26,11 @@ pytestmark = pytest.mark.skipif(
 )
 
 WRITERS = {
-    "predict": ("predict classifier --input table.csv --keep text --output {}", ".csv"),
-    "predict as JSONL": ("predict classifier --input table.csv --keep text --output {}", ".jsonl"),
-    "embed": ("embed run --input table.csv --output {}", ".npy"),
-    "embed as Parquet": ("embed run --input table.csv --output {}", ".parquet"),
-    "embed as JSONL": ("embed run --input table.csv --output {}", ".jsonl"),
+    "predict": ("predict classifier --input table.csv --keep text --out {}", ".csv"),
+    "predict as JSONL": ("predict classifier --input table.csv --keep text --out {}", ".jsonl"),
+    "embed": ("embed run --input table.csv --out {}", ".npy"),
+    "embed as Parquet": ("embed run --input table.csv --out {}", ".parquet"),
+    "embed as JSONL": ("embed run --input table.csv --out {}", ".jsonl"),
     "compare": ("compare run --page {}", ".html"),
     "analyze": ("analyze run --shards data --no-control --sequences 4 --out {}", ".html"),
 }
@@ -115,7 +115,7 @@ def test_a_pipe_gives_what_a_file_would_hold(
 
 def test_standard_output_by_its_name_goes_where_it_is_pointed(good: Path, tmp_path: Path) -> None:
     log = tmp_path / "log"
-    command = "predict classifier --input table.csv --quiet --output"
+    command = "predict classifier --input table.csv --quiet --out"
     for name in ("/dev/stdout", "/dev/fd/1", "/proc/self/fd/1"):
         ended = forked.run([*command.split(), name], good, before=partial(_begin, log))
         assert ended.status == 0, ended.err
@@ -184,7 +184,7 @@ def _without_reader() -> None:
 
 def test_vectors_and_their_scale_change_together(good: Path, tmp_path: Path) -> None:
     place = tmp_path / "vectors.npy"
-    command = f"embed run --input table.csv --dtype int8 --output {place}".split()
+    command = f"embed run --input table.csv --dtype int8 --out {place}".split()
     assert forked.run(command, good).status == 0
     before = {path.name: path.read_bytes() for path in tmp_path.iterdir()}
     assert sorted(before) == ["vectors.npy", "vectors.scale.npy"]

@@ -169,7 +169,7 @@ def test_the_command_takes_an_engine(
                     str(folder),
                     "--input",
                     str(tmp_path / "in.txt"),
-                    "--output",
+                    "--out",
                     str(out),
                     *words,
                 ]

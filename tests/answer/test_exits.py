@@ -140,7 +140,7 @@ def test_answers_leave_as_they_were_calibrated(
         run_with_exits,
         "--input",
         run_with_exits.parent / "dev.csv",
-        "--output",
+        "--out",
         tmp_path / "o.csv",
     )
     assert status == 0
@@ -163,7 +163,7 @@ def test_off_is_the_ordinary_model_bit_for_bit(
         words = (
             "--input",
             run_with_exits.parent / "dev.csv",
-            "--output",
+            "--out",
             tmp_path / out,
             *["--exit", "off"],
         )
@@ -244,7 +244,7 @@ def test_an_exported_model_computes_all_layers(
     run_with_exits: Path, run: Run, tmp_path: Path
 ) -> None:
     needs("onnx")
-    assert run("export", run_with_exits, tmp_path / "out")[0] == 0
+    assert run("export", run_with_exits, "--out", tmp_path / "out")[0] == 0
     full = load(run_with_exits, exit="off").predict(read_texts(run_with_exits))
     for answer, other in zip(
         full, load(tmp_path / "out").predict(read_texts(run_with_exits)), strict=True

@@ -59,7 +59,7 @@ def test_an_export_answers_as_its_model(
 ) -> None:
     classes, labels, texts = ASKED[kind]
     folder = made(tmp_path / "ours", tiny_tokenizer, kind, classes, labels)
-    status, out, err = run("export", folder, tmp_path / "out", "--json")
+    status, out, err = run("export", folder, "--out", tmp_path / "out", "--json")
     assert status == 0, err
     report = json.loads(out)
     assert (report["head"], report["drop"]) == (kind, None)
@@ -103,11 +103,21 @@ def test_8_bits_are_measured_on_labelled_files(
     assert {"encoder.embedding.word.weight", "encoder.attention.0.qkv.weight"} < {*shared}
     assert done.written.size < whole.size
 
-    status, out, err = run("export", folder, tmp_path / "unmeasured", "--int8")
+    status, out, err = run("export", folder, "--out", tmp_path / "unmeasured", "--int8")
     assert status == 0
     assert "not measured" in err
     assert "accuracy" not in out
-    words = ("export", folder, tmp_path / "scored", "--int8", "--data", table, "--max-drop", 100)
+    words = (
+        "export",
+        folder,
+        "--out",
+        tmp_path / "scored",
+        "--int8",
+        "--data",
+        table,
+        "--max-drop",
+        100,
+    )
     status, out, err = run(*words)
     assert (status, "not measured" in err) == (0, False)
     assert "accuracy in 8 bits" in out
@@ -130,7 +140,7 @@ def test_8_bits_that_cost_too_much_are_not_written(
     (tmp_path / "own.csv").write_text("\n".join(["text,label", *rows]) + "\n", encoding="utf-8")
     monkeypatch.setattr(OnnxRuntime, "logits", lambda self, rows: -right(self, rows))
     status, out, err = run(
-        "export", folder, tmp_path / "out", "--int8", "--data", tmp_path / "own.csv"
+        "export", folder, "--out", tmp_path / "out", "--int8", "--data", tmp_path / "own.csv"
     )
     assert (status, out) == (2, "")
     names(err, "0.5", "accuracy", "100.00", "0.00", "--max-drop")
@@ -144,16 +154,28 @@ def test_what_cannot_be_is_refused(
     taken.mkdir()
     (taken / "file").touch()
     for words, places in {
-        ("export", folder, taken): (taken,),
-        ("export", tmp_path / "gone", tmp_path / "out"): (tmp_path / "gone",),
-        ("export", folder, tmp_path / "out", "--head", "mlm"): ("mlm", "sequence", "backbone"),
-        ("export", folder, tmp_path / "out", "--data", table): ("--int8",),
-        ("export", folder, tmp_path / "out", "--int8", "--data", tmp_path / "gone.csv"): (
+        ("export", folder, "--out", taken): (taken,),
+        ("export", tmp_path / "gone", "--out", tmp_path / "out"): (tmp_path / "gone",),
+        ("export", folder, "--out", tmp_path / "out", "--head", "mlm"): (
+            "mlm",
+            "sequence",
+            "backbone",
+        ),
+        ("export", folder, "--out", tmp_path / "out", "--data", table): ("--int8",),
+        ("export", folder, "--out", tmp_path / "out", "--int8", "--data", tmp_path / "gone.csv"): (
             tmp_path / "gone.csv",
         ),
-        ("export", folder, tmp_path / "out", "--int8", "--data", table, "--max-drop", "-1"): (
-            "-1.0",
-        ),
+        (
+            "export",
+            folder,
+            "--out",
+            tmp_path / "out",
+            "--int8",
+            "--data",
+            table,
+            "--max-drop",
+            "-1",
+        ): ("-1.0",),
     }.items():
         status, out, err = run(*words)
         assert (status, out) == (2, "")
@@ -215,7 +237,7 @@ def test_what_windows_cost_in_a_graph_is_told(tmp_path: Path, run: Run) -> None:
             None,
             tmp_path / name,
         )
-        status, _, err = run("export", tmp_path / name, tmp_path / f"{name}-out")
+        status, _, err = run("export", tmp_path / name, "--out", tmp_path / f"{name}-out")
         assert status == 0, err
         notes = [line for line in err.splitlines() if "all pairs of tokens" in line]
         assert len(notes) == (1 if window else 0)
@@ -226,7 +248,7 @@ def test_what_windows_cost_in_a_graph_is_told(tmp_path: Path, run: Run) -> None:
 def test_a_model_that_no_class_of_transformers_computes(tmp_path: Path, run: Run) -> None:
     model = tiny(("mlm",), sharing="groups", groups=2, positions="rotary", norm="pre")
     save_litebert(model.eval(), None, tmp_path / "ours")
-    status, _, err = run("export", tmp_path / "ours", tmp_path / "out")
+    status, _, err = run("export", tmp_path / "ours", "--out", tmp_path / "out")
     assert status == 0
     assert "no tokenizer" in err
     assert "config.json" in err

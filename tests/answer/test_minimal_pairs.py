@@ -299,7 +299,7 @@ def test_the_verb(
         [sentences[i : i + 2] for i in range(0, 20, 2)],
         linguistics_term="binding",
     )
-    status, out, err = run("evaluate", albert, "--blimp", file, "--pairs", 4)
+    status, out, err = run("evaluate", albert, "--blimp", file, "--max-pairs", 4)
     assert status == 0, err
     assert re.search(r"^binding +1 +4 +\d+\.\d% ± \d+\.\d% ", out, re.M)
     status, out, _ = run("evaluate", albert, "--blimp", tmp_path, "--json")
@@ -365,8 +365,10 @@ def test_what_cannot_be_scored(
 ) -> None:
     file = write(tmp_path / "p.jsonl", [("bado", "toto")])
     one_sentence(run("evaluate", albert), "pretrained", "--shards", "--blimp")
-    one_sentence(run("evaluate", albert, "--shards", tiny_data, "--pairs", 3), "--pairs", "--blimp")
-    one_sentence(run("evaluate", albert, "--blimp", file, "--pairs", 0), "pairs", 0)
+    one_sentence(
+        run("evaluate", albert, "--shards", tiny_data, "--max-pairs", 3), "--max-pairs", "--blimp"
+    )
+    one_sentence(run("evaluate", albert, "--blimp", file, "--max-pairs", 0), "max_pairs", 0)
     one_sentence(run("evaluate", albert, "--blimp", tmp_path / "gone"), tmp_path / "gone")
     (tmp_path / "empty").mkdir()
     one_sentence(

@@ -258,19 +258,21 @@ def test_a_model_answers_single_texts_or_pairs_as_it_was_trained(
     source.write_text("text,second\nba,de\n")
     with refused(DataError, "input 1", "'ba'", "(first text, second text)"):
         models[True].predict(["ba"])
-    with refused(ConfigError, tmp_path / "True", "--pair"):
+    with refused(ConfigError, tmp_path / "True", "--pair-column"):
         predict_file(models[True], source, io.StringIO(), form="csv")
     with refused(DataError, "input 1", "('ba', 'de')"):
         models[False].predict([("ba", "de")])
-    with refused(ConfigError, tmp_path / "False", "--pair second"):
-        predict_file(models[False], source, io.StringIO(), form="csv", pair="second")
+    with refused(ConfigError, tmp_path / "False", "--pair-column second"):
+        predict_file(models[False], source, io.StringIO(), form="csv", pair_column="second")
     assert len(models[True].predict([("ba", "de")])) == len(models[False].predict(["ba"])) == 1
     assert len(models[None].predict(["ba", ("ba", "de")])) == 2  # a folder that does not say
     for pair, column in ((True, "second"), (False, None), (None, "second"), (None, None)):
-        assert predict_file(models[pair], source, io.StringIO(), form="csv", pair=column) == 1
+        assert (
+            predict_file(models[pair], source, io.StringIO(), form="csv", pair_column=column) == 1
+        )
     tagger = load(made(tmp_path / "tagger", tiny_tokenizer, "tokens", 3, ("O", "B-X", "I-X")))
-    with refused(ConfigError, tmp_path / "tagger", "--pair second"):
-        predict_file(tagger, source, io.StringIO(), form="csv", pair="second")
+    with refused(ConfigError, tmp_path / "tagger", "--pair-column second"):
+        predict_file(tagger, source, io.StringIO(), form="csv", pair_column="second")
 
 
 def test_a_pretrained_model_has_no_answers(tiny_data: Path, tmp_path: Path) -> None:

@@ -86,7 +86,7 @@ def test_a_model_of_vectors_everywhere(
     folder: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(module, "CHUNK", 4)
-    assert run("convert", folder, tmp_path / "hf", "--to", "hf")[0] == 0
+    assert run("convert", folder, "--out", tmp_path / "hf", "--to", "hf")[0] == 0
     for name in (
         "modules.json",
         "1_Pooling/config.json",
@@ -107,7 +107,7 @@ def test_a_model_of_vectors_everywhere(
     wanted = unit(encode_with_peer(tmp_path / "hf"))
     for place in (folder, tmp_path / "hf", tmp_path / "onnx"):
         np.testing.assert_allclose(litebert.load(place).encode(TEXTS), wanted, atol=1e-5)
-    assert run("convert", tmp_path / "hf", tmp_path / "own", "--to", "litebert")[0] == 0
+    assert run("convert", tmp_path / "hf", "--out", tmp_path / "own", "--to", "litebert")[0] == 0
     np.testing.assert_allclose(litebert.load(tmp_path / "own").encode(TEXTS), wanted, atol=1e-5)
     plain = litebert.load(folder).vectors_by("cls", False).encode(TEXTS)
     np.testing.assert_allclose(plain, encode_with_peer(tmp_path / "hf", "cls"), atol=1e-5)
@@ -134,9 +134,7 @@ def test_formats(folder: Path, tmp_path: Path, run: Run) -> None:
         "b.parquet": ("--dtype", "int8", "--keep", "id"),
         "b.jsonl": ("--dtype", "int8", "--keep", "id"),
     }.items():
-        status, _, err = run(
-            "embed", folder, "--input", source, "--output", tmp_path / name, *words
-        )
+        status, _, err = run("embed", folder, "--input", source, "--out", tmp_path / name, *words)
         assert status == 0, err
         if name.endswith(".npy"):
             vectors[name] = np.load(tmp_path / name)
@@ -170,7 +168,7 @@ def test_the_vectors_before_a_bad_row_are_kept_and_counted(
 ) -> None:
     source, out = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     source.write_text('{"text": "ba"}\n' * (module.CHUNK + 5) + '{"text": "de')
-    status, _, err = run("embed", folder, "--input", source, "--output", out)
+    status, _, err = run("embed", folder, "--input", source, "--out", out)
     assert status == 2
     assert len(out.read_text().splitlines()) == module.CHUNK
     names(next(line for line in err.splitlines() if "kept" in line), f"{module.CHUNK:,}", str(out))
@@ -179,9 +177,9 @@ def test_the_vectors_before_a_bad_row_are_kept_and_counted(
 def test_refusals(folder: Path, tiny_tokenizer: Path, tmp_path: Path, run: Run) -> None:
     (tmp_path / "in.txt").write_text("bado\n")
     for words, places in (
-        (("--output", tmp_path / "a.csv"), ("a.npy",)),
-        (("--output", tmp_path / "a.npy", "--keep", "id"), ("a.npy", "--keep")),
-        (("--dtype", "int8"), ("int8", "--output")),
+        (("--out", tmp_path / "a.csv"), ("a.npy",)),
+        (("--out", tmp_path / "a.npy", "--keep", "id"), ("a.npy", "--keep")),
+        (("--dtype", "int8"), ("int8", "--out")),
     ):
         status, out, err = run("embed", folder, "--input", tmp_path / "in.txt", *words)
         assert (status, out) == (2, "")
@@ -194,7 +192,7 @@ def test_refusals(folder: Path, tiny_tokenizer: Path, tmp_path: Path, run: Run) 
         tmp_path / "in.jsonl",
         "--keep",
         "id",
-        "--output",
+        "--out",
         tmp_path / "a.parquet",
     )
     assert status == 2
@@ -245,7 +243,7 @@ def test_foreign_modules_are_applied_and_survive(
     )
     assert np.abs(wanted - model.vectors_by("mean").encode(TEXTS)).max() > 1e-3
     for first, second, to in (("foreign", "own", "litebert"), ("own", "back", "hf")):
-        assert run("convert", tmp_path / first, tmp_path / second, "--to", to)[0] == 0
+        assert run("convert", tmp_path / first, "--out", tmp_path / second, "--to", to)[0] == 0
         np.testing.assert_allclose(
             litebert.load(tmp_path / second).encode(TEXTS), wanted, atol=1e-5
         )
@@ -344,7 +342,7 @@ def test_a_map_of_a_foreign_folder_is_applied_and_survives(
     mapped = torch.tanh(plain @ state["linear.weight"].T + state["linear.bias"]).numpy()
     np.testing.assert_allclose(wanted, unit(mapped), atol=1e-5)
     for first, second, to in (("foreign", "own", "litebert"), ("own", "back", "hf")):
-        assert run("convert", tmp_path / first, tmp_path / second, "--to", to)[0] == 0
+        assert run("convert", tmp_path / first, "--out", tmp_path / second, "--to", to)[0] == 0
         np.testing.assert_allclose(
             litebert.load(tmp_path / second).encode(TEXTS), wanted, atol=1e-5
         )
@@ -365,7 +363,7 @@ def test_the_pooling_of_classifiers_survives_a_litebert_folder(tmp_path: Path, r
     )
     for first, second, to in (("theirs", "own", "litebert"), ("own", "back", "hf")):
         assert litebert.load(tmp_path / first).pooling == "mean"
-        assert run("convert", tmp_path / first, tmp_path / second, "--to", to)[0] == 0
+        assert run("convert", tmp_path / first, "--out", tmp_path / second, "--to", to)[0] == 0
     assert (
         json.loads((tmp_path / "back" / "config.json").read_text())["classifier_pooling"] == "mean"
     )
@@ -417,7 +415,7 @@ def test_every_engine_gives_the_same_vectors(
         place,
         "--input",
         tmp_path / "in.txt",
-        "--output",
+        "--out",
         tmp_path / "v.npy",
         "--engine",
         engine,
@@ -520,7 +518,7 @@ def test_an_engine_of_fewer_bits_says_how_far_it_is_from_float32(
             "rounding to whole numbers moves a number by a half at most"
         )
     status, _, err = run(
-        "embed", folder, "--input", table, "--output", tmp_path / "v.npy", "--engine", "rounded"
+        "embed", folder, "--input", table, "--out", tmp_path / "v.npy", "--engine", "rounded"
     )
     assert status == 0, err
     (line,) = [line for line in err.splitlines() if "rounded" in line]

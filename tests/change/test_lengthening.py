@@ -43,7 +43,7 @@ def test_learned_positions_are_repeated(
 ) -> None:
     pooler = {"pooler": "sop" in objectives}
     old = save_model(tmp_path / "model", objectives, position_offset=offset, **pooler)
-    assert run("convert", tmp_path / "model", tmp_path / "long", "--positions", 60)[0] == 0
+    assert run("resize", tmp_path / "model", "--out", tmp_path / "long", "--positions", 60)[0] == 0
     new = read_folder(tmp_path / "long").model
     assert new.encoder.config.max_positions == 60
     name = "encoder.embedding.position.weight"
@@ -72,7 +72,16 @@ def test_rotary_positions_turn_as_far_over_the_longer_text(run: Run, tmp_path: P
     }
     save_model(tmp_path / "model", **shape)
     words: tuple[object, ...]
-    words = ("convert", tmp_path / "model", tmp_path / "long", "--positions", 96, "--window", 8)
+    words = (
+        "resize",
+        tmp_path / "model",
+        "--out",
+        tmp_path / "long",
+        "--positions",
+        96,
+        "--window",
+        8,
+    )
     assert run(*words)[0] == 0
     new = read_folder(tmp_path / "long").config.encoder
     assert (new.max_positions, new.window, new.global_every, new.window_rotary_base) == (
@@ -83,7 +92,7 @@ def test_rotary_positions_turn_as_far_over_the_longer_text(run: Run, tmp_path: P
     )
     slowest = -14 / 16  # the exponent of the slowest turn; the fastest does not depend on the base
     assert 96 * new.rotary_base**slowest == pytest.approx(24 * 500.0**slowest)
-    words = ("convert", tmp_path / "long", tmp_path / "whole", "--window", 0)
+    words = ("resize", tmp_path / "long", "--out", tmp_path / "whole", "--window", 0)
     assert run(*words)[0] == 0
     assert read_folder(tmp_path / "whole").config.encoder.window == 0
 
@@ -95,8 +104,9 @@ def test_a_bert_is_given_windows(family: str, run: Run, tmp_path: Path) -> None:
     """
     build_peer(family, "mlm").save_pretrained(tmp_path / "hf")
     words = (
-        "convert",
+        "resize",
         tmp_path / "hf",
+        "--out",
         tmp_path / "long",
         "--positions",
         512,
@@ -118,7 +128,7 @@ def test_a_bert_is_given_windows(family: str, run: Run, tmp_path: Path) -> None:
         after = new.encoder(changed).last
         assert torch.equal(after[:, : 200 - 4 * 32], before[:, : 200 - 4 * 32])
         assert (after[:, 200 - 32 : 200] - before[:, 200 - 32 : 200]).abs().max() > 1e-4
-    status, _, err = run("convert", tmp_path / "long", tmp_path / "back", "--to", "hf")
+    status, _, err = run("convert", tmp_path / "long", "--out", tmp_path / "back", "--to", "hf")
     assert status == 2
     names(err.splitlines()[-1], "encoder.window=64")
 
@@ -127,8 +137,9 @@ def test_a_bert_is_given_a_global_token(run: Run, tmp_path: Path) -> None:
     """[CLS] hears of every token and every token of [CLS], where all layers are windowed."""
     build_peer("Bert", "mlm").save_pretrained(tmp_path / "hf")
     words = (
-        "convert",
+        "resize",
         tmp_path / "hf",
+        "--out",
         tmp_path / "long",
         "--positions",
         512,
@@ -154,10 +165,10 @@ def test_a_bert_is_given_a_global_token(run: Run, tmp_path: Path) -> None:
     assert moved[1][0] > 1e-5  # one layer, and [CLS] has read the change
     assert moved[1][1 : 400 - 32].max() == 0
     assert moved[2][1:100].min() > 0  # two, and all have read it from there
-    status, _, err = run("convert", tmp_path / "long", tmp_path / "back", "--to", "hf")
+    status, _, err = run("convert", tmp_path / "long", "--out", tmp_path / "back", "--to", "hf")
     assert status == 2
     names(err.splitlines()[-1], "encoder.window=64", "encoder.global_tokens=1")
-    assert run("convert", tmp_path / "long", tmp_path / "whole", "--window", 0)[0] == 0
+    assert run("resize", tmp_path / "long", "--out", tmp_path / "whole", "--window", 0)[0] == 0
     assert read_folder(tmp_path / "whole").config.encoder.global_tokens == 0
 
 
@@ -273,7 +284,16 @@ def test_a_lengthened_model_trains_at_the_new_length(
 ) -> None:
     model = Pretrainer(config(("mlm",), vocab_size=400))
     save_litebert(model, Tokenizer.load(tiny_tokenizer), tmp_path / "model")
-    words = ("convert", tmp_path / "model", tmp_path / "long", "--positions", 128, "--window", 16)
+    words = (
+        "resize",
+        tmp_path / "model",
+        "--out",
+        tmp_path / "long",
+        "--positions",
+        128,
+        "--window",
+        16,
+    )
     status, _, err = run(*words)
     assert status == 0, err
     assert "--sequences.length 128" in err
@@ -305,8 +325,8 @@ def test_whole_documents_are_fine_tuned_on_in_one_window(
     """SQuAD and a table, with texts several times as long as the model could read before."""
     model = Pretrainer(config(("mlm",), vocab_size=400, layers=2))
     save_litebert(model, Tokenizer.load(tiny_tokenizer), tmp_path / "model")
-    words = ("convert", tmp_path / "model", tmp_path / "long", "--positions", 4096, "--window", 32)
-    assert run(*words)[0] == 0
+    sizes = ("--positions", 4096, "--window", 32)
+    assert run("resize", tmp_path / "model", "--out", tmp_path / "long", *sizes)[0] == 0
     context = " ".join(f"ba{i % 7} di gu" for i in range(150)) + " the answer stands here"
     place = context.index("stands")
     articles = [
@@ -361,9 +381,9 @@ def test_what_cannot_be_is_refused_in_one_sentence(run: Run, tmp_path: Path) -> 
         (("--window", 1), ("encoder.window", 1)),
         (("--window", 8, "--global-every", 1), ("encoder.global_every",)),
         (("--global-every", 2), ("encoder.window",)),
-        ((), ("--to",)),
+        ((), ("--positions",)),
     ):
-        status, _, err = run("convert", tmp_path / "model", tmp_path / "long", *words)
+        status, _, err = run("resize", tmp_path / "model", "--out", tmp_path / "long", *words)
         assert status == 2, words
         names(err.splitlines()[-1], *places)
         assert not (tmp_path / "long").exists()

@@ -273,8 +273,9 @@ def test_the_command_keeps_what_matters_and_says_what_was_lost(
     folder = pretrain(config(train={"budget": "2 steps"}), tiny_data, tmp_path / "run").folder
     shape = read_folder(folder).config.encoder
     words = (
-        "convert",
+        "resize",
         folder,
+        "--out",
         tmp_path / "small",
         "--hidden-size",
         shape.hidden_size // 2,
@@ -305,11 +306,13 @@ def test_widths_that_cannot_be_are_refused(run: Any, tiny_data: Path, tmp_path: 
             load_module(tiny(embedding_size=8, always_project=True)),
             Shrinking(hidden_size=4, importance=never),
         )
-    with refused(ConfigError, "--hidden-size", "--data"):
+    with refused(ConfigError, "--hidden-size", "--shards"):
         Shrinking(hidden_size=4)
     save_litebert(model.float(), None, tmp_path / "model")
     with refused(DataError, "tokenizer"):
         measure_importance(tmp_path / "model", tiny_data)
-    status, _, err = run("convert", tmp_path / "model", tmp_path / "small", "--hidden-size", 4)
+    status, _, err = run(
+        "resize", tmp_path / "model", "--out", tmp_path / "small", "--hidden-size", 4
+    )
     assert status == 2
     assert "--shards" in err

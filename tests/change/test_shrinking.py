@@ -166,8 +166,9 @@ def test_a_first_layer_without_a_norm_has_no_say_in_the_norm() -> None:
 def test_the_command_writes_a_model_that_opens(run: Any, tmp_path: Path) -> None:
     save_litebert(large(), small_tokenizer(), tmp_path / "bert")
     words = (
-        "convert",
+        "resize",
         tmp_path / "bert",
+        "--out",
         tmp_path / "albert",
         "--share",
         "all",
@@ -182,9 +183,9 @@ def test_the_command_writes_a_model_that_opens(run: Any, tmp_path: Path) -> None
     names(next_step, f"pretrain --from {tmp_path / 'albert'} --teacher {tmp_path / 'bert'}")
     shape = read_folder(tmp_path / "albert").config.encoder
     assert (shape.sharing, shape.layers, shape.embedding_size) == ("all", 3, 4)
-    status, _, err = run("convert", tmp_path / "bert", tmp_path / "other")
+    status, _, err = run("resize", tmp_path / "bert", "--out", tmp_path / "other")
     assert status == 2
-    names(err, "--to")
+    names(err, "--layers")
 
 
 def test_what_cannot_be_made_smaller_is_refused(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_new_rows_are_the_means_of_the_old_pieces(
         "tokenizer",
         "extend",
         tmp_path / "model",
-        "--text",
+        "--source",
         text,
         "--size",
         size,
@@ -132,7 +132,7 @@ def test_inspect_shows_the_same_before(run: Run, text: Path, tmp_path: Path) -> 
         "tokenizer",
         "extend",
         tmp_path / "model",
-        "--text",
+        "--source",
         text,
         "--size",
         8,
@@ -171,7 +171,7 @@ def test_the_new_model_prepares_text_and_trains_on(
         "tokenizer",
         "extend",
         tmp_path / "model",
-        "--text",
+        "--source",
         text,
         "--size",
         8,
@@ -219,7 +219,7 @@ def test_an_extended_model_leaves_for_transformers(run: Run, text: Path, tmp_pat
         "tokenizer",
         "extend",
         tmp_path / "model",
-        "--text",
+        "--source",
         text,
         "--size",
         8,
@@ -227,7 +227,7 @@ def test_an_extended_model_leaves_for_transformers(run: Run, text: Path, tmp_pat
         tmp_path / "new",
     )
     assert run(*words)[0] == 0
-    assert run("convert", tmp_path / "new", tmp_path / "hf", "--to", "hf")[0] == 0
+    assert run("convert", tmp_path / "new", "--out", tmp_path / "hf", "--to", "hf")[0] == 0
     our_model, peer_tokenizer = (
         read_folder(tmp_path / "new"),
         AutoTokenizer.from_pretrained(tmp_path / "hf"),
@@ -315,7 +315,7 @@ def test_a_fine_tuned_model_keeps_its_classes(
         "tokenizer",
         "extend",
         tmp_path / "model",
-        "--text",
+        "--source",
         text,
         "--size",
         4,
@@ -381,13 +381,13 @@ def test_what_cannot_be_is_refused_in_one_sentence(run: Run, text: Path, tmp_pat
         *out,
         places=(tmp_path / "bare",),
     )
-    extend = ("extend", tmp_path / "model", *out, "--text")
+    extend = ("extend", tmp_path / "model", *out, "--source")
     refuses(*extend, tmp_path / "none.txt", places=(tmp_path / "none.txt",))
     inside = tmp_path / "model" / "new"
     refuses(
         "extend",
         tmp_path / "model",
-        "--text",
+        "--source",
         text,
         "--out",
         inside,

@@ -167,7 +167,7 @@ def test_a_table_without_the_column_is_never_plain_text(
     give_standard_input(
         monkeypatch, as_csv([["review", "stars"], ["bado toto", 1], ["kumi", 2]]).encode()
     )
-    assert len(read(run("predict", classifier, "--text", "review")[1])) == 2
+    assert len(read(run("predict", classifier, "--text-column", "review")[1])) == 2
     give_standard_input(monkeypatch, b'[{"said": "ba"}]')
     status, _, err = run("predict", classifier)
     assert status == 2
@@ -205,7 +205,7 @@ def test_a_table_without_a_header(
 ) -> None:
     bare = tmp_path / "bare.csv"
     bare.write_text(as_csv([i, text] for i, text in enumerate(TEXTS)))
-    words = ("predict", classifier, "--input", bare, "--no-header", "--text", 1)
+    words = ("predict", classifier, "--input", bare, "--no-header", "--text-column", 1)
     rows = read(run(*words, "--keep", 0)[1])
     assert [(row["0"], row["prediction"]) for row in rows] == [
         (str(i), prediction) for i, prediction in enumerate(expected_predictions)
@@ -324,7 +324,7 @@ def test_official_squad_files(
     model = made(tmp_path / "m", tiny_tokenizer, "span", 2, task="squad", version=1)
     source, out = tmp_path / "dev.json", tmp_path / "out.json"
     source.write_text(json.dumps(SQUAD, indent=indent))
-    status, shown, err = run("predict", model, "--input", source, "--output", out)
+    status, shown, err = run("predict", model, "--input", source, "--out", out)
     assert (status, shown) == (0, ""), err
     answers = json.loads(out.read_text())
     assert list(answers) == ["q0", "q1", "q2"]
@@ -336,7 +336,7 @@ def test_official_squad_files(
     plain.write_text(
         json.dumps({"id": "q0", "question": "kumi mimi", "context": "bado toto kumi"}) + "\n"
     )
-    assert run("predict", model, "--input", plain, "--keep", "id", "--output", out)[0] == 0
+    assert run("predict", model, "--input", plain, "--keep", "id", "--out", out)[0] == 0
     assert json.loads(out.read_text()) == {"q0": answers["q0"]}
 
 
@@ -364,7 +364,7 @@ def test_a_malformed_row_keeps_the_answers_before_it(
 ) -> None:
     source, out = tmp_path / "in.jsonl", tmp_path / "out.csv"
     source.write_text(LINES + '{"said": "de')
-    status, _, err = run("predict", classifier, "--input", source, "--output", out)
+    status, _, err = run("predict", classifier, "--input", source, "--out", out)
     assert status == 2
     names(err.splitlines()[-1], f"{source}:5")
     assert any("4" in line and str(out) in line for line in err.splitlines())
@@ -372,7 +372,7 @@ def test_a_malformed_row_keeps_the_answers_before_it(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["in.jsonl", "out.csv"]
     source.write_text('{"said": "de')
     out.write_text("precious")
-    assert run("predict", classifier, "--input", source, "--output", out)[0] == 2
+    assert run("predict", classifier, "--input", source, "--out", out)[0] == 2
     assert out.read_text() == "precious", "nothing was answered"
 
 
@@ -388,7 +388,7 @@ def test_a_signal_keeps_the_answers_before_it(
 ) -> None:
     out, row = tmp_path / "out.csv", "ba" + " " * 600
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    words = [sys.executable, "-m", "litebert", "predict", str(classifier), "--output", str(out)]
+    words = [sys.executable, "-m", "litebert", "predict", str(classifier), "--out", str(out)]
     with subprocess.Popen(
         words, stdin=subprocess.PIPE, stderr=subprocess.PIPE, env=environment
     ) as process:
@@ -498,7 +498,9 @@ def test_embed(pretrained_folder: Path, classifier: Path, run: Run, tmp_path: Pa
     source, out = tmp_path / "in.csv", tmp_path / "out.npy"
     source.write_text(TABLE)
     for model in (pretrained_folder, classifier):
-        status, _, err = run("embed", model, "--input", source, "--text", "said", "--output", out)
+        status, _, err = run(
+            "embed", model, "--input", source, "--text-column", "said", "--out", out
+        )
         assert status == 0, err
         vectors = np.load(out)
         assert vectors.shape == (4, 16)
@@ -507,6 +509,6 @@ def test_embed(pretrained_folder: Path, classifier: Path, run: Run, tmp_path: Pa
     rows = [json.loads(line) for line in shown.splitlines()]
     assert [row["id"] for row in rows] == ["7", "8", "9", "10"]
     np.testing.assert_allclose([row["vector"] for row in rows], vectors, rtol=1e-6)
-    status, _, err = run("embed", classifier, "--input", source, "--output", tmp_path / "out.csv")
+    status, _, err = run("embed", classifier, "--input", source, "--out", tmp_path / "out.csv")
     assert status == 2
     names(err, tmp_path / "out.npy")

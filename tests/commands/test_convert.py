@@ -43,7 +43,9 @@ def test_convert_writes_the_head_that_is_asked_for(
         name="x", encoder=encoder, sequences=SequenceConfig(length=16), objectives=("mlm", "rtd")
     )
     save_litebert(Pretrainer(config), None, tmp_path / "own")
-    status, _, err = run("convert", tmp_path / "own", tmp_path / "hf", "--to", "hf", *words)
+    status, _, err = run(
+        "convert", tmp_path / "own", "--out", tmp_path / "hf", "--to", "hf", *words
+    )
     assert status == 0
     assert note in err
     assert str(tmp_path / "hf") in err
@@ -60,7 +62,14 @@ def test_a_head_that_is_not_there_is_refused(run: Callable[..., Output], tmp_pat
     )
     save_litebert(Pretrainer(config), None, tmp_path / "own")
     status, _, err = run(
-        "convert", tmp_path / "own", tmp_path / "hf", "--to", "hf", "--head", "discriminator"
+        "convert",
+        tmp_path / "own",
+        "--out",
+        tmp_path / "hf",
+        "--to",
+        "hf",
+        "--head",
+        "discriminator",
     )
     assert status == 2
     names(err.strip(), "discriminator", "backbone", "mlm")

@@ -152,7 +152,9 @@ def test_a_folder_for_each_class(finetune: Callable[..., Output], tmp_path: Path
         run("evaluate", tmp_path / "run", "--data", data, "--engine", "exakt"), "exakt", "exact"
     )
     assert json.loads(out)["scores"]["accuracy"] == scores["test_accuracy"]
-    refuses(run("evaluate", tmp_path / "run", "--data", data, "--pair", "b"), "--pair")
+    refuses(
+        run("evaluate", tmp_path / "run", "--data", data, "--pair-column", "b"), "--pair-column"
+    )
 
 
 def test_columns_by_number_without_a_header(
@@ -160,7 +162,7 @@ def test_columns_by_number_without_a_header(
 ) -> None:
     rows = [(label, "x", text) for text, label in texts(60, 0)]
     bare = table(tmp_path / "bare.csv", rows)
-    words = ("--task", "table", "--text", 2, "--label", 0)
+    words = ("--task", "table", "--text-column", 2, "--label-column", 0)
     assert examples(well(finetune(*words, "--data", bare, "--no-header"))[2]) == 54
     about = json.loads((tmp_path / "run" / "model" / "task.json").read_text())
     assert (about["columns"], about["header"]) == ({"text": "2", "pair": None, "label": "0"}, False)
@@ -171,7 +173,16 @@ def test_columns_by_number_without_a_header(
     refuses(finetune("--task", "table", "--data", bare, "--no-header"), bare, "'label'", 2)
     named = table(tmp_path / "named.csv", rows, "kind", "x", "said")
     _, out, _ = well(
-        run("evaluate", tmp_path / "run", "--data", named, "--text", "said", "--label", "kind")
+        run(
+            "evaluate",
+            tmp_path / "run",
+            "--data",
+            named,
+            "--text-column",
+            "said",
+            "--label-column",
+            "kind",
+        )
     )
     assert "accuracy" in out
     refuses(finetune("--task", "squad", "--data", bare, "--no-header"), "header", "squad", "table")
@@ -398,9 +409,9 @@ def test_score_says_what_the_run_said(
             train,
             "--dev",
             dev,
-            "--text",
+            "--text-column",
             "said",
-            "--label",
+            "--label-column",
             "kind",
             steps=20,
         )
@@ -419,7 +430,10 @@ def test_score_says_what_the_run_said(
         run("evaluate", tmp_path / "run", "--data", tmp_path / "gone.csv"), tmp_path / "gone.csv"
     )
     refuses(
-        run("evaluate", tmp_path / "run", "--data", dev, "--label", "kid"), dev, "'kid'", "'kind'"
+        run("evaluate", tmp_path / "run", "--data", dev, "--label-column", "kid"),
+        dev,
+        "'kid'",
+        "'kind'",
     )
     unlabelled = table(tmp_path / "bare.csv", [("bado",)], "said")
     refuses(run("evaluate", tmp_path / "run", "--data", unlabelled), unlabelled, "'kind'")
@@ -483,4 +497,4 @@ def test_no_row_is_padded_beyond_the_positions(
             2,
         )
     )
-    well(run("predict", tmp_path / "run", "--input", train, "--output", tmp_path / "answers.csv"))
+    well(run("predict", tmp_path / "run", "--input", train, "--out", tmp_path / "answers.csv"))

@@ -112,11 +112,11 @@ def command(verb: str, folder: Path, data: Path, out: Path) -> list[object]:
             "--epochs",
             1,
         ],
-        "predict": ["predict", folder / "tuned", "--input", text, "--output", f"{out}.csv"],
+        "predict": ["predict", folder / "tuned", "--input", text, "--out", f"{out}.csv"],
         "evaluate tuned": ["evaluate", folder / "tuned", "--data", text],
         "quickstart": [
             "quickstart",
-            "--text",
+            "--source",
             folder / "text.txt",
             "--vocab-size",
             400,
@@ -125,7 +125,7 @@ def command(verb: str, folder: Path, data: Path, out: Path) -> list[object]:
             "--out",
             out,
         ],
-        "convert": ["convert", folder / "run", out, "--to", "litebert"],
+        "convert": ["convert", folder / "run", "--out", out, "--to", "litebert"],
     }
     return commands[verb]
 
@@ -138,6 +138,7 @@ LONG = (
     "finetune",
     "convert",
     "predict",
+    "--out",
     "prepare",
     "tokenizer train",
     "tokenizer inspect",

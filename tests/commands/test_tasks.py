@@ -69,9 +69,9 @@ def words_for(folder: Path, tokenizer: Path, out: Path, *more: object) -> list[s
         folder / "train.csv",
         "--dev",
         folder / "dev.csv",
-        "--text",
+        "--text-column",
         "said",
-        "--label",
+        "--label-column",
         "kind",
         "--tokenizer",
         tokenizer,
@@ -193,7 +193,7 @@ def test_mistakes_are_one_sentence(
     )  # after what there is to say of the training file
     assert status == 2
     assert "gone.csv does not exist" in err.splitlines()[-1]
-    one_sentence(run_changed("--text", "sad"), "no column 'sad'", "did you mean 'said'?")
+    one_sentence(run_changed("--text-column", "sad"), "no column 'sad'", "did you mean 'said'?")
     one_sentence(run_changed("--tokenizer", tmp_path / "gone"), "gone")
     one_sentence(run_changed("--epochs", -1), "epochs is -1")
     one_sentence(
@@ -228,9 +228,9 @@ def test_predict_to_a_file(model: Path, folder: Path, run: Run, tmp_path: Path) 
         model,
         "--input",
         folder / "dev.csv",
-        "--text",
+        "--text-column",
         "said",
-        "--output",
+        "--out",
         tmp_path / "out.csv",
     )
     assert (status, out) == (0, "")
@@ -242,7 +242,7 @@ def test_predict_to_a_file(model: Path, folder: Path, run: Run, tmp_path: Path) 
     assert list(rows[0]) == ["prediction", "p_no", "p_yes"]
     assert [row["prediction"] for row in rows] == [row["prediction"] for row in expected_rows]
     status, _, _ = run(
-        "predict", model, "--input", folder / "dev.csv", "--output", tmp_path / "out.jsonl"
+        "predict", model, "--input", folder / "dev.csv", "--out", tmp_path / "out.jsonl"
     )
     assert status == 0
     lines = [json.loads(line) for line in (tmp_path / "out.jsonl").read_text().splitlines()]
@@ -263,32 +263,41 @@ def test_mistakes_of_predict(model: Path, folder: Path, run: Run, tmp_path: Path
     precious = tmp_path / "kept.csv"
     precious.write_text("precious")
     one_sentence(
-        run("predict", model, "--input", tmp_path / "gone.csv", "--output", precious),
+        run("predict", model, "--input", tmp_path / "gone.csv", "--out", precious),
         "gone.csv",
         "not exist",
     )
     one_sentence(
-        run("predict", model, "--input", folder / "dev.csv", "--text", "sad", "--output", precious),
+        run(
+            "predict",
+            model,
+            "--input",
+            folder / "dev.csv",
+            "--text-column",
+            "sad",
+            "--out",
+            precious,
+        ),
         "no column 'sad'",
         "did you mean 'said'?",
     )
     one_sentence(run("predict", tmp_path / "gone", "--input", folder / "dev.csv"), "gone")
     one_sentence(
-        run("predict", model, "--input", folder / "dev.csv", "--output", tmp_path / "no" / "x.csv"),
+        run("predict", model, "--input", folder / "dev.csv", "--out", tmp_path / "no" / "x.csv"),
         "x.csv",
     )
     one_sentence(
-        run("predict", model, "--input", precious, "--output", precious),
+        run("predict", model, "--input", precious, "--out", precious),
         "kept.csv is the --input itself",
     )
     one_sentence(
-        run("predict", model, "--input", precious, "--output", tmp_path / "x.TSV"),
-        "give --output",
+        run("predict", model, "--input", precious, "--out", tmp_path / "x.TSV"),
+        "give --out",
         "x.csv",
     )
     one_sentence(
-        run("predict", model, "--input", precious, "--output", tmp_path / "x.json"),
-        "give --output",
+        run("predict", model, "--input", precious, "--out", tmp_path / "x.json"),
+        "give --out",
         "x.jsonl",
     )
     assert precious.read_text() == "precious"
@@ -296,7 +305,7 @@ def test_mistakes_of_predict(model: Path, folder: Path, run: Run, tmp_path: Path
 
 
 def test_a_converted_model_keeps_its_labels(model: Path, run: Run, tmp_path: Path) -> None:
-    assert run("convert", model, tmp_path / "hf", "--to", "hf")[0] == 0
+    assert run("convert", model, "--out", tmp_path / "hf", "--to", "hf")[0] == 0
     settings = json.loads((tmp_path / "hf" / "config.json").read_text())
     assert settings["architectures"] == ["AlbertForSequenceClassification"]
     assert settings["id2label"] == {"0": "no", "1": "yes"}

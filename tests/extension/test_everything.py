@@ -435,7 +435,7 @@ def test_a_report_draws_its_curve(work: Work, tmp_path: Path) -> None:
 def test_it_converts_to_litebert_alone(
     work: Work, tmp_path: Path, run: Callable[..., Told]
 ) -> None:
-    assert run("convert", work.runs[0], tmp_path / "own", "--to", "litebert")[0] == 0
+    assert run("convert", work.runs[0], "--out", tmp_path / "own", "--to", "litebert")[0] == 0
     before, after = (
         litebert.load(folder).model.state_dict() for folder in (work.runs[0], tmp_path / "own")
     )
@@ -443,7 +443,7 @@ def test_it_converts_to_litebert_alone(
         before.keys() == after.keys() >= {"encoder.positions.table", "objectives.gist.head.weight"}
     )
     assert all(torch.equal(before[name], after[name]) for name in before)
-    status, out, err = run("convert", work.runs[0], tmp_path / "hf", "--to", "hf")
+    status, out, err = run("convert", work.runs[0], "--out", tmp_path / "hf", "--to", "hf")
     assert (status, out, (tmp_path / "hf").exists()) == (2, "", False)
     names(err, "encoder.positions=nearby")
 
@@ -479,7 +479,7 @@ def test_a_task_is_learned_and_both_engines_answer(
     ]
     assert np.mean(losses[-5:]) < 0.5 * np.mean(losses[:5])
 
-    status, _, err = run("predict", tuned, "--input", dev, "--output", answered, "--device", "cpu")
+    status, _, err = run("predict", tuned, "--input", dev, "--out", answered, "--device", "cpu")
     assert status == 0, err
     written = list(csv.DictReader(answered.read_text(encoding="utf-8").splitlines()))
     dev_rows = [json.loads(line) for line in dev.read_text(encoding="utf-8").splitlines()]

@@ -119,9 +119,9 @@ def test_several_labels_and_numbers(tmp_path: Path) -> None:
 
     train = write_rows(tmp_path / "train.csv", ("text", "labels", "amount"), rows(300))
     dev = write_rows(tmp_path / "dev.csv", ("text", "labels", "amount"), rows(80))
-    several = Table(train, dev, label="labels", separator=";")
+    several = Table(train, dev, label_column="labels", separator=";")
     assert score(fit(several), several)["micro_f1"] > 0.9
-    number = Table(train, dev, label="amount", target="number")
+    number = Table(train, dev, label_column="amount", target="number")
     assert score(fit(number), number)["r2"] > 0.8
 
 
@@ -161,9 +161,9 @@ def test_vectors_rank_the_right_second_first(tmp_path: Path) -> None:
 
     train = write_rows(tmp_path / "train.csv", ("text", "pair"), rows(50))
     dev = write_rows(tmp_path / "dev.csv", ("text", "pair"), rows(40))
-    task = Pairs(train, dev, pair="pair")
+    task = Pairs(train, dev, pair_column="pair")
     assert score(fit(task), task) == {"mrr": 1.0, "recall_at_1": 1.0}
-    alone = Pairs(train, dev, text="text")
+    alone = Pairs(train, dev, text_column="text")
     assert 0 < score(fit(alone), alone)["mrr"] < 1
 
 

@@ -50,7 +50,11 @@ def write_pairs(path: Path, count: int, seed: int = 0) -> Path:
     return path
 
 
-COLUMNS: dict[str, Any] = {"text": "one", "pair": "two", "label": "score"}
+COLUMNS: dict[str, Any] = {
+    "text_column": "one",
+    "pair_column": "two",
+    "label_column": "score",
+}
 
 
 def learn(
@@ -74,7 +78,11 @@ def test_the_contrastive_loss_leaves_out_equal_texts(tiny_tokenizer: Path, tmp_p
     rows = [("bado", "kumi"), ("toto", "lala"), ("bado", "mimi"), ("fa", "lala"), ("so", "toto")]
     (tmp_path / "a.csv").write_text("one,two\n" + "".join(f"{a},{b}\n" for a, b in rows))
     task = Pairs(
-        tmp_path / "a.csv", text="one", pair="two", dev=tmp_path / "a.csv", temperature=0.1
+        tmp_path / "a.csv",
+        text_column="one",
+        pair_column="two",
+        dev=tmp_path / "a.csv",
+        temperature=0.1,
     )
     batch = batch_of(task, tiny_tokenizer)
     draw = torch.Generator().manual_seed(0)
@@ -155,9 +163,7 @@ def test_scores_are_learned_and_a_killed_run_ends_with_the_same_bits(
     assert status == 0, err
     # Scored by another path than at the end of training: its float32 sums have another order.
     assert json.loads(out)["scores"] == pytest.approx(whole.scores, abs=1e-5)
-    status, _, err = run(
-        "predict", tmp_path / "whole", "--input", dev, "--output", tmp_path / "a.csv"
-    )
+    status, _, err = run("predict", tmp_path / "whole", "--input", dev, "--out", tmp_path / "a.csv")
     assert status == 0, err
     with open(tmp_path / "a.csv", encoding="utf-8") as file:
         similarities = [float(row["prediction"]) for row in csv.DictReader(file)]
@@ -176,7 +182,7 @@ def test_pairs_that_belong_together_are_scored_by_finding_them(
     lines = [" ".join(draw.sample(WORDS, 3)) for _ in range(120)]
     data = [json.dumps({"text": line, "pair": " ".join(reversed(line.split()))}) for line in lines]
     (tmp_path / "train.jsonl").write_text("\n".join(data))
-    task = task_of("pairs", tmp_path / "train.jsonl", pair="pair", heldout=0.3)
+    task = task_of("pairs", tmp_path / "train.jsonl", pair_column="pair", heldout=0.3)
     done = learn(task, tmp_path / "run", tiny_tokenizer, config(epochs=2))
     assert done.scores.keys() == {"mrr", "recall_at_1"}
     assert done.scores["mrr"] > 0.5
@@ -207,7 +213,7 @@ def test_texts_alone_are_learned_with_dropout(
 
 def ranks_of(vectors: NDArray[np.float32], seconds: list[str]) -> dict[str, float]:
     """The scores of vectors (N, 2, H) without labels, by the task."""
-    task = Pairs(pair="pair")
+    task = Pairs(pair_column="pair")
     answers = [
         Compared(float(first @ second), np.stack((first, second))) for first, second in vectors
     ]
@@ -282,7 +288,7 @@ def test_vectors_of_texts_alone_are_whitened(
         ("hf", "convert", "--to", "hf"),
         ("onnx", "export"),
     ):
-        status, _, err = run(words[0], tmp_path / "run", tmp_path / name, *words[1:])
+        status, _, err = run(words[0], tmp_path / "run", "--out", tmp_path / name, *words[1:])
         assert status == 0, err
         np.testing.assert_allclose(litebert.load(tmp_path / name).encode(lines), wanted, atol=1e-5)
     kinds = [
@@ -324,7 +330,7 @@ def test_a_damaged_record_of_vectors_is_no_traceback(
     learn(task, tmp_path / "run", tiny_tokenizer, replace(config(epochs=1), deletion=0.4))
     file = tmp_path / "run" / "model" / "task.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "vectors": vectors}))
-    status, _, err = run("convert", tmp_path / "run", tmp_path / "own", "--to", "litebert")
+    status, _, err = run("convert", tmp_path / "run", "--out", tmp_path / "own", "--to", "litebert")
     assert status == (2 if vectors and vectors["map"] else 0), err
     assert "Traceback" not in err
 
@@ -449,33 +455,37 @@ def test_sts_b_as_vectors(shared_data: Path) -> None:
     [
         (
             "one,two,score\na,b,1\nc,d,2\n",
-            ("--text", "one", "--pair", "zwei"),
+            ("--text-column", "one", "--pair-column", "zwei"),
             ("in.csv", "'zwei'", "two"),
         ),
         (
             "one,two,score\na,b,1\nc,d,high\n",
-            ("--text", "one", "--pair", "two", "--label", "score"),
+            ("--text-column", "one", "--pair-column", "two", "--label-column", "score"),
             ("in.csv:3", "'score'", "'high'"),
         ),
         (
             "one,two,score\na,b,1\nc,d,nan\n",
-            ("--text", "one", "--pair", "two", "--label", "score"),
+            ("--text-column", "one", "--pair-column", "two", "--label-column", "score"),
             ("in.csv:3", "'nan'"),
         ),
         (
             "one,two,score\na,b,1\nc,d,1\n",
-            ("--text", "one", "--pair", "two", "--label", "score"),
+            ("--text-column", "one", "--pair-column", "two", "--label-column", "score"),
             ("in.csv", "1"),
         ),
-        ("one,two,score\na,b,1\n", ("--text", "one", "--pair", "two"), ("in.csv", "one row")),
+        (
+            "one,two,score\na,b,1\n",
+            ("--text-column", "one", "--pair-column", "two"),
+            ("in.csv", "one row"),
+        ),
         (
             "one,two,score\na,b,1\nc,d,1\n",
-            ("--text", "one", "--label", "score"),
+            ("--text-column", "one", "--label-column", "score"),
             ("'score'", "second column"),
         ),
         (
             "one,two,score\na,b,1\nc,d,1\n",
-            ("--text", "one", "--temperature", "0"),
+            ("--text-column", "one", "--temperature", "0"),
             ("temperature", "0"),
         ),
     ],
@@ -516,7 +526,11 @@ def test_a_training_file_of_several_kinds_is_refused(tmp_path: Path) -> None:
     (tmp_path / "in.jsonl").write_text("\n".join(map(json.dumps, rows)))
     write_pairs(tmp_path / "dev.csv", 4)
     task = Pairs(
-        tmp_path / "in.jsonl", tmp_path / "in.jsonl", text="text", pair="pair", label="score"
+        tmp_path / "in.jsonl",
+        tmp_path / "in.jsonl",
+        text_column="text",
+        pair_column="pair",
+        label_column="score",
     )
     with refused(DataError, "in.jsonl:2", "'score'"):
         task.read("train")

@@ -23,6 +23,7 @@ import sys
 import tempfile
 from collections.abc import Collection, Iterable
 from contextlib import suppress
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -217,6 +218,14 @@ def _write_part(kind: str, part: str, rows: list[dict[str, Any]], folder: Path) 
     return write(f"{part}.jsonl", [json.dumps(row) for row in rows])
 
 
+def _pair_option() -> str:
+    """The option that names the column of a second text, which an earlier parent calls `pair`."""
+    from litebert.tasks.texts import ColumnOptions
+
+    names = {option.name for option in fields(ColumnOptions)}
+    return "pair_column" if "pair_column" in names else "pair"
+
+
 def write_task(kind: str, folder: Path) -> tuple[dict[str, Any], list[Any]]:
     """Made-up files of a task: the arguments of `open_task`, and inputs for `predict`."""
     draw = random.Random(kind)
@@ -233,7 +242,7 @@ def write_task(kind: str, folder: Path) -> tuple[dict[str, Any], list[Any]]:
     name = {"tags": "tagging", "choices": "choices", "span 1.1": "squad", "span 2.0": "squad"}.get(
         kind, "table"
     )
-    options = {"pair": "second"} if kind == "pairs" else {}
+    options = {_pair_option(): "second"} if kind == "pairs" else {}
     return {
         "name": name,
         "data": files["train"],

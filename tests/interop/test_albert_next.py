@@ -40,7 +40,7 @@ def pretrained_folder(
         "--train.batch",
         "4 sequences",
     )
-    once("convert", folder / "run", folder / "hf", "--to", "hf")
+    once("convert", folder / "run", "--out", folder / "hf", "--to", "hf")
     return folder
 
 
@@ -59,16 +59,16 @@ def fine_tuned(
         train,
         "--dev",
         dev,
-        "--text",
+        "--text-column",
         "text",
-        "--label",
+        "--label-column",
         "label",
         "--epochs",
         1,
         "--out",
         folder / "run",
     )
-    once("convert", folder / "run", folder / "hf", "--to", "hf")
+    once("convert", folder / "run", "--out", folder / "hf", "--to", "hf")
     return folder
 
 
@@ -126,12 +126,12 @@ def test_onnx_runtime(
         )
         return batch, np.exp(logits) / np.exp(logits).sum(-1, keepdims=True)
 
-    once("export", fine_tuned / "hf", tmp_path / "classes")
+    once("export", fine_tuned / "hf", "--out", tmp_path / "classes")
     _, expected = probabilities(tmp_path / "classes", TEXTS)
     for row, answer in zip(expected, load(fine_tuned / "run").predict(TEXTS), strict=True):
         assert row == pytest.approx(list(answer["probabilities"].values()), abs=1e-5)
 
-    once("export", pretrained_folder / "hf", tmp_path / "masks", "--head", "mlm")
+    once("export", pretrained_folder / "hf", "--out", tmp_path / "masks", "--head", "mlm")
     model: Any = load(pretrained_folder / "run")
     batch, expected = probabilities(tmp_path / "masks", [f"{TEXTS[0]} [MASK]"])
     (place,) = np.flatnonzero(batch["input_ids"][0] == model.tokenizer.mask_id)

@@ -97,8 +97,8 @@ def test_a_fine_tuned_folder_has_a_card(
 def test_a_converted_model_keeps_its_card(
     tuned_folder: Path, tmp_path: Path, run: Callable[..., Output], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    assert run("convert", tuned_folder, tmp_path / "hf", "--to", "hf")[0] == 0
-    assert run("convert", tmp_path / "hf", tmp_path / "own", "--to", "litebert")[0] == 0
+    assert run("convert", tuned_folder, "--out", tmp_path / "hf", "--to", "hf")[0] == 0
+    assert run("convert", tmp_path / "hf", "--out", tmp_path / "own", "--to", "litebert")[0] == 0
     first, second, third = (
         front(folder) for folder in (tuned_folder / "model", tmp_path / "hf", tmp_path / "own")
     )

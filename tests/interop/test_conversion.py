@@ -33,7 +33,7 @@ def test_a_backbone_has_the_names_that_its_class_writes(
 ) -> None:
     model = build_peer(family, "backbone")
     model.save_pretrained(tmp_path / "theirs")
-    assert run("convert", tmp_path / "theirs", tmp_path / "back", "--to", "hf")[0] == 0
+    assert run("convert", tmp_path / "theirs", "--out", tmp_path / "back", "--to", "hf")[0] == 0
     again = load_file(tmp_path / "back" / "model.safetensors")
     assert again.keys() == load_file(tmp_path / "theirs" / "model.safetensors").keys()
     with complaints() as heard:
@@ -59,7 +59,7 @@ def test_modules_of_sentence_transformers_go_there_and_back(
 ) -> None:
     source = sentence_model(tmp_path / "source")
     for first, second, to in (("source", "own", "litebert"), ("own", "back", "hf")):
-        status, _, err = run("convert", tmp_path / first, tmp_path / second, "--to", to)
+        status, _, err = run("convert", tmp_path / first, "--out", tmp_path / second, "--to", to)
         assert status == 0
         for name in ("modules.json", "1_Pooling", "sentence_bert_config.json"):
             assert err.count(name) == 1
@@ -82,14 +82,14 @@ def test_nothing_outside_the_folder_is_copied(
     folder = sentence_model(tmp_path / "source")
     (tmp_path / "secret").mkdir()
     (folder / "modules.json").write_text(json.dumps(modules))
-    assert run("convert", folder, tmp_path / "own", "--to", "litebert")[0] == 0
+    assert run("convert", folder, "--out", tmp_path / "own", "--to", "litebert")[0] == 0
     assert [path.name for path in (tmp_path / "own").iterdir() if path.is_dir()] == copied
 
 
 def test_broken_modules_are_refused(run: Callable[..., Output], tmp_path: Path) -> None:
     folder = sentence_model(tmp_path / "source")
     (folder / "modules.json").write_text("[{")
-    status, _, err = run("convert", folder, tmp_path / "own", "--to", "litebert")
+    status, _, err = run("convert", folder, "--out", tmp_path / "own", "--to", "litebert")
     assert status == 2
     names(err, folder / "modules.json")
 
@@ -127,12 +127,12 @@ def test_destinations(run: Callable[..., Output], tmp_path: Path) -> None:
     before = sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*"))
     for destination in (other, file, source, source / "hf", source / "deep" / "hf", file / "under"):
         for to in ("hf", "litebert"):
-            status, out, err = run("convert", source, destination, "--to", to)
+            status, out, err = run("convert", source, "--out", destination, "--to", to)
             assert (status, out) == (2, "")
             names(err, destination)
     assert sorted(path.relative_to(tmp_path) for path in tmp_path.rglob("*")) == before
     left = leave_unfinished(tmp_path / "new")
-    assert run("convert", source, tmp_path / "new", "--to", "hf")[0] == 0
+    assert run("convert", source, "--out", tmp_path / "new", "--to", "hf")[0] == 0
     assert not left.exists()
     shutil.rmtree(tmp_path / "new")
-    assert run("convert", source, tmp_path / "a" / "b" / "new", "--to", "hf")[0] == 0
+    assert run("convert", source, "--out", tmp_path / "a" / "b" / "new", "--to", "hf")[0] == 0

@@ -88,14 +88,14 @@ VERBS: dict[str, tuple[str, ...]] = {
         "{}",
         "--input",
         "lines.csv",
-        "--text",
+        "--text-column",
         "text",
-        "--output",
+        "--out",
         "vectors.npy",
     ),
     "fill": ("pretrained", "fill", "{}", "a [MASK] folder"),
-    "convert": ("tuned", "convert", "{}", "out", "--to", "hf"),
-    "export": ("tuned", "export", "{}", "out"),
+    "convert": ("tuned", "convert", "{}", "--out", "out", "--to", "hf"),
+    "export": ("tuned", "export", "{}", "--out", "out"),
     "finetune": (
         "pretrained",
         "finetune",
@@ -223,7 +223,7 @@ def test_weights_that_are_no_numbers_are_refused(
         file = folder / "pytorch_model.bin"
     with refused(ModelError, file):
         litebert.load(folder)
-    status, out, err = run("convert", folder, tmp_path / "out", "--to", "litebert")
+    status, out, err = run("convert", folder, "--out", tmp_path / "out", "--to", "litebert")
     assert (status, out, (tmp_path / "out").exists()) == (2, "", False)
     names(err, file)
 

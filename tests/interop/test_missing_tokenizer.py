@@ -72,7 +72,7 @@ def test_convert_writes_the_tokenizer_with_the_model(
     tmp_path: Path,
 ) -> None:
     words = ("--to", to, "--tokenizer", folders / "tokenizer")
-    assert run("convert", folders / "lacking" / form, tmp_path / "new", *words)[0] == 0
+    assert run("convert", folders / "lacking" / form, "--out", tmp_path / "new", *words)[0] == 0
     written = litebert.load(tmp_path / "new").tokenizer
     assert written is not None
     assert written.fingerprint == tokenizer.fingerprint
@@ -100,7 +100,10 @@ def test_another_tokenizer_than_that_of_the_folder_is_refused(
     other = small_tokenizer(38)
     other.save(tmp_path / "other")
     source = folders / "whole" / form
-    for words in (("fill", source, TEXT), ("convert", source, tmp_path / "new", "--to", "hf")):
+    for words in (
+        ("fill", source, TEXT),
+        ("convert", source, "--out", tmp_path / "new", "--to", "hf"),
+    ):
         status, _, err = run(*words, "--tokenizer", tmp_path / "other")
         assert status == 2
         names(err.splitlines()[-1], tmp_path / "other", source)
@@ -148,8 +151,9 @@ def test_convert_scores_and_measures_with_the_tokenizer_that_is_named(
     tables = []
     for name, more in (("whole", ()), ("lacking", ("--tokenizer", folders / "tokenizer"))):
         words = (
-            "convert",
+            "resize",
             folders / name / "own",
+            "--out",
             tmp_path / name,
             *option,
             "--shards",
@@ -161,8 +165,9 @@ def test_convert_scores_and_measures_with_the_tokenizer_that_is_named(
         tables.append(out.partition("held-out")[2])
     assert tables[0] == tables[1] != ""
     words = (
-        "convert",
+        "resize",
         folders / "lacking" / "own",
+        "--out",
         tmp_path / "new",
         *option,
         "--shards",
@@ -210,7 +215,7 @@ def test_rows_behind_the_tokens_are_left_out_where_text_is_scored(
             scores.append(json.loads(out.replace("padded", "exact")))
         assert scores[0] == scores[1]
     words = ("--layers", 1, "--shards", tmp_path / "data")
-    assert run("convert", tmp_path / "padded", tmp_path / "small", *words)[0] == 0
+    assert run("resize", tmp_path / "padded", "--out", tmp_path / "small", *words)[0] == 0
 
 
 def test_finetune_starts_from_a_folder_with_a_damaged_tokenizer(

@@ -440,7 +440,7 @@ def test_pipelines_give_the_answers_of_our_verbs(
     }
     model = build_litebert(("mlm",), **shape)
     save_litebert(model, words, tmp_path / "own")
-    assert run("convert", tmp_path / "own", tmp_path / "hf", "--to", "hf")[0] == 0
+    assert run("convert", tmp_path / "own", "--out", tmp_path / "hf", "--to", "hf")[0] == 0
     peer_tokenizer = transformers.AutoTokenizer.from_pretrained(tmp_path / "hf")
     texts = [
         " ".join(document.split()[:number]) for number, document in enumerate(documents[:8], 3)
@@ -482,14 +482,14 @@ def test_their_folder_is_fine_tuned_and_leaves_again(
     assert torch.equal(started.head.state_dict()["dense.weight"], pretrained.head.dense.weight)
     assert torch.equal(started.head.state_dict()["norm.weight"], pretrained.head.norm.weight)
 
-    files = ("--data", train, "--dev", dev, "--text", "text", "--label", "label")
+    files = ("--data", train, "--dev", dev, "--text-column", "text", "--label-column", "label")
     assert (
         run(
             "finetune", source, "--task", "table", *files, "--epochs", 1, "--out", tmp_path / "run"
         )[0]
         == 0
     )
-    assert run("convert", tmp_path / "run", tmp_path / "hf", "--to", "hf")[0] == 0
+    assert run("convert", tmp_path / "run", "--out", tmp_path / "hf", "--to", "hf")[0] == 0
     classify: Any = transformers.pipeline(
         "text-classification", model=str(tmp_path / "hf"), top_k=None
     )

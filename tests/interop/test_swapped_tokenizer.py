@@ -58,9 +58,9 @@ def runs(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     more = [
         "--dev",
         str(dev_file),
-        "--text",
+        "--text-column",
         "text",
-        "--label",
+        "--label-column",
         "label",
         "--epochs",
         "1",
@@ -95,13 +95,13 @@ def test_in_a_run(
         runs / "train.csv",
         "--dev",
         runs / "dev.csv",
-        "--text",
+        "--text-column",
         "text",
     )
     for words in (
         ("evaluate", copy, "--shards", tiny_data),
-        ("finetune", copy, *table, "--label", "label", "--out", tmp_path / "out"),
-        ("convert", copy, tmp_path / "out", "--to", "hf"),
+        ("finetune", copy, *table, "--label-column", "label", "--out", tmp_path / "out"),
+        ("convert", copy, "--out", tmp_path / "out", "--to", "hf"),
     ):
         status, _, err = run(*words)
         assert status == 2
@@ -131,10 +131,13 @@ def test_in_a_fine_tuned_model(
     run: Callable[..., Output], runs: Path, other_tokenizer: Path, tmp_path: Path
 ) -> None:
     copy = swap_tokenizer(runs / "finetuned", "model/tokenizer", other_tokenizer, tmp_path)
-    status, _, err = run("predict", copy, "--input", runs / "dev.csv", "--text", "text")
+    status, _, err = run("predict", copy, "--input", runs / "dev.csv", "--text-column", "text")
     assert status == 2
     names(err.splitlines()[-1], copy / "model" / "tokenizer", copy / "finetune.json")
-    assert run("predict", runs / "finetuned", "--input", runs / "dev.csv", "--text", "text")[0] == 0
+    assert (
+        run("predict", runs / "finetuned", "--input", runs / "dev.csv", "--text-column", "text")[0]
+        == 0
+    )
 
 
 def test_in_prepared_data(

@@ -93,7 +93,7 @@ def test_a_checkpoint_of_the_time_converts(
     write: Callable[..., Any], changes: dict[str, Any], run: Callable[..., Output], tmp_path: Path
 ) -> None:
     model = write(tmp_path / "old", **changes)
-    code, _, heard = run("convert", tmp_path / "old", tmp_path / "new", "--to", "hf")
+    code, _, heard = run("convert", tmp_path / "old", "--out", tmp_path / "new", "--to", "hf")
     assert code == 0, heard
     opened = reopen(tmp_path / "new")
     assert type(opened) is type(model)
@@ -161,7 +161,7 @@ def test_electra_with_its_generator(
     assert_equal_outputs(expected["mlm"], generator_outputs(loaded.model, inputs()))
     for head, outputs in expected.items():
         code, _, heard = run(
-            "convert", tmp_path / "old", tmp_path / head, "--to", "hf", "--head", head
+            "convert", tmp_path / "old", "--out", tmp_path / head, "--to", "hf", "--head", head
         )
         assert code == 0, heard
         assert_equal_outputs(outputs, their_outputs(reopen(tmp_path / head), inputs()))
@@ -239,7 +239,7 @@ def test_what_is_not_understood_is_listed_and_nothing_written(
         tmp_path / "old" / "x.ckpt",
         {**held, "bert/extra/kernel": torch.ones(2, 2), "start_logits/bias": torch.ones(2)},
     )
-    code, _, heard = run("convert", tmp_path / "old", tmp_path / "new", "--to", "hf")
+    code, _, heard = run("convert", tmp_path / "old", "--out", tmp_path / "new", "--to", "hf")
     assert code == 2
     names(heard, tmp_path / "old" / "x.ckpt.index", "bert/extra/kernel", "start_logits/bias")
     assert not (tmp_path / "new").exists()

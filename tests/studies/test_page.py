@@ -59,7 +59,7 @@ def make_findings(
             files[0].parent.mkdir(parents=True)
             if loss is not None:
                 write_json(files[0], {})
-                write_json(files[1], {"mlm_loss": loss})
+                write_json(files[1], {"scores": {"mlm_loss": loss}})
             fault = "" if loss is not None else "killed"
             commands = tuple(Command(("pretrain",), file) for file in files)
             cells.append(

@@ -56,7 +56,7 @@ def test_from_text_to_report(
     text: Path, run: Callable[..., Output], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out = Path("a quickstart")
-    options = {"--text": text, "--vocab-size": "400", "--budget": "4 steps", "--out": out}
+    options = {"--source": text, "--vocab-size": "400", "--budget": "4 steps", "--out": out}
     command = ["quickstart", *(word for option in options.items() for word in option)]
     monkeypatch.setattr(console, "program", lambda: "litebert")
 
@@ -143,7 +143,7 @@ def test_the_program_is_named_as_this_shell_finds_it(
 
 
 def test_a_small_text_gets_a_smaller_vocabulary(text: Path, run: Callable[..., Output]) -> None:
-    status, _, err = run("quickstart", "--text", text, "--budget", "2 steps", "--out", "out")
+    status, _, err = run("quickstart", "--source", text, "--budget", "2 steps", "--out", "out")
     assert status == 0
     recipe = json.loads(Path("out/albert-next-tiny/recipe.json").read_text())
     size = recipe["encoder"]["vocab_size"]
@@ -158,9 +158,9 @@ def test_a_small_text_gets_a_smaller_vocabulary(text: Path, run: Callable[..., O
         (["--budget", "256 sequences"], ["--budget", "256 sequences"]),
         (["--budget", "0.1s", "--vocab-size", "400"], ["--budget", "0.1s"]),
         (["--language", "englisch"], ["englisch"]),
-        (["--text", "gone.txt"], ["gone.txt"]),
-        (["--text", "text.jsonl", "gone"], ["gone"]),
-        (["--text", "-"], ["standard input", "--text"]),
+        (["--source", "gone.txt"], ["gone.txt"]),
+        (["--source", "text.jsonl", "gone"], ["gone"]),
+        (["--source", "-"], ["standard input", "--source"]),
         (["--vocab-size", "0"], [0]),
         (["--out", "text.jsonl"], ["text.jsonl", "--out"]),
     ],
@@ -183,7 +183,7 @@ def test_a_text_too_small_for_the_vocabulary(
         main(
             [
                 "quickstart",
-                "--text",
+                "--source",
                 str(text),
                 "--vocab-size",
                 "8192",

@@ -416,7 +416,7 @@ def test_predict_names_the_line_and_keeps_the_answers_before_it(
     path = tmp_path / reader.file
     path.write_bytes(reader.content[: reader.content.index(b"shut") + 2])
     status, out, err = run(
-        "predict", models[PREDICTED[name]], "--input", path, "--output", tmp_path / "answers.csv"
+        "predict", models[PREDICTED[name]], "--input", path, "--out", tmp_path / "answers.csv"
     )
     assert (status, out) == (2, "")
     *remarks, last = lines_without_coverage(err)
@@ -474,7 +474,7 @@ def test_predict_says_what_is_too_long(
     path = tmp_path / "new.jsonl"
     path.write_bytes(lines(row))
     status, _, err = run(
-        "predict", models[kind], "--input", path, "--output", tmp_path / "answers.jsonl"
+        "predict", models[kind], "--input", path, "--out", tmp_path / "answers.jsonl"
     )
     assert status == 0
     note, answers = err.splitlines()

@@ -88,9 +88,9 @@ def test_options_reach_the_task(tmp_path: Path) -> None:
         path,
         dev=path,
         test=path,
-        text="a",
-        pair="b",
-        label="c",
+        text_column="a",
+        pair_column="b",
+        label_column="c",
         target="labels",
         separator=";",
         metric="macro_f1",
@@ -148,7 +148,7 @@ def test_what_has_only_a_test_part(tmp_path: Path) -> None:
     ("task", "words", "places"),
     [
         ("cola", ("--metric", "nonsense"), ("metric", "table")),
-        ("cola", ("--text", "text"), ("text", "table")),
+        ("cola", ("--text-column", "text"), ("text_column", "table")),
         ("table", ("--order", "question"), ("order", "race", "choices")),
         ("race", ("--threshold", "-2.75"), ("threshold", "squad")),
         ("tagging", ("--stride", "64"), ("stride", "squad")),
@@ -205,16 +205,22 @@ def make_changed_tasks(folder: Path) -> dict[str, Any]:
     bare = task_of(
         "table",
         words,
-        text="0",
-        pair="1",
-        label="2",
+        text_column="0",
+        pair_column="1",
+        label_column="2",
         header=False,
         target="number",
         metric="pearson",
     )
     return {
         "labels": task_of(
-            "table", words, text="A", pair="B", label="y", separator=";", metric="exact"
+            "table",
+            words,
+            text_column="A",
+            pair_column="B",
+            label_column="y",
+            separator=";",
+            metric="exact",
         ),
         "number": bare,
         "sst2": Glue("mrpc"),

@@ -238,7 +238,7 @@ def test_pairs_and_column_names(tmp_path: Path) -> None:
         {"q": "C", "a": None, "y": "z"},
         {"q": " ", "a": "D", "y": "z"},
     )
-    task = Table(path, path, text="q", pair="a", label="y")
+    task = Table(path, path, text_column="q", pair_column="a", label_column="y")
     assert task.read("train") == [Example("A", "B ", 0), Example("C", "", 1), Example(" ", "D", 1)]
     _, nul, empty = task.notes
     names(nul, "NUL", 1)

@@ -94,8 +94,8 @@ def test_json_lines(tmp_path: Path, name: str) -> None:
     rows = [json.dumps({"id": i, "body": text}) for i, text in enumerate(TEXTS)]
     content = "\n".join([rows[0], "", rows[1], '{"body": null}', rows[2]]).encode()
     path = write_file(tmp_path / name, gzip.compress(content) if name.endswith("gz") else content)
-    assert read(path, text_field="body") == TEXTS
-    assert places(path, text_field="body") == ["1", "3", "5"]
+    assert read(path, text_column="body") == TEXTS
+    assert places(path, text_column="body") == ["1", "3", "5"]
 
 
 def test_csv_with_quoted_commas_quotes_and_line_ends(tmp_path: Path) -> None:
@@ -168,10 +168,10 @@ def test_folder_saved_by_datasets(tmp_path: Path) -> None:
     datasets.DatasetDict({"one": data, "two": data}).save_to_disk(str(tmp_path / "no train"))
     with refused(DataError, f"hf:{tmp_path}/no train", "'train'", "one, two"):
         read(f"hf:{tmp_path}/no train")
-    with refused(DataError, f"hf:{tmp_path}/alone", "'txt'", "'text'", "--text-field"):
-        read(f"hf:{tmp_path}/alone", text_field="txt")
-    with refused(DataError, f"hf:{tmp_path}/alone:1", "'id'", "int", "--text-field"):
-        read(f"hf:{tmp_path}/alone", text_field="id")
+    with refused(DataError, f"hf:{tmp_path}/alone", "'txt'", "'text'", "--text-column"):
+        read(f"hf:{tmp_path}/alone", text_column="txt")
+    with refused(DataError, f"hf:{tmp_path}/alone:1", "'id'", "int", "--text-column"):
+        read(f"hf:{tmp_path}/alone", text_column="id")
     (tmp_path / "none").mkdir()
     with refused(DataError, f"hf:{tmp_path}/none"):
         read(f"hf:{tmp_path}/none")
@@ -286,10 +286,10 @@ def test_binary_files(tmp_path: Path, before: int) -> None:
             "a.jsonl",
             '{"text": "a"}\n{"texts": "b", "id": 1}\n',
             ":2",
-            ["'text'", "'texts'", "--text-field"],
+            ["'text'", "'texts'", "--text-column"],
         ),
-        ("a.jsonl", '{"text": "a"}\n{"text": 7}\n', ":2", ["'text'", "int", "--text-field"]),
-        ("a.csv", "id,texts\n1,a\n", "", ["'text'", "'texts'", "--text-field"]),
+        ("a.jsonl", '{"text": "a"}\n{"text": 7}\n', ":2", ["'text'", "int", "--text-column"]),
+        ("a.csv", "id,texts\n1,a\n", "", ["'text'", "'texts'", "--text-column"]),
         ("a.csv", "id,text\n1,a\n2,b,c\n", ":3", ["3 columns", "2"]),
         ("a.csv", 'id,text\n1,"never closed\n', ":2", []),
     ],
@@ -306,10 +306,10 @@ def test_bad_rows_name_the_line(
 def test_bad_parquet(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.table({"texts": ["a"], "id": [1]}), path)
-    with refused(DataError, path, "'text'", "'texts'", "--text-field"):
+    with refused(DataError, path, "'text'", "'texts'", "--text-column"):
         read(path)
     with refused(DataError, f"{path}:1", "'id'", "int"):
-        read(path, text_field="id")
+        read(path, text_column="id")
     write_file(path, path.read_bytes()[:-20])
     with refused(DataError, path, "Parquet"):
         read(path)

@@ -19,7 +19,7 @@ Run = Callable[..., tuple[int, str, str]]
 VERBS = {
     "predict": ("tuned", "predict", "{model}", "--input", "{file}"),
     "evaluate": ("tuned", "evaluate", "{model}", "--data", "{file}"),
-    "embed": ("tuned", "embed", "{model}", "--input", "{file}", "--output", "{out}.npy"),
+    "embed": ("tuned", "embed", "{model}", "--input", "{file}", "--out", "{out}.npy"),
     "finetune": (
         "tuned",
         "finetune",

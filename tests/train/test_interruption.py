@@ -219,7 +219,7 @@ def test_kills_change_nothing_for_a_model_made_from_another(
     }
     for made in (
         words_of(tmp_path, tiny_data, "adamw", "other", 3),
-        ["convert", str(other), str(small), *changes[kind]],
+        ["resize", str(other), "--out", str(small), *changes[kind]],
     ):
         status, output = commands.run(*made)
         assert status == 0, output

@@ -14,7 +14,7 @@ import pytest
 import torch
 
 from litebert import cost
-from litebert.change.conversion import convert
+from litebert.change.conversion import convert, resize
 from litebert.change.shrinking import Shrinking
 from litebert.config import Config, DistillConfig, replace
 from litebert.data.batches import Batch
@@ -399,8 +399,9 @@ def test_a_model_made_smaller_learns_from_the_one_it_was_made_of(
 ) -> None:
     small = tmp_path / "small"
     status, out, _ = run(
-        "convert",
+        "resize",
         place / "teacher",
+        "--out",
         small,
         "--share",
         "all",
@@ -444,5 +445,5 @@ def test_what_belongs_to_a_run_stays_with_it(place: Path, tiny_data: Path, tmp_p
     changed = replace(further, objectives=("mlm", "soft"), distill=DistillConfig(relations=1.0))
     again, _ = open_teacher(place / "teacher", changed, Shards.open(tiny_data))
     assert again.objectives == ("mlm", "soft", "relations")
-    convert(run.folder, tmp_path / "small", shrinking=Shrinking(layers=1))
-    convert(run.folder, tmp_path / "long", window=16, global_every=2)
+    resize(run.folder, tmp_path / "small", shrinking=Shrinking(layers=1))
+    resize(run.folder, tmp_path / "long", window=16, global_every=2)

@@ -238,7 +238,7 @@ def _count_rows(folder: Path, name: str) -> int:
 
 
 _EXITS_NOTE = (
-    "litebert predict and score follow the chosen threshold; --exit takes another, and "
+    "litebert predict and evaluate follow the chosen threshold; --exit takes another, and "
     "--exit off none."
 )
 

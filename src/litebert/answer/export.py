@@ -57,8 +57,8 @@ class Export:
 
 @progress.task("exporting")
 def export(
-    source: str | Path,
-    destination: str | Path,
+    model: str | Path,
+    out: str | Path,
     *,
     head: HeadName | None = None,
     int8: bool = False,
@@ -81,7 +81,7 @@ def export(
     Raises:
         ConfigError: `data` without `int8`, a negative `max_drop`, or an option that the task does
             not take.
-        ModelError: the model cannot be opened or exported, `destination` is taken or cannot be
+        ModelError: the model cannot be opened or exported, `out` is taken or cannot be
             written, the file differs from the model, or 8 bits cost more than `max_drop`; nothing
             is written then.
         DataError: a labeled file is missing or malformed.
@@ -98,11 +98,11 @@ def export(
         )
     if not max_drop >= 0:
         raise ConfigError(f"max_drop is {max_drop}; give 0 points or more")
-    model, drops = load(source, device="cpu", exit="off"), list[Drop]()
+    opened, drops = load(model, device="cpu", exit="off"), list[Drop]()
 
     def check(file: Path) -> None:
         if data is not None:
-            drops.append(_measure_drop(model, file, data, options))
+            drops.append(_measure_drop(opened, file, data, options))
             if not drops[-1].points <= max_drop:
                 raise ModelError(
                     f"8-bit weights cost more than {max_drop:g} points: {drops[-1]}; "
@@ -110,7 +110,7 @@ def export(
                     "with max_drop (--max-drop), or export float32"
                 )
 
-    written = save_onnx(model, destination, head, int8=int8, check=check)
+    written = save_onnx(opened, out, head, int8=int8, check=check)
     return Export(written, drops[0] if drops else None)
 
 

@@ -38,18 +38,18 @@ def predict_file(
     *,
     form: Form = "csv",
     source_form: FileFormat | None = None,
-    text: str | None = None,
-    pair: str | None = None,
+    text_column: str | None = None,
+    pair_column: str | None = None,
     keep: Sequence[str] = (),
     header: bool = True,
     encoding: str = "utf-8",
 ) -> int:
     """Answer every row of files, or of standard input (`-`), in order.
 
-    The columns depend on the task. Classes and numbers of texts: `text`, and `pair` for pairs.
-    Tagging: `text`, or CoNLL columns. Questions: question and context. Multiple choice: context,
-    question and choices (JSONL). Models of the last two tasks also read the official files of
-    SQuAD and RACE, whose ids stand in the answers.
+    The columns depend on the task. Classes and numbers of texts: `text_column`, and `pair_column`
+    for pairs. Tagging: `text_column`, or CoNLL columns. Questions: question and context. Multiple
+    choice: context, question and choices (JSONL). Models of the last two tasks also read the
+    official files of SQuAD and RACE, whose ids stand in the answers.
 
     Args:
         sources: a file, a folder or a pattern, or several; of several files, each answer names its
@@ -57,8 +57,8 @@ def predict_file(
         out: a path or an open file. It keeps what is answered before a malformed row or an
             interruption.
         source_form: format of the files; by default their suffix decides, or else their content.
-        text, pair: columns, or in CSV and TSV their numbers from 0; where None, those of the
-            training table, else `text`.
+        text_column, pair_column: columns, or in CSV and TSV their numbers from 0; where None,
+            those of the training table, else `text`.
         keep: columns of the input that the answers carry along, or ("all",).
         header: whether the first line of CSV and TSV names the columns.
 
@@ -67,13 +67,13 @@ def predict_file(
 
     Raises:
         DataError: a file is missing or malformed; the message names the line.
-        ConfigError: a `pair` for a model of single texts, none for one of pairs, or an output that
-            cannot be written.
+        ConfigError: a `pair_column` for a model of single texts, none for one of pairs, or an
+            output that cannot be written.
     """
     predictor = model.predictor
     task = predictor.task
     _check_form(form, out, task)
-    columns = Columns(text, pair, tuple(keep), header, encoding)
+    columns = Columns(text_column, pair_column, tuple(keep), header, encoding)
     files = files_of_sources(sources, out, task, encoding)
     inputs = open_all(model, task, files, source_form, columns)
     notes = Notes()
@@ -116,9 +116,7 @@ def _check_form(form: Form, out: str | Path | TextIO, task: Task[Any]) -> None:
         better = (
             Path(out).with_suffix(".jsonl") if isinstance(out, (str, Path)) else "a .jsonl file"
         )
-        raise ConfigError(
-            f"answers of this model are written as CSV or JSONL; give --output {better}"
-        )
+        raise ConfigError(f"answers of this model are written as CSV or JSONL; give --out {better}")
 
 
 def _answer_rows(
@@ -170,7 +168,7 @@ def files_of_sources(
             and Path(file).is_file()
             and Path(out).samefile(file)
         ):
-            raise ConfigError(f"--output {out} is the --input itself; give another file")
+            raise ConfigError(f"--out {out} is the --input itself; give another file")
     return files
 
 
@@ -197,7 +195,7 @@ def _write_by_id(records: Iterator[dict[str, Any]], file: TextIO, files: Sequenc
         for record in records:
             if "id" not in record:
                 raise ConfigError(
-                    f"{files[0]} has no ids for JSON; give --output a .jsonl or .csv file, "
+                    f"{files[0]} has no ids for JSON; give --out a .jsonl or .csv file, "
                     "or --keep id"
                 )
             answers[str(record["id"])] = record["prediction"]

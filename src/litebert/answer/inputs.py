@@ -80,7 +80,7 @@ def _check_options(form: str, path: str, columns: Columns) -> None:
     Raises:
         ConfigError: the file has no such thing.
     """
-    column_options = {"--text": columns.text, "--pair": columns.pair}
+    column_options = {"--text-column": columns.text, "--pair-column": columns.pair}
     if form in ("text", "conll", "official"):
         for option, value in column_options.items():
             if value is not None:
@@ -208,10 +208,10 @@ def _choose_columns(
     )
     if task.pair and second is None:
         raise ConfigError(
-            f"{model} was fine-tuned on pairs of texts; name the column of the second with --pair"
+            f"{model} was fine-tuned on pairs of texts; name the second column with --pair-column"
         )
     if task.pair is False and second is not None:
-        raise ConfigError(f"{model} does not take pairs of texts; leave out --pair {second}")
+        raise ConfigError(f"{model} does not take pairs of texts; leave out --pair-column {second}")
     return first, second
 
 

@@ -101,7 +101,7 @@ COLUMNS = ("phenomenon", "paradigms", "pairs", "accuracy", "within words")
 
 
 def evaluate_blimp(
-    model: str | Path, blimp: str | Path, *, pairs: int | None = None, device: str = "auto"
+    model: str | Path, blimp: str | Path, *, max_pairs: int | None = None, device: str = "auto"
 ) -> PairScores:
     """Score a model with a head for masked tokens on BLiMP, or on other pairs of a good and a bad
     sentence.
@@ -113,14 +113,14 @@ def evaluate_blimp(
         model: a run folder, a litebert model folder or a Hugging Face folder.
         blimp: a file with `sentence_good` and `sentence_bad`, or a folder of JSON Lines. `UID`,
             `linguistics_term` and `field` may be there.
-        pairs: most pairs to score of each paradigm, the first ones; all by default.
+        max_pairs: most pairs to score of each paradigm, the first ones; all by default.
 
     Raises:
         ModelError: it cannot be opened, or has no trained head for masked tokens.
         DataError: there is no such file, or it is malformed; the message names the line.
         ConfigError: a size or a device that cannot be.
     """
-    paradigms = read_paradigms(blimp, pairs)  # first, for it is quick and may find a mistake
+    paradigms = read_paradigms(blimp, max_pairs)  # first, for it is quick and may find a mistake
     return score_paradigms(load(model, device=device), paradigms)
 
 
@@ -146,17 +146,17 @@ class Paradigm:
     pairs: list[Pair]
 
 
-def read_paradigms(source: str | Path, pairs: int | None = None) -> list[Paradigm]:
-    """Read the paradigms of a file, a folder or a pattern, with up to `pairs` pairs each.
+def read_paradigms(source: str | Path, max_pairs: int | None = None) -> list[Paradigm]:
+    """Read the paradigms of a file, a folder or a pattern, with up to `max_pairs` pairs each.
 
     All lines are checked.
 
     Raises:
         DataError: a file is missing or malformed; the message names the line.
-        ConfigError: `pairs` is less than 1.
+        ConfigError: `max_pairs` is less than 1.
     """
-    if pairs is not None and pairs < 1:
-        raise ConfigError(f"pairs is {pairs}; it must be at least 1")
+    if max_pairs is not None and max_pairs < 1:
+        raise ConfigError(f"max_pairs is {max_pairs}; it must be at least 1")
     paradigms: dict[tuple[str, ...], Paradigm] = {}
     for file in list_files([source], _list_json_lines):
         notes, stem = Notes(), _stem(Path(file))
@@ -172,7 +172,7 @@ def read_paradigms(source: str | Path, pairs: int | None = None) -> list[Paradig
             uid, term, kind = ("" if value is None else str(value) for value in about)
             key = (file, uid or stem, term or uid or stem, kind)
             paradigm = paradigms.setdefault(key, Paradigm(key[1], file, *key[2:], []))
-            if pairs is None or len(paradigm.pairs) < pairs:
+            if max_pairs is None or len(paradigm.pairs) < max_pairs:
                 paradigm.pairs.append(Pair(good, bad, location))
         for note in notes.notes():
             log.info(f"{file}: {note}")

@@ -64,7 +64,7 @@ def embed_file(
     normalized: bool | None = None,
     dtype: DType = "float32",
     source_form: FileFormat | None = None,
-    text: str | None = None,
+    text_column: str | None = None,
     keep: Sequence[str] = (),
     header: bool = True,
     encoding: str = "utf-8",
@@ -79,7 +79,7 @@ def embed_file(
     """
     _check_output(out, dtype, keep)
     encoder, task = model.vectors_by(pooling, normalized), Table(Number())
-    columns = Columns(text, None, tuple(keep), header, encoding)
+    columns = Columns(text_column, None, tuple(keep), header, encoding)
     files = files_of_sources(sources, out, task, encoding)
     inputs = open_all(model, task, files, source_form, columns)
 
@@ -106,13 +106,10 @@ def _check_output(out: str | Path | TextIO, dtype: DType, keep: Sequence[str]) -
     """
     if isinstance(out, (str, Path)) and Path(out).suffix.lower() == ".npy" and keep:
         raise ConfigError(
-            f"{out} holds only vectors; leave out --keep, or give --output a .parquet or "
-            ".jsonl file"
+            f"{out} holds only vectors; leave out --keep, or give --out a .parquet or .jsonl file"
         )
     if dtype == "int8" and (not isinstance(out, (str, Path)) or is_written_into(Path(out))):
-        raise ConfigError(
-            "the scale of int8 stands in a file beside the output; give --output a file"
-        )
+        raise ConfigError("the scale of int8 stands in a file beside the output; give --out a file")
 
 
 def _write_vectors(
@@ -273,6 +270,6 @@ def _column(name: str, values: list[Any], kind: Any) -> Any:
         raise DataError(
             f"the column '{name}' holds values of several types "
             f"({str(error).splitlines()[0]}), and a "
-            "Parquet file has one; give --output a .jsonl file"
+            "Parquet file has one; give --out a .jsonl file"
         ) from None
     return column.cast(pa.string()) if pa.types.is_null(column.type) else column

@@ -1,6 +1,4 @@
-"""Read a model folder and write it in another format, longer or smaller where that is asked for; or
-write it to the Hub.
-"""
+"""Read a model folder and write it in another format, in another shape, or to the Hub."""
 
 from __future__ import annotations
 
@@ -26,56 +24,88 @@ class Conversion:
 
     path: Path
     notes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Resized(Conversion):
+    """The result of `resize`."""
+
     shrunk: Shrunk | None = None
     """The losses, where the model was made smaller."""
 
 
 @progress.task("converting")
 def convert(
-    source: str | Path,
-    destination: str | Path,
+    model: str | Path,
+    out: str | Path,
     *,
     to: str = "litebert",
     head: HeadName | None = None,
+    tokenizer: str | Path | None = None,
+) -> Conversion:
+    """Read any model folder and write it in another format.
+
+    Args:
+        to: a name in `FORMATS`: hf or litebert.
+        head: the Hugging Face class to write or, of a model without a class name, to read; by
+            default the one that holds most of the model.
+        tokenizer: of a model that has none, or one that cannot be read; it is written with the
+            model.
+
+    Raises:
+        ConfigError: there is no such format, or the model has another tokenizer.
+        ModelError: the model cannot be read, `out` is taken or lies in the model, or the format
+            cannot express the model.
+    """
+    save = FORMATS[to]
+    require_new(Path(out), model)
+    loaded = read_folder(model, head, tokenizer=tokenizer)
+    return Conversion(Path(out), (*loaded.notes, *save(loaded, out, head)))
+
+
+@progress.task("resizing")
+def resize(
+    model: str | Path,
+    out: str | Path,
+    *,
     positions: int | None = None,
     window: int | None = None,
     global_every: int | None = None,
     global_tokens: int | None = None,
     shrinking: Shrinking | None = None,
     tokenizer: str | Path | None = None,
-) -> Conversion:
-    """Read any model folder and write it in another format, for longer texts (`lengthen`)
-    or smaller.
+) -> Resized:
+    """Write a model with another shape as a litebert folder: for longer texts (`lengthen`), or
+    smaller.
 
     Args:
-        to: a name in `FORMATS`: hf or litebert.
-        head: the Hugging Face class to write or, of a source without a class name, to read; by
-            default the one that holds most of the model.
         shrinking: how to make a pretrained model smaller (change/shrinking.py).
-        tokenizer: of a source that has none, or one that cannot be read; it is written with the
-            model.
+        tokenizer: as in `convert`.
 
     Raises:
-        ConfigError: there is no such format, a size to shrink to cannot be, or the source has
-            another tokenizer.
-        ModelError: the source cannot be read, the destination is taken or lies in the source, or
-            the format cannot express the model.
+        ConfigError: nothing is to change, a size cannot be, or the model has another tokenizer.
+        ModelError: the model cannot be read, or `out` is taken or lies in the model.
     """
-    save = FORMATS[to]
-    require_new(Path(destination), source)
-    loaded = read_folder(source, head, tokenizer=tokenizer)
     longer = (positions, window, global_every, global_tokens)
-    if any(value is not None for value in longer):
+    is_stretched = any(value is not None for value in longer)
+    if not is_stretched and (shrinking is None or not shrinking.is_active):
+        raise ConfigError(
+            "nothing says what to change; give a size, such as --positions or --layers"
+        )
+    save = FORMATS["litebert"]
+    require_new(Path(out), model)
+    loaded = read_folder(model, tokenizer=tokenizer)
+    if is_stretched:
         loaded = lengthen(loaded, *longer)
     if shrinking is None or not shrinking.is_active:
-        return Conversion(Path(destination), (*loaded.notes, *save(loaded, destination, head)))
+        return Resized(Path(out), (*loaded.notes, *save(loaded, out, None)))
     shrunk = shrink(loaded, shrinking)
-    notes = (*loaded.notes, *save(shrunk.loaded, destination, head))
+    notes = (*loaded.notes, *save(shrunk.loaded, out, None))
     left_out = tuple(
         f"the head of objective {name} does not fit the smaller model and is left out"
         for name in shrunk.left_out
     )
-    return Conversion(Path(destination), (*notes, *left_out, *map_note(loaded)), shrunk)
+    return Resized(Path(out), (*notes, *left_out, *map_note(loaded)), shrunk)
 
 
 @dataclass(frozen=True)
@@ -88,7 +118,7 @@ class Push:
 
 
 def push(
-    source: str | Path, destination: str, *, private: bool = False, message: str | None = None
+    model: str | Path, destination: str, *, private: bool = False, message: str | None = None
 ) -> Push:
     """Write a model, its tokenizer and its model card to a repository of the Hub, as one commit.
 
@@ -116,7 +146,7 @@ def push(
         )
     if "/" not in name.repository:
         raise ConfigError(f"{destination} has no owner; write hf:OWNER/{name.repository}")
-    loaded = read_folder(source)
+    loaded = read_folder(model)
     with TemporaryDirectory(prefix="litebert-push-") as parent:
         folder = Path(parent) / "model"
         try:

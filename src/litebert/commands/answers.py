@@ -29,16 +29,16 @@ class Reading:
     input: tuple[str, ...] = ("-",)
     """Files, folders or patterns: CSV, TSV, JSONL, Parquet, plain text with one text per line,
     CoNLL columns to tag, or official SQuAD and RACE files; - is standard input."""
-    output: str = "-"
+    out: str = "-"
     """File to write; - is standard output. If the work stops early, the file keeps the answers so
     far.
     """
-    text: str | None = None
+    text_column: str | None = None
     """Column that holds the text; by default the one used in training, else "text"."""
     keep: str | None = None
     """Columns of the input to copy into the output, separated by commas, or all."""
     no_header: bool = False
-    """The CSV or TSV input has no header; --text 0 is the first column."""
+    """The CSV or TSV input has no header; --text-column 0 is the first column."""
     input_format: InputFormat | None = None
     """Format of the input; by default the suffix decides, or else the content."""
     encoding: str = "utf-8"
@@ -61,10 +61,10 @@ class Reading:
 class PredictArguments(Reading):
     """Answer every row of the input with a fine-tuned model, in order.
 
-    The suffix of --output may be .csv, .jsonl, or .json for the official SQuAD script.
+    The suffix of --out may be .csv, .jsonl, or .json for the official SQuAD script.
     """
 
-    pair: str | None = None
+    pair_column: str | None = None
     """Column that holds the second text; by default the one used in training."""
     format: Literal["csv", "jsonl", "json"] | None = None
     """Format of the output; by default its suffix decides, and standard output is csv."""
@@ -79,7 +79,7 @@ class PredictArguments(Reading):
 
 
 def predict(words: list[str]) -> int:
-    """litebert predict MODEL --input F --output G"""
+    """litebert predict MODEL --input F --out G"""
     arguments = console.parse(PredictArguments, words, "predict")
     with console.loading():
         from litebert.answer.files import predict_file
@@ -98,19 +98,17 @@ def predict(words: list[str]) -> int:
     count = predict_file(
         model,
         arguments.input,
-        console.data_output() if arguments.output == "-" else arguments.output,
+        console.data_output() if arguments.out == "-" else arguments.out,
         form=form,
         source_form=arguments.input_format,
-        text=arguments.text,
-        pair=arguments.pair,
+        text_column=arguments.text_column,
+        pair_column=arguments.pair_column,
         keep=arguments.kept_columns,
         header=not arguments.no_header,
         encoding=arguments.encoding,
     )
     console.ending(
-        None
-        if arguments.output == "-"
-        else f"{format_count(count, 'answer')} to {arguments.output}"
+        None if arguments.out == "-" else f"{format_count(count, 'answer')} to {arguments.out}"
     )
     return 0
 
@@ -121,7 +119,7 @@ _FORMS: dict[str, Literal["csv", "jsonl", "json"]] = {
     ".ndjson": "jsonl",
     ".json": "json",
 }
-"""Formats by the suffix of --output."""
+"""Formats by the suffix of --out."""
 
 
 def _choose_format(arguments: PredictArguments) -> Literal["csv", "jsonl", "json"]:
@@ -131,17 +129,16 @@ def _choose_format(arguments: PredictArguments) -> Literal["csv", "jsonl", "json
         ConfigError: the suffix of the file contradicts --format, or names a format that cannot be
             written.
     """
-    output = Path(arguments.output)
+    output = Path(arguments.out)
     suffix = output.suffix.lower()
     if suffix in (".tsv", ".parquet", ".npy"):
         raise ConfigError(
-            f"answers are written as CSV or JSONL; give --output {output.with_suffix('.csv')}"
+            f"answers are written as CSV or JSONL; give --out {output.with_suffix('.csv')}"
         )
     implied = _FORMS.get(suffix)
     if implied is not None and arguments.format not in (None, implied):
         raise ConfigError(
-            f"--format {arguments.format} contradicts the suffix of --output {output}; "
-            "leave one out"
+            f"--format {arguments.format} contradicts the suffix of --out {output}; leave one out"
         )
     return arguments.format or implied or "csv"
 
@@ -150,11 +147,11 @@ def _choose_format(arguments: PredictArguments) -> Literal["csv", "jsonl", "json
 class EmbedArguments(Reading):
     """Write a sentence vector for every text: the mean of its last states, or that of [CLS].
 
-    The suffix of --output may be .npy (an array of shape (texts, hidden size)), .parquet or .jsonl
+    The suffix of --out may be .npy (an array of shape (texts, hidden size)), .parquet or .jsonl
     (with the column "vector").
     """
 
-    output: str = "-"
+    out: str = "-"
     """File to write; - is standard output. If the work stops early, a .jsonl file of float32 keeps
     the vectors so far.
     """
@@ -171,31 +168,31 @@ class EmbedArguments(Reading):
 
 
 def embed(words: list[str]) -> int:
-    """litebert embed MODEL --input F --output G.npy"""
+    """litebert embed MODEL --input F --out G.npy"""
     arguments = console.parse(EmbedArguments, words, "embed")
     with console.loading():
         from litebert.answer.model import load
         from litebert.answer.vector_files import SUFFIXES, embed_file, scale_file
         from litebert.text.tally import format_count
 
-    output = Path(arguments.output)
+    output = Path(arguments.out)
     # A device or a pipe takes JSON Lines, so its suffix is not checked.
-    is_file = arguments.output != "-" and not is_written_into(output)
+    is_file = arguments.out != "-" and not is_written_into(output)
     if is_file and output.suffix.lower() not in SUFFIXES:
         raise ConfigError(
-            "vectors are written as .npy, .parquet or .jsonl; give --output "
+            "vectors are written as .npy, .parquet or .jsonl; give --out "
             f"{output.with_suffix('.npy')}"
         )
     model = load(arguments.model, engine=arguments.engine, device=arguments.device)
     count = embed_file(
         model,
         arguments.input,
-        console.data_output() if arguments.output == "-" else arguments.output,
+        console.data_output() if arguments.out == "-" else arguments.out,
         pooling=arguments.pooling,
         normalized=None if arguments.normalize is None else arguments.normalize == "yes",
         dtype=arguments.dtype,
         source_form=arguments.input_format,
-        text=arguments.text,
+        text_column=arguments.text_column,
         keep=arguments.kept_columns,
         header=not arguments.no_header,
         encoding=arguments.encoding,
@@ -203,8 +200,8 @@ def embed(words: list[str]) -> int:
     scale = f", their scale to {scale_file(output)}" if arguments.dtype == "int8" else ""
     console.ending(
         None
-        if arguments.output == "-"
-        else f"{format_count(count, 'vector')} to {arguments.output}{scale}"
+        if arguments.out == "-"
+        else f"{format_count(count, 'vector')} to {arguments.out}{scale}"
     )
     return 0
 

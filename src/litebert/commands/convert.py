@@ -1,4 +1,4 @@
-"""`litebert convert`: other formats, longer texts and smaller models; and `litebert push`."""
+"""`litebert convert`: other formats; `resize`: other shapes; and `push`: the Hugging Face Hub."""
 
 from __future__ import annotations
 
@@ -24,112 +24,119 @@ if TYPE_CHECKING:
 log = logging.getLogger("litebert")
 
 
-@dataclass
+@dataclass(kw_only=True)
 class ConvertArguments:
-    """Convert a model folder or an original TensorFlow checkpoint to Hugging Face or litebert; or
-    give a model more positions and windows.
-
-    For longer texts, --positions 4096 stretches the positions, and --window 256 lets most layers
-    attend to their neighbourhood only, so that time and memory hardly grow with the square of the
-    length. Train the new model further at that length: litebert pretrain --from.
+    """Convert a model folder or an original TensorFlow checkpoint to a Hugging Face or a litebert
+    folder.
     """
 
-    source: ModelPath
-    destination: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="DESTINATION")]
+    model: ModelPath
+    out: Path
     """Folder to write."""
     to: str | None = None
-    """The format to write, by a name in `FORMATS`: hf or litebert. Needed, except with the options
-    for longer texts and for smaller models, which write litebert."""
+    """The format to write, by a name in `FORMATS`: hf or litebert."""
     head: HeadName | None = None
-    """To Hugging Face: the class to write, by default the one that holds most (mlm of a model
-    trained with rtd is its generator). From Hugging Face or TensorFlow: what the classifier is for,
-    if config.json does not say."""
+    """To Hugging Face: the class to write. From Hugging Face or TensorFlow: what the classifier is
+    for, if config.json does not say."""
     tokenizer: Path | None = None
-    """The tokenizer of a SOURCE that lacks one, or whose tokenizer cannot be read: a folder,
-    *.model, vocab.txt or tokenizer.json. It is written with the model."""
+    """The tokenizer of a MODEL without a readable one: a folder, *.model, vocab.txt or
+    tokenizer.json."""
+
+
+def convert(words: list[str]) -> int:
+    """litebert convert MODEL --out DIR --to hf|litebert [--head mlm]"""
+    arguments = console.parse(ConvertArguments, words, "convert")
+    with console.loading():
+        from litebert.change.conversion import convert as run
+
+    to = _check_format(arguments)
+    converted = run(
+        arguments.model,
+        arguments.out,
+        to=to,
+        head=arguments.head,
+        tokenizer=arguments.tokenizer,
+    )
+    for note in converted.notes:
+        log.warning(note)
+    console.ending(arguments.out, _describe_opening(arguments.out, to))
+    return 0
+
+
+def _check_format(arguments: ConvertArguments) -> str:
+    """Return the format to write, and refuse a head that would have no effect.
+
+    Raises:
+        ConfigError: names the option.
+    """
+    if arguments.to is None:
+        raise ConfigError(
+            "nothing says what to convert to; give --to hf or --to litebert, or see --help"
+        )
+    is_foreign = all(
+        not Path(arguments.model, name).is_file() for name in ("recipe.json", "finetune.json")
+    )
+    require(
+        arguments.head is None or arguments.to != "litebert" or is_foreign,
+        f"--head is of Hugging Face folders, and {arguments.model} has its own; leave --head out",
+    )
+    return arguments.to
+
+
+def _describe_opening(out: Path, to: str) -> str:
+    """Say how Python opens a written folder."""
+    opener = "litebert.load"
+    if to == "hf":  # the class, because AutoModel would leave the head out
+        (name,) = read_json(out / "config.json", ModelError)["architectures"]
+        opener = f"transformers.{name}.from_pretrained"
+    return f"in Python, {opener}({str(out.resolve())!r})"
+
+
+@dataclass(kw_only=True)
+class ResizeArguments:
+    """Change the shape of a model: longer texts, windows, fewer or shared layers, narrower states.
+
+    Train the new model further before you use it: litebert pretrain --from. A smaller model learns
+    fastest with the large one as its teacher (docs/distillation.md).
+    """
+
+    model: ModelPath
+    out: Path
+    """Folder to write, in litebert's format."""
     positions: int | None = None
     """Longest text in tokens. Learned positions are repeated, rotary ones get a larger base."""
     window: int | None = None
-    """Tokens that a token of a windowed layer reads, half of them on each side; 0 for no
-    windows."""
+    """Tokens that a token of a windowed layer attends to, half on each side; 0 for no windows."""
     global_every: int | None = None
-    """One layer in so many reads the whole text in spite of the window, beginning with the first; 0
-    for none, by default 3."""
+    """One layer in so many attends to the whole text in spite of the window; 0 for none, by default
+    3."""
     global_tokens: int | None = None
-    """Tokens at the beginning of a text, [CLS] first, that read all of it in spite of the window
-    and are read by all tokens; 0 by default."""
+    """Tokens at the beginning of a text that attend to all of it, and all tokens to them; 0 by
+    default."""
     share: Sharing | None = None
-    """Make the model smaller (docs/distillation.md): what its layers shall share, as in
-    encoder.sharing. Blocks that become one are merged."""
+    """Sharing of the new layers, as in encoder.sharing. Blocks that become one are merged."""
     groups: int = 1
     """Number of blocks, with --share groups."""
     layers: int | None = None
-    """Make the model smaller: the number of its layers."""
+    """Number of layers of the smaller model."""
     embedding_size: int | None = None
-    """Make the model smaller: the width of its embeddings, which are factorised by a truncated
-    singular value decomposition."""
+    """Width of the embeddings, which are factorized by a truncated singular value decomposition."""
     merge: Literal["average", "first", "middle", "last"] = "average"
     """How blocks are merged: their mean, or the first, middle or last block."""
     hidden_size: int | None = None
     """New hidden size, a multiple of the head size. Keeps the heads and features that matter most
-    on --shards.
-    """
+    on --shards."""
     intermediate_size: int | None = None
     """New inner width of the feed-forward blocks. Keeps the units that matter most on --shards."""
     shards: Path | None = None
-    """Score the model before and after it was made smaller on the held-out text of this folder.
-    What matters to a narrower one is measured on its training text."""
-
-
-def convert(words: list[str]) -> int:
-    """litebert convert SRC DST --to hf|litebert [--head mlm] [--share all --embedding-size 128]"""
-    arguments = console.parse(ConvertArguments, words, "convert")
-    with console.loading():
-        from litebert.change.conversion import convert as run
-        from litebert.change.narrowing import widths
-        from litebert.change.shrinking import Shrinking
-        from litebert.interop.models import config_of
-        from litebert.train.evaluate import evaluate_pretrained as score
-        from litebert.train.importance import measure_importance
-
-    source, shards = arguments.source, arguments.shards
-    longer = {name: getattr(arguments, name) for name in _LENGTHS}
-    sizes = {name: getattr(arguments, name) for name in _SIZES}
-    measure = None
-    if shards is not None:
-        measure = partial(measure_importance, source, shards, tokenizer=arguments.tokenizer)
-    shrinking = Shrinking(**sizes, importance=measure)
-    is_stretched = any(value is not None for value in longer.values())
-    default = "litebert" if shrinking.is_active or is_stretched else None
-    to = _check_conversion(arguments, arguments.to or default, shrinking.is_active)
-    if shrinking.narrows:
-        encoder = config_of(source).encoder
-        widths(encoder, source, shrinking.hidden_size, shrinking.intermediate_size)
-    # The model is scored before a smaller one is made, because the score may find a mistake.
-    before = None if shards is None else score(source, shards, tokenizer=arguments.tokenizer)
-    converted = run(
-        source,
-        arguments.destination,
-        to=to,
-        head=arguments.head,
-        shrinking=shrinking,
-        tokenizer=arguments.tokenizer,
-        **longer,
-    )
-    for note in converted.notes:
-        log.warning(note)
-    if converted.shrunk is not None:
-        rows = converted.shrunk.rows()
-        if shards is not None and before is not None:
-            rows += _loss_rows(before, score(arguments.destination, shards))
-        console.table(("made smaller", Path(arguments.destination).name), rows)
-    following = _steps_after_conversion(arguments, to, is_stretched, converted.shrunk)
-    console.ending(arguments.destination, *following)
-    return 0
+    """Folder of litebert prepare: scores the model before and after, and measures what matters."""
+    tokenizer: Path | None = None
+    """The tokenizer of a MODEL without a readable one: a folder, *.model, vocab.txt or
+    tokenizer.json."""
 
 
 _LENGTHS = ("positions", "window", "global_every", "global_tokens")
-"""The options of `convert` that make a model read longer texts."""
+"""The options of `resize` that make a model read longer texts."""
 _SIZES = (
     "share",
     "groups",
@@ -139,34 +146,55 @@ _SIZES = (
     "hidden_size",
     "intermediate_size",
 )
-"""The options of `convert` that make a model smaller."""
+"""The options of `resize` that make a model smaller."""
 
 
-def _check_conversion(arguments: ConvertArguments, to: str | None, shrinks: bool) -> str:
-    """Refuse a conversion without a format, and options that would have no effect.
+def resize(words: list[str]) -> int:
+    """litebert resize MODEL --out DIR [--positions 4096] [--share all --embedding-size 128]"""
+    arguments = console.parse(ResizeArguments, words, "resize")
+    with console.loading():
+        from litebert.change.conversion import resize as run
+        from litebert.change.narrowing import widths
+        from litebert.change.shrinking import Shrinking
+        from litebert.interop.models import config_of
+        from litebert.train.evaluate import evaluate_pretrained
+        from litebert.train.importance import measure_importance
 
-    Returns:
-        The format to write.
-
-    Raises:
-        ConfigError: names the option.
-    """
-    if to is None:
-        raise ConfigError(
-            "nothing says what to convert to; give --to hf or --to litebert, or see --help"
-        )
-    if arguments.shards is not None and not shrinks:
-        raise ConfigError(
-            "--shards scores a model before and after it is made smaller; leave it out"
-        )
-    is_foreign = all(
-        not Path(arguments.source, name).is_file() for name in ("recipe.json", "finetune.json")
-    )
+    model, shards = arguments.model, arguments.shards
+    measure = None
+    if shards is not None:
+        measure = partial(measure_importance, model, shards, tokenizer=arguments.tokenizer)
+    sizes = {name: getattr(arguments, name) for name in _SIZES}
+    shrinking = Shrinking(**sizes, importance=measure)
     require(
-        arguments.head is None or to != "litebert" or is_foreign,
-        f"--head is of Hugging Face folders, and {arguments.source} has its own; leave --head out",
+        shards is None or shrinking.is_active,
+        "--shards scores a model before and after it is made smaller; leave it out",
     )
-    return to
+    if shrinking.narrows:
+        encoder = config_of(model).encoder
+        widths(encoder, model, shrinking.hidden_size, shrinking.intermediate_size)
+    # The model is scored before a smaller one is made, because the score may find a mistake.
+    before = (
+        None
+        if shards is None
+        else evaluate_pretrained(model, shards, tokenizer=arguments.tokenizer)
+    )
+    resized = run(
+        model,
+        arguments.out,
+        shrinking=shrinking,
+        tokenizer=arguments.tokenizer,
+        **{name: getattr(arguments, name) for name in _LENGTHS},
+    )
+    for note in resized.notes:
+        log.warning(note)
+    if resized.shrunk is not None:
+        rows = resized.shrunk.rows()
+        if shards is not None and before is not None:
+            rows += _loss_rows(before, evaluate_pretrained(arguments.out, shards))
+        console.table(("made smaller", arguments.out.name), rows)
+    console.ending(arguments.out, *_steps_after_resizing(arguments, resized.shrunk))
+    return 0
 
 
 def _loss_rows(before: dict[str, float], after: dict[str, float]) -> list[tuple[str, str]]:
@@ -178,27 +206,18 @@ def _loss_rows(before: dict[str, float], after: dict[str, float]) -> list[tuple[
     ]
 
 
-def _steps_after_conversion(
-    arguments: ConvertArguments, to: str | None, is_stretched: bool, shrunk: Shrunk | None
+def _steps_after_resizing(
+    arguments: ResizeArguments, shrunk: Shrunk | None
 ) -> list[Sequence[object] | str]:
-    """Choose what to show as next steps: how to open the model, and how to train it further."""
-    destination = Path(arguments.destination)
-    path = str(destination.resolve())
-    opener = "litebert.load"
-    if to == "hf":  # the class, because AutoModel would leave the head out
-        (name,) = read_json(destination / "config.json", ModelError)["architectures"]
-        opener = f"transformers.{name}.from_pretrained"
-    steps: list[Sequence[object] | str] = [f"in Python, {opener}({path!r})"]
-    has_head = (destination / "task.json").is_file() or (
-        shrunk is not None and bool(shrunk.loaded.task)
-    )
-    if has_head or not (is_stretched or shrunk is not None):
-        return steps
+    """Choose what to show as next steps: how to train the model further, and how to open it."""
+    opening = _describe_opening(arguments.out, "litebert")
+    if (arguments.out / "task.json").is_file() or (shrunk is not None and bool(shrunk.loaded.task)):
+        return [opening]
+    is_stretched = any(getattr(arguments, name) is not None for name in _LENGTHS)
     length = () if arguments.positions is None else ("--sequences.length", arguments.positions)
-    teacher = () if shrunk is None or is_stretched else ("--teacher", arguments.source)
+    teacher = () if shrunk is None or is_stretched else ("--teacher", arguments.model)
     rest = ("--shards", arguments.shards or "DATA", "--out", "RUN", *length)
-    steps.insert(0, ("pretrain", "--from", destination, *teacher, *rest))
-    return steps
+    return [("pretrain", "--from", arguments.out, *teacher, *rest), opening]
 
 
 @dataclass

@@ -34,7 +34,7 @@ class EvaluateArguments(LabeledFiles):
     blimp: Path | None = None
     """Folder of BLiMP's files, or JSON Lines with sentence_good and sentence_bad, for a pretrained
     MODEL."""
-    pairs: int | None = None
+    max_pairs: int | None = None
     """Most pairs of each paradigm of --blimp to score; all by default. A file without UIDs is one
     paradigm."""
     sequences: int | None = None
@@ -70,7 +70,7 @@ def evaluate(words: list[str]) -> int:
     report: dict[str, Any] = {"model": arguments.model}
     paradigms = None
     if arguments.blimp is not None:  # read first, because a mistake in a file ends the command
-        paradigms = minimal_pairs.read_paradigms(arguments.blimp, arguments.pairs)
+        paradigms = minimal_pairs.read_paradigms(arguments.blimp, arguments.max_pairs)
     if arguments.shards is not None or arguments.data or paradigms is None:
         scored = run(
             arguments.model,
@@ -113,9 +113,9 @@ def _check_options(arguments: EvaluateArguments) -> None:
     """
     if not all(arguments.data):
         raise ConfigError("data is empty; name one labeled file or more")
-    if arguments.blimp is None and arguments.pairs is not None:
+    if arguments.blimp is None and arguments.max_pairs is not None:
         raise ConfigError(
-            "--pairs limits the sentence pairs of --blimp; give --blimp too, or leave it out"
+            "--max-pairs limits the sentence pairs of --blimp; give --blimp too, or leave it out"
         )
     if arguments.blimp is not None and arguments.data:
         raise ConfigError(

@@ -323,7 +323,7 @@ class QuickstartArguments:
 
     out: Path = Path("quickstart")
     """Folder to write; the same command again continues."""
-    text: tuple[str, ...] = ("python-docs",)
+    source: tuple[str, ...] = ("python-docs",)
     """Sources of text, as in litebert prepare."""
     language: str = "en"
     """Language of the text, for sentence boundaries, as in litebert prepare."""

@@ -26,11 +26,11 @@ class LabeledFiles:
     """The options that `evaluate` and `export` share: how labeled files are read."""
 
     model: ModelPath
-    text: str | None = None
+    text_column: str | None = None
     """Column of a table that holds the text; by default as in training."""
-    pair: str | None = None
+    pair_column: str | None = None
     """Column of a table that holds a second text; by default as in training."""
-    label: str | None = None
+    label_column: str | None = None
     """Column of a table that holds the labels; by default as in training."""
     separator: str | None = None
     """The separator between several labels in one cell of a table; by default as in training."""
@@ -43,7 +43,8 @@ class LabeledFiles:
 
     def reading_options(self) -> dict[str, Any]:
         """Return the options of the task that are set."""
-        names = ("text", "pair", "label", "separator", "input_format", "encoding")
+        columns = ("text_column", "pair_column", "label_column")
+        names = (*columns, "separator", "input_format", "encoding")
         options = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
         return options | ({"header": False} if self.no_header else {})
 
@@ -203,8 +204,8 @@ def read_unlabelled(
     from litebert.text.records import Notes
 
     columns = Columns(
-        options.get("text"),
-        options.get("pair"),
+        options.get("text_column"),
+        options.get("pair_column"),
         header=options.get("header", True),
         encoding=options.get("encoding", "utf-8"),
     )

@@ -140,7 +140,7 @@ def finetune(words: list[str]) -> int:
     folder, (inputs, answers) = runs[0].folder, task.predicted_files
     console.ending(
         f"{arguments.out}; its curves are in {folder / 'report.html'}",
-        ("predict", folder, "--input", inputs, "--output", answers),
+        ("predict", folder, "--input", inputs, "--out", answers),
     )
     return 0
 
@@ -314,7 +314,7 @@ class ExportArguments(LabeledFiles):
     what that costs.
     """
 
-    destination: Annotated[tyro.conf.Positional[Path], tyro.conf.arg(metavar="DESTINATION")]
+    out: Path
     """Folder to write."""
     head: HeadName | None = None
     """The head to export: of a fine-tuned model its own, of a pretrained one mlm if it is trained;
@@ -329,7 +329,7 @@ class ExportArguments(LabeledFiles):
 
 
 def export(words: list[str]) -> int:
-    """litebert export MODEL DST [--int8 --data FILE]"""
+    """litebert export MODEL --out DIR [--int8 --data FILE]"""
     arguments = console.parse(ExportArguments, words, "export")
     with console.loading():
         from litebert.answer.export import export as run
@@ -341,7 +341,7 @@ def export(words: list[str]) -> int:
         )
     done = run(
         arguments.model,
-        arguments.destination,
+        arguments.out,
         head=arguments.head,
         int8=arguments.int8,
         data=join_source(arguments.data),
@@ -370,9 +370,9 @@ def export(words: list[str]) -> int:
             (f"{drop.metric} in 8 bits", f"{drop.after:.2f}"),
         ]
     console.table(("exported", written.path.name), rows)
-    path = str(Path(arguments.destination).resolve())
+    path = str(Path(arguments.out).resolve())
     console.ending(
-        arguments.destination,
+        arguments.out,
         f"in Python, optimum.onnxruntime.{written.opened_by}.from_pretrained({path!r})",
     )
     return 0

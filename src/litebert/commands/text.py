@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 class TextOptions:
     """How text is read and divided into documents."""
 
-    text_field: str = "text"
+    text_column: str = "text"
     """Field of .jsonl, .csv, .tsv and .parquet rows that holds the text."""
     split: Literal["blank-line", "file", "line"] = "blank-line"
     """The boundary between two documents of a text file."""
@@ -55,7 +55,7 @@ class TextOptions:
         from litebert.text.sources import Reading
 
         return Reading(
-            self.text_field, self.split, *parse_encodings(self.encoding), self.unwrap, self.markup
+            self.text_column, self.split, *parse_encodings(self.encoding), self.unwrap, self.markup
         )
 
 

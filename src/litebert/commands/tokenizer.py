@@ -92,13 +92,13 @@ class InspectTokenizerArguments(Text):
 class ExtendTokenizerArguments(TextOptions):
     """Add the words of a domain to the vocabulary of a model, so that its text takes fewer tokens.
 
-    Chosen are the tokens that save the most tokens on --text. Each starts from the mean of the
+    Chosen are the tokens that save the most tokens on --source. Each starts from the mean of the
     tokens that spelled it before; all others keep their ids and weights. Train the new model on
     text of the domain before you use it: litebert pretrain --from.
     """
 
     model: ModelPath
-    text: tuple[str, ...]
+    source: tuple[str, ...]
     """Text of the domain: files, folders, quoted patterns, - for standard input, or hf:NAME."""
     out: Path
     """Model folder to write, with its tokenizer."""
@@ -253,14 +253,14 @@ def _extend(words: list[str]) -> int:
     require_new(arguments.out, arguments.model)
     loaded = read_folder(arguments.model)
     tokenizer = require_tokenizer(loaded)
-    lines = _lines(arguments, arguments.text, arguments.memory, arguments.seed)
+    lines = _lines(arguments, arguments.source, arguments.memory, arguments.seed)
     new, added = _extend_tokenizer(tokenizer, lines, arguments.size)
     moved = with_tokenizer(loaded, new)
     for note in (*moved.model.notes, *save_litebert(moved.model, arguments.out)):
         log.warning(note)
     _report(tokenizer, new, lines, loaded.config, added, arguments.json)
     _say_rows(moved)
-    _end(arguments.out, arguments.words(arguments.text))
+    _end(arguments.out, arguments.words(arguments.source))
     return 0
 
 

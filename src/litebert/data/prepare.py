@@ -54,7 +54,7 @@ def prepare(
     out: str | Path,
     *,
     tokenizer: str | Path,
-    text_field: str = "text",
+    text_column: str = "text",
     split: DocumentSplit = "blank-line",
     language: str = "en",
     encoding: str = "utf-8",
@@ -93,7 +93,7 @@ def prepare(
     check_language(language)
     folder = Path(out)
     loaded = Tokenizer.load(tokenizer)
-    reading = Reading(text_field, split, encoding, encodings or {}, unwrap, markup)
+    reading = Reading(text_column, split, encoding, encodings or {}, unwrap, markup)
     header = _make_header(sources, loaded, reading, language, heldout, shard_bytes)
     try:
         if not (folder / disk.INDEX).exists():
@@ -137,7 +137,7 @@ def _make_header(
     settings = {
         "sources": list(sources),
         "files": _digest_files(expand(sources, html=reading.markup == "strip")),
-        "text_field": reading.text_field,
+        "text_field": reading.text_column,
         "split": reading.split,
         "language": language,
         "encoding": reading.encoding,

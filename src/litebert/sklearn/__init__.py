@@ -112,7 +112,7 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
             remove = weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)
         table = folder / "rows.jsonl"
         _write_rows(table, texts, targets)
-        pair = {"pair": "pair"} if isinstance(texts[0], tuple) else {}
+        pair = {"pair_column": "pair"} if isinstance(texts[0], tuple) else {}
         files = open_task("table", table, target=self.target, **pair)
         run = finetune(
             self.model,

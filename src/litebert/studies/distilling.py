@@ -261,10 +261,17 @@ def _make_export_step(inputs: DistillInputs, request: DistillRequest, out: Path)
     path = out / "int8"
     scored: tuple[str, ...] = ("--data", *request.data)
     if isinstance(inputs.files, TableFiles):
-        scored = ("--data", str(out / "dev.jsonl"), "--text", "text", "--label", "label")
-        scored += ("--pair", "pair") if inputs.files.task.pair else ()
+        scored = (
+            "--data",
+            str(out / "dev.jsonl"),
+            "--text-column",
+            "text",
+            "--label-column",
+            "label",
+        )
+        scored += ("--pair-column", "pair") if inputs.files.task.pair else ()
     limit = () if request.max_drop is None else ("--max-drop", f"{request.max_drop:g}")
-    words = ("export", str(out / "student"), str(path), "--int8", *scored, *limit)
+    words = ("export", str(out / "student"), "--out", str(path), "--int8", *scored, *limit)
     about = "the student is written with weights of 8 bits"
     return Step("int8", about, path, words, lambda: shutil.rmtree(path, ignore_errors=True))
 

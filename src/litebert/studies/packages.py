@@ -53,7 +53,7 @@ def classify(pretrained: Path, folder: Path) -> tuple[Finetuned, int]:
         The run, and the number of packages.
     """
     train, dev = write_table(folder / "packages")
-    files = TableFiles.of(train, dev, text=TEXT, label=LABEL)
+    files = TableFiles.of(train, dev, text_column=TEXT, label_column=LABEL)
     run = finetune(pretrained, files, folder / "classifier", make_config())
     return run, len(files.task.output.labels)
 

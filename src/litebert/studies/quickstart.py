@@ -66,7 +66,7 @@ class _Request:
     """The arguments of `quickstart`."""
 
     folder: Path
-    text: tuple[str, ...]
+    source: tuple[str, ...]
     language: str
     vocab_size: int | None
     budget: str
@@ -74,7 +74,7 @@ class _Request:
     @property
     def has_classifier(self) -> bool:
         """True if the text holds the docstrings that the classifier needs."""
-        return self.text == ("python-docs",)
+        return self.source == ("python-docs",)
 
 
 class _StoppedError(Exception):
@@ -87,7 +87,7 @@ class _StoppedError(Exception):
 
 def quickstart(
     out: str | Path,
-    text: Sequence[str] = ("python-docs",),
+    source: Sequence[str] = ("python-docs",),
     *,
     language: str = "en",
     vocab_size: int | None = None,
@@ -99,7 +99,7 @@ def quickstart(
     """Run all steps in the folder `out`, and return the exit status.
 
     Args:
-        text: sources of text, as in `prepare`.
+        source: sources of text, as in `prepare`.
         language: for sentence boundaries, as in `prepare`.
         vocab_size: tokens in the vocabulary; None takes `VOCABULARY`, or as many as a smaller text
             allows.
@@ -112,7 +112,7 @@ def quickstart(
         ConfigError, DataError: an argument is wrong; raised before any work.
     """
     start = time.monotonic()
-    request = _Request(Path(out), tuple(text), language, vocab_size, budget)
+    request = _Request(Path(out), tuple(source), language, vocab_size, budget)
     folder = request.folder
     _check(request)
     paradigms = None if blimp is None else minimal_pairs.read_paradigms(blimp)
@@ -142,9 +142,9 @@ def quickstart(
 def _prepare(request: _Request) -> Shards:
     """Write the token shards."""
     folder = request.folder
-    log.info(f"2/6  {', '.join(request.text)} to token shards")
+    log.info(f"2/6  {', '.join(request.source)} to token shards")
     shards = prepare(
-        request.text,
+        request.source,
         folder / "data",
         tokenizer=folder / "tokenizer",
         language=request.language,
@@ -213,12 +213,13 @@ def _propose_commands(request: _Request, run: Pretrained, program: str) -> None:
         ("compare", run.folder, longer),
     ]
     if request.has_classifier:
-        source = ("--input", folder / "packages" / "dev.csv", "--text", packages.TEXT)
+        source = ("--input", folder / "packages" / "dev.csv", "--text-column", packages.TEXT)
         commands.insert(0, ("predict", folder / "classifier", *source))
     for words in commands:
         log.info(f"  {program} {shlex.join(map(str, words))}")
     log.info(
-        f"\nThe same with text of your own: {program} quickstart --text FILES_OR_FOLDERS --out mine"
+        f"\nThe same with text of your own: {program} quickstart --source FILES_OR_FOLDERS "
+        "--out mine"
     )
 
 
@@ -249,12 +250,12 @@ def _check(request: _Request) -> None:
     folder, budget = request.folder, request.budget
     amount = parse_amount(budget, "--budget", BUDGET_UNITS)
     check_language(request.language)
-    if "-" in request.text:
+    if "-" in request.source:
         raise ConfigError(
             "the quickstart reads its text twice, which standard input does not allow; "
-            "give --text a file instead"
+            "give --source a file instead"
         )
-    next(read_documents(request.text))  # raises if a source does not exist, or holds no text
+    next(read_documents(request.source))  # raises if a source does not exist, or holds no text
     if request.vocab_size is not None:
         check_size(request.vocab_size)
     if folder.exists() and not folder.is_dir():
@@ -286,7 +287,7 @@ def _train_tokenizer(request: _Request) -> None:
                 "another --out"
             )
         return
-    texts = (document.text for document in read_documents(request.text))
+    texts = (document.text for document in read_documents(request.source))
     size = VOCABULARY if vocab_size is None else vocab_size
     tokenizer = train_tokenizer(texts, kind="unigram", vocab_size=size, shrink=vocab_size is None)
     tokenizer.write(path)

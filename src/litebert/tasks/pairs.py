@@ -35,6 +35,7 @@ from litebert.tasks.splits import (
     take_layout,
 )
 from litebert.tasks.texts import (
+    COLUMN_OPTIONS,
     ColumnOptions,
     Example,
     TextFiles,
@@ -87,7 +88,7 @@ class VectorOptions(TaskOptions):
 class PairOptions(VectorOptions, ColumnOptions):
     """The options of pairs of texts."""
 
-    label: str | None = None
+    label_column: str | None = None
     """Column that holds the score of a pair."""
 
 
@@ -104,9 +105,9 @@ class PairFiles(TextFiles):
         dev: Source | None = None,
         test: Source | None = None,
         *,
-        text: str = "text",
-        pair: str | None = None,
-        label: str | None = None,
+        text_column: str = "text",
+        pair_column: str | None = None,
+        label_column: str | None = None,
         pooling: Pooling = "mean",
         temperature: float = TEMPERATURE,
         whiten: bool | None = None,
@@ -120,10 +121,10 @@ class PairFiles(TextFiles):
         Args:
             train, dev, test: their files, as `TableFiles.of` takes them, and plain text with a text
                 on each line.
-            text, pair, label: names of the columns, or their numbers from 0: the two texts, and how
-                alike they are. With `label` None all pairs belong together. With `pair` None the
-                model learns from single texts. If there is a dev split, the training files may lack
-                the columns `pair` and `label`.
+            text_column, pair_column, label_column: names of the columns, or their numbers from 0:
+                the two texts, and how alike they are. With `label_column` None all pairs belong
+                together. With `pair_column` None the model learns from single texts. If there is a
+                dev split, the training files may lack the columns of the pair and the label.
             pooling: makes a sentence vector of the hidden states of a text: `mean` of all, or `cls`
                 for the hidden state of [CLS].
             temperature: divides the cosines in the losses.
@@ -136,10 +137,12 @@ class PairFiles(TextFiles):
             ConfigError: options that contradict each other.
             DataError: a training file that is missing or malformed; the message names the line.
         """
-        task = _make_pairs(task_class, text, pair, label, pooling, temperature, layout)
+        task = _make_pairs(
+            task_class, text_column, pair_column, label_column, pooling, temperature, layout
+        )
         sources = {"train": train, "dev": dev, "test": test}
         files = cls(task, sources, heldout=heldout, seed=seed, layout=layout)
-        supervision = _tell_supervision(pair, label)
+        supervision = _tell_supervision(pair_column, label_column)
         if train is not None and dev is not None:
             supervision = files._survey()
         output = Similarity(
@@ -168,19 +171,21 @@ class PairFiles(TextFiles):
     ) -> SplitFiles[Example]:
         """Open labeled files to score a model on.
 
-        The columns are `text`, `pair` and `label`; by default those of the training files.
+        `text_column`, `pair_column` and `label_column` name the columns; by default those of the
+        training files.
         """
         assert isinstance(task, Pairs)
         text, *pair = task.texts
         # Naming columns implies a header, even if the training files had none.
         options.setdefault(
             "header",
-            task.header or not options.keys().isdisjoint(("text", "pair", "label")),
+            task.header or not options.keys().isdisjoint(COLUMN_OPTIONS),
         )
         texts = require_columns(
-            options.pop("text", text), options.pop("pair", pair[0] if pair else "pair")
+            options.pop("text_column", text),
+            options.pop("pair_column", pair[0] if pair else "pair"),
         )
-        label = options.pop("label", task.label)
+        label = options.pop("label_column", task.label)
         if label in texts:
             raise ConfigError(
                 f"label is '{label}', a column that the model reads; name the column of the scores"
@@ -457,7 +462,11 @@ class StsbFiles(PairFiles):
     def of_glue(cls, glue: TaskFiles[Example], **options: Any) -> StsbFiles:
         """Read the files of GLUE's task for vectors; `options` as `PairFiles.of` takes them."""
         files = cls.of(
-            text="sentence1", pair="sentence2", label="score", task_class=StsbVectors, **options
+            text_column="sentence1",
+            pair_column="sentence2",
+            label_column="score",
+            task_class=StsbVectors,
+            **options,
         )
         assert isinstance(files, StsbFiles)
         files._glue = glue

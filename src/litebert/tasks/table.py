@@ -31,6 +31,7 @@ from litebert.tasks.splits import (
     take_layout,
 )
 from litebert.tasks.texts import (
+    COLUMN_OPTIONS,
     ColumnOptions,
     Example,
     Label,
@@ -57,7 +58,7 @@ _UNKNOWN = -1
 class TableOptions(ColumnOptions):
     """The options of a table."""
 
-    label: str = "label"
+    label_column: str = "label"
     """Column that holds the label to learn."""
     target: Target = "auto"
     """Kind of label; auto decides from the training file."""
@@ -96,9 +97,9 @@ class TableFiles(TextFiles):
         dev: Source | None = None,
         test: Source | None = None,
         *,
-        text: str = "text",
-        pair: str | None = None,
-        label: str = "label",
+        text_column: str = "text",
+        pair_column: str | None = None,
+        label_column: str = "label",
         target: Target = "auto",
         separator: str | None = None,
         labels: Sequence[str] | None = None,
@@ -116,8 +117,8 @@ class TableFiles(TextFiles):
                 `train` the task cannot learn, but it can answer. A folder without tables is read as
                 text files. The name of a subfolder is the label of the texts in it. If there is no
                 subfolder, the folder's name is the label.
-            text, pair, label: names of the columns, or their numbers from 0; `pair` None for one
-                text. A test file may lack labels; labels in it are scored and choose nothing.
+            text_column, pair_column, label_column: names of the columns, or their numbers from 0;
+                None for no pair. A test file may lack labels; its labels choose nothing.
             target: the kind of label; see above for "auto".
             separator: separates several labels in one cell, if cells hold no lists.
             labels: the classes in the order of the logits, as an earlier run saved them. By default
@@ -132,16 +133,16 @@ class TableFiles(TextFiles):
             ConfigError: options that contradict each other.
             DataError: a training file that is missing or malformed; the message names the line.
         """
-        _check_target(target, separator, label, (text, pair), labels)
+        _check_target(target, separator, label_column, (text_column, pair_column), labels)
         make = task_class or Table
         assert issubclass(make, Table)
         task = make(
             # The files must be known before a survey of them decides the output.
             Number() if target == "number" else OneClass(tuple(labels or ())),
-            pair=pair is not None,
+            pair=pair_column is not None,
             separator=separator,
-            texts=require_columns(text, pair),
-            label=label,
+            texts=require_columns(text_column, pair_column),
+            label=label_column,
             header=(layout or Layout()).header,
         )
         sources = {"train": train, "dev": dev, "test": test}
@@ -197,26 +198,28 @@ class TableFiles(TextFiles):
     def open_labeled(cls, task: Task[Example], source: Source, **options: Any) -> TableFiles:
         """Open labeled files to score a model on.
 
-        The columns are `text`, `pair` and `label`; by default those of the training files.
+        `text_column`, `pair_column` and `label_column` name the columns; by default those of the
+        training files.
         """
         assert isinstance(task, Table)
         text, *pair = task.texts
         # Naming columns implies a header, even if the training files had none.
         options.setdefault(
             "header",
-            task.header or not options.keys().isdisjoint(("text", "pair", "label")),
+            task.header or not options.keys().isdisjoint(COLUMN_OPTIONS),
         )
-        pair_column = options.pop("pair", pair[0] if pair else None)
+        pair_column = options.pop("pair_column", pair[0] if pair else None)
         if task.pair and pair_column is None:
             raise ConfigError(
-                "the model was fine-tuned on pairs of texts; name the second column with --pair"
+                "the model was fine-tuned on pairs of texts; name the second column with "
+                "--pair-column"
             )
         if not task.pair and pair_column is not None:
             raise ConfigError(
-                f"the model was fine-tuned on single texts; leave out --pair {pair_column}"
+                f"the model was fine-tuned on single texts; leave out --pair-column {pair_column}"
             )
-        texts = require_columns(options.pop("text", text), pair_column)
-        label = options.pop("label", task.label)
+        texts = require_columns(options.pop("text_column", text), pair_column)
+        label = options.pop("label_column", task.label)
         if label in texts:
             raise ConfigError(
                 f"label is '{label}', a column that the model reads; name the column of the labels"
@@ -313,7 +316,8 @@ class TableFiles(TextFiles):
         """Read the texts of a folder as rows, whose label is the folder's name."""
         if len(columns) > 1:
             raise ConfigError(
-                f"{folder} is a folder of texts, which have no pair; leave out --pair {columns[1]}"
+                f"{folder} is a folder of texts, which have no pair; leave out "
+                f"--pair-column {columns[1]}"
             )
         for file in _list_texts(folder):
             text = "\n".join(line for _, line in read_lines(file, notes, self._layout.encoding))

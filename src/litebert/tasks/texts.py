@@ -29,16 +29,20 @@ Label: TypeAlias = "int | float | tuple[int, ...]"
 """The label of an example, as the output's target: the class, the number, or C zeros and ones."""
 
 
+COLUMN_OPTIONS = ("text_column", "pair_column", "label_column")
+"""The options that name the columns of a table."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class ColumnOptions(SplitOptions):
     """The options of a task over texts in named columns."""
 
-    text: str = "text"
+    text_column: str = "text"
     """Column that holds the text, by name or by number from 0."""
-    pair: str | None = None
+    pair_column: str | None = None
     """Column that holds a second text."""
     no_header: bool = False
-    """The CSV or TSV files have no header; give --text and --label as numbers from 0."""
+    """The CSV or TSV files have no header; columns are then numbers from 0."""
     input_format: TableFormat | None = None
     """Format of the files; by default the suffix decides."""
 

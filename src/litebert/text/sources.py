@@ -56,7 +56,7 @@ Markup = Literal["keep", "strip"]
 MAX_DOCUMENT = 1 << 20
 """Characters of the longest document."""
 
-_OTHER_FIELD = " (or name another with --text-field)"
+_OTHER_FIELD = " (or name another with --text-column)"
 _MEGABYTE = 1e6
 
 
@@ -76,7 +76,7 @@ class Reading:
         DataError: there is no such split, markup or encoding.
     """
 
-    text_field: str = "text"
+    text_column: str = "text"
     """Field or column that holds the text. Each row of a table is a document."""
     split: DocumentSplit = "blank-line"
     """End of a document of plain text: a blank line, the end of the file, or the end of the line.
@@ -171,9 +171,9 @@ def _check_options(names: Sequence[str], reading: Reading) -> None:
         not table and (name == STANDARD_INPUT or Path(name).is_file())
         for name, table in zip(names, tables, strict=True)
     ]
-    if all(plain) and reading.text_field != "text":
+    if all(plain) and reading.text_column != "text":
         raise DataError(
-            f"--text-field {reading.text_field} names a column, and no source is a table; "
+            f"--text-column {reading.text_column} names a column, and no source is a table; "
             "leave it out"
         )
     for is_set, option in (
@@ -242,7 +242,7 @@ def _read_table(
     form: Any, name: str, numbered_lines: Iterable[tuple[int, str]], reading: Reading
 ) -> Texts:
     """Yield the texts in the text field of a table."""
-    field, notes = reading.text_field, reading.tally.notes
+    field, notes = reading.text_column, reading.tally.notes
     rows = read_rows(
         form, name, numbered_lines, [field], notes, meter=reading.meter, remedy=_OTHER_FIELD
     )
@@ -263,9 +263,9 @@ def _require_texts(values: Iterable[tuple[Any, int]], name: str, reading: Readin
             yield value, number
         else:
             kind = type(value).__name__
-            field = f"field '{reading.text_field}'"
+            field = f"field '{reading.text_column}'"
             raise DataError(
-                f"{name}:{number}: {field} is {kind}, not text; name another with --text-field"
+                f"{name}:{number}: {field} is {kind}, not text; name another with --text-column"
             )
 
 
@@ -338,7 +338,7 @@ def read_dataset(name: str, reading: Reading) -> Texts:
                 "want alone"
             )
         data = data["train"] if "train" in data else next(iter(data.values()))
-    field = reading.text_field
+    field = reading.text_column
     if data.column_names is not None and field not in data.column_names:
         raise DataError(
             f"hf:{name} has no column '{field}'; {nearest(field, data.column_names)}{_OTHER_FIELD}"
