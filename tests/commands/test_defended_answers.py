@@ -222,3 +222,62 @@ def test_wrong_slices_are_one_sentence(
     status, out, err = run("evaluate", str(noisy / "run"), "--data", str(noisy / "dev.csv"), *words)
     assert (status, out) == (2, "")
     assert all(part in err for part in parts), err
+
+
+def plant_noise(path: Path, rows: int, share: float, seed: int) -> list[int]:
+    """Write a table of clear labels of which a share is wrong, and return the wrong lines."""
+    draw = random.Random(seed)
+    wrong = sorted(draw.sample(range(rows), int(share * rows)))
+    with open(path, "w", newline="", encoding="utf-8") as file:
+        table = csv.writer(file)
+        table.writerow(["text", "label"])
+        for number in range(rows):
+            right = draw.choice(("no", "yes"))
+            sign = {"no": ("bado", "dedo"), "yes": ("kumi", "lumi")}[right]
+            words = draw.choices(["lala", "mimi", "toto", "fafa", "gugu"], k=draw.randint(1, 6))
+            label = {"no": "yes", "yes": "no"}[right] if number in wrong else right
+            table.writerow([" ".join([draw.choice(sign), *words]), label])
+    return [number + 2 for number in wrong]
+
+
+def test_planted_wrong_labels_come_first(tiny_tokenizer: Path, tmp_path: Path, run: Run) -> None:
+    wrong = plant_noise(tmp_path / "train.csv", 400, 0.05, 0)
+    words = words_for(tmp_path, tiny_tokenizer, tmp_path / "run", "--mislabeled", 20)
+    dev = words.index("--dev")
+    words = [*words[:dev], *words[dev + 2 :], "--steps", "2", "--no-baseline"]
+    del words[words.index("--epochs") : words.index("--epochs") + 2]
+    status, _, err = run(*words)
+    assert status == 0, err
+    assert "disagrees with" in err
+    with open(tmp_path / "run" / "mislabeled.csv", newline="", encoding="utf-8") as file:
+        rows = list(csv.DictReader(file))
+    learned = set(wrong) - held_out_lines(tmp_path / "run")
+    top = [int(row["location"]) for row in rows[: len(learned)]]
+    assert len(learned) > 10
+    assert sum(line in learned for line in top) / len(top) >= 0.9
+    assert all(row["label"] != row["likely_label"] for row in rows)
+    margins = [float(row["margin"]) for row in rows]
+    assert margins == sorted(margins)
+    assert "Training labels that are likely wrong" in (tmp_path / "run/report.html").read_text()
+
+    words[words.index("--mislabeled") + 1] = "-1"
+    status, out, err = run(*words)
+    assert (status, out) == (2, "")
+    assert "mislabeled is -1" in err
+
+
+def held_out_lines(folder: Path) -> set[int]:
+    """The lines of the rows that a run held out, whose answers it wrote."""
+    with open(folder / "predictions" / "dev.csv", newline="", encoding="utf-8") as file:
+        return {int(row["line"]) for row in csv.DictReader(file)}
+
+
+def test_wrong_labels_are_looked_for_in_classes(
+    tiny_tokenizer: Path, tmp_path: Path, run: Run
+) -> None:
+    for name in ("train.csv", "dev.csv"):
+        (tmp_path / name).write_text("text,label\nbado,1.5\nkumi,2.5\n", encoding="utf-8")
+    more = ("--target", "number", "--mislabeled", 5)
+    status, out, err = run(*words_for(tmp_path, tiny_tokenizer, tmp_path / "run", *more))
+    assert (status, out) == (2, "")
+    assert "mislabeled ranks rows by classes or labels" in err

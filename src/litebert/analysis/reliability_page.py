@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import csv
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from litebert.analysis.report import Chart, Section, Series, Table
 from litebert.errors import RunError
+from litebert.finetuning.mislabeled import MISLABELED
 from litebert.finetuning.mistakes import list_confusions
 from litebert.finetuning.reliability import RELIABILITY
 from litebert.json_reader import read_json
 
 _SHOWN_POINTS = 12
 _MOST_COLUMNS = 10
+_MOST_SUSPECTS = 20
 
 
 def make_reliability_sections(folder: Path) -> list[Section]:
@@ -22,13 +25,14 @@ def make_reliability_sections(folder: Path) -> list[Section]:
     """
     file = folder / RELIABILITY
     if not file.is_file():
-        return []
+        return _list_mislabeled(folder)
     record = read_json(file, RunError)
     return [
         _draw_diagram(record),
         *_list_precision(record),
         *_list_confusions(record),
         *_list_mistakes(record),
+        *_list_mislabeled(folder),
     ]
 
 
@@ -115,3 +119,19 @@ def _list_mistakes(record: Mapping[str, Any]) -> list[Section]:
     note = "Look at these first: some labels may be wrong."
     columns = ("line", "label", "prediction", "probability", *texts)
     return [Table(f"The surest mistakes on {record['part']}", columns, rows, note)]
+
+
+def _list_mislabeled(folder: Path) -> list[Section]:
+    """List the training rows whose label is likely wrong, if the run looked for them."""
+    file = folder / MISLABELED
+    if not file.is_file():
+        return []
+    with file.open(encoding="utf-8", newline="") as opened:
+        columns, *rows = csv.reader(opened)
+    shown = tuple(tuple(row) for row in rows[:_MOST_SUSPECTS])
+    note = (
+        "Rows that the baseline, fitted on the other rows, surely answers otherwise. More of them "
+        f"are in {MISLABELED}."
+    )
+    names = tuple(name.replace("_", " ") for name in columns)
+    return [Table("Training labels that are likely wrong", names, shown, note)] if shown else []

@@ -76,6 +76,9 @@ class FinetuneArguments:
     no_baseline: bool = False
     """Leave out the baseline: a model that counts words and characters, fitted on the same rows
     within seconds, whose scores stand beside those of MODEL."""
+    mislabeled: int = 0
+    """Number of training rows to list whose label is likely wrong, in mislabeled.csv of the run and
+    in its report: those that the baseline, fitted on the other rows, surely answers otherwise."""
     seeds: int = 1
     """Number of seeds to run; with several, the median, mean and spread are reported."""
     overwrite: bool = False
@@ -101,6 +104,8 @@ def finetune(words: list[str]) -> int:
         raise ConfigError("data is empty; name the folder of the benchmark, or the training files")
     if arguments.seeds < 1:
         raise ConfigError(f"seeds is {arguments.seeds}; it must be at least 1")
+    if arguments.mislabeled < 0:
+        raise ConfigError(f"mislabeled is {arguments.mislabeled}; give 0 or more rows")
     remarks: list[str] = []
     with console.group() as ranks:
         with metrics.collect_remarks(remarks):
@@ -129,6 +134,7 @@ def finetune(words: list[str]) -> int:
             device=arguments.device,
             remarks=remarks,
             baseline=not arguments.no_baseline,
+            mislabeled=arguments.mislabeled,
         )
         for run in runs if ranks.main else ():
             write_run(run.folder)

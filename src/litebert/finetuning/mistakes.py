@@ -112,9 +112,10 @@ def _describe_mistake(
         "" if shown is None or shown.label is None else shown.label,
         "no answer" if value is None else str(value),
         round(likely, 6),
-        {name: _shorten(str(text)) for name, text in inputs.items()},
+        {name: shorten(str(text)) for name, text in inputs.items()},
     )
 
 
-def _shorten(text: str) -> str:
+def shorten(text: str) -> str:
+    """Cut a text to `MOST_LETTERS` characters."""
     return text if len(text) <= MOST_LETTERS else f"{text[: MOST_LETTERS - 3]}..."

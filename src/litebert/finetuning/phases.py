@@ -14,6 +14,7 @@ from litebert.finetuning.examples import FILE as EXAMPLES
 from litebert.finetuning.identity import claim_folder
 from litebert.finetuning.initial import build_task_model
 from litebert.finetuning.items import Item
+from litebert.finetuning.mislabeled import MISLABELED, keep_mislabeled
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.prepared import FinetuneRequest, PreparedTask
 from litebert.finetuning.probe import FITTED
@@ -193,6 +194,9 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
         if not prepared.config.examples and self.ranks.main:
             (run_path / "model" / EXAMPLES).unlink(missing_ok=True)
             forget_texts(run_path)
+            (run_path / MISLABELED).unlink(missing_ok=True)  # written anew below, without texts
+        if self.request.mislabeled:
+            self.ranks.decide(lambda: self._keep_mislabeled(prepared))
         if prepared.config.exits:
             self.ranks.decide(lambda: require_calibrated(run_path, prepared.config.exit_drop))
         if self.ranks.decide(
@@ -221,6 +225,13 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
         with explain_out_of_memory(self.machine, sequences, recompute):
             outcome = loop.run()
         return TrainedTaskModel(prepared, outcome, trainable)
+
+    def _keep_mislabeled(self, prepared: PreparedTask) -> None:
+        """Write the training rows whose label is likely wrong, unless the folder has them."""
+        folder, examples = self.folder.path, prepared.train.examples
+        most, shows = self.request.mislabeled, prepared.config.examples
+        if not (folder / MISLABELED).exists():
+            keep_mislabeled(folder, prepared.task, examples, most, shows)
 
     def _settle_rates(self, prepared: PreparedTask) -> LoopConfig:
         """Return the settings of the loop, with a third of the rates after a run that collapsed."""

@@ -67,6 +67,7 @@ class FinetuneRequest(RunRequest):
     start: InitialModel | None = None
     on_step: OnStep | None = None
     baseline: bool = True
+    mislabeled: int = 0
 
     @property
     def folders(self) -> list[Path]:

@@ -18,6 +18,7 @@ A run folder holds
     exits.json        with `exits`: when a row leaves early, and what other rules would save and
                       cost
     reliability.json  calibration and precision of the answers to the first development part
+    mislabeled.csv    with `mislabeled`: training rows whose label is likely wrong
     baseline.json     the scores of a model that counts words and characters, on the same rows
     scores.json       the scores of model/, and of the baseline
 """
@@ -40,6 +41,7 @@ from litebert.finetuning.baselines import RunBaseline, advise
 from litebert.finetuning.baselines.scores import BASELINE, build_scores_fields
 from litebert.finetuning.defaults import take_recorded_choices
 from litebert.finetuning.initial import InitialModel, load_initial
+from litebert.finetuning.mislabeled import MISLABELED, require_mislabeled
 from litebert.finetuning.phases import FinetuningRun
 from litebert.finetuning.prepared import FinetuneRequest, OnStep, PreparedTask, prepare_task
 from litebert.finetuning.probe import FITTED, choose_start
@@ -69,6 +71,7 @@ CONTENTS = (
     "predictions",
     "exits.json",
     RELIABILITY,
+    MISLABELED,
     BASELINE,
     "scores.json",
     "report.html",
@@ -91,6 +94,7 @@ def finetune(
     device: str = "auto",
     on_step: OnStep | None = None,
     baseline: bool = True,
+    mislabeled: int = 0,
 ) -> Finetuned:
     """Fine-tune a model on a task; the same call on the same folder continues, or returns what is
     finished.
@@ -111,6 +115,7 @@ def finetune(
         on_step: called after every step.
         baseline: also fit a model that counts words and characters on the same rows; see
             `Finetuned.baseline`.
+        mislabeled: how many training rows whose label is likely wrong to write into mislabeled.csv.
 
     Raises:
         ConfigError: unlabelled examples without a teacher, or for a task that cannot use them.
@@ -132,6 +137,7 @@ def finetune(
         device=device,
         on_step=on_step,
         baseline=baseline,
+        mislabeled=mislabeled,
     )
     with join_group() as ranks:
         return _run_seeds(request, ranks)[0]
@@ -153,6 +159,7 @@ def finetune_seeds(
     on_step: OnStep | None = None,
     remarks: Sequence[str] = (),
     baseline: bool = True,
+    mislabeled: int = 0,
 ) -> list[Finetuned]:
     """Fine-tune in `out`, or with several seeds in out/seed-0, out/seed-1, ..., counted on from the
     config's seed.
@@ -181,6 +188,7 @@ def finetune_seeds(
         device=device,
         on_step=on_step,
         baseline=baseline,
+        mislabeled=mislabeled,
     )
     with join_group() as ranks:
         return _run_seeds(request, ranks, remarks)
@@ -196,6 +204,8 @@ def _run_seeds(
 ) -> list[Finetuned]:
     """Check the folders and open the task, once for all seeds, and run each seed."""
     folders = _check_folders(request, ranks)
+    if request.mislabeled:
+        require_mislabeled(request.files.task)
     warnings = list(remarks)
     prepared = _open_task(request, folders, warnings)
     prepared.remark_on_steps()

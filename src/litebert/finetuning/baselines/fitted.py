@@ -29,12 +29,12 @@ class FittedBaseline:
         """Compute the logits of each example, in the form of `Output.of_item`: (C,) of classes,
         labels or a number, (words, C) of tags.
         """
-        with _limit_threads():
+        with limit_threads():
             return self.model.logits(self.task.plain_items(examples))
 
     def answers(self, examples: Sequence[Any]) -> list[Any]:
         """Return one answer per example, as `Task.score` and `Task.record` take it."""
-        with _limit_threads():
+        with limit_threads():
             return self.model.answers(self.task, examples, self.task.plain_items(examples))
 
     def predict(self, values: Sequence[Any]) -> list[dict[str, Any]]:
@@ -76,7 +76,7 @@ def fit_baseline(task: Task[Any], examples: Sequence[Any]) -> FittedBaseline:
         )
     items = [item for item in items if item.target is not None or not model.supervised]
     try:
-        with _limit_threads():
+        with limit_threads():
             model.fit(items, task.output.width)
     except ValueError as error:  # scikit-learn's, as of texts without a single word
         raise DataError(
@@ -85,7 +85,7 @@ def fit_baseline(task: Task[Any], examples: Sequence[Any]) -> FittedBaseline:
     return FittedBaseline(task, model, len(items))
 
 
-def _limit_threads() -> Any:
+def limit_threads() -> Any:
     """Limit a block to one thread: sums in another order would be other bits, and cores belong to
     training.
     """

@@ -151,6 +151,24 @@ class LinearClasses(Baseline):
         matrix = self._features.transform([item.texts for item in items])
         return list(self._arrange(_compute_log_odds(self._models, matrix)).astype(np.float32))
 
+    def compute_held_out_logits(
+        self, items: Sequence[PlainItem], classes: int
+    ) -> tuple[list[int], NDArray[np.float64]]:
+        """Compute the logits of each row by a model that was fitted on other rows, and the places
+        of the rows: (N,) and (N, C). The features and the strength are those of all rows.
+        """
+        lengths = [sum(map(len, item.texts)) for item in items]
+        places = _choose_affordable(lengths, CHARACTERS)
+        chosen = [items[place] for place in places]
+        self._features = TextFeatures(min(FEATURES, WEIGHTS // max(1, classes) // 2))
+        matrix = self._features.fit([item.texts for item in chosen])
+        truth = self._mark_classes([item.target for item in chosen], classes)
+        strength, odds = self._choose_strength(matrix, truth), np.zeros(truth.shape)
+        for learn, tried in _split_folds(len(truth), len(truth)):
+            models = [_fit_logistic(matrix[learn], column[learn], strength) for column in truth.T]
+            odds[tried] = _compute_log_odds(models, matrix[tried])
+        return places, self._arrange(odds)
+
     def _choose_strength(self, matrix: Sparse, truth: NDArray[np.bool_]) -> float:
         """Choose how weak the penalty is, the C of scikit-learn."""
         if truth.shape[1] > FEW_CLASSES or len(truth) < 2 * _FOLDS:
