@@ -49,6 +49,7 @@ SMALL: dict[str, list[str]] = {
 APART = {
     "gpu": "needs a GPU",
     "defaults": "is a campaign of hours, over models and files that have to be named",
+    "worth": "is a campaign of hours, over models and files that have to be named",
     "token_weights": "needs a pretrained model and STS-B, which have to be named",
     "wrong_labels": "needs SST-2, which has to be named",
 }

@@ -315,3 +315,61 @@ def test_its_script_can_be_run(tmp_path: Path) -> None:
     tests, comparison = (tmp_path / "calls").read_text().splitlines()
     assert "-m cuda tests/test_cuda.py" in tests
     assert comparison == "benchmarks/gpu.py --dry"
+
+
+def test_the_table_of_worth_takes_medians_and_shows_what_is_missing(tmp_path: Path) -> None:
+    """The figures of the table and the picture are those of the cells."""
+    namespace = runpy.run_path(str(ROOT / "benchmarks" / "worth.py"))
+    encoder = {"way": "encoder", "metric": "accuracy", "megabytes": 90.0, "texts_per_second": 50.0}
+    cells = [
+        {**encoder, "task": "rte", "seed": seed, "score": score, "frozen": 0.5, "baseline": 0.55}
+        for seed, score in enumerate((0.61, 0.69, 0.62))
+    ]
+    student = {"task": "rte", "way": "student", "seed": 0, "metric": "accuracy", "score": 0.58}
+    cells.append({**student, "megabytes": 3.9, "texts_per_second": 300.0})
+    table = namespace["make_table"](cells)
+    assert "| rte (accuracy) | 55.0 | 50.0 | 62.0 | 58.0 | - | - |" in table
+    assert "| student | 3.9 | 300 |" in table
+    picture = namespace["draw"](cells, "rte")
+    assert "student, 3.9 MB" in picture
+    assert "baseline" in picture
+
+
+def test_worth_divides_sst2_and_squad_without_overlap(tmp_path: Path) -> None:
+    """What is labeled is not among the texts without labels, and no passage is on both sides."""
+    namespace = runpy.run_path(str(ROOT / "benchmarks" / "worth.py"))
+    source = tmp_path / "SST-2"
+    source.mkdir()
+    rows = [f"text {i} \t{i % 2}" for i in range(10)]
+    (source / "train.tsv").write_text("\n".join(["sentence\tlabel", *rows]) + "\n")
+    (source / "dev.tsv").write_text("sentence\tlabel\ndev \t1\n")
+    train, dev = namespace["write_sample"](source, 4, tmp_path / "sample")
+    labeled = [line.split("\t")[0] for line in train.read_text().splitlines()[1:]]
+    rest = (tmp_path / "sample" / "rest.txt").read_text().splitlines()
+    assert len(labeled) == 4
+    assert sorted([*labeled, *rest]) == sorted(row.split("\t")[0] for row in rows)
+    assert dev == source / "dev.tsv"
+    passages = [{"qas": [{"question": f"p{i} q{j}"} for j in range(2)]} for i in range(7)]
+    squad = {"data": [{"title": "A", "paragraphs": passages}]}
+    (tmp_path / "squad.json").write_text(json.dumps(squad))
+    files = namespace["write_topics"](tmp_path / "squad.json", tmp_path / "topics")
+    lines = [file.read_text().splitlines() for file in files]
+    texts = [[json.loads(line)["text"] for line in part] for part in lines]
+    assert [len(part) for part in texts] == [12, 2]
+    assert {text.split()[0] for text in texts[0]}.isdisjoint(t.split()[0] for t in texts[1])
+
+
+@pytest.mark.slow
+def test_the_campaign_of_worth_goes_on_where_it_stopped(tmp_path: Path, shared_data: Path) -> None:
+    """A campaign without time writes nothing, and a cell that fails does not end it."""
+    script = ROOT / "benchmarks" / "worth.py"
+    words = [sys.executable, str(script), "--data", shared_data, "--encoder", "nowhere"]
+    words += ["--tasks", "rte", "--ways", "encoder", "--out", tmp_path]
+    stopped = subprocess.run(
+        [*map(str, words), "--minutes", "0"], capture_output=True, text=True, check=True
+    )
+    assert "the same command goes on" in stopped.stderr
+    assert not (tmp_path / "cells.jsonl").exists()
+    failed = subprocess.run([*map(str, words)], capture_output=True, text=True, check=True)
+    assert "log.txt says why" in failed.stderr
+    assert "nowhere" in (tmp_path / "log.txt").read_text()

@@ -1,0 +1,414 @@
+"""Is a model worth training? Its score beside a baseline that costs seconds, its speed, its size.
+
+    python benchmarks/worth.py --data TEXTS --encoder MODEL [--text FILES] [--tasks sst2-1000 rte]
+        [--ways encoder student] [--seeds 1] [--minutes 180] [--out DIR] [--picture FILE.svg]
+        [--print] [--json FILE]
+
+TEXTS has the folders glue, squad and wnut17 in their official layouts; MODEL is a published
+encoder, such as all-MiniLM-L6-v2; FILES are raw text for models from scratch.
+
+A cell is a task, a way and a seed. It is a list of litebert commands, all of which continue after a
+stop. The campaign ends when --minutes are over, in the middle of a cell too, and the same command
+goes on. A cell that is whole writes a line of DIR/cells.jsonl and is not run again. Every table and
+the picture come from that file, with --print alone.
+
+Ways: the baseline of litebert (words counted, fitted on the same rows) costs no cell of its own,
+because every run shows it. `frozen` is the encoder under a linear model, `encoder` the encoder
+fine-tuned, `student` what `litebert distill` makes of that with at most 4M parameters (8 bits),
+and `scratch-10` and `scratch-60` are albert-next-tiny after so many minutes of --text.
+
+Tasks: sst2-1000, sst2-8000, sst2 (67,349 rows), topics (the article that a question of SQuAD is
+about), rte, stsb, wnut17 and docstrings. A short measurement of the speed of each model ends its
+cell, alone on one set of texts; run it on a machine that does nothing else.
+"""
+
+from __future__ import annotations
+
+import argparse
+import io
+import json
+import signal
+import statistics
+import subprocess
+import sys
+import time
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import results
+
+import litebert
+from litebert.interop.files import weights_file
+from litebert.interop.onnx.exports import find_exported_graph
+from litebert.machine import count_cores, read_processor_name
+from litebert.studies.packages import LABEL, TEXT, write_table
+
+TASKS = ("sst2-1000", "docstrings", "rte", "stsb", "topics", "sst2-8000", "wnut17", "sst2")
+"""The cheapest first."""
+WAYS = ("encoder", "student", "scratch-10", "scratch-60")
+"""Ways that have cells; `frozen` and `baseline` are shown by the cells of `encoder`."""
+COLUMNS = ("baseline", "frozen", *WAYS)
+STUDENT = ("--size", "4M", "--epochs", "3")
+"""Options of litebert distill."""
+ROUNDS, TEXTS = 5, 256
+"""Rounds and texts of the measurement of speed."""
+
+
+class OutOfTimeError(Exception):
+    """The minutes of the campaign are over."""
+
+
+@dataclass(frozen=True)
+class Campaign:
+    """What the cells share."""
+
+    data: Path
+    encoder: str
+    text: tuple[str, ...]
+    out: Path
+    ends: float
+    """Seconds of `time.monotonic` at which the campaign ends."""
+
+    def run(self, *words: object) -> float:
+        """Run a litebert command; return its seconds.
+
+        Raises:
+            OutOfTimeError: it was stopped, and the same command continues it.
+            RuntimeError: it failed.
+        """
+        command = [sys.executable, "-m", "litebert", *map(str, words)]
+        log = self.out / "log.txt"
+        began = time.monotonic()
+        with open(log, "ab") as file:
+            process = subprocess.Popen(command, stdout=file, stderr=file)
+            try:
+                process.wait(max(0.0, self.ends - began))
+            except subprocess.TimeoutExpired:
+                process.send_signal(signal.SIGINT)
+                process.wait()
+                raise OutOfTimeError from None
+            except KeyboardInterrupt:
+                process.wait()
+                raise
+        if process.returncode:
+            raise RuntimeError(f"{' '.join(command)} failed; {log} says why")
+        return time.monotonic() - began
+
+
+# ---------------------------------------------------------------------------------------- the tasks
+
+
+@dataclass(frozen=True)
+class TaskSource:
+    """A task as `litebert finetune` and `litebert.open_task` take it."""
+
+    name: str
+    data: Path
+    options: Mapping[str, str]
+
+    @property
+    def words(self) -> list[str]:
+        """The options of the command line."""
+        more = ((f"--{name.replace('_', '-')}", value) for name, value in self.options.items())
+        return ["--task", self.name, "--data", str(self.data), *(w for pair in more for w in pair)]
+
+    def read_dev(self) -> tuple[Any, list[Any]]:
+        """Open the task; return it and its development examples."""
+        files = litebert.open_task(self.name, str(self.data), **self.options)
+        return files.task, files.read(files.task.dev[0])
+
+
+def find_task(task: str, campaign: Campaign) -> TaskSource:
+    """Find the files of a task, or make them."""
+    data, out = campaign.data, campaign.out / "tasks"
+    if task in ("stsb", "rte", "sst2"):
+        return TaskSource(task, data / "glue", {})
+    if task == "wnut17":
+        dev = str(data / "wnut17" / "emerging.dev.conll")
+        return TaskSource("tagging", data / "wnut17" / "wnut17train.conll", {"dev": dev})
+    if task == "docstrings":
+        train, dev = write_table(out / task)
+        columns = {"text_column": TEXT, "label_column": LABEL}
+        return TaskSource("table", train, {"dev": str(dev), **columns})
+    if task == "topics":
+        train, dev = write_topics(data / "squad" / "dev-v1.1.json", out / task)
+        return TaskSource("table", train, {"dev": str(dev)})
+    train, dev = write_sample(data / "glue" / "SST-2", int(task.partition("-")[2]), out / task)
+    columns = {"text_column": "sentence", "label_column": "label"}
+    return TaskSource("table", train, {"dev": str(dev), **columns})
+
+
+def write_sample(source: Path, rows: int, out: Path) -> tuple[Path, Path]:
+    """Write evenly spread rows of the training part of SST-2, and the other sentences without
+    labels.
+    """
+    train, dev = out / "train.tsv", source / "dev.tsv"
+    if not (out / "rest.txt").exists():
+        out.mkdir(parents=True, exist_ok=True)
+        head, *lines = (source / "train.tsv").read_text("utf-8").splitlines()
+        step = len(lines) // rows
+        sample = lines[: rows * step : step]
+        train.write_text("\n".join([head, *sample]) + "\n", encoding="utf-8")
+        labeled = set(sample)
+        rest = [line.split("\t")[0] for line in lines if line not in labeled]
+        (out / "rest.txt").write_text("\n".join(rest) + "\n", encoding="utf-8")
+    return train, dev
+
+
+def write_topics(source: Path, out: Path) -> tuple[Path, Path]:
+    """Write questions with the titles of their articles; every fifth passage of an article is
+    development.
+    """
+    files = out / "train.jsonl", out / "dev.jsonl"
+    if all(file.exists() for file in files):
+        return files
+    out.mkdir(parents=True, exist_ok=True)
+    rows: tuple[list[str], list[str]] = [], []
+    for article in json.loads(source.read_text(encoding="utf-8"))["data"]:
+        for i, passage in enumerate(article["paragraphs"]):
+            for question in passage["qas"]:
+                row = {"text": question["question"], "label": article["title"]}
+                rows[i % 5 == 4].append(json.dumps(row, ensure_ascii=False) + "\n")
+    for file, lines in zip(files, rows, strict=True):
+        file.write_text("".join(lines), encoding="utf-8")
+    return files
+
+
+# ---------------------------------------------------------------------------------------- the cells
+
+
+def run_cell(task: str, way: str, seed: int, campaign: Campaign) -> dict[str, Any]:
+    """Run the commands of a cell, and return what is known of it then."""
+    folder = campaign.out / "runs" / f"{task}-{way}-{seed}"
+    source = find_task(task, campaign)
+    began = time.monotonic()
+    seeded = ("--train.seed", seed, "--out", folder)
+    if way == "student":
+        teacher = campaign.out / "runs" / f"{task}-encoder-{seed}"
+        rest = campaign.out / "tasks" / task / "rest.txt"
+        more = ("--unlabeled", rest) if rest.exists() else ()
+        campaign.run("distill", teacher, *source.words, *more, *STUDENT, *seeded)
+        cell = read_student(folder, source)
+    else:
+        start = campaign.encoder if way == "encoder" else pretrain(way, seed, campaign)
+        campaign.run("finetune", start, *source.words, *seeded)
+        cell = {**read_scores(folder), **measure(folder, source)}
+    minutes = round((time.monotonic() - began) / 60, 2)
+    return {"task": task, "way": way, "seed": seed, **cell, "minutes_of_last_call": minutes}
+
+
+def read_student(folder: Path, source: TaskSource) -> dict[str, Any]:
+    """Read the scores of a distillation; the main one is that of the smallest file."""
+    record = json.loads((folder / "distill.json").read_text())["results"]
+    rows = {row["name"]: row["score"] for row in record["rows"]}
+    float32 = measure(folder / "student", source)
+    cell = {"metric": record["metric"], "score": rows["student"], **float32}
+    if "student, 8 bits" not in rows:
+        return cell
+    return {
+        **cell,
+        "score": rows["student, 8 bits"],
+        "score_float32": rows["student"],
+        "texts_per_second_float32": float32["texts_per_second"],
+        **measure(folder / "int8", source),
+    }
+
+
+def pretrain(way: str, seed: int, campaign: Campaign) -> Path:
+    """Pretrain the model from scratch that the tasks of a way share."""
+    text, minutes = campaign.out / "text", way.partition("-")[2]
+    if not campaign.text:
+        raise RuntimeError(f"{way} needs raw text; name it with --text")
+    tokenizer, data = text / "tokenizer", text / "data"
+    if not tokenizer.exists():
+        size = ("--vocab-size", "8192")
+        campaign.run("tokenizer", "train", *campaign.text, *size, "--out", tokenizer)
+    if not data.exists():
+        campaign.run("prepare", *campaign.text, "--tokenizer", tokenizer, "--out", data)
+    run = campaign.out / "runs" / f"pretrained-{minutes}-{seed}"
+    budget = ("--budget", f"{minutes}m", "--train.seed", seed)
+    campaign.run("pretrain", "albert-next-tiny", "--shards", data, *budget, "--out", run)
+    return run
+
+
+def read_scores(folder: Path) -> dict[str, Any]:
+    """Read the main score of a fine-tuned run, that of the frozen encoder, and the baseline's."""
+    metric = json.loads((folder / "finetune.json").read_text())["metric"]
+    scores = json.loads((folder / "scores.json").read_text())
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    first = next((row for row in rows if row["kind"] == "heldout" and not row["step"]), {})
+    baseline = scores.get("baseline", {}).get("scores", {})
+    return {
+        "metric": metric,
+        "score": scores[metric],
+        "frozen": first.get(metric),
+        "baseline": baseline.get(metric),
+    }
+
+
+def measure(model: Path, source: TaskSource) -> dict[str, float]:
+    """Measure the megabytes of a model and the texts it answers a second, from text to answer."""
+    folder = model / "model" if (model / "model").is_dir() else model
+    size = (find_exported_graph(folder) or weights_file(folder)).stat().st_size
+    predictor = litebert.load(model, device="cpu").predictor
+    _, examples = source.read_dev()
+    examples = examples[:TEXTS]
+    seconds = []
+    for _ in range(ROUNDS + 1):
+        start = time.perf_counter()
+        items = predictor.task.encode(examples, predictor.tokenizer, predictor.length)
+        predictor.answer_items(examples, items)
+        seconds.append(time.perf_counter() - start)
+    speed = len(examples) / statistics.median(seconds[1:])  # the first also reads and compiles
+    return {"megabytes": round(size / 1e6, 2), "texts_per_second": round(speed, 1)}
+
+
+# -------------------------------------------------------------------------------- table and picture
+
+
+def collect(cells: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, list[float]]]:
+    """Collect the scores of each task and column, in hundredths, over the seeds."""
+    scores: dict[str, dict[str, list[float]]] = defaultdict(lambda: defaultdict(list))
+    for cell in cells:
+        for column in ("baseline", "frozen"):
+            if cell["way"] == "encoder" and cell.get(column) is not None:
+                scores[cell["task"]][column].append(100 * cell[column])
+        if "score" in cell:
+            scores[cell["task"]][cell["way"]].append(100 * cell["score"])
+    return scores
+
+
+def make_table(cells: Sequence[Mapping[str, Any]]) -> str:
+    """Make the table of scores, with medians of the seeds, and the table of sizes and speeds."""
+    scores = collect(cells)
+    metrics = {cell["task"]: cell["metric"] for cell in cells if "metric" in cell}
+    lines = [f"| task (score) | {' | '.join(COLUMNS)} |", "|---|" + "---|" * len(COLUMNS)]
+    for task in (task for task in TASKS if task in scores):
+        shown = [
+            f"{statistics.median(scores[task][column]):.1f}" if scores[task][column] else "-"
+            for column in COLUMNS
+        ]
+        lines.append(f"| {task} ({metrics.get(task, '?')}) | {' | '.join(shown)} |")
+    lines += ["", "| way | MB | texts a second |", "|---|---|---|"]
+    for way in WAYS:
+        measured = [cell for cell in cells if cell["way"] == way and "megabytes" in cell]
+        if measured:
+            size, speed = (
+                statistics.median(cell[name] for cell in measured)
+                for name in ("megabytes", "texts_per_second")
+            )
+            lines.append(f"| {way} | {size:.1f} | {speed:,.0f} |")
+    return "\n".join(lines)
+
+
+def draw(cells: Sequence[Mapping[str, Any]], task: str) -> str:
+    """Draw the score of a task against texts a second; the area of a dot is the file's size."""
+    import matplotlib
+
+    matplotlib.use("agg")
+    from matplotlib import pyplot
+
+    file = io.BytesIO()
+    with pyplot.rc_context({"svg.fonttype": "none", "svg.hashsalt": "litebert", "font.size": 10}):
+        figure, axes = pyplot.subplots(figsize=(7.4, 3.9))
+        for way in WAYS:
+            dots = [cell for cell in cells if (cell["task"], cell["way"]) == (task, way)]
+            dots = [cell for cell in dots if "megabytes" in cell]
+            if not dots:
+                continue
+            speed, score, size = (
+                statistics.median(cell[name] for cell in dots)
+                for name in ("texts_per_second", "score", "megabytes")
+            )
+            axes.scatter(speed, 100 * score, s=20 * size, alpha=0.6)
+            axes.annotate(f"{way}, {size:.1f} MB", (speed, 100 * score), va="bottom")
+        baseline = collect(cells)[task]["baseline"]
+        if baseline:
+            axes.axhline(statistics.median(baseline), linestyle="--", color="#777777")
+            axes.text(
+                0.01, statistics.median(baseline), "baseline", transform=axes.get_yaxis_transform()
+            )
+        axes.set_xscale("log")
+        axes.set_xlabel("texts a second")
+        axes.set_ylabel(f"score of {task}, hundredths")
+        figure.savefig(file, format="svg", metadata={"Date": None})
+        pyplot.close(figure)
+    return file.getvalue().decode()
+
+
+# ---------------------------------------------------------------------------------------------- all
+
+
+def parse_options() -> argparse.Namespace:
+    """Read the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--data", type=Path, help="the folder of glue, squad and wnut17")
+    parser.add_argument("--encoder", help="a published encoder: a folder, or hf:OWNER/NAME")
+    parser.add_argument("--text", nargs="+", default=[], help="raw text for models from scratch")
+    parser.add_argument("--tasks", nargs="+", choices=TASKS, default=list(TASKS))
+    parser.add_argument("--ways", nargs="+", choices=WAYS, default=list(WAYS))
+    parser.add_argument("--seeds", type=int, default=1)
+    parser.add_argument("--minutes", type=float, default=180.0, help="of this call")
+    parser.add_argument("--out", type=Path, default=Path("worth"))
+    parser.add_argument("--picture", type=Path, help="where to draw the scores of --picture-task")
+    parser.add_argument("--picture-task", choices=TASKS, default="sst2-1000")
+    parser.add_argument("--print", action="store_true", dest="only_print")
+    parser.add_argument("--json", type=Path)
+    return parser.parse_args()
+
+
+def run_cells(options: argparse.Namespace, cells: list[dict[str, Any]]) -> None:
+    """Run the cells that are not whole, until the time is over, and add them to the file."""
+    ends = time.monotonic() + 60 * options.minutes
+    text = tuple(options.text)
+    campaign = Campaign(options.data, options.encoder, text, options.out, ends)
+    whole = {(cell["task"], cell["way"], cell["seed"]) for cell in cells}
+    wanted = [
+        (task, way, seed)
+        for seed in range(options.seeds)
+        for task in TASKS
+        for way in WAYS
+        if task in options.tasks and way in options.ways
+    ]
+    for task, way, seed in (cell for cell in wanted if cell not in whole):
+        print(f"{task}, {way}, seed {seed}", file=sys.stderr)
+        try:
+            cell = run_cell(task, way, seed, campaign)
+        except OutOfTimeError:
+            print("the time is over; the same command goes on", file=sys.stderr)
+            return
+        except RuntimeError as error:  # one cell that cannot be does not end the others
+            print(error, file=sys.stderr)
+            continue
+        cells.append({**cell, "machine": read_processor_name(), "cores": count_cores()})
+        with open(options.out / "cells.jsonl", "a", encoding="utf-8") as file:
+            file.write(json.dumps(cells[-1]) + "\n")
+
+
+def main() -> int:
+    """Run what is left of the campaign, and print its tables."""
+    options = parse_options()
+    options.out.mkdir(parents=True, exist_ok=True)
+    file = options.out / "cells.jsonl"
+    cells = [json.loads(line) for line in file.read_text().splitlines()] if file.exists() else []
+    if not options.only_print:
+        if options.data is None or options.encoder is None:
+            print("--data and --encoder are needed for new cells", file=sys.stderr)
+            return 2
+        run_cells(options, cells)
+    print(make_table(cells))
+    if options.picture:
+        options.picture.write_text(draw(cells, options.picture_task), encoding="utf-8")
+    results.write(options.json, {"cells": cells})
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
