@@ -129,8 +129,9 @@ def find_task(task: str, campaign: Campaign) -> TaskSource:
     if task in ("stsb", "rte", "sst2"):
         return TaskSource(task, data / "glue", {})
     if task == "wnut17":
-        dev = str(data / "wnut17" / "emerging.dev.conll")
-        return TaskSource("tagging", data / "wnut17" / "wnut17train.conll", {"dev": dev})
+        files = data / "wnut17"
+        options = {"dev": str(files / "emerging.dev.conll")}
+        return TaskSource("tagging", files / "wnut17train.conll", options)
     if task == "docstrings":
         train, dev = write_table(out / task)
         columns = {"text_column": TEXT, "label_column": LABEL}
@@ -241,7 +242,9 @@ def read_scores(folder: Path) -> dict[str, Any]:
     metric = json.loads((folder / "finetune.json").read_text())["metric"]
     scores = json.loads((folder / "scores.json").read_text())
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    first = next((row for row in rows if row["kind"] == "heldout" and not row["step"]), {})
+    first: dict[str, Any] = next(
+        (row for row in rows if row["kind"] == "heldout" and not row["step"]), {}
+    )
     baseline = scores.get("baseline", {}).get("scores", {})
     return {
         "metric": metric,
