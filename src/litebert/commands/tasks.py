@@ -110,6 +110,8 @@ def finetune(words: list[str]) -> int:
     with console.group() as ranks:
         with metrics.collect_remarks(remarks):
             files = open_task(arguments.task, join_source(arguments.data), **options)
+            if arguments.teacher:
+                files = files.with_teacher()
             task = files.task
             if not arguments.overwrite or launch.restarts():
                 pin_to_record(arguments.out / IDENTITY)

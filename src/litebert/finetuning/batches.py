@@ -58,6 +58,20 @@ class TaskBatch:
         return self.predictions if self.labeled is None else len(self.choices)
 
     @property
+    def labeled_rows(self) -> Tensor | None:
+        """bool (R,): which rows are of an item with a target; None where all are."""
+        if self.labeled is None:
+            return None
+        choices = torch.tensor(self.choices, device=self.labeled.device)
+        return self.labeled.repeat_interleave(choices)
+
+    def select_rows(self, rows: Tensor) -> TaskBatch:
+        """Return the batch with some of its rows, bool (R,), for what reads their mask."""
+        names = ("input_ids", "token_type_ids", "attention_mask")
+        changed: Any = {name: getattr(self, name)[rows] for name in names}
+        return replace(self, **changed)
+
+    @property
     def tokens(self) -> int:
         """Tokens, padding aside."""
         return int(self.attention_mask.sum())
@@ -132,14 +146,14 @@ class TaskBatches:
         positions: int | None = None,
         deletion: float = 0.0,
     ) -> None:
-        """Order the items of a run.
+        """Order the items of a run, which stay in `items`.
 
         Args:
             batch: items of a batch.
             positions: the positions of the model, beyond which no row is padded.
             deletion: the share of tokens left out of each row, as in `FinetuneConfig`.
         """
-        self._items, self._output, self._pad_id, self._positions = items, output, pad_id, positions
+        self.items, self._output, self._pad_id, self._positions = items, output, pad_id, positions
         self._batch, self._steps, self._seed, self._deletion = batch, steps, seed, deletion
         self._lengths = np.array([item.length for item in items])
         self._pool: tuple[int, NDArray[np.int64]] = (-1, np.zeros((0, 0), np.int64))
@@ -147,7 +161,7 @@ class TaskBatches:
     def __call__(self, step: int, rows: slice = slice(None)) -> TaskBatch:
         """Return some rows, all by default, of the batch of a step."""
         chosen = self._arrange_pool(step // _POOL_BATCHES)[step % _POOL_BATCHES][rows]
-        items = [self._items[i] for i in chosen.tolist()]
+        items = [self.items[i] for i in chosen.tolist()]
         if self._deletion:
             items = delete_tokens(items, derive(self._seed, _DELETED, step, chosen), self._deletion)
         return collate(items, self._output, self._pad_id, self._positions)
@@ -159,8 +173,8 @@ class TaskBatches:
             first = pool * _POOL_BATCHES
             count = min(_POOL_BATCHES, self._steps - first)
             position = np.arange(first * self._batch, (first + count) * self._batch, dtype=np.int64)
-            epoch, position = np.divmod(position, len(self._items))
-            chosen = permute(position, len(self._items), derive(self._seed, _ORDER, epoch))
+            epoch, position = np.divmod(position, len(self.items))
+            chosen = permute(position, len(self.items), derive(self._seed, _ORDER, epoch))
             batches = chosen[self._lengths[chosen].argsort(kind="stable")].reshape(
                 count, self._batch
             )

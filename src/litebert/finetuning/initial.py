@@ -168,7 +168,7 @@ def build_task_model(
         )
     if task.output.width:
         model.head.load_state_dict({**model.head.state_dict(), **start.head, **(fitted or {})})
-    if config.distill.width and config.distill.states:
+    if config.distill.width and (config.distill.states or task.output.learns_map):
         model.state_map = torch.nn.Linear(shape.hidden_size, config.distill.width)
         model.state_map.apply(make_initializer(shape))
     return model

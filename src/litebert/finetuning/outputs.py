@@ -21,11 +21,12 @@ from litebert.config.finetuning import HeadName
 from litebert.data import IGNORED
 from litebert.errors import ConfigError, ModelError, nearest
 from litebert.finetuning.items import Item
+from litebert.interop.sentence_modules import VectorMap
 from litebert.registry import OUTPUTS
 from litebert.text.tally import format_count
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from litebert.finetuning.baselines.models import Baseline
     from litebert.finetuning.batches import TaskBatch
@@ -227,6 +228,15 @@ class Output(ABC):
 
     # ---------------------------------------------------------------------- learning from a teacher
 
+    @property
+    def learns_map(self) -> bool:
+        """True if a map to the width of a teacher's vectors is learned beside the network."""
+        return False
+
+    def with_map(self, map_: VectorMap) -> Output:
+        """Return the output with the map as it is learned so far, where `learns_map`."""
+        return self
+
     def collate_teacher(
         self, logits: Sequence[NDArray[np.floating[Any]]], size: int
     ) -> NDArray[np.float32]:
@@ -248,9 +258,14 @@ class Output(ABC):
         """
         return average_log(log_softmax(np.stack(logits).astype(np.float64)))
 
-    def distill_loss(self, logits: Tensor, batch: TaskBatch, temperature: float) -> Loss:
+    def distill_loss(
+        self, logits: Tensor, batch: TaskBatch, temperature: float, map_: nn.Module | None = None
+    ) -> Loss:
         """Compute the summed distance from the teacher's logits; right is what the teacher would
         answer.
+
+        Args:
+            map_: maps to the width of the teacher, where `learns_map`.
         """
         import torch
 

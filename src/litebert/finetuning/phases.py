@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from litebert.config import LoopConfig, replace
 from litebert.config.finetuning import FinetuneConfig
@@ -20,6 +22,8 @@ from litebert.finetuning.prepared import FinetuneRequest, PreparedTask
 from litebert.finetuning.probe import FITTED
 from litebert.finetuning.reliability import forget_texts
 from litebert.finetuning.results import Finetuned, require_calibrated, write_results
+from litebert.finetuning.scoring import Logits, name_metric, score_parts
+from litebert.finetuning.task import Task
 from litebert.finetuning.teachers import compute_teacher_logits
 from litebert.finetuning.trainable import TrainableTaskModel
 from litebert.interop.files import read_weights, write_tensors
@@ -122,10 +126,10 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
             prepared = replace(prepared, config=config)
         planned = prepared.as_pretraining()
         parallel = choose_parallel(planned, self.machine, self.ranks)
-        if parallel == "fsdp" and compared is not None:
+        if parallel == "fsdp" and (compared is not None or output.learns_map):
+            what = "a teacher's vectors are learned by a map" if compared is None else "distill.states and distill.relations read layers one by one"
             raise ConfigError(
-                "distill.states and distill.relations read layers one by one, which "
-                "train.parallel=fsdp does not gather; set ddp"
+                f"{what}, which train.parallel=fsdp does not gather; set ddp"
             )
         planned = replace(planned, train=replace(planned.train, parallel=parallel))
         require_memory(planned, self.machine, rows, self.ranks, prepared.computing_teacher)
@@ -314,17 +318,41 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
         # development parts may be there already, if training was in float32 too.
         logits = trainable.best_logits if self.machine.autocast is None else {}
         trainable.device = replace(self.machine, autocast=None)
-        task = prepared.task.closing(  # such as a whitening map
-            prepared.train.items, trainable.logits_of_items, config.train.seed
-        )
         parts = (*prepared.dev, *prepared.tests)
         logits = logits | {
             part.name: trainable.logits(part) for part in parts if part.name not in logits
         }
+        task = _close_task(prepared, trainable, logits)
         exit_logits = trainable.logits(parts[0], every=True) if config.exits else None
         if self.ranks.main:
             closed = replace(prepared, task=task)
             write_results(self.folder, closed, trainable, logits, exit_logits, self.is_restarted)
+
+
+def _close_task(
+    prepared: PreparedTask, trainable: TrainableTaskModel, logits: Mapping[str, Logits]
+) -> Task[Any]:
+    """Return the task with what is computed when training has ended, such as a map of vectors: of
+    several, that with the highest score on the first development part.
+
+    Args:
+        logits: those of the best weights, by part.
+    """
+    items, dev = trainable.batch.items, prepared.dev[0]
+    endings = trainable.task.closing(
+        items, trainable.logits_of_items, prepared.config.train.seed
+    )
+    if len(endings) == 1:
+        return next(iter(endings.values()))
+    metric = name_metric(prepared.task)
+    scores = {
+        name: score_parts(task, (dev,), {dev.name: logits[dev.name]})[metric]
+        for name, task in endings.items()
+    }
+    best = max(scores, key=lambda name: scores[name])
+    shown = ", ".join(f"{name} {score:.4g}" for name, score in scores.items())
+    log.info(f"the vectors have the map {best} ({metric} on {dev.name}: {shown})")
+    return endings[best]
 
 
 def _fit_targets(prepared: PreparedTask) -> tuple[Output, list[Item]]:

@@ -278,6 +278,8 @@ def _open_teachers(
         return config, None
     words, length = start.tokenizer, config.length
     teachers = open_teachers(request.teachers, request.files.task, words, length)
+    if width := teachers.vector_width:
+        config = replace(config, distill=replace(config.distill, width=width))
     if config.distill.compared:
         teacher = teachers.require_network()
         teacher.require_layers(words, length)
@@ -317,7 +319,8 @@ def _encode_part(
         notes.append(f"{label}: {note}")
         log.info(notes[-1])
     if name == "train":
-        items = [item for item in items if item.target is not None]
+        taught = task.output.learns_map  # from texts that have no target of their own
+        items = [item for item in items if taught or item.target is not None]
     if not items:
         raise DataError(
             f"the {name} part of the {task.name} task has no examples; give a file that has some"

@@ -51,6 +51,7 @@ from litebert.finetuning.scoring import name_metric
 from litebert.finetuning.seeds import summarize
 from litebert.finetuning.task import TaskFiles
 from litebert.finetuning.teachers import KEPT, list_sources
+from litebert.finetuning.vector_teacher import FOLDER
 from litebert.recipes.finetuning import choose_default_recipe
 from litebert.storage import write_json
 from litebert.train import device as devices
@@ -76,6 +77,7 @@ CONTENTS = (
     "scores.json",
     "report.html",
     KEPT,
+    FOLDER,
     FITTED,
 )
 """All that a run writes."""
@@ -140,7 +142,7 @@ def finetune(
         mislabeled=mislabeled,
     )
     with join_group() as ranks:
-        return _run_seeds(request, ranks)[0]
+        return _run_seeds(_with_teacher(request), ranks)[0]
 
 
 def finetune_seeds(
@@ -191,12 +193,17 @@ def finetune_seeds(
         mislabeled=mislabeled,
     )
     with join_group() as ranks:
-        return _run_seeds(request, ranks, remarks)
+        return _run_seeds(_with_teacher(request), ranks, remarks)
 
 
 def run_folder(out: str | Path) -> RunFolder:
     """Return the folder of a fine-tuning run."""
     return RunFolder(Path(out), IDENTITY, leftovers=(FITTED,), contents=CONTENTS)
+
+
+def _with_teacher(request: FinetuneRequest) -> FinetuneRequest:
+    """Return the request with the task as it is learned from its teachers, if it has some."""
+    return replace(request, files=request.files.with_teacher()) if request.teachers else request
 
 
 def _run_seeds(

@@ -10,7 +10,10 @@ The losses, by what is known of the training pairs:
     scores      how alike the two are: CoSENT (Su 2022), for which only the order of the scores
                 counts
 
-Shapes: B pairs, S tokens, H hidden size.
+With a teacher, a text learns the teacher's vector through a map to its width, and the likeness of
+the texts of a batch. Texts without pairs are then read once and have no other loss.
+
+Shapes: B pairs, R texts, S tokens, H hidden size, D numbers of a teacher's vector.
 """
 
 from __future__ import annotations
@@ -28,15 +31,17 @@ from litebert.config.amounts import parse_amount
 from litebert.errors import ConfigError
 from litebert.finetuning.items import Item
 from litebert.finetuning.outputs import Output
+from litebert.finetuning.vector_maps import fit_map, fit_whitening
 from litebert.interop.sentence_modules import VectorMap
 
 if TYPE_CHECKING:
-    from torch import Tensor
+    from torch import Tensor, nn
 
     from litebert.config import Pooling
     from litebert.finetuning.baselines.models import Baseline
     from litebert.finetuning.batches import TaskBatch
     from litebert.finetuning.scoring import Logits
+    from litebert.model.objectives import Loss
 
 log = logging.getLogger("litebert")
 
@@ -44,32 +49,14 @@ Supervision = Literal["texts", "positives", "scores"]
 """The supervision of the training pairs."""
 TEMPERATURE = 0.05
 """Divisor of cosines in the losses."""
-WHITENED = 8192
-"""Texts whose vectors say what whitening is."""
+CLOSING = 8192
+"""Texts from whose vectors the map at the end of training is computed, at most."""
+LIKENESS = 1.0
+"""Weight of the cosines of the texts of a batch beside each text's distance from its teacher."""
 DROPOUT = 0.1
 """Dropout of a network that has none, where two dropout masks are all that tells a text from
 itself.
 """
-
-
-def fit_whitening(vectors: NDArray[np.float32]) -> VectorMap:
-    """Fit the map after which vectors like these (N, H) have mean 0, and no direction varies more
-    than others (Su et al. 2021, "Whitening Sentence Representations").
-
-    Directions that hardly vary, as that which a final layer norm takes away, are not blown up. To
-    each variance a hundredth of their mean is added.
-    """
-    exact = vectors.astype(np.float64)
-    mean = exact.mean(0)
-    centered = exact - mean
-    variances, directions = np.linalg.eigh(centered.T @ centered / len(exact))
-    variances = np.maximum(variances, 0)
-    floor = max(
-        0.01 * variances.mean(), 1e-8 * np.square(mean).mean(), 1e-30
-    )  # the second where all are nearly alike
-    # Turned back, so that it does not depend on the signs and the order of the directions.
-    weight = directions / np.sqrt(variances + floor) @ directions.T
-    return VectorMap(weight.astype(np.float32), (-weight @ mean).astype(np.float32))
 
 
 class Compared(NamedTuple):
@@ -117,6 +104,8 @@ class Similarity(Output):
     temperature: float = TEMPERATURE
     whiten: bool = False
     """Whiten the vectors when training has ended."""
+    taught: bool = False
+    """True if a teacher's vectors are learned."""
     map: VectorMap | None = field(default=None, compare=False, repr=False)
     """The map after the pooling of a finished model."""
 
@@ -139,7 +128,7 @@ class Similarity(Output):
             )
         if self.supervision != "texts":
             return super().recipe_for(config, encoder)
-        if config.deletion:
+        if config.deletion or self.taught:
             return config
         if config.dropout == -1 and encoder.hidden_dropout == encoder.attention_dropout == 0:
             log.info(
@@ -164,11 +153,17 @@ class Similarity(Output):
         """
         from torch.nn import functional as F
 
+        vectors = self._pool(logits, batch)
+        return F.normalize(vectors, dim=-1).view(len(vectors) // 2, 2, vectors.shape[-1])
+
+    def _pool(self, logits: Tensor, batch: TaskBatch) -> Tensor:
+        """Pool the last states of rows (R, S, H) to vectors (R, H)."""
         from litebert.model.heads import mean_over
 
         states = logits.float()
-        vectors = states[:, 0] if self.pooling == "cls" else mean_over(states, batch.attention_mask)
-        return F.normalize(vectors, dim=-1).view(len(vectors) // 2, 2, vectors.shape[-1])
+        if self.pooling == "cls":
+            return states[:, 0]
+        return mean_over(states, batch.attention_mask)
 
     def total(self, logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         """B times the loss of a batch; right are the texts that are nearest to their own second."""
@@ -180,28 +175,77 @@ class Similarity(Output):
 
     def closing(
         self, items: Sequence[Item], logits: Callable[[Sequence[Item]], Logits], seed: int
-    ) -> Similarity:
-        """Return the output with the map that whitens up to `WHITENED` of the training texts, where
-        there are enough of them.
+    ) -> dict[str, Similarity]:
+        """Return the output with each map that training may end with, by its name, computed from up
+        to `CLOSING` of the training texts. Of a student it is the map to the teacher's vectors as
+        it was learned, the same fitted anew, or a map that whitens.
         """
-        if not self.whiten:
-            return self
-        texts = {row.ids.tobytes(): row for item in items for row in item.rows}
-        rows = list(texts.values())
-        if len(rows) > WHITENED:
-            rows = [
-                rows[i]
-                for i in np.random.default_rng(seed).choice(len(rows), WHITENED, replace=False)
-            ]
-        vectors = np.concatenate(logits([Item(i, (row,), None) for i, row in enumerate(rows)]))
-        if len(rows) < 2 * vectors.shape[1]:
-            log.info(
-                f"the vectors are not whitened: that takes {2 * vectors.shape[1]:,} different "
-                f"texts, twice their size, and there are {len(rows):,}"
-            )
-            return self
-        log.info(f"the vectors are whitened as those of {len(rows):,} training texts are")
-        return replace(self, map=fit_whitening(vectors))
+        endings = {"learned with the network": self} if self.taught else {}
+        if not (self.whiten or self.taught):
+            return {"": self}
+        texts = {
+            row.ids.tobytes(): (row, None if item.teacher_logits is None else item.teacher_logits[i])
+            for item in items
+            for i, row in enumerate(item.rows)
+        }
+        pairs = list(texts.values())
+        if len(pairs) > CLOSING:
+            chosen = np.random.default_rng(seed).choice(len(pairs), CLOSING, replace=False)
+            pairs = [pairs[i] for i in chosen]
+        states = np.concatenate(logits([Item(i, (row,), None) for i, (row, _) in enumerate(pairs)]))
+        enough = len(pairs) >= 2 * states.shape[1]
+        if self.taught and enough:
+            taught = np.stack([vector for _, vector in pairs if vector is not None])
+            endings["fitted when training had ended"] = replace(self, map=fit_map(states, taught))
+        if self.whiten and enough:
+            endings["that whitens"] = replace(self, map=fit_whitening(states))
+        if self.whiten and not self.taught:
+            if enough:
+                log.info(f"the vectors are whitened as those of {len(pairs):,} training texts are")
+            else:
+                log.info(
+                    f"the vectors are not whitened: that takes {2 * states.shape[1]:,} different "
+                    f"texts, twice their size, and there are {len(pairs):,}"
+                )
+        return endings or {"": self}
+
+    # ---------------------------------------------------------------------- learning from a teacher
+
+    @property
+    def learns_map(self) -> bool:
+        return self.taught
+
+    def with_map(self, map_: VectorMap) -> Similarity:
+        return replace(self, map=map_)
+
+    def collate_teacher(
+        self, logits: Sequence[NDArray[np.floating[Any]]], size: int
+    ) -> NDArray[np.float32]:
+        """Lay out the teacher's vectors of each item, (1, D) or (2, D): (R, D)."""
+        return np.concatenate(logits).astype(np.float32)
+
+    def distill_loss(
+        self, logits: Tensor, batch: TaskBatch, temperature: float, map_: nn.Module | None = None
+    ) -> Loss:
+        """Compute the distance of mapped vectors from the teacher's, of last states (R, S, H).
+
+        It is 1 minus their cosine, and the mean square of how far the cosines of the texts of the
+        batch are from the teacher's, times `LIKENESS`.
+        """
+        import torch
+        from torch.nn import functional as F
+
+        from litebert.model.objectives import Loss
+
+        assert map_ is not None
+        assert batch.teacher_logits is not None
+        vectors = F.normalize(map_(self._pool(logits, batch)), dim=-1)
+        taught = F.normalize(batch.teacher_logits, dim=-1)
+        cosines = (vectors * taught).sum(-1)
+        likeness = (vectors @ vectors.T - taught @ taught.T).square().mean()
+        distance = (1 - cosines).mean() + LIKENESS * likeness
+        count = torch.full((), batch.lessons, device=logits.device)
+        return Loss(distance * batch.lessons, count, None)
 
     # ------------------------------------------------------------------------------------ answering
 

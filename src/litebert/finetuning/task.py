@@ -9,6 +9,7 @@ registered name: TASKS.add("mine", Mine)
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
+from copy import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, fields
 from pathlib import Path
@@ -130,13 +131,18 @@ class Task(ABC, Generic[E]):
 
     def closing(
         self, items: Sequence[Item], logits: Callable[[Sequence[Item]], Logits], seed: int
-    ) -> Task[E]:
-        """Return the task as a trained model answers it, with what is computed from the training
-        items when training has ended.
+    ) -> Mapping[str, Task[E]]:
+        """Return the task as a trained model may answer it, with what is computed from the training
+        items when training has ended, by a name. Of several, the one with the highest score on the
+        first development part is taken.
 
         Args:
             logits: what the trained model says of items.
         """
+        return {"": self}
+
+    def with_teacher(self) -> Task[E]:
+        """Return the task as it is learned from a teacher."""
         return self
 
     def write_beside(self, folder: Path) -> None:
@@ -300,6 +306,12 @@ class TaskFiles(ABC, Generic[E]):
             f"the task {task.name} does not read labeled files; its files need the method "
             "`open_labeled`"
         )
+
+    def with_teacher(self) -> TaskFiles[E]:
+        """Return the files of the task as it is learned from a teacher."""
+        files = copy(self)
+        files.task = self.task.with_teacher()
+        return files
 
     @property
     def file_names(self) -> dict[str, list[str]]:

@@ -49,7 +49,7 @@ class TaskTeacher:
         return self.fingerprint.encode() + repr(self.order).encode()
 
     def compute_logits(
-        self, prepared: PreparedTask, parts: Sequence[EncodedPart], device: str
+        self, prepared: PreparedTask, parts: Sequence[EncodedPart], device: str, folder: Path
     ) -> list[Logits]:
         """Compute the logits of the items of each part, in the task's order of labels."""
         exported = find_exported_graph(self.loaded.path) is not None  # which answers on the CPU
@@ -101,10 +101,6 @@ def open_teacher(source: str | Path, task: Task[Any], words: Tokenizer, length: 
             of question or with other labels, or has another tokenizer where answers stand at
             tokens.
     """
-    if not task.output.width:
-        raise ConfigError(
-            f"the {task.name} task learns vectors, and a teacher gives answers; leave --teacher out"
-        )
     graph = find_exported_graph(Path(source))
     loaded = read_folder(source, task.output.head, lazy=graph is not None)
     record = loaded.task_record

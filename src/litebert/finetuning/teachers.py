@@ -1,5 +1,5 @@
-"""The teachers of a run: one fine-tuned model, several, or the baseline. A student learns the mean
-of their answers.
+"""The teachers of a run: one fine-tuned model, several, the baseline, or a model of sentence
+vectors. Of several, a student learns the mean of their answers.
 
 Their logits for every training row are computed once, before training, and stay in the run folder
 in half precision (numbers in single precision). So a step costs as much as without a teacher, and a
@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import numpy as np
 import torch
@@ -26,8 +26,10 @@ from litebert.finetuning.baselines import fit_baseline
 from litebert.finetuning.items import EncodedPart, Item
 from litebert.finetuning.scoring import Logits, name_metric, score_parts
 from litebert.finetuning.task import Task
+from litebert.finetuning.similarity import Similarity
 from litebert.finetuning.task_teacher import TaskTeacher, open_teacher
 from litebert.finetuning.text_outputs import Number
+from litebert.finetuning.vector_teacher import VectorTeacher, delete_blocks, open_vector_teacher
 from litebert.interop import files
 from litebert.storage import write_whole
 from litebert.tokenizer import Tokenizer
@@ -70,7 +72,7 @@ class BaselineTeacher:
         return self.fingerprint.encode()
 
     def compute_logits(
-        self, prepared: PreparedTask, parts: Sequence[EncodedPart], device: str
+        self, prepared: PreparedTask, parts: Sequence[EncodedPart], device: str, folder: Path
     ) -> list[Logits]:
         """Fit it, and compute the logits of the items of each part."""
         fitted = fit_baseline(self.task, self.examples)
@@ -81,11 +83,14 @@ class BaselineTeacher:
         ]
 
 
+Member: TypeAlias = "TaskTeacher | BaselineTeacher | VectorTeacher"
+
+
 @dataclass(frozen=True)
 class TaskTeachers:
     """The teachers of a run, in the order in which they were named."""
 
-    members: tuple[TaskTeacher | BaselineTeacher, ...]
+    members: tuple[Member, ...]
     computed: dict[str, Logits] = field(default_factory=dict)
     """Their answers so far, by what `_compute_key` calls them; seeds share them."""
 
@@ -112,7 +117,19 @@ class TaskTeachers:
         (member,) = self.members
         if isinstance(member, BaselineTeacher):
             raise ConfigError(f"--teacher {BASELINE} has no layers to compare; {fix}")
+        if isinstance(member, VectorTeacher):
+            raise ConfigError(
+                "a teacher of sentence vectors teaches vectors and no layers; set distill.states "
+                "and distill.relations to 0"
+            )
         return member
+
+    @property
+    def vector_width(self) -> int:
+        """The numbers of a vector of a teacher of sentence vectors; 0 of other teachers."""
+        return max(
+            member.width if isinstance(member, VectorTeacher) else 0 for member in self.members
+        )
 
     @property
     def fingerprint(self) -> str | list[str]:
@@ -129,7 +146,7 @@ class TaskTeachers:
         return {name: [record.get(name) for record in records] for name in names}
 
 
-def _build_record(member: TaskTeacher | BaselineTeacher) -> dict[str, Any]:
+def _build_record(member: Member) -> dict[str, Any]:
     if isinstance(member, BaselineTeacher):
         return {PATH: BASELINE, FINGERPRINT: member.fingerprint}
     return build_record(member.source, member.fingerprint)
@@ -170,11 +187,13 @@ def open_teachers(
         "several teachers are averaged on tasks that answer with a class, labels or a number; this "
         f"one answers with '{task.output.name}', so name one teacher",
     )
-    members: list[TaskTeacher | BaselineTeacher] = []
+    members: list[Member] = []
     for source in sources:
         if str(source) == BASELINE:
             _require_baseline(task)
             members.append(BaselineTeacher(task))
+        elif isinstance(task.output, Similarity):
+            members.append(open_vector_teacher(source))
         else:
             members.append(open_teacher(source, task, words, length))
     identities = [
@@ -209,10 +228,10 @@ def encode_unlabeled(
     Raises:
         ConfigError: its answers are not about whole texts, or there is no text.
     """
-    if task.output.head != "sequence":
+    if task.output.head != "sequence" and not isinstance(task.output, Similarity):
         raise ConfigError(
-            "--unlabelled adds texts to tasks that answer with a class, labels or a number; this "
-            f"one answers with '{task.output.name}', so leave it out"
+            "--unlabelled adds texts to tasks that answer with a class, labels, a number or a "
+            f"vector; this one answers with '{task.output.name}', so leave it out"
         )
     if not examples:
         raise ConfigError(
@@ -238,17 +257,22 @@ def compute_teacher_logits(
     elif (saved := _read_logits(folder / KEPT, key)) is not None:
         teachers.computed[key] = saved
     else:
-        answers = _ask(teachers, prepared, parts, device)
+        answers = _ask(teachers, prepared, parts, device, folder)
         dtype = np.float32 if isinstance(prepared.task.output, Number) else np.float16
         teachers.computed[key] = [
             row_logits.astype(dtype) for part_logits in answers for row_logits in part_logits
         ]
         _write_logits(folder / KEPT, key, teachers.computed[key])
+        delete_blocks(folder)
     return teachers.computed[key]
 
 
 def _ask(
-    teachers: TaskTeachers, prepared: PreparedTask, parts: Sequence[EncodedPart], device: str
+    teachers: TaskTeachers,
+    prepared: PreparedTask,
+    parts: Sequence[EncodedPart],
+    device: str,
+    folder: Path,
 ) -> list[Logits]:
     """Compute the logits of parts, and log the scores of the teachers on the first development
     part.
@@ -263,7 +287,7 @@ def _ask(
     by_member = []
     for member in teachers.members:
         with progress.task("asking the teacher"):
-            by_member.append(member.compute_logits(prepared, (*parts, dev), device))
+            by_member.append(member.compute_logits(prepared, (*parts, dev), device, folder))
         log_score(f"the teacher {member.source}", by_member[-1][-1])
     if len(by_member) == 1:
         return by_member[0][:-1]

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -31,7 +32,9 @@ from litebert.finetuning.scoring import (
     name_metric,
     score_parts,
 )
+from litebert.finetuning.task import Task
 from litebert.interop.files import write_tensors
+from litebert.interop.sentence_modules import VectorMap
 from litebert.model.distillation import mean_over_pairs, relation_distance, state_distance
 from litebert.model.objectives import Loss
 from litebert.model.task_model import TaskModel
@@ -112,7 +115,7 @@ class TrainableTaskModel:
         }
         if batch.teacher_logits is not None:
             laws[_TEACHER] = lambda values: self.output.distill_loss(
-                values, batch, config.distill.temperature
+                values, batch, config.distill.temperature, self.module.state_map
             )
         losses = {
             name: average_layer_losses(loss, logits) if config.exits else loss(logits)
@@ -155,10 +158,10 @@ class TrainableTaskModel:
 
     def _compute_task_loss(self, logits: Tensor, batch: TaskBatch) -> Loss:
         """Compute the task's loss over the rows that have a label."""
-        if batch.labeled is None:
+        if (rows := batch.labeled_rows) is None:
             return self.output.loss(logits, batch)
         if batch.predictions:
-            return self.output.loss(logits[batch.labeled], batch)
+            return self.output.loss(logits[rows], batch.select_rows(rows))
         zero = logits.sum() * 0
         return Loss(zero, zero.detach(), zero.detach())
 
@@ -201,11 +204,22 @@ class TrainableTaskModel:
         self.module.train()
         return logits
 
+    @property
+    def task(self) -> Task[Any]:
+        """The task, with the map to a teacher's vectors as it is learned so far."""
+        task, map_ = self.prepared.task, self.module.state_map
+        if map_ is None or not task.output.learns_map:
+            return task
+        weight, bias = (
+            tensor.detach().float().cpu().numpy().copy() for tensor in (map_.weight, map_.bias)
+        )
+        return replace(task, output=task.output.with_map(VectorMap(weight, bias)))
+
     def evaluate(self) -> dict[str, float]:
         """Compute the scores on the development parts; the best weights by the first part's metric
         go to a file.
         """
-        task, dev = self.prepared.task, self.prepared.dev
+        task, dev = self.task, self.prepared.dev
         logits = {part.name: self.logits(part) for part in dev}
         scores = score_parts(task, dev, logits)
         decisive = scores[name_metric(task)]
@@ -214,7 +228,9 @@ class TrainableTaskModel:
         if "best" not in self.diagnostic_state or decisive > self.diagnostic_state["best"]:
             self.diagnostic_state["best"], self.best_logits = decisive, logits
             self.diagnostic_state["one_answer"] = has_one_answer(
-                self.output, dev[0], logits[dev[0].name]
+                task.output if self.output.learns_map else self.output,
+                dev[0],
+                logits[dev[0].name],
             )
             weights = gather_state(self.module, self.ranks)
             if not self.ranks.main:

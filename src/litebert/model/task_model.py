@@ -83,8 +83,8 @@ class TaskModel(nn.Module):
             else StateHead()
         )
         self.state_map: nn.Linear | None = None
-        """The map that compares its states with a teacher's, while it learns from one; no part of a
-        finished model.
+        """The map that compares its states, or its vectors, with a teacher's, while it learns from
+        one; no part of a finished model.
         """
 
     @classmethod
@@ -114,14 +114,18 @@ class TaskModel(nn.Module):
                 for state in (layer_states[1:] if every else layer_states[-1:])
             ]
             logits = torch.stack(read) if every else read[0]
-            if (
-                states and self.state_map is not None
-            ):  # so that DDP, which sees this pass alone, knows it is used
-                logits = logits + 0 * sum(
-                    parameter.sum() for parameter in self.state_map.parameters()
-                )
+            logits = self._count_map(logits)
             return (logits, layer_states) if states else logits
-        return self._logits(self.encoder(input_ids, token_type_ids, attention_mask), attention_mask)
+        output = self.encoder(input_ids, token_type_ids, attention_mask)
+        return self._count_map(self._logits(output, attention_mask))
+
+    def _count_map(self, logits: Tensor) -> Tensor:
+        """Return the logits as they are, with a graph that knows `state_map`. DDP sees the forward
+        pass alone, and the map is used after it.
+        """
+        if self.state_map is None or not self.training:
+            return logits
+        return logits + 0 * sum(parameter.sum() for parameter in self.state_map.parameters())
 
     def read(self, state_BSH: Tensor, attention_mask: Tensor | None) -> Tensor:
         """The logits that the state after any layer gives: the final norm and the head are the same

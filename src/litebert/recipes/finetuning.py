@@ -110,12 +110,13 @@ FINETUNE_RECIPES: dict[str, dict[str, FinetuneConfig]] = {
         "race": _make_recipe(5e-4, 16, 256, epochs=3),
         "pairs": _make_recipe(3e-4, 64, 128, epochs=1),
         "texts": _make_recipe(2e-3, 128, 128, epochs=1, deletion=0.6),  # docs/results.md
+        "taught": _make_recipe(4e-3, 128, 128, epochs=4),  # docs/results.md
         **dict.fromkeys(_SQUAD, _make_recipe(1e-3, 32, 256, epochs=3)),
         ANY: FinetuneConfig(),
     },
 }
-"""Recipes of fine-tuning by name and task. `any` stands for every other task, and `texts` for
---task pairs on texts alone.
+"""Recipes of fine-tuning by name and task. `any` stands for every other task, `texts` for
+--task pairs on texts alone, and `taught` for --task pairs with a teacher.
 """
 
 
@@ -143,13 +144,13 @@ def choose_default_recipe(encoder: EncoderConfig, dense: str | None, task: str) 
     """Return the hyper-parameters where no recipe is named.
 
     They are those of `choose_recipe_name`, with the fields that a run chooses by itself. Sentence
-    vectors (`pairs`, `texts`) choose nothing, for their loss says little about the rate.
+    vectors (`pairs`, `texts`, `taught`) choose nothing, for their loss says little about the rate.
 
     Args:
         task: the key of its recipe, as in `Task.point`.
     """
     recipe = finetune_recipe(choose_recipe_name(encoder, dense), task)
-    return recipe if task in ("pairs", "texts") else replace(recipe, choose=get_args(Choice))
+    return recipe if task in ("pairs", "texts", "taught") else replace(recipe, choose=get_args(Choice))
 
 
 def finetune_recipe(name: str, task: str) -> FinetuneConfig:

@@ -337,7 +337,7 @@ class Pairs(TextTask):
     header: bool = True
     """True if the training files have a header line."""
     map_folder: str | None = None
-    """The folder of the whitening map, inside the folder of a model."""
+    """The folder of the map of the vectors, inside the folder of a model."""
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, Any]) -> Pairs:
@@ -373,17 +373,23 @@ class Pairs(TextTask):
 
     def closing(
         self, items: Sequence[Item], logits: Callable[[Sequence[Item]], Logits], seed: int
-    ) -> Pairs:
-        """Return the task with the whitening map, computed from the vectors of the rows."""
-        return replace(self, output=self.output.closing(items, logits, seed))
+    ) -> dict[str, Pairs]:
+        """Return the task with each map that training may end with, computed from the vectors of
+        the rows."""
+        endings = self.output.closing(items, logits, seed)
+        return {name: replace(self, output=output) for name, output in endings.items()}
+
+    def with_teacher(self) -> Pairs:
+        """Return the task as it learns the vectors of a teacher."""
+        return replace(self, output=replace(self.output, taught=True))
 
     def write_beside(self, folder: Path) -> None:
-        """Write the whitening map, if there is one."""
+        """Write the map of the vectors, if there is one."""
         if self.output.map is not None:
             write_dense(folder / DENSE, self.output.map)
 
     def read_beside(self, folder: Path) -> Pairs:
-        """Return the task with the whitening map of the folder, if there is one."""
+        """Return the task with the map of the folder, if there is one."""
         if self.map_folder is None:
             return self
         return replace(self, output=replace(self.output, map=read_dense(folder, self.map_folder)))
@@ -400,7 +406,10 @@ class Pairs(TextTask):
 
     @property
     def point(self) -> str:
-        """The name of its hyper-parameters; single texts need other ones than pairs."""
+        """The name of its hyper-parameters; single texts and a teacher need other ones than
+        pairs."""
+        if self.output.taught:
+            return "taught"
         return "texts" if self.output.supervision == "texts" else self.full_name
 
     def encode(
@@ -412,7 +421,8 @@ class Pairs(TextTask):
     ) -> list[Item]:
         """Encode each example as two sequences of at most `length` tokens, and note what is cut.
 
-        A text without a pair is its own second text.
+        A text without a pair is its own second text. With a teacher it is read once, and has no
+        target.
         """
         notes = Notes() if notes is None else notes
         firsts, cut = build_single_rows(tokenizer, [example.text for example in examples], length)
@@ -425,6 +435,9 @@ class Pairs(TextTask):
         by_score = self.output.supervision == "scores"
         items = []
         for i, (example, first) in enumerate(zip(examples, firsts, strict=True)):
+            if self.output.taught and example.pair is None:
+                items.append(Item(i, (first,), None))
+                continue
             second = seconds[i]
             # Keys tell equal texts in a batch, which must not count as wrong pairs.
             target = example.label if by_score else np.array([_hash_row(first), _hash_row(second)])

@@ -1,0 +1,237 @@
+"""Learning sentence vectors from a teacher: what a run keeps, resumes and refuses."""
+
+from __future__ import annotations
+
+import json
+import random
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+import litebert
+from litebert.finetuning import vector_teacher
+from litebert.finetuning.batches import collate
+from litebert.finetuning.items import Item, build_single_rows
+from litebert.finetuning.similarity import LIKENESS, Similarity, scale_to_unit
+from litebert.finetuning.teachers import KEPT
+from litebert.finetuning.vector_maps import STRENGTHS, fit_map
+from litebert.interop.files import read_tensors
+from litebert.tokenizer import Tokenizer, train_tokenizer
+from toys.finetuning import RECIPE, recipe_file
+from toys.refusals import names
+
+Run = Callable[..., tuple[int, str, str]]
+WORDS = [a + b + c + d for a in "bdfg" for b in "aei" for c in "klmn" for d in "aou"]
+
+
+def write_texts(path: Path, count: int, seed: int) -> Path:
+    """Texts of two to six made-up words, one a line."""
+    draw = random.Random(seed)
+    lines = (" ".join(draw.sample(WORDS, draw.randint(2, 6))) for _ in range(count))
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture(scope="module")
+def place(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Texts, scored pairs, an untrained student, and a teacher of another width with another
+    tokenizer, in the form of sentence-transformers.
+    """
+    from litebert.change.conversion import convert
+    from litebert.finetuning.run import finetune
+    from litebert.tasks.pairs import PairFiles
+    from toys.finetuning import config
+
+    folder = tmp_path_factory.mktemp("vectors")
+    write_texts(folder / "texts.txt", 140, 0)
+    write_texts(folder / "more.txt", 30, 1)
+    write_pairs(folder / "pairs.csv", 40, 2)
+    write_pairs(folder / "dev.csv", 30, 3)
+    recipe_file(folder)
+    (folder / "wide.toml").write_text(RECIPE.replace("hidden_size = 32", "hidden_size = 48"))
+    words = folder / "words"
+    train_tokenizer(WORDS, kind="wordpiece", vocab_size=60).save(words)
+    files = PairFiles.of(
+        folder / "pairs.csv", folder / "dev.csv", text="one", pair="two", label="score"
+    )
+    settings = config(epochs=1, restart=False)
+    finetune(folder / "wide.toml", files, folder / "tuned", settings, tokenizer=words)
+    convert(folder / "tuned", folder / "teacher", to="hf")
+    return folder
+
+
+def write_pairs(path: Path, count: int, seed: int) -> Path:
+    """Two texts of four words, and how many of them they share."""
+    draw = random.Random(seed)
+    lines = ["one,two,score"]
+    for _ in range(count):
+        first, shared = draw.sample(WORDS, 4), draw.randint(0, 4)
+        second = first[:shared] + draw.sample(WORDS, 4 - shared)
+        lines.append(f"{' '.join(first)},{' '.join(second)},{shared}")
+    path.write_text("\n".join(lines) + "\n")
+    return path
+
+
+@pytest.fixture
+def teach(run: Run, place: Path, tiny_tokenizer: Path) -> Run:
+    """`litebert finetune` of the student on texts, with further words."""
+
+    def call(*words: object, data: str = "texts.txt") -> tuple[int, str, str]:
+        model = ("finetune", place / "small.toml", "--tokenizer", tiny_tokenizer)
+        columns = ("--text", "one", "--pair", "two", "--label", "score")
+        task = ("--task", "pairs", "--data", place / data, "--dev", place / "dev.csv", *columns)
+        return run(*model, *task, "--device", "cpu", "--epochs", "2", *words)
+
+    return call
+
+
+@pytest.mark.thorough
+def test_a_student_learns_the_vectors_of_texts(
+    teach: Run, run: Run, place: Path, tmp_path: Path
+) -> None:
+    out = tmp_path / "run"
+    words = ("--teacher", place / "teacher", "--unlabelled", place / "more.txt", "--out", out)
+    status, _, err = teach(*words)
+    assert status == 0, err
+    assert "scores spearman" in err  # the teacher
+    assert "characters weighted by inverse document frequency" in err  # the baseline
+    identity = json.loads((out / "finetune.json").read_text())
+    assert identity["teacher"] == str((place / "teacher").resolve())
+    lines = (place / "texts.txt").read_text().splitlines()
+    lines += (place / "more.txt").read_text().splitlines()
+    taught = read_tensors(out / KEPT)["logits"]
+    assert taught.dtype == torch.float16
+    wanted = litebert.load(place / "teacher").encode(lines)
+    np.testing.assert_allclose(taught.view(-1, 48).float().numpy(), wanted, atol=2e-3)
+    assert not (out / vector_teacher.FOLDER).exists()
+
+    model = litebert.load(out)
+    vectors = model.encode(lines)
+    np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
+    for name, *more in (("hf", "convert", "--to", "hf"), ("onnx", "export")):
+        status, _, err = run(more[0], out, tmp_path / name, *more[1:])
+        assert status == 0, err
+        other = litebert.load(tmp_path / name).encode(lines)
+        np.testing.assert_allclose(other, vectors, atol=1e-5)
+    scores = json.loads((out / "scores.json").read_text())
+    status, printed, err = run("score", out, "--data", place / "dev.csv", "--device", "cpu", "--json")
+    assert status == 0, err
+    measured = json.loads(printed)["scores"]["spearman"]
+    assert measured == pytest.approx(scores["spearman"], abs=1e-4)
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize("data", ["texts.txt", "pairs.csv"])
+def test_a_killed_run_ends_with_the_same_bits_and_asks_for_no_text_twice(
+    data: str, teach: Run, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(vector_teacher, "BLOCK", 32)
+    words = ("--teacher", place / "teacher", "--unlabelled", place / "more.txt", "--no-baseline")
+    status, _, err = teach(*words, "--out", tmp_path / "whole", data=data)
+    assert status == 0, err
+    embed, asked = vector_teacher.VectorTeacher._embed, []
+
+    def stop(teacher: object, runtime: object, texts: list[str]) -> object:
+        if len(asked) == 64:
+            raise KeyboardInterrupt
+        asked.extend(texts)
+        return embed(teacher, runtime, texts)
+
+    monkeypatch.setattr(vector_teacher.VectorTeacher, "_embed", stop)
+    with pytest.raises(KeyboardInterrupt):
+        teach(*words, "--out", tmp_path / "cut", data=data)
+    first = set(asked)
+
+    def resume(teacher: object, runtime: object, texts: list[str]) -> object:
+        asked.extend(texts)
+        return embed(teacher, runtime, texts)
+
+    monkeypatch.setattr(vector_teacher.VectorTeacher, "_embed", resume)
+    status, _, err = teach(*words, "--out", tmp_path / "cut", data=data)
+    assert status == 0, err
+    assert len(first) == 64
+    assert len(asked) == len(set(asked))
+    for name in ("best.safetensors", "model/model.safetensors", "predictions/dev.csv", KEPT):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+    # The same command again asks nothing and answers the same.
+    known = len(asked)
+    status, _, err = teach(*words, "--out", tmp_path / "cut", data=data)
+    assert status == 0, err
+    assert len(asked) == known
+    status, _, err = teach("--out", tmp_path / "cut", data=data)
+    assert status == 2
+    names(err.splitlines()[-1], "--teacher", tmp_path / "cut")
+
+
+@pytest.mark.thorough
+@pytest.mark.parametrize(
+    ("words", "reasons"),
+    [
+        (("--teacher", "nowhere"), ("nowhere",)),
+        (("--teacher", "baseline"), ("baseline", "pairs")),
+        (("--teacher", "teacher", "tuned"), ("one teacher",)),
+        (("--teacher", "teacher", "--distill.states", "1"), ("distill.states",)),
+        (("--teacher", "teacher", "--unlabelled", "nothing.txt"), ("--unlabelled",)),
+        (("--unlabelled", "more.txt"), ("--teacher",)),
+    ],
+)
+def test_what_cannot_be_is_one_sentence(
+    words: tuple[str, ...], reasons: tuple[str, ...], teach: Run, place: Path, tmp_path: Path
+) -> None:
+    (place / "nothing.txt").write_text("")
+    given = [place / word if (place / word).exists() else word for word in words]
+    status, _, err = teach(*given, "--out", tmp_path / "run")
+    assert status == 2
+    assert "Traceback" not in err
+    names(err.splitlines()[-1], *reasons)
+    assert not (tmp_path / "run").exists()
+
+
+def test_the_loss_is_the_distance_of_vectors_and_of_their_cosines(tiny_tokenizer: Path) -> None:
+    words, output = Tokenizer.load(tiny_tokenizer), Similarity(supervision="texts", taught=True)
+    rows, _ = build_single_rows(words, ["bado kumi", "toto", "lala bado fa so"], 32)
+    draw = np.random.default_rng(0)
+    taught = scale_to_unit(draw.normal(size=(3, 5)).astype(np.float32))
+    items = [
+        Item(i, (row,), None, teacher_logits=taught[i : i + 1].astype(np.float16))
+        for i, row in enumerate(rows)
+    ]
+    batch = collate(items, output, words.pad_id)
+    torch.manual_seed(0)
+    states, map_ = torch.randn(*batch.input_ids.shape, 6), torch.nn.Linear(6, 5)
+    loss = output.distill_loss(states, batch, 2.0, map_)
+    vectors = []
+    for row, mask in zip(states, batch.attention_mask, strict=True):
+        vectors.append(F.normalize(map_(row[mask].mean(0)), dim=-1).tolist())
+    goals = scale_to_unit(taught.astype(np.float16).astype(np.float32)).tolist()
+    single = sum(1 - np.dot(a, b) for a, b in zip(vectors, goals, strict=True)) / 3
+    likeness = sum(
+        (np.dot(vectors[i], vectors[j]) - np.dot(goals[i], goals[j])) ** 2
+        for i in range(3)
+        for j in range(3)
+    )
+    expected = 3 * (single + LIKENESS * likeness / 9)
+    assert float(loss.total) == pytest.approx(expected, rel=1e-4)
+    assert int(loss.count) == 3
+
+
+@pytest.mark.parametrize("noise", [0.0, 3.0])
+def test_the_fitted_map_is_that_of_scikit_learn(noise: float) -> None:
+    from sklearn.linear_model import Ridge
+
+    draw = np.random.default_rng(0)
+    states = draw.normal(size=(200, 12)) * np.geomspace(0.1, 3, 12) + 2
+    taught = states @ draw.normal(size=(12, 7)) + 1 + noise * draw.normal(size=(200, 7))
+    map_ = fit_map(states.astype(np.float32), taught.astype(np.float32))
+    variance = states.var(0).mean()
+    closest = min(
+        np.abs(Ridge(alpha=strength * variance * 200).fit(states, taught).coef_ - map_.weight).max()
+        for strength in STRENGTHS
+    )
+    assert closest < 1e-4
+    residual = (map_.of(states.astype(np.float32)) - taught).mean(0)
+    np.testing.assert_allclose(residual, 0, atol=1e-3)
