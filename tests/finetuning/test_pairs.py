@@ -425,14 +425,6 @@ def test_deletion_leaves_a_token_and_needs_no_dropout(tiny_tokenizer: Path, tmp_
             output.recipe_for(small, EncoderConfig())
 
 
-def test_vectors_have_no_teacher(tiny_tokenizer: Path, tmp_path: Path) -> None:
-    task = Pairs(
-        write_pairs(tmp_path / "train.csv", 8), write_pairs(tmp_path / "dev.csv", 8, 1), **COLUMNS
-    )
-    with refused(ConfigError, "--teacher"):
-        learn(task, tmp_path / "run", tiny_tokenizer, config(), teacher=tmp_path / "any")
-
-
 def test_dropout_of_the_model_stays_and_one_pair_is_no_batch() -> None:
     output, shape = Similarity(supervision="texts"), EncoderConfig(hidden_dropout=0.2)
     assert output.recipe_for(FinetuneConfig(), shape).dropout == -1

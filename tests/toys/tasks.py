@@ -59,6 +59,10 @@ class Opened(_FilesAndTask):  # type: ignore[misc]
     def open_labeled(self, source: Any, **options: Any) -> Opened:
         return Opened(self.task.files.open_labeled(self.task, source, **options))
 
+    def with_teacher(self) -> Opened:
+        assert self.opened is not None
+        return Opened(self.opened.with_teacher())
+
     def __getattr__(self, name: str) -> Any:
         if "opened" not in vars(self):  # a copy that is being made
             raise AttributeError(name)

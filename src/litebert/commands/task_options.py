@@ -203,9 +203,10 @@ def read_unlabelled(
     from litebert.answer.inputs import Columns, expand, open_input, read_rows
     from litebert.text.records import Notes
 
+    task = task.for_unlabeled()
     columns = Columns(
         options.get("text_column"),
-        options.get("pair_column"),
+        options.get("pair_column") if task.pair else None,
         header=options.get("header", True),
         encoding=options.get("encoding", "utf-8"),
     )

@@ -68,7 +68,8 @@ class FinetuneArguments:
     (--distill.weight, --distill.temperature), and with --distill.states and --distill.relations its
     layers. It may be of any size, and for answers about whole texts have another tokenizer, unless
     layers are compared. Of several models the mean of the answers is learned. The word baseline is
-    the baseline."""
+    the baseline. For --task pairs it is any model of sentence vectors, whose vectors are
+    learned."""
     unlabelled: tuple[str, ...] = ()
     """Files of further texts that the teacher answers; formats and columns as in
     litebert predict.

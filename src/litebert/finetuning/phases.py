@@ -127,10 +127,12 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
         planned = prepared.as_pretraining()
         parallel = choose_parallel(planned, self.machine, self.ranks)
         if parallel == "fsdp" and (compared is not None or output.learns_map):
-            what = "a teacher's vectors are learned by a map" if compared is None else "distill.states and distill.relations read layers one by one"
-            raise ConfigError(
-                f"{what}, which train.parallel=fsdp does not gather; set ddp"
+            what = (
+                "a teacher's vectors are learned by a map"
+                if compared is None
+                else "distill.states and distill.relations read layers one by one"
             )
+            raise ConfigError(f"{what}, which train.parallel=fsdp does not gather; set ddp")
         planned = replace(planned, train=replace(planned.train, parallel=parallel))
         require_memory(planned, self.machine, rows, self.ranks, prepared.computing_teacher)
         return SizedTask(prepared, output, items, parallel)
@@ -339,9 +341,7 @@ def _close_task(
         logits: those of the best weights, by part.
     """
     items, dev = trainable.batch.items, prepared.dev[0]
-    endings = trainable.task.closing(
-        items, trainable.logits_of_items, prepared.config.train.seed
-    )
+    endings = trainable.task.closing(items, trainable.logits_of_items, prepared.config.train.seed)
     if len(endings) == 1:
         return next(iter(endings.values()))
     metric = name_metric(prepared.task)

@@ -13,7 +13,8 @@ A run folder holds
                       labels, and at most four short development texts
     predictions/      answers to the development parts and, where there is one, the test part
     teacher.safetensors
-                      with a teacher: its logits for every training row, or the mean of several
+                      with a teacher: its logits for every training row, or the mean of several; or
+                      its vectors, which are in teacher-vectors/ until all are known
     head.safetensors  with `fit_head`: the classifier that was fitted before training
     exits.json        with `exits`: when a row leaves early, and what other rules would save and
                       cost
@@ -110,7 +111,8 @@ def finetune(
             the encoder and the task.
         teacher: the folder of a model fine-tuned on the same task, whose answers are learned as
             `config.distill` says; several folders, for the mean of their answers; or `baseline`,
-            for what counting words and characters answers.
+            for what counting words and characters answers. For pairs, the folder of a model of
+            sentence vectors.
         unlabelled: further examples for the teacher to answer.
         overwrite: delete the run in `out`, if there is one, and start again.
         device: auto, cpu, cuda, cuda:N, or mps on a Mac.

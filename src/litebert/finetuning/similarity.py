@@ -184,7 +184,10 @@ class Similarity(Output):
         if not (self.whiten or self.taught):
             return {"": self}
         texts = {
-            row.ids.tobytes(): (row, None if item.teacher_logits is None else item.teacher_logits[i])
+            row.ids.tobytes(): (
+                row,
+                None if item.teacher_logits is None else item.teacher_logits[i],
+            )
             for item in items
             for i, row in enumerate(item.rows)
         }

@@ -9,8 +9,8 @@ registered name: TASKS.add("mine", Mine)
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from copy import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, field, fields
 from pathlib import Path
 from types import MappingProxyType
@@ -143,6 +143,10 @@ class Task(ABC, Generic[E]):
 
     def with_teacher(self) -> Task[E]:
         """Return the task as it is learned from a teacher."""
+        return self
+
+    def for_unlabeled(self) -> Task[E]:
+        """Return the task with the columns of files of texts that only a teacher answers."""
         return self
 
     def write_beside(self, folder: Path) -> None:

@@ -13,7 +13,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from litebert.errors import ConfigError, ModelError
+from litebert.errors import ModelError
 from litebert.finetuning.items import EncodedPart
 from litebert.finetuning.outputs import Output, restore_output
 from litebert.finetuning.scoring import Logits, compute_logits

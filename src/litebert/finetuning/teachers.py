@@ -25,8 +25,8 @@ from litebert.errors import ConfigError, ModelError, require
 from litebert.finetuning.baselines import fit_baseline
 from litebert.finetuning.items import EncodedPart, Item
 from litebert.finetuning.scoring import Logits, name_metric, score_parts
-from litebert.finetuning.task import Task
 from litebert.finetuning.similarity import Similarity
+from litebert.finetuning.task import Task
 from litebert.finetuning.task_teacher import TaskTeacher, open_teacher
 from litebert.finetuning.text_outputs import Number
 from litebert.finetuning.vector_teacher import VectorTeacher, delete_blocks, open_vector_teacher

@@ -80,10 +80,14 @@ class VectorTeacher:
         precision. They have unit length.
 
         Args:
-            folder: the run folder, which keeps the vectors until all are known.
+            folder: the run folder, which keeps the vectors until all are saved.
         """
-        texts = dict.fromkeys(text for part in parts for item in part.items
-                              for text in _list_texts(part.examples[item.example]))
+        texts = dict.fromkeys(
+            text
+            for part in parts
+            for item in part.items
+            for text in _list_texts(part.examples[item.example])
+        )
         place_of = {text: place for place, text in enumerate(texts)}
         vectors = self._embed_in_blocks(list(texts), device, folder / FOLDER)
         return [
@@ -94,9 +98,7 @@ class VectorTeacher:
             for part in parts
         ]
 
-    def _embed_in_blocks(
-        self, texts: Sequence[str], device: str, folder: Path
-    ) -> NDArray[Any]:
+    def _embed_in_blocks(self, texts: Sequence[str], device: str, folder: Path) -> NDArray[Any]:
         """Compute the vectors of texts, (N, D), block by block; blocks in the folder are read."""
         # Neighbors in length are in one block, so that little is padded.
         order = np.argsort([len(text) for text in texts], kind="stable")
@@ -108,12 +110,12 @@ class VectorTeacher:
                 block = [texts[place] for place in places]
                 key = hashlib.sha256(self.key + repr(block).encode("utf-8", "surrogatepass"))
                 file = folder / f"{start // BLOCK:05d}.safetensors"
-                known = _read_block(file, key.hexdigest())
-                if known is None:
+                saved = _read_block(file, key.hexdigest())
+                if saved is None:
                     runtime = runtime or self._make_runtime(device)
-                    known = self._embed(runtime, block).astype(np.float16)
-                    _write_block(file, key.hexdigest(), known)
-                vectors[places] = known
+                    saved = self._embed(runtime, block).astype(np.float16)
+                    _write_block(file, key.hexdigest(), saved)
+                vectors[places] = saved
                 bar.advance(len(block))
         return vectors
 

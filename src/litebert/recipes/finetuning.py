@@ -150,7 +150,9 @@ def choose_default_recipe(encoder: EncoderConfig, dense: str | None, task: str) 
         task: the key of its recipe, as in `Task.point`.
     """
     recipe = finetune_recipe(choose_recipe_name(encoder, dense), task)
-    return recipe if task in ("pairs", "texts", "taught") else replace(recipe, choose=get_args(Choice))
+    return (
+        recipe if task in ("pairs", "texts", "taught") else replace(recipe, choose=get_args(Choice))
+    )
 
 
 def finetune_recipe(name: str, task: str) -> FinetuneConfig:

@@ -77,7 +77,8 @@ class VectorOptions(TaskOptions):
     """Divisor of the cosines in the loss."""
     whiten: Literal["yes", "no"] | None = None
     """yes whitens the vectors when training has ended, so that they vary equally in all directions.
-    It is the default where texts are learned from without pairs."""
+    It is the default where texts are learned from without pairs. With a teacher it is one of the
+    maps that are compared on the development part."""
 
     def collect_changes(self) -> dict[str, Any]:
         changes = super().collect_changes()
@@ -206,8 +207,12 @@ class PairFiles(TextFiles):
             self._check_train(examples)
         examples = self._select_split(split, examples, lambda i: i, "rows", notes)
         if split == "train":
-            supervision = _SUPERVISION_NAMES[self.task.output.supervision]
-            log.info(f"learning from {len(examples):,} {supervision}")
+            output = self.task.output
+            what = _SUPERVISION_NAMES[output.supervision]
+            if output.taught:
+                alone = output.supervision == "texts"
+                what = f"{'texts' if alone else what} and the vectors of a teacher"
+            log.info(f"learning from {len(examples):,} {what}")
         elif len(self.task.texts) == 1:
             halved = [_halve(example) for example in examples]
             examples = [example for example in halved if example is not None]
@@ -382,6 +387,10 @@ class Pairs(TextTask):
     def with_teacher(self) -> Pairs:
         """Return the task as it learns the vectors of a teacher."""
         return replace(self, output=replace(self.output, taught=True))
+
+    def for_unlabeled(self) -> Pairs:
+        """Return the task with single texts, of the column of the first text."""
+        return replace(self, pair=False, texts=self.texts[:1], label=None)
 
     def write_beside(self, folder: Path) -> None:
         """Write the map of the vectors, if there is one."""

@@ -44,9 +44,14 @@ PATH, FINGERPRINT = "teacher", "teacher_fingerprint"
 
 
 def compute_fingerprint(loaded: LoadedModel) -> str:
-    """Compute the sha256 (hex) of a model's weights and config."""
+    """Compute the sha256 (hex) of a model's weights and config. Heads that the folder lacks do not
+    count, because they start at random.
+    """
     digest = hashlib.sha256(to_json(replace(loaded.config, name="")).encode())
+    fresh = tuple(f"objectives.{name}." for name in loaded.untrained)
     for name, tensor in sorted(loaded.model.state_dict().items()):
+        if name.startswith(fresh):
+            continue
         digest.update(name.encode() + tensor.contiguous().cpu().numpy().tobytes())
     return digest.hexdigest()
 
