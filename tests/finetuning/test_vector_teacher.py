@@ -140,35 +140,35 @@ def test_a_killed_run_ends_with_the_same_bits_and_asks_for_no_text_twice(
     status, _, err = teach(*words, "--out", tmp_path / "whole", data=data)
     assert status == 0, err
     embed = vector_teacher.VectorTeacher._embed
-    asked: list[str] = []
+    questions: list[str] = []
 
     def stop(teacher: vector_teacher.VectorTeacher, runtime: object, texts: list[str]) -> object:
-        if len(asked) == 64:
+        if len(questions) == 64:
             raise _KilledError
-        asked.extend(texts)
+        questions.extend(texts)
         return embed(teacher, runtime, texts)
 
     monkeypatch.setattr(vector_teacher.VectorTeacher, "_embed", stop)
     with pytest.raises(_KilledError):
         teach(*words, "--out", tmp_path / "cut", data=data)
-    first = set(asked)
+    first = set(questions)
 
     def resume(teacher: vector_teacher.VectorTeacher, runtime: object, texts: list[str]) -> object:
-        asked.extend(texts)
+        questions.extend(texts)
         return embed(teacher, runtime, texts)
 
     monkeypatch.setattr(vector_teacher.VectorTeacher, "_embed", resume)
     status, _, err = teach(*words, "--out", tmp_path / "cut", data=data)
     assert status == 0, err
     assert len(first) == 64
-    assert len(asked) == len(set(asked))
+    assert len(questions) == len(set(questions))
     for name in ("best.safetensors", "model/model.safetensors", "predictions/dev.csv", KEPT):
         assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
     # The same command again asks nothing and answers the same.
-    count = len(asked)
+    count = len(questions)
     status, _, err = teach(*words, "--out", tmp_path / "cut", data=data)
     assert status == 0, err
-    assert len(asked) == count
+    assert len(questions) == count
     status, _, err = teach("--out", tmp_path / "cut", data=data)
     assert status == 2
     names(err.splitlines()[-1], "--teacher", tmp_path / "cut")
@@ -190,11 +190,11 @@ def test_what_cannot_be_is_one_sentence(
     words: tuple[str, ...], reasons: tuple[str, ...], teach: Run, place: Path, tmp_path: Path
 ) -> None:
     (place / "nothing.txt").write_text("")
-    given = [place / word if (place / word).exists() else word for word in words]
-    status, _, err = teach(*given, "--out", tmp_path / "run")
+    options = [place / word if (place / word).exists() else word for word in words]
+    status, _, err = teach(*options, "--out", tmp_path / "run")
     assert status == 2
     assert "Traceback" not in err
-    names(err.splitlines()[-1], *reasons or given[-1:])
+    names(err.splitlines()[-1], *reasons or options[-1:])
     assert not (tmp_path / "run").exists()
 
 

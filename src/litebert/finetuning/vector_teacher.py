@@ -80,7 +80,7 @@ class VectorTeacher:
         precision. They have unit length.
 
         Args:
-            folder: the run folder, which keeps the vectors until all are saved.
+            folder: the run folder, which keeps the vectors until all are computed.
         """
         texts = dict.fromkeys(
             text
