@@ -56,7 +56,7 @@ def place(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     words = folder / "words"
     train_tokenizer(WORDS, kind="wordpiece", vocab_size=60).save(words)
     files = PairFiles.of(
-        folder / "pairs.csv", folder / "dev.csv", text="one", pair="two", label="score"
+        folder / "pairs.csv", folder / "dev.csv", text_column="one", pair_column="two", label_column="score"
     )
     settings = config(epochs=1, restart=False)
     finetune(folder / "wide.toml", files, folder / "tuned", settings, tokenizer=words)
@@ -86,7 +86,7 @@ def teach(run: Run, place: Path, tiny_tokenizer: Path) -> Run:
 
     def call(*words: object, data: str = "texts.txt") -> tuple[int, str, str]:
         model = ("finetune", place / "small.toml", "--tokenizer", tiny_tokenizer)
-        columns = ("--text", "one", "--pair", "two", "--label", "score")
+        columns = ("--text-column", "one", "--pair-column", "two", "--label-column", "score")
         task = ("--task", "pairs", "--data", place / data, "--dev", place / "dev.csv", *columns)
         return run(*model, *task, "--device", "cpu", "--epochs", "2", *words)
 
