@@ -56,7 +56,11 @@ def place(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     words = folder / "words"
     train_tokenizer(WORDS, kind="wordpiece", vocab_size=60).save(words)
     files = PairFiles.of(
-        folder / "pairs.csv", folder / "dev.csv", text_column="one", pair_column="two", label_column="score"
+        folder / "pairs.csv",
+        folder / "dev.csv",
+        text_column="one",
+        pair_column="two",
+        label_column="score",
     )
     settings = config(epochs=1, restart=False)
     finetune(folder / "wide.toml", files, folder / "tuned", settings, tokenizer=words)

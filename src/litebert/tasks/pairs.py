@@ -210,8 +210,7 @@ class PairFiles(TextFiles):
             output = self.task.output
             what = _SUPERVISION_NAMES[output.supervision]
             if output.taught:
-                alone = output.supervision == "texts"
-                what = f"{'texts' if alone else what} and the vectors of a teacher"
+                what = f"{what.partition(',')[0]} by the vectors of a teacher"
             log.info(f"learning from {len(examples):,} {what}")
         elif len(self.task.texts) == 1:
             halved = [_halve(example) for example in examples]
@@ -379,8 +378,7 @@ class Pairs(TextTask):
     def closing(
         self, items: Sequence[Item], logits: Callable[[Sequence[Item]], Logits], seed: int
     ) -> dict[str, Pairs]:
-        """Return the task with each map that training may end with, computed from the vectors of
-        the rows."""
+        """Return the task with each map that training may end with."""
         endings = self.output.closing(items, logits, seed)
         return {name: replace(self, output=output) for name, output in endings.items()}
 
@@ -415,8 +413,7 @@ class Pairs(TextTask):
 
     @property
     def point(self) -> str:
-        """The name of its hyper-parameters; single texts and a teacher need other ones than
-        pairs."""
+        """The name of its hyper-parameters."""
         if self.output.taught:
             return "taught"
         return "texts" if self.output.supervision == "texts" else self.full_name
