@@ -121,7 +121,7 @@ def test_a_student_learns_the_vectors_of_texts(
     vectors = model.encode(lines)
     np.testing.assert_allclose(np.linalg.norm(vectors, axis=1), 1, atol=1e-5)
     for name, *more in (("hf", "convert", "--to", "hf"), ("onnx", "export")):
-        status, _, err = run(more[0], out, tmp_path / name, *more[1:])
+        status, _, err = run(more[0], out, "--out", tmp_path / name, *more[1:])
         assert status == 0, err
         other = litebert.load(tmp_path / name).encode(lines)
         np.testing.assert_allclose(other, vectors, atol=1e-5)
