@@ -133,7 +133,7 @@ def test_probabilities_are_calibrated_for_every_program(noisy: Path, run: Run) -
     with open(noisy / "run" / "predictions" / "dev.csv", newline="", encoding="utf-8") as file:
         written = [float(row["p_yes"]) for row in csv.DictReader(file)]
     answers = noisy / "answers.jsonl"
-    words = ("predict", noisy / "run", "--input", noisy / "dev.csv", "--output", answers)
+    words = ("predict", noisy / "run", "--input", noisy / "dev.csv", "--out", answers)
     assert run(*map(str, words))[0] == 0
     lines = answers.read_text(encoding="utf-8").splitlines()
     predicted = [json.loads(line)["probabilities"]["yes"] for line in lines]
@@ -142,7 +142,7 @@ def test_probabilities_are_calibrated_for_every_program(noisy: Path, run: Run) -
 
 def test_answers_below_a_precision_are_left_empty(noisy: Path, run: Run) -> None:
     answers, data = noisy / "sure.csv", noisy / "dev.csv"
-    words = ["predict", noisy / "run", "--input", data, "--keep", "label", "--output", answers]
+    words = ["predict", noisy / "run", "--input", data, "--keep", "label", "--out", answers]
     status, _, err = run(*map(str, words), "--min-precision", "0.9")
     assert status == 0
     assert "answers below the probability" in err

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import socket
 import threading
@@ -308,6 +309,30 @@ def test_answers_are_those_of_the_service(open_page: Callable[..., Any], service
     )
     page.click("summary")
     assert json.dumps(text) in page.inner_text("details pre")
+
+
+def test_the_words_that_decided_are_marked(open_page: Callable[..., Any], service: str) -> None:
+    """The page's numbers are the differences of the answers that the service gives."""
+    page, words = open_page(), ["a", "fine", "folder"]
+    page.fill("#predict-text", " ".join(words))
+    page.click("text=Try it")
+    read_answer(page)
+    page.click("text=Which words decided?")
+    page.wait_for_selector(f"{ANSWER} .words")
+    assert page.locator(f"{ANSWER} mark.word").all_inner_texts() == words
+    without = ["{} {}".format(*words[:i], *words[i + 1 :]) for i in range(3)]
+    spaced = [" fine folder", "a  folder", "a fine "]  # as the page leaves a word out
+    assert [" ".join(text.split()) for text in spaced] == without
+    inputs = [" ".join(words), *spaced]
+    answer = httpx.post(f"{service}/predict", json={"inputs": inputs, "model": "reviews"}).json()
+    likely = [row["probabilities"] for row in answer["predictions"]]
+    best = max(likely[0], key=likely[0].__getitem__)
+    odds = [math.log(row[best] / (1 - row[best])) for row in likely]
+    titles = page.locator(f"{ANSWER} mark.word").evaluate_all("all => all.map(one => one.title)")
+    shown = [float(title.replace("\N{MINUS SIGN}", "-")) for title in titles]
+    assert shown == pytest.approx([odds[0] - other for other in odds[1:]], abs=0.011)
+    assert best in page.inner_text(f"{ANSWER} .words")
+    well_laid_out(page)
 
 
 def test_examples_of_the_model_are_offered_and_labels_named(

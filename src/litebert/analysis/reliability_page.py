@@ -106,6 +106,7 @@ def _list_mistakes(record: Mapping[str, Any]) -> list[Section]:
     if not mistakes:
         return []
     texts = tuple(mistakes[0]["inputs"])
+    explains = any(row["words"] for row in mistakes)
     rows = tuple(
         (
             row["location"],
@@ -113,11 +114,17 @@ def _list_mistakes(record: Mapping[str, Any]) -> list[Section]:
             row["prediction"],
             f"{row['probability']:.3f}",
             *row["inputs"].values(),
+            *([row["words"]] if explains else []),
         )
         for row in mistakes
     )
     note = "Look at these first: some labels may be wrong."
-    columns = ("line", "label", "prediction", "probability", *texts)
+    if explains:
+        note += (
+            " A word's number is by how much the log-odds of the prediction fall without it, for "
+            "the words of the largest numbers in the first rows."
+        )
+    columns = ("line", "label", "prediction", "probability", *texts, *["words"] * explains)
     return [Table(f"The surest mistakes on {record['part']}", columns, rows, note)]
 
 

@@ -6,17 +6,18 @@ import json
 import logging
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal, TextIO
 
 from litebert import progress
 from litebert.answer.exits import EarlyExit
 from litebert.answer.inputs import Columns, InputFile, expand, format_cells, open_input, read_rows
-from litebert.answer.model import Model
+from litebert.answer.model import Method, Model
 from litebert.answer.predicting import Predictor
 from litebert.errors import ConfigError
 from litebert.finetuning.task import Task
+from litebert.finetuning.words import format_weights, require_words
 from litebert.storage import atomic_text, check_output, is_written_into
 from litebert.tasks.predictions import write_records
 from litebert.text import encodings
@@ -43,6 +44,7 @@ def predict_file(
     keep: Sequence[str] = (),
     header: bool = True,
     encoding: str = "utf-8",
+    explain: Method | None = None,
 ) -> int:
     """Answer every row of files, or of standard input (`-`), in order.
 
@@ -61,6 +63,8 @@ def predict_file(
             those of the training table, else `text`.
         keep: columns of the input that the answers carry along, or ("all",).
         header: whether the first line of CSV and TSV names the columns.
+        explain: adds `words`, how much each speaks for the answer, by this method: a list in JSON
+            Lines, and the five largest in a cell of CSV.
 
     Returns:
         The number of answers.
@@ -73,11 +77,13 @@ def predict_file(
     predictor = model.predictor
     task = predictor.task
     _check_form(form, out, task)
+    if explain is not None:
+        require_words(task)
     columns = Columns(text_column, pair_column, tuple(keep), header, encoding)
     files = files_of_sources(sources, out, task, encoding)
     inputs = open_all(model, task, files, source_form, columns)
     notes = Notes()
-    records = _answer_rows(predictor, inputs, files, form, notes)
+    records = _answer_rows(model, inputs, files, form, notes, explain)
     with (
         report_partial(out, "answer") as written,
         progress.task("answering", total=_count_rows(files), unit="rows") as bar,
@@ -120,18 +126,27 @@ def _check_form(form: Form, out: str | Path | TextIO, task: Task[Any]) -> None:
 
 
 def _answer_rows(
-    predictor: Predictor,
+    model: Model,
     inputs: Iterator[InputFile],
     files: Sequence[str],
     form: Form,
     notes: Notes,
+    explain: Method | None,
 ) -> Iterator[dict[str, Any]]:
-    """Yield the record of each row: its file if there are several, its cells, and the answer."""
+    """Yield the record of each row: its file if there are several, its cells, the answer, and the
+    words that decided it if they are asked for.
+    """
+    predictor = model.predictor
     rows = read_rows(inputs, predictor.task.files, notes)
     # Standard input and pipes may wait for somebody, who waits for the answer before.
     can_read_ahead = all(Path(file).is_file() for file in files)
     for row, answer in predictor.answer_rows(rows, ahead=can_read_ahead, notes=notes):
         file = {"file": row.file} if len(files) > 1 else {}
+        if explain is not None:
+            words = model.explain_example(row.example, explain)
+            answer["words"] = (
+                [asdict(word) for word in words] if form == "jsonl" else format_weights(words)
+            )
         yield {**file, **format_cells(row.extras, {**file, **answer}, row.file, form), **answer}
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, cast, get_args
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,13 +17,14 @@ from numpy.typing import NDArray
 from litebert.answer.exits import EarlyExit, Exit, check_exit, refuse_threshold, rule_for
 from litebert.answer.mask_texts import GraphFiller, Guess, MaskFiller
 from litebert.answer.precision import Comparison
-from litebert.answer.predicting import Predictor
+from litebert.answer.predicting import Predictor, make_examples
 from litebert.answer.runtime import Runtime
 from litebert.answer.vectors import SentenceEncoder, texts_of
 from litebert.config import Pooling
 from litebert.config.finetuning import HeadName
-from litebert.errors import LitebertError, ModelError
+from litebert.errors import ConfigError, LitebertError, ModelError, nearest
 from litebert.finetuning.calibration import choose_threshold
+from litebert.finetuning.words import WordWeight
 from litebert.interop.loaded import LoadedModel, Unread
 from litebert.interop.onnx.exports import (
     find_exported_graph,
@@ -42,6 +43,9 @@ if TYPE_CHECKING:
     from litebert.model.task_model import TaskModel
 
 log = logging.getLogger("litebert")
+
+Method = Literal["occlusion", "gradients"]
+"""How the words that decided an answer are found."""
 
 
 @dataclass(frozen=True)
@@ -172,6 +176,46 @@ class Model(LoadedModel):
     def predict(self, inputs: Iterable[Any]) -> list[dict[str, Any]]:
         """Answer with its predictor; see `Predictor.predict`."""
         return self.predictor.predict(inputs)
+
+    def explain_example(self, example: Any, method: Method = "occlusion") -> list[WordWeight]:
+        """Compute how much each word of an example of its task speaks for the answer; see
+        `explain`.
+        """
+        if method == "occlusion":
+            return self.predictor.explain(example)
+        if method != "gradients":
+            raise ConfigError(f"explain is '{method}'; {nearest(method, get_args(Method))}")
+        if self._has_graph or self.engine not in ("torch", "exact"):
+            raise ConfigError(
+                f"explain is gradients, and the engine {self.engine} computes none; take the "
+                "engine torch with the folder that was fine-tuned, or give explain occlusion"
+            )
+        from litebert.answer.gradients import explain_by_gradients
+
+        predictor = self.predictor
+        network = cast("TaskModel", self.model).eval()
+        return explain_by_gradients(
+            predictor.task, predictor.tokenizer, self.length, example, network
+        )
+
+    def explain(
+        self, inputs: Iterable[Any], method: Method = "occlusion"
+    ) -> list[list[WordWeight]]:
+        """Compute how much each word of each input speaks for its answer: the log-odds of the class
+        or the label, or the number, with the word less those without it.
+
+        Args:
+            inputs: as `predict` takes them.
+            method: occlusion leaves each word out, with any engine; gradients integrates the
+                gradients of the network, with the engines torch and exact.
+
+        Raises:
+            ConfigError: the method is not one of these, the engine has no gradients, or the model
+                does not answer whole texts with a class, labels or a number.
+            DataError, ModelError: as `predict`.
+        """
+        examples = make_examples(self.predictor.task, inputs)
+        return [self.explain_example(example, method) for example in examples]
 
     def stream(self, inputs: Iterable[Any]) -> Iterator[dict[str, Any]]:
         """Answer inputs one by one, in constant memory."""

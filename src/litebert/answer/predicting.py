@@ -22,6 +22,7 @@ from litebert.finetuning.items import Item
 from litebert.finetuning.rows import PaddedRows
 from litebert.finetuning.scoring import Logits, are_finite, compute_logits
 from litebert.finetuning.task import Row, Task
+from litebert.finetuning.words import WordWeight, explain_by_occlusion
 from litebert.text.records import Notes, format_value
 from litebert.tokenizer import Tokenizer
 from litebert.tokenizer.coverage import Coverage
@@ -96,7 +97,7 @@ class Predictor:
             raise DataError(
                 f"the inputs are {format_value(inputs)}; give a list, even for a single one"
             )
-        rows = map(Row, _make_examples(self.task, inputs))
+        rows = map(Row, make_examples(self.task, inputs))
         return (record for _, record in self.answer_rows(rows))
 
     def answer_rows(
@@ -126,6 +127,16 @@ class Predictor:
         answers = self.task.answers(examples, items, logits)
         used = [{"layers": layer} for layer in layers] if layers else [{}] * len(answers)
         yield from map(Answered, examples, answers, used)
+
+    def explain(self, example: Any) -> list[WordWeight]:
+        """Compute how much each word of an example speaks for its answer, by leaving it out.
+
+        Raises:
+            ConfigError: the model does not answer whole texts with a class, labels or a number.
+        """
+        return explain_by_occlusion(
+            self.task, self.tokenizer, self.length, example, lambda items: self.logits(items)[0]
+        )
 
     def compare(self, examples: Sequence[Any], items: Sequence[Item]) -> None:
         """Log once how far the runtime is from float32, where it has fewer bits."""
@@ -193,7 +204,12 @@ def not_finite(name: str | Path) -> ModelError:
     )
 
 
-def _make_examples(task: Task[Any], inputs: Iterable[Any]) -> Iterator[Any]:
+def make_examples(task: Task[Any], inputs: Iterable[Any]) -> Iterator[Any]:
+    """Make examples of inputs of `predict`, each as it is asked for.
+
+    Raises:
+        DataError: an input is of another form.
+    """
     for number, value in enumerate(inputs):
         try:
             yield task.example(value, str(number))

@@ -17,7 +17,6 @@ from litebert.answer.predicting import Predictor
 from litebert.errors import ConfigError, DataError
 from litebert.finetuning.mistakes import Mistake, count_confusions, find_mistakes
 from litebert.finetuning.task import Task
-from litebert.finetuning.text_outputs import OneClass, SeveralLabels
 from litebert.tasks.splits import Source
 from litebert.text.records import Notes
 from litebert.tokenizer.coverage import Coverage
@@ -123,7 +122,7 @@ def score_predictor(
         columns = {name: [cells[place] for place in places] for name, cells in columns.items()}
         answered = len(places) / count
     confusion = None
-    if isinstance(task.output, OneClass) and not isinstance(task.output, SeveralLabels):
+    if task.output.exclusive:
         known = [place for place, target in enumerate(targets) if target is not None]
         confusion = count_confusions(
             task.output.labels,

@@ -74,6 +74,9 @@ class PredictArguments(Reading):
     min_precision: float | None = None
     """The share of answers that should be right, such as 0.95: answers below the threshold that had
     this precision on the development part of training are left empty."""
+    explain: Literal["occlusion", "gradients"] | None = None
+    """Add how much each word speaks for the answer. occlusion leaves each word out and answers
+    again. gradients integrates the gradients of the network, with the engine torch."""
     exact: bool = False
     """Compute in float32 with PyTorch's own operations, whatever the engine."""
 
@@ -106,6 +109,7 @@ def predict(words: list[str]) -> int:
         keep=arguments.kept_columns,
         header=not arguments.no_header,
         encoding=arguments.encoding,
+        explain=arguments.explain,
     )
     console.ending(
         None if arguments.out == "-" else f"{format_count(count, 'answer')} to {arguments.out}"

@@ -5,8 +5,8 @@ Shapes: C classes.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +15,8 @@ from litebert.finetuning.task import Task
 
 MOST_LETTERS = 300
 """Characters of a text that are shown."""
+MOST_EXPLAINED = 3
+"""Mistakes whose words are looked for: each takes a pass for every word."""
 
 
 @dataclass(frozen=True)
@@ -29,6 +31,8 @@ class Mistake:
     """The probability of the wrong decision."""
     inputs: Mapping[str, str]
     """The texts, cut; empty where texts are not to be kept."""
+    words: str = ""
+    """The words that speak most for the prediction or against it, where they are known."""
 
 
 def count_confusions(
@@ -77,6 +81,7 @@ def find_mistakes(
     answers: Sequence[Any],
     most: int,
     shows_texts: bool = True,
+    explain: Callable[[Any], str] | None = None,
 ) -> list[Mistake]:
     """Find the wrong answers of the highest probability, the surest first; none of an output
     without probabilities of classes.
@@ -84,6 +89,7 @@ def find_mistakes(
     Args:
         targets: the label of each example, in the form of the task's output; None where it is not
             known.
+        explain: names the words that decided the answer to an example; of few mistakes only.
     """
     if not task.output.calibrates:
         return []
@@ -93,10 +99,14 @@ def find_mistakes(
         if target is not None and (likely := task.output.mistake(target, answer)) is not None
     ]
     wrong.sort(key=lambda pair: -pair[0])
-    return [
+    mistakes = [
         _describe_mistake(task, examples[place], answers[place], likely, shows_texts)
         for likely, place in wrong[:most]
     ]
+    if explain is not None and shows_texts:
+        for rank, (_, place) in enumerate(wrong[: min(most, MOST_EXPLAINED)]):
+            mistakes[rank] = replace(mistakes[rank], words=explain(examples[place]))
+    return mistakes
 
 
 def _describe_mistake(

@@ -102,6 +102,8 @@ class Output(ABC):
     """
     least_claim: ClassVar[float] = 0.0
     """The probability above which a decision is an answer."""
+    exclusive: ClassVar[bool] = False
+    """True if exactly one of the classes of an item is right."""
     exits: ClassVar[bool] = False
     """True if a row may leave the network early, by `steady`; every subclass must set it itself."""
 

@@ -4,7 +4,7 @@ the report draws.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -32,6 +32,7 @@ def write_reliability(
     calibration: Calibration,
     precision: Sequence[PrecisionPoint],
     config: FinetuneConfig,
+    explain: Callable[[Any], str] | None,
 ) -> None:
     """Write reliability.json into a run folder.
 
@@ -40,9 +41,12 @@ def write_reliability(
         calibration: that of the part.
         precision: by threshold, of the probabilities as the model gives them.
         config: says whether the model has the temperature, and whether texts may be kept.
+        explain: as in `find_mistakes`.
     """
     targets, shows = [item.target for item in part.items], config.examples
-    mistakes = find_mistakes(task, part.examples, targets, answers, MOST_MISTAKES, shows)
+    mistakes = find_mistakes(
+        task, part.examples, targets, answers, MOST_MISTAKES, shows_texts=shows, explain=explain
+    )
     record: dict[str, Any] = {
         "part": part.name,
         "calibrated": config.calibrate,
@@ -50,7 +54,7 @@ def write_reliability(
         "precision": record_points(precision),
         "mistakes": [asdict(mistake) for mistake in mistakes],
     }
-    if not any(isinstance(target, tuple) for target in targets):  # one class for each example
+    if task.output.exclusive:
         labeled = [place for place, target in enumerate(targets) if target is not None]
         labels = task.output.labels
         record["confusion"] = {
@@ -69,5 +73,5 @@ def forget_texts(folder: Path) -> None:
         return
     record = read_json(file, RunError)
     if any(mistake["inputs"] for mistake in record["mistakes"]):
-        mistakes = [{**mistake, "inputs": {}} for mistake in record["mistakes"]]
+        mistakes = [{**mistake, "inputs": {}, "words": ""} for mistake in record["mistakes"]]
         write_json(file, {**record, "mistakes": mistakes})

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -26,6 +26,7 @@ from litebert.finetuning.prepared import PreparedTask
 from litebert.finetuning.reliability import write_reliability
 from litebert.finetuning.scoring import Logits, score_parts
 from litebert.finetuning.trainable import TrainableTaskModel
+from litebert.finetuning.words import explain_by_occlusion, format_weights
 from litebert.interop import LoadedModel, save_litebert
 from litebert.interop.cards import make_finetuned_card
 from litebert.json_reader import read_json
@@ -113,8 +114,26 @@ def write_results(
     _write_model(folder / "model", model, replace(prepared, task=tuned), card, exits, calibrated)
     if calibration is not None:
         first, config = parts[0], prepared.config
-        write_reliability(folder, task, first, answers[0], calibration, precision, config)
+        # In a group of processes, only the main one is here, and logits are computed by all.
+        explain = _make_explainer(prepared, trainable) if trainable.ranks.size == 1 else None
+        write_reliability(folder, task, first, answers[0], calibration, precision, config, explain)
     write_json(folder / "scores.json", fields)
+
+
+def _make_explainer(prepared: PreparedTask, trainable: TrainableTaskModel) -> Callable[[Any], str]:
+    """Make the function that names the words that decided the answer to an example."""
+
+    def explain(example: Any) -> str:
+        words = explain_by_occlusion(
+            prepared.task,
+            prepared.start.tokenizer,
+            prepared.config.length,
+            example,
+            trainable.logits_of_items,
+        )
+        return format_weights(words)
+
+    return explain
 
 
 def require_calibrated(folder: Path, drop: float) -> None:

@@ -42,6 +42,7 @@ class OneClass(Output):
     linear = True
     weighs = True
     calibrates = True
+    exclusive = True
     exits = True
 
     def weigh(self, config: FinetuneConfig, targets: Sequence[Any]) -> Output:
@@ -154,6 +155,7 @@ class SeveralLabels(OneClass):
     exits = True
     scores = ("micro_f1", "macro_f1", "exact")
     least_claim = 0.5
+    exclusive = False
 
     def _balance(self, counts: NDArray[np.int64], rows: int) -> NDArray[np.float64]:
         """Compute the weight of the rows that have each label: how many lack it for one that has
