@@ -1,4 +1,4 @@
-"""Draws docs/speed.svg, the README's chart, from the newest table of docs/performance.md.
+"""Draws docs/speed.svg, the README's chart, from the newest table of docs/reports/performance.md.
 
     python docs/speed_chart.py
 
@@ -150,7 +150,7 @@ def _apply_theme(text: str, bars: list[Bar]) -> str:
 
 def main() -> None:
     """Write the picture."""
-    page = (DOCS / "performance.md").read_text(encoding="utf-8")
+    page = (DOCS / "reports" / "performance.md").read_text(encoding="utf-8")
     PICTURE.write_text(draw(read(page)), encoding="utf-8")
     sys.stdout.write(f"wrote {PICTURE}\n")
 

@@ -227,7 +227,7 @@ def test_figures_of_the_readme_are_those_of_the_pages_that_it_cites() -> None:
 
 
 def test_the_chart_shows_the_newest_table() -> None:
-    page = (ROOT / "docs" / "performance.md").read_text(encoding="utf-8")
+    page = (ROOT / "docs" / "reports" / "performance.md").read_text(encoding="utf-8")
     bars = speed_chart.read(page)
     assert [bar.rate for bar in bars if bar.name == "litebert"] == [47.4, 91.1, 171.2]
     shown, drawn = (
@@ -359,7 +359,7 @@ def test_rows_of_tables_have_the_cells_of_their_header(page: Path) -> None:
 
 def test_a_figure_that_the_cited_page_lacks_is_found() -> None:
     table = "| a | b |\n|---|---|\n| `x 7` 171.2 | 171.3, 2026-11-24 |\n"
-    page = f"It is fast ([how](docs/performance.md#answering)):\n\n{table}"
+    page = f"It is fast ([how](docs/reports/performance.md#answering)):\n\n{table}"
     head, rule, row = [block for block in list_cited_blocks(page) if block.row]
     assert (head.numbers, rule.numbers) == (set(), set())
     assert row.numbers == {"171.2", "171.3", "2026-11-24"}
@@ -367,7 +367,7 @@ def test_a_figure_that_the_cited_page_lacks_is_found() -> None:
 
 
 def test_a_heading_that_is_not_there_is_found() -> None:
-    assert leads_somewhere(README, "docs/performance.md#answering")
+    assert leads_somewhere(README, "docs/reports/performance.md#answering")
     assert leads_somewhere(README, "#measurements")
-    assert not leads_somewhere(README, "docs/performance.md#answers")
+    assert not leads_somewhere(README, "docs/reports/performance.md#answers")
     assert not leads_somewhere(README, "docs/missing.md")

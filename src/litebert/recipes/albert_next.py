@@ -1,5 +1,5 @@
 """albert-next: the shared-weights encoder that measurement found best in a given time
-(docs/speedrun.md).
+(docs/reports/speedrun.md).
 
 The block and the optimizer are those of the small recipes. Masks hide single tokens, 30 % of them,
 depth grows in a few steps, long sequences come after short ones, and the batch follows from the

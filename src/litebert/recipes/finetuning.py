@@ -105,12 +105,12 @@ FINETUNE_RECIPES: dict[str, dict[str, FinetuneConfig]] = {
         ANY: _make_recipe(2e-5, 32, 128, epochs=10),
     },
     # Ours, for encoders of H up to 256 that trained in hours: smaller nets take larger rates
-    # (docs/decisions.md).
+    # (docs/adr/0007-the-small-recipes.md).
     "small": {
         "race": _make_recipe(5e-4, 16, 256, epochs=3),
         "pairs": _make_recipe(3e-4, 64, 128, epochs=1),
-        "texts": _make_recipe(2e-3, 128, 128, epochs=1, deletion=0.6),  # docs/results.md
-        "taught": _make_recipe(4e-3, 128, 128, epochs=4),  # docs/results.md
+        "texts": _make_recipe(2e-3, 128, 128, epochs=1, deletion=0.6),  # docs/reports/results.md
+        "taught": _make_recipe(4e-3, 128, 128, epochs=4),  # docs/reports/results.md
         **dict.fromkeys(_SQUAD, _make_recipe(1e-3, 32, 256, epochs=3)),
         ANY: FinetuneConfig(),
     },

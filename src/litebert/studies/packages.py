@@ -36,7 +36,7 @@ TEXT, LABEL = "docstring", "package"
 def make_config() -> FinetuneConfig:
     """Return the hyper-parameters of the classifier.
 
-    The learning rate is the best of those that were tried (docs/decisions.md).
+    The learning rate is the best of those that were tried (docs/adr/0007-the-small-recipes.md).
     """
     base = finetune_recipe("small", "table")
     optimizer = replace(base.train.optimizer, learning_rate=2e-3)
