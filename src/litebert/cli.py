@@ -202,7 +202,8 @@ def _let_threads_sleep() -> None:
     """Have worker threads that wait sleep after some microseconds, not spin; OpenMP reads this when
     torch is loaded.
 
-    Beside any other busy program, spinning makes a step five times as long (docs/adr/0007-the-small-recipes.md).
+    Beside any other busy program, spinning makes a step five times as long
+    (docs/adr/0007-the-small-recipes.md).
     """
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     os.environ.setdefault("GOMP_SPINCOUNT", "1000")

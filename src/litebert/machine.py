@@ -122,7 +122,8 @@ def _memory_left(folder: Path) -> int | None:
 def keep_freed_memory() -> bool:
     """Have glibc keep freed memory for the next step of training; whether it does.
 
-    Otherwise the kernel maps and clears the large tensors of every step again (docs/adr/0007-the-small-recipes.md).
+    Otherwise the kernel maps and clears the large tensors of every step again
+    (docs/adr/0007-the-small-recipes.md).
     Settings of malloc in the environment stay as they are.
     """
     if not sys.platform.startswith("linux") or any(

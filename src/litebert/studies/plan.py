@@ -296,7 +296,8 @@ def set_vocabulary(config: Config, vocabulary: int) -> Config:
 def _choose_jobs(configs: Iterable[Config], machine: devices.Device) -> int:
     """Choose how many runs go at a time: one for each GPU, or for each core if memory allows.
 
-    A second thread makes a step of a small encoder 1.4 to 1.6 times as fast (docs/reports/performance.md).
+    A second thread makes a step of a small encoder 1.4 to 1.6 times as fast
+    (docs/reports/performance.md).
     A second run beside it gets twice as much done.
     """
     if machine.device.type != "cpu":

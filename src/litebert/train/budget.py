@@ -60,8 +60,8 @@ def choose_batch(
 
     Noise in the gradient matters less as the loss falls, so longer runs gain from larger batches
     (McCandlish et al. 2018, "An Empirical Model of Large-Batch Training"); the factor is measured
-    in ten minutes on two cores (docs/adr/0008-masking.md). A budget in steps decides nothing, and leaves
-    `config.batch_sequences`.
+    in ten minutes on two cores (docs/adr/0008-masking.md). A budget in steps decides nothing,
+    and leaves `config.batch_sequences`.
     """
     budget = parse_amount(config.train.budget, "train.budget", BUDGET_UNITS)
     if budget.unit == "steps":
