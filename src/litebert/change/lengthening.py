@@ -6,7 +6,8 @@ that the model has learned; stretched evenly between the old rows, they would ha
 (docs/reports/results.md has both measured). Rotary positions have no table: in layers that read
 everything the base grows so that the slowest pair of features turns over the longer text as far as
 it did over the shorter one, and the fastest as before ("NTK-aware" scaling: Peng et al. 2023,
-"YaRN", section 3.1). Layers that attend within a window compare the same distances as before and keep their base.
+"YaRN", section 3.1). Layers that attend within a window compare the same distances as before and
+keep their base.
 
 Either way the model must be trained further at the new length before it is used there.
 """

@@ -7,11 +7,11 @@ dtype, is what exports and `torch.compile` see, and works without a compiler. Th
 multiplication joins the pass that follows it, and its gradient the one that comes before it on the
 way back. Both agree to rounding (tests/model/test_operations.py).
 
-Two functions are ways around kernels that are slow on one kind of processor, with
-figures in docs/adr/0007-the-small-recipes.md. `attend`: on a CPU in bfloat16, the backward pass of PyTorch's fused attention is slow,
-so that training there takes two matrix multiplications instead. `pad_rows`: under autocast there,
-oneDNN makes and keeps a kernel for every number of rows it meets, the largest where the vocabulary
-is projected.
+Two functions are ways around kernels that are slow on one kind of processor, with figures in
+docs/adr/0007-the-small-recipes.md. `attend`: on a CPU in bfloat16, the backward pass of PyTorch's
+fused attention is slow, so that training there takes two matrix multiplications instead.
+`pad_rows`: under autocast there, oneDNN makes and keeps a kernel for every number of rows it meets,
+the largest where the vocabulary is projected.
 
 Shapes: B sequences, S tokens, H hidden size, A heads, D head size.
 """
