@@ -3,9 +3,10 @@ each threshold.
 
     python benchmarks/exits.py [RUN DATA] [--rounds 5] [--engine torch-int8] [--json FILE]
 
-RUN was made by `litebert finetune --exits`; DATA is a labelled file of its task. Without them, a
-small network learns for a minute first, and its scores mean nothing. Thresholds take turns in every
-round. `--clock processor` counts processor time, of which other programs that run beside take less.
+RUN was made by `litebert finetune --early-exits`; DATA is a labeled file of its task. Without
+them, a small network learns for a minute first, and its scores mean nothing. Thresholds take turns
+in every round. `--clock processor` counts processor time, of which other programs that run beside
+take less.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from litebert.answer.exits import Exit
 from litebert.answer.scoring import score_file
 from litebert.finetuning.run import finetune
 from litebert.finetuning.task import Row
-from litebert.recipes.finetuning import finetune_recipe
+from litebert.recipes.finetuning import finetune_preset
 from litebert.registry import ENGINES
 from litebert.studies.packages import LABEL, TEXT, write_table
 from litebert.tasks.table import TableFiles
@@ -69,7 +70,7 @@ def train_network(folder: Path) -> tuple[Path, Path]:
     train, dev = write_table(folder / "packages")
     texts = (document.text for document in read_documents(["python-docs"]))
     train_tokenizer(texts, kind="unigram", vocab_size=8192).save(folder / "tokenizer")
-    settings = replace(finetune_recipe("small", "table"), exits=True, steps=STEPS, length=64)
+    settings = replace(finetune_preset("small", "table"), early_exits=True, steps=STEPS, length=64)
     table = TableFiles.of(train, dev, text_column=TEXT, label_column=LABEL)
     finetune("bert-tiny", table, folder / "run", settings, tokenizer=folder / "tokenizer")
     return folder / "run", dev
@@ -85,7 +86,7 @@ def measure(arguments: argparse.Namespace) -> dict[str, Any]:
         *(point["threshold"] for point in record["curve"][1::3]),
     ]
     models = {
-        threshold: load(arguments.run, engine=arguments.engine, exit=threshold)
+        threshold: load(arguments.run, engine=arguments.engine, exit_confidence=threshold)
         for threshold in thresholds
     }
     task = models["off"].predictor.task

@@ -39,7 +39,7 @@ from litebert.finetuning.run import finetune
 from litebert.finetuning.seeds import compute_halfwidth
 from litebert.interop import LoadedModel, save_hf
 from litebert.model.pretrainer import Pretrainer
-from litebert.recipes.finetuning import finetune_recipe
+from litebert.recipes.finetuning import finetune_preset
 from litebert.tasks.glue import Glue, GlueFiles
 from litebert.text.records import Notes
 from litebert.text.sources import read_documents
@@ -106,7 +106,7 @@ def build_untrained(folder: Path, task: Cut) -> Path:
 
 
 def settings(seed: int, rate: float, precision: Precision) -> FinetuneConfig:
-    base = finetune_recipe("small", "any")
+    base = finetune_preset("small", "any")
     optimizer = replace(base.train.optimizer, learning_rate=rate, bias_correction=True)
     train = replace(
         base.train,
@@ -133,7 +133,7 @@ def finetune_with_litebert(
 def finetune_with_trainer(
     model: Path, task: Cut, folder: Path, seed: int, rate: float, precision: Precision
 ) -> tuple[float, float]:
-    """Their Trainer as its examples set it up: tokenised with `map`-like batches, padded to the
+    """Their Trainer as its examples set it up: tokenized with `map`-like batches, padded to the
     longest of a batch.
     """
     import torch

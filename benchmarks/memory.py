@@ -51,7 +51,7 @@ Step = Callable[[int, int], float]
 
 
 def config_of(shape: str) -> Any:
-    """The recipe with masked language modelling alone, without dropout."""
+    """The recipe with masked language modeling alone, without dropout."""
     from litebert import recipe, replace
 
     name, _, length = SHAPES[shape]

@@ -25,7 +25,7 @@ from litebert.config import Config, TaskDistillConfig
 from litebert.config.features import FEATURES
 from litebert.config.finetuning import FinetuneConfig
 from litebert.recipes import PUBLISHED, RECIPES
-from litebert.recipes.finetuning import FINETUNE_RECIPES
+from litebert.recipes.finetuning import FINETUNE_PRESETS
 from projection import Cluster, project_step
 
 PAGE, SCALE, SPACE = (
@@ -125,7 +125,7 @@ def _space() -> Iterator[str]:
     place = next(i for i, row in enumerate(rows) if row[0] == "`distill`")
     rows[place : place + 1] = _rows(TaskDistillConfig, "distill.")
     yield from _table("field | kind | default | meaning", rows)
-    yield "What `--recipe` gives a task:"
+    yield "What `--preset` gives a task:"
     yield ""
     rows = [
         (
@@ -141,7 +141,7 @@ def _space() -> Iterator[str]:
             f"{point.train.optimizer.weight_decay:g}",
             f"{point.layer_decay:g}",
         )
-        for name, points in FINETUNE_RECIPES.items()
+        for name, points in FINETUNE_PRESETS.items()
         for task, point in points.items()
     ]
     yield from _table(

@@ -3,7 +3,8 @@
     litebert serve reviews=... names=... questions=... --port 8000
     python docs/screenshots.py http://127.0.0.1:8000
 
-The models are a classifier that was fine-tuned with --exits, a tagger, and a reader of questions.
+The models are a classifier that was fine-tuned with --early-exits, a tagger, and a reader of
+questions.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
     python docs/speed_chart.py
 
 The table has texts a second of ALBERT-base, engine by engine. The picture holds its own background
-and takes light or dark colours from the reader's system, so it can be read on any page.
+and takes light or dark colors from the reader's system, so it can be read on any page.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ NAMES = {
 }
 """The table's rows that are drawn, top to bottom, and how the picture names them."""
 GROUPS = (("float32", 4), ("bfloat16", 3), ("8 bits", 2))
-COLOURS = {
+COLORS = {
     "#010101": "--ink",
     "#020202": "--soft",
     "#030303": "--card",
@@ -46,7 +46,7 @@ COLOURS = {
     "#050505": "--ours",
 }
 """Colors that matplotlib draws with, and the variable that each becomes."""
-INK, SOFT, CARD, PEER, OURS = COLOURS
+INK, SOFT, CARD, PEER, OURS = COLORS
 STYLE = """<style>
   svg { --ink: #1b2330; --soft: #596475; --card: #f6f8fb; --peer: #a9b4c2; --ours: #2563eb; }
   @media (prefers-color-scheme: dark) {
@@ -131,7 +131,7 @@ def draw(bars: list[Bar]) -> str:
 
 
 def _apply_theme(text: str, bars: list[Bar]) -> str:
-    """The drawing of matplotlib in the colours of the reader's system, with the chart in words."""
+    """The drawing of matplotlib in the colors of the reader's system, with the chart in words."""
     text = re.sub(
         r"<metadata>.*?</metadata>|<style[^>]*>.*?</style>",
         "",
@@ -139,8 +139,8 @@ def _apply_theme(text: str, bars: list[Bar]) -> str:
         flags=re.DOTALL,
     )
     text = re.sub(r" font-family: [^;\"]*;", "", text)
-    for colour, variable in COLOURS.items():
-        text = text.replace(colour, f"var({variable})")
+    for color, variable in COLORS.items():
+        text = text.replace(color, f"var({variable})")
     spoken = ", ".join(f"{bar.name} {bar.rate:.1f}" for bar in bars)
     title = f"<title>Texts a second of ALBERT-base on two CPU cores, by engine: {spoken}</title>"
     end = text.index(">") + 1

@@ -25,7 +25,7 @@ from toys.families import (
     assert_equal_outputs,
     inputs,
     our_outputs,
-    randomise,
+    randomize,
     reopen,
     their_outputs,
 )
@@ -45,7 +45,7 @@ every_feature = pytest.mark.parametrize("feature", FEATURES, ids=lambda feature:
 def tagger(feature: Feature) -> TaskModel:
     """A random network with a feature that answers for every token."""
     model = TaskModel(feature.encoder, reads_cls=False, classes=3).eval()
-    randomise(model)
+    randomize(model)
     return model
 
 
@@ -110,7 +110,7 @@ def test_transformers(feature: Feature, tmp_path: Path) -> None:
         objectives=("mlm",),
     )
     model = Pretrainer(config).eval()
-    randomise(model)
+    randomize(model)
     if feature.transformers == REFUSED:
         with refused(ModelError, f"{field_of(feature)}="):
             save_hf(model, None, tmp_path / "hf")

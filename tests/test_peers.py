@@ -25,7 +25,7 @@ from litebert.model.task_model import TaskModel
 from litebert.tokenizer import Tokenizer
 from toys.environments import python_with
 from toys.folders import load_module, save_litebert
-from toys.points import config, randomise, shape
+from toys.points import config, randomize, shape
 
 VERSIONS = (
     "optimum-onnx[onnxruntime]==0.1.0",
@@ -82,13 +82,13 @@ def test_they_open_what_is_exported(
     for head, (reads_cls, classes, _) in HEADS.items():
         models[head] = TaskModel(shape(**point), reads_cls, classes).eval()
     for head, model in models.items():
-        randomise(model, scale=0.15)
+        randomize(model, scale=0.15)
         labels, tuned = (HEADS[head][2], {"kind": head}) if head in HEADS else ((), {})
         opened = load_module(model, tokenizer, labels=labels, task=tuned)
         save_onnx(opened, tmp_path / "onnx" / head, head)
         save_hf(opened, tmp_path / "hf" / head, head)
     pairs = TaskModel(shape(**{**point, "pooler": False}), False, 0).eval()
-    randomise(pairs, scale=0.15)
+    randomize(pairs, scale=0.15)
     vectors = {
         "task": "pairs",
         "kind": "backbone",

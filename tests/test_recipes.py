@@ -224,11 +224,11 @@ def test_what_is_no_part_of_a_kind_is_not_registered(
 def test_extensions_are_run_once_from_their_own_folder(
     tmp_path: Path, run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A file may import its neighbours, and a recipe in it is read twice without registering
+    """A file may import its neighbors, and a recipe in it is read twice without registering
     twice."""
-    (tmp_path / "neighbour_of_mine.py").write_text("NAME = 'tales'\n")
+    (tmp_path / "neighbor_of_mine.py").write_text("NAME = 'tales'\n")
     (tmp_path / "mine.py").write_text(
-        "from neighbour_of_mine import NAME\nfrom litebert import recipe\nfrom "
+        "from neighbor_of_mine import NAME\nfrom litebert import recipe\nfrom "
         "litebert.registry import SOURCES\n"
         "SOURCES.add(NAME, lambda name, reading: iter([('Once upon a time.', 1)]))\n"
         "def tiny():\n    return recipe('albert-tiny')\n"

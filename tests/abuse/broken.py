@@ -69,7 +69,7 @@ FILES: dict[str, str | bytes] = {
     + '}\n{"text": "a", "label": 0.5}\n',
     "object-label.jsonl": '{"text": "hello", "label": {"a": 1}}\n{"text": "a", "label": 0}\n',
     "new-label.csv": "text,label\nhello,maybe\n",
-    "unlabelled.csv": "text,label\nhello,\nworld,\n",
+    "unlabeled.csv": "text,label\nhello,\nworld,\n",
     "wide.csv": f"text,label{WIDE}\nhello,1{WIDE}\nworld,0{WIDE}\n",
     "wide-ragged.csv": f"text,label{WIDE}\nhello,1\n",
     "mac.csv": "text,label\rhello,1\rworld,0\r",
@@ -215,7 +215,7 @@ FILES: dict[str, str | bytes] = {
             ],
         }
     ),
-    "unlabelled.squad.json": json.dumps(
+    "unlabeled.squad.json": json.dumps(
         {
             "version": "v2.0",
             "data": [

@@ -87,7 +87,7 @@ FILES: dict[str, list[tuple[str, ...]]] = {
         (f"{Q} bad/number.json", "bad/number.json"),
         (f"{Q} bad/broken.json", "bad/broken.json"),
         (f"{Q} bad/digits.json", "bad/digits.json"),
-        (f"{Q} bad/unlabelled.squad.json", "bad/unlabelled.squad.json"),
+        (f"{Q} bad/unlabeled.squad.json", "bad/unlabeled.squad.json"),
         (f"{Q} bad/start.squad.json", "bad/start.squad.json", "answer_start"),
         (f"{Q} bad/context.squad.json", "bad/context.squad.json", "context"),
         (f"{Q} bad/question.squad.json", "bad/question.squad.json", "question"),

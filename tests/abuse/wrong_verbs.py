@@ -118,7 +118,7 @@ VERBS: dict[str, list[tuple[str, ...]]] = {
         ("plan albert-tiny --train.optimizer.learning-rate -1", "learning_rate"),
         ("plan albert-tiny --train.optimizer.learning-rate nan", "learning_rate"),
         ("plan albert-tiny --train.precision float8", "float8"),
-        ("plan albert-tiny --colour blue", "colour"),
+        ("plan albert-tiny --color blue", "color"),
     ],
     "pretraining": [
         (f"{P} missing", "missing"),
@@ -253,7 +253,7 @@ VERBS: dict[str, list[tuple[str, ...]]] = {
         (f"{F} table.csv --metric beauty", "beauty"),
         (f"{F} table.csv --target shape", "shape"),
         (f"{F} table.csv --target number", "table.csv", "label"),
-        (f"{F} table.csv --recipe large", "large"),
+        (f"{F} table.csv --preset large", "large"),
         (f"{F} table.csv --seeds 0", "seeds"),
         (f"{F} table.csv --epochs 2", "epochs", "steps"),
         (f"{F} table.csv --length 0", "length"),
@@ -283,7 +283,17 @@ VERBS: dict[str, list[tuple[str, ...]]] = {
         ("finetune run --task squad --data bad/twice.squad.json --out out", "bad/twice.squad.json"),
         ("finetune missing --task table --data table.csv --out out", "missing"),
         ("finetune data --task table --data table.csv --out out", "data"),
-        ("finetune albert-tiny --task table --data table.csv --out out", "tokenizer"),
+        ("finetune albert-tiny --task table --data table.csv --out out", "--from-scratch"),
+        (
+            "finetune albert-base --task table --data table.csv --out out",
+            "hf:albert/albert-base-v2",
+            "--from-scratch",
+        ),
+        (
+            "finetune run --from-scratch --task table --data table.csv --out out",
+            "run",
+            "--from-scratch",
+        ),
         (
             "finetune bad/run-cut-weights --task table --data table.csv --out out",
             "bad/run-cut-weights",

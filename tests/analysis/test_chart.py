@@ -52,7 +52,7 @@ def test_points_lie_where_their_numbers_say() -> None:
     ]
 
 
-def test_a_level_is_dashed_and_takes_no_colour_of_the_lines() -> None:
+def test_a_level_is_dashed_and_takes_no_color_of_the_lines() -> None:
     html = chart(
         Series("first", (0, 1), (1.0, 2.0)),
         Series("level", (0, 1), (1.5, 1.5), True),

@@ -1,4 +1,4 @@
-"""Figures by matplotlib: valid, deterministic, in the page's colours, with text as text and nothing
+"""Figures by matplotlib: valid, deterministic, in the page's colors, with text as text and nothing
 from outside.
 """
 
@@ -31,7 +31,7 @@ def test_a_figure_stands_in_a_page(figure: Intervals | HeatMap) -> None:
     ElementTree.fromstring(drawn.replace("xlink:href", "href"))  # well-formed
     assert drawn == svg(figure)
     assert "<style" not in drawn, "a style would hold for the whole page"
-    assert "#0" not in drawn.replace('"#m', "").replace("url(#", ""), "a stand-in colour is left"
+    assert "#0" not in drawn.replace('"#m', "").replace("url(#", ""), "a stand-in color is left"
     assert "var(--soft)" in drawn
     assert "http" not in drawn
     assert "layer" in drawn or "nats" in drawn, "text stays text"

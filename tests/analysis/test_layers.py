@@ -63,7 +63,7 @@ def test_similarity_sees_through_rotations_and_factors(
 @pytest.fixture(scope="module")
 def trained_run(tiny_data: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two shared layers, trained for twelve steps."""
-    folder = tmp_path_factory.mktemp("analysed") / "a-run"
+    folder = tmp_path_factory.mktemp("analyzed") / "a-run"
     pretrain(config(), tiny_data, folder)
     return folder
 
@@ -104,7 +104,7 @@ def test_the_verb_writes_a_page_and_numbers(
     names(err, tmp_path / "gone" / "page.html")
 
 
-def test_what_cannot_be_analysed_is_refused(
+def test_what_cannot_be_analyzed_is_refused(
     trained_run: Path, tiny_data: Path, tmp_path: Path
 ) -> None:
     with refused(ConfigError, "0"):

@@ -326,7 +326,7 @@ def test_every_table_scrolls_in_a_box_of_its_own() -> None:
     assert re.search(r"\.wide \{[^}]*overflow-x: auto", html)
 
 
-def test_every_colour_is_defined_light_and_dark() -> None:
+def test_every_color_is_defined_light_and_dark() -> None:
     used = set(re.findall(r"var\((--[a-z0-9-]+)\)", STYLE)) - {"--own"}
     assert {f"--line-{number}" for number in range(COLORS)} <= used
     assert all(STYLE.count(f"{name}: #") == 2 for name in used)

@@ -1,5 +1,5 @@
-"""Early exits, from `finetune --exits` to `predict`: what is trained, calibrated, recorded and
-answered.
+"""Early exits, from `finetune --early-exits` to `predict`: what is trained, calibrated, recorded
+and answered.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def run_with_exits(
         tiny_tokenizer,
         "--out",
         folder / "run",
-        "--exits",
+        "--early-exits",
         "--epochs",
         "4",
         "--length",
@@ -165,14 +165,14 @@ def test_off_is_the_ordinary_model_bit_for_bit(
             run_with_exits.parent / "dev.csv",
             "--out",
             tmp_path / out,
-            *["--exit", "off"],
+            *["--exit-confidence", "off"],
         )
         assert run("predict", folder, *words)[0] == 0
     assert (tmp_path / "off.jsonl").read_bytes() == (tmp_path / "ordinary.jsonl").read_bytes()
     assert "layers" not in load(ordinary).predict(["ba"])[0]
     rows = rows_of(run_with_exits)
     off, same = (
-        load(folder, exit="off").predictor.runtime.logits(rows)
+        load(folder, exit_confidence="off").predictor.runtime.logits(rows)
         for folder in (run_with_exits, ordinary)
     )
     assert np.array_equal(off, same)
@@ -182,7 +182,8 @@ def test_thresholds_at_both_ends(run_with_exits: Path) -> None:
     rows = rows_of(run_with_exits)
     full = early(run_with_exits, ExitRule(1, NEVER))
     assert np.array_equal(
-        full.logits(rows), load(run_with_exits, exit="off").predictor.runtime.logits(rows)
+        full.logits(rows),
+        load(run_with_exits, exit_confidence="off").predictor.runtime.logits(rows),
     )
     assert full.share == 1
     first = early(run_with_exits, ExitRule(1, 0.0))
@@ -228,12 +229,16 @@ def test_an_engine_of_graphs_computes_all_layers_or_nothing(
 ) -> None:
     chosen: Exit
     for chosen in ("auto", 0.7):
-        with refused(ConfigError, "exit", chosen, engine, "--exit off", "torch"):
-            _ = load(run_with_exits, engine=engine, exit=chosen).predictor
+        with refused(
+            ConfigError, "exit_confidence", chosen, engine, "--exit-confidence off", "torch"
+        ):
+            _ = load(run_with_exits, engine=engine, exit_confidence=chosen).predictor
     assert not (run_with_exits / "model" / FOLDER).exists(), "no graph is made for what is refused"
     needs(engine)
-    full = load(run_with_exits, exit="off").predict(read_texts(run_with_exits))
-    graph = load(run_with_exits, engine=engine, exit="off").predict(read_texts(run_with_exits))
+    full = load(run_with_exits, exit_confidence="off").predict(read_texts(run_with_exits))
+    graph = load(run_with_exits, engine=engine, exit_confidence="off").predict(
+        read_texts(run_with_exits)
+    )
     for answer, other in zip(full, graph, strict=True):
         assert answer.keys() == other.keys()
         assert other["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-5)
@@ -245,14 +250,14 @@ def test_an_exported_model_computes_all_layers(
 ) -> None:
     needs("onnx")
     assert run("export", run_with_exits, "--out", tmp_path / "out")[0] == 0
-    full = load(run_with_exits, exit="off").predict(read_texts(run_with_exits))
+    full = load(run_with_exits, exit_confidence="off").predict(read_texts(run_with_exits))
     for answer, other in zip(
         full, load(tmp_path / "out").predict(read_texts(run_with_exits)), strict=True
     ):
         assert answer.keys() == other.keys()
         assert other["probabilities"] == pytest.approx(answer["probabilities"], abs=1e-5)
-    with refused(ConfigError, "exit", 0.9, "onnx"):
-        _ = load(tmp_path / "out", exit=0.9).predictor
+    with refused(ConfigError, "exit_confidence", 0.9, "onnx"):
+        _ = load(tmp_path / "out", exit_confidence=0.9).predictor
 
 
 def test_the_commands_name_the_option_that_computes_all_layers(
@@ -269,9 +274,9 @@ def test_the_commands_name_the_option_that_computes_all_layers(
     )
     status, _, error = run(*words)
     assert status == 2
-    names(error, "onnx", "--exit off")
-    assert run(*words, "--exit", "off")[0] == 0
-    status, _, error = run(*words, "--exit", "off", "--device", "cuda")
+    names(error, "onnx", "--exit-confidence off")
+    assert run(*words, "--exit-confidence", "off")[0] == 0
+    status, _, error = run(*words, "--exit-confidence", "off", "--device", "cuda")
     assert (status, "cuda" in error, "onnx" in error) == (2, True, True)
     shutil.rmtree(run_with_exits / "model" / FOLDER)
 
@@ -287,7 +292,7 @@ def test_converted_it_opens_elsewhere_as_the_full_model(
 ) -> None:
     convert(run_with_exits, tmp_path / "hf", to="hf")
     answers = load(tmp_path / "hf").predict(read_texts(run_with_exits))
-    full = load(run_with_exits, exit="off").predict(read_texts(run_with_exits))
+    full = load(run_with_exits, exit_confidence="off").predict(read_texts(run_with_exits))
     assert [answer.keys() for answer in answers] == [answer.keys() for answer in full]
     for answer, other in zip(answers, full, strict=True):
         assert list(answer["probabilities"].values()) == pytest.approx(
@@ -301,7 +306,7 @@ def test_another_drop_calibrates_a_finished_run_again(tiny_tokenizer: Path, tmp_
     )
 
     def go(drop: float) -> tuple[dict[str, Any], bytes]:
-        chosen = config(epochs=1, exits=True, exit_drop=drop)
+        chosen = config(epochs=1, early_exits=True, early_exits_max_drop=drop)
         done = finetune(
             recipe_file(tmp_path), table, tmp_path / "run", chosen, tokenizer=tiny_tokenizer
         )
@@ -327,7 +332,7 @@ def test_killed_and_started_again_it_ends_with_the_same_bits(
     table = Table(
         write_table(tmp_path / "train.csv", 120), write_table(tmp_path / "dev.csv", 30, seed=1)
     )
-    chosen = config(epochs=1, exits=True, dropout=0.1)
+    chosen = config(epochs=1, early_exits=True, dropout=0.1)
 
     def go(name: str, **more: Any) -> Any:
         return finetune(
@@ -464,7 +469,7 @@ def test_numbers_and_labels_leave_early_too(
         recipe_file(tmp_path),
         table,
         tmp_path / "run",
-        config(epochs=3, exits=True),
+        config(epochs=3, early_exits=True),
         tokenizer=tiny_tokenizer,
     )
     record = json.loads((tmp_path / "run" / "exits.json").read_text())
@@ -472,7 +477,7 @@ def test_numbers_and_labels_leave_early_too(
     layers: dict[Exit, set[int]] = {0.0: {1}, 2.0: {2}}
     threshold: Exit
     for threshold in (0.0, 2.0, "auto"):
-        answers = load(tmp_path / "run", exit=threshold).predict(["ba de", "fi"])
+        answers = load(tmp_path / "run", exit_confidence=threshold).predict(["ba de", "fi"])
         used = {answer["layers"] for answer in answers}
         assert used == layers.get(threshold, used)
 
@@ -481,7 +486,7 @@ def test_what_cannot_leave_early_is_refused(tiny_tokenizer: Path, tmp_path: Path
     train = tmp_path / "train.conll"
     train.write_text("ba B-X\nde O\n\nfi O\nba B-X\n\n" * 8)
     recipe = recipe_file(tmp_path)
-    words = ("--tokenizer", tiny_tokenizer, "--exits")
+    words = ("--tokenizer", tiny_tokenizer, "--early-exits")
     status, _, error = run(
         "finetune", recipe, "--task", "tagging", "--data", train, "--out", tmp_path / "a", *words
     )
@@ -492,15 +497,15 @@ def test_what_cannot_leave_early_is_refused(tiny_tokenizer: Path, tmp_path: Path
         "finetune", recipe, "--task", "table", "--data", data, "--out", tmp_path / "b", *words
     )
     assert (status, "exits" in error, "1 layer" in error) == (2, True, True)
-    with refused(ConfigError, "exit_drop", -1.0):
-        litebert.FinetuneConfig(exit_drop=-1.0)
+    with refused(ConfigError, "early_exits_max_drop", -1.0):
+        litebert.FinetuneConfig(early_exits_max_drop=-1.0)
 
 
 def test_thresholds_that_mean_nothing_are_refused(run_with_exits: Path, tmp_path: Path) -> None:
-    with refused(ConfigError, "exit", -0.5):
-        _ = load(run_with_exits, exit=-0.5).predictor
-    with refused(ConfigError, "exit", "'on'"):
-        _ = load(run_with_exits, exit="on").predictor  # type: ignore[arg-type]
+    with refused(ConfigError, "exit_confidence", -0.5):
+        _ = load(run_with_exits, exit_confidence=-0.5).predictor
+    with refused(ConfigError, "exit_confidence", "'on'"):
+        _ = load(run_with_exits, exit_confidence="on").predictor  # type: ignore[arg-type]
     plain = tmp_path / "plain"
     convert(run_with_exits, plain, to="litebert")
     record = json.loads((plain / "task.json").read_text())
@@ -511,5 +516,5 @@ def test_thresholds_that_mean_nothing_are_refused(run_with_exits: Path, tmp_path
         load(plain)
     del record["exits"]
     (plain / "task.json").write_text(json.dumps(record))
-    with refused(ConfigError, "exit", 0.9, "--exits"):
-        _ = load(plain, exit=0.9).predictor
+    with refused(ConfigError, "exit_confidence", 0.9, "--early-exits"):
+        _ = load(plain, exit_confidence=0.9).predictor

@@ -29,7 +29,7 @@ from litebert.interop.records import read_tokenizer
 from litebert.tokenizer import Tokenizer
 from toys.finetuning import write_table
 from toys.folders import save_litebert, tiny
-from toys.points import randomise
+from toys.points import randomize
 from toys.refusals import names, refused
 
 Run = Callable[..., tuple[int, str, str]]
@@ -44,7 +44,7 @@ ASKED: dict[str, tuple[int, tuple[str, ...], list[Any]]] = {
 
 @pytest.fixture
 def table(tmp_path: Path) -> Path:
-    return write_table(tmp_path / "labelled.csv", 40)
+    return write_table(tmp_path / "labeled.csv", 40)
 
 
 def classifier(folder: Path, tokenizer: Path) -> Path:
@@ -82,7 +82,7 @@ def test_an_export_answers_as_its_model(
         litebert.load(tmp_path / "out", engine="torch")
 
 
-def test_8_bits_are_measured_on_labelled_files(
+def test_8_bits_are_measured_on_labeled_files(
     tiny_tokenizer: Path, tmp_path: Path, table: Path, run: Run
 ) -> None:
     folder = classifier(tmp_path / "ours", tiny_tokenizer)
@@ -211,7 +211,7 @@ def test_nothing_stays_of_an_export_that_failed(
 
 def test_a_wrong_window_is_seen(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     model = tiny(("mlm",), window=128, global_every=2, max_positions=160)
-    randomise(model)
+    randomize(model)
     save_litebert(model.eval(), None, tmp_path / "ours")
     litebert.export(tmp_path / "ours", tmp_path / "right")
     whole: Any = vars(onnx_folder)["onnx_model"]
@@ -313,7 +313,7 @@ def test_an_export_guesses_masks_and_gives_vectors_without_torch(
     with refused(ModelError, tmp_path / "masks", "task"):
         masks.predict(["bado"])
     with refused(ConfigError, "0.5", "onnx"):
-        litebert.load(tmp_path / "states", exit=0.5)
+        litebert.load(tmp_path / "states", exit_confidence=0.5)
     out = subprocess.run(
         [sys.executable, "-c", _WITHOUT_TORCH, masks.path, states.path],
         check=True,

@@ -110,7 +110,7 @@ ASKED: dict[str, tuple[str, int, tuple[str, ...], dict[str, Any], str, str]] = {
         jsonl([{**row, "label": place} for place, row in enumerate(PAIRS)]),
     ),
 }
-"""A model and a labelled file for each kind of answer; in some, the first of equals would always be
+"""A model and a labeled file for each kind of answer; in some, the first of equals would always be
 right.
 """
 MOST: dict[str, dict[str, float]] = {

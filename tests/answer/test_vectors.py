@@ -36,7 +36,7 @@ from litebert.registry import ENGINES
 from litebert.tokenizer import Tokenizer
 from toys.families import build_peer
 from toys.folders import load_module, save_litebert
-from toys.points import randomise, shape
+from toys.points import randomize, shape
 from toys.refusals import names, refused
 
 Run = Callable[..., tuple[int, str, str]]
@@ -48,7 +48,7 @@ def folder(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
     """A model as `--task pairs` leaves it."""
     words = Tokenizer.load(tiny_tokenizer)
     model = TaskModel(shape(vocab_size=words.vocab_size, pooler=False), False, 0).eval()
-    randomise(model, scale=0.15)
+    randomize(model, scale=0.15)
     place = tmp_path_factory.mktemp("vectors") / "pairs"
     task = {
         "task": "pairs",
@@ -398,7 +398,7 @@ def test_every_engine_gives_the_same_vectors(
         save_onnx(litebert.load(folder), place)
     elif kind == "classifier":
         model = TaskModel(shape(vocab_size=words.vocab_size), True, 2).eval()
-        randomise(model, scale=0.15)
+        randomize(model, scale=0.15)
         save_litebert(
             model, words, place, labels=("a", "b"), task={"kind": "sequence", "length": 16}
         )
@@ -407,7 +407,7 @@ def test_every_engine_gives_the_same_vectors(
         network = Pretrainer(
             Config(name="base", encoder=encoder, sequences=sequences, objectives=("mlm",))
         )
-        randomise(network, scale=0.15)
+        randomize(network, scale=0.15)
         save_litebert(network, words, place)
     (tmp_path / "in.txt").write_text("\n".join(TEXTS))
     status, _, err = run(

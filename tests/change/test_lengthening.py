@@ -21,7 +21,7 @@ from litebert.model.pretrainer import Pretrainer
 from litebert.tokenizer import Tokenizer
 from toys.families import build_peer
 from toys.folders import save_litebert
-from toys.points import config, randomise
+from toys.points import config, randomize
 from toys.refusals import names
 
 Run = Callable[..., tuple[int, str, str]]
@@ -31,7 +31,7 @@ def save_model(
     folder: Path, objectives: tuple[str, ...] = ("mlm", "sop"), **changes: Any
 ) -> Pretrainer:
     model = Pretrainer(config(objectives, **changes)).eval()
-    randomise(model)
+    randomize(model)
     save_litebert(model, None, folder)
     return model
 
@@ -197,7 +197,7 @@ def test_global_attention_is_that_of_longformer() -> None:
             attention_probs_dropout_prob=0.0,
         )
     ).eval()
-    randomise(wanted)
+    randomize(wanted)
     for name, tensor in (theirs_state := wanted.state_dict()).items():
         if "_global" in name:
             tensor.copy_(theirs_state[name.replace("_global", "")])

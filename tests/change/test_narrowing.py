@@ -225,7 +225,7 @@ def test_any_point_of_the_space_becomes_narrower(shape: dict[str, Any]) -> None:
     assert loss(made.loaded.model).isfinite()  # type: ignore[arg-type]
 
 
-def test_a_narrower_network_can_be_merged_and_factorised_too() -> None:
+def test_a_narrower_network_can_be_merged_and_factorized_too() -> None:
     model = large(**CLASSIC)
     importance = make_importance([1.0] * 8, [1.0, 2.0], [1.0] * 16, model)
     made = shrink(

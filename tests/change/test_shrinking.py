@@ -61,7 +61,7 @@ def same(model: Pretrainer, other: Any, atol: float = 1e-5) -> None:
 
 
 @pytest.mark.parametrize("shape", [CLASSIC, MODERN], ids=["classic", "modern"])
-def test_tables_of_low_rank_are_factorised_without_a_loss(shape: dict[str, Any]) -> None:
+def test_tables_of_low_rank_are_factorized_without_a_loss(shape: dict[str, Any]) -> None:
     model = large(**shape)
     basis = torch.linalg.qr(torch.randn(8, 3))[0]
     embedding: Any = model.encoder.embedding

@@ -17,7 +17,7 @@ from litebert.model.pretrainer import Pretrainer
 from litebert.model.task_model import TaskModel
 from litebert.tokenizer import Tokenizer
 from toys.folders import save_hf, save_litebert, tiny
-from toys.points import config, randomise
+from toys.points import config, randomize
 from toys.pretraining import ENCODER
 from toys.refusals import names
 from toys.tokenizing import train
@@ -40,7 +40,7 @@ def model_of(
     tokenizer: Tokenizer, objectives: tuple[str, ...] = ("mlm", "sop"), **changes: Any
 ) -> Pretrainer:
     model = Pretrainer(config(objectives, vocab_size=tokenizer.vocab_size, **changes)).eval()
-    randomise(model)
+    randomize(model)
     return model
 
 
@@ -126,7 +126,7 @@ def test_inspect_shows_the_same_before(run: Run, text: Path, tmp_path: Path) -> 
     old = train()
     save_litebert(model_of(old), old, tmp_path / "model")
     compare = ("tokenizer", "inspect", text, "--tokenizer", tmp_path / "model", "--json")
-    status, before, err = run(*compare, "--extend", 8)
+    status, before, err = run(*compare, "--add-tokens", 8)
     assert status == 0, err
     words = (
         "tokenizer",
@@ -140,7 +140,7 @@ def test_inspect_shows_the_same_before(run: Run, text: Path, tmp_path: Path) -> 
         tmp_path / "new",
     )
     assert json.loads(run(*words, "--json")[1]) == json.loads(before)
-    status, out, _ = run(*compare, "--transplant", tmp_path / "new")
+    status, out, _ = run(*compare, "--other-tokenizer", tmp_path / "new")
     assert status == 0
     assert {**json.loads(before), "added": []} == json.loads(out)
     status, out, _ = run(*words[:-1], tmp_path / "again")
@@ -399,9 +399,9 @@ def test_what_cannot_be_is_refused_in_one_sentence(run: Run, text: Path, tmp_pat
     inspect = ("inspect", text, "--tokenizer", tmp_path / "model")
     refuses(
         *inspect,
-        "--extend",
+        "--add-tokens",
         3,
-        "--transplant",
+        "--other-tokenizer",
         tmp_path / "model",
-        places=("--extend", "--transplant"),
+        places=("--add-tokens", "--other-tokenizer"),
     )

@@ -251,7 +251,7 @@ def squad(
     return path
 
 
-def test_a_file_of_questions_without_any_answer_is_unlabelled(
+def test_a_file_of_questions_without_any_answer_is_unlabeled(
     finetune: Callable[..., Output], tmp_path: Path, run: Run
 ) -> None:
     train = squad(tmp_path / "train.json", 12, answer="toto", is_impossible=False)
@@ -435,8 +435,8 @@ def test_score_says_what_the_run_said(
         "'kid'",
         "'kind'",
     )
-    unlabelled = table(tmp_path / "bare.csv", [("bado",)], "said")
-    refuses(run("evaluate", tmp_path / "run", "--data", unlabelled), unlabelled, "'kind'")
+    unlabeled = table(tmp_path / "bare.csv", [("bado",)], "said")
+    refuses(run("evaluate", tmp_path / "run", "--data", unlabeled), unlabeled, "'kind'")
 
 
 def test_few_steps_are_remarked_upon(tiny_tokenizer: Path, tmp_path: Path, run: Run) -> None:

@@ -200,7 +200,7 @@ def test_mistakes_are_one_sentence(
         run(*words_for(folder, tiny_tokenizer, tmp_path / "out", "--seeds", 0)), "seeds is 0"
     )
     one_sentence(
-        run(*words_for(folder, tiny_tokenizer, tmp_path / "out", "--recipe", "smal")),
+        run(*words_for(folder, tiny_tokenizer, tmp_path / "out", "--preset", "smal")),
         "did you mean 'small'?",
     )
     assert not (tmp_path / "out").exists()

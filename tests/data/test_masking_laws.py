@@ -117,7 +117,7 @@ def test_the_laws_of_span_lengths() -> None:
 def test_drawn_lengths_follow_their_law(config: dict[str, Any], shares: list[float]) -> None:
     law = compute_length_law(MaskingConfig(**config))
     draws = draw_uniforms(derive(4, np.arange(600)), 100, 13).ravel()
-    for ahead in (1, 2, len(law), 500):  # renormalised over the lengths that fit
+    for ahead in (1, 2, len(law), 500):  # renormalized over the lengths that fit
         lengths = draw_lengths(law, np.full(60_000, ahead), draws)
         fit = np.array(shares[:ahead]) / sum(shares[:ahead])
         if len(fit) > 1:
@@ -171,7 +171,7 @@ def test_geometric_spans_keep_most_of_their_length_in_short_sequences(
 
 
 def test_single_words_are_drawn_alone() -> None:
-    # Words of one token, of which a tenth is masked: neighbours are masked as often as by chance.
+    # Words of one token, of which a tenth is masked: neighbors are masked as often as by chance.
     ids = sequences(2000, 100)
     positions = masker(np.ones(VOCABULARY, bool), unit="word", span="single", rate=0.1)(
         ids, derive(np.arange(2000))
@@ -193,7 +193,7 @@ def test_no_place_is_preferred() -> None:
         assert stats.chisquare(np.delete(counts, special)).pvalue > UNLIKELY
 
 
-def test_spans_favour_no_place_but_the_ends() -> None:
+def test_spans_favor_no_place_but_the_ends() -> None:
     # A span starts at any word and must fit: the first words can be reached from few starts, the
     # last by short spans.
     ids = sequences(4000, 250)[:, 126:]
@@ -226,8 +226,8 @@ def test_no_special_token_is_predicted_and_no_span_crosses_one(config: dict[str,
     masks = masker(np.ones(VOCABULARY, bool), **config)(ids, derive(9, np.arange(3000)))
     assert not np.isin(ids.ravel()[masks.positions], SPECIAL).any()
     assert (masks.ids == ids)[np.isin(ids, SPECIAL)].all()
-    neighbours = masks.boundaries()[masks.boundaries() >= 0]
-    assert not np.isin(ids.ravel()[neighbours], SPECIAL).any()
+    neighbors = masks.boundaries()[masks.boundaries() >= 0]
+    assert not np.isin(ids.ravel()[neighbors], SPECIAL).any()
     # Documents are masked independently: both sides of a separator as often as chance has it.
     masked = np.zeros(ids.size, bool)
     masked[masks.positions] = True
@@ -261,7 +261,7 @@ def test_replacement_of_tokens(mask: float, random: float, config: dict[str, Any
     possible = shares > 1e-9
     if possible.sum() > 1:
         assert stats.chisquare(seen[possible], shares[possible] * len(kind)).pvalue > UNLIKELY
-        # Neighbours draw independently.
+        # Neighbors draw independently.
         near = np.flatnonzero(np.diff(masks.positions) == 1)
         pairs = np.histogram2d(kind[near], kind[near + 1], bins=3, range=[[-0.5, 2.5]] * 2)[0][
             np.ix_(possible, possible)

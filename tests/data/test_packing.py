@@ -273,7 +273,7 @@ def test_documents_are_mixed_in_full_sequences_alone() -> None:
     assert set(parts) <= {5, 6}
 
 
-def test_a_full_sequence_reads_its_neighbourhood_only(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_sequence_reads_its_neighborhood_only(monkeypatch: pytest.MonkeyPatch) -> None:
     split = ToySplit([[5, 5]] * 20_000)
     format_ = pack(FullSentences, split, 64)
     read: list[int] = []

@@ -176,7 +176,7 @@ def test_order_cannot_be_told_from_the_shape() -> None:
     check_that_shapes_tell_nothing(split, epoch(pairs(split, 64, 0.1, "sop"), 0), 7000)
 
 
-def test_most_chunks_of_prose_are_labelled() -> None:
+def test_most_chunks_of_prose_are_labeled() -> None:
     split = ToySplit(prose(300, seed=3))
     for length, share in ((64, 0.75), (128, 0.94), (512, 0.95)):
         labels = np.array([item.label for item in epoch(pairs(split, length, 0.1, "sop"), 0)])
@@ -253,7 +253,7 @@ def test_trimmed_lengths_are_those_of_the_loop(first: int, second: int, target: 
     assert trim_lengths(first, second, target) == (a, b)
 
 
-def test_long_sentences_are_cut_and_never_labelled_for_their_order() -> None:
+def test_long_sentences_are_cut_and_never_labeled_for_their_order() -> None:
     split = ToySplit([[300, 20, 300]])
     for parts, label, paired in [
         item for number in range(50) for item in epoch(pairs(split, 64, 0.0, "sop"), number)

@@ -182,7 +182,7 @@ def test_an_engine_that_goes_layer_by_layer_lets_texts_leave_early(
     answers = litebert.load(folder, engine="layers").predict(LINES)
     assert answers == litebert.load(folder, engine="exact").predict(LINES)
     assert {answer["layers"] for answer in answers} == {1}, "of two layers"
-    with refused(ConfigError, "theirs", "--exit off"):
+    with refused(ConfigError, "theirs", "--exit-confidence off"):
         litebert.load(folder, engine="theirs").predict(LINES)
 
 

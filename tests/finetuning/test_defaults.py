@@ -18,7 +18,7 @@ from litebert.finetuning.batches import TaskBatch
 from litebert.finetuning.items import Item
 from litebert.finetuning.probe import choose_rate, split_held_out
 from litebert.finetuning.run import finetune, finetune_seeds
-from litebert.recipes.finetuning import finetune_recipe
+from litebert.recipes.finetuning import finetune_preset
 from litebert.tokenizer import Tokenizer
 from litebert.train.loop import Loop
 from toys.finetuning import config, recipe_file, write_table
@@ -74,7 +74,7 @@ def test_the_command_line_chooses_what_python_chooses(
     chosen = read_record(tmp_path / "python")["config"]
     assert chosen == read_record(tmp_path / "typed")["config"]
     assert chosen["choose"] == []
-    assert chosen["epochs"] > finetune_recipe("small", "table").epochs, (
+    assert chosen["epochs"] > finetune_preset("small", "table").epochs, (
         "few rows are read more often"
     )
 

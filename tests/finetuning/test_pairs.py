@@ -26,7 +26,7 @@ from litebert.finetuning.run import finetune
 from litebert.finetuning.similarity import Compared, Similarity, scale_to_unit
 from litebert.finetuning.text_outputs import OneClass
 from litebert.finetuning.vector_maps import fit_whitening
-from litebert.recipes.finetuning import finetune_recipe
+from litebert.recipes.finetuning import finetune_preset
 from litebert.tasks.texts import Example
 from litebert.tokenizer import Tokenizer
 from litebert.train.loop import Loop
@@ -410,16 +410,16 @@ def test_deletion_leaves_a_token_and_needs_no_dropout(tiny_tokenizer: Path, tmp_
     items = task.encode(task.read("train"), words, 32)
     batch = TaskBatches(items, task.output, words.pad_id, 8, 5, seed=0, deletion=0.99)(0)
     assert batch.attention_mask.sum(1).min() >= 3
-    small = finetune_recipe("small", task.point)
+    small = finetune_preset("small", task.point)
     assert small.deletion > 0
     assert task.output.recipe_for(small, EncoderConfig()).dropout == -1
-    assert all(finetune_recipe(name, task.point).dropout == -1 for name in ("albert", "bert"))
+    assert all(finetune_preset(name, task.point).dropout == -1 for name in ("albert", "bert"))
     done = learn(
         task, tmp_path / "run", tiny_tokenizer, replace(config(epochs=1), deletion=0.4, dropout=0.0)
     )
     assert done.scores.keys() == {"spearman", "pearson"}
     pairs = Pairs(tmp_path / "dev.csv", tmp_path / "dev.csv", **COLUMNS)
-    assert finetune_recipe("small", pairs.point).deletion == 0
+    assert finetune_preset("small", pairs.point).deletion == 0
     for output in (pairs.output, OneClass(("a", "b"))):
         with refused(ConfigError, "deletion", f"{small.deletion}"):
             output.recipe_for(small, EncoderConfig())

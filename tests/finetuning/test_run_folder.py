@@ -23,7 +23,7 @@ from litebert.finetuning.items import EncodedPart, Item
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.run import finetune, finetune_seeds
 from litebert.finetuning.scoring import has_one_answer
-from litebert.recipes.finetuning import finetune_recipe
+from litebert.recipes.finetuning import finetune_preset
 from litebert.registry import OUTPUTS
 from litebert.tasks import table as table_module
 from litebert.train.loop import Loop
@@ -226,7 +226,7 @@ def test_seeds_do_not_go_into_the_folder_of_one_run(tiny_tokenizer: Path, tmp_pa
 
 
 def test_epochs_and_steps_give_way_to_one_another() -> None:
-    paper = finetune_recipe("albert", "cola")
+    paper = finetune_preset("albert", "cola")
     assert (paper.steps, paper.train.schedule.warmup) == (5336, 320)
     for words in (["--epochs", "2"], ["--steps=50"]):
         changed = _with_length(paper, words)

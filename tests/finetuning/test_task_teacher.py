@@ -153,10 +153,10 @@ def test_all_weight_on_the_teacher_needs_no_true_label(
 
 
 @pytest.mark.parametrize("exits", [False, True])
-def test_unlabelled_texts_are_learned_and_a_kill_changes_nothing(
+def test_unlabeled_texts_are_learned_and_a_kill_changes_nothing(
     place: Path, tiny_tokenizer: Path, tmp_path: Path, exits: bool
 ) -> None:
-    options: dict[str, Any] = {"unlabelled": more_texts(place), "exits": exits}
+    options: dict[str, Any] = {"unlabeled": more_texts(place), "exits": exits}
     whole = teach(place, tmp_path / "whole", tiny_tokenizer, **options)
     assert whole.steps == 7  # 100 rows in batches of 16
 
@@ -285,7 +285,7 @@ def test_answers_at_tokens_and_among_choices_are_learned(
                 tokenizer=tmp_path / "other",
                 teacher=tmp_path / "teacher",
             )
-        with refused(ConfigError, "--unlabelled", "tokens"):
+        with refused(ConfigError, "--unlabeled", "tokens"):
             finetune(
                 recipe,
                 task,
@@ -293,7 +293,7 @@ def test_answers_at_tokens_and_among_choices_are_learned(
                 quick(),
                 tokenizer=tiny_tokenizer,
                 teacher=tmp_path / "teacher",
-                unlabelled=task.read("dev"),
+                unlabeled=task.read("dev"),
             )
     else:
         new = finetune(
@@ -317,7 +317,7 @@ LAYERS = {"states": 0.5, "relations": 2.0}
 def test_layers_are_learned_beside_the_answers(
     place: Path, tiny_tokenizer: Path, tmp_path: Path, exits: bool
 ) -> None:
-    options: dict[str, Any] = {"unlabelled": more_texts(place), "exits": exits, **LAYERS}
+    options: dict[str, Any] = {"unlabeled": more_texts(place), "exits": exits, **LAYERS}
     whole = teach(place, tmp_path / "whole", tiny_tokenizer, **options)
     rows = [row for row in read(whole.folder / "metrics.jsonl") if "relations_loss" in row]
     last = rows[-1]
@@ -494,10 +494,10 @@ def test_a_teacher_that_cannot_teach_is_refused(
         )
     with refused(ModelError, tmp_path / "absent"):
         teach(place, tmp_path / "run", tiny_tokenizer, teacher=tmp_path / "absent")
-    with refused(ConfigError, "--unlabelled", "--teacher"):
-        teach(place, tmp_path / "run", tiny_tokenizer, teacher=None, unlabelled=more_texts(place))
-    with refused(ConfigError, "--unlabelled"):
-        teach(place, tmp_path / "run", tiny_tokenizer, unlabelled=[])
+    with refused(ConfigError, "--unlabeled", "--teacher"):
+        teach(place, tmp_path / "run", tiny_tokenizer, teacher=None, unlabeled=more_texts(place))
+    with refused(ConfigError, "--unlabeled"):
+        teach(place, tmp_path / "run", tiny_tokenizer, unlabeled=[])
     assert not (tmp_path / "run" / "finetune.json").exists()
 
 
@@ -537,7 +537,7 @@ def test_the_commands_as_they_are_typed(
     teaching = (
         "--teacher",
         place / "teacher",
-        "--unlabelled",
+        "--unlabeled",
         place / "more.csv",
         "--distill.weight",
         0.7,
@@ -545,9 +545,9 @@ def test_the_commands_as_they_are_typed(
     status, out, _ = run(*words, *teaching, "--out", tmp_path / "run", "--json")
     assert status == 0
     assert json.loads(out)["scores"]
-    status, _, err = run(*words, "--unlabelled", place / "more.csv", "--out", tmp_path / "new")
+    status, _, err = run(*words, "--unlabeled", place / "more.csv", "--out", tmp_path / "new")
     assert status == 2
-    names(err, "--unlabelled", "--teacher")
+    names(err, "--unlabeled", "--teacher")
     status, _, err = run(*words, *teaching[:4], "--distill.weight", 1.5, "--out", tmp_path / "new")
     assert status == 2
     names(err, "distill.weight", "1.5")

@@ -36,7 +36,7 @@ def place(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     folder = tmp_path_factory.mktemp("teachers")
     write_table(folder / "train.csv", 60)
     write_table(folder / "dev.csv", 20, seed=1)
-    lines = write_table(folder / "labelled.csv", 40, seed=2).read_text().splitlines()
+    lines = write_table(folder / "labeled.csv", 40, seed=2).read_text().splitlines()
     texts = [line.rpartition(",")[0] for line in lines[1:]]
     (folder / "more.txt").write_text("\n".join(texts) + "\n")
     for seed in (0, 1):
@@ -57,7 +57,7 @@ def finetune(run: Run, place: Path, tiny_tokenizer: Path) -> Run:
     def call(*words: object) -> tuple[int, str, str]:
         model = ("finetune", place / "small.toml", "--tokenizer", tiny_tokenizer)
         data = ("--task", "table", "--data", place / "train.csv", "--dev", place / "dev.csv")
-        length = ("--recipe", "small", "--length", 32, "--epochs", 1, "--no-restart")
+        length = ("--preset", "small", "--length", 32, "--epochs", 1, "--no-restart")
         return run(*model, *data, *length, "--train.precision", "float32", *words)
 
     return call
@@ -73,7 +73,7 @@ def compute_yes(folder: Path, texts: list[str]) -> list[float]:
 
 
 def list_texts(place: Path) -> list[str]:
-    """The training texts, then the unlabelled ones."""
+    """The training texts, then the unlabeled ones."""
     files = Table(place / "train.csv", place / "dev.csv")
     more = (place / "more.txt").read_text().splitlines()
     return [example.text for example in files.read("train")] + more
@@ -81,7 +81,7 @@ def list_texts(place: Path) -> list[str]:
 
 def test_the_baseline_teaches_its_probabilities(finetune: Run, place: Path, tmp_path: Path) -> None:
     out = tmp_path / "run"
-    words = ("--teacher", "baseline", "--unlabelled", place / "more.txt", "--out", out)
+    words = ("--teacher", "baseline", "--unlabeled", place / "more.txt", "--out", out)
     status, _, err = finetune(*words)
     assert status == 0, err
     assert "the teacher baseline scores accuracy" in err
@@ -98,7 +98,7 @@ def test_the_baseline_teaches_its_probabilities(finetune: Run, place: Path, tmp_
     assert (out / "scores.json").read_bytes() == before
     status, _, err = finetune(*words[2:])
     assert status == 2
-    names(err.splitlines()[-1], "--unlabelled", "--teacher")
+    names(err.splitlines()[-1], "--unlabeled", "--teacher")
     status, _, err = finetune("--teacher", place / "teacher-0", *words[2:])
     assert status == 2
     names(err.splitlines()[-1], "--teacher baseline", place / "teacher-0", "--out")
@@ -108,7 +108,7 @@ def test_several_teachers_teach_the_mean_of_their_probabilities(
     finetune: Run, place: Path, tmp_path: Path
 ) -> None:
     teachers, out = [place / "teacher-0", place / "teacher-1"], tmp_path / "run"
-    more = ("--unlabelled", place / "more.txt", "--out", out)
+    more = ("--unlabeled", place / "more.txt", "--out", out)
     status, _, err = finetune("--teacher", *teachers, *more)
     assert status == 0, err
     assert "the mean of 2 teachers scores accuracy" in err

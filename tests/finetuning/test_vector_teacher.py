@@ -102,7 +102,7 @@ def test_a_student_learns_the_vectors_of_texts(
     teach: Run, run: Run, place: Path, tmp_path: Path
 ) -> None:
     out = tmp_path / "run"
-    words = ("--teacher", place / "teacher", "--unlabelled", place / "more.txt", "--out", out)
+    words = ("--teacher", place / "teacher", "--unlabeled", place / "more.txt", "--out", out)
     status, _, err = teach(*words)
     assert status == 0, err
     assert "scores spearman" in err  # the teacher
@@ -140,7 +140,7 @@ def test_a_killed_run_ends_with_the_same_bits_and_asks_for_no_text_twice(
     data: str, teach: Run, place: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(vector_teacher, "BLOCK", 32)
-    words = ("--teacher", place / "teacher", "--unlabelled", place / "more.txt", "--no-baseline")
+    words = ("--teacher", place / "teacher", "--unlabeled", place / "more.txt", "--no-baseline")
     status, _, err = teach(*words, "--out", tmp_path / "whole", data=data)
     assert status == 0, err
     embed = vector_teacher.VectorTeacher._embed
@@ -186,8 +186,8 @@ def test_a_killed_run_ends_with_the_same_bits_and_asks_for_no_text_twice(
         (("--teacher", "baseline"), ("baseline", "pairs")),
         (("--teacher", "teacher", "tuned"), ("one teacher",)),
         (("--teacher", "teacher", "--distill.states", "1"), ("distill.states",)),
-        (("--teacher", "teacher", "--unlabelled", "nothing.txt"), ()),
-        (("--unlabelled", "more.txt"), ("--teacher",)),
+        (("--teacher", "teacher", "--unlabeled", "nothing.txt"), ()),
+        (("--unlabeled", "more.txt"), ("--teacher",)),
     ],
 )
 def test_what_cannot_be_is_one_sentence(

@@ -35,7 +35,7 @@ from toys.families import (
     inputs,
     our_outputs,
     point,
-    randomise,
+    randomize,
     reopen,
     their_outputs,
 )
@@ -156,7 +156,7 @@ def test_our_task_model_opens_there_and_comes_back(
 ) -> None:
     classes = {"sequence": 3, "tokens": 5, "span": 2, "choice": 1}[kind]
     model = TaskModel(point(**{**SAME, **changes}), kind in ("sequence", "choice"), classes).eval()
-    randomise(model)
+    randomize(model)
     names = {"sequence": ("no", "maybe", "yes"), "tokens": tuple("ABCDE")}.get(kind, ())
     save_litebert(model, None, tmp_path / "own", labels=names, task={"kind": kind})
     assert len(convert(tmp_path / "own", tmp_path / "hf", to="hf").notes) == (2 if changes else 0)

@@ -28,7 +28,7 @@ from litebert.recipes import RECIPES
 from litebert.recipes.files import recipe
 from litebert.registry import POSITIONS
 from toys.folders import load_module
-from toys.points import PIECES, config, randomise, shape
+from toys.points import PIECES, config, randomize, shape
 from toys.refusals import refused
 
 ALLOWED = 1e-4
@@ -153,7 +153,7 @@ def guesses(model: Pretrainer, batch: dict[str, Tensor]) -> dict[str, Tensor]:
 @pytest.mark.parametrize("point", POINTS)
 def test_every_point_of_the_space(point: str) -> None:
     model = Pretrainer(config(("mlm",), **POINTS[point])).eval()
-    randomise(model)
+    randomize(model)
     exported = assert_the_same(model, "mlm", lambda batch: guesses(model, batch))
     stored = sum(
         int(np.prod(tensor.dims)) for tensor in exported.graph.initializer if tensor.data_type == 1
@@ -196,7 +196,7 @@ def test_every_recipe(name: str) -> None:
     model = Pretrainer(
         replace(whole, encoder=encoder, sequences=sequences, train=train, objectives=("mlm",))
     ).eval()
-    randomise(model)
+    randomize(model)
     assert_the_same(model, "backbone", lambda batch: {"last_hidden_state": encode(model, batch)})
 
 
@@ -221,7 +221,7 @@ HEADS: dict[str, tuple[bool, int, dict[str, Any], dict[str, Any]]] = {
 def test_every_head(name: str) -> None:
     reads_cls, classes, head, changes = HEADS[name]
     model = TaskModel(shape(**changes), reads_cls, classes, **head).eval()
-    randomise(model)
+    randomize(model)
 
     def answer_span(batch: dict[str, Tensor]) -> dict[str, Tensor]:
         logits = model(batch["input_ids"], batch["token_type_ids"], batch["attention_mask"])
@@ -243,7 +243,7 @@ def test_every_head(name: str) -> None:
 
 def test_choices_are_rows_of_their_example() -> None:
     model = TaskModel(shape(), True, 1).eval()
-    randomise(model)
+    randomize(model)
     exported = onnx_model(load_module(model, task={"kind": "choice"}))
     session = onnxruntime.InferenceSession(
         exported.SerializeToString(), providers=["CPUExecutionProvider"]
@@ -276,7 +276,7 @@ def test_what_cannot_be_exported_is_refused() -> None:
 def test_8_bit_weights(point: str) -> None:
     """Also where the table of words is the last map; each large weight is stored once, as int8."""
     model = Pretrainer(config(("mlm",), **POINTS[point])).eval()
-    randomise(model, scale=0.1)
+    randomize(model, scale=0.1)
     graph = Int8Graph(multiplies_words=True)
     exported = onnx_model(load_module(model), "mlm", graph)
     onnx.checker.check_model(exported, full_check=True)

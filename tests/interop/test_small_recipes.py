@@ -19,7 +19,7 @@ from toys.families import (
     assert_equal_outputs,
     inputs,
     our_outputs,
-    randomise,
+    randomize,
     reopen,
     their_outputs,
 )
@@ -47,7 +47,7 @@ def test_every_small_recipe_leaves(name: str, tmp_path: Path) -> None:
     )  # rounding adds up over 24 layers of random weights
     config = replace(config, train=replace(config.train, depth_schedule=()))
     model = Pretrainer(replace(config, encoder=replace(encoder, **sizes))).eval()
-    randomise(model)
+    randomize(model)
     save_hf(model, None, tmp_path / "hf")
     opened = reopen(tmp_path / "hf")
     assert type(opened).__name__.startswith("ModernBert")

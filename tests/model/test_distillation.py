@@ -80,7 +80,7 @@ def test_its_gradient_is_right_where_the_student_is_wrongly_sure(sure: float) ->
     assert student.grad[0].tolist() == pytest.approx([float(value) for value in wanted], abs=1e-5)
 
 
-def test_the_distance_of_states_is_of_normalised_ones() -> None:
+def test_the_distance_of_states_is_of_normalized_ones() -> None:
     student, teacher, linear = torch.randn(2, 3, 4), torch.randn(2, 3, 6), nn.Linear(4, 6)
     student_normal, teacher_normal = (
         (states - states.mean(-1, keepdim=True))

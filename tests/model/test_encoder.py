@@ -1,5 +1,5 @@
 """The one encoder: every kind of block against plain formulas, positions, masks, depth,
-initialisation.
+initialization.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from torch.nn import functional as F
 from litebert.config import EncoderConfig, replace
 from litebert.model.blocks import AttentionPositions
 from litebert.model.encoder import Encoder
-from toys.points import PIECES, batch, randomise, shape
+from toys.points import PIECES, batch, randomize, shape
 
 # -------------------------------------------------------------------- blocks against plain formulas
 
@@ -37,9 +37,9 @@ def activate(name: str, x: Tensor) -> Tensor:
     ).view(x.shape)
 
 
-def normalise(state: dict[str, Tensor], name: str, x: Tensor, eps: float) -> Tensor:
-    centred = x - x.mean(-1, keepdim=True)
-    scaled = centred / (centred.square().mean(-1, keepdim=True) + eps).sqrt()
+def normalize(state: dict[str, Tensor], name: str, x: Tensor, eps: float) -> Tensor:
+    centered = x - x.mean(-1, keepdim=True)
+    scaled = centered / (centered.square().mean(-1, keepdim=True) + eps).sqrt()
     return scaled * state[f"{name}.weight"] + state.get(f"{name}.bias", torch.zeros(()))
 
 
@@ -101,11 +101,11 @@ def reference(encoder: Encoder, ids: Tensor, types: Tensor) -> list[Tensor]:
     if config.segment_types:
         x = x + state["embedding.token_type.weight"][types]
     if config.embedding_norm == "before":
-        x = normalise(state, "embedding.norm", x, config.norm_eps)
+        x = normalize(state, "embedding.norm", x, config.norm_eps)
     if config.projects:
         x = linear(state, "embedding.project", x)
     if config.embedding_norm == "after":
-        x = normalise(state, "embedding.norm", x, config.norm_eps)
+        x = normalize(state, "embedding.norm", x, config.norm_eps)
     states = [x]
     for layer, (a, f) in enumerate(
         zip(config.attention_of(), config.feedforward_of(), strict=True)
@@ -115,10 +115,10 @@ def reference(encoder: Encoder, ids: Tensor, types: Tensor) -> list[Tensor]:
                 x = x + block(state, name, x, config, layer)
             elif config.norm == "pre":
                 x = x + block(
-                    state, name, normalise(state, f"{name}.norm", x, config.norm_eps), config, layer
+                    state, name, normalize(state, f"{name}.norm", x, config.norm_eps), config, layer
                 )
             else:
-                x = normalise(
+                x = normalize(
                     state, f"{name}.norm", x + block(state, name, x, config, layer), config.norm_eps
                 )
         states.append(x)
@@ -174,7 +174,7 @@ BLOCKS: list[dict[str, Any]] = [
 @pytest.mark.parametrize("changes", BLOCKS, ids=str)
 def test_every_state_follows_the_formulas(changes: dict[str, Any]) -> None:
     encoder = Encoder(shape(**changes)).double().eval()
-    randomise(encoder)
+    randomize(encoder)
     ids, types = (
         torch.randint(5, PIECES, (10,), generator=torch.Generator().manual_seed(0)),
         torch.arange(10) // 5,
@@ -188,7 +188,7 @@ def test_every_state_follows_the_formulas(changes: dict[str, Any]) -> None:
     state = {name: tensor.double() for name, tensor in encoder.state_dict().items()}
     last = expected[-1]
     if encoder.config.norm == "pre":
-        last = normalise(state, "norm", last, encoder.config.norm_eps)
+        last = normalize(state, "norm", last, encoder.config.norm_eps)
     assert (output.last[0] - last).abs().max() < tolerance
     assert output.pooled is not None
     assert (output.pooled[0] - torch.tanh(linear(state, "pooler", last[0]))).abs().max() < tolerance
@@ -217,7 +217,7 @@ MODERN: dict[str, Any] = {
 )
 def test_padding_changes_nothing(changes: dict[str, Any]) -> None:
     encoder = Encoder(shape(**changes)).eval()
-    randomise(encoder)
+    randomize(encoder)
     made = batch()
     output = encoder(made.input_ids, made.token_type_ids, made.attention_mask)
     assert made.attention_mask is not None
@@ -233,7 +233,7 @@ def test_padding_changes_nothing(changes: dict[str, Any]) -> None:
 
 def test_no_mask_is_a_full_mask_of_any_type() -> None:
     encoder = Encoder(shape()).eval()
-    randomise(encoder)
+    randomize(encoder)
     made = batch(padded=False)
     bare = encoder(made.input_ids, made.token_type_ids).last
     for dtype in (torch.bool, torch.long, torch.float32):
@@ -270,7 +270,7 @@ def test_without_padding_attention_gets_no_mask_and_rows_it_need_not_copy(
 
 def test_no_token_types_are_zeros() -> None:
     encoder = Encoder(shape()).eval()
-    randomise(encoder)
+    randomize(encoder)
     ids = torch.arange(5, 15)[None]
     assert torch.equal(encoder(ids).last, encoder(ids, torch.zeros_like(ids)).last)
     assert not torch.allclose(encoder(ids).last, encoder(ids, torch.ones_like(ids)).last)
@@ -282,7 +282,7 @@ def test_no_token_types_are_zeros() -> None:
 @pytest.mark.parametrize("norm", ["post", "pre"])
 def test_a_walk_may_stop_after_any_layer(norm: Any) -> None:
     encoder = Encoder(shape(norm=norm)).eval()
-    randomise(encoder)
+    randomize(encoder)
     ids = torch.arange(5, 15)[None]
     applied: list[Tensor] = []
     encoder.feedforward[0].register_forward_hook(
@@ -341,13 +341,13 @@ def test_the_depth_of_a_parameter_is_that_of_the_highest_layer_that_reads_it() -
         )
 
 
-# --------------------------------------------------------------- dropout, gradients, initialisation
+# --------------------------------------------------------------- dropout, gradients, initialization
 
 
 @pytest.mark.parametrize("name", ["hidden_dropout", "attention_dropout"])
 def test_dropout_in_training_only(name: str) -> None:
     encoder = Encoder(shape(**{name: 0.5}))
-    randomise(encoder)
+    randomize(encoder)
     ids = torch.arange(5, 15)[None]
     encoder.train()
     assert not torch.equal(encoder(ids).last, encoder(ids).last)
@@ -357,7 +357,7 @@ def test_dropout_in_training_only(name: str) -> None:
 
 def test_hidden_dropout_falls_on_embeddings_and_both_sublayers() -> None:
     encoder = Encoder(shape(hidden_dropout=0.5)).train()
-    randomise(encoder)
+    randomize(encoder)
     dropped: list[str] = []
     for name, module in encoder.named_modules():
         if isinstance(module, torch.nn.Dropout):
@@ -373,7 +373,7 @@ def test_hidden_dropout_falls_on_embeddings_and_both_sublayers() -> None:
 @pytest.mark.parametrize("changes", BLOCKS, ids=str)
 def test_every_parameter_gets_a_gradient(changes: dict[str, Any]) -> None:
     encoder = Encoder(shape(**{"activation": "gelu", **changes}))
-    randomise(encoder)
+    randomize(encoder)
     made = batch()
     output = encoder(made.input_ids, made.token_type_ids, made.attention_mask)
     assert output.pooled is not None
@@ -394,7 +394,7 @@ def test_without_pooler() -> None:
 
 @pytest.mark.parametrize(("init", "deviation"), [("truncated_normal", 0.0176), ("normal", 0.02)])
 @torch.no_grad()
-def test_initialisation(init: Any, deviation: float) -> None:
+def test_initialization(init: Any, deviation: float) -> None:
     """A normal cut at two deviations keeps 0.8796 of its deviation."""
     torch.manual_seed(0)
     encoder = Encoder(
@@ -420,7 +420,7 @@ def test_initialisation(init: Any, deviation: float) -> None:
 def test_fused_attention_is_the_plain_one() -> None:
     """A mask that hides everything but the first token leaves its value alone."""
     encoder = Encoder(shape(layers=1)).eval()
-    randomise(encoder)
+    randomize(encoder)
     ids = torch.arange(5, 15)[None]
     mask = torch.arange(10)[None] < 1
     block: Any = encoder.attention[0]
@@ -455,7 +455,7 @@ def test_an_encoder_exports_with_any_batch_and_every_length_it_has_positions_for
             return last
 
     model, ids = Last(), torch.randint(5, PIECES, (3, 24))
-    randomise(model)
+    randomize(model)
     dynamic = {0: torch.export.Dim("B"), 1: torch.export.Dim("S", max=24)}
     sample = (ids[:2, :10].contiguous(), torch.ones(2, 10))
     exported = torch.export.export(model, sample, dynamic_shapes=(dynamic, dynamic)).module()

@@ -13,23 +13,24 @@ from litebert.errors import ModelError
 from litebert.model.heads import ClassifierHead, VocabularyHead
 from litebert.model.operations import ACTIVATIONS
 from litebert.model.task_model import TaskModel
-from toys.points import PIECES, batch, randomise, shape
+from toys.points import PIECES, batch, randomize, shape
 from toys.refusals import refused
 
 
 @pytest.mark.parametrize("width", [8, 16])
 def test_vocabulary_head_follows_the_formula(width: int) -> None:
     head = VocabularyHead(shape(embedding_size=width)).double()
-    randomise(head)
+    randomize(head)
     x, table = (
         torch.randn(5, 16, dtype=torch.float64),
         torch.randn(PIECES, width, dtype=torch.float64),
     )
     inner = x @ head.dense.weight.T + head.dense.bias
     inner = 0.5 * inner * (1 + torch.tanh(math.sqrt(2 / math.pi) * (inner + 0.044715 * inner**3)))
-    centred = inner - inner.mean(-1, keepdim=True)
+    centered = inner - inner.mean(-1, keepdim=True)
     inner = (
-        centred / centred.square().mean(-1, keepdim=True).sqrt() * head.norm.weight + head.norm.bias
+        centered / centered.square().mean(-1, keepdim=True).sqrt() * head.norm.weight
+        + head.norm.bias
     )
     assert torch.allclose(head(x, table), inner @ table.T + head.bias)
 
@@ -56,7 +57,7 @@ def test_heads_keep_their_biases_in_an_encoder_without() -> None:
 )
 def test_task_logits(reads_cls: bool, classes: int, expected: tuple[int, ...]) -> None:
     model = TaskModel(shape(), reads_cls, classes).eval()
-    randomise(model)
+    randomize(model)
     made = batch()
     inputs = (made.input_ids, made.token_type_ids, made.attention_mask)
     logits = model(*inputs)
@@ -71,7 +72,7 @@ def test_task_logits(reads_cls: bool, classes: int, expected: tuple[int, ...]) -
 
 def test_task_heads_drop_in_training_only() -> None:
     model = TaskModel(shape(), True, 3)
-    randomise(model)
+    randomize(model)
     assert model.head.dropout.p == 0.1
     ids = torch.randint(5, PIECES, (64, 8))
     model.train()
@@ -95,7 +96,7 @@ ACTIVATION = {
 @pytest.mark.parametrize("classes", [4, 1])
 def test_a_head_with_a_dense_map_reads_the_first_state(classes: int, dense: HeadActivation) -> None:
     model = TaskModel(shape(pooler=False), True, classes, dense).eval()
-    randomise(model)
+    randomize(model)
     made = batch()
     inputs = (made.input_ids, made.token_type_ids, made.attention_mask)
     first = model.encoder(*inputs).last[:, 0]
@@ -112,7 +113,7 @@ def test_tanh_after_a_dense_map_is_a_pooler() -> None:
         TaskModel(shape(), True, 3).eval(),
         TaskModel(shape(pooler=False), True, 3, "tanh").eval(),
     )
-    randomise(pooled)
+    randomize(pooled)
     names = {"encoder.pooler.weight": "head.dense.weight", "encoder.pooler.bias": "head.dense.bias"}
     dense.load_state_dict(
         {names.get(name, name): tensor for name, tensor in pooled.state_dict().items()}

@@ -20,7 +20,7 @@ needs_compiler = pytest.mark.skipif(
 
 @pytest.fixture
 def fresh(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """An empty cache folder, and nothing loaded yet. The compiler takes no time to optimise."""
+    """An empty cache folder, and nothing loaded yet. The compiler takes no time to optimize."""
     hasty = tmp_path / "cc"
     hasty.write_text('#!/bin/sh\nexec cc "$@" -O0\n')
     hasty.chmod(0o755)

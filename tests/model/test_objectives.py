@@ -17,12 +17,12 @@ from litebert.model.objectives import Context, Loss, Objective, Score
 from litebert.model.objectives.mlm import MaskedLanguageModeling
 from litebert.model.objectives.objective import Classification
 from litebert.model.pretrainer import Pretrainer
-from toys.points import batch, config, randomise
+from toys.points import batch, config, randomize
 
 
 def made(objectives: tuple[str, ...] = ("mlm", "sop"), **changes: Any) -> Pretrainer:
     model = Pretrainer(config(objectives, **changes)).eval()
-    randomise(model)
+    randomize(model)
     return model
 
 
@@ -92,7 +92,7 @@ def test_rows_add_up_to_their_batch() -> None:
         )
 
 
-def test_nothing_labelled_is_zero_and_not_a_nan() -> None:
+def test_nothing_labeled_is_zero_and_not_a_nan() -> None:
     model, data = made(), batch(rows=1)  # its only sentence label is missing
     loss = model(data)["sop"]
     assert (loss.total.item(), loss.count.item(), loss.correct.item()) == (0.0, 0, 0)

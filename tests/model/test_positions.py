@@ -18,7 +18,7 @@ from litebert.model.encoder import Encoder
 from litebert.model.positions import Positions
 from litebert.model.pretrainer import Pretrainer
 from litebert.registry import POSITIONS
-from toys.points import batch, config, randomise, shape
+from toys.points import batch, config, randomize, shape
 from toys.refusals import refused
 
 LONGEST = 24
@@ -75,7 +75,7 @@ def test_rotated_products_depend_on_the_distance_alone(
 def test_order_matters_with_positions_of_every_kind(positions: str) -> None:
     ids = torch.arange(5, 13)[None]
     encoder = Encoder(shape(positions=positions)).eval()
-    randomise(encoder)
+    randomize(encoder)
     turned = encoder(ids.flip(1)).last.flip(1)
     assert (turned - encoder(ids).last).abs().max() > 1e-2
 
@@ -108,7 +108,7 @@ def test_a_kind_refuses_what_it_cannot_do_and_an_unknown_one_is_refused() -> Non
 def test_padding_changes_nothing_beside_a_bias(training: bool) -> None:
     """This holds with autocast and gradients, as a CPU trains in bfloat16, and in float32."""
     encoder = Encoder(shape(positions="distances")).eval()
-    randomise(encoder)
+    randomize(encoder)
     made = batch()
     assert made.attention_mask is not None
     tolerance = 0.06 if training else 1e-5
@@ -126,7 +126,7 @@ def test_padding_changes_nothing_beside_a_bias(training: bool) -> None:
 def test_a_bias_is_added_to_the_scores_of_every_layer() -> None:
     """A bias that rules out all keys but the token itself leaves each token its own value."""
     encoder = Encoder(shape(positions="distances", layers=1)).eval()
-    randomise(encoder)
+    randomize(encoder)
     with torch.no_grad():
         encoder.positions.table.weight.fill_(-1e4)[LONGEST - 1] = 0.0
     ids = torch.arange(5, 15)[None]

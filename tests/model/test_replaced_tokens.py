@@ -20,7 +20,7 @@ from litebert.model.objectives import Loss
 from litebert.model.objectives.mlm import LOGITS
 from litebert.model.objectives.rtd import REPLACED, _sample_tokens
 from litebert.model.pretrainer import Pretrainer
-from toys.points import PIECES, batch, config, randomise
+from toys.points import PIECES, batch, config, randomize
 
 
 def point(embeddings: Any = "all", **changes: Any) -> Config:
@@ -30,7 +30,7 @@ def point(embeddings: Any = "all", **changes: Any) -> Config:
 
 def made(embeddings: Any = "all", **changes: Any) -> Pretrainer:
     model = Pretrainer(point(embeddings, **changes)).eval()
-    randomise(model)
+    randomize(model)
     return model
 
 

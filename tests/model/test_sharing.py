@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from litebert.config import EncoderConfig
 from litebert.model.encoder import Encoder
-from toys.points import randomise, shape
+from toys.points import randomize, shape
 
 MAPS: list[tuple[dict[str, Any], list[int], list[int]]] = [
     ({"sharing": "none"}, [0, 1, 2, 3], [0, 1, 2, 3]),
@@ -47,7 +47,7 @@ def test_layers_apply_the_blocks_of_their_map_in_order(
 def test_sharing_is_unshared_layers_with_equal_weights_whose_gradients_add(sharing: Any) -> None:
     shared = Encoder(shape(sharing=sharing, pooler=False))
     apart = Encoder(shape(sharing="none", pooler=False))
-    randomise(shared)
+    randomize(shared)
     apart.load_state_dict(
         {name: shared.state_dict()[source(name, sharing)] for name in apart.state_dict()}
     )

@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from litebert.config import Config, SpanBoundaryConfig, replace
 from litebert.data.batches import Batch
 from litebert.model.pretrainer import Pretrainer
-from toys.points import config, randomise
+from toys.points import config, randomize
 
 CLS, SEP, MASK = 2, 3, 4
 
@@ -26,7 +26,7 @@ def point(positions: int = 15, **changes: Any) -> Config:
 
 def made(positions: int = 15, **changes: Any) -> Pretrainer:
     model = Pretrainer(point(positions, **changes)).eval()
-    randomise(model)
+    randomize(model)
     return model
 
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from litebert.model.encoder import Encoder
-from toys.points import PIECES, randomise, shape
+from toys.points import PIECES, randomize, shape
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def test_a_walk_may_go_on_with_some_sequences(changes: dict[str, Any]) -> None:
     it.
     """
     encoder = Encoder(shape(**changes)).eval()
-    randomise(encoder)
+    randomize(encoder)
     draw = torch.Generator().manual_seed(1)
     lengths = torch.tensor([16, 7, 12, 9, 5])
     mask = torch.arange(16) < lengths[:, None]

@@ -21,7 +21,7 @@ from litebert.model.blocks import Attention
 from litebert.model.encoder import Encoder
 from litebert.model.operations import additive, attend
 from litebert.model.windows import Blocks, attend_by_blocks, block_mask, window_mask
-from toys.points import randomise
+from toys.points import randomize
 
 
 def shape(**changes: Any) -> EncoderConfig:
@@ -117,7 +117,7 @@ def test_an_encoder_computes_long_sequences_as_short_ones(
     changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     encoder = Encoder(shape(layers=3, **changes)).eval()
-    randomise(encoder)
+    randomize(encoder)
     ids = torch.randint(5, 50, (2, 540), generator=torch.Generator().manual_seed(1))
     mask = torch.arange(540) < torch.tensor([[540], [230]])
     assert cost.window_block(encoder.config, 540) > 0

@@ -43,8 +43,8 @@ def build_peer(kind: str = "ForMaskedLM", length: int = 40, window: int = 8, **c
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            centre = 1.0 if "norm" in name and name.endswith("weight") else 0.0
-            parameter.copy_(centre + 0.15 * torch.randn(parameter.shape, generator=generator))
+            center = 1.0 if "norm" in name and name.endswith("weight") else 0.0
+            parameter.copy_(center + 0.15 * torch.randn(parameter.shape, generator=generator))
     return model.eval()
 
 

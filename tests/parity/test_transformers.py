@@ -27,7 +27,7 @@ from toys.families import (
     inputs_of,
     our_outputs,
     point,
-    randomise,
+    randomize,
     reopen,
     their_outputs,
 )
@@ -233,7 +233,7 @@ def test_our_task_model_opens_there(
     classes = {"sequence": 3, "tokens": 5, "span": 2, "choice": 1}[kind]
     reads_cls = kind in ("sequence", "choice")
     model = TaskModel(point(**changes), reads_cls, classes, dense if reads_cls else None).eval()
-    randomise(model)
+    randomize(model)
     names = {"sequence": ("no", "maybe", "yes"), "tokens": tuple("ABCDE")}.get(kind, ())
     save_litebert(model, None, tmp_path / "own", labels=names, task={"kind": kind})
     loaded = load(tmp_path / "own")

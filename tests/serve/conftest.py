@@ -14,18 +14,18 @@ from litebert.config import Config, EncoderConfig, SequenceConfig
 from litebert.model.pretrainer import Pretrainer
 from litebert.tokenizer import Tokenizer
 from toys.folders import save_litebert
-from toys.points import randomise
+from toys.points import randomize
 from toys.serving import Service, serving
 
 
 @pytest.fixture(scope="session")
 def models(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder of models: `colours`, a classifier; `base`, a pretrained model; and exports of them,
+    """A folder of models: `colors`, a classifier; `base`, a pretrained model; and exports of them,
     small to start.
     """
     folder = tmp_path_factory.mktemp("models")
     made(
-        folder / "colours",
+        folder / "colors",
         tiny_tokenizer,
         "sequence",
         3,
@@ -46,9 +46,9 @@ def models(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
         name="base", encoder=encoder, sequences=SequenceConfig(length=64), objectives=("mlm",)
     )
     model = Pretrainer(config)
-    randomise(model)
+    randomize(model)
     save_litebert(model, tokenizer, folder / "base")
-    litebert.export(folder / "colours", folder / "x-colours")
+    litebert.export(folder / "colors", folder / "x-colors")
     litebert.export(folder / "base", folder / "x-masks", head="mlm")
     litebert.export(folder / "base", folder / "x-base", head="backbone")
     return folder
@@ -57,7 +57,7 @@ def models(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Pa
 @pytest.fixture(scope="session")
 def service(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Service]:
     """The three exports, behind one address."""
-    words = [f"{name}={models / f'x-{name}'}" for name in ("colours", "base", "masks")]
+    words = [f"{name}={models / f'x-{name}'}" for name in ("colors", "base", "masks")]
     with serving(
         tmp_path_factory.mktemp("service"), *words, "--max-rows", 40, "--max-wait", 20000
     ) as running:

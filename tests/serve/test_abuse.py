@@ -151,7 +151,7 @@ def test_what_is_no_post_of_json_is_refused(client: httpx.Client, service: Servi
     assert client.delete("/info").status_code == 405
     assert client.post("/nowhere", content=body, headers=JSON).status_code == 404
     assert client.get("/models/none/info").status_code == 404
-    assert client.get("/models/colours/info").status_code == 200
+    assert client.get("/models/colors/info").status_code == 200
     zipped = client.post(
         "/predict", content=gzip.compress(body), headers={**JSON, "content-encoding": "gzip"}
     )
@@ -198,7 +198,7 @@ def test_a_query_counts_once(client: httpx.Client) -> None:
 
 @pytest.mark.thorough
 def test_refusals_name_their_model_in_log_and_metrics(models: Path, tmp_path: Path) -> None:
-    words = [f"{name}={models / 'x-colours'}" for name in ("a", "b")]
+    words = [f"{name}={models / 'x-colors'}" for name in ("a", "b")]
     with serving(tmp_path, *words, "--max-wait", 1) as service:
         pid = next(
             event["pids"][0]
@@ -248,8 +248,8 @@ def test_metrics_count_and_logs_hold_no_texts(client: httpx.Client, service: Ser
     client.get(f"/{SECRET}", params={"q": SECRET})
     client.post("/predict", json={"inputs": "a", "model": SECRET})
     text = client.get("/metrics").text
-    assert 'litebert_requests_total{route="/predict",model="colours",status="200"}' in text
-    assert 'litebert_workers{model="colours"} 1' in text
+    assert 'litebert_requests_total{route="/predict",model="colors",status="200"}' in text
+    assert 'litebert_workers{model="colors"} 1' in text
     for line in text.splitlines():
         assert line.startswith("# ") or float(line.rpartition(" ")[2]) >= 0
     until(
@@ -265,7 +265,7 @@ def test_a_client_that_goes_leaves_the_queue(service: Service, client: httpx.Cli
             "/predict", json={"inputs": [f"{SECRET} a b c d e f g" * 40] * 40}, timeout=0.001
         )
     deadline = time.monotonic() + 10
-    while 'litebert_queue_rows{model="colours"} 0' not in (text := client.get("/metrics").text):
+    while 'litebert_queue_rows{model="colors"} 0' not in (text := client.get("/metrics").text):
         assert time.monotonic() < deadline, text
     assert client.post("/predict", json={"inputs": "a"}).status_code == 200
 
@@ -295,7 +295,7 @@ def asking(service: Service, pid: int, seen: list[tuple[int, Any]]) -> threading
     os.kill(pid, signal.SIGSTOP)
     thread = threading.Thread(target=ask, args=(service, ["b c d e f " * 4] * 4000, seen))
     thread.start()
-    until(lambda: 0 < waiting(service, "x-colours") < 4000)
+    until(lambda: 0 < waiting(service, "x-colors") < 4000)
     return thread
 
 
@@ -303,9 +303,7 @@ def asking(service: Service, pid: int, seen: list[tuple[int, Any]]) -> threading
 def test_a_worker_that_dies_is_replaced_and_the_end_loses_nothing(
     models: Path, tmp_path: Path
 ) -> None:
-    with serving(
-        tmp_path, models / "x-colours", "--max-rows", 4000, "--max-wait", 20000
-    ) as service:
+    with serving(tmp_path, models / "x-colors", "--max-rows", 4000, "--max-wait", 20000) as service:
         (pid,) = service.events("a model is ready")[0]["pids"]
         seen: list[tuple[int, Any]] = []
         thread = asking(service, pid, seen)
@@ -330,15 +328,13 @@ def test_a_worker_that_dies_is_replaced_and_the_end_loses_nothing(
 
 @pytest.mark.thorough
 def test_a_second_signal_refuses_what_has_no_answer(models: Path, tmp_path: Path) -> None:
-    with serving(
-        tmp_path, models / "x-colours", "--max-rows", 4000, "--max-wait", 20000
-    ) as service:
+    with serving(tmp_path, models / "x-colors", "--max-rows", 4000, "--max-wait", 20000) as service:
         (pid,) = service.events("a model is ready")[0]["pids"]
         seen: list[tuple[int, Any]] = []
         first = asking(service, pid, seen)
         more = threading.Thread(target=ask, args=(service, ["b c"] * 3000, seen))
         more.start()
-        until(lambda: waiting(service, "x-colours") > 4000)
+        until(lambda: waiting(service, "x-colors") > 4000)
         with open_connection(service) as half:
             half.sendall(
                 b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
@@ -360,7 +356,7 @@ def test_a_second_signal_refuses_what_has_no_answer(models: Path, tmp_path: Path
 
 @pytest.mark.thorough
 def test_an_idle_worker_that_dies_is_replaced_once_it_can_be(models: Path, tmp_path: Path) -> None:
-    model = shutil.copytree(models / "x-colours", tmp_path / "model")
+    model = shutil.copytree(models / "x-colors", tmp_path / "model")
     with serving(tmp_path, model) as service, service.client() as client:
 
         def health() -> int:
@@ -386,7 +382,7 @@ def test_an_idle_worker_that_dies_is_replaced_once_it_can_be(models: Path, tmp_p
 def test_another_model_in_the_folder_is_not_served_under_the_old_name(
     models: Path, tmp_path: Path
 ) -> None:
-    model = shutil.copytree(models / "x-colours", tmp_path / "model")
+    model = shutil.copytree(models / "x-colors", tmp_path / "model")
     with serving(tmp_path, model) as service, service.client() as client:
         shutil.rmtree(model)
         shutil.copytree(models / "x-masks", model)
@@ -395,7 +391,7 @@ def test_another_model_in_the_folder_is_not_served_under_the_old_name(
         names(service.events("a worker cannot be replaced")[0]["reason"], str(model))
         assert client.post("/predict", json={"inputs": "a"}).status_code == 503
         shutil.rmtree(model)
-        shutil.copytree(models / "x-colours", model)
+        shutil.copytree(models / "x-colors", model)
         until(lambda: client.get("/health").status_code == 200)
         assert client.post("/predict", json={"inputs": "a"}).status_code == 200
 
@@ -424,13 +420,13 @@ def test_a_worker_that_could_not_be_spawned_is_tried_again(
 
     monkeypatch.setattr(asyncio, "create_subprocess_exec", failing)
     opening = {
-        "path": str(models / "x-colours"),
+        "path": str(models / "x-colors"),
         "engine": None,
         "device": "auto",
-        "exit": "auto",
+        "exit_confidence": "auto",
         "threads": 1,
     }
-    pool = Pool("colours", {**opening, "tokens": 100}, Queue(8192, 0.0, None), 1, 30)
+    pool = Pool("colors", {**opening, "tokens": 100}, Queue(8192, 0.0, None), 1, 30)
     asyncio.run(check())
     assert (failures, pool.restarts) == ([], 1)
 

@@ -54,7 +54,7 @@ def patient(
     folder = tmp_path_factory.mktemp("patient")
     made(folder / "bytes", bytes_tokenizer, "sequence", 3, ("a", "b", "c"), {"problem": "classes"})
     words = (
-        models / "x-colours",
+        models / "x-colors",
         models / "x-base",
         models / "x-masks",
         folder / "bytes",

@@ -134,7 +134,7 @@ def test_a_head_without_end_is_refused(
             monkeypatch.setenv(
                 "PYTHONPATH", os.pathsep.join([str(tmp_path), os.environ.get("PYTHONPATH", "")])
             )
-            service = ending.enter_context(serving(tmp_path, models / "x-colours"))
+            service = ending.enter_context(serving(tmp_path, models / "x-colors"))
             check_upgrades(service)
         for before in (HEALTH.replace(b"GET", b"POST"), HEALTH + b"\r\n" + HEALTH, CHUNKED):
             sent, answer = endless(service, before, b"x: " + b"y" * 8000 + b"\r\n")
@@ -224,7 +224,7 @@ def test_head_is_answered_without_a_body(client: httpx.Client, service: Service)
 def test_a_service_without_a_key_at_all_networks_is_warned_about(
     models: Path, tmp_path: Path
 ) -> None:
-    with serving(tmp_path, models / "x-colours", "--host", "0.0.0.0") as service:
+    with serving(tmp_path, models / "x-colors", "--host", "0.0.0.0") as service:
         (warned,) = [event for event in service.events() if event["level"] == "warning"]
         assert warned["address"] == "0.0.0.0"
         names(warned["advice"], "--key-file", "LITEBERT_KEY")
@@ -237,7 +237,7 @@ def test_too_many_connections_are_refused_in_json(models: Path, tmp_path: Path) 
     resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 192), hard))
     try:
         with ExitStack() as ending:
-            service = ending.enter_context(serving(tmp_path, models / "x-colours"))
+            service = ending.enter_context(serving(tmp_path, models / "x-colors"))
             for _ in range(70):
                 connection = ending.enter_context(open_connection(service))
             connection.sendall(HEALTH + b"\r\n")
@@ -300,7 +300,7 @@ def test_a_key_is_asked_for(models: Path, tmp_path: Path) -> None:
     key = tmp_path / "key"
     key.write_text("open sesame\n")
     words = (
-        models / "x-colours",
+        models / "x-colors",
         "--key-file",
         key,
         "--allow-origin",

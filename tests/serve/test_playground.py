@@ -52,7 +52,7 @@ EXAMPLES = [
 ANSWER = "[role=tabpanel]:not([hidden]) .result"
 
 
-def randomise_weights(model: Any, seed: int = 3) -> Any:
+def randomize_weights(model: Any, seed: int = 3) -> Any:
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for parameter in model.parameters():
@@ -68,7 +68,7 @@ def service(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> I
     place, words = tmp_path_factory.mktemp("served"), Tokenizer.load(tiny_tokenizer)
     shape = EncoderConfig(vocab_size=words.vocab_size, **SHAPE)
     exits = {"patience": 1, "threshold": 1.0}
-    classifier = randomise_weights(TaskModel(shape, True, 3))
+    classifier = randomize_weights(TaskModel(shape, True, 3))
     save_litebert(
         classifier,
         words,
@@ -80,14 +80,14 @@ def service(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> I
     without = EncoderConfig(vocab_size=words.vocab_size, pooler=False, **SHAPE)
     tags = ("O", "B-PER", "I-PER", "B-LOC", "I-LOC")
     save_litebert(
-        randomise_weights(TaskModel(without, False, 5)),
+        randomize_weights(TaskModel(without, False, 5)),
         words,
         place / "names",
         labels=tags,
         task={"kind": "tokens", "length": 64},
     )
     save_litebert(
-        randomise_weights(TaskModel(without, False, 2)),
+        randomize_weights(TaskModel(without, False, 2)),
         words,
         place / "questions",
         task={"kind": "span", "length": 64},
@@ -95,7 +95,7 @@ def service(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> I
     whole = Config(
         name="base", encoder=shape, sequences=SequenceConfig(length=64), objectives=("mlm", "sop")
     )
-    save_litebert(randomise_weights(Pretrainer(whole)), words, place / "base")
+    save_litebert(randomize_weights(Pretrainer(whole)), words, place / "base")
     with run_service(*(place / name for name in ("reviews", "names", "questions", "base"))) as url:
         yield url
 
@@ -126,7 +126,7 @@ def run_service(*folders: Path) -> Iterator[str]:
     opening = {
         "engine": "exact",
         "device": "cpu",
-        "exit": "auto",
+        "exit_confidence": "auto",
         "threads": 1,
         "tokens": settings.limits.tokens,
     }

@@ -24,7 +24,7 @@ from litebert.serve.warming import warm
 from litebert.serve.wire import Group, Row
 from litebert.tokenizer import Tokenizer, train_tokenizer
 from toys.folders import save_litebert
-from toys.points import randomise, shape
+from toys.points import randomize, shape
 from toys.refusals import refused
 from toys.serving import Service, serving
 
@@ -32,7 +32,7 @@ LINES = texts(12, most=9)
 OPENING: dict[str, Any] = {
     "engine": None,
     "device": "cpu",
-    "exit": "auto",
+    "exit_confidence": "auto",
     "threads": 1,
     "tokens": 4096,
 }
@@ -61,15 +61,15 @@ def answers(records: list[dict[str, Any]]) -> list[dict[str, Any]]:
 
 def test_predictions_are_those_of_predict(client: httpx.Client, models: Path) -> None:
     answer = client.post("/predict", json={"inputs": LINES}).json()
-    assert (answer["model"], answer["kind"]) == ("colours", "classes")
-    assert close(answers(answer["predictions"]), litebert.load(models / "colours").predict(LINES))
+    assert (answer["model"], answer["kind"]) == ("colors", "classes")
+    assert close(answers(answer["predictions"]), litebert.load(models / "colors").predict(LINES))
     single = client.post("/predict", json={"inputs": LINES[0]}).json()
     assert close(single["predictions"], answer["predictions"][:1])
     pair = client.post(
         "/predict", json={"inputs": [LINES[:2], {"text": LINES[0], "pair": LINES[1]}]}
     ).json()
     assert close(
-        answers(pair["predictions"]), litebert.load(models / "colours").predict([LINES[:2]]) * 2
+        answers(pair["predictions"]), litebert.load(models / "colors").predict([LINES[:2]]) * 2
     )
 
 
@@ -180,9 +180,9 @@ def test_texts_leave_early_as_by_predict(tiny_tokenizer: Path, tmp_path: Path) -
     folder = made(tmp_path / "m", tiny_tokenizer, "sequence", 3, ("a", "b", "c"), EXITS)
     layers, deepest = set(), litebert.load(folder).config.encoder.layers
     for chosen in ("auto", "off", 0.0, 2.0):
-        served = Served(folder, {**OPENING, "exit": chosen})
+        served = Served(folder, {**OPENING, "exit_confidence": chosen})
         records = [json.loads(row.payload) for row in rows(served, "predict", LINES)]
-        assert close(answers(records), litebert.load(folder, exit=chosen).predict(LINES))
+        assert close(answers(records), litebert.load(folder, exit_confidence=chosen).predict(LINES))
         assert served.info()["exits"] == (chosen != "off")
         layers.add(tuple(record.get("layers") for record in records))
     assert {(None,) * len(LINES), (1,) * len(LINES), (deepest,) * len(LINES)} <= layers
@@ -193,13 +193,15 @@ def test_exits_and_the_engine_are_options_of_the_service(
 ) -> None:
     folder = made(tmp_path / "m", tiny_tokenizer, "sequence", 3, ("a", "b", "c"), EXITS)
     with (
-        serving(tmp_path, folder, "--engine", "exact", "--exit", 0.4) as service,
+        serving(tmp_path, folder, "--engine", "exact", "--exit-confidence", 0.4) as service,
         service.client() as client,
     ):
         (info,) = client.get("/info").json()["models"]
         assert (info["engine"], info["exits"]) == ("exact", True)
         predictions = client.post("/predict", json={"inputs": LINES}).json()["predictions"]
-        assert close(answers(predictions), litebert.load(folder, exit=0.4).predict(LINES))
+        assert close(
+            answers(predictions), litebert.load(folder, exit_confidence=0.4).predict(LINES)
+        )
 
 
 EXTENSION = """
@@ -228,12 +230,12 @@ def test_an_engine_applies_to_vectors_as_to_labels(models: Path, tmp_path: Path)
     (tmp_path / "rounded.py").write_text(EXTENSION)
     path = {"LITEBERT_EXTENSIONS": str(tmp_path / "rounded.py")}
     with (
-        serving(tmp_path, models / "colours", "--engine", "rounded", **path) as service,
+        serving(tmp_path, models / "colors", "--engine", "rounded", **path) as service,
         service.client() as client,
     ):
         assert client.get("/info").json()["models"][0]["engine"] == "rounded"
         vectors = client.post("/embed", json={"inputs": LINES, "normalize": False}).json()
-        exact = litebert.load(models / "colours", engine="exact")
+        exact = litebert.load(models / "colors", engine="exact")
         np.testing.assert_allclose(
             vectors, exact.vectors_by(None, False).encode(LINES).round(1), atol=1e-6
         )
@@ -244,7 +246,7 @@ def test_an_engine_applies_to_vectors_as_to_labels(models: Path, tmp_path: Path)
 
 
 @pytest.mark.parametrize("engine", ["onnx", "openvino"])
-@pytest.mark.parametrize("folder", ["colours", "base", "x-base"])
+@pytest.mark.parametrize("folder", ["colors", "base", "x-base"])
 def test_served_vectors_are_equal_by_every_engine(
     engine: str, folder: str, models: Path, tmp_path: Path
 ) -> None:
@@ -287,12 +289,12 @@ def test_vectors_are_those_of_embed(client: httpx.Client, models: Path) -> None:
     )
 
 
-def test_vectors_of_a_model_that_normalises_are_plain_where_asked(
+def test_vectors_of_a_model_that_normalizes_are_plain_where_asked(
     tiny_tokenizer: Path, tmp_path: Path
 ) -> None:
     words = Tokenizer.load(tiny_tokenizer)
     model = TaskModel(shape(vocab_size=words.vocab_size, pooler=False), False, 0).eval()
-    randomise(model, scale=0.15)
+    randomize(model, scale=0.15)
     task = {
         "task": "pairs",
         "kind": "backbone",
@@ -310,10 +312,12 @@ def test_vectors_of_a_model_that_normalises_are_plain_where_asked(
         assert np.allclose([json.loads(row.payload) for row in replies], expected, atol=1e-5)
 
 
-@pytest.mark.parametrize(("name", "value"), [("device", "foo"), ("device", "cuda"), ("exit", 2.0)])
+@pytest.mark.parametrize(
+    ("name", "value"), [("device", "foo"), ("device", "cuda"), ("exit_confidence", 2.0)]
+)
 def test_an_export_refuses_what_it_does_not_have(models: Path, name: str, value: Any) -> None:
-    with refused(ConfigError, f"--{name}", value):
-        Served(models / "x-colours", {**OPENING, name: value})
+    with refused(ConfigError, f"--{name.replace('_', '-')}", value):
+        Served(models / "x-colors", {**OPENING, name: value})
 
 
 def test_a_model_of_pairs_with_a_number_reranks(tiny_tokenizer: Path, tmp_path: Path) -> None:
@@ -406,7 +410,7 @@ def test_a_model_is_chosen_by_field_or_path(client: httpx.Client) -> None:
     assert (unknown.status_code, unknown.json()["error_type"]) == (404, "not_found")
     info = client.get("/info").json()
     assert {model["name"]: model["kind"] for model in info["models"]} == {
-        "colours": "classes",
+        "colors": "classes",
         "base": "similarity",
         "masks": "pretrained",
     }
@@ -419,7 +423,7 @@ def test_openais_client_is_answered(service: Service, models: Path) -> None:
     with openai.OpenAI(base_url=f"{service.url}/v1", api_key="none", max_retries=0) as client:
         reply = client.embeddings.create(model="base", input=LINES[:3])
         listed = client.embeddings.create(model="base", input=LINES[:3], encoding_format="float")
-        assert [model.id for model in client.models.list()] == ["colours", "base", "masks"]
+        assert [model.id for model in client.models.list()] == ["colors", "base", "masks"]
         with pytest.raises(openai.NotFoundError) as unknown:
             client.embeddings.create(model="text-embedding-3-small", input="ba")
         with pytest.raises(openai.APIStatusError) as wrong:
@@ -461,12 +465,12 @@ def test_hugging_faces_client_is_answered(
         LINES[0], other_sentences=LINES[:3], model=f"{service.url}/similarity"
     )
     assert cosines[0] == pytest.approx(1, abs=1e-5)
-    likely = litebert.load(models / "colours").predict(LINES[:1])[0]["probabilities"]
+    likely = litebert.load(models / "colors").predict(LINES[:1])[0]["probabilities"]
     for top in (None, 2):
-        labelled = client.text_classification(LINES[0], model=f"{service.url}/predict", top_k=top)
+        labeled = client.text_classification(LINES[0], model=f"{service.url}/predict", top_k=top)
         expected = sorted(likely.items(), key=lambda pair: -pair[1])[:top]
-        assert [entry.label for entry in labelled] == [label for label, _ in expected]
-        assert [entry.score for entry in labelled] == pytest.approx(
+        assert [entry.label for entry in labeled] == [label for label, _ in expected]
+        assert [entry.score for entry in labeled] == pytest.approx(
             [score for _, score in expected], abs=2e-5
         )
 
@@ -487,14 +491,14 @@ from pathlib import Path
 from litebert.serve import server
 from litebert.serve.served import Served
 from litebert.serve.warming import warm
-settings = {"engine": None, "device": "auto", "exit": "auto", "threads": 1, "tokens": 99}
+settings = {"engine": None, "device": "auto", "exit_confidence": "auto", "threads": 1, "tokens": 99}
 served = Served(Path(sys.argv[1]), settings)
 print(served.predict(["ba de fi"])[0].payload.decode())
 """
     done = subprocess.run(
-        [sys.executable, "-c", program, models / "x-colours"], capture_output=True, text=True
+        [sys.executable, "-c", program, models / "x-colors"], capture_output=True, text=True
     )
     assert done.returncode == 0, done.stderr
     assert close(
-        answers([json.loads(done.stdout)]), litebert.load(models / "colours").predict(["ba de fi"])
+        answers([json.loads(done.stdout)]), litebert.load(models / "colors").predict(["ba de fi"])
     )

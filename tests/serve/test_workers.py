@@ -63,7 +63,7 @@ class Dead(Alive):
 def test_a_worker_that_is_gone_takes_no_long_request() -> None:
     async def check() -> None:
         queue = Queue(400.0, 0.0, 60.0)
-        pool = Pool("colours", {}, queue, 0, 30)
+        pool = Pool("colors", {}, queue, 0, 30)
         workers: list[Any] = [Dead(), Alive()]
         tasks = [asyncio.create_task(pool._run_long(worker)) for worker in workers]
         await asyncio.sleep(0)

@@ -38,11 +38,11 @@ FILES = (
 
 @pytest.fixture(scope="module")
 def place(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Labelled texts, and texts without labels."""
+    """Labeled texts, and texts without labels."""
     folder = tmp_path_factory.mktemp("distilling")
     write_table(folder / "train.csv", 60)
     write_table(folder / "dev.csv", 30, seed=1)
-    lines = write_table(folder / "labelled.csv", 60, seed=2).read_text().splitlines()
+    lines = write_table(folder / "labeled.csv", 60, seed=2).read_text().splitlines()
     texts = [line.rpartition(",")[0] for line in lines[1:]]
     (folder / "more.txt").write_text("\n".join(texts) + "\n")
     return folder
@@ -52,7 +52,7 @@ def list_words(place: Path, out: Path, *more: object, teacher: object = "baselin
     """The words of a quick distillation."""
     data = ("--data", place / "train.csv", "--dev", place / "dev.csv")
     small = ("--size", "120k", "--vocab-size", 200, "--budget", "6 steps")
-    quick = ("--unlabelled", place / "more.txt", "--epochs", 1, "--no-restart")
+    quick = ("--unlabeled", place / "more.txt", "--epochs", 1, "--no-restart")
     words = ("distill", teacher, *data, *small, *quick, "--max-drop", 100, "--out", out, *more)
     return [str(word) for word in words]
 
@@ -212,7 +212,7 @@ def test_another_command_on_the_folder_is_refused(
     ("changes", "places"),
     [
         ({"--data": "nowhere.csv"}, ("nowhere.csv",)),
-        ({"--unlabelled": "nowhere.txt"}, ("nowhere.txt",)),
+        ({"--unlabeled": "nowhere.txt"}, ("nowhere.txt",)),
         ({"--size": "big"}, ("--size", "big", "2M")),
         ({"--size": "0.5"}, ("--size", "0.5", "2M")),
         ({"--size": "1k"}, ("--size", "1,000")),
@@ -331,7 +331,7 @@ def test_the_advice_names_what_is_worse_than_the_baseline() -> None:
     (better,) = advise({"baseline": 0.7, **good}, "accuracy", 50)
     names(better, "better", "0.8", "0.7", 50)
     worse, teacher, bits = advise({"baseline": 0.7, "teacher": 0.65, **bad}, "accuracy", 50)
-    names(worse, "not better", "--unlabelled", "--budget")
+    names(worse, "not better", "--unlabeled", "--budget")
     names(teacher, "teacher", "0.65")
     names(bits, "--max-drop")
     assert len(advise({"baseline": 0.7, "teacher": 0.9, **bad}, "accuracy", 50)) == 2

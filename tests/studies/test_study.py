@@ -74,7 +74,7 @@ def test_a_study_of_your_own_is_a_file(tmp_path: Path) -> None:
         ("[variants.a]\n[variants.A]", ["a, a"]),
         ("[after]\na = 'b'\n[variants.a]\n[variants.b]", ["a", "b"]),
         ("[data]\na = 1.5\n[variants.a]\n[variants.b]", ["1.5"]),
-        ("colour = 1\n[variants.a]\n[variants.b]", ["colour"]),
+        ("color = 1\n[variants.a]\n[variants.b]", ["color"]),
         ("[variants", ["TOML"]),
     ],
 )

@@ -104,7 +104,7 @@ class TestReadingRace:
         assert questions[0].fill_in()[1] == "who ran fox"
         assert questions[1].fill_in()[2] == "the fox ran and ran"
 
-    def test_labelled_files_are_the_folder_its_part_or_a_passage(self, tmp_path: Path) -> None:
+    def test_labeled_files_are_the_folder_its_part_or_a_passage(self, tmp_path: Path) -> None:
         folder = race_folder(tmp_path, middle_1=passage())
         sources = (folder, folder / "dev", folder / "dev" / "middle" / "1.txt")
         opened = [RaceTask().open_labeled(source) for source in sources]

@@ -15,7 +15,7 @@ from litebert.errors import ConfigError, ModelError
 from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
 from litebert.finetuning.token_outputs import OneSpan
 from litebert.recipes import RECIPES
-from litebert.recipes.finetuning import FINETUNE_RECIPES, choose_recipe_name, finetune_recipe
+from litebert.recipes.finetuning import FINETUNE_PRESETS, choose_preset_name, finetune_preset
 from litebert.registry import TASKS
 from litebert.tasks.registry import restore_task
 from toys.refusals import names, refused
@@ -284,11 +284,11 @@ def test_a_model_without_a_known_task_has_the_usual_one_of_its_output() -> None:
 # --------------------------------------------------------------------------------- hyper-parameters
 
 
-@pytest.mark.parametrize("recipe", [name for name in FINETUNE_RECIPES if name != "small"])
+@pytest.mark.parametrize("recipe", [name for name in FINETUNE_PRESETS if name != "small"])
 def test_articles_of_choices_fit_the_papers_rows(recipe: str, tmp_path: Path) -> None:
     (tmp_path / "train" / "middle").mkdir(parents=True)
     for task in (RaceTask(tmp_path), ChoiceTask({"train": tmp_path / "a.jsonl"})):
-        assert finetune_recipe(recipe, task.full_name).length == 512
+        assert finetune_preset(recipe, task.full_name).length == 512
 
 
 def test_the_points_of_electra() -> None:
@@ -299,7 +299,7 @@ def test_the_points_of_electra() -> None:
             ("cola", 3, 128),
             ("race", 3, 512),
         ):
-            point = finetune_recipe(size, task)
+            point = finetune_preset(size, task)
             assert (point.train.optimizer.learning_rate, point.layer_decay) == (rate, decay)
             assert (point.epochs, point.length, point.train.batch) == (
                 epochs,
@@ -322,7 +322,7 @@ def test_the_points_of_electra() -> None:
     ],
 )
 def test_the_recipe_where_none_is_asked_for(name: str, dense: str | None, expected: str) -> None:
-    assert choose_recipe_name(RECIPES[name]().encoder, dense) == expected
+    assert choose_preset_name(RECIPES[name]().encoder, dense) == expected
 
 
 @pytest.mark.parametrize("epochs", [0.0, -1.0, float("inf"), float("nan")])

@@ -31,7 +31,7 @@ def jsonl(path: Path, *rows: dict[str, Any]) -> Path:
     return path
 
 
-def write_labelled(path: Path, *labels: Any) -> Path:
+def write_labeled(path: Path, *labels: Any) -> Path:
     """A file by its suffix with the texts t0, t1, ... and these labels."""
     texts = [f"t{i}" for i in range(len(labels))]
     if path.suffix == ".parquet":
@@ -71,7 +71,7 @@ def test_auto_in_every_form(
     labels: tuple[str, ...],
     wanted: list[Any],
 ) -> None:
-    path = write_labelled(tmp_path / f"a{suffix}", *cells)
+    path = write_labeled(tmp_path / f"a{suffix}", *cells)
     task = Table(path, path, path)
     assert (task.output.name, task.output.labels) == (problem, labels)
     assert [targets(task, part) for part in ("train", "dev")] == [wanted] * 2
@@ -94,15 +94,15 @@ def test_auto_in_every_form(
 def test_auto_on_text(
     tmp_path: Path, cells: list[str], options: dict[str, Any], problem: str, labels: tuple[str, ...]
 ) -> None:
-    path = write_labelled(tmp_path / "a.csv", *cells)
+    path = write_labeled(tmp_path / "a.csv", *cells)
     task = Table(path, path, **options)
     assert (task.output.name, task.output.labels) == (problem, labels)
 
 
 def test_typed_labels(tmp_path: Path) -> None:
-    bools = write_labelled(tmp_path / "a.jsonl", True, False)
+    bools = write_labeled(tmp_path / "a.jsonl", True, False)
     assert Table(bools, bools).output.labels == ("false", "true")
-    floats = write_labelled(
+    floats = write_labeled(
         tmp_path / "a.parquet", 1.0, 2.0, 3.0
     )  # what pandas makes of whole numbers
     assert Table(floats, floats).output.labels == ("1", "2", "3")
@@ -110,7 +110,7 @@ def test_typed_labels(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".parquet"])
 def test_lists_are_several_labels(tmp_path: Path, suffix: str) -> None:
-    path = write_labelled(tmp_path / f"a{suffix}", ["b", "a"], [], ["c", "c"])
+    path = write_labeled(tmp_path / f"a{suffix}", ["b", "a"], [], ["c", "c"])
     task = Table(path, path)
     assert (task.output, task.metric) == (SeveralLabels(("a", "b", "c")), "micro_f1")
     examples = task.read("train")
@@ -119,7 +119,7 @@ def test_lists_are_several_labels(tmp_path: Path, suffix: str) -> None:
 
 
 def test_blanks_in_a_list_are_no_label(tmp_path: Path) -> None:
-    path = write_labelled(tmp_path / "a.jsonl", ["b", " "], ["", None, "a"], ["\u00a0"])
+    path = write_labeled(tmp_path / "a.jsonl", ["b", " "], ["", None, "a"], ["\u00a0"])
     task = Table(path, path)
     assert task.output.labels == ("a", "b")
     assert targets(task) == [(0, 1), (1, 0), (0, 0)]
@@ -128,12 +128,12 @@ def test_blanks_in_a_list_are_no_label(tmp_path: Path) -> None:
 
 
 def test_separated_labels(tmp_path: Path) -> None:
-    path = write_labelled(tmp_path / "a.csv", "b; a", "", ";c;")
+    path = write_labeled(tmp_path / "a.csv", "b; a", "", ";c;")
     assert targets(Table(path, path, separator=";")) == [(1, 1, 0), (0, 0, 0), (0, 0, 1)]
 
 
 def test_what_auto_decided_is_said(tmp_path: Path) -> None:
-    path = write_labelled(tmp_path / "a.csv", *range(30))
+    path = write_labeled(tmp_path / "a.csv", *range(30))
     task = Table(path, path)
     task.read("train")
     labels, whole = task.notes
@@ -145,7 +145,7 @@ def test_what_auto_decided_is_said(tmp_path: Path) -> None:
 
 
 def test_a_word_among_amounts_is_said(tmp_path: Path) -> None:
-    path = write_labelled(tmp_path / "a.csv", 1.5, "NA", 2.5)
+    path = write_labeled(tmp_path / "a.csv", 1.5, "NA", 2.5)
     task = Table(path, path)
     task.read("train")
     names(task.notes[1], f"{path}:3", 1)
@@ -155,21 +155,21 @@ def test_a_word_among_amounts_is_said(tmp_path: Path) -> None:
 
 
 def test_saved_labels_come_back_without_a_training_file(tmp_path: Path) -> None:
-    dev = write_labelled(tmp_path / "there.csv", "dog", "dog", "cat")
+    dev = write_labeled(tmp_path / "there.csv", "dog", "dog", "cat")
     task = Table(dev=dev, test=dev, labels=["dog", "cat"])
     assert (task.output, task.dev, task.tests) == (OneClass(("dog", "cat")), ("dev",), ("test",))
     assert targets(task, "dev") == [0, 0, 1]
     assert Table(labels=["a", "b"], target="labels").output == SeveralLabels(("a", "b"))
     assert Table(labels=["a", "b"], separator=",").output == SeveralLabels(("a", "b"))
     assert Table(target="number").output == Number()
-    train = write_labelled(tmp_path / "train.csv", "cat", "dog")
+    train = write_labeled(tmp_path / "train.csv", "cat", "dog")
     assert targets(Table(train, train, labels=["dog", "cat"])) == [1, 0]
     assert Table(train, train, labels=["dog", "cat", "cow"]).output.labels == ("dog", "cat", "cow")
 
 
 @pytest.mark.parametrize("content", ["text\na\n", "text,label\na,\n", "text,label\na,cow\n"])
 def test_a_test_file_may_have_no_labels_that_the_model_knows(content: str, tmp_path: Path) -> None:
-    train, test = write_labelled(tmp_path / "a.csv", "dog", "cat"), tmp_path / "b.csv"
+    train, test = write_labeled(tmp_path / "a.csv", "dog", "cat"), tmp_path / "b.csv"
     test.write_text(content)
     task = Table(train, test=test)
     assert task.read("test") == [Example("a")]
@@ -178,8 +178,8 @@ def test_a_test_file_may_have_no_labels_that_the_model_knows(content: str, tmp_p
 
 def test_a_test_label_that_the_model_does_not_know_counts_as_missed(tmp_path: Path) -> None:
     task = Table(
-        write_labelled(tmp_path / "a.csv", "dog", "cat"),
-        test=write_labelled(tmp_path / "b.csv", "dog", "cow", ""),
+        write_labeled(tmp_path / "a.csv", "dog", "cat"),
+        test=write_labeled(tmp_path / "b.csv", "dog", "cow", ""),
     )
     examples = task.read("test")
     answers = [Answer("dog", np.ones(2))] * 3
@@ -198,7 +198,7 @@ def test_a_test_label_that_the_model_does_not_know_counts_as_missed(tmp_path: Pa
 
 
 def test_a_share_of_one_file_is_held_out(tmp_path: Path) -> None:
-    path = write_labelled(tmp_path / "a.csv", *["dog", "cat"] * 100)
+    path = write_labeled(tmp_path / "a.csv", *["dog", "cat"] * 100)
     task = Table(path, heldout=0.15)
     train = task.read("train")
     names(task.notes[-1], path, "dev", 30)
@@ -219,11 +219,11 @@ def test_a_share_of_one_file_is_held_out(tmp_path: Path) -> None:
 
 
 def test_held_out_shares_of_tiny_files(tmp_path: Path) -> None:
-    two = Table(write_labelled(tmp_path / "a.csv", "dog", "cat"), heldout=0.01)
+    two = Table(write_labeled(tmp_path / "a.csv", "dog", "cat"), heldout=0.01)
     (unlearnt,), (learnt,) = targets(two, "dev"), targets(two)
     assert learnt != unlearnt
     assert any(f"'{two.output.labels[unlearnt]}'" in note for note in two.notes)
-    single_row = Table(write_labelled(tmp_path / "b.csv", "0.5"))
+    single_row = Table(write_labeled(tmp_path / "b.csv", "0.5"))
     with refused(DataError, f"{tmp_path}/b.csv", "dev file"):
         single_row.read("train")
 
@@ -270,22 +270,22 @@ def test_wrong_rows_name_their_line(tmp_path: Path, row: dict[str, Any], places:
 
 @pytest.mark.parametrize("cell", ["x", "1,5", "inf", True])
 def test_numbers_that_are_none(tmp_path: Path, cell: Any) -> None:
-    path = write_labelled(tmp_path / "a.jsonl", 1.5, cell)
+    path = write_labeled(tmp_path / "a.jsonl", 1.5, cell)
     with refused(DataError, f"{path}:2", "'label'", repr(cell)):
         Table(path, path, target="number").read("train")
 
 
 def test_numbers_too_large_to_learn(tmp_path: Path) -> None:
-    path = write_labelled(tmp_path / "a.jsonl", 1.5, -1e300)
+    path = write_labeled(tmp_path / "a.jsonl", 1.5, -1e300)
     with refused(DataError, f"{path}:2", "'label'", "-1e+300", "unit"):
         Table(path, path, target="number").read("train")
 
 
 def test_several_labels_that_are_no_list(tmp_path: Path) -> None:
-    path = write_labelled(tmp_path / "a.jsonl", ["a"], "a")
+    path = write_labeled(tmp_path / "a.jsonl", ["a"], "a")
     with refused(DataError, f"{path}:2", "'label'", "'a'"):
         Table(path, path).read("train")
-    lists = write_labelled(tmp_path / "b.jsonl", ["a"], ["b"])
+    lists = write_labeled(tmp_path / "b.jsonl", ["a"], ["b"])
     with refused(DataError, f"{lists}:1", "'label'", "list"):
         Table(lists, lists, target="class").read("train")
 
@@ -293,16 +293,16 @@ def test_several_labels_that_are_no_list(tmp_path: Path) -> None:
 @pytest.mark.parametrize("labels", [([], []), ([" "], []), (None, ""), (" ", "\t")])
 @pytest.mark.parametrize("target", ["auto", "class", "labels"])
 def test_a_file_without_any_label(labels: tuple[Any, Any], target: Any, tmp_path: Path) -> None:
-    none = write_labelled(tmp_path / "a.jsonl", *labels)
+    none = write_labeled(tmp_path / "a.jsonl", *labels)
     with refused(DataError, none, "'label'"):
         Table(none, target=target)
 
 
 def test_files_that_teach_nothing(tmp_path: Path) -> None:
-    same = write_labelled(tmp_path / "a.csv", "dog", "dog")
+    same = write_labeled(tmp_path / "a.csv", "dog", "dog")
     with refused(DataError, same, "'dog'"):
         Table(same)
-    empty = write_labelled(tmp_path / "b.csv")
+    empty = write_labeled(tmp_path / "b.csv")
     with refused(DataError, empty):
         Table(empty)
     with refused(DataError, tmp_path / "none.csv"):
@@ -427,7 +427,7 @@ def test_streaming_reads_no_further_than_asked(tmp_path: Path) -> None:
 @pytest.mark.thorough
 @pytest.mark.parametrize("suffix", [".csv", ".jsonl", ".parquet"])
 def test_streaming_and_writing_take_constant_memory(tmp_path: Path, suffix: str) -> None:
-    path = write_labelled(tmp_path / f"a{suffix}", *["x" * 500] * 10_000)  # five megabytes
+    path = write_labeled(tmp_path / f"a{suffix}", *["x" * 500] * 10_000)  # five megabytes
     task = Table(labels=["a", "b"])
     answer = Answer("a", np.array([0.5, 0.5]))
 

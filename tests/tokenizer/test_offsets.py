@@ -103,7 +103,7 @@ def test_any_text(kind: str, text: str) -> None:
         unicodedata.normalize("NFKD", char) for char in text
     ):
         return  # marks change their order across characters, and pieces come from several places
-    # A token that shares no character with its neighbours says what its span says.
+    # A token that shares no character with its neighbors says what its span says.
     for i, (begin, end) in enumerate(offsets.tolist()):
         alone = (i == 0 or offsets[i - 1, 1] <= begin) and (
             i + 1 == len(ids) or offsets[i + 1, 0] >= end

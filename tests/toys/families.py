@@ -98,21 +98,21 @@ def build_peer(family: str, head: str, **changes: Any) -> Any:
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            centre = 1.0 if "norm" in name.lower() and name.endswith("weight") else 0.0
+            center = 1.0 if "norm" in name.lower() and name.endswith("weight") else 0.0
             # Weights this wide move attention away from uniform, so that its masks and scales
             # count.
-            parameter.copy_(centre + 0.15 * torch.randn(parameter.shape, generator=generator))
+            parameter.copy_(center + 0.15 * torch.randn(parameter.shape, generator=generator))
     model.tie_weights()
     return model.eval()
 
 
-def randomise(model: torch.nn.Module) -> None:
+def randomize(model: torch.nn.Module) -> None:
     """The same for a model of ours."""
     generator = torch.Generator().manual_seed(11)
     with torch.no_grad():
         for name, parameter in model.named_parameters():
-            centre = 1.0 if name.endswith("norm.weight") else 0.0
-            parameter.copy_(centre + 0.15 * torch.randn(parameter.shape, generator=generator))
+            center = 1.0 if name.endswith("norm.weight") else 0.0
+            parameter.copy_(center + 0.15 * torch.randn(parameter.shape, generator=generator))
 
 
 NO_POOLER: dict[str, Any] = {"sharing": "none", "pooler": False, "activation": "gelu"}
@@ -161,7 +161,7 @@ def build_litebert(
         sbo=sbo,
     )
     model = Pretrainer(config).eval()
-    randomise(model)
+    randomize(model)
     return model
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from litebert.config import replace
 from litebert.config.finetuning import FinetuneConfig
-from litebert.recipes.finetuning import finetune_recipe
+from litebert.recipes.finetuning import finetune_preset
 
 RECIPE = """
 [sequences]
@@ -36,7 +36,7 @@ def config(
     *, epochs: float = 4, rate: float = 3e-3, seed: int = 0, **changes: object
 ) -> FinetuneConfig:
     """A quick run in float32."""
-    base = finetune_recipe("small", "table")
+    base = finetune_preset("small", "table")
     optimizer = replace(base.train.optimizer, learning_rate=rate)
     train = replace(
         base.train,

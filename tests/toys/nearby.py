@@ -51,7 +51,7 @@ class Nearby(Positions):
 
 
 class ByNumpy(Runtime):
-    """The same network in numpy and float64: what is normalised after the sum, with one's own
+    """The same network in numpy and float64: what is normalized after the sum, with one's own
     positions.
     """
 

@@ -37,13 +37,13 @@ def config(objectives: tuple[str, ...] = ("mlm", "sop"), **changes: Any) -> Conf
     )
 
 
-def randomise(module: torch.nn.Module, seed: int = 1, scale: float = 0.3) -> None:
+def randomize(module: torch.nn.Module, seed: int = 1, scale: float = 0.3) -> None:
     """Random parameters everywhere, so that no bias or norm is neutral."""
     generator = torch.Generator().manual_seed(seed)
     with torch.no_grad():
         for name, parameter in module.named_parameters():
-            centre = 1.0 if name.endswith("norm.weight") else 0.0
-            parameter.copy_(centre + scale * torch.randn(parameter.shape, generator=generator))
+            center = 1.0 if name.endswith("norm.weight") else 0.0
+            parameter.copy_(center + scale * torch.randn(parameter.shape, generator=generator))
 
 
 def batch(rows: int = 3, length: int = 16, padded: bool = True, seed: int = 2) -> Batch:

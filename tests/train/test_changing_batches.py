@@ -47,7 +47,9 @@ def test_sequences_grow_and_a_run_continues_bit_for_bit(tiny_data: Path, tmp_pat
             pretrain(point, tiny_data, tmp_path / "cut", on_step=seen)
     pretrain(point, tiny_data, tmp_path / "cut")
     assert result(tmp_path / "cut") == result(tmp_path / "whole")
-    assert pretrain(point, tiny_data, tmp_path / "cut", extend="2 steps", on_step=seen).steps == 10
+    assert (
+        pretrain(point, tiny_data, tmp_path / "cut", add_budget="2 steps", on_step=seen).steps == 10
+    )
     assert [most for _, most in widths[-2:]] == [32] * 2
 
     batches = PretrainingBatches(whole.config, Shards.open(tiny_data), steps=8)

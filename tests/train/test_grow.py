@@ -80,21 +80,21 @@ def test_a_finished_run_takes_a_further_budget_once(
     run: Run, words: tuple[object, ...], tmp_path: Path
 ) -> None:
     assert run(*words)[0] == 0
-    status, _, err = run(*words, "--extend", "20 steps")
+    status, _, err = run(*words, "--add-budget", "20 steps")
     assert status == 0
     names(next(line for line in err.splitlines() if "extended" in line), 12, 32)
     assert steps_of(tmp_path / "run") == 32
     before = result(tmp_path / "run")
     for again in (
-        ("--extend", "20 steps"),
+        ("--add-budget", "20 steps"),
         (),
     ):  # the same command again, and that of the run itself
         assert run(*words, *again)[0] == 0
         assert result(tmp_path / "run") == before
-    status, _, err = run(*words, "--extend", "7 steps")
+    status, _, err = run(*words, "--add-budget", "7 steps")
     assert status == 2
-    names(err.splitlines()[-1], tmp_path / "run", "20 steps", "--extend '20 steps' '7 steps'")
-    assert run(*words, "--extend", "20 steps", "7 steps")[0] == 0
+    names(err.splitlines()[-1], tmp_path / "run", "20 steps", "--add-budget '20 steps' '7 steps'")
+    assert run(*words, "--add-budget", "20 steps", "7 steps")[0] == 0
     assert steps_of(tmp_path / "run") == 39
     facts = json.loads((tmp_path / "run" / "run.json").read_text())
     assert [extension["from_step"] for extension in facts["extensions"]] == [12, 32]
@@ -109,11 +109,13 @@ def test_an_extension_that_was_killed_continues_bit_for_bit(
     pretrain(POINT, tiny_data, tmp_path / "whole")
     for step in (13, 17, 24, 31):
         shutil.copytree(tmp_path / "whole", tmp_path / f"cut-{step}")
-    pretrain(POINT, tiny_data, tmp_path / "whole", extend="20 steps")
+    pretrain(POINT, tiny_data, tmp_path / "whole", add_budget="20 steps")
     for cut in tmp_path.glob("cut-*"):
         with pytest.raises(Killed):
-            pretrain(POINT, tiny_data, cut, extend="20 steps", on_step=kill_at(int(cut.name[4:])))
-        done = pretrain(POINT, tiny_data, cut, extend="20 steps")
+            pretrain(
+                POINT, tiny_data, cut, add_budget="20 steps", on_step=kill_at(int(cut.name[4:]))
+            )
+        done = pretrain(POINT, tiny_data, cut, add_budget="20 steps")
         assert (done.steps, done.outcome.step) == (32, 32)
         assert result(cut) == result(tmp_path / "whole")
 
@@ -124,9 +126,9 @@ def test_a_time_is_measured_once_for_an_extension(
     pretrain(POINT, tiny_data, tmp_path)
     monkeypatch.setattr("litebert.train.budget.measure", lambda *_: Rate(((1.0, 0.1),), 0.0))
     with pytest.raises(Killed):
-        pretrain(POINT, tiny_data, tmp_path, extend="2s", on_step=kill_at(20))
+        pretrain(POINT, tiny_data, tmp_path, add_budget="2s", on_step=kill_at(20))
     monkeypatch.setattr("litebert.train.budget.measure", lambda *_: pytest.fail("measured again"))
-    assert pretrain(POINT, tiny_data, tmp_path, extend="2s").steps == 12 + 20
+    assert pretrain(POINT, tiny_data, tmp_path, add_budget="2s").steps == 12 + 20
 
 
 @pytest.mark.parametrize("name", ["linear", "tf_linear", "product_linear", "cosine", "trapezoid"])
@@ -143,12 +145,12 @@ def test_the_rate_rises_from_where_it_was_to_that_of_a_longer_run(name: Any) -> 
 
 
 def test_a_run_that_is_not_finished_is_not_extended(tiny_data: Path, tmp_path: Path) -> None:
-    with refused(RunError, tmp_path / "run", "--extend"):
-        pretrain(POINT, tiny_data, tmp_path / "run", extend="20 steps")
+    with refused(RunError, tmp_path / "run", "--add-budget"):
+        pretrain(POINT, tiny_data, tmp_path / "run", add_budget="20 steps")
     with pytest.raises(Killed):
         pretrain(POINT, tiny_data, tmp_path / "run", on_step=kill_at(7))
-    with refused(RunError, tmp_path / "run", "step 4 of 12", "--extend"):
-        pretrain(POINT, tiny_data, tmp_path / "run", extend="20 steps")
+    with refused(RunError, tmp_path / "run", "step 4 of 12", "--add-budget"):
+        pretrain(POINT, tiny_data, tmp_path / "run", add_budget="20 steps")
     assert pretrain(POINT, tiny_data, tmp_path / "run").outcome.finished
 
 
@@ -157,9 +159,9 @@ def test_what_is_no_budget_is_no_extension(
     amount: str, run: Run, words: tuple[object, ...]
 ) -> None:
     assert run(*words)[0] == 0
-    status, _, err = run(*words, f"--extend={amount}")
+    status, _, err = run(*words, f"--add-budget={amount}")
     assert status == 2
-    names(err.splitlines()[-1], "--extend", "30m")
+    names(err.splitlines()[-1], "--add-budget", "30m")
 
 
 @pytest.mark.parametrize(
@@ -170,7 +172,7 @@ def test_a_changed_extension_is_named(extensions: Any, tiny_data: Path, tmp_path
     file = tmp_path / "run.json"
     file.write_text(json.dumps({**json.loads(file.read_text()), "extensions": extensions}))
     with refused(RunError, file):
-        pretrain(POINT, tiny_data, tmp_path, extend="9 steps")
+        pretrain(POINT, tiny_data, tmp_path, add_budget="9 steps")
 
 
 # ---------------------------------------------------------------------------- starting from weights
@@ -305,8 +307,8 @@ def test_a_mistake_deletes_nothing(tiny_data: Path, tmp_path: Path) -> None:
         pretrain(POINT, tmp_path / "none", tmp_path / "run", overwrite=True)
     with refused(ModelError, tmp_path / "none"):
         pretrain(POINT, tiny_data, tmp_path / "run", overwrite=True, from_model=tmp_path / "none")
-    with refused(ConfigError, "--overwrite", "--extend"):
-        pretrain(POINT, tiny_data, tmp_path / "run", overwrite=True, extend="9 steps")
+    with refused(ConfigError, "--overwrite", "--add-budget"):
+        pretrain(POINT, tiny_data, tmp_path / "run", overwrite=True, add_budget="9 steps")
     assert result(tmp_path / "run") == before
 
 

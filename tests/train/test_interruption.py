@@ -322,7 +322,7 @@ def test_kills_change_nothing_for_a_fine_tuning(
     left at the end, and in a teacher's answers."""
     (tmp_path / "small.toml").write_text(ENCODER)
     draw = random.Random("fine-tuning")
-    write_labelled(tmp_path, draw)
+    write_labeled(tmp_path, draw)
 
     def words(out: str, seeds: str = "2", epochs: str = "2") -> list[str]:
         return [*finetune_words(tmp_path, tiny_tokenizer, out, seeds, epochs), *more]
@@ -335,7 +335,7 @@ def test_kills_change_nothing_for_a_fine_tuning(
         more = (
             "--teacher",
             str(tmp_path / "teacher"),
-            "--unlabelled",
+            "--unlabeled",
             str(tmp_path / "more.csv"),
             "--distill.states",
             "1",
@@ -365,7 +365,7 @@ def test_kills_change_nothing_for_a_fine_tuning(
     assert_same_files(run, whole)
 
 
-def write_labelled(folder: Path, draw: random.Random) -> None:
+def write_labeled(folder: Path, draw: random.Random) -> None:
     """Write texts with a label each, for training and development."""
     for part, rows in (("train", 160), ("dev", 40)):
         texts = (
@@ -377,7 +377,7 @@ def write_labelled(folder: Path, draw: random.Random) -> None:
 
 
 def finetune_words(folder: Path, tokenizer: Path, out: str, seeds: str, epochs: str) -> list[str]:
-    """The command that learns the labels of `write_labelled` and saves often."""
+    """The command that learns the labels of `write_labeled` and saves often."""
     options = {
         "--task": "table",
         "--data": str(folder / "train.csv"),

@@ -142,7 +142,7 @@ def test_a_cell(
     assert result(tmp_path / "cut") == result(tmp_path / "whole")
 
     scores = whole.outcome.scores
-    scored = {name for name in objectives if name not in ("sop", "nsp")}  # few labelled pairs
+    scored = {name for name in objectives if name not in ("sop", "nsp")}  # few labeled pairs
     assert {f"{name}_loss" for name in scored} <= scores.keys()
 
 

@@ -25,7 +25,7 @@ from litebert.train.measure import make_batch
 from litebert.train.memory import enable_recompute, fit_micro_batch, measure_peak_bytes
 from litebert.train.pretrain import pretrain
 from toys.finetuning import recipe_file, write_table
-from toys.points import batch, randomise
+from toys.points import batch, randomize
 from toys.pretraining import config, loop_of, result
 from toys.refusals import names
 
@@ -93,7 +93,7 @@ def test_gradients_of_padded_rows_are_the_same_too(bfloat16: bool) -> None:
     gradients = []
     for point in points:
         model = Pretrainer(point)
-        randomise(model)
+        randomize(model)
         torch.manual_seed(0)
         with torch.autocast("cpu", dtype=torch.bfloat16, enabled=bfloat16):
             losses = model(batch())

@@ -238,8 +238,9 @@ def _count_rows(folder: Path, name: str) -> int:
 
 
 _EXITS_NOTE = (
-    "litebert predict and evaluate follow the chosen threshold; --exit takes another, and "
-    "--exit off none."
+    "litebert predict and evaluate follow the chosen threshold; --exit-confidence takes another, "
+    "and "
+    "--exit-confidence off none."
 )
 
 

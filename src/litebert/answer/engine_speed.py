@@ -61,7 +61,7 @@ def measure_engines(model: Model) -> list[EngineSpeed]:
     faults: dict[str, str] = {}
     for name in ENGINES:
         try:
-            answering = replace(model, engine=name, exit="off")
+            answering = replace(model, engine=name, exit_confidence="off")
             compute: Compute
             if gives_vectors:
                 compute = partial(answering.vectors_by("mean", False).of_rows, rows)

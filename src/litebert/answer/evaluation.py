@@ -24,7 +24,7 @@ def evaluate(
     length: int | None = None,
     tokenizer: str | Path | None = None,
     engine: str | None = None,
-    exit: Exit = "auto",  # noqa: A002
+    exit_confidence: Exit = "auto",
     min_precision: float | None = None,
     mistakes: int = 0,
     slice_columns: Sequence[str] = (),
@@ -39,8 +39,8 @@ def evaluate(
         sequences: the most held-out sequences to score.
         length: tokens per sequence; by default the length that the model was trained with.
         tokenizer: for a folder that has no tokenizer or one that cannot be read.
-        engine, exit, min_precision: with `data`, what computes the answers, and which are given, as
-            in `load`.
+        engine, exit_confidence, min_precision: with `data`, what computes the answers, and which
+            are given, as in `load`.
         mistakes, slice_columns: with `data`, as in `score_file`.
         device: auto, cpu, cuda, cuda:N, or mps on a Mac.
         options: with `data`, how the files are read, as in `score_file`.
@@ -59,7 +59,7 @@ def evaluate(
     opened = load(
         model,
         engine=engine,
-        exit=exit,
+        exit_confidence=exit_confidence,
         device=device,
         tokenizer=tokenizer,
         min_precision=min_precision,

@@ -2,7 +2,7 @@
 rest go on packed.
 
 A runtime that can leave early gives a batch layer by layer (`walk`). Runtimes of a graph compute
-all layers. The rule comes from `litebert finetune --exits`
+all layers. The rule comes from `litebert finetune --early-exits`
 (finetuning/exits.py).
 
 Shapes: R rows, S tokens, C numbers of the head.
@@ -83,9 +83,11 @@ def check_exit(chosen: Exit) -> None:
         ConfigError: it is neither off nor auto nor a threshold.
     """
     if isinstance(chosen, str) and chosen not in ("off", "auto"):
-        raise ConfigError(f"exit is '{chosen}'; give off, auto or a threshold such as 0.9")
+        raise ConfigError(
+            f"exit_confidence is '{chosen}'; give off, auto or a threshold such as 0.9"
+        )
     if not isinstance(chosen, str) and not chosen >= 0:
-        raise ConfigError(f"exit is {chosen}; a threshold is 0 or more")
+        raise ConfigError(f"exit_confidence is {chosen}; a threshold is 0 or more")
 
 
 def refuse_threshold(chosen: Exit, engine: str) -> None:
@@ -97,8 +99,9 @@ def refuse_threshold(chosen: Exit, engine: str) -> None:
     check_exit(chosen)
     if chosen not in ("auto", "off"):
         raise ConfigError(
-            f"exit is {chosen}, and the engine {engine} computes all layers of an exported model; "
-            "leave exit (--exit) out"
+            f"exit_confidence is {chosen}, and the engine {engine} computes all layers of an "
+            "exported model; "
+            "leave it (--exit-confidence) out"
         )
 
 
@@ -122,13 +125,14 @@ def rule_for(
         return None
     if calibrated is None:
         raise ConfigError(
-            f"exit is {chosen}, and the model was not trained to leave early; leave exit out, or "
-            "run litebert finetune with --exits"
+            f"exit_confidence is {chosen}, and the model was not trained to leave early; leave "
+            "it out, "
+            "or run litebert finetune with --early-exits"
         )
     if not early_exit:
         raise ConfigError(
-            f"exit is {chosen}, and the engine {engine} computes all layers; give exit off "
-            "(--exit off), or take the engine torch with the folder that was fine-tuned"
+            f"exit_confidence is {chosen}, and the engine {engine} computes all layers; give off "
+            "(--exit-confidence off), or take the engine torch with the folder that was fine-tuned"
         )
     threshold = calibrated["threshold"] if chosen == "auto" else float(chosen)
     return ExitRule(calibrated["patience"], threshold)

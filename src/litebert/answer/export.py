@@ -98,7 +98,7 @@ def export(
         )
     if not max_drop >= 0:
         raise ConfigError(f"max_drop is {max_drop}; give 0 points or more")
-    opened, drops = load(model, device="cpu", exit="off"), list[Drop]()
+    opened, drops = load(model, device="cpu", exit_confidence="off"), list[Drop]()
 
     def check(file: Path) -> None:
         if data is not None:

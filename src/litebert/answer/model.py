@@ -56,7 +56,7 @@ class Model(LoadedModel):
     """The registered name of the engine that makes its runtimes."""
     device: str = "auto"
     """The device it computes on."""
-    exit: Exit = "auto"
+    exit_confidence: Exit = "auto"
     """When texts leave the network early."""
     threads: int | None = None
     """Threads of a service, which shares its cores, for engines that take them; the environment
@@ -129,9 +129,10 @@ class Model(LoadedModel):
 
         Raises:
             ModelError: the model is not fine-tuned, or has no tokenizer.
-            ConfigError: `exit` is no choice, or the model or the engine cannot leave early.
+            ConfigError: `exit_confidence` is no choice, or the model or the engine cannot leave
+                early.
         """
-        check_exit(self.exit)
+        check_exit(self.exit_confidence)
         record = self.task_record
         if not record:
             raise ModelError(
@@ -150,7 +151,11 @@ class Model(LoadedModel):
             task = self._require_precision(task, record, self.min_precision)
         early_exit = ENGINES[self.engine].capabilities.early_exit
         rule = rule_for(
-            self.exit, record, self.engine, early_exit=early_exit, has_weights=not self._has_graph
+            self.exit_confidence,
+            record,
+            self.engine,
+            early_exit=early_exit,
+            has_weights=not self._has_graph,
         )
         runtime = self.runtime
         if rule is not None:
@@ -371,7 +376,7 @@ def load(
     head: HeadName | None = None,
     engine: str | None = None,
     device: str = "auto",
-    exit: Exit = "auto",  # noqa: A002
+    exit_confidence: Exit = "auto",
     tokenizer: str | Path | None = None,
     threads: int | None = None,
     min_precision: float | None = None,
@@ -388,9 +393,9 @@ def load(
             By default torch, and onnx for an exported folder. With another than torch, the weights
             of a fine-tuned litebert folder are read only when `Model.model` is asked for, and need
             not be there.
-        exit: of a model that was fine-tuned with `exits`, when texts leave the network early:
-            `auto`, as calibrated; `off`, never; or a threshold of your own. The engines onnx and
-            openvino compute all layers.
+        exit_confidence: of a model that was fine-tuned with `early_exits`, when texts leave the
+            network early: `auto`, as calibrated; `off`, never; or a threshold of your own. The
+            engines onnx and openvino compute all layers.
         tokenizer: for a folder that has no tokenizer or one that cannot be read: a folder, *.model,
             vocab.txt or tokenizer.json.
         threads: threads of ONNX Runtime in a service, which shares the cores with others; by
@@ -400,8 +405,8 @@ def load(
             it is the share of the labels.
 
     Raises:
-        ConfigError: there is no such engine, `exit` is a threshold of an exported model, or the
-            folder has another tokenizer than `tokenizer`.
+        ConfigError: there is no such engine, `exit_confidence` is a threshold of an exported
+            model, or the folder has another tokenizer than `tokenizer`.
         DataError: `tokenizer` cannot be read.
         ModelError: it is none of them, a file of it is damaged, missing or of another model, or
             `tokenizer` does not fit the model.
@@ -410,7 +415,7 @@ def load(
         engine = "torch" if find_exported_graph(Path(path)) is None else "onnx"
     ENGINES[engine]  # refuses an unknown name before any file is read
     if engine not in ("torch", "exact") and is_exported(Path(path)):
-        refuse_threshold(exit, engine)
+        refuse_threshold(exit_confidence, engine)
         opened = read_exported(Path(path), tokenizer)
     else:
         from litebert.interop import read_folder
@@ -421,7 +426,7 @@ def load(
         **model_fields,
         engine=engine,
         device=device,
-        exit=exit,
+        exit_confidence=exit_confidence,
         threads=threads,
         min_precision=min_precision,
     )

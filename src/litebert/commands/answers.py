@@ -68,9 +68,9 @@ class PredictArguments(Reading):
     """Column that holds the second text; by default the one used in training."""
     format: Literal["csv", "jsonl", "json"] | None = None
     """Format of the output; by default its suffix decides, and standard output is csv."""
-    exit: Literal["auto", "off"] | float = "auto"
-    """Early exits of a model that was fine-tuned with --exits: auto uses the calibrated threshold,
-    off computes all layers, a number is a threshold."""
+    exit_confidence: Literal["auto", "off"] | float = "auto"
+    """Early exits of a model that was fine-tuned with --early-exits: auto uses the calibrated
+    threshold, off computes all layers, a number is a threshold."""
     min_precision: float | None = None
     """The share of answers that should be right, such as 0.95: answers below the threshold that had
     this precision on the development part of training are left empty."""
@@ -95,7 +95,7 @@ def predict(words: list[str]) -> int:
         arguments.model,
         engine=engine,
         device=arguments.device,
-        exit=arguments.exit,
+        exit_confidence=arguments.exit_confidence,
         min_precision=arguments.min_precision,
     )
     count = predict_file(

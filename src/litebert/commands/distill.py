@@ -20,7 +20,7 @@ from litebert.commands.task_options import (
     join_source,
     list_option_words,
     parse_with_task,
-    read_unlabelled,
+    read_unlabeled,
 )
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import ConfigError, MissingExtraError, ModelError, RunError
@@ -49,13 +49,13 @@ class DistillArguments:
     """A model fine-tuned on the task; an encoder, which is fine-tuned on --data first; or the word
     baseline. Folders, or hf:OWNER/NAME."""
     data: tuple[str, ...]
-    """The labelled texts, as in litebert finetune."""
+    """The labeled texts, as in litebert finetune."""
     out: Path
     """Folder to write."""
     task: str = "table"
     """A task that answers with a class, labels or a number for a text or a pair: table for your own
     data, or one of GLUE."""
-    unlabelled: tuple[str, ...] = ()
+    unlabeled: tuple[str, ...] = ()
     """Files of further texts, which the teacher answers; as in litebert finetune."""
     size: str = "2M"
     """Parameters of the student at most, such as 500k, 2M or 10M."""
@@ -78,7 +78,7 @@ class DistillArguments:
 
 
 def distill(words: list[str]) -> int:
-    """litebert distill TEACHER --data LABELLED --unlabelled TEXT --size 2M --out S"""
+    """litebert distill TEACHER --data LABELED --unlabeled TEXT --size 2M --out S"""
     arguments, options, rest = parse_with_task(DistillArguments, words, "distill", "table")
     with console.loading():
         from litebert.studies.distill_record import open_record
@@ -124,14 +124,14 @@ def _make_request(
     from litebert.studies.distilling import DistillRequest
 
     if not all(arguments.data or [""]):
-        raise ConfigError("data is empty; name the labelled texts")
+        raise ConfigError("data is empty; name the labeled texts")
     console.parse(FinetuneConfig, rest, "distill", default=FinetuneConfig(), config=())
     request = DistillRequest(
         teacher=arguments.teacher,
         data=arguments.data,
         task=arguments.task,
         task_words=tuple(list_option_words(options)),
-        unlabelled=arguments.unlabelled,
+        unlabeled=arguments.unlabeled,
         size=arguments.size,
         tokenizer=arguments.tokenizer,
         vocab_size=arguments.vocab_size,
@@ -160,8 +160,8 @@ def _read_inputs(
     names = {word.partition("=")[0] for word in words}
     settings = collect_options(options, names)
     files = open_task(arguments.task, join_source(arguments.data), **settings)
-    unlabelled = read_unlabelled(files.task, arguments.unlabelled, settings) or []
-    return read_inputs(request, files, unlabelled)
+    unlabeled = read_unlabeled(files.task, arguments.unlabeled, settings) or []
+    return read_inputs(request, files, unlabeled)
 
 
 def _show_step(step: Step, label: str) -> None:

@@ -41,9 +41,9 @@ class EvaluateArguments(LabeledFiles):
     """Most held-out sequences of --shards to score; 2,048 by default."""
     length: int | None = None
     """Tokens per sequence of --shards; by default the length that the model was trained with."""
-    exit: Literal["auto", "off"] | float = "auto"
-    """Early exits of a model that was fine-tuned with --exits: auto uses the calibrated threshold,
-    off computes all layers, a number is a threshold."""
+    exit_confidence: Literal["auto", "off"] | float = "auto"
+    """Early exits of a model that was fine-tuned with --early-exits: auto uses the calibrated
+    threshold, off computes all layers, a number is a threshold."""
     engine: str | None = None
     """The engine for --data, as in litebert predict: torch, exact, onnx, openvino, auto and so
     on."""
@@ -79,7 +79,7 @@ def evaluate(words: list[str]) -> int:
             sequences=2048 if arguments.sequences is None else arguments.sequences,
             length=arguments.length or None,
             engine=arguments.engine,
-            exit=arguments.exit,
+            exit_confidence=arguments.exit_confidence,
             min_precision=arguments.min_precision,
             mistakes=arguments.mistakes,
             slice_columns=arguments.slice_columns,
@@ -130,7 +130,9 @@ def _check_options(arguments: EvaluateArguments) -> None:
             f"--{option} out",
         )
     names = arguments.list_reading_options()
-    names += ["--engine"] * (arguments.engine is not None) + ["--exit"] * (arguments.exit != "auto")
+    names += ["--engine"] * (arguments.engine is not None) + ["--exit-confidence"] * (
+        arguments.exit_confidence != "auto"
+    )
     names += ["--min-precision"] * (arguments.min_precision is not None)
     names += ["--mistakes"] * bool(arguments.mistakes)
     names += ["--slice-columns"] * bool(arguments.slice_columns)

@@ -48,11 +48,9 @@ class PretrainArguments:
     budget: str | None = None
     """How long to train: 30m, 1h30m, 5000 steps or 300M tokens; by default the recipe's own budget.
     A time that buys fewer than twenty steps is refused."""
-    extend: tuple[str, ...] = ()
-    """Extend a finished run by a further budget, such as 30m. In the first twentieth of it the
-    learning rate rises again, to the value it would have in a run planned at the full length, and
-    then decays as in that run. The same command continues this extension; to extend the run once
-    more, list all extensions: --extend 30m 1h."""
+    add_budget: tuple[str, ...] = ()
+    """Further budget for a finished run, such as 30m; for a second one list both: --add-budget 30m
+    1h. The learning rate rises once more."""
     from_model: Annotated[Path | None, tyro.conf.arg(name="from", metavar="MODEL")] = None
     """Start from the weights of another run or model folder (litebert or Hugging Face) of the same
     shape and tokenizer: its encoder, and each objective that fits. Parts that stay untrained are
@@ -105,7 +103,7 @@ def pretrain(words: list[str]) -> int:
             watch=arguments.watch,
             teacher=arguments.teacher,
             teacher_answers=arguments.teacher_answers,
-            extend=arguments.extend,
+            add_budget=arguments.add_budget,
             overwrite=arguments.overwrite,
             device=arguments.device,
             tensorboard=arguments.tensorboard,

@@ -44,9 +44,9 @@ class ServeArguments:
     engine: str | None = None
     """The engine for answers and vectors, as for predict and embed; by default torch, and onnx for
     an exported folder. Masks are filled in float32."""
-    exit: Literal["auto", "off"] | float = "auto"
-    """Early exits of a model that was fine-tuned with --exits: auto uses the calibrated threshold,
-    off computes all layers, a number is a threshold."""
+    exit_confidence: Literal["auto", "off"] | float = "auto"
+    """Early exits of a model that was fine-tuned with --early-exits: auto uses the calibrated
+    threshold, off computes all layers, a number is a threshold."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
     workers: int = 1
@@ -92,7 +92,7 @@ def serve(words: list[str]) -> int:
         arguments.port,
         arguments.engine,
         arguments.device,
-        arguments.exit,
+        arguments.exit_confidence,
         arguments.workers,
         arguments.threads,
         read_key(arguments.key_file, os.environ.get("LITEBERT_KEY")),

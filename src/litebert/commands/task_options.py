@@ -189,10 +189,10 @@ def join_source(paths: tuple[str, ...]) -> Any:
     return paths[0] if len(paths) == 1 else paths or None
 
 
-def read_unlabelled(
+def read_unlabeled(
     task: Any, paths: tuple[str, ...], options: Mapping[str, Any]
 ) -> list[Any] | None:
-    """Read the files of --unlabelled, whose columns are named as in the training files; None
+    """Read the files of --unlabeled, whose columns are named as in the training files; None
     without a file.
 
     Args:

@@ -20,13 +20,15 @@ from litebert.commands.task_options import (
     collect_options,
     join_source,
     parse_with_task,
-    read_unlabelled,
+    read_unlabeled,
 )
 from litebert.config import replace
 from litebert.config.finetuning import Choice, FinetuneConfig, HeadName
 from litebert.errors import ConfigError, require
-from litebert.hub import pin_to_record
+from litebert.hub import PREFIX, pin_to_record
 from litebert.machine import keep_freed_memory
+from litebert.recipes import HUB_NAMES, RECIPES
+from litebert.recipes.files import is_recipe_name
 
 if TYPE_CHECKING:
     from litebert.finetuning.initial import InitialModel
@@ -55,14 +57,14 @@ class FinetuneArguments:
     quoted pattern; for a table also a folder with one subfolder of text files per class."""
     out: Path
     """The run folder."""
-    recipe: str | None = None
-    """Fixed hyper-parameters: small (ours, for H up to 256 and 8 layers), or a paper's: albert,
-    bert, roberta, electra, electra-large, spanbert. Without it, what is not given is chosen from
-    the model and the training rows (--choose)."""
+    preset: str | None = None
+    """Hyper-parameters of a paper: albert, bert, roberta, electra, electra-large, spanbert; or
+    small, ours. By default litebert chooses them (--choose)."""
+    from_scratch: bool = False
+    """Train the untrained network of a recipe, which MODEL then names; needs --tokenizer."""
     tokenizer: Path | None = None
-    """The tokenizer to use when MODEL is a recipe, which means an untrained network, or a folder
-    that lacks a tokenizer or whose tokenizer cannot be read: a folder, *.model, vocab.txt or
-    tokenizer.json."""
+    """The tokenizer of a recipe, or of a MODEL without a readable one: a folder, *.model, vocab.txt
+    or tokenizer.json."""
     teacher: Annotated[tuple[str, ...], tyro.conf.arg(metavar="MODEL")] = ()
     """A model fine-tuned on the same task, whose answers are learned beside the labels
     (--distill.weight, --distill.temperature), and with --distill.states and --distill.relations its
@@ -70,7 +72,7 @@ class FinetuneArguments:
     layers are compared. Of several models the mean of the answers is learned. The word baseline is
     the baseline. For --task pairs it is any model of sentence vectors, whose vectors are
     learned."""
-    unlabelled: tuple[str, ...] = ()
+    unlabeled: tuple[str, ...] = ()
     """Files of further texts that the teacher answers; formats and columns as in
     litebert predict.
     """
@@ -101,12 +103,7 @@ def finetune(words: list[str]) -> int:
 
     keep_freed_memory()
     console.refuse_lessons(rest, arguments.teacher or None)
-    if not all(arguments.data or [""]):
-        raise ConfigError("data is empty; name the folder of the benchmark, or the training files")
-    if arguments.seeds < 1:
-        raise ConfigError(f"seeds is {arguments.seeds}; it must be at least 1")
-    if arguments.mislabeled < 0:
-        raise ConfigError(f"mislabeled is {arguments.mislabeled}; give 0 or more rows")
+    _check_arguments(arguments)
     remarks: list[str] = []
     with console.group() as ranks:
         with metrics.collect_remarks(remarks):
@@ -117,7 +114,7 @@ def finetune(words: list[str]) -> int:
             if not arguments.overwrite or launch.restarts():
                 pin_to_record(arguments.out / IDENTITY)
             start = load_initial(arguments.model, arguments.tokenizer, task)
-            texts = read_unlabelled(task, arguments.unlabelled, options)
+            texts = read_unlabeled(task, arguments.unlabeled, options)
         config = _finetune_config(arguments, rest, start, task)
         if arguments.overwrite:
             seeds = [arguments.out / f"seed-{number}" for number in range(arguments.seeds)]
@@ -132,7 +129,7 @@ def finetune(words: list[str]) -> int:
             seeds=arguments.seeds,
             start=start,
             teacher=arguments.teacher,
-            unlabelled=texts,
+            unlabeled=texts,
             overwrite=arguments.overwrite,
             device=arguments.device,
             remarks=remarks,
@@ -152,6 +149,33 @@ def finetune(words: list[str]) -> int:
         ("predict", folder, "--input", inputs, "--out", answers),
     )
     return 0
+
+
+def _check_arguments(arguments: FinetuneArguments) -> None:
+    """Refuse values that cannot be, and a recipe's name that may mean the published model.
+
+    Raises:
+        ConfigError: says what to type.
+    """
+    if not all(arguments.data or [""]):
+        raise ConfigError("data is empty; name the folder of the benchmark, or the training files")
+    if arguments.seeds < 1:
+        raise ConfigError(f"seeds is {arguments.seeds}; it must be at least 1")
+    if arguments.mislabeled < 0:
+        raise ConfigError(f"mislabeled is {arguments.mislabeled}; give 0 or more rows")
+    is_recipe = is_recipe_name(arguments.model)
+    require(
+        is_recipe or not arguments.from_scratch,
+        f"--from-scratch trains the network of a recipe, and {arguments.model} is none; leave it "
+        "out",
+    )
+    published = HUB_NAMES.get(arguments.model)
+    require(
+        arguments.from_scratch or arguments.model not in RECIPES,
+        f"{arguments.model} is the recipe of an untrained network; "
+        + (f"for the published weights give {PREFIX}{published}, and " if published else "")
+        + "to train it without pretraining add --from-scratch",
+    )
 
 
 def _parse_finetune(words: list[str]) -> tuple[FinetuneArguments, dict[str, Any], list[str]]:
@@ -188,12 +212,12 @@ def _finetune_config(
     Raises:
         ConfigError: a field is wrong, or one has no effect.
     """
-    from litebert.recipes.finetuning import choose_default_recipe, finetune_recipe
+    from litebert.recipes.finetuning import choose_default_preset, finetune_preset
 
-    if arguments.recipe is None:
-        config = choose_default_recipe(start.encoder, start.dense, task.point)
+    if arguments.preset is None:
+        config = choose_default_preset(start.encoder, start.dense, task.point)
     else:
-        config = finetune_recipe(arguments.recipe, task.point)
+        config = finetune_preset(arguments.preset, task.point)
     if not words:
         return config
     config = _keep_open_choices(_with_length(config, words), words)
@@ -203,8 +227,8 @@ def _finetune_config(
     _refuse_given_choices(config, words)
     options = {word.partition("=")[0].replace("_", "-") for word in words}
     require(
-        config.exits or "--exit-drop" not in options,
-        "--exit-drop is what early exits may cost; give --exits too",
+        config.early_exits or "--early-exits-max-drop" not in options,
+        "--early-exits-max-drop is what early exits may cost; give --early-exits too",
     )
     return config
 
@@ -230,7 +254,7 @@ def _show_finetuned(
                 "restarted": [number for number, run in enumerate(runs) if run.restarted],
                 "collapsed": [number for number, run in enumerate(runs) if run.collapsed],
                 **({} if baseline is None else {"baseline": asdict(baseline)}),
-                **({"exits": [run.exits for run in runs]} if config.exits else {}),
+                **({"exits": [run.exits for run in runs]} if config.early_exits else {}),
             }
         )
         return

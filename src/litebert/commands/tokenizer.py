@@ -71,17 +71,17 @@ class InspectTokenizerArguments(Text):
     """Show what a tokenizer does to text: tokens per word, unknown tokens, and what its normalizer
     drops.
 
-    With --extend or --transplant, show what another vocabulary would gain on this text and what it
-    would cost, before a model is changed.
+    With --add-tokens or --other-tokenizer, show what another vocabulary would gain on this text
+    and what it would cost, before a model is changed.
     """
 
     tokenizer: str = "tokenizer"
     """A folder, *.model, vocab.txt or tokenizer.json; or a model folder, for its tokenizer and the
     cost.
     """
-    extend: int | None = None
+    add_tokens: int | None = None
     """Compare with this tokenizer extended by so many tokens chosen on this text."""
-    transplant: Path | None = None
+    other_tokenizer: Path | None = None
     """Compare with another tokenizer."""
     memory: int | None = None
     """MiB of text to compare on, sampled; 64 by default."""
@@ -201,16 +201,18 @@ def _train(words: list[str]) -> int:
 
 def _inspect(words: list[str]) -> int:
     arguments = parse(InspectTokenizerArguments, words, "tokenizer inspect")
-    if arguments.extend is not None and arguments.transplant is not None:
+    if arguments.add_tokens is not None and arguments.other_tokenizer is not None:
         raise ConfigError(
-            "--extend and --transplant compare with two different tokenizers; give one of them"
+            "--add-tokens and --other-tokenizer compare with two different tokenizers; give one "
+            "of them"
         )
-    compares = arguments.extend is not None or arguments.transplant is not None
+    compares = arguments.add_tokens is not None or arguments.other_tokenizer is not None
     memory = 64 if arguments.memory is None else arguments.memory
     _check_memory(memory)
     require(
         compares or arguments.memory is None,
-        "--memory is of --extend and --transplant; give one of them, or leave --memory out",
+        "--memory is of --add-tokens and --other-tokenizer; give one of them, or leave --memory "
+        "out",
     )
     from litebert.text.sources import read_documents
     from litebert.tokenizer import Tokenizer, inspect
@@ -220,10 +222,10 @@ def _inspect(words: list[str]) -> int:
         lines = _lines(arguments, arguments.sources, memory)
         new = tokenizer
         added: tuple[Added, ...] = ()
-        if arguments.extend is not None:
-            new, added = _extend_tokenizer(tokenizer, lines, arguments.extend)
-        elif arguments.transplant is not None:
-            new = Tokenizer.load(arguments.transplant)
+        if arguments.add_tokens is not None:
+            new, added = _extend_tokenizer(tokenizer, lines, arguments.add_tokens)
+        elif arguments.other_tokenizer is not None:
+            new = Tokenizer.load(arguments.other_tokenizer)
         _report(tokenizer, new, lines, _config_of(arguments.tokenizer), added, arguments.json)
         return 0
     texts = (document.text for document in read_documents(arguments.sources, arguments.reading()))

@@ -41,7 +41,7 @@ class FinetuneConfig:
     """The settings that are chosen from the model and the training rows when a run starts, in place
     of the field here: length, batch, epochs, head (head_reads and fit_head), and rate
     (train.optimizer.learning-rate). A run records its choices, and keeps them when it continues.
-    The command line chooses whatever is not given, unless --recipe is.
+    The command line chooses whatever is not given, unless --preset is.
     """
     length: int = 128
     """Longest row in tokens; the task truncates longer texts or reads them in windows. Shorter ones
@@ -82,11 +82,11 @@ class FinetuneConfig:
     """Learning rate of a layer relative to the one above it (ELECTRA: 0.8 small and base, 0.9
     large).
     """
-    exits: bool = False
+    early_exits: bool = False
     """Train the classifier after every layer, so that easy texts may leave the network early
     (docs/exits.md).
     """
-    exit_drop: float = 0.5
+    early_exits_max_drop: float = 0.5
     """Points of score (hundredths) that early exits may cost on the development part."""
     distill: TaskDistillConfig = field(default_factory=TaskDistillConfig)
     """The settings of learning from a teacher; nothing is learned without one
@@ -127,6 +127,11 @@ class FinetuneConfig:
                 "0 or more, such as 2",
             ),
             ("layer_decay", self.layer_decay, 0 < self.layer_decay <= 1, "above 0 and at most 1"),
-            ("exit_drop", self.exit_drop, 0 <= self.exit_drop < math.inf, "0 or more points"),
+            (
+                "early_exits_max_drop",
+                self.early_exits_max_drop,
+                0 <= self.early_exits_max_drop < math.inf,
+                "0 or more points",
+            ),
         ):
             require(right, f"{name} is {value}; it must be {what}")

@@ -44,12 +44,12 @@ def require_exits(output: Output, layers: int) -> None:
     if not vars(type(output)).get("exits"):  # a subclass may answer by another law
         raise ConfigError(
             "exits is True, and only tasks that answer with a class, labels or a number can leave "
-            f"early; this one answers with '{output.name}', so leave --exits out"
+            f"early; this one answers with '{output.name}', so leave --early-exits out"
         )
     if layers == 1:
         raise ConfigError(
             "exits is True for an encoder of 1 layer, which nothing can leave early; leave "
-            "--exits out"
+            "--early-exits out"
         )
 
 

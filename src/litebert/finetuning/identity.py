@@ -32,7 +32,7 @@ _FREE = (
     "chosen",
     "tokenizer_fingerprint",
     "test_fingerprint",
-    "config.exit_drop",
+    "config.early_exits_max_drop",
     "config.examples",
     "config.train.save_every",
     "config.train.keep_checkpoints",

@@ -52,7 +52,7 @@ class SizedTask:
     output: Output
     """The output as it learns: it knows the scale of the training targets."""
     items: list[Item]
-    """The training rows with the targets that are learned, then the unlabelled ones."""
+    """The training rows with the targets that are learned, then the unlabeled ones."""
     parallel: How
 
 
@@ -203,8 +203,10 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
             (run_path / MISLABELED).unlink(missing_ok=True)  # written anew below, without texts
         if self.request.mislabeled:
             self.ranks.decide(lambda: self._keep_mislabeled(prepared))
-        if prepared.config.exits:
-            self.ranks.decide(lambda: require_calibrated(run_path, prepared.config.exit_drop))
+        if prepared.config.early_exits:
+            self.ranks.decide(
+                lambda: require_calibrated(run_path, prepared.config.early_exits_max_drop)
+            )
         if self.ranks.decide(
             lambda: self._scores_file.exists() and not (run_path / "checkpoints").exists()
         ):
@@ -325,7 +327,7 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
             part.name: trainable.logits(part) for part in parts if part.name not in logits
         }
         task = _close_task(prepared, trainable, logits)
-        exit_logits = trainable.logits(parts[0], every=True) if config.exits else None
+        exit_logits = trainable.logits(parts[0], every=True) if config.early_exits else None
         if self.ranks.main:
             closed = replace(prepared, task=task)
             write_results(self.folder, closed, trainable, logits, exit_logits, self.is_restarted)

@@ -63,7 +63,7 @@ class FinetuneRequest(RunRequest):
     tokenizer: str | Path | None = None
     teachers: Sequence[str | Path] = ()
     """Folders of models to learn from, or the baseline by its name."""
-    unlabelled: Sequence[Any] | None = None
+    unlabeled: Sequence[Any] | None = None
     start: InitialModel | None = None
     on_step: OnStep | None = None
     baseline: bool = True
@@ -96,7 +96,7 @@ class PreparedTask:
     notes: tuple[str, ...] = ()
     """Notes about the parts and the model, for people."""
     teachers: TaskTeachers | None = None
-    unlabelled: EncodedPart | None = None
+    unlabeled: EncodedPart | None = None
     """Rows that only the teacher has answers to."""
     chosen: tuple[str, ...] = ()
     """The choices made for this run, a sentence each."""
@@ -109,8 +109,8 @@ class PreparedTask:
 
     @property
     def rows(self) -> list[Item]:
-        """All that is trained on: the training rows, then the unlabelled ones."""
-        return [*self.train.items, *(self.unlabelled.items if self.unlabelled else ())]
+        """All that is trained on: the training rows, then the unlabeled ones."""
+        return [*self.train.items, *(self.unlabeled.items if self.unlabeled else ())]
 
     @property
     def batch(self) -> int:
@@ -199,11 +199,11 @@ def prepare_task(
     Args:
         chosen: choices that a run made when it started, if it continues.
     """
-    files, words, unlabelled = request.files, start.tokenizer, request.unlabelled
+    files, words, more = request.files, start.tokenizer, request.unlabeled
     task = files.task
-    if unlabelled is not None and not request.teachers:
+    if more is not None and not request.teachers:
         raise ConfigError(
-            "--unlabelled adds texts that only a teacher answers; name one with --teacher, "
+            "--unlabeled adds texts that only a teacher answers; name one with --teacher, "
             "or leave it out"
         )
     config, choices = _settle_config(request.model, files, config, start)
@@ -213,8 +213,8 @@ def prepare_task(
         )
     config, teachers = _open_teachers(request, start, config)
     length, unlabeled = config.length, None
-    if unlabelled is not None:
-        unlabeled = encode_unlabeled(task, list(unlabelled), words, length)
+    if more is not None:
+        unlabeled = encode_unlabeled(task, list(more), words, length)
     notes: list[str] = []
     train, *others = (
         _encode_part(files, name, words, length, notes)
@@ -242,7 +242,7 @@ def prepare_task(
         tests=tuple(others[len(task.dev) :]),
         notes=tuple(notes),
         teachers=teachers,
-        unlabelled=unlabeled,
+        unlabeled=unlabeled,
         chosen=(*chosen, *choices, *amounts),
     )
 
@@ -263,7 +263,7 @@ def _settle_config(
     config = task.output.recipe_for(config, start.encoder)
     task.output.require_linear(config)
     task.output.require_weights(config)
-    if config.exits:
+    if config.early_exits:
         require_exits(task.output, start.encoder.layers)
     return config, choices + heads
 

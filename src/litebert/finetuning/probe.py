@@ -327,7 +327,7 @@ def _plan_short_run(prepared: PreparedTask, rate: float) -> PreparedTask:
         share = train.schedule.warmup / prepared.steps
         train = replace(train, schedule=replace(train.schedule, warmup=share))
     config = replace(config, train=train, distill=TaskDistillConfig())
-    return replace(prepared, config=config, teachers=None, unlabelled=None)
+    return replace(prepared, config=config, teachers=None, unlabeled=None)
 
 
 def _split_by_length(held: Sequence[Item]) -> list[list[Item]]:

@@ -98,7 +98,7 @@ def write_results(
         tuned.write(part.examples, part_answers, file)
     exits = None
     if exit_logits is not None:
-        drop = prepared.config.exit_drop
+        drop = prepared.config.early_exits_max_drop
         exit_logits = scale_logits(exit_logits, temperature)
         exits = calibrate(task, trainable.output, parts[0], exit_logits, drop)
         write_json(folder / "exits.json", asdict(exits))
@@ -146,12 +146,14 @@ def require_calibrated(folder: Path, drop: float) -> None:
     ):
         return
     if (folder / "checkpoints").exists() and (folder / "best.safetensors").exists():
-        log.info(f"calibrating the exits again, with exit_drop {drop:g} instead of {was}")
+        log.info(
+            f"calibrating the exits again, with early_exits_max_drop {drop:g} instead of {was}"
+        )
         ended[0].unlink()
     else:
         log.warning(
             f"{folder} has no checkpoints any more, so its exits stay as calibrated with "
-            f"exit_drop {was}"
+            f"early_exits_max_drop {was}"
         )
 
 

@@ -53,7 +53,7 @@ from litebert.finetuning.seeds import summarize
 from litebert.finetuning.task import TaskFiles
 from litebert.finetuning.teachers import KEPT, list_sources
 from litebert.finetuning.vector_teacher import FOLDER
-from litebert.recipes.finetuning import choose_default_recipe
+from litebert.recipes.finetuning import choose_default_preset
 from litebert.storage import write_json
 from litebert.train import device as devices
 from litebert.train import metrics
@@ -92,7 +92,7 @@ def finetune(
     *,
     tokenizer: str | Path | None = None,
     teacher: str | Path | Sequence[str | Path] | None = None,
-    unlabelled: Sequence[Any] | None = None,
+    unlabeled: Sequence[Any] | None = None,
     overwrite: bool = False,
     device: str = "auto",
     on_step: OnStep | None = None,
@@ -107,13 +107,13 @@ def finetune(
             `tokenizer`.
         files: the files of the task, as `open_task` opens them.
         out: the run folder.
-        config: by default the recipe that `recipes.finetuning.choose_default_recipe` finds for
+        config: by default the recipe that `recipes.finetuning.choose_default_preset` finds for
             the encoder and the task.
         teacher: the folder of a model fine-tuned on the same task, whose answers are learned as
             `config.distill` says; several folders, for the mean of their answers; or `baseline`,
             for what counting words and characters answers. For pairs, the folder of a model of
             sentence vectors.
-        unlabelled: further examples for the teacher to answer.
+        unlabeled: further examples for the teacher to answer.
         overwrite: delete the run in `out`, if there is one, and start again.
         device: auto, cpu, cuda, cuda:N, or mps on a Mac.
         on_step: called after every step.
@@ -122,7 +122,7 @@ def finetune(
         mislabeled: how many training rows whose label is likely wrong to write into mislabeled.csv.
 
     Raises:
-        ConfigError: unlabelled examples without a teacher, or for a task that cannot use them.
+        ConfigError: unlabeled examples without a teacher, or for a task that cannot use them.
         DataError: a file of the task cannot be used.
         ModelError: the model or the teacher cannot be opened, or the teacher does not fit the task.
         RunError: the folder is in use, or holds another run.
@@ -135,7 +135,7 @@ def finetune(
         config=config,
         tokenizer=tokenizer,
         teachers=list_sources(teacher),
-        unlabelled=unlabelled,
+        unlabeled=unlabeled,
         # Processes that are started again after a failure continue what they began.
         overwrite=overwrite and not launch.restarts(),
         device=device,
@@ -156,7 +156,7 @@ def finetune_seeds(
     seeds: int = 1,
     tokenizer: str | Path | None = None,
     teacher: str | Path | Sequence[str | Path] | None = None,
-    unlabelled: Sequence[Any] | None = None,
+    unlabeled: Sequence[Any] | None = None,
     start: InitialModel | None = None,
     overwrite: bool = False,
     device: str = "auto",
@@ -185,7 +185,7 @@ def finetune_seeds(
         seeds=seeds,
         tokenizer=tokenizer,
         teachers=list_sources(teacher),
-        unlabelled=unlabelled,
+        unlabeled=unlabeled,
         start=start,
         # Processes that are started again after a failure continue what they began.
         overwrite=overwrite and not launch.restarts(),
@@ -279,7 +279,7 @@ def _open_task(
         hub.pin_to_record(request.out / IDENTITY)
     with metrics.collect_remarks(remarks):
         start = request.start or load_initial(request.model, request.tokenizer, task)
-        config = request.config or choose_default_recipe(start.encoder, start.dense, task.point)
+        config = request.config or choose_default_preset(start.encoder, start.dense, task.point)
         identities = ranks.decide(
             lambda: (
                 []

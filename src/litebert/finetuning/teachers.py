@@ -230,27 +230,27 @@ def encode_unlabeled(
     """
     if task.output.head != "sequence" and not isinstance(task.output, Similarity):
         raise ConfigError(
-            "--unlabelled adds texts to tasks that answer with a class, labels, a number or a "
+            "--unlabeled adds texts to tasks that answer with a class, labels, a number or a "
             f"vector; this one answers with '{task.output.name}', so leave it out"
         )
     if not examples:
         raise ConfigError(
-            "--unlabelled names files without a single text; name others, or leave it out"
+            "--unlabeled names files without a single text; name others, or leave it out"
         )
-    with progress.task("tokenizing the unlabelled texts"):
+    with progress.task("tokenizing the unlabeled texts"):
         items = task.encode(examples, words, length)
     return EncodedPart(
-        "unlabelled", examples, [Item(item.example, item.rows, None) for item in items]
+        "unlabeled", examples, [Item(item.example, item.rows, None) for item in items]
     )
 
 
 def compute_teacher_logits(
     teachers: TaskTeachers, prepared: PreparedTask, folder: Path, device: str
 ) -> Logits:
-    """Return the teachers' logits for the training rows and then the unlabelled ones, from the
+    """Return the teachers' logits for the training rows and then the unlabeled ones, from the
     folder, or computed and written into it.
     """
-    parts = [prepared.train, *([prepared.unlabelled] if prepared.unlabelled else [])]
+    parts = [prepared.train, *([prepared.unlabeled] if prepared.unlabeled else [])]
     key = _compute_key(teachers, parts)
     if key in teachers.computed:
         _write_logits(folder / KEPT, key, teachers.computed[key])

@@ -108,7 +108,7 @@ class TrainableTaskModel:
         inputs = (batch.input_ids, batch.token_type_ids, batch.attention_mask)
         config = self.prepared.config
         compares = bool(self._compared)
-        outputs = self.network(*inputs, every=config.exits, states=compares)
+        outputs = self.network(*inputs, every=config.early_exits, states=compares)
         logits, states = outputs if compares else (outputs, [])
         laws: dict[str, Callable[[Tensor], Loss]] = {
             _HEAD: lambda values: self._compute_task_loss(values, batch)
@@ -118,7 +118,7 @@ class TrainableTaskModel:
                 values, batch, config.distill.temperature, self.module.state_map
             )
         losses = {
-            name: average_layer_losses(loss, logits) if config.exits else loss(logits)
+            name: average_layer_losses(loss, logits) if config.early_exits else loss(logits)
             for name, loss in laws.items()
         }
         return losses | self._compute_lessons(batch, states)

@@ -3,7 +3,7 @@ reads.
 
 A card says what the model is, what it learned from, how well it did, what it was not tested for,
 and how to open it. All of it comes from what the run recorded. What is not known, such as the
-licence, is left out. Of a path only the last part is named, so that a card tells nothing about the
+license, is left out. Of a path only the last part is named, so that a card tells nothing about the
 machine it was written on. Conversion keeps the card of the source, and writes only its end again,
 which is about the files of the folder.
 

@@ -199,7 +199,7 @@ class Predictions(BaseModel):
     )
 
 
-class Labelled(BaseModel):
+class Labeled(BaseModel):
     """A label with its probability, as Hugging Face's `text_classification` reads it."""
 
     label: str

@@ -97,7 +97,7 @@ class ComputingRoutes:
         add = router.post
         add(
             "/predict",
-            response_model=bodies.Predictions | list[list[bodies.Labelled]],
+            response_model=bodies.Predictions | list[list[bodies.Labeled]],
             summary="Answers of a fine-tuned model",
         )(self.predict)
         add(

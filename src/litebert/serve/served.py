@@ -53,7 +53,7 @@ class Served:
             folder,
             engine=settings.get("engine"),
             device=settings["device"],
-            exit=settings["exit"],
+            exit_confidence=settings["exit_confidence"],
             threads=settings["threads"],
         )
         self.tokenizer = model.require_tokenizer()

@@ -47,7 +47,7 @@ class Settings:
     port: int = 8000
     engine: str | None = None
     device: str = "auto"
-    exit: str | float = "auto"
+    exit_confidence: str | float = "auto"
     workers: int = 1
     """Processes for each model."""
     threads: int | None = None
@@ -122,7 +122,7 @@ async def _serve(settings: Settings, listening: socket.socket) -> None:
             "path": str(path),
             "engine": settings.engine,
             "device": settings.device,
-            "exit": settings.exit,
+            "exit_confidence": settings.exit_confidence,
             "threads": threads,
             "tokens": settings.limits.tokens,
         }

@@ -196,10 +196,10 @@ class _TextEstimator(BaseEstimator):  # type: ignore[misc]  # scikit-learn has n
     def _make_config(self, files: TaskFiles[Any]) -> FinetuneConfig:
         """Make the config: a run's own choices, but for the parameters that are set."""
         from litebert.finetuning.initial import load_initial
-        from litebert.recipes.finetuning import choose_default_recipe
+        from litebert.recipes.finetuning import choose_default_preset
 
         start = load_initial(self.model, self.tokenizer, files.task)
-        config = choose_default_recipe(start.encoder, start.dense, files.task.point)
+        config = choose_default_preset(start.encoder, start.dense, files.task.point)
         parameters = self._list_parameters()
         rate, batch_size = parameters["learning_rate"], parameters["batch_size"]
         made = {choice for name, choice in _CHOICE_OF.items() if parameters[name] is not None}

@@ -144,7 +144,7 @@ def _open_systems(request: DistillRequest, inputs: DistillInputs, out: Path) -> 
     for name, source in sources.items():
         if name == _INT8 and not Path(source).exists():
             continue
-        predictor = load(source, device="cpu", exit="off").predictor
+        predictor = load(source, device="cpu", exit_confidence="off").predictor
         systems.append(System(name, _measure_size(source), _make_answer(predictor)))
     return systems
 
@@ -195,7 +195,7 @@ def advise(scores: dict[str, float], metric: str, examples: int) -> tuple[str, .
             f"The student is better than the baseline, with {figures}."
             if student > baseline
             else f"The student is not better than the baseline, with {figures}: give more "
-            "--unlabelled text, a longer --budget or a better teacher, in another --out."
+            "--unlabeled text, a longer --budget or a better teacher, in another --out."
         )
     if baseline is not None and max(student, scores.get("teacher", math.inf)) <= baseline:
         sentences.append(

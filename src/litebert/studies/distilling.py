@@ -69,7 +69,7 @@ class DistillRequest:
     task: str
     task_words: tuple[str, ...] = ()
     """Options of the task, as words of a command line."""
-    unlabelled: tuple[str, ...] = ()
+    unlabeled: tuple[str, ...] = ()
     size: str = "2M"
     tokenizer: Literal["new", "teacher"] = "new"
     vocab_size: int = 8192
@@ -104,7 +104,7 @@ class DistillInputs:
     """The task, its texts and the teacher, read before the first step."""
 
     files: TaskFiles[Any]
-    unlabelled: list[Any]
+    unlabeled: list[Any]
     """Examples without labels."""
     is_finetuned: bool
     """True if the teacher answers the task already, as the baseline does."""
@@ -115,15 +115,15 @@ class DistillInputs:
 
     @cached_property
     def lines(self) -> list[str]:
-        """The different texts, labelled or not, each as one line; a pair is one text."""
+        """The different texts, labeled or not, each as one line; a pair is one text."""
         task = self.files.task
-        items = task.plain_items([*self.files.read("train"), *self.unlabelled])
+        items = task.plain_items([*self.files.read("train"), *self.unlabeled])
         lines = (" ".join(" ".join(item.texts).split()) for item in items)
         return list(dict.fromkeys(filter(None, lines)))
 
 
 def read_inputs(
-    request: DistillRequest, files: TaskFiles[Any], unlabelled: list[Any]
+    request: DistillRequest, files: TaskFiles[Any], unlabeled: list[Any]
 ) -> DistillInputs:
     """Check the task and the teacher of a request.
 
@@ -139,7 +139,7 @@ def read_inputs(
         f"{task.name} task answers with '{task.output.name}'; use finetune --teacher",
     )
     if request.teacher == BASELINE:
-        return DistillInputs(files, unlabelled, True, False, request.vocab_size)
+        return DistillInputs(files, unlabeled, True, False, request.vocab_size)
     is_graph = find_exported_graph(Path(request.teacher)) is not None
     loaded = read_folder(request.teacher, lazy=is_graph)
     is_finetuned = bool(loaded.task_record)
@@ -149,7 +149,7 @@ def read_inputs(
     if request.tokenizer == "teacher" and loaded.tokenizer is not None:
         vocab_size = loaded.tokenizer.vocab_size
         choose_student(parse_size(request.size), vocab_size)
-    return DistillInputs(files, unlabelled, is_finetuned, not is_graph, vocab_size)
+    return DistillInputs(files, unlabeled, is_finetuned, not is_graph, vocab_size)
 
 
 @dataclass(frozen=True)
@@ -239,7 +239,7 @@ def _list_student_steps(
         text += ("--table-from", locate_teacher(request, inputs, out))
     pretrain = ("pretrain", str(recipe), *text, "--out", str(pretrained))
     teacher = ("--teacher", locate_teacher(request, inputs, out))
-    more = ("--unlabelled", *request.unlabelled) if request.unlabelled else ()
+    more = ("--unlabeled", *request.unlabeled) if request.unlabeled else ()
     learned = (*_list_task_words(request), *teacher, *more, *request.student_words, *on_device)
     finetune = ("finetune", str(pretrained), *learned, "--out", str(student))
     return [
@@ -341,7 +341,7 @@ def _write_texts(inputs: DistillInputs, out: Path) -> None:
 
 
 def _list_rows(task: Task[Any], examples: Sequence[Any]) -> Iterator[dict[str, Any]]:
-    """Yield the labelled examples of a table with fixed names of columns."""
+    """Yield the labeled examples of a table with fixed names of columns."""
     for example in examples:
         if example.label is not None:
             pair = {} if example.pair is None else {"pair": example.pair}

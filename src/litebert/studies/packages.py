@@ -17,7 +17,7 @@ from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import DataError
 from litebert.finetuning.results import Finetuned
 from litebert.finetuning.run import finetune
-from litebert.recipes.finetuning import finetune_recipe
+from litebert.recipes.finetuning import finetune_preset
 from litebert.storage import atomic_write
 from litebert.tasks.splits import choose_held_out
 from litebert.tasks.table import TableFiles
@@ -38,7 +38,7 @@ def make_config() -> FinetuneConfig:
 
     The learning rate is the best of those that were tried (docs/adr/0007-the-small-recipes.md).
     """
-    base = finetune_recipe("small", "table")
+    base = finetune_preset("small", "table")
     optimizer = replace(base.train.optimizer, learning_rate=2e-3)
     train = replace(base.train, save_every="1m", optimizer=optimizer)
     return replace(base, length=160, epochs=8, train=train)

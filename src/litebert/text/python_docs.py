@@ -65,7 +65,7 @@ _MARKUP: tuple[tuple[re.Pattern[str], str], ...] = (
     (re.compile(r"\*([^*\s][^*]*)\*"), r"\1"),
     (re.compile(r"\s+"), " "),
 )
-_LICENCE = re.compile(
+_LICENSE = re.compile(
     r"copyright|licen[cs]e|all rights reserved|warrant|redistribut", re.IGNORECASE
 )
 _NOT_PROSE = re.compile(r"[^\w\s.,;:'()!?-]|_")
@@ -157,7 +157,7 @@ def _filter_sentences(lines: list[str]) -> Iterator[str]:
         text.count(" ") >= 5
         and strange <= 0.04 * len(text)
         and text[0].isalnum()
-        and not _LICENCE.search(text)
+        and not _LICENSE.search(text)
     ):
         yield text
 

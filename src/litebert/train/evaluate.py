@@ -65,7 +65,7 @@ def evaluate_split(
     Returns:
         `{objective}_{score}`, as each objective's `scores` tells: mlm_loss (nats per masked token),
         mlm_majority (accuracy of always guessing the most frequent masked piece). A score that the
-        split cannot give (no labelled pair) is left out. A run on one segment answers with one
+        split cannot give (no labeled pair) is left out. A run on one segment answers with one
         token type throughout.
     """
     scores: dict[str, float] = {}

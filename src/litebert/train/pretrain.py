@@ -83,7 +83,7 @@ def pretrain(
     watch: str | Path | None = None,
     teacher: str | Path | None = None,
     teacher_answers: str | Path | None = None,
-    extend: str | Sequence[str] = (),
+    add_budget: str | Sequence[str] = (),
     overwrite: bool = False,
     device: str = "auto",
     tensorboard: bool = False,
@@ -102,7 +102,7 @@ def pretrain(
             each evaluation also scores the model.
         teacher: a pretrained model with the tokenizer of the data (`recipe.distill`).
         teacher_answers: a folder that keeps its guesses for other runs; needs `distill.top_k`.
-        extend: further budgets of a finished run, all of them: ("30m", "1h") (`train.start`).
+        add_budget: further budgets of a finished run, all of them: ("30m", "1h") (`train.start`).
         overwrite: delete the run in `out`, if there is one, and start again.
         device: auto, cpu, cuda, cuda:N, or mps on a Mac.
         tensorboard: also write the metrics for TensorBoard.
@@ -124,7 +124,7 @@ def pretrain(
         watch=watch,
         teacher=teacher,
         teacher_answers=teacher_answers,
-        extensions=(extend,) if isinstance(extend, str) else tuple(extend),
+        extensions=(add_budget,) if isinstance(add_budget, str) else tuple(add_budget),
         # Processes that are started again after a failure continue what they began.
         overwrite=overwrite and not launch.restarts(),
         device=device,
@@ -259,7 +259,8 @@ class PretrainingRun(Run[SizedConfig, BuiltModel, ClaimedRun, TrainedModel, Pret
         if request.extensions and loop.step == loop.steps:
             budgets = " ".join(map(shlex.quote, (*record.extensions, record.extensions[-1])))
             log.info(
-                f"this extension is finished; to extend the run once more, give --extend {budgets}"
+                "this extension is finished; to extend the run once more, give --add-budget "
+                f"{budgets}"
             )
         steps, processes = range(loop.step, loop.steps), count_processes(config, inputs.machine)
         data, first_steps = inputs.shards.path, record.first_steps

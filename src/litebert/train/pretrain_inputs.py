@@ -96,11 +96,13 @@ def check_folder(request: PretrainRequest, ranks: Ranks) -> RunFolder:
         RunError: the folder holds something else, or no run to extend.
     """
     for amount in request.extensions:
-        parse_amount(amount, "--extend", BUDGET_UNITS)
+        parse_amount(amount, "--add-budget", BUDGET_UNITS)
     if request.from_model is not None and request.table_from is not None:
         raise ConfigError("--from takes all weights and --table-from the token table; give one")
     if request.overwrite and request.extensions:
-        raise ConfigError("--extend continues a run and --overwrite deletes it; give one of them")
+        raise ConfigError(
+            "--add-budget continues a run and --overwrite deletes it; give one of them"
+        )
     folder = replace(run_folder(request.out), ranks=ranks)
     ranks.decide(folder.check)
     if request.overwrite:
@@ -111,7 +113,7 @@ def check_folder(request: PretrainRequest, ranks: Ranks) -> RunFolder:
     else:
         pin_to_record(folder.identity_file)
     if request.extensions and not ranks.decide(folder.identity_file.exists):
-        raise RunError(f"{folder.path} holds no run to extend; leave --extend out to start one")
+        raise RunError(f"{folder.path} holds no run to extend; leave --add-budget out to start one")
     return folder
 
 

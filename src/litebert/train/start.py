@@ -284,18 +284,18 @@ def _extend(
         )
         raise RunError(
             f"the run in {folder.path} {before}; to extend it by another {amount}, give "
-            f"--extend {more}"
+            f"--add-budget {more}"
         )
     newest = folder.ranks.decide(lambda: checkpoint.find_newest(folder.path / "checkpoints"))
     if newest is None or newest.step < end:
         step = 0 if newest is None else newest.step
-        option = "the last amount of --extend" if record.extensions else "--extend"
+        option = "the last amount of --add-budget" if record.extensions else "--add-budget"
         raise RunError(
             f"the run in {folder.path} is not finished (step {step} of {end}); run its command "
             f"again without {option}, and extend it then"
         )
     bought, rate = buy_steps(
-        with_budget(config, amount), inputs.machine, folder.ranks, "--extend", inputs.teacher
+        with_budget(config, amount), inputs.machine, folder.ranks, "--add-budget", inputs.teacher
     )
     extension = {
         "budget": amount,
