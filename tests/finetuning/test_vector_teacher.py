@@ -6,6 +6,7 @@ import json
 import random
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,15 +14,21 @@ import torch
 from torch.nn import functional as F
 
 import litebert
+from litebert.change.conversion import convert
+from litebert.config import replace
 from litebert.finetuning import vector_teacher
-from litebert.finetuning.batches import collate
+from litebert.finetuning.batches import TaskBatch, collate
 from litebert.finetuning.items import Item, build_single_rows
+from litebert.finetuning.run import finetune
 from litebert.finetuning.similarity import LIKENESS, Similarity, scale_to_unit
+from litebert.finetuning.taught_table import PENALTY, fit_token_vectors
 from litebert.finetuning.teachers import KEPT
 from litebert.finetuning.vector_maps import STRENGTHS, fit_map
 from litebert.interop.files import read_tensors
+from litebert.tasks.pairs import PairFiles
 from litebert.tokenizer import Tokenizer, train_tokenizer
-from toys.finetuning import RECIPE, recipe_file
+from litebert.train.loop import Loop
+from toys.finetuning import RECIPE, config, recipe_file
 from toys.refusals import names
 
 Run = Callable[..., tuple[int, str, str]]
@@ -41,11 +48,6 @@ def place(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     """Texts, scored pairs, an untrained student, and a teacher of another width with another
     tokenizer, in the form of sentence-transformers.
     """
-    from litebert.change.conversion import convert
-    from litebert.finetuning.run import finetune
-    from litebert.tasks.pairs import PairFiles
-    from toys.finetuning import config
-
     folder = tmp_path_factory.mktemp("vectors")
     write_texts(folder / "texts.txt", 140, 0)
     write_texts(folder / "more.txt", 30, 1)
@@ -107,6 +109,7 @@ def test_a_student_learns_the_vectors_of_texts(
     assert status == 0, err
     assert "scores spearman" in err  # the teacher
     assert "characters weighted by inverse document frequency" in err  # the baseline
+    assert "the token table starts from the teacher's vectors of 170 texts" in err
     identity = json.loads((out / "finetune.json").read_text())
     assert identity["teacher"] == str((place / "teacher").resolve())
     lines = (place / "texts.txt").read_text().splitlines()
@@ -246,3 +249,53 @@ def test_the_fitted_map_is_that_of_scikit_learn(noise: float) -> None:
     assert closest < 1e-4
     residual = (map_.of(states.astype(np.float32)) - taught).mean(0)
     np.testing.assert_allclose(residual, 0, atol=1e-3)
+
+
+def test_the_vectors_of_tokens_are_those_of_a_ridge_regression() -> None:
+    from sklearn.linear_model import Ridge
+
+    draw = np.random.default_rng(0)
+    rows = [draw.integers(3, 20, draw.integers(1, 9)).astype(np.int32) for _ in range(300)]
+    counts = np.zeros((300, 24))
+    for place, ids in enumerate(rows):
+        for token in ids:
+            counts[place, token] += 1 / np.sqrt(len(ids))
+    taught = counts @ draw.normal(size=(24, 6)) + draw.normal(size=(300, 6))
+    vectors = fit_token_vectors(rows, taught, 24, 6)
+    goals = taught - taught.mean(0)
+    _, directions = np.linalg.eigh(goals.T @ goals)
+    expected = Ridge(alpha=PENALTY, fit_intercept=False).fit(counts, goals @ directions[:, ::-1])
+    np.testing.assert_allclose(np.abs(vectors), np.abs(expected.coef_.T), atol=1e-3)
+    assert not vectors[[0, 1, 2, 20, 23]].any()  # which no row has
+    assert fit_token_vectors(rows, taught, 24, 4).shape == (24, 4)
+    assert fit_token_vectors(rows, taught, 24, 9).shape == (24, 6)
+
+
+@pytest.mark.thorough
+def test_a_run_killed_while_it_trains_ends_with_the_same_bits(
+    place: Path, tiny_tokenizer: Path, tmp_path: Path
+) -> None:
+    """The token table of a run that goes on is that of its checkpoint, not a new start."""
+    columns: dict[str, Any] = {"text_column": "one", "pair_column": "two", "label_column": "score"}
+    settings = replace(config(epochs=2), restart=False)
+
+    def learn(out: Path, stop: int | None) -> None:
+        def on_step(loop: Loop[TaskBatch]) -> None:
+            if loop.step == stop:
+                raise _KilledError
+
+        files = PairFiles.of(place / "texts.txt", place / "dev.csv", **columns)
+        student, teacher = place / "small.toml", place / "teacher"
+        options: dict[str, Any] = {
+            "tokenizer": tiny_tokenizer,
+            "on_step": on_step,
+            "baseline": False,
+        }
+        finetune(student, files, out, settings, teacher=teacher, device="cpu", **options)
+
+    learn(tmp_path / "whole", None)
+    with pytest.raises(_KilledError):
+        learn(tmp_path / "cut", 8)
+    learn(tmp_path / "cut", None)
+    for name in ("metrics.jsonl", "best.safetensors", "model/model.safetensors"):
+        assert (tmp_path / "cut" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()

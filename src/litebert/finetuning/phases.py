@@ -24,11 +24,13 @@ from litebert.finetuning.reliability import forget_texts
 from litebert.finetuning.results import Finetuned, require_calibrated, write_results
 from litebert.finetuning.scoring import Logits, name_metric, score_parts
 from litebert.finetuning.task import Task
+from litebert.finetuning.taught_table import start_table
 from litebert.finetuning.teachers import compute_teacher_logits
 from litebert.finetuning.trainable import TrainableTaskModel
 from litebert.interop.files import read_weights, write_tensors
 from litebert.model.task_model import TaskModel
 from litebert.storage import write_whole
+from litebert.train import checkpoint
 from litebert.train import device as devices
 from litebert.train.loop import Loop, Outcome
 from litebert.train.memory import (
@@ -272,6 +274,7 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
             ]
             if (shape := prepared.computing_teacher) is not None:
                 positions = min(positions, shape.max_positions)
+            self._start_table(sized, model, items)
         batches = TaskBatches(
             items,
             sized.output,
@@ -296,6 +299,13 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
             network=network,
             ranks=self.ranks,
         )
+
+    def _start_table(self, sized: SizedTask, model: TaskModel, items: list[Item]) -> None:
+        """Start the token table of an untrained student of vectors, where no checkpoint has one."""
+        folder = self.folder.path / "checkpoints"
+        is_new = self.ranks.decide(lambda: checkpoint.find_newest(folder) is None)
+        if is_new and sized.output.learns_map and sized.prepared.start.state is None:
+            start_table(model, items)
 
     # ------------------------------------------------------------------------------------ results
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import logging
 from collections.abc import Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
@@ -286,7 +287,8 @@ def _ask(
 
     by_member = []
     for member in teachers.members:
-        with progress.task("asking the teacher"):
+        counts_texts = isinstance(member, VectorTeacher)  # and shows how many it has embedded
+        with nullcontext() if counts_texts else progress.task("asking the teacher"):
             by_member.append(member.compute_logits(prepared, (*parts, dev), device, folder))
         log_score(f"the teacher {member.source}", by_member[-1][-1])
     if len(by_member) == 1:
