@@ -6,6 +6,7 @@ person types to those parts.
     TASKS       what fine-tuning learns           `--task table`               tasks/
     OUTPUTS     what a fine-tuned model answers   `problem` in task.json       finetuning/outputs.py
     ENGINES     what computes logits for answers  `load(..., engine="torch")`  answer/runtime.py
+    TRACKERS    where runs are looked at          `--tracker wandb`            train/trackers/
     SOURCES     where text comes from             `litebert prepare SOURCE`    text/sources.py
     FORMATS     what writes a model folder        `litebert convert --to hf`   interop/
     FAMILIES    names of foreign weights          `model_type` in config.json interop/hf/families.py
@@ -196,6 +197,14 @@ ENGINES = Registry(
         "torch-int8": "answer.torch_runtimes:INT8",
         "openvino-bfloat16": "answer.openvino_runtime:OpenVinoBfloat16Runtime",
     },
+)
+TRACKERS = Registry(
+    "tracker",
+    "log",
+    tensorboard="train.trackers.tensorboard:TensorBoard",
+    wandb="train.trackers.wandb:Wandb",
+    mlflow="train.trackers.mlflow:Mlflow",
+    trackio="train.trackers.trackio:Trackio",
 )
 SOURCES = Registry(
     "source of text",

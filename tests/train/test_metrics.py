@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import builtins
 import json
 import math
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -14,7 +12,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from litebert.errors import MissingExtraError, RunError
+from litebert.errors import RunError
 from litebert.train.metrics import MetricsLog, read
 from toys.refusals import refused
 
@@ -154,37 +152,3 @@ def test_a_short_write_counts_as_a_full_disk(
     monkeypatch.setattr(log, "_file", Short())
     with refused(RunError, tmp_path / "metrics.jsonl", "No space left"):
         log.write("train", 1)
-
-
-def test_tensorboard_mirrors_numbers_and_forgets_what_a_resume_cuts(tmp_path: Path) -> None:
-    accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
-    first = MetricsLog(tmp_path, tensorboard=True)
-    for step in (1, 2, 3):
-        first.write("train", step, loss=float(step), note="text", done=True, bad=math.nan)
-    first.close()
-    second = MetricsLog(tmp_path, resume=1, tensorboard=True)
-    second.write("train", 2, loss=9.0)
-    second.close()
-    events = accumulator.EventAccumulator(str(tmp_path / "tensorboard"))
-    events.Reload()
-    assert events.Tags()["scalars"] == ["train/loss"]
-    assert [(event.step, event.value) for event in events.Scalars("train/loss")] == [
-        (1, 1.0),
-        (2, 9.0),
-    ]
-
-
-def test_tensorboard_is_asked_for_by_its_extra(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    original = builtins.__import__
-
-    def without(name: str, *rest: Any) -> Any:
-        if name == "torch.utils.tensorboard":
-            raise ImportError(name)
-        return original(name, *rest)
-
-    monkeypatch.setattr(builtins, "__import__", without)
-    with refused(MissingExtraError, "pip install 'litebert[tensorboard]'"):
-        MetricsLog(tmp_path, tensorboard=True)
-    assert not (tmp_path / "metrics.jsonl").exists()

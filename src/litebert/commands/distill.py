@@ -70,6 +70,8 @@ class DistillArguments:
     400,000 characters of text, and 10 at most."""
     max_drop: float | None = None
     """Write no 8-bit weights if the main score falls by more points than this; 0.5 by default."""
+    tracker: tuple[str, ...] = ()
+    """Trackers that get the metrics of each run, as in litebert pretrain and finetune."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
     dry_run: bool = False
@@ -88,8 +90,10 @@ def distill(words: list[str]) -> int:
             list_steps,
             parse_size,
         )
+        from litebert.train.trackers import require_trackers
 
     request = _make_request(arguments, options, rest)
+    require_trackers(arguments.tracker)
     inputs = _read_inputs(arguments, request, options, words)
     out = arguments.out
     steps = list_steps(request, inputs, out, arguments.device)
@@ -101,7 +105,7 @@ def distill(words: list[str]) -> int:
         return 0
     with lock_folder(out, RunError):
         record = open_record(out, request)
-        status = _run_steps(steps, record)
+        status = _run_steps(steps, record, arguments.tracker)
         if status:
             console.say("stopped; the same command continues")
             return status
@@ -170,7 +174,7 @@ def _show_step(step: Step, label: str) -> None:
         console.say(f"     {console.program()} {shlex.join(step.words)}")
 
 
-def _run_steps(steps: Sequence[Step], record: DistillRecord) -> int:
+def _run_steps(steps: Sequence[Step], record: DistillRecord, trackers: Sequence[str]) -> int:
     """Run the steps that are not whole; return the exit status of the one that stopped, or 0."""
     for number, step in enumerate(steps, 1):
         label = f"{number}/{len(steps)}"
@@ -184,7 +188,9 @@ def _run_steps(steps: Sequence[Step], record: DistillRecord) -> int:
         if step.prepare is not None:
             step.prepare()
         try:
-            status = _run_verb(step.words) if step.words else 0
+            tracked = trackers if step.words[:1] in (("pretrain",), ("finetune",)) else ()
+            more = ("--tracker", *tracked) if tracked else ()
+            status = _run_verb((*step.words, *more)) if step.words else 0
         except ModelError as error:
             if step is not steps[-1]:
                 raise

@@ -72,8 +72,9 @@ class PretrainArguments:
     """Delete the run in --out and start again. On a terminal, litebert asks first."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
-    tensorboard: bool = False
-    """Also write the metrics for TensorBoard."""
+    tracker: tuple[str, ...] = ()
+    """Trackers that also get the metrics, the config and the results: tensorboard, wandb, mlflow or
+    trackio."""
     json: Json = False
 
 
@@ -86,6 +87,7 @@ def pretrain(words: list[str]) -> int:
         from litebert.analysis.run_report import read_metrics, write_run
         from litebert.train.pretrain import pretrain as run
         from litebert.train.pretrain_inputs import run_folder
+        from litebert.train.trackers import keep_artifacts
 
     keep_freed_memory()
     console.refuse_lessons(words, arguments.teacher)
@@ -106,11 +108,12 @@ def pretrain(words: list[str]) -> int:
             add_budget=arguments.add_budget,
             overwrite=arguments.overwrite,
             device=arguments.device,
-            tensorboard=arguments.tensorboard,
+            trackers=arguments.tracker,
         )
         outcome = done.outcome
         if ranks.main:
             write_run(done.folder)
+            keep_artifacts(done.folder, arguments.tracker, outcome.step)
     if not outcome.finished:
         console.say(
             f"saved at step {outcome.step:,} of {done.steps:,}; run the same command to continue"

@@ -82,6 +82,9 @@ class FinetuneArguments:
     mislabeled: int = 0
     """Number of training rows to list whose label is likely wrong, in mislabeled.csv of the run and
     in its report: those that the baseline, fitted on the other rows, surely answers otherwise."""
+    tracker: tuple[str, ...] = ()
+    """Trackers that also get the metrics, the config and the results: tensorboard, wandb, mlflow or
+    trackio."""
     seeds: int = 1
     """Number of seeds to run; with several, the median, mean and spread are reported."""
     overwrite: bool = False
@@ -100,6 +103,7 @@ def finetune(words: list[str]) -> int:
         from litebert.finetuning.run import IDENTITY, finetune_seeds, run_folder
         from litebert.tasks.registry import open_task
         from litebert.train import metrics
+        from litebert.train.trackers import keep_artifacts
 
     keep_freed_memory()
     console.refuse_lessons(rest, arguments.teacher or None)
@@ -135,9 +139,11 @@ def finetune(words: list[str]) -> int:
             remarks=remarks,
             baseline=not arguments.no_baseline,
             mislabeled=arguments.mislabeled,
+            trackers=arguments.tracker,
         )
         for run in runs if ranks.main else ():
             write_run(run.folder)
+            keep_artifacts(run.folder, arguments.tracker, run.outcome.step)
     last = runs[-1].outcome
     if not last.finished or len(runs) < arguments.seeds:
         console.say("saved; run the same command to continue")

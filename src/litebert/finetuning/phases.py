@@ -226,6 +226,7 @@ class FinetuningRun(Run[SizedTask, BuiltTaskModel, ClaimedTaskRun, TrainedTaskMo
             batch_sequences=prepared.batch,
             device=self.machine,
             folder=run_path,
+            trackers=self.request.trackers,
             on_step=self.request.on_step,
             ranks=self.ranks,
             remarks=self.remarks,

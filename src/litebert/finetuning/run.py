@@ -59,6 +59,7 @@ from litebert.train import device as devices
 from litebert.train import metrics
 from litebert.train.ranks import Ranks, join_group
 from litebert.train.run_folder import RunFolder
+from litebert.train.trackers import TRACKED, require_trackers
 
 log = logging.getLogger("litebert")
 
@@ -74,6 +75,7 @@ CONTENTS = (
     "exits.json",
     RELIABILITY,
     MISLABELED,
+    *TRACKED,
     BASELINE,
     "scores.json",
     "report.html",
@@ -98,6 +100,7 @@ def finetune(
     on_step: OnStep | None = None,
     baseline: bool = True,
     mislabeled: int = 0,
+    trackers: Sequence[str] = (),
 ) -> Finetuned:
     """Fine-tune a model on a task; the same call on the same folder continues, or returns what is
     finished.
@@ -120,6 +123,7 @@ def finetune(
         baseline: also fit a model that counts words and characters on the same rows; see
             `Finetuned.baseline`.
         mislabeled: how many training rows whose label is likely wrong to write into mislabeled.csv.
+        trackers: tensorboard, wandb, mlflow or trackio, which also get the metrics.
 
     Raises:
         ConfigError: unlabeled examples without a teacher, or for a task that cannot use them.
@@ -142,6 +146,7 @@ def finetune(
         on_step=on_step,
         baseline=baseline,
         mislabeled=mislabeled,
+        trackers=tuple(trackers),
     )
     with join_group() as ranks:
         return _run_seeds(_with_teacher(request), ranks)[0]
@@ -164,6 +169,7 @@ def finetune_seeds(
     remarks: Sequence[str] = (),
     baseline: bool = True,
     mislabeled: int = 0,
+    trackers: Sequence[str] = (),
 ) -> list[Finetuned]:
     """Fine-tune in `out`, or with several seeds in out/seed-0, out/seed-1, ..., counted on from the
     config's seed.
@@ -193,6 +199,7 @@ def finetune_seeds(
         on_step=on_step,
         baseline=baseline,
         mislabeled=mislabeled,
+        trackers=tuple(trackers),
     )
     with join_group() as ranks:
         return _run_seeds(_with_teacher(request), ranks, remarks)
@@ -213,6 +220,7 @@ def _run_seeds(
 ) -> list[Finetuned]:
     """Check the folders and open the task, once for all seeds, and run each seed."""
     folders = _check_folders(request, ranks)
+    require_trackers(request.trackers)
     if request.mislabeled:
         require_mislabeled(request.files.task)
     warnings = list(remarks)

@@ -78,7 +78,8 @@ class Loop(Generic[B]):
     """`TrainConfig.depth_schedule`."""
     earlier_ends: tuple[int, ...] = ()
     """The steps at which the run ended before each time it was extended."""
-    tensorboard: bool = False
+    trackers: tuple[str, ...] = ()
+    """Names of trackers that get the metrics."""
     on_step: Callable[[Loop[B]], None] | None = None
     """Called after every step."""
     ranks: Ranks = field(default_factory=Ranks)
@@ -218,7 +219,7 @@ class Loop(Generic[B]):
         writer: AbstractContextManager[MetricsLog | None] = nullcontext()
         if self.ranks.main:
             writer = closing(
-                MetricsLog(self.folder, self.step if self.resumed else None, self.tensorboard)
+                MetricsLog(self.folder, self.step if self.resumed else None, self.trackers)
             )
         named = task("training", self.steps, "steps", self.step, tenths=True, work=self.work)
         report = named if self.ranks.main else nullcontext(Task("training"))

@@ -15,14 +15,15 @@ import errno
 import json
 import logging
 import os
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from io import FileIO
 from pathlib import Path
 from typing import Any, Literal
 
-from litebert.errors import MissingExtraError, RunError
+from litebert.errors import RunError
 from litebert.storage import atomic_write, json_text
+from litebert.train.trackers import TrackerGroup
 
 log = logging.getLogger("litebert")
 
@@ -49,29 +50,23 @@ class MetricsLog:
     """The log of one run, open for appending; call `close` at the end."""
 
     def __init__(
-        self, folder: str | Path, resume: int | None = None, tensorboard: bool = False
+        self, folder: str | Path, resume: int | None = None, trackers: Sequence[str] = ()
     ) -> None:
         """Open `folder/metrics.jsonl`: empty, or with the rows up to step `resume` where a run
         continues.
 
-        With `tensorboard`, numbers are mirrored into `folder/tensorboard`.
+        Args:
+            trackers: names of trackers that get every row.
 
         Raises:
-            MissingExtraError: tensorboard is asked for and not installed.
             RunError: the file holds a line that no run wrote.
         """
-        self._mirror: Any = None
-        if tensorboard:
-            try:
-                from torch.utils.tensorboard import SummaryWriter
-            except ImportError:
-                raise MissingExtraError("tensorboard", "tensorboard") from None
-            purged = None if resume is None else resume + 1
-            self._mirror = SummaryWriter(str(Path(folder) / "tensorboard"), purge_step=purged)
         self._path, self._speed_path = Path(folder) / "metrics.jsonl", Path(folder) / "speed.jsonl"
+        written = max((row["step"] for _, row in _list_rows(self._path, resume)), default=-1)
         self._file, rows = _open_rows(self._path, resume)
         self._events = {str(row.get("message")) for row in rows if row["kind"] == "event"}
         self._speed, _ = _open_rows(self._speed_path, resume)
+        self._trackers = TrackerGroup(Path(folder), trackers, resume, rows, written)
 
     def write(self, kind: Kind, step: int, **values: Any) -> None:
         """Append one row. A number that is not finite is written as null, which every JSON reader
@@ -92,14 +87,7 @@ class MetricsLog:
             raise RunError(
                 f"cannot write {path}: {error.strerror}; fix that and run the same command again"
             ) from None
-        if self._mirror is not None:
-            for key, value in json.loads(text).items():
-                if (
-                    key != "step"
-                    and isinstance(value, (int, float))
-                    and not isinstance(value, bool)
-                ):
-                    self._mirror.add_scalar(f"{kind}/{key}", value, step)
+        self._trackers.log(json.loads(text))
 
     def note(self, step: int, messages: Iterable[str]) -> None:
         """Write those messages as events that are not there yet: a run that continues repeats
@@ -118,22 +106,24 @@ class MetricsLog:
     def close(self) -> None:
         self._file.close()
         self._speed.close()
-        if self._mirror is not None:
-            self._mirror.close()
+        self._trackers.close()
 
 
 def _open_rows(path: Path, resume: int | None) -> tuple[FileIO, list[dict[str, Any]]]:
     """Open a file of rows for appending, and read its rows up to step `resume`; none where a run
     begins.
     """
-    rows = []
-    if resume is not None and path.exists():
-        rows = [(line, row) for line, row in _read_rows(path) if row["step"] <= resume]
+    rows = [(line, row) for line, row in _list_rows(path, resume) if row["step"] <= (resume or 0)]
     content = b"".join(line + b"\n" for line, _ in rows)
     if not path.exists() or path.read_bytes() != content:
         with atomic_write(path) as file:
             file.write(content)
     return open(path, "ab", buffering=0), [row for _, row in rows]
+
+
+def _list_rows(path: Path, resume: int | None) -> list[tuple[bytes, dict[str, Any]]]:
+    """List the rows of a file that a run continues; none where it begins."""
+    return [] if resume is None or not path.exists() else _read_rows(path)
 
 
 def read(path: str | Path) -> list[dict[str, Any]]:

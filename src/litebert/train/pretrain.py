@@ -54,6 +54,7 @@ from litebert.train.run import Run
 from litebert.train.start import RunRecord, continue_run, settle_batch_sizes, start_run
 from litebert.train.supply import PretrainingBatches, count_processes, make_in_processes
 from litebert.train.teacher import refuse_other_teacher
+from litebert.train.trackers import require_trackers
 
 log = logging.getLogger("litebert")
 
@@ -86,7 +87,7 @@ def pretrain(
     add_budget: str | Sequence[str] = (),
     overwrite: bool = False,
     device: str = "auto",
-    tensorboard: bool = False,
+    trackers: Sequence[str] = (),
     on_step: Callable[[Loop[Batch]], None] | None = None,
 ) -> Pretrained:
     """Pretrain a config on token shards. The same call continues, or returns what is finished.
@@ -105,7 +106,7 @@ def pretrain(
         add_budget: further budgets of a finished run, all of them: ("30m", "1h") (`train.start`).
         overwrite: delete the run in `out`, if there is one, and start again.
         device: auto, cpu, cuda, cuda:N, or mps on a Mac.
-        tensorboard: also write the metrics for TensorBoard.
+        trackers: tensorboard, wandb, mlflow or trackio, which also get the metrics.
         on_step: called after every step.
 
     Raises:
@@ -115,6 +116,7 @@ def pretrain(
         RunError: the folder is in use, or holds another run.
         NonFiniteError: a loss or gradient was not finite; no step was taken from it.
     """
+    require_trackers(trackers)
     request = PretrainRequest(
         recipe=recipe,
         data=shards,
@@ -128,7 +130,7 @@ def pretrain(
         # Processes that are started again after a failure continue what they began.
         overwrite=overwrite and not launch.restarts(),
         device=device,
-        tensorboard=tensorboard,
+        trackers=tuple(trackers),
         on_step=on_step,
     )
     with join_group() as ranks:
@@ -289,7 +291,7 @@ class PretrainingRun(Run[SizedConfig, BuiltModel, ClaimedRun, TrainedModel, Pret
             folder=inputs.folder.path,
             depth_schedule=config.train.depth_schedule,
             earlier_ends=record.earlier_ends,
-            tensorboard=request.tensorboard,
+            trackers=request.trackers,
             on_step=request.on_step,
             ranks=ranks,
             remarks=self.remarks,

@@ -22,6 +22,7 @@ from litebert.train.ranks import Ranks
 from litebert.train.run import RunRequest
 from litebert.train.run_folder import RunFolder
 from litebert.train.teacher import TeacherAnswers, open_answers, open_teacher
+from litebert.train.trackers import TRACKED
 
 log = logging.getLogger("litebert")
 
@@ -34,7 +35,7 @@ CONTENTS = (
     "metrics.jsonl",
     "speed.jsonl",
     "checkpoints",
-    "tensorboard",
+    *TRACKED,
     "report.html",
 )
 """All that a run writes."""
@@ -52,7 +53,6 @@ class PretrainRequest(RunRequest):
     teacher: str | Path | None = None
     teacher_answers: str | Path | None = None
     extensions: tuple[str, ...] = ()
-    tensorboard: bool = False
     on_step: Callable[[Loop[Batch]], None] | None = None
 
 

@@ -41,6 +41,8 @@ class RunRequest:
     """Delete the run in `out`, if there is one, and start again."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac."""
+    trackers: tuple[str, ...] = ()
+    """Names of trackers that get the metrics."""
 
 
 class Run(ABC, Generic[Sized, Built, Claimed, Trained, Result]):
