@@ -256,7 +256,7 @@ def test_options_that_are_shown_exist(page: Path) -> None:
         "deps",
         "build-context",
     }  # of every program; of mypy, pip and docker
-    option_names |= {"local-dir", "http2"}  # of hf and curl
+    option_names |= {"local-dir", "http2", "logdir"}  # of hf, curl and tensorboard
     option_names |= set(
         re.findall(r"--([a-z][a-z-]*[a-z])", get_args_parser().format_help())
     )  # of torchrun

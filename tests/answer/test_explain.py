@@ -134,6 +134,7 @@ def tuned(tiny_tokenizer: Path, tmp_path_factory: pytest.TempPathFactory) -> Pat
     return folder
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("method", ["occlusion", "gradients"])
 def test_the_word_that_decides_has_the_largest_weight(
     tuned: Path, method: str, run: Run, tmp_path: Path
@@ -153,6 +154,7 @@ def test_the_word_that_decides_has_the_largest_weight(
     assert first >= 0.75 * len(rows)
 
 
+@pytest.mark.thorough
 def test_a_cell_of_csv_names_the_largest_weights(tuned: Path, run: Run, tmp_path: Path) -> None:
     answers = tmp_path / "answers.csv"
     words = ("predict", tuned / "run", "--input", tuned / "dev.csv", "--out", answers)

@@ -16,6 +16,7 @@ from litebert.cli import main
 from litebert.interop.files import read_tensors
 from toys.finetuning import recipe_file
 
+pytestmark = pytest.mark.thorough
 Run = Callable[..., tuple[int, str, str]]
 FIELDS = (
     ("--epochs", 5),
@@ -54,7 +55,6 @@ def words_for(folder: Path, tokenizer: Path, out: Path, *more: object) -> list[s
     return [str(word) for word in (*words, *(part for pair in options for part in pair), *more)]
 
 
-@pytest.mark.thorough
 def test_balanced_weights_answer_with_a_rare_class(
     tiny_tokenizer: Path, tmp_path: Path, run: Run
 ) -> None:
@@ -178,7 +178,7 @@ def test_mistakes_are_counted_and_shown(noisy: Path, run: Run) -> None:
     pairs = [
         (row["label"], answer["prediction"]) for row, answer in zip(table, answers, strict=True)
     ]
-    expected = [[pairs.count((right, given)) for given in labels] for right in labels]
+    expected = [[pairs.count((right, answer)) for answer in labels] for right in labels]
     assert scored["confusion"] == expected
 
     wrong = [place for place, (right, answer) in enumerate(pairs) if right != answer]

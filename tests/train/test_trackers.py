@@ -61,6 +61,7 @@ def write_and_resume(folder: Path, name: str) -> None:
 EXPECTED = {1: 1.0, 2: 0.5, 3: 1 / 3, 4: 0.25}
 
 
+@pytest.mark.thorough
 def test_tensorboard_forgets_what_a_resume_cuts(places: Path) -> None:
     accumulator = pytest.importorskip("tensorboard.backend.event_processing.event_accumulator")
     write_and_resume(places / "run", "tensorboard")
@@ -164,6 +165,7 @@ class Failing(Tracker):
         """Nothing is left to write."""
 
 
+@pytest.mark.thorough
 def test_a_tracker_that_fails_never_stops_training(
     tiny_tokenizer: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -179,6 +181,7 @@ def test_a_tracker_that_fails_never_stops_training(
     assert (tmp_path / "run" / "scores.json").is_file()
 
 
+@pytest.mark.thorough
 def test_a_tracker_of_a_file_of_its_own(
     tiny_tokenizer: Path, tmp_path: Path, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
