@@ -63,8 +63,7 @@ def predict_file(
             those of the training table, else `text`.
         keep: columns of the input that the answers carry along, or ("all",).
         header: whether the first line of CSV and TSV names the columns.
-        explain: adds `words`, how much each speaks for the answer, by this method: a list in JSON
-            Lines, and the five largest in a cell of CSV.
+        explain: adds `words`, how much each speaks for the answer, by this method.
 
     Returns:
         The number of answers.
@@ -74,27 +73,24 @@ def predict_file(
         ConfigError: a `pair_column` for a model of single texts, none for one of pairs, or an
             output that cannot be written.
     """
-    predictor = model.predictor
-    task = predictor.task
-    _check_form(form, out, task)
-    if explain is not None:
-        require_words(task)
+    task = model.predictor.task
+    _check_form(form, out, task, explain)
     columns = Columns(text_column, pair_column, tuple(keep), header, encoding)
     files = files_of_sources(sources, out, task, encoding)
     inputs = open_all(model, task, files, source_form, columns)
     notes = Notes()
-    records = _answer_rows(model, inputs, files, form, notes, explain)
+    rows = _answer_rows(model, inputs, files, form, notes, explain)
     with (
         report_partial(out, "answer") as written,
         progress.task("answering", total=_count_rows(files), unit="rows") as bar,
         open_output(out) as file,
     ):
-        counted = _count_written(records, written, bar)
+        counted = _count_written(rows, written, bar)
         if form == "json":
             _write_by_id(counted, file, files)
         else:
             write_records(counted, file, form, task.output.separator)
-    _log_notes(predictor, notes)
+    _log_notes(model.predictor, notes)
     return written.count
 
 
@@ -113,12 +109,17 @@ def _log_notes(predictor: Predictor, notes: Notes) -> None:
         )
 
 
-def _check_form(form: Form, out: str | Path | TextIO, task: Task[Any]) -> None:
-    """Refuse answers by id for a task whose benchmark does not have them.
+def _check_form(
+    form: Form, out: str | Path | TextIO, task: Task[Any], explain: Method | None
+) -> None:
+    """Refuse answers by id for a task whose benchmark does not have them, and words for a task that
+    they do not explain.
 
     Raises:
-        ConfigError: the task's predictions are no JSON.
+        ConfigError: the task's predictions are no JSON, or have no words.
     """
+    if explain is not None:
+        require_words(task)
     if form == "json" and task.suffix != ".json":
         better = (
             Path(out).with_suffix(".jsonl") if isinstance(out, (str, Path)) else "a .jsonl file"

@@ -48,7 +48,7 @@ class Scored:
     mistakes: list[Mistake] = field(default_factory=list)
     """The wrong answers of the highest probability, where they are asked for."""
     slices: dict[str, dict[str, dict[str, float]]] = field(default_factory=dict)
-    """By column and value: the scores of the rows with this value, and their `count`."""
+    """The scores of the rows with each value of each column, and their `count`."""
 
 
 def score_file(
@@ -108,27 +108,56 @@ def score_predictor(
     coverage.warn()
     if not items:
         raise DataError(f"{label} has no examples to score; give a file that has some")
+    columns = {name: opened.read_column(task.dev[0], name) for name in slice_columns}
     predictor.compare(examples, items)
     logits, _ = predictor.logits(items)
-    answers = task.answers(examples, items, logits)
     share = predictor.runtime.share if isinstance(predictor.runtime, EarlyExit) else None
-    count, targets, answered = len(examples), [item.target for item in items], None
-    columns = {name: opened.read_column(task.dev[0], name) for name in slice_columns}
-    if getattr(task.output, "threshold", 0):
-        places = _list_answered(answers, label)
+    rows = _Rows(
+        examples,
+        [item.target for item in items],
+        task.answers(examples, items, logits),
+        columns,
+    )
+    return _score_rows(task, rows, label, share, mistakes)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """Examples with what is scored of them."""
+
+    examples: list[Any]
+    targets: list[Any]
+    answers: list[Any]
+    columns: dict[str, list[str]]
+    """The cells of each column that makes slices."""
+
+    def select(self, places: Sequence[int]) -> _Rows:
+        """Return the rows at some places."""
         examples, targets, answers = (
-            [values[place] for place in places] for values in (examples, targets, answers)
+            [values[place] for place in places]
+            for values in (self.examples, self.targets, self.answers)
         )
-        columns = {name: [cells[place] for place in places] for name, cells in columns.items()}
-        answered = len(places) / count
-    confusion = None
+        cells = {name: [column[i] for i in places] for name, column in self.columns.items()}
+        return _Rows(examples, targets, answers, cells)
+
+
+def _score_rows(
+    task: Task[Any], rows: _Rows, label: str, share: float | None, mistakes: int
+) -> Scored:
+    """Score the rows that are answered.
+
+    Args:
+        label: the files in messages.
+        share, mistakes: as in `Scored` and `score_file`.
+    """
+    count, answered, confusion = len(rows.examples), None, None
+    if getattr(task.output, "threshold", 0):
+        rows = rows.select(_list_answered(rows.answers, label))
+        answered = len(rows.answers) / count
+    examples, answers = rows.examples, rows.answers
     if task.output.exclusive:
-        known = [place for place, target in enumerate(targets) if target is not None]
-        confusion = count_confusions(
-            task.output.labels,
-            [targets[place] for place in known],
-            [answers[place] for place in known],
-        )
+        labeled = rows.select([i for i, target in enumerate(rows.targets) if target is not None])
+        confusion = count_confusions(task.output.labels, labeled.targets, labeled.answers)
     return Scored(
         count,
         task.score(examples, answers),
@@ -136,10 +165,10 @@ def score_predictor(
         share,
         answered,
         confusion,
-        find_mistakes(task, examples, targets, answers, mistakes) if mistakes else [],
+        find_mistakes(task, examples, rows.targets, answers, mistakes) if mistakes else [],
         {
             name: score_slices(task, examples, answers, name, cells)
-            for name, cells in columns.items()
+            for name, cells in rows.columns.items()
         },
     )
 

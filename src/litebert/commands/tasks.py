@@ -121,9 +121,7 @@ def finetune(words: list[str]) -> int:
             texts = read_unlabeled(task, arguments.unlabeled, options)
         config = _finetune_config(arguments, rest, start, task)
         if arguments.overwrite:
-            seeds = [arguments.out / f"seed-{number}" for number in range(arguments.seeds)]
-            paths = seeds if arguments.seeds > 1 else [arguments.out]
-            folders = [run_folder(path) for path in paths]
+            folders = list(map(run_folder, _list_folders(arguments)))
             ranks.decide(lambda: console.confirm_overwrite(*folders))
         runs = finetune_seeds(
             arguments.model,
@@ -155,6 +153,13 @@ def finetune(words: list[str]) -> int:
         ("predict", folder, "--input", inputs, "--out", answers),
     )
     return 0
+
+
+def _list_folders(arguments: FinetuneArguments) -> list[Path]:
+    """List the folders of the seeds."""
+    if arguments.seeds == 1:
+        return [arguments.out]
+    return [arguments.out / f"seed-{number}" for number in range(arguments.seeds)]
 
 
 def _check_arguments(arguments: FinetuneArguments) -> None:

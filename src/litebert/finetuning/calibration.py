@@ -133,9 +133,9 @@ def calibrate_part(output: Output, logits: Logits, targets: Sequence[Any]) -> Ca
             learned = values_NC[~held]
 
             def compute(
-                number: float, values: NDArray[np.float64] = learned, known: list[Any] = rest
+                number: float, values: NDArray[np.float64] = learned, answers: list[Any] = rest
             ) -> NDArray[np.float64]:
-                return output.item_losses(values / number, known)
+                return output.item_losses(values / number, answers)
 
             scaled[held] /= fit_temperature(compute)
     before, after = output.judge(values_NC, right), output.judge(scaled, right)

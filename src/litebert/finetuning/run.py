@@ -132,24 +132,18 @@ def finetune(
         RunError: the folder is in use, or holds another run.
         NonFiniteError: a loss or gradient was not finite; no step was taken from it.
     """
-    request = FinetuneRequest(
-        model=model,
-        files=files,
-        out=Path(out),
-        config=config,
+    return finetune_seeds(
+        *(model, files, out, config),
         tokenizer=tokenizer,
-        teachers=list_sources(teacher),
+        teacher=teacher,
         unlabeled=unlabeled,
-        # Processes that are started again after a failure continue what they began.
-        overwrite=overwrite and not launch.restarts(),
+        overwrite=overwrite,
         device=device,
         on_step=on_step,
         baseline=baseline,
         mislabeled=mislabeled,
-        trackers=tuple(trackers),
-    )
-    with join_group() as ranks:
-        return _run_seeds(_with_teacher(request), ranks)[0]
+        trackers=trackers,
+    )[0]
 
 
 def finetune_seeds(

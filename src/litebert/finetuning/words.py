@@ -48,7 +48,7 @@ class WordWeight:
     end: int
     word: str
     weight: float
-    """By how much the log-odds of the answer, or the number, are higher with the word."""
+    """The log-odds of the answer, or the number, with the word less those without it."""
 
 
 def require_words(task: Task[Any]) -> None:

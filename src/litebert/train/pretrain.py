@@ -116,7 +116,6 @@ def pretrain(
         RunError: the folder is in use, or holds another run.
         NonFiniteError: a loss or gradient was not finite; no step was taken from it.
     """
-    require_trackers(trackers)
     request = PretrainRequest(
         recipe=recipe,
         data=shards,
@@ -139,6 +138,7 @@ def pretrain(
 
 def _run_phases(request: PretrainRequest, ranks: Ranks) -> Pretrained:
     """Go through the phases of a run (`train.run`), in a locked folder from `build` on."""
+    require_trackers(request.trackers)
     remarks: list[str] = []
     with metrics.collect_remarks(remarks):
         folder = check_folder(request, ranks)

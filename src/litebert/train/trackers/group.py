@@ -21,7 +21,7 @@ log = logging.getLogger("litebert")
 MEMORY = "trackers.json"
 """The file of a run folder that holds what trackers remember."""
 TRACKED = (MEMORY, "tensorboard", "wandb")
-"""What trackers leave in a run folder."""
+"""The files and folders that trackers leave in a run folder."""
 _CONFIGS = ("recipe.json", "finetune.json")
 _ARTIFACTS = (
     ("config", "config", _CONFIGS),

@@ -21,7 +21,7 @@ class TrackedRun:
     resume: int | None
     """The step from which the run continues; None for a new record."""
     memory: dict[str, Any] = field(default_factory=dict)
-    """What the tracker remembers from one process to the next, such as the id of its record; empty
+    """Facts that the tracker finds again in the next process, such as the id of its record; empty
     at first, and stored in trackers.json.
     """
 
