@@ -25,6 +25,7 @@ from litebert.interop import LoadedModel, read_folder
 from litebert.interop.files import read_tensors
 from litebert.model.pretrainer import Pretrainer
 from litebert.tokenizer import train_tokenizer
+from litebert.tokenizer.alignment import Alignment
 from litebert.train.evaluate import evaluate_pretrained
 from litebert.train.initial_weights import build_further_recipe
 from litebert.train.loop import Loop
@@ -318,8 +319,56 @@ def test_a_teacher_without_a_common_vocabulary_is_refused(
         heldout=0.1,
         processes=1,
     )
-    with refused(DataError, place / "teacher", tmp_path / "data", "--tokenizer"):
+    with refused(DataError, place / "teacher", tmp_path / "data", "--tokenizer", "distill.soft"):
         teach(place, tmp_path / "data", tmp_path / "run")
+
+
+def test_states_and_relations_come_from_a_teacher_with_another_tokenizer(
+    run: Any, place: Path, tiny_corpus: Path, tmp_path: Path
+) -> None:
+    """A killed run ends with the same bits, and the teacher's states are those of its tokens."""
+    texts = tiny_corpus.read_text(encoding="utf-8").split("\n\n")
+    train_tokenizer(texts, kind="wordpiece", vocab_size=380).save(tmp_path / "words")
+    data = tmp_path / "data"
+    words = ("--tokenizer", tmp_path / "words", "--heldout", "0.1", "--processes", "1")
+    status, _, err = run("prepare", tiny_corpus, *words, "--out", data)
+    assert status == 0, err
+    point = student(DistillConfig(soft=0, states=1.0, relations=1.0))
+    whole = teach(place, data, tmp_path / "whole", point)
+    assert whole.outcome.finished
+
+    def leave(loop: Loop[Batch]) -> None:
+        if loop.step == 5:
+            signal.raise_signal(signal.SIGTERM)
+
+    assert not teach(place, data, tmp_path / "broken", point, on_step=leave).outcome.finished
+    assert teach(place, data, tmp_path / "broken", point).outcome.finished
+    assert result(tmp_path / "whole") == result(tmp_path / "broken")
+
+    shards = Shards.open(data)
+    complete, teacher = open_teacher(place / "teacher", point, shards)
+    from litebert.train.supply import PretrainingBatches
+
+    assert teacher is not None
+    batch = PretrainingBatches(complete, shards)(0, slice(None))
+    lesson = teacher.lesson(batch)
+    other, real = read_folder(place / "teacher").tokenizer, batch.attention_mask
+    assert other is not None
+    for number in (0, len(batch.input_ids) - 1):
+        kept = slice(None) if real is None else real[number].bool()
+        ids = batch.input_ids[number][kept].tolist()
+        aligned = Alignment(shards.tokenizer, other).align(ids, 512)
+        types = torch.from_numpy(batch.token_type_ids[number][kept].numpy()[aligned.sources])[None]
+        inputs = torch.from_numpy(aligned.ids)[None]
+        uses_types = teacher.encoder.config.segment_types
+        states = list(teacher.encoder.states(inputs, types if uses_types else None, None))
+        for token in range(len(ids)):
+            places = slice(aligned.first[token], aligned.last[token] + 1)
+            expected = states[-1][0, places].mean(0)
+            torch.testing.assert_close(lesson.states[-1][number][kept][token], expected)
+            query = teacher.encoder.projections(1, states[1])[0][0, :, places].mean(1)
+            aligned_query = lesson.projections(2)[0][number].transpose(0, 1)[kept][token]
+            torch.testing.assert_close(aligned_query, query)
 
 
 def test_a_teacher_without_a_tokenizer_is_refused_though_its_vocabulary_is_as_large(

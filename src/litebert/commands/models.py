@@ -62,7 +62,7 @@ class PretrainArguments:
     """Also score the model on the held-out part of this prepared text, before the first step and at
     each evaluation, to see what it forgets; prepare it with the same tokenizer."""
     teacher: Annotated[Path | None, tyro.conf.arg(metavar="MODEL")] = None
-    """Learn from a pretrained model with the tokenizer of the data, of any size: its guesses, and
+    """Learn from a pretrained model of any size: with the tokenizer of the data its guesses, and
     with --distill.states and --distill.relations its states and how its tokens relate
     (docs/distillation.md)."""
     teacher_answers: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None

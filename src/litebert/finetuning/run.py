@@ -113,9 +113,8 @@ def finetune(
         config: by default the recipe that `recipes.finetuning.choose_default_preset` finds for
             the encoder and the task.
         teacher: the folder of a model fine-tuned on the same task, whose answers are learned as
-            `config.distill` says; several folders, for the mean of their answers; or `baseline`,
-            for what counting words and characters answers. For pairs, the folder of a model of
-            sentence vectors.
+            `config.distill` says; several folders, for the mean of their answers; `baseline`, for
+            the answers of the baseline; or for pairs, a model of sentence vectors.
         unlabeled: further examples for the teacher to answer.
         overwrite: delete the run in `out`, if there is one, and start again.
         device: auto, cpu, cuda, cuda:N, or mps on a Mac.

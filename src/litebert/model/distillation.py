@@ -13,12 +13,14 @@ from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import Any, NamedTuple, Protocol
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
 from litebert.data.batches import Batch
 from litebert.model.encoder import Encoder
+from litebert.tokenizer.alignment import Alignment
 
 
 class Read(Protocol):
@@ -158,11 +160,22 @@ class Answers(Protocol):
 class Teacher:
     """A pretrained network in evaluation mode."""
 
-    def __init__(self, encoder: Encoder, head: nn.Module | None, fingerprint: str = "") -> None:
-        """`head`: the one before the vocabulary, as `VocabularyHead`; `fingerprint` tells its
-        weights from others.
+    def __init__(
+        self,
+        encoder: Encoder,
+        head: nn.Module | None,
+        fingerprint: str = "",
+        alignment: Alignment | None = None,
+    ) -> None:
+        """Freeze a network.
+
+        Args:
+            head: the one before the vocabulary, as `VocabularyHead`.
+            fingerprint: tells its weights from others.
+            alignment: of the student's tokens with those of a teacher that has other ones.
         """
         self.encoder, self.head, self.fingerprint = encoder, head, fingerprint
+        self.alignment = alignment
         self.answers: Answers | None = None
         """Its guesses for earlier batches."""
         for module in filter(None, (encoder, head)):
@@ -176,7 +189,9 @@ class Teacher:
 
     def lesson(self, batch: Read) -> Lesson:
         """Its outputs for a batch."""
-        return Lesson(self, batch)
+        if self.alignment is None:
+            return Lesson(self, batch)
+        return AlignedLesson(self, batch, self.alignment)
 
 
 class Lesson:
@@ -225,3 +240,70 @@ class Lesson:
     def projections(self, layer: int) -> Projections:
         """Queries, keys and values of a layer, counted from 1."""
         return self._teacher.encoder.projections(layer - 1, self.states[layer - 1])
+
+
+class AlignedRead(NamedTuple):
+    """A batch as a teacher with another tokenizer reads it: B rows of T tokens."""
+
+    input_ids: Tensor
+    """int64 (B, T)"""
+    token_type_ids: Tensor
+    attention_mask: Tensor
+    """bool (B, T)"""
+    weights: Tensor
+    """float32 (B, S, T): takes the mean of the teacher's tokens that overlap a student's."""
+
+
+class AlignedLesson(Lesson):
+    """The outputs of a teacher with another tokenizer, for the student's tokens: the mean over the
+    teacher's tokens that overlap each of them in characters. There are no guesses of tokens.
+    """
+
+    def __init__(self, teacher: Teacher, batch: Read, alignment: Alignment) -> None:
+        super().__init__(teacher, batch)
+        self._alignment = alignment
+
+    @cached_property
+    def states(self) -> list[Tensor]:
+        """The embedding and the state after each layer, (B, S, H) each."""
+        return [self._read.weights.to(state) @ state for state in self._read_states]
+
+    @torch.no_grad()
+    def projections(self, layer: int) -> Projections:
+        """Queries, keys and values of a layer, counted from 1."""
+        weights = self._read.weights[:, None]
+        query, key, value = self._teacher.encoder.projections(
+            layer - 1, self._read_states[layer - 1]
+        )
+        return weights.to(query) @ query, weights.to(key) @ key, weights.to(value) @ value
+
+    @cached_property
+    @torch.no_grad()
+    def _read_states(self) -> list[Tensor]:
+        read, encoder = self._read, self._teacher.encoder
+        types = read.token_type_ids if encoder.config.segment_types else None
+        return list(encoder.states(read.input_ids, types, read.attention_mask))
+
+    @cached_property
+    def _read(self) -> AlignedRead:
+        batch, most = self._batch, self._teacher.encoder.config.max_positions
+        ids, types = (tensor.cpu().numpy() for tensor in (batch.input_ids, batch.token_type_ids))
+        mask = batch.attention_mask
+        reals = np.ones(ids.shape, bool) if mask is None else mask.cpu().numpy().astype(bool)
+        places = [np.flatnonzero(real) for real in reals]
+        rows = [
+            self._alignment.align(row[place].tolist(), most)
+            for row, place in zip(ids, places, strict=True)
+        ]
+        width = max(len(row.ids) for row in rows)
+        pad = self._alignment.other.pad_id
+        read_ids, read_types = np.full((len(rows), width), pad), np.zeros((len(rows), width), int)
+        weights = np.zeros((*ids.shape, width), np.float32)
+        for number, (row, place) in enumerate(zip(rows, places, strict=True)):
+            read_ids[number, : len(row.ids)] = row.ids
+            read_types[number, : len(row.ids)] = types[number, place][row.sources]
+            weights[number, place, : len(row.ids)] = row.make_weights()
+        real = np.arange(width) < np.array([len(row.ids) for row in rows])[:, None]
+        arrays = (read_ids, np.minimum(read_types, 1), real, weights)
+        device = batch.input_ids.device
+        return AlignedRead(*(torch.from_numpy(array).to(device) for array in arrays))

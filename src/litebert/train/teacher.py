@@ -25,13 +25,14 @@ from litebert.config.distillation import LayersConfig
 from litebert.config.serialization import to_json
 from litebert.data.batches import Batch
 from litebert.data.shards import Shards
-from litebert.errors import ConfigError, ModelError, RunError
+from litebert.errors import ConfigError, DataError, ModelError, RunError
 from litebert.interop import LoadedModel, read_folder
 from litebert.interop.files import read_metadata, read_tensors, write_tensors
 from litebert.interop.loaded import require_tokenizer_of
 from litebert.model.distillation import Likeliest, Teacher
 from litebert.model.pretrainer import Pretrainer
 from litebert.storage import write_whole
+from litebert.tokenizer.alignment import Alignment
 
 log = logging.getLogger("litebert")
 
@@ -176,9 +177,12 @@ def open_teacher(
                 "it, or set distill.soft=0"
             )
     loaded = read_folder(source)
-    require_tokenizer_of(shards.path, shards.tokenizer, loaded, source)
+    alignment = _align(source, loaded, config, shards)
     teacher = Teacher(
-        loaded.model.encoder, _select_head(source, loaded, config), compute_fingerprint(loaded)
+        loaded.model.encoder,
+        _select_head(source, loaded, config),
+        compute_fingerprint(loaded),
+        alignment,
     )
     shape, longest = teacher.encoder.config, config.sequences.length
     if longest > shape.max_positions:
@@ -189,6 +193,32 @@ def open_teacher(
     return replace(
         config, distill=match_layers(config.distill, config.encoder, shape, source)
     ), teacher
+
+
+def _align(
+    source: str | Path, loaded: LoadedModel, config: Config, shards: Shards
+) -> Alignment | None:
+    """Align the tokens of the data with those of a teacher that has other ones; None where they are
+    the same.
+
+    Raises:
+        DataError: the teacher has no tokenizer, or another one and its guesses are learned.
+    """
+    words = loaded.tokenizer
+    if words is None or words.fingerprint == shards.tokenizer.fingerprint:
+        require_tokenizer_of(shards.path, shards.tokenizer, loaded, source)
+        return None
+    if "soft" in config.objectives:
+        raise DataError(
+            f"{shards.path} was prepared with another tokenizer than that of {source}, so its "
+            f"guesses are of other tokens; prepare the data with --tokenizer {loaded.path}, or set "
+            "distill.soft=0 and learn its states or relations"
+        )
+    log.info(
+        f"the teacher {source} has another tokenizer; each token learns the mean of those that "
+        "overlap it in characters"
+    )
+    return Alignment(shards.tokenizer, words)
 
 
 def _select_head(source: str | Path, loaded: LoadedModel, config: Config) -> Any:
