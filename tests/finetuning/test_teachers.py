@@ -15,8 +15,11 @@ import torch
 from torch.nn import functional as F
 
 import litebert
+from litebert.finetuning import probe
 from litebert.finetuning.baselines import fit_baseline
+from litebert.finetuning.items import Item
 from litebert.finetuning.outputs import softmax
+from litebert.finetuning.task_teacher import TaskTeacher
 from litebert.finetuning.teachers import KEPT
 from litebert.finetuning.text_outputs import Number, OneClass, SeveralLabels
 from litebert.interop.files import read_tensors
@@ -189,3 +192,46 @@ def test_means_by_kind_of_output() -> None:
     assert 1 / (1 + np.exp(-odds)) == pytest.approx(expected)
     numbers: list[Any] = [np.array([value], np.float32) for value in (1.0, 2.0, 6.0)]
     assert Number().average(numbers).tolist() == [3.0]
+
+
+def test_rates_are_tried_on_the_answers_of_the_teacher(
+    run: Run,
+    place: Path,
+    tiny_tokenizer: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The short runs read the unlabeled texts, a kill among them loses nothing, and the teacher is
+    asked once.
+    """
+    out = tmp_path / "run"
+    words: list[object] = ["finetune", place / "small.toml", "--tokenizer", tiny_tokenizer]
+    words += ["--task", "table", "--data", place / "train.csv"]
+    words += ["--dev", place / "dev.csv", "--teacher", place / "teacher-0", "--no-restart"]
+    words += ["--unlabeled", place / "more.txt", "--length", 32, "--epochs", 8]
+    words += ["--train.batch", "8 sequences"]
+    words += ["--train.precision", "float32", "--out", out]
+    batches, read = probe.TaskBatches, list[list[Item]]()
+
+    def watch(items: list[Item], *more: Any, **options: Any) -> Any:
+        read.append(items)
+        if len(read) == 2:
+            raise KeyboardInterrupt
+        return batches(items, *more, **options)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(probe, "TaskBatches", watch)
+        assert run(*words)[0] == 130
+    assert all(item.teacher_logits is not None for item in read[0])
+    unlabeled = [item for item in read[0] if item.target is None]
+    assert len(unlabeled) == len((place / "more.txt").read_text().splitlines())
+    assert len(read[0]) > len(unlabeled)
+    assert (out / KEPT).exists()
+    with monkeypatch.context() as patch:
+        patch.setattr(TaskTeacher, "compute_logits", None)  # the answers are in the folder
+        status, _, err = run(*words)
+    assert status == 0, err
+    assert "learning rate" in err
+    whole = tmp_path / "whole"
+    assert run(*words[:-1], whole)[0] == 0
+    assert (whole / "scores.json").read_bytes() == (out / "scores.json").read_bytes()

@@ -11,6 +11,9 @@ A fitted head is ahead of a drawn one in a short run, and may be behind it at th
 keep what it starts with, and a small network learns most with large ones. Where both are to be
 chosen, each start is therefore tried at rates of its own. The best rate of each start then trains
 `LONGER` times as long.
+
+Where teachers answer, the short runs learn from these answers as the run does, to unlabeled texts
+too. A few labels alone would be read many times, and rates would be judged by how they overfit.
 """
 
 from __future__ import annotations
@@ -26,7 +29,6 @@ import torch
 from numpy.typing import NDArray
 
 from litebert import progress
-from litebert.config.distillation import TaskDistillConfig
 from litebert.data.random_keys import derive, permute
 from litebert.errors import NonFiniteError
 from litebert.finetuning.batches import TaskBatches, collate
@@ -36,6 +38,7 @@ from litebert.finetuning.items import Item
 from litebert.finetuning.linear import MOST_ROWS, fit_head, read_frozen_states
 from litebert.finetuning.outputs import Output
 from litebert.finetuning.prepared import PreparedTask
+from litebert.finetuning.teachers import compute_teacher_logits
 from litebert.finetuning.trainable import TrainableTaskModel
 from litebert.interop.files import read_tensors
 from litebert.train import device as devices
@@ -239,21 +242,35 @@ class _Trials:
 
     learned: Sequence[Item]
     held_out: Sequence[Item]
+    unlabeled: Sequence[Item]
+    """Items that only teachers answer."""
     folder: Path
     machine: devices.Device
 
     @classmethod
     def of(cls, prepared: PreparedTask, folder: Path, machine: devices.Device) -> _Trials:
-        """The training rows of a task, divided by its seed."""
-        learned, held = split_held_out(prepared.train.items, prepared.config.train.seed)
-        return cls(learned, held, folder / "probe", machine)
+        """The training rows of a task, divided by its seed, with the answers of its teachers."""
+        items, count = list(prepared.train.items), len(prepared.train.items)
+        if _learns_answers(prepared):
+            items = prepared.rows
+            assert prepared.teachers is not None
+            device = str(machine.device)
+            logits = compute_teacher_logits(prepared.teachers, prepared, folder, device)
+            items = [
+                replace(item, teacher_logits=row_logits)
+                for item, row_logits in zip(items, logits, strict=True)
+            ]
+        learned, held = split_held_out(items[:count], prepared.config.train.seed)
+        return cls(learned, held, items[count:], folder / "probe", machine)
 
     def probe(
         self, prepared: PreparedTask, rates: Sequence[float], steps: int, bar: progress.Task
     ) -> Probe:
         """One short run at each rate, and the rate to take."""
         losses = {rate: self.train_shortly(prepared, rate, steps, bar) for rate in rates}
-        prior = _compute_prior_losses(prepared, self.learned, self.held_out)
+        prior = None  # of answers that a teacher gives, it is not known
+        if not _learns_answers(prepared):
+            prior = _compute_prior_losses(prepared, self.learned, self.held_out)
         usual = max(prepared.config.train.optimizer.learning_rate, LEAST_UNTOLD)
         means = {rate: float(parts.mean()) for rate, parts in losses.items()}
         return Probe(choose_rate(losses, prior, usual), steps, means, len(self.held_out))
@@ -304,7 +321,8 @@ class _Trials:
             batch = collate(part, output, pad, positions).to(self.machine.device)
             with torch.no_grad(), self.machine.autocast_context():
                 losses = trainable.compute_losses(batch, trainable.layers)
-            total = sum(float(loss.total) for loss in losses.values())
+            weights = trainable.get_weights()
+            total = sum(weights[name] * float(loss.total) for name, loss in losses.items())
             parts.append(total / max(1, batch.predictions))
         return np.array(parts) if np.isfinite(parts).all() else np.full(1, np.inf)
 
@@ -314,11 +332,19 @@ class _Trials:
         output, targets = prepared.task.output.fit([item.target for item in rows])
         output = output.weigh(prepared.config, targets)
         items = [replace(item, target=target) for item, target in zip(rows, targets, strict=True)]
-        return items[: len(self.learned)], items[len(self.learned) :], output
+        learned = [*items[: len(self.learned)], *self.unlabeled]
+        return learned, items[len(self.learned) :], output
+
+
+def _learns_answers(prepared: PreparedTask) -> bool:
+    """Return whether the task is learned from the answers of teachers, not from vectors."""
+    return prepared.teachers is not None and not prepared.teachers.vector_width
 
 
 def _plan_short_run(prepared: PreparedTask, rate: float) -> PreparedTask:
-    """Return the task without a teacher, with a config that suits a short run at a rate."""
+    """Return the task with a config that suits a short run at a rate. Its teachers show answers at
+    most, and no layers.
+    """
     config = prepared.config
     train = replace(config.train, optimizer=replace(config.train.optimizer, learning_rate=rate))
     if train.micro_batch == "auto":  # how much fits is measured when the run starts
@@ -326,8 +352,10 @@ def _plan_short_run(prepared: PreparedTask, rate: float) -> PreparedTask:
     if train.schedule.warmup >= 1:  # steps of the whole run
         share = train.schedule.warmup / prepared.steps
         train = replace(train, schedule=replace(train.schedule, warmup=share))
-    config = replace(config, train=train, distill=TaskDistillConfig())
-    return replace(prepared, config=config, teachers=None, unlabeled=None)
+    distill = replace(config.distill, states=0.0, relations=0.0)
+    config = replace(config, train=train, distill=distill)
+    teachers = prepared.teachers if _learns_answers(prepared) else None
+    return replace(prepared, config=config, teachers=teachers, unlabeled=None)
 
 
 def _split_by_length(held: Sequence[Item]) -> list[list[Item]]:

@@ -200,7 +200,7 @@ def finetune_seeds(
 
 def run_folder(out: str | Path) -> RunFolder:
     """Return the folder of a fine-tuning run."""
-    return RunFolder(Path(out), IDENTITY, leftovers=(FITTED,), contents=CONTENTS)
+    return RunFolder(Path(out), IDENTITY, leftovers=(FITTED, KEPT), contents=CONTENTS)
 
 
 def _with_teacher(request: FinetuneRequest) -> FinetuneRequest:
