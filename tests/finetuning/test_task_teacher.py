@@ -77,7 +77,9 @@ def teach(
         name: more.pop(name) for name in ("states", "state_layers", "relations") if name in more
     }
     distill = TaskDistillConfig(weight=weight, **layers)
-    settings = quick(seed=more.pop("seed", 0), distill=distill, early_exits=more.pop("exits", False))
+    settings = quick(
+        seed=more.pop("seed", 0), distill=distill, early_exits=more.pop("exits", False)
+    )
     return finetune(
         recipe_file(out.parent),
         table(place),
