@@ -17,6 +17,7 @@ from torch.nn import functional as F
 import litebert
 from litebert.finetuning import probe
 from litebert.finetuning.baselines import fit_baseline
+from litebert.finetuning.batches import TaskBatches
 from litebert.finetuning.items import Item
 from litebert.finetuning.outputs import softmax
 from litebert.finetuning.task_teacher import TaskTeacher
@@ -211,7 +212,7 @@ def test_rates_are_tried_on_the_answers_of_the_teacher(
     words += ["--unlabeled", place / "more.txt", "--length", 32, "--epochs", 8]
     words += ["--train.batch", "8 sequences"]
     words += ["--train.precision", "float32", "--out", out]
-    batches, read = probe.TaskBatches, list[list[Item]]()
+    batches, read = TaskBatches, list[list[Item]]()
 
     def watch(items: list[Item], *more: Any, **options: Any) -> Any:
         read.append(items)
