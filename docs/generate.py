@@ -172,6 +172,8 @@ def _verbs() -> Iterator[str]:
     yield from _table(
         "verb | what it does", [(f"`litebert {verb}`", line) for verb, (_, line) in VERBS.items()]
     )
+    yield "Every other flag `--x` has an opposite `--no-x`."
+    yield ""
     yield "Every verb takes these flags, wherever they stand:"
     yield ""
     yield from _table(
@@ -180,9 +182,7 @@ def _verbs() -> Iterator[str]:
     for module in dict.fromkeys(f"litebert.commands.{file}" for file, _ in VERBS.values()):
         for name, cls in vars(import_module(module)).items():
             if name.endswith("Arguments") and cls.__module__ == module:
-                verb = " ".join(
-                    reversed(re.findall("[A-Z][a-z]+", name.removesuffix("Arguments")))
-                ).lower()
+                verb = options.name_verb(cls)
                 yield f"### `litebert {verb}`"
                 yield ""
                 yield inspect.getdoc(cls) or ""
@@ -227,7 +227,7 @@ def _rows(cls: type[Any], prefix: str) -> Iterator[tuple[str, ...]]:
         elif isinstance(item.default, tuple):
             default = f"`{' '.join(item.default)}`"
         kind = options.bare(kind)
-        what = "flag" if option and kind is bool else _kind(kind)
+        what = "flag" if option and options.is_flag(kind) else _kind(kind)
         if named := re.search("name in `([A-Z]+)`", meaning):
             what = ", ".join(f"`{part}`" for part in getattr(registry, named[1]))
         yield (f"`{name}`", what, default, meaning)

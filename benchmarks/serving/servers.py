@@ -25,7 +25,7 @@ import litebert
 HERE = Path(__file__).parent
 STARTING = 180.0
 """Seconds in which a server must answer."""
-PATIENT = ("--max-wait", "10000")
+PATIENT = ("--max-wait-ms", "10000")
 """No peer refuses a request, so litebert shall not either: these clients wait for their answers."""
 INFINITY = "from infinity_emb.cli import cli; cli()"
 

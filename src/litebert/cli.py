@@ -38,7 +38,7 @@ VERBS: Mapping[str, tuple[str, str]] = {
     "finetune": ("tasks", "fine-tune a model on GLUE, SQuAD, RACE, tags or your own table"),
     "distill": ("distill", "make a small model of a large one, step by step, and measure both"),
     "predict": ("answers", "answer a file with a fine-tuned model"),
-    "fill": ("answers", "guess masked words with a pretrained model"),
+    "fill-mask": ("answers", "predict masked words with a pretrained model"),
     "embed": ("answers", "write sentence vectors of texts to a file"),
     "serve": ("serve", "answer over HTTP with any models"),
     "analyze": ("analyze", "show what each layer of a model does to held-out text"),
@@ -248,7 +248,7 @@ def _load_verb(name: str) -> Verb:
         own_verb: Verb = OWN_VERBS[name]
         return own_verb
     module = importlib.import_module(f"litebert.commands.{VERBS[name][0]}")
-    verb: Verb = getattr(module, name)
+    verb: Verb = getattr(module, name.replace("-", "_"))
     return verb
 
 

@@ -97,7 +97,7 @@ OPTIONS: dict[str, list[tuple[str, ...]]] = {
         (f"{R} --text-column body", "--text-column", "body"),
         ("prepare table.csv --tokenizer tokenizer --out out --unwrap", "--unwrap"),
         ("prepare table.csv --tokenizer tokenizer --out out --split file", "--split", "file"),
-        ("tokenizer inspect text.txt --tokenizer tokenizer --memory 8", "--memory"),
+        ("tokenizer inspect text.txt --tokenizer tokenizer --sample-mib 8", "--sample-mib"),
         (f"{R} --unwrap --split line", "--unwrap", "--split"),
         (f"{R} --unwrap yes", "yes"),
         (f"{R} --markup dance", "dance"),
@@ -226,7 +226,7 @@ OPTIONS: dict[str, list[tuple[str, ...]]] = {
             "convert bad/run-no-tokenizer --out out --to hf --tokenizer other-tokenizer",
             "other-tokenizer",
         ),
-        ("fill run 'la ___' --tokenizer missing", "missing"),
+        ("fill-mask run 'la ___' --tokenizer missing", "missing"),
         ("tokenizer extend run --source text.txt --out run/inside", "run/inside"),
         (
             "tokenizer transplant run --tokenizer other-tokenizer --out run/tokenizer",

@@ -75,8 +75,8 @@ VERBS: dict[str, list[tuple[str, ...]]] = {
         ("tokenizer train text.txt --out out --vocab-size many", "many"),
         ("tokenizer train bad/one-word.txt --out out --vocab-size 300", "300", "vocabulary"),
         (f"{T} text.txt --kind wordle", "wordle"),
-        (f"{T} text.txt --memory 0", "memory"),
-        (f"{T} text.txt --memory -1", "memory"),
+        (f"{T} text.txt --sample-mib 0", "memory"),
+        (f"{T} text.txt --sample-mib -1", "memory"),
         ("tokenizer train text.txt --vocab-size 300 --out text.txt", "text.txt"),
         ("tokenizer train text.txt --vocab-size 300 --out run", "run"),
         ("tokenizer inspect text.txt --tokenizer nowhere", "nowhere"),
@@ -347,7 +347,7 @@ VERBS: dict[str, list[tuple[str, ...]]] = {
         ("predict classifier --input table.csv --input rows.jsonl", "--input"),
         ("embed run --input table.csv table.csv --out out.npy", "table.csv"),
         ("embed run --input table.csv --out /dev/null --dtype int8", "int8"),
-        ("fill run", "standard input"),
+        ("fill-mask run", "standard input"),
         *(
             (f"{verb} --encoding {name}", name)
             for name in ("base64", "rot13", "idna", "punycode", "hex")

@@ -286,7 +286,7 @@ class Blocked:
 sys.meta_path.insert(0, Blocked())
 import litebert
 masks, states = (litebert.load(folder, threads=1) for folder in sys.argv[1:])
-print(masks.fill("bado ___ kumi")[0][0].id, states.encode(["bado", "kumi"]).shape)
+print(masks.fill_mask("bado ___ kumi")[0][0].id, states.encode(["bado", "kumi"]).shape)
 """
 
 
@@ -298,7 +298,7 @@ def test_an_export_guesses_masks_and_gives_vectors_without_torch(
     litebert.export(folder, tmp_path / "states", head="backbone")
     masks, states = litebert.load(tmp_path / "masks"), litebert.load(tmp_path / "states")
     (guesses,), (expected,) = (
-        model.fill("bado ___ kumi", top=3) for model in (masks, litebert.load(folder))
+        model.fill_mask("bado ___ kumi", top=3) for model in (masks, litebert.load(folder))
     )
     assert [guess.token for guess in guesses] == [guess.token for guess in expected]
     assert [guess.probability for guess in guesses] == pytest.approx(
@@ -309,7 +309,7 @@ def test_an_export_guesses_masks_and_gives_vectors_without_torch(
     with refused(ModelError, tmp_path / "masks", "--head backbone"):
         masks.encode(["bado"])
     with refused(ModelError, tmp_path / "states", "--head mlm"):
-        states.fill("bado ___ kumi")
+        states.fill_mask("bado ___ kumi")
     with refused(ModelError, tmp_path / "masks", "task"):
         masks.predict(["bado"])
     with refused(ConfigError, "0.5", "onnx"):

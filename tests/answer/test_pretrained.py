@@ -101,7 +101,7 @@ def test_rows_without_a_token_are_never_guessed(tiny_tokenizer: Path, tmp_path: 
     """Published tables are longer than their vocabulary."""
     words = Tokenizer.load(tiny_tokenizer)
     model = load(folder_of(tmp_path / "longer", words, more_rows=64))
-    (guesses,) = model.fill("bado [MASK] kumi", top=1000)
+    (guesses,) = model.fill_mask("bado [MASK] kumi", top=1000)
     everything = {*range(words.vocab_size)} - {*words.special_ids}
     assert {guess.id for guess in guesses} == everything
 
@@ -131,7 +131,7 @@ def test_a_long_text_is_scored_in_parts(model: Model) -> None:
 
 def test_guesses_are_of_the_logits_of_the_mask(model: Model) -> None:
     assert model.tokenizer is not None
-    first, second = model.fill("bado [MASK] kumi ___.", top=4)
+    first, second = model.fill_mask("bado [MASK] kumi ___.", top=4)
     (logits,) = model.logits(["bado <mask> kumi [MASK]."])
     places = [
         place
@@ -171,11 +171,11 @@ def test_a_mask_takes_the_place_of_a_word(kind: Any, tiny_corpus: Path, tmp_path
 
 def test_what_cannot_be_asked(model: Model, tiny_tokenizer: Path, tmp_path: Path) -> None:
     with refused(DataError, "[MASK]"):
-        model.fill("bado")
+        model.fill_mask("bado")
     with refused(ConfigError, "top", 0):
-        model.fill("[MASK]", top=0)
+        model.fill_mask("[MASK]", top=0)
     with refused(DataError, LENGTH):
-        model.fill("bado kumi " * 20 + "[MASK]")
+        model.fill_mask("bado kumi " * 20 + "[MASK]")
     with refused(DataError, "text 2", 7):
         model.encode(["ba", 7])  # type: ignore[list-item]
     with refused(DataError, "'ba'"):

@@ -395,7 +395,7 @@ def test_what_cannot_be_is_refused_in_one_sentence(run: Run, text: Path, tmp_pat
     )
     assert not inside.exists()
     refuses(*extend, text, "--size", 0, places=("--size", 0))
-    refuses(*extend, text, "--memory", 0, places=("--memory", 0))
+    refuses(*extend, text, "--sample-mib", 0, places=("--sample-mib", 0))
     inspect = ("inspect", text, "--tokenizer", tmp_path / "model")
     refuses(
         *inspect,

@@ -468,14 +468,16 @@ def fuzz_model(classifier: Path) -> Model:
 
 
 def test_fill(pretrained_folder: Path, run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    status, out, err = run("fill", pretrained_folder, "bado [MASK] kumi", "--top", 3)
+    status, out, err = run("fill-mask", pretrained_folder, "bado [MASK] kumi", "--top", 3)
     assert status == 0, err
     assert out.count("%") == 3
-    (answer,) = json.loads(run("fill", pretrained_folder, "bado [MASK] kumi ___ .", "--json")[1])
+    (answer,) = json.loads(
+        run("fill-mask", pretrained_folder, "bado [MASK] kumi ___ .", "--json")[1]
+    )
     assert [len(mask) for mask in answer["masks"]] == [5, 5]
     give_standard_input(monkeypatch, b"bado <mask>\n\nkumi [MASK]\n")
     assert [
-        answer["text"] for answer in json.loads(run("fill", pretrained_folder, "--json")[1])
+        answer["text"] for answer in json.loads(run("fill-mask", pretrained_folder, "--json")[1])
     ] == [
         "bado <mask>",
         "kumi [MASK]",
@@ -489,7 +491,7 @@ def test_mistakes_of_fill(pretrained_folder: Path, classifier: Path, run: Run) -
         ((pretrained_folder, "bado toto " * 60 + "[MASK]"), (64,)),
         ((classifier, "bado [MASK]"), (classifier,)),
     ):
-        status, out, err = run("fill", *words)
+        status, out, err = run("fill-mask", *words)
         assert (status, out) == (2, "")
         names(err, *places)
 

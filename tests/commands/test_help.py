@@ -12,7 +12,6 @@ import pytest
 from tyro.extras import get_parser
 
 from litebert.commands.completion import verbs
-from litebert.commands.console import FLAGS
 from litebert.commands.options import READING
 from litebert.config import Config
 from litebert.config.finetuning import FinetuneConfig
@@ -24,7 +23,7 @@ DEFAULTS = {Config: RECIPES["albert-tiny"](), FinetuneConfig: FinetuneConfig()}
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def parser_of(cls: type[Any]) -> ArgumentParser:
-    options = {"default": DEFAULTS[cls]} if cls in DEFAULTS else {"config": FLAGS}
+    options: dict[str, Any] = {"default": DEFAULTS[cls]} if cls in DEFAULTS else {}
     with READING:
         parser: Any = get_parser(cls, **options)
     assert isinstance(parser, ArgumentParser)

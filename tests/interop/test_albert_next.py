@@ -88,7 +88,7 @@ def once() -> Callable[..., None]:
 @pytest.mark.thorough
 def test_pipelines_of_transformers(pretrained_folder: Path, fine_tuned: Path) -> None:
     fill: Any = transformers.pipeline("fill-mask", model=str(pretrained_folder / "hf"), top_k=3)
-    (guesses,) = load(pretrained_folder / "run").fill(f"{TEXTS[1]} [MASK]", top=3)
+    (guesses,) = load(pretrained_folder / "run").fill_mask(f"{TEXTS[1]} [MASK]", top=3)
     for guess, expected in zip(
         guesses, fill(f"{TEXTS[1]} {fill.tokenizer.mask_token}"), strict=True
     ):
@@ -135,7 +135,7 @@ def test_onnx_runtime(
     model: Any = load(pretrained_folder / "run")
     batch, expected = probabilities(tmp_path / "masks", [f"{TEXTS[0]} [MASK]"])
     (place,) = np.flatnonzero(batch["input_ids"][0] == model.tokenizer.mask_id)
-    for guess in model.fill(f"{TEXTS[0]} [MASK]", top=3)[0]:
+    for guess in model.fill_mask(f"{TEXTS[0]} [MASK]", top=3)[0]:
         assert expected[0, place, guess.id] == pytest.approx(guess.probability, abs=1e-5)
 
 

@@ -93,7 +93,7 @@ VERBS: dict[str, tuple[str, ...]] = {
         "--out",
         "vectors.npy",
     ),
-    "fill": ("pretrained", "fill", "{}", "a [MASK] folder"),
+    "fill-mask": ("pretrained", "fill-mask", "{}", "a [MASK] folder"),
     "convert": ("tuned", "convert", "{}", "--out", "out", "--to", "hf"),
     "export": ("tuned", "export", "{}", "--out", "out"),
     "finetune": (

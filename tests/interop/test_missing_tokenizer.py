@@ -44,7 +44,7 @@ def folders(tokenizer: Tokenizer, tmp_path_factory: pytest.TempPathFactory) -> P
 
 
 def guesses(run: Callable[..., Output], *words: object) -> object:
-    status, out, err = run("fill", *words, TEXT, "--json")
+    status, out, err = run("fill-mask", *words, TEXT, "--json")
     assert status == 0, err
     return json.loads(out)
 
@@ -86,7 +86,7 @@ def test_a_damaged_tokenizer_is_replaced(
         copy = tmp_path / form
         shutil.copytree(folders / "whole" / form, copy)
         (copy / inside).write_text("{", encoding="utf-8")
-        status, _, err = run("fill", copy, TEXT)
+        status, _, err = run("fill-mask", copy, TEXT)
         assert status == 2
         names(err.splitlines()[-1], copy / inside)
         actual = guesses(run, copy, "--tokenizer", folders / "tokenizer")
@@ -101,7 +101,7 @@ def test_another_tokenizer_than_that_of_the_folder_is_refused(
     other.save(tmp_path / "other")
     source = folders / "whole" / form
     for words in (
-        ("fill", source, TEXT),
+        ("fill-mask", source, TEXT),
         ("convert", source, "--out", tmp_path / "new", "--to", "hf"),
     ):
         status, _, err = run(*words, "--tokenizer", tmp_path / "other")

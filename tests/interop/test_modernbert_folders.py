@@ -448,7 +448,7 @@ def test_pipelines_give_the_answers_of_our_verbs(
     assert set(peer_tokenizer(texts)) == {"input_ids", "attention_mask"}
     ours_there = load(tmp_path / "hf")
 
-    (guesses,) = ours_there.fill(f"{texts[0]} [MASK]", top=3)
+    (guesses,) = ours_there.fill_mask(f"{texts[0]} [MASK]", top=3)
     fill = transformers.pipeline("fill-mask", model=str(tmp_path / "hf"), top_k=3)
     for guess, expected in zip(
         guesses, fill(f"{texts[0]} {peer_tokenizer.mask_token}"), strict=True

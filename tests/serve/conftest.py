@@ -59,7 +59,7 @@ def service(models: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
     """The three exports, behind one address."""
     words = [f"{name}={models / f'x-{name}'}" for name in ("colors", "base", "masks")]
     with serving(
-        tmp_path_factory.mktemp("service"), *words, "--max-rows", 40, "--max-wait", 20000
+        tmp_path_factory.mktemp("service"), *words, "--max-rows", 40, "--max-wait-ms", 20000
     ) as running:
         yield running
 

@@ -199,7 +199,7 @@ def test_a_query_counts_once(client: httpx.Client) -> None:
 @pytest.mark.thorough
 def test_refusals_name_their_model_in_log_and_metrics(models: Path, tmp_path: Path) -> None:
     words = [f"{name}={models / 'x-colors'}" for name in ("a", "b")]
-    with serving(tmp_path, *words, "--max-wait", 1) as service:
+    with serving(tmp_path, *words, "--max-wait-ms", 1) as service:
         pid = next(
             event["pids"][0]
             for event in service.events("a model is ready")
@@ -303,7 +303,9 @@ def asking(service: Service, pid: int, seen: list[tuple[int, Any]]) -> threading
 def test_a_worker_that_dies_is_replaced_and_the_end_loses_nothing(
     models: Path, tmp_path: Path
 ) -> None:
-    with serving(tmp_path, models / "x-colors", "--max-rows", 4000, "--max-wait", 20000) as service:
+    with serving(
+        tmp_path, models / "x-colors", "--max-rows", 4000, "--max-wait-ms", 20000
+    ) as service:
         (pid,) = service.events("a model is ready")[0]["pids"]
         seen: list[tuple[int, Any]] = []
         thread = asking(service, pid, seen)
@@ -328,7 +330,9 @@ def test_a_worker_that_dies_is_replaced_and_the_end_loses_nothing(
 
 @pytest.mark.thorough
 def test_a_second_signal_refuses_what_has_no_answer(models: Path, tmp_path: Path) -> None:
-    with serving(tmp_path, models / "x-colors", "--max-rows", 4000, "--max-wait", 20000) as service:
+    with serving(
+        tmp_path, models / "x-colors", "--max-rows", 4000, "--max-wait-ms", 20000
+    ) as service:
         (pid,) = service.events("a model is ready")[0]["pids"]
         seen: list[tuple[int, Any]] = []
         first = asking(service, pid, seen)
@@ -441,7 +445,7 @@ def test_a_worker_that_could_not_be_spawned_is_tried_again(
         ([".", "--max-rows", "0"], ["0"]),
         ([".", "--workers", "0"], ["--workers"]),
         ([".", "--batch-characters", "0"], ["--batch-characters"]),
-        ([".", "--batch-wait", "inf"], ["--batch-wait"]),
+        ([".", "--batch-wait-ms", "inf"], ["--batch-wait-ms"]),
         ([".", "--allow-origin", "example.org"], ["--allow-origin"]),
     ],
 )

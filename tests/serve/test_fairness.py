@@ -58,7 +58,7 @@ def patient(
         models / "x-base",
         models / "x-masks",
         folder / "bytes",
-        "--max-wait",
+        "--max-wait-ms",
         600,
     )
     with serving(folder, *words) as service:

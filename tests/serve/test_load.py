@@ -142,7 +142,7 @@ def test_four_times_what_it_can_do(busy: Path, tmp_path: Path) -> None:
 
 def test_it_ends_under_load_without_losing_a_request(models: Path, tmp_path: Path) -> None:
     bodies = make_requests(models / "colors")
-    with serving(tmp_path, models / "x-colors", "--quiet", "--max-wait", 5000) as service:
+    with serving(tmp_path, models / "x-colors", "--quiet", "--max-wait-ms", 5000) as service:
         thread = threading.Timer(3, lambda: service.process.send_signal(signal.SIGTERM))
         thread.start()
         ended = time.monotonic() + 3

@@ -339,7 +339,8 @@ def test_masks_are_filled_as_by_fill(client: httpx.Client, models: Path) -> None
     text = f"{LINES[0]} [MASK] {LINES[1]} ___"
     answer = client.post("/fill-mask", json={"inputs": [text], "top": 3}).json()
     expected = [
-        [guess._asdict() for guess in mask] for mask in litebert.load(models / "base").fill(text, 3)
+        [guess._asdict() for guess in mask]
+        for mask in litebert.load(models / "base").fill_mask(text, 3)
     ]
     assert close(answer["predictions"][0]["masks"], expected)
     refused = client.post("/fill-mask", json={"inputs": [text, "ba"]})

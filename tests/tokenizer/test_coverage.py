@@ -88,7 +88,7 @@ def test_fill_tells_the_share_of_all_its_texts(models: Path, run: Run) -> None:
     tokenizer = Tokenizer.load(models / "pretrained/tokenizer")
     texts = ["ba \u0436 [MASK]", "\u0437 de [MASK]"]
     ids = [id_ for text in texts for id_ in tokenizer.encode([text.replace("[MASK]", "")])[0]]
-    status, _, err = run("fill", models / "pretrained", *texts)
+    status, _, err = run("fill-mask", models / "pretrained", *texts)
     assert status == 0, err
     assert share_in(err) == [pytest.approx(100 * ids.count(tokenizer.unk_id) / len(ids), abs=0.05)]
-    assert not share_in(run("fill", models / "pretrained", "ba de [MASK]")[2])
+    assert not share_in(run("fill-mask", models / "pretrained", "ba de [MASK]")[2])

@@ -135,8 +135,8 @@ def test_a_folder_of_something_else_is_left_alone_before_any_work(
         ("--vocab-size", 0),
         ("--vocab-size", -3),
         ("--vocab-size", 10**9),
-        ("--memory", 0),
-        ("--memory", -1),
+        ("--sample-mib", 0),
+        ("--sample-mib", -1),
     ],
 )
 def test_amounts_that_cannot_be(

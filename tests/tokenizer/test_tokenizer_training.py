@@ -129,7 +129,7 @@ def test_a_trainer_that_is_killed_is_reported(
     program = tmp_path / "program.py"
     program.write_text("import os, signal; os.kill(os.getpid(), signal.SIGKILL)")
     monkeypatch.setattr(child, "__file__", str(program))
-    with refused(DataError, "signal 9", "--memory"):
+    with refused(DataError, "signal 9", "--sample-mib"):
         train_tokenizer(PROSE, kind="wordpiece", vocab_size=300)
 
 

@@ -345,11 +345,11 @@ class Model(LoadedModel):
 
         Raises:
             DataError: a text is longer than the model reads, or something is no text.
-            ModelError: the model cannot guess masked tokens; so in `fill` and `score`.
+            ModelError: the model cannot guess masked tokens; so in `fill_mask` and `score`.
         """
         return self.mask_reader.logits(texts)
 
-    def fill(self, text: str, top: int = 5) -> list[list[Guess]]:
+    def fill_mask(self, text: str, top: int = 5) -> list[list[Guess]]:
         """Guess the likeliest tokens for each mask of a text, such as [MASK], with a pretrained
         model; see `MaskFiller.fill`.
 

@@ -34,8 +34,8 @@ class AnalyzeArguments:
     """Held-out sequences to read."""
     length: int = 0
     """Tokens per sequence; 0 uses the length that the first model was trained with."""
-    no_control: bool = False
-    """Leave out the untrained network of each model's shape, which shows what training has
+    control: bool = True
+    """Also analyze the untrained network of each model's shape, which shows what training has
     changed."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
@@ -56,7 +56,7 @@ def analyze(words: list[str]) -> int:
         arguments.shards,
         sequences=arguments.sequences,
         length=arguments.length or None,
-        control=not arguments.no_control,
+        control=arguments.control,
         device=arguments.device,
     )
     command = f"litebert analyze {shlex.join(words)}"

@@ -1,4 +1,4 @@
-"""`litebert predict`, `fill` and `embed`: what a model answers."""
+"""`litebert predict`, `fill-mask` and `embed`: what a model answers."""
 
 from __future__ import annotations
 
@@ -37,8 +37,9 @@ class Reading:
     """Column that holds the text; by default the one used in training, else "text"."""
     keep: str | None = None
     """Columns of the input to copy into the output, separated by commas, or all."""
-    no_header: bool = False
-    """The CSV or TSV input has no header; --text-column 0 is the first column."""
+    header: bool = True
+    """Read the names of the columns in the first line of CSV and TSV; else --text-column 0 is the
+    first column."""
     input_format: InputFormat | None = None
     """Format of the input; by default the suffix decides, or else the content."""
     encoding: str = "utf-8"
@@ -77,8 +78,6 @@ class PredictArguments(Reading):
     explain: Literal["occlusion", "gradients"] | None = None
     """Add how much each word speaks for the answer. occlusion leaves each word out and answers
     again. gradients integrates the gradients of the network, with the engine torch."""
-    exact: bool = False
-    """Compute in float32 with PyTorch's own operations, whatever the engine."""
 
 
 def predict(words: list[str]) -> int:
@@ -90,10 +89,9 @@ def predict(words: list[str]) -> int:
         from litebert.text.tally import format_count
 
     form = _choose_format(arguments)
-    engine = "exact" if arguments.exact else arguments.engine
     model = load(
         arguments.model,
-        engine=engine,
+        engine=arguments.engine,
         device=arguments.device,
         exit_confidence=arguments.exit_confidence,
         min_precision=arguments.min_precision,
@@ -107,7 +105,7 @@ def predict(words: list[str]) -> int:
         text_column=arguments.text_column,
         pair_column=arguments.pair_column,
         keep=arguments.kept_columns,
-        header=not arguments.no_header,
+        header=arguments.header,
         encoding=arguments.encoding,
         explain=arguments.explain,
     )
@@ -162,10 +160,8 @@ class EmbedArguments(Reading):
     pooling: Literal["mean", "cls"] | None = None
     """How hidden states become the vector of a text: their mean, or the state of [CLS]; by default
     as the model was fine-tuned or its modules.json says, else the mean."""
-    normalize: Literal["yes", "no"] | None = None
-    """yes scales vectors to unit length; by default as the model was fine-tuned or its modules.json
-    says, else no.
-    """
+    normalize: bool | None = None
+    """Scale vectors to unit length; by default as the model says, else not."""
     dtype: Literal["float32", "int8"] = "float32"
     """Type of the numbers. With int8, each dimension has a scale and an offset, which are written
     to NAME.scale.npy beside the output: number = int8 * scale + offset."""
@@ -193,12 +189,12 @@ def embed(words: list[str]) -> int:
         arguments.input,
         console.data_output() if arguments.out == "-" else arguments.out,
         pooling=arguments.pooling,
-        normalized=None if arguments.normalize is None else arguments.normalize == "yes",
+        normalize=arguments.normalize,
         dtype=arguments.dtype,
         source_form=arguments.input_format,
         text_column=arguments.text_column,
         keep=arguments.kept_columns,
-        header=not arguments.no_header,
+        header=arguments.header,
         encoding=arguments.encoding,
     )
     scale = f", their scale to {scale_file(output)}" if arguments.dtype == "int8" else ""
@@ -211,7 +207,7 @@ def embed(words: list[str]) -> int:
 
 
 @dataclass
-class FillArguments:
+class FillMaskArguments:
     """Guess the masked words of texts with a pretrained model.
 
     Write a mask as [MASK], <mask> or ___, whatever the tokenizer calls its own.
@@ -230,9 +226,9 @@ class FillArguments:
     json: Json = False
 
 
-def fill(words: list[str]) -> int:
-    """litebert fill MODEL "a text with a [MASK]" """
-    arguments = console.parse(FillArguments, words, "fill")
+def fill_mask(words: list[str]) -> int:
+    """litebert fill-mask MODEL "a text with a [MASK]" """
+    arguments = console.parse(FillMaskArguments, words, "fill-mask")
     from litebert import progress
     from litebert.answer.model import load
     from litebert.tokenizer.coverage import Coverage
@@ -244,7 +240,7 @@ def fill(words: list[str]) -> int:
         arguments.texts or _read_input_lines(), "filling", len(arguments.texts) or None, "texts"
     ) as texts:
         for text in texts:
-            masks, count = model.fill(text, arguments.top), count + 1
+            masks, count = model.fill_mask(text, arguments.top), count + 1
             coverage.add([model.mask_filler.row(text)])
             if arguments.json:
                 matches.append(

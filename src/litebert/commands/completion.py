@@ -9,7 +9,6 @@ from __future__ import annotations
 import importlib
 import io
 import pkgutil
-import re
 import sys
 from collections import defaultdict
 from collections.abc import Iterator, Mapping
@@ -24,7 +23,7 @@ import tyro
 import litebert.commands
 from litebert.commands.console import parse
 from litebert.commands.distill import DistillArguments
-from litebert.commands.options import READING
+from litebert.commands.options import READING, name_verb
 from litebert.commands.tasks import FinetuneArguments
 from litebert.registry import TASKS
 
@@ -55,7 +54,7 @@ def completion(words: list[str]) -> int:
         else:
             tree[name] = arguments
     tree |= {name: _choice(parts) for name, parts in actions.items()}
-    flags = (tyro.conf.FlagCreatePairsOff, tyro.conf.OmitArgPrefixes)
+    flags = (tyro.conf.OmitArgPrefixes,)
     script = io.StringIO()
     with (
         READING,
@@ -75,9 +74,7 @@ def verbs() -> Iterator[tuple[str, type[Any]]]:
         for name, cls in vars(importlib.import_module(module.name)).items():
             if name.endswith("Arguments") and cls.__module__ == module.name:
                 yield (
-                    " ".join(
-                        reversed(re.findall("[A-Z][a-z]+", name.removesuffix("Arguments")))
-                    ).lower(),
+                    name_verb(cls),
                     with_task_options(cls) if cls in (DistillArguments, FinetuneArguments) else cls,
                 )
 

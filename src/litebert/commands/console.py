@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO, TypeVar, cast, get_typ
 import tyro
 
 from litebert import launch, progress
-from litebert.commands.options import READING, bare, join_lines, metadata_of
+from litebert.commands.options import READING, bare, is_flag, join_lines, metadata_of
 from litebert.config import Config
 from litebert.errors import ConfigError, GroupError, require
 from litebert.recipes.files import is_recipe_name, recipe
@@ -51,16 +51,13 @@ ModelPath = Annotated[
         "hf:OWNER/NAME@REVISION, of the Hugging Face Hub.",
     ),
 ]
-FLAGS = (
-    tyro.conf.FlagCreatePairsOff,
-)  # for verbs; a recipe's fields need --no-X as well, for variants
 
 
 def parse(cls: type[T], words: Sequence[str], verb: str, **options: Any) -> T:
     """Parse the arguments of a verb; a mistake prints the likely intention and exits with
     status 2."""
     _refuse_twice(cls, words)
-    parser_options = {"config": FLAGS, "description": join_lines(cls.__doc__ or ""), **options}
+    parser_options = {"description": join_lines(cls.__doc__ or ""), **options}
     with READING:
         parsed: T = tyro.cli(cls, prog=f"litebert {verb}", args=list(words), **parser_options)
     return parsed
@@ -134,7 +131,7 @@ def _flags_of(cls: type, prefix: str = "--") -> set[str]:
     flags = set()
     for field, kind in get_type_hints(cls, include_extras=True).items():
         name = field.replace("_", "-")
-        if bare(kind) is bool:
+        if is_flag(kind):
             flags |= {f"{prefix}{name}", f"{prefix}no-{name}"}
         elif is_dataclass(bare(kind)):
             # The options of a task are a group without a prefix.
@@ -180,7 +177,6 @@ def _with_fields(config: Config, words: Sequence[str], verb: str, name: str) -> 
         f"{verb} {name}",
         default=config,
         description="Fields of the recipe.",
-        config=(),
     )
 
 

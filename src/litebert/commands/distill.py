@@ -129,7 +129,7 @@ def _make_request(
 
     if not all(arguments.data or [""]):
         raise ConfigError("data is empty; name the labeled texts")
-    console.parse(FinetuneConfig, rest, "distill", default=FinetuneConfig(), config=())
+    console.parse(FinetuneConfig, rest, "distill", default=FinetuneConfig())
     request = DistillRequest(
         teacher=arguments.teacher,
         data=arguments.data,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 import textwrap
 from dataclasses import MISSING, Field, fields, is_dataclass
 from functools import cache
@@ -70,6 +71,16 @@ def join_lines(text: str) -> str:
     return "\n\n".join(" ".join(part.split()) for part in inspect.cleandoc(text).split("\n\n"))
 
 
+def name_verb(arguments: type[Any]) -> str:
+    """Return the verb of a class of arguments, with its action where it has some: `fill-mask` of
+    FillMaskArguments, `tokenizer train` of TrainTokenizerArguments.
+    """
+    words = re.findall("[A-Z][a-z]+", arguments.__name__.removesuffix("Arguments"))
+    if words[-1] == "Tokenizer":
+        return " ".join(reversed(words)).lower()
+    return "-".join(words).lower()
+
+
 def _about_group(kind: Any) -> str | None:
     """The docstring of a group of options; other fields without a docstring have help in their
     annotation.
@@ -89,6 +100,11 @@ def _optional(kind: Any, default: Any) -> Any:
     """Show no `None`: the help of an option that is left out by default says what happens then."""
     if default not in (None, ()):
         return kind
+    if is_flag(kind):  # a pair --x and --no-x, or neither
+        described: Any = Annotated[
+            bare(kind), tyro.conf.arg(help_behavior_hint="(optional)"), tyro.conf.DisallowNone
+        ]
+        return described
     shown = (
         "|".join(
             _format_type(choice) for choice in get_args(bare(kind)) if choice is not type(None)
@@ -96,12 +112,15 @@ def _optional(kind: Any, default: Any) -> Any:
         if default is None
         else None
     )
-    described: Any = Annotated[
-        bare(kind), tyro.conf.arg(help_behavior_hint="(optional)", metavar=shown)
-    ]
+    described = Annotated[bare(kind), tyro.conf.arg(help_behavior_hint="(optional)", metavar=shown)]
     for note in metadata_of(kind):  # the last one counts
         described = Annotated[described, note]
     return described
+
+
+def is_flag(kind: Any) -> bool:
+    """Return whether an option is a pair --x and --no-x: it is a bool, or a bool or None."""
+    return {bool} <= {bare(kind), *get_args(bare(kind))} <= {bool, bool | None, type(None)}
 
 
 def bare(kind: Any) -> Any:

@@ -59,16 +59,16 @@ class ServeArguments:
     """Most characters in a request."""
     max_tokens: int = 8192
     """Most tokens of one input, after truncation."""
-    max_body: int = 4 << 20
+    max_body_bytes: int = 4 << 20
     """Largest body of a request, in bytes."""
-    timeout: float = 30.0
+    timeout_s: float = 30.0
     """Seconds after which a request without an answer is refused, and a worker that takes longer is
     replaced.
     """
-    max_wait: float | None = None
+    max_wait_ms: float | None = None
     """Milliseconds that a request may have to wait in the queue; one that would wait longer is
     refused with 429. By default four times what a short request takes alone."""
-    batch_wait: float = 2.0
+    batch_wait_ms: float = 2.0
     """Milliseconds for which the first request of a batch waits for others."""
     batch_characters: int = 8192
     """Most characters of a batch."""
@@ -102,12 +102,12 @@ def serve(words: list[str]) -> int:
             arguments.max_rows,
             arguments.max_characters,
             arguments.max_tokens,
-            arguments.max_body,
-            arguments.timeout,
+            arguments.max_body_bytes,
+            arguments.timeout_s,
         ),
         arguments.batch_characters,
-        arguments.batch_wait / 1000,
-        None if arguments.max_wait is None else arguments.max_wait / 1000,
+        arguments.batch_wait_ms / 1000,
+        None if arguments.max_wait_ms is None else arguments.max_wait_ms / 1000,
         log_requests=log_requests,
     )
     run(settings)
@@ -140,16 +140,16 @@ def _check_options(arguments: ServeArguments) -> None:
         f"--threads is {arguments.threads}; give 1 or more",
     )
     require(
-        0 <= arguments.batch_wait < math.inf,
-        f"--batch-wait is {arguments.batch_wait}; give 0 or more",
+        0 <= arguments.batch_wait_ms < math.inf,
+        f"--batch-wait-ms is {arguments.batch_wait_ms}; give 0 or more",
     )
     require(
         arguments.batch_characters > 0,
         f"--batch-characters is {arguments.batch_characters}; give 1 or more",
     )
     require(
-        arguments.max_wait is None or 0 < arguments.max_wait < math.inf,
-        f"--max-wait is {arguments.max_wait}; give more than 0",
+        arguments.max_wait_ms is None or 0 < arguments.max_wait_ms < math.inf,
+        f"--max-wait-ms is {arguments.max_wait_ms}; give more than 0",
     )
     for origin in arguments.allow_origin:
         if origin != "*" and (

@@ -34,8 +34,9 @@ class LabeledFiles:
     """Column of a table that holds the labels; by default as in training."""
     separator: str | None = None
     """The separator between several labels in one cell of a table; by default as in training."""
-    no_header: bool = False
-    """The CSV or TSV files have no header."""
+    header: bool | None = None
+    """Read the names of the columns in the first line of CSV and TSV; by default as in
+    training."""
     input_format: Literal["csv", "tsv", "jsonl", "parquet"] | None = None
     """Format of the files of a table or of choices; by default the suffix decides."""
     encoding: str | None = None
@@ -44,15 +45,14 @@ class LabeledFiles:
     def reading_options(self) -> dict[str, Any]:
         """Return the options of the task that are set."""
         columns = ("text_column", "pair_column", "label_column")
-        names = (*columns, "separator", "input_format", "encoding")
-        options = {name: getattr(self, name) for name in names if getattr(self, name) is not None}
-        return options | ({"header": False} if self.no_header else {})
+        names = (*columns, "separator", "header", "input_format", "encoding")
+        return {name: getattr(self, name) for name in names if getattr(self, name) is not None}
 
     def list_reading_options(self) -> list[str]:
         """List the options that are set, as a person types them."""
         return [
-            "--no-header" if name == "header" else f"--{name.replace('_', '-')}"
-            for name in self.reading_options()
+            f"--{'no-' if value is False else ''}{name.replace('_', '-')}"
+            for name, value in self.reading_options().items()
         ]
 
 
@@ -163,7 +163,7 @@ def collect_options(options: TaskOptions, words: Collection[str]) -> dict[str, A
     set_options = {
         option.name: getattr(options, option.name)
         for option in fields(options)
-        if option.name in names and not option.name.startswith("no_")
+        if option.name in names
     }
     changes = set_options | options.collect_changes()
     for split in {"dev", "test"} & changes.keys():
@@ -178,7 +178,7 @@ def list_option_words(options: TaskOptions) -> list[str]:
         value = getattr(options, option.name)
         if value == option.default:
             continue
-        words.append(f"--{option.name.replace('_', '-')}")
+        words.append(f"--{'no-' if value is False else ''}{option.name.replace('_', '-')}")
         if not isinstance(value, bool):
             words += map(str, value) if isinstance(value, tuple) else [str(value)]
     return words

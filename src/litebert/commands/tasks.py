@@ -76,8 +76,8 @@ class FinetuneArguments:
     """Files of further texts that the teacher answers; formats and columns as in
     litebert predict.
     """
-    no_baseline: bool = False
-    """Leave out the baseline: a model that counts words and characters, fitted on the same rows
+    baseline: bool = True
+    """Also fit the baseline: a model that counts words and characters, fitted on the same rows
     within seconds, whose scores stand beside those of MODEL."""
     mislabeled: int = 0
     """Number of training rows to list whose label is likely wrong, in mislabeled.csv of the run and
@@ -135,7 +135,7 @@ def finetune(words: list[str]) -> int:
             overwrite=arguments.overwrite,
             device=arguments.device,
             remarks=remarks,
-            baseline=not arguments.no_baseline,
+            baseline=arguments.baseline,
             mislabeled=arguments.mislabeled,
             trackers=arguments.tracker,
         )
@@ -207,7 +207,6 @@ def _parse_finetune(words: list[str]) -> tuple[FinetuneArguments, dict[str, Any]
             ["--help"],
             "finetune",
             default=FinetuneConfig(),
-            config=(),
             description="Fields of the recipe; the defaults shown are those of small.",
         )
     option_names = {word.partition("=")[0] for word in words}
@@ -232,9 +231,7 @@ def _finetune_config(
     if not words:
         return config
     config = _keep_open_choices(_with_length(config, words), words)
-    config = console.parse(
-        FinetuneConfig, words, f"finetune {arguments.model}", default=config, config=()
-    )
+    config = console.parse(FinetuneConfig, words, f"finetune {arguments.model}", default=config)
     _refuse_given_choices(config, words)
     options = {word.partition("=")[0].replace("_", "-") for word in words}
     require(

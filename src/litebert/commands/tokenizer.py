@@ -54,13 +54,11 @@ class TrainTokenizerArguments(Text):
     """Number of tokens in the vocabulary."""
     shrink: bool = False
     """Learn fewer tokens from a text too small for --vocab-size, instead of refusing it."""
-    no_lower_case: bool = False
-    """Keep upper case, which unigram and wordpiece convert to lower case by default; bpe always
-    keeps it.
-    """
+    lower_case: bool | None = None
+    """Convert to lower case; by default for unigram and wordpiece, never for bpe."""
     strip_accents: bool = False
     """Remove accents (unigram and wordpiece only)."""
-    memory: int = 64
+    sample_mib: int = 64
     """MiB of text to sample."""
     seed: int = 0
     """Seed of the sample."""
@@ -83,7 +81,7 @@ class InspectTokenizerArguments(Text):
     """Compare with this tokenizer extended by so many tokens chosen on this text."""
     other_tokenizer: Path | None = None
     """Compare with another tokenizer."""
-    memory: int | None = None
+    sample_mib: int | None = None
     """MiB of text to compare on, sampled; 64 by default."""
     json: Json = False
 
@@ -104,7 +102,7 @@ class ExtendTokenizerArguments(TextOptions):
     """Model folder to write, with its tokenizer."""
     size: int = 2000
     """Number of tokens to add."""
-    memory: int = 64
+    sample_mib: int = 64
     """MiB of text to sample."""
     seed: int = 0
     """Seed of the sample."""
@@ -167,15 +165,15 @@ def _train(words: list[str]) -> int:
         raise ConfigError(
             f"--vocab-size is {arguments.vocab_size}; give a number from 1 to {MAX_VOCABULARY}"
         )
-    _check_memory(arguments.memory)
+    _check_memory(arguments.sample_mib)
     reading = arguments.reading()
     trained = train_tokenizer(
         (document.text for document in read_documents(arguments.sources, reading)),
         kind=arguments.kind,
         vocab_size=arguments.vocab_size,
-        lower_case=False if arguments.no_lower_case else None,
+        lower_case=arguments.lower_case,
         strip_accents=arguments.strip_accents,
-        memory=arguments.memory * 2**20,
+        memory=arguments.sample_mib * 2**20,
         seed=arguments.seed,
         shrink=arguments.shrink,
     )
@@ -207,11 +205,12 @@ def _inspect(words: list[str]) -> int:
             "of them"
         )
     compares = arguments.add_tokens is not None or arguments.other_tokenizer is not None
-    memory = 64 if arguments.memory is None else arguments.memory
+    memory = 64 if arguments.sample_mib is None else arguments.sample_mib
     _check_memory(memory)
     require(
-        compares or arguments.memory is None,
-        "--memory is of --add-tokens and --other-tokenizer; give one of them, or leave --memory "
+        compares or arguments.sample_mib is None,
+        "--sample-mib is of --add-tokens and --other-tokenizer; give one of them, or leave "
+        "--sample-mib "
         "out",
     )
     from litebert.text.sources import read_documents
@@ -242,7 +241,7 @@ def _inspect(words: list[str]) -> int:
 
 def _extend(words: list[str]) -> int:
     arguments = parse(ExtendTokenizerArguments, words, "tokenizer extend")
-    _check_memory(arguments.memory)
+    _check_memory(arguments.sample_mib)
     if arguments.size < 1:
         raise ConfigError(
             f"--size is {arguments.size}; give the number of tokens to add, at least 1"
@@ -255,7 +254,7 @@ def _extend(words: list[str]) -> int:
     require_new(arguments.out, arguments.model)
     loaded = read_folder(arguments.model)
     tokenizer = require_tokenizer(loaded)
-    lines = _lines(arguments, arguments.source, arguments.memory, arguments.seed)
+    lines = _lines(arguments, arguments.source, arguments.sample_mib, arguments.seed)
     new, added = _extend_tokenizer(tokenizer, lines, arguments.size)
     moved = with_tokenizer(loaded, new)
     for note in (*moved.model.notes, *save_litebert(moved.model, arguments.out)):
@@ -430,4 +429,4 @@ def _end(out: Path, sources: list[str]) -> None:
 
 def _check_memory(memory: int) -> None:
     if memory < 1:
-        raise ConfigError(f"--memory is {memory} MiB; give at least 1")
+        raise ConfigError(f"--sample-mib is {memory} MiB; give at least 1")

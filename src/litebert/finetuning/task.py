@@ -66,11 +66,8 @@ class TaskOptions:
     def collect_changes(self) -> dict[str, Any]:
         """Return the options that differ from their defaults, as `open_task` takes them."""
         values = {option.name: getattr(self, option.name) for option in fields(self)}
-        return {
-            name.removeprefix("no_"): False if name.startswith("no_") else value
-            for name, value in values.items()
-            if value != type(self).__dataclass_fields__[name].default
-        }
+        defaults = type(self).__dataclass_fields__
+        return {name: value for name, value in values.items() if value != defaults[name].default}
 
 
 @dataclass(frozen=True)

@@ -75,14 +75,9 @@ class VectorOptions(TaskOptions):
     """How the vector of a text is made: the mean of its hidden states, or the state of [CLS]."""
     temperature: float = TEMPERATURE
     """Divisor of the cosines in the loss."""
-    whiten: Literal["yes", "no"] | None = None
-    """yes whitens the vectors when training has ended, so that they vary equally in all directions.
-    It is the default where texts are learned from without pairs. With a teacher it is one of the
-    maps that are compared on the development part."""
-
-    def collect_changes(self) -> dict[str, Any]:
-        changes = super().collect_changes()
-        return changes | ({"whiten": self.whiten == "yes"} if self.whiten is not None else {})
+    whiten: bool | None = None
+    """Whiten the vectors when training has ended; by default for texts without pairs, and with a
+    teacher where it scores higher."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -41,8 +41,8 @@ class ColumnOptions(SplitOptions):
     """Column that holds the text, by name or by number from 0."""
     pair_column: str | None = None
     """Column that holds a second text."""
-    no_header: bool = False
-    """The CSV or TSV files have no header; columns are then numbers from 0."""
+    header: bool = True
+    """Read the names of the columns in the first line of CSV and TSV files."""
     input_format: TableFormat | None = None
     """Format of the files; by default the suffix decides."""
 

@@ -411,7 +411,7 @@ def _run_child(name: str, **task: Any) -> Any:
             reason = last_line or (f"signal {-status}" if status < 0 else f"status {status}")
             raise DataError(
                 f"the process that trains the tokenizer died ({reason}); if memory is short, "
-                "use a smaller sample of text (--memory) or a smaller vocabulary"
+                "use a smaller sample of text (--sample-mib) or a smaller vocabulary"
             ) from None
         finally:
             process.kill()  # the result is here, or it is no longer needed
