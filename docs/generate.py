@@ -214,6 +214,9 @@ def _rows(cls: type[Any], prefix: str) -> Iterator[tuple[str, ...]]:
     kinds = get_type_hints(cls, include_extras=True)
     for item in dataclasses.fields(cls):
         option, kind, meaning = prefix == "--", kinds[item.name], meanings.get(item.name, "")
+        if option and dataclasses.is_dataclass(group := options.bare(kind)):
+            yield from _rows(group, prefix)  # type: ignore[arg-type]  # a class
+            continue
         name = item.name.replace("_", "-") if option else item.name
         notes = getattr(kind, "__metadata__", ())  # what tyro is told of an option
         meaning = next(

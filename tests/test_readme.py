@@ -284,7 +284,9 @@ def test_verbs_and_recipes_that_are_shown_exist(page: Path) -> None:
     commands = [
         command
         for part in code
-        for command in re.findall(r"(?:^ *|[`/:] ?)litebert +([a-z]+)(?: +([^\s`]+))?", part, re.M)
+        for command in re.findall(
+            r"(?:^ *|[`/:] ?)litebert +([a-z]+(?:-[a-z]+)*)(?: +([^\s`]+))?", part, re.M
+        )
     ]
     assert {verb for verb, _ in commands} <= set(VERBS)
     named = {

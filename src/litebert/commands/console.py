@@ -165,6 +165,7 @@ def parse_with_recipe(
             parse(cls, ["--help"], verb)
         _with_fields(recipe(name), ["--help"], verb, name)
     parsed, rest = parse_known(cls, words, verb)
+    rest = parsed.short.expand("--sequences.length", rest)  # type: ignore[attr-defined]
     name = parsed.recipe  # type: ignore[attr-defined]
     config = unnamed(parsed) if unnamed is not None and not name else recipe(name)
     return parsed, _with_fields(config, rest, verb, name or config.name) if rest else config

@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import redirect_stdout
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -15,6 +15,7 @@ import tyro
 
 from litebert.commands import console
 from litebert.commands.console import Json
+from litebert.commands.options import Short, ShortForms
 from litebert.commands.task_options import (
     collect_options,
     join_source,
@@ -77,6 +78,7 @@ class DistillArguments:
     dry_run: bool = False
     """Show the commands and write nothing."""
     json: Json = False
+    short: Short = field(default_factory=ShortForms)
 
 
 def distill(words: list[str]) -> int:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,6 +16,7 @@ import tyro
 from litebert import launch, progress
 from litebert.commands import console
 from litebert.commands.console import Json, RecipeName
+from litebert.commands.options import Short, ShortForms
 from litebert.config import Config, replace
 from litebert.errors import ConfigError, RunError, require
 from litebert.hub import pin_to_record
@@ -76,6 +77,7 @@ class PretrainArguments:
     """Trackers that also get the metrics, the config and the results: tensorboard, wandb, mlflow or
     trackio."""
     json: Json = False
+    short: Short = field(default_factory=ShortForms)
 
 
 def pretrain(words: list[str]) -> int:

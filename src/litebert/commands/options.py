@@ -10,7 +10,8 @@ import ast
 import inspect
 import re
 import textwrap
-from dataclasses import MISSING, Field, fields, is_dataclass
+from collections.abc import Sequence
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from functools import cache
 from typing import Annotated, Any, Literal, get_args, get_origin, get_type_hints
 
@@ -21,6 +22,60 @@ from tyro.constructors import (
     StructFieldSpec,
     StructTypeInfo,
 )
+
+from litebert.errors import require
+
+
+@dataclass(frozen=True)
+class ShortForms:
+    """Short forms of the fields that most runs set; the long forms are below."""
+
+    lr: float | None = None
+    """Peak learning rate, such as 1e-4 (--train.optimizer.learning-rate)."""
+    batch_size: int | None = None
+    """Sequences of an optimizer step (--train.batch)."""
+    max_length: int | None = None
+    """Longest sequence in tokens (--sequences.length, or --length in fine-tuning)."""
+    bf16: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Compute in bfloat16 (--train.precision bfloat16)."""
+    fp32: Annotated[bool, tyro.conf.FlagCreatePairsOff] = False
+    """Compute in float32 (--train.precision float32)."""
+    seed: int | None = None
+    """Seed of everything drawn at random (--train.seed)."""
+
+    def expand(self, length: str, words: Sequence[str]) -> list[str]:
+        """Return the words of a recipe's fields with the short forms as long forms.
+
+        Args:
+            length: the long form of --max-length.
+
+        Raises:
+            ConfigError: a field has both forms, or --bf16 stands beside --fp32.
+        """
+        require(not (self.bf16 and self.fp32), "--bf16 and --fp32 exclude each other; give one")
+        precision = "bfloat16" if self.bf16 else "float32" if self.fp32 else None
+        batch = None if self.batch_size is None else f"{self.batch_size} sequences"
+        long_forms = {
+            "--lr": ("--train.optimizer.learning-rate", self.lr),
+            "--batch-size": ("--train.batch", batch),
+            "--max-length": (length, self.max_length),
+            "--bf16" if self.bf16 else "--fp32": ("--train.precision", precision),
+            "--seed": ("--train.seed", self.seed),
+        }
+        typed = {word.partition("=")[0].replace("_", "-") for word in words}
+        expanded = list(words)
+        for short, (option, value) in long_forms.items():
+            if value is None:
+                continue
+            require(
+                option not in typed, f"{short} and {option} set the same field; give one of them"
+            )
+            expanded += [option, str(value)]
+        return expanded
+
+
+Short = Annotated[ShortForms, tyro.conf.OmitArgPrefixes]
+"""The type of a verb's field for its short forms."""
 
 READING = ConstructorRegistry()
 """A context: within it, tyro reads dataclasses as below."""

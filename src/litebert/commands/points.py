@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from litebert import cost
@@ -19,6 +19,7 @@ from litebert.commands.console import (
     show,
     table,
 )
+from litebert.commands.options import Short, ShortForms
 from litebert.config import PAIR_FORMATS, Config, replace
 from litebert.config.serialization import to_dict
 from litebert.errors import ConfigError, require
@@ -84,6 +85,7 @@ class PlanArguments:
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
     json: Json = False
+    short: Short = field(default_factory=ShortForms)
 
 
 def plan(words: list[str]) -> int:

@@ -13,6 +13,7 @@ import tyro
 
 from litebert.commands import console
 from litebert.commands.console import ModelPath
+from litebert.commands.options import ShortForms
 from litebert.config.finetuning import FinetuneConfig
 from litebert.errors import require
 from litebert.finetuning.task import TaskOptions
@@ -75,6 +76,7 @@ def parse_with_task(
     ordered = console.first(words, cls, options, FinetuneConfig)
     arguments_class = add_task_options(cls, words, default)
     arguments, rest = console.parse_known(arguments_class, ordered, verb)
+    rest = arguments.short.expand("--length", rest)  # type: ignore[attr-defined]
     if task_name:
         _refuse_other_options(task_name, rest)
     return arguments, getattr(arguments, _name_group(task_name), TaskOptions()), rest
@@ -118,7 +120,9 @@ def _find_task(
         return "", TaskOptions
     name, task_class = find_task(value)
     options: type[TaskOptions] = task_class.options
-    others = {option.name for group in (cls, FinetuneConfig) for option in fields(group)}
+    others = {
+        option.name for group in (cls, ShortForms, FinetuneConfig) for option in fields(group)
+    }
     for option in fields(options):
         require(
             option.name not in others,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -14,6 +14,7 @@ import tyro
 from litebert import launch
 from litebert.commands import console
 from litebert.commands.console import Json, ModelPath
+from litebert.commands.options import Short, ShortForms
 from litebert.commands.task_options import (
     LabeledFiles,
     add_task_options,
@@ -92,6 +93,7 @@ class FinetuneArguments:
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
     json: Json = False
+    short: Short = field(default_factory=ShortForms)
 
 
 def finetune(words: list[str]) -> int:
