@@ -355,19 +355,19 @@ def test_states_and_relations_come_from_a_teacher_with_another_tokenizer(
     other, real = read_folder(place / "teacher").tokenizer, batch.attention_mask
     assert other is not None
     for number in (0, len(batch.input_ids) - 1):
-        kept = slice(None) if real is None else real[number].bool()
-        ids = batch.input_ids[number][kept].tolist()
+        tokens = slice(None) if real is None else real[number].bool()
+        ids = batch.input_ids[number][tokens].tolist()
         aligned = Alignment(shards.tokenizer, other).align(ids, 512)
-        types = torch.from_numpy(batch.token_type_ids[number][kept].numpy()[aligned.sources])[None]
+        types = torch.from_numpy(batch.token_type_ids[number][tokens].numpy()[aligned.sources])[None]
         inputs = torch.from_numpy(aligned.ids)[None]
         uses_types = teacher.encoder.config.segment_types
         states = list(teacher.encoder.states(inputs, types if uses_types else None, None))
         for token in range(len(ids)):
             places = slice(aligned.first[token], aligned.last[token] + 1)
             expected = states[-1][0, places].mean(0)
-            torch.testing.assert_close(lesson.states[-1][number][kept][token], expected)
+            torch.testing.assert_close(lesson.states[-1][number][tokens][token], expected)
             query = teacher.encoder.projections(1, states[1])[0][0, :, places].mean(1)
-            aligned_query = lesson.projections(2)[0][number].transpose(0, 1)[kept][token]
+            aligned_query = lesson.projections(2)[0][number].transpose(0, 1)[tokens][token]
             torch.testing.assert_close(aligned_query, query)
 
 

@@ -101,8 +101,7 @@ def pretrain(
         table_from: a model folder, of any tokenizer, whose token table a new run starts from.
         watch: another folder written by `prepare` with the same tokenizer, on whose held-out part
             each evaluation also scores the model.
-        teacher: a pretrained model (`recipe.distill`); with another tokenizer than that of the
-            data it teaches states and relations.
+        teacher: a pretrained model (`recipe.distill`).
         teacher_answers: a folder that keeps its guesses for other runs; needs `distill.top_k`.
         add_budget: further budgets of a finished run, all of them: ("30m", "1h") (`train.start`).
         overwrite: delete the run in `out`, if there is one, and start again.
