@@ -358,7 +358,9 @@ def test_states_and_relations_come_from_a_teacher_with_another_tokenizer(
         tokens = slice(None) if real is None else real[number].bool()
         ids = batch.input_ids[number][tokens].tolist()
         aligned = Alignment(shards.tokenizer, other).align(ids, 512)
-        types = torch.from_numpy(batch.token_type_ids[number][tokens].numpy()[aligned.sources])[None]
+        types = torch.from_numpy(batch.token_type_ids[number][tokens].numpy()[aligned.sources])[
+            None
+        ]
         inputs = torch.from_numpy(aligned.ids)[None]
         uses_types = teacher.encoder.config.segment_types
         states = list(teacher.encoder.states(inputs, types if uses_types else None, None))
