@@ -454,7 +454,7 @@ class TestVerbs:
         ended = litebert(*words, "--processes", "1", HF_HUB_OFFLINE="1")
         assert ended.status == 0, ended.err
         assert "model.safetensors" not in server.downloads()
-        words = ("tokenizer", "transplant", f"hf:{NAME}", "--tokenizer", f"hf:{NAME}")
+        words = ("adapt", f"hf:{NAME}", "--tokenizer", f"hf:{NAME}")
         ended = litebert(*words, "--out", "moved")
         assert ended.status == 0, ended.err
 

@@ -30,7 +30,7 @@ VERBS: Mapping[str, tuple[str, str]] = {
         "points",
         "show parameters, FLOPs and memory of a recipe; with --measure, hours on this machine",
     ),
-    "tokenizer": ("tokenizer", "train or inspect a tokenizer, or change that of a model"),
+    "tokenizer": ("tokenizer", "train or inspect a tokenizer"),
     "prepare": ("text", "turn text into token shards"),
     "pretrain": ("models", "train a recipe; the same command again continues"),
     "evaluate": ("evaluate", "score a model on held-out text or labeled files"),
@@ -43,7 +43,9 @@ VERBS: Mapping[str, tuple[str, str]] = {
     "serve": ("serve", "answer over HTTP with any models"),
     "analyze": ("analyze", "show what each layer of a model does to held-out text"),
     "study": ("study", "run a paper's comparison on your text, with seeds and a report"),
+    "studies": ("study", "list the studies and their questions"),
     "convert": ("convert", "convert a model to a Hugging Face or a litebert folder"),
+    "adapt": ("tokenizer", "give a model new words or another tokenizer"),
     "resize": ("convert", "change a model's shape: longer texts, fewer layers, narrower states"),
     "push": ("convert", "write a model to the Hugging Face Hub"),
     "export": (
@@ -56,6 +58,18 @@ VERBS: Mapping[str, tuple[str, str]] = {
 """Each verb: the file of `commands/` with the function of its name, and what it does. Verbs of
 extensions stand in `registry.OWN_VERBS`.
 """
+
+GROUPS: Mapping[str, tuple[str, ...]] = {
+    "Start": ("quickstart",),
+    "Prepare data": ("tokenizer", "prepare"),
+    "Pretrain": ("recipes", "plan", "pretrain"),
+    "Learn a task": ("finetune", "distill"),
+    "Score and study": ("evaluate", "compare", "analyze", "study", "studies"),
+    "Answer": ("predict", "fill-mask", "embed", "serve"),
+    "Change and move models": ("adapt", "resize", "convert", "export", "push"),
+    "This machine": ("doctor", "completion"),
+}
+"""The verbs by what a person wants, as `litebert --help` shows them."""
 
 OUT_OF_MEMORY = (
     "memory ran out; use a smaller batch (for training, a smaller --train.micro-batch, "
@@ -82,10 +96,13 @@ VERBOSITY = {
 def help_text() -> str:
     """The text of `litebert --help`, which runs no extension."""
     width = max(map(len, VERBS))
-    verbs = "\n".join(f"  {name:<{width}}  {line}" for name, (_, line) in VERBS.items())
+    verbs = "".join(
+        f"{title}:\n" + "".join(f"  {name:<{width}}  {VERBS[name][1]}\n" for name in names) + "\n"
+        for title, names in GROUPS.items()
+    )
     return (
         "litebert: small text encoders, trained on your own "
-        f"text\n\n{verbs}\n\n{_verbosity_text(width)}\n"
+        f"text\n\n{verbs}{_verbosity_text(width)}\n"
         "litebert VERB --help shows its options.\n"
     )
 

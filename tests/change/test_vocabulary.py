@@ -69,12 +69,11 @@ def test_new_rows_are_the_means_of_the_old_pieces(
     save_litebert(model_of(old, **POINTS[point]), old, tmp_path / "model")
     size = 20 if kind == "bpe" else 8  # a word takes several merges
     words = (
-        "tokenizer",
-        "extend",
+        "adapt",
         tmp_path / "model",
         "--source",
         text,
-        "--size",
+        "--add-tokens",
         size,
         "--out",
         tmp_path / "new",
@@ -129,12 +128,11 @@ def test_inspect_shows_the_same_before(run: Run, text: Path, tmp_path: Path) -> 
     status, before, err = run(*compare, "--add-tokens", 8)
     assert status == 0, err
     words = (
-        "tokenizer",
-        "extend",
+        "adapt",
         tmp_path / "model",
         "--source",
         text,
-        "--size",
+        "--add-tokens",
         8,
         "--out",
         tmp_path / "new",
@@ -168,12 +166,11 @@ def test_the_new_model_prepares_text_and_trains_on(
     sizes: dict[str, Any] = shape
     save_litebert(model_of(old, **sizes), old, tmp_path / "model")
     words = (
-        "tokenizer",
-        "extend",
+        "adapt",
         tmp_path / "model",
         "--source",
         text,
-        "--size",
+        "--add-tokens",
         8,
         "--out",
         tmp_path / "new",
@@ -216,12 +213,11 @@ def test_an_extended_model_leaves_for_transformers(run: Run, text: Path, tmp_pat
         tmp_path / "model",
     )
     words = (
-        "tokenizer",
-        "extend",
+        "adapt",
         tmp_path / "model",
         "--source",
         text,
-        "--size",
+        "--add-tokens",
         8,
         "--out",
         tmp_path / "new",
@@ -253,7 +249,7 @@ def test_a_model_moves_to_another_tokenizer(kind: str, run: Run, tmp_path: Path)
     old, new = train(lower_case=False), train(kind, 500)
     save_litebert(model_of(old), old, tmp_path / "model")
     new.save(tmp_path / "tokenizer")
-    words = ("tokenizer", "transplant", tmp_path / "model", "--tokenizer", tmp_path / "tokenizer")
+    words = ("adapt", tmp_path / "model", "--tokenizer", tmp_path / "tokenizer")
     status, out, err = run(*words, "--out", tmp_path / "new", "--json")
     assert status == 0, err
     before, after = read_folder(tmp_path / "model"), read_folder(tmp_path / "new")
@@ -312,12 +308,11 @@ def test_a_fine_tuned_model_keeps_its_classes(
         task={"task": name, "kind": "sequence", "length": 16},
     )
     words = (
-        "tokenizer",
-        "extend",
+        "adapt",
         tmp_path / "model",
         "--source",
         text,
-        "--size",
+        "--add-tokens",
         4,
         "--out",
         tmp_path / "new",
@@ -351,7 +346,7 @@ def test_padding_rows_behind_the_vocabulary_are_not_kept(tmp_path: Path) -> None
 
 def test_what_cannot_be_is_refused_in_one_sentence(run: Run, text: Path, tmp_path: Path) -> None:
     def refuses(*words: object, places: tuple[object, ...]) -> None:
-        status, out, err = run("tokenizer", *words)
+        status, out, err = run(*words)
         assert (status, out) == (2, "")
         names(err.splitlines()[-1], *places)
         assert not (tmp_path / "out").exists()
@@ -360,7 +355,7 @@ def test_what_cannot_be_is_refused_in_one_sentence(run: Run, text: Path, tmp_pat
     save_litebert(model_of(old), old, tmp_path / "model")
     save_litebert(tiny(), None, tmp_path / "bare")
     (tmp_path / "vocab.txt").write_text("[PAD]\n[UNK]\n[CLS]\n[SEP]\nthe\n")
-    transplant = ("transplant", tmp_path / "model", "--tokenizer")
+    transplant = ("adapt", tmp_path / "model", "--tokenizer")
     refuses(*transplant, tmp_path / "vocab.txt", *out, places=(tmp_path / "vocab.txt", "[MASK]"))
     refuses(*transplant, tmp_path / "none", *out, places=(tmp_path / "none",))
     refuses(
@@ -374,18 +369,18 @@ def test_what_cannot_be_is_refused_in_one_sentence(run: Run, text: Path, tmp_pat
         places=(tmp_path / "model" / "new",),
     )
     refuses(
-        "transplant",
+        "adapt",
         tmp_path / "bare",
         "--tokenizer",
         tmp_path / "model",
         *out,
         places=(tmp_path / "bare",),
     )
-    extend = ("extend", tmp_path / "model", *out, "--source")
+    extend = ("adapt", tmp_path / "model", *out, "--source")
     refuses(*extend, tmp_path / "none.txt", places=(tmp_path / "none.txt",))
     inside = tmp_path / "model" / "new"
     refuses(
-        "extend",
+        "adapt",
         tmp_path / "model",
         "--source",
         text,
@@ -394,9 +389,9 @@ def test_what_cannot_be_is_refused_in_one_sentence(run: Run, text: Path, tmp_pat
         places=(inside, tmp_path / "model"),
     )
     assert not inside.exists()
-    refuses(*extend, text, "--size", 0, places=("--size", 0))
+    refuses(*extend, text, "--add-tokens", 0, places=("--add-tokens", 0))
     refuses(*extend, text, "--sample-mib", 0, places=("--sample-mib", 0))
-    inspect = ("inspect", text, "--tokenizer", tmp_path / "model")
+    inspect = ("tokenizer", "inspect", text, "--tokenizer", tmp_path / "model")
     refuses(
         *inspect,
         "--add-tokens",

@@ -51,7 +51,7 @@ def test_verbs_and_options_in_bash(offer_words: Callable[..., set[str]]) -> None
     assert offer_words("litebert", "pre") == {"predict", "prepare", "pretrain"}
     assert set(VERBS) <= offer_words("litebert", "")
     assert offer_words("litebert", "pretrain", "--bud") == {"--budget"}
-    assert offer_words("litebert", "tokenizer", "t") == {"train", "transplant"}
+    assert offer_words("litebert", "tokenizer", "t") == {"train"}
     assert offer_words("litebert", "finetune", "model", "--answer-u") == {
         "--answer-unit"
     }  # its help has two lines

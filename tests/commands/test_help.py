@@ -54,14 +54,58 @@ def test_an_option_that_only_turns_something_off_has_a_field_of_that_name(name: 
             assert action.option_strings[0][2:].replace("-", "_") in fields
 
 
+OLD = frozenset(
+    f"--{name}"
+    for name in [
+        "text",
+        "pair",
+        "pairs",
+        "label",
+        "text-field",
+        "output",
+        "train",
+        "recipe",
+        "extend",
+        "transplant",
+        "exit",
+        "exits",
+        "exit-drop",
+        "exact",
+        "unlabelled",
+        "memory",
+        "timeout",
+        "max-wait",
+        "batch-wait",
+        "max-body",
+    ]
+)
+"""Names that the command line had before docs/adr/0001-command-line.md."""
+OF_SHARDS = ("pretrain", "compare", "analyze", "study", "resize")
+VERBS_ALONE = {name: cls for name, cls in EVERY.items() if cls not in DEFAULTS}
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")
+@pytest.mark.parametrize("name", VERBS_ALONE)
+def test_names_flags_and_texts_keep_the_rules(name: str) -> None:
+    for action in parser_of(VERBS_ALONE[name])._actions:
+        options = {*action.option_strings}
+        assert not options & OLD
+        assert "--data" not in options or name not in OF_SHARDS, "--shards names prepared text"
+        if action.nargs == 0 and not options & {"--help", "--bf16", "--fp32"}:
+            opposites = {f"--no-{option[2:]}" for option in options if option[:5] != "--no-"}
+            assert opposites <= options, f"{options} is no pair"
+        text = re.sub(r"\s*\((default|required|optional|repeatable)\b.*\)$", "", str(action.help))
+        assert len(text.split()) <= 20, f"{options or action.dest}: {text}"
+
+
 def test_a_long_help_fills_its_lines(
     run: Callable[..., tuple[int, str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("COLUMNS", "100")
-    status, out, _ = run("pretrain", "--help")
+    status, out, _ = run("tokenizer", "train", "--help")
     assert status == 0
-    start = out.index("--add-budget ")
-    lines = [line.strip("│ ") for line in out[start : out.index("--from", start)].splitlines()][
+    start = out.index("--encoding ")
+    lines = [line.strip("│ ") for line in out[start : out.index("--unwrap", start)].splitlines()][
         1:-1
     ]
     assert len(lines) > 1

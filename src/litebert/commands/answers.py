@@ -27,8 +27,8 @@ class Reading:
 
     model: ModelPath
     input: tuple[str, ...] = ("-",)
-    """Files, folders or patterns: CSV, TSV, JSONL, Parquet, plain text with one text per line,
-    CoNLL columns to tag, or official SQuAD and RACE files; - is standard input."""
+    """Files, folders or patterns: CSV, TSV, JSONL, Parquet, text lines, CoNLL, SQuAD or RACE; - is
+    standard input."""
     out: str = "-"
     """File to write; - is standard output. If the work stops early, the file keeps the answers so
     far.
@@ -38,17 +38,14 @@ class Reading:
     keep: str | None = None
     """Columns of the input to copy into the output, separated by commas, or all."""
     header: bool = True
-    """Read the names of the columns in the first line of CSV and TSV; else --text-column 0 is the
-    first column."""
+    """Read column names from the first line of CSV and TSV; else columns are numbers from 0."""
     input_format: InputFormat | None = None
     """Format of the input; by default the suffix decides, or else the content."""
     encoding: str = "utf-8"
     """Encoding of the input."""
     engine: str | None = None
-    """The engine: torch; onnx or openvino (extras litebert[onnx], litebert[openvino]);
-    torch-bfloat16 or openvino-bfloat16, on processors that have it; or torch-int8, products in 8
-    bits, on processors that have them. By default torch, and onnx for an exported folder. litebert
-    doctor --engines MODEL measures them."""
+    """torch, exact, onnx, openvino, torch-bfloat16, openvino-bfloat16 or torch-int8; by default
+    torch. litebert doctor --engines MODEL measures them."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
 
@@ -70,14 +67,13 @@ class PredictArguments(Reading):
     format: Literal["csv", "jsonl", "json"] | None = None
     """Format of the output; by default its suffix decides, and standard output is csv."""
     exit_confidence: Literal["auto", "off"] | float = "auto"
-    """Early exits of a model that was fine-tuned with --early-exits: auto uses the calibrated
-    threshold, off computes all layers, a number is a threshold."""
+    """Confidence at which texts leave early: auto (as calibrated), off (all layers) or a number,
+    such as 0.95."""
     min_precision: float | None = None
-    """The share of answers that should be right, such as 0.95: answers below the threshold that had
-    this precision on the development part of training are left empty."""
+    """Leave unsure answers empty, so that this share of the others is right, such as 0.95."""
     explain: Literal["occlusion", "gradients"] | None = None
-    """Add how much each word speaks for the answer. occlusion leaves each word out and answers
-    again. gradients integrates the gradients of the network, with the engine torch."""
+    """Add how much each word speaks for the answer: occlusion answers without it; gradients needs
+    the engine torch."""
 
 
 def predict(words: list[str]) -> int:
@@ -154,17 +150,16 @@ class EmbedArguments(Reading):
     """
 
     out: str = "-"
-    """File to write; - is standard output. If the work stops early, a .jsonl file of float32 keeps
-    the vectors so far.
-    """
+    """File to write; - is standard output. A .jsonl file of float32 keeps the vectors of an
+    interrupted run."""
     pooling: Literal["mean", "cls"] | None = None
-    """How hidden states become the vector of a text: their mean, or the state of [CLS]; by default
-    as the model was fine-tuned or its modules.json says, else the mean."""
+    """Vector of a text: the mean of its states, or the state of [CLS]; by default as the model
+    says."""
     normalize: bool | None = None
     """Scale vectors to unit length; by default as the model says, else not."""
     dtype: Literal["float32", "int8"] = "float32"
-    """Type of the numbers. With int8, each dimension has a scale and an offset, which are written
-    to NAME.scale.npy beside the output: number = int8 * scale + offset."""
+    """Type of the numbers. With int8, NAME.scale.npy holds the scale and offset of each
+    dimension."""
 
 
 def embed(words: list[str]) -> int:
@@ -219,8 +214,8 @@ class FillMaskArguments:
     top: int = 5
     """Number of guesses for each mask."""
     tokenizer: Path | None = None
-    """The tokenizer of a model folder that lacks one, or whose tokenizer cannot be read: a folder,
-    *.model, vocab.txt or tokenizer.json."""
+    """The tokenizer of a MODEL without a readable one: a folder, *.model, vocab.txt or
+    tokenizer.json."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
     json: Json = False

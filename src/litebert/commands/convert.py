@@ -36,8 +36,8 @@ class ConvertArguments:
     to: str | None = None
     """The format to write, by a name in `FORMATS`: hf or litebert."""
     head: HeadName | None = None
-    """To Hugging Face: the class to write. From Hugging Face or TensorFlow: what the classifier is
-    for, if config.json does not say."""
+    """The Hugging Face class to write; or what the classifier is for, if config.json does not
+    say."""
     tokenizer: Path | None = None
     """The tokenizer of a MODEL without a readable one: a folder, *.model, vocab.txt or
     tokenizer.json."""
@@ -108,11 +108,9 @@ class ResizeArguments:
     window: int | None = None
     """Tokens that a token of a windowed layer attends to, half on each side; 0 for no windows."""
     global_every: int | None = None
-    """One layer in so many attends to the whole text in spite of the window; 0 for none, by default
-    3."""
+    """One layer in this many attends to the whole text; 0 for none, by default 3."""
     global_tokens: int | None = None
-    """Tokens at the beginning of a text that attend to all of it, and all tokens to them; 0 by
-    default."""
+    """First tokens of a text that attend to all tokens, and all tokens to them; 0 by default."""
     share: Sharing | None = None
     """Sharing of the new layers, as in encoder.sharing. Blocks that become one are merged."""
     groups: int = 1

@@ -47,15 +47,14 @@ class DistillArguments:
     """
 
     teacher: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="TEACHER")]
-    """A model fine-tuned on the task; an encoder, which is fine-tuned on --data first; or the word
-    baseline. Folders, or hf:OWNER/NAME."""
+    """A model fine-tuned on the task, an encoder to fine-tune on --data first, or the word
+    baseline."""
     data: tuple[str, ...]
     """The labeled texts, as in litebert finetune."""
     out: Path
     """Folder to write."""
     task: str = "table"
-    """A task that answers with a class, labels or a number for a text or a pair: table for your own
-    data, or one of GLUE."""
+    """table for your own data, or a GLUE task; it answers with a class, labels or a number."""
     unlabeled: tuple[str, ...] = ()
     """Files of further texts, which the teacher answers; as in litebert finetune."""
     size: str = "2M"
@@ -67,8 +66,8 @@ class DistillArguments:
     language: str = "en"
     """Language of the text, for sentence boundaries, as in litebert prepare."""
     budget: str | None = None
-    """How long the student is pretrained, as in litebert pretrain; by default a minute for each
-    400,000 characters of text, and 10 at most."""
+    """Pretraining of the student; by default a minute for each 400,000 characters of text, 10 at
+    most."""
     max_drop: float | None = None
     """Write no 8-bit weights if the main score falls by more points than this; 0.5 by default."""
     tracker: tuple[str, ...] = ()

@@ -42,8 +42,8 @@ class EvaluateArguments(LabeledFiles):
     length: int | None = None
     """Tokens per sequence of --shards; by default the length that the model was trained with."""
     exit_confidence: Literal["auto", "off"] | float = "auto"
-    """Early exits of a model that was fine-tuned with --early-exits: auto uses the calibrated
-    threshold, off computes all layers, a number is a threshold."""
+    """Confidence at which texts leave early: auto (as calibrated), off (all layers) or a number,
+    such as 0.95."""
     engine: str | None = None
     """The engine for --data, as in litebert predict: torch, exact, onnx, openvino, auto and so
     on."""

@@ -47,28 +47,24 @@ class PretrainArguments:
     out: Path
     """The run folder."""
     budget: str | None = None
-    """How long to train: 30m, 1h30m, 5000 steps or 300M tokens; by default the recipe's own budget.
-    A time that buys fewer than twenty steps is refused."""
+    """How long to train: 30m, 1h30m, 5000 steps or 300M tokens; by default the recipe's own
+    budget."""
     add_budget: tuple[str, ...] = ()
     """Further budget for a finished run, such as 30m; for a second one list both: --add-budget 30m
-    1h. The learning rate rises once more."""
+    1h."""
     from_model: Annotated[Path | None, tyro.conf.arg(name="from", metavar="MODEL")] = None
-    """Start from the weights of another run or model folder (litebert or Hugging Face) of the same
-    shape and tokenizer: its encoder, and each objective that fits. Parts that stay untrained are
-    listed. Of a run with the same optimizer, its state is used too."""
+    """Start from the weights of another run or model folder of the same shape and tokenizer."""
     table_from: Annotated[Path | None, tyro.conf.arg(metavar="MODEL")] = None
-    """Start the token table from that of a larger model, reduced to the width of the embeddings.
-    The model may have another tokenizer (docs/distillation.md)."""
-    watch: Annotated[Path | None, tyro.conf.arg(metavar="DATA")] = None
-    """Also score the model on the held-out part of this prepared text, before the first step and at
-    each evaluation, to see what it forgets; prepare it with the same tokenizer."""
-    teacher: Annotated[Path | None, tyro.conf.arg(metavar="MODEL")] = None
-    """Learn from a pretrained model of any size: with the tokenizer of the data its guesses, and
-    with --distill.states and --distill.relations its states and how its tokens relate
+    """Start the token table from that of a larger model, of any tokenizer
     (docs/distillation.md)."""
+    watch: Annotated[Path | None, tyro.conf.arg(metavar="DATA")] = None
+    """Also score this prepared text at each evaluation, to see what the model forgets."""
+    teacher: Annotated[Path | None, tyro.conf.arg(metavar="MODEL")] = None
+    """Learn from a pretrained model of any size: its predictions, states or relations
+    (--distill.*)."""
     teacher_answers: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
-    """Keep the teacher's guesses in this folder, and use those that are there: runs with the same
-    data, masks, batch and seed ask the teacher once. Needs --distill.top-k, such as 32."""
+    """Folder that keeps the teacher's predictions for runs with the same batches; needs
+    --distill.top-k, such as 32."""
     overwrite: bool = False
     """Delete the run in --out and start again. On a terminal, litebert asks first."""
     device: str = "auto"

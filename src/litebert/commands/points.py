@@ -80,8 +80,8 @@ class PlanArguments:
 
     recipe: RecipeName
     measure: bool = False
-    """Train for a few seconds on this machine to measure the steps in the budget, the hours, and
-    the largest micro-batch that fits in the free memory, with a margin."""
+    """Train for seconds on this machine to measure the hours of the budget and the largest
+    micro-batch."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
     json: Json = False

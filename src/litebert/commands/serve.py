@@ -31,8 +31,8 @@ class ServeArguments:
     port: int = 8000
     """Port to listen at; 0 takes a free one, which the log names."""
     key_file: str | None = None
-    """File whose first line is the key that clients must send as "Authorization: Bearer KEY"; by
-    default the environment variable LITEBERT_KEY, and without one no key is needed."""
+    """File with the key that clients send as "Authorization: Bearer KEY"; by default the variable
+    LITEBERT_KEY."""
     allow_origin: tuple[str, ...] = ()
     """Web pages that may call, such as https://example.org, or * for all; pages of the service
     itself always may.
@@ -42,11 +42,11 @@ class ServeArguments:
     own name on.
     """
     engine: str | None = None
-    """The engine for answers and vectors, as for predict and embed; by default torch, and onnx for
-    an exported folder. Masks are filled in float32."""
+    """The engine for answers and vectors, as in litebert predict; by default torch. Masks are
+    filled in float32."""
     exit_confidence: Literal["auto", "off"] | float = "auto"
-    """Early exits of a model that was fine-tuned with --early-exits: auto uses the calibrated
-    threshold, off computes all layers, a number is a threshold."""
+    """Confidence at which texts leave early: auto (as calibrated), off (all layers) or a number,
+    such as 0.95."""
     device: str = "auto"
     """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
     workers: int = 1
@@ -66,8 +66,8 @@ class ServeArguments:
     replaced.
     """
     max_wait_ms: float | None = None
-    """Milliseconds that a request may have to wait in the queue; one that would wait longer is
-    refused with 429. By default four times what a short request takes alone."""
+    """Refuse requests that would wait longer, in ms; by default four times a short request
+    alone."""
     batch_wait_ms: float = 2.0
     """Milliseconds for which the first request of a batch waits for others."""
     batch_characters: int = 8192

@@ -1,4 +1,4 @@
-"""`litebert study`: a comparison of variants on your own text."""
+"""`litebert study` and `studies`: comparisons of variants on your own text."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class StudyArguments:
     """
 
     name: Annotated[tyro.conf.Positional[str], tyro.conf.arg(metavar="NAME")]
-    """The study; list shows all of them."""
+    """A study that litebert studies lists, a TOML file or file.py:function."""
     shards: Path | None = None
     """A folder written by litebert prepare."""
     out: Path | None = None
@@ -34,18 +34,15 @@ class StudyArguments:
     seeds: int = 3
     """Runs of each variant. With one, no verdict is given."""
     scale: Literal["toy", "micro", "tiny", "mini", "base"] = "tiny"
-    """Size of the encoder that the study varies: a few thousand parameters to check that everything
-    runs, three layers of 64 units that learn a little in seconds, that of albert-tiny, of
-    albert-mini, or of the paper's base model."""
+    """Size of the encoder: toy and micro for checks in seconds; tiny, mini or base as their
+    recipes."""
     tasks: tuple[str, ...] = ()
     """Also fine-tune each run on these tasks and compare the scores: sst2=FOLDER cola=FOLDER."""
     blimp: Path | None = None
     """Also score each run on the sentence pairs of this folder, as litebert evaluate --blimp
     does."""
     jobs: int = 0
-    """Runs at a time; 0 chooses: one for each GPU, or on a CPU one for each core as far as memory
-    allows.
-    """
+    """Runs at a time; 0 chooses one for each GPU or core, as far as memory allows."""
     device: str = "auto"
     """auto, cpu, cuda, or mps on a Mac."""
     json: Json = False
@@ -53,18 +50,11 @@ class StudyArguments:
 
 def study(words: list[str]) -> int:
     """litebert study NAME --shards D --budget 30m"""
-    from litebert.registry import STUDIES
-
     arguments = console.parse(StudyArguments, words, "study")
     with console.loading():
         from litebert.analysis.differences import split_table
         from litebert.studies.run import study as run
-        from litebert.studies.study import make_study
 
-    if arguments.name == "list":
-        rows = [(name, make_study(name, "tiny").question) for name in STUDIES]
-        console.table(("study", "question"), rows)
-        return 0
     if arguments.shards is None:
         raise ConfigError(
             "no data to train on is given; name a folder written by litebert prepare with --shards"
@@ -108,6 +98,29 @@ def study(words: list[str]) -> int:
             console.show(sentence)
     console.ending(f"{page}, report.md and results.csv")
     return 1 if failed else 0
+
+
+@dataclass
+class StudiesArguments:
+    """List the studies and the question that each of them answers."""
+
+    json: Json = False
+
+
+def studies(words: list[str]) -> int:
+    """litebert studies"""
+    arguments = console.parse(StudiesArguments, words, "studies")
+    with console.loading():
+        from litebert.registry import STUDIES
+        from litebert.studies.study import make_study
+
+    questions = {name: make_study(name, "tiny").question for name in STUDIES}
+    if arguments.json:
+        console.print_json(questions)
+        return 0
+    console.table(("study", "question"), list(questions.items()))
+    console.ending(None, ("study", next(iter(questions)), "--shards", "DATA"))
+    return 0
 
 
 def _task(word: str) -> tuple[str, Path]:

@@ -51,11 +51,10 @@ class FinetuneArguments:
 
     model: ModelPath
     task: str
-    """A GLUE task (sst2, cola, mnli, ...), squad, race, choices, tagging, pairs for sentence
-    vectors, or table for your own data."""
+    """table for your own data, a GLUE task (sst2, mnli, ...), squad, race, choices, tagging or
+    pairs."""
     data: tuple[str, ...]
-    """The benchmark's folder, or the training data: a file, several files, a folder of them or a
-    quoted pattern; for a table also a folder with one subfolder of text files per class."""
+    """Training files, a folder of them or a quoted pattern; for a benchmark its folder."""
     out: Path
     """The run folder."""
     preset: str | None = None
@@ -67,22 +66,17 @@ class FinetuneArguments:
     """The tokenizer of a recipe, or of a MODEL without a readable one: a folder, *.model, vocab.txt
     or tokenizer.json."""
     teacher: Annotated[tuple[str, ...], tyro.conf.arg(metavar="MODEL")] = ()
-    """A model fine-tuned on the same task, whose answers are learned beside the labels
-    (--distill.weight, --distill.temperature), and with --distill.states and --distill.relations its
-    layers. It may be of any size, and for answers about whole texts have another tokenizer, unless
-    layers are compared. Of several models the mean of the answers is learned. The word baseline is
-    the baseline. For --task pairs it is any model of sentence vectors, whose vectors are
-    learned."""
+    """Models of the same task whose answers are learned, their mean where several; or the word
+    baseline."""
     unlabeled: tuple[str, ...] = ()
     """Files of further texts that the teacher answers; formats and columns as in
     litebert predict.
     """
     baseline: bool = True
-    """Also fit the baseline: a model that counts words and characters, fitted on the same rows
-    within seconds, whose scores stand beside those of MODEL."""
+    """Also fit and score the baseline, which counts words and characters of the same rows in
+    seconds."""
     mislabeled: int = 0
-    """Number of training rows to list whose label is likely wrong, in mislabeled.csv of the run and
-    in its report: those that the baseline, fitted on the other rows, surely answers otherwise."""
+    """Number of training rows to list in mislabeled.csv whose label is likely wrong."""
     tracker: tuple[str, ...] = ()
     """Trackers that also get the metrics, the config and the results: tensorboard, wandb, mlflow or
     trackio."""
@@ -360,8 +354,8 @@ class ExportArguments(LabeledFiles):
     out: Path
     """Folder to write."""
     head: HeadName | None = None
-    """The head to export: of a fine-tuned model its own, of a pretrained one mlm if it is trained;
-    or backbone, the last states."""
+    """The head to export: by default the model's own, or mlm of a pretrained one; backbone gives
+    states."""
     int8: bool = False
     """Store the weights in 8 bits: a quarter of the size; measure the speed on your CPU."""
     data: tuple[str, ...] = ()

@@ -26,14 +26,13 @@ class TextOptions:
     encoding: tyro.conf.UseAppendAction[
         Annotated[tuple[str, ...], tyro.conf.arg(metavar="NAME|PATTERN=NAME")]
     ] = ()
-    """Encoding of text files, utf-8 by default; repeat it as 'PATTERN=NAME' for the files that
-    match a pattern, such as '*.old.txt=latin-1'."""
+    """Encoding of text files, utf-8 by default; repeat as 'PATTERN=NAME' for files that match a
+    pattern."""
     unwrap: bool = False
     """Join the lines of each paragraph of plain text; for text that is hard-wrapped."""
     markup: Literal["keep", "strip"] = "keep"
-    """keep reads Markdown and web pages as plain text; strip extracts the text of both, with one
-    document per section, and also reads the web pages in folders (pip install 'litebert[markup]').
-    """
+    """keep reads Markdown and HTML as plain text; strip extracts their text (pip install
+    'litebert[markup]')."""
 
     def words(self, sources: Sequence[str]) -> list[str]:
         """The words of a command line that reads these sources in the same way."""

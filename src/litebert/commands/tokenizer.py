@@ -1,4 +1,4 @@
-"""`litebert tokenizer train`, `inspect`, `extend` and `transplant`."""
+"""`litebert tokenizer train` and `inspect`, and `litebert adapt`."""
 
 from __future__ import annotations
 
@@ -87,53 +87,52 @@ class InspectTokenizerArguments(Text):
 
 
 @dataclass(kw_only=True)
-class ExtendTokenizerArguments(TextOptions):
-    """Add the words of a domain to the vocabulary of a model, so that its text takes fewer tokens.
+class AdaptArguments(TextOptions):
+    """Give a model a larger vocabulary for a domain (--source), or another tokenizer (--tokenizer).
 
-    Chosen are the tokens that save the most tokens on --source. Each starts from the mean of the
-    tokens that spelled it before; all others keep their ids and weights. Train the new model on
-    text of the domain before you use it: litebert pretrain --from.
+    With --source, litebert adds the tokens that save the most tokens on that text. Old tokens keep
+    their weights, and a new token starts from the mean of the old tokens that spelled its text.
+    Train the new model before you use it: litebert pretrain --from.
     """
 
     model: ModelPath
-    source: tuple[str, ...]
-    """Text of the domain: files, folders, quoted patterns, - for standard input, or hf:NAME."""
     out: Path
     """Model folder to write, with its tokenizer."""
-    size: int = 2000
-    """Number of tokens to add."""
-    sample_mib: int = 64
-    """MiB of text to sample."""
-    seed: int = 0
-    """Seed of the sample."""
-    json: Json = False
-
-
-@dataclass(kw_only=True)
-class TransplantTokenizerArguments:
-    """Move a model to another tokenizer, of any kind.
-
-    A token that the old tokenizer has too keeps its weights, any other starts from the mean of the
-    tokens that spelled its text before. Train the new model before you use it: litebert pretrain
-    --from.
-    """
-
-    model: ModelPath
-    tokenizer: str
+    source: tuple[str, ...] = ()
+    """Text of the domain: files, folders, quoted patterns, - for standard input, or hf:NAME."""
+    add_tokens: int | None = None
+    """Number of tokens to add from --source; 2,000 by default."""
+    tokenizer: str | None = None
     """The tokenizer to move to: a folder, *.model, vocab.txt or tokenizer.json; or a model
     folder."""
-    out: Path
-    """Model folder to write, with its tokenizer."""
+    sample_mib: int | None = None
+    """MiB of --source to sample; 64 by default."""
+    seed: int | None = None
+    """Seed of the sample of --source; 0 by default."""
     json: Json = False
+
+
+def adapt(words: list[str]) -> int:
+    """litebert adapt MODEL --source TEXT --out DIR | --tokenizer T --out DIR"""
+    arguments = parse(AdaptArguments, words, "adapt")
+    if bool(arguments.source) == (arguments.tokenizer is not None):
+        raise ConfigError(
+            "a model is adapted to a text or to another tokenizer; give --source or --tokenizer"
+        )
+    for name in ("add_tokens", "sample_mib", "seed") if arguments.tokenizer is not None else ():
+        option = f"--{name.replace('_', '-')}"
+        require(
+            getattr(arguments, name) is None,
+            f"{option} is of --source; leave {option} out beside --tokenizer",
+        )
+    return _transplant(arguments) if arguments.tokenizer is not None else _extend(arguments)
 
 
 def tokenizer(words: list[str]) -> int:
-    """litebert tokenizer train|inspect|extend|transplant"""
+    """litebert tokenizer train|inspect"""
     actions: dict[str, Callable[[list[str]], int]] = {
         "train": _train,
         "inspect": _inspect,
-        "extend": _extend,
-        "transplant": _transplant,
     }
     action = words[0] if words else ""
     if action in ("-h", "--help"):
@@ -142,8 +141,6 @@ def tokenizer(words: list[str]) -> int:
             "litebert tokenizer inspect      show what a tokenizer does to a text, or what "
             "another would gain"
         )
-        show("litebert tokenizer extend       add the words of a domain to a model's vocabulary")
-        show("litebert tokenizer transplant   move a model to another tokenizer")
         show("\nlitebert tokenizer train --help shows the options.")
         return 0
     if action not in actions:
@@ -239,13 +236,12 @@ def _inspect(words: list[str]) -> int:
     return 0
 
 
-def _extend(words: list[str]) -> int:
-    arguments = parse(ExtendTokenizerArguments, words, "tokenizer extend")
-    _check_memory(arguments.sample_mib)
-    if arguments.size < 1:
-        raise ConfigError(
-            f"--size is {arguments.size}; give the number of tokens to add, at least 1"
-        )
+def _extend(arguments: AdaptArguments) -> int:
+    """Add tokens of a domain to the vocabulary of a model."""
+    size = 2000 if arguments.add_tokens is None else arguments.add_tokens
+    sample_mib = 64 if arguments.sample_mib is None else arguments.sample_mib
+    _check_memory(sample_mib)
+    require(size >= 1, f"--add-tokens is {size}; give at least 1")
     with loading():
         from litebert.change.vocabulary import require_tokenizer, with_tokenizer
         from litebert.interop import read_folder, save_litebert
@@ -254,8 +250,8 @@ def _extend(words: list[str]) -> int:
     require_new(arguments.out, arguments.model)
     loaded = read_folder(arguments.model)
     tokenizer = require_tokenizer(loaded)
-    lines = _lines(arguments, arguments.source, arguments.sample_mib, arguments.seed)
-    new, added = _extend_tokenizer(tokenizer, lines, arguments.size)
+    lines = _lines(arguments, arguments.source, sample_mib, arguments.seed or 0)
+    new, added = _extend_tokenizer(tokenizer, lines, size)
     moved = with_tokenizer(loaded, new)
     for note in (*moved.model.notes, *save_litebert(moved.model, arguments.out)):
         log.warning(note)
@@ -265,8 +261,9 @@ def _extend(words: list[str]) -> int:
     return 0
 
 
-def _transplant(words: list[str]) -> int:
-    arguments = parse(TransplantTokenizerArguments, words, "tokenizer transplant")
+def _transplant(arguments: AdaptArguments) -> int:
+    """Move a model to another tokenizer."""
+    assert arguments.tokenizer is not None
     with loading():
         from litebert.change.vocabulary import with_tokenizer
         from litebert.interop import read_folder, save_litebert

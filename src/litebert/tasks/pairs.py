@@ -76,8 +76,8 @@ class VectorOptions(TaskOptions):
     temperature: float = TEMPERATURE
     """Divisor of the cosines in the loss."""
     whiten: bool | None = None
-    """Whiten the vectors when training has ended; by default for texts without pairs, and with a
-    teacher where it scores higher."""
+    """Whiten the vectors after training; by default for texts without pairs, with a teacher where
+    it helps."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -82,9 +82,8 @@ class SquadOptions(SplitOptions):
     """The options of SQuAD."""
 
     threshold: Threshold | None = None
-    """How much likelier "no answer" must be in SQuAD 2.0: tuned on half of dev (default) or on
-    dev, or a number.
-    """
+    """How much likelier "no answer" must be in SQuAD 2.0: half of dev (default), dev, or a
+    number."""
     stride: int = STRIDE
     """Number of tokens from the start of one window to the next."""
     answer_tokens: int = ANSWER_TOKENS
