@@ -60,8 +60,8 @@ class PretrainArguments:
     watch: Annotated[Path | None, tyro.conf.arg(metavar="DATA")] = None
     """Also score this prepared text at each evaluation, to see what the model forgets."""
     teacher: Annotated[Path | None, tyro.conf.arg(metavar="MODEL")] = None
-    """Learn from a pretrained model of any size: its predictions, states or relations
-    (--distill.*)."""
+    """Learn from a pretrained model of any size: its predictions, states or relations,
+    by the fields of distill."""
     teacher_answers: Annotated[str | None, tyro.conf.arg(metavar="FOLDER")] = None
     """Folder that keeps the teacher's predictions for runs with the same batches; needs
     --distill.top-k, such as 32."""
