@@ -33,7 +33,7 @@ OPTIONS: dict[str, list[tuple[str, ...]]] = {
         ("plan albert-tiny --json yes", "yes"),
         ("recipes --json=1", "1"),
         ("compare run --json --markdown", "--json", "--markdown"),
-        ("tokenizer train text.txt --vocab-size 300 --out out --json", "--json"),
+        ("resize run --layers 1 --out out --device cpu", "--device", "--shards"),
         ("doctor now", "now"),
         ("doctor --jsn", "--jsn"),
         ("recipes albert-tiny", "albert-tiny"),

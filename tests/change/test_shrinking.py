@@ -4,6 +4,7 @@ what is refused.
 
 from __future__ import annotations
 
+import json
 import math
 from pathlib import Path
 from typing import Any
@@ -183,6 +184,10 @@ def test_the_command_writes_a_model_that_opens(run: Any, tmp_path: Path) -> None
     names(next_step, f"pretrain --from {tmp_path / 'albert'} --teacher {tmp_path / 'bert'}")
     shape = read_folder(tmp_path / "albert").config.encoder
     assert (shape.sharing, shape.layers, shape.embedding_size) == ("all", 3, 4)
+    out = run(*words[:3], tmp_path / "thin", "--layers", 1, "--json")[1]
+    record = json.loads(out)
+    assert record["path"] == str(tmp_path / "thin")
+    assert record["parameters"][1] < record["parameters"][0]
     status, _, err = run("resize", tmp_path / "bert", "--out", tmp_path / "other")
     assert status == 2
     names(err, "--layers")

@@ -43,10 +43,12 @@ def test_convert_writes_the_head_that_is_asked_for(
         name="x", encoder=encoder, sequences=SequenceConfig(length=16), objectives=("mlm", "rtd")
     )
     save_litebert(Pretrainer(config), None, tmp_path / "own")
-    status, _, err = run(
-        "convert", tmp_path / "own", "--out", tmp_path / "hf", "--to", "hf", *words
+    status, out, err = run(
+        "convert", tmp_path / "own", "--out", tmp_path / "hf", "--to", "hf", "--json", *words
     )
     assert status == 0
+    record = json.loads(out)
+    assert (record["path"], record["to"]) == (str(tmp_path / "hf"), "hf")
     assert note in err
     assert str(tmp_path / "hf") in err
     assert json.loads((tmp_path / "hf" / "config.json").read_text())["architectures"] == [written]

@@ -234,3 +234,14 @@ def test_a_closed_standard_input_is_one_sentence(tmp_path: Path) -> None:
     assert done.returncode == 2
     names(done.stderr, "standard input")
     assert not (tmp_path / "out").exists()
+
+
+def test_the_summary_is_json_too(run: Callable[..., Output], tmp_path: Path) -> None:
+    text = tmp_path / "text.txt"
+    text.write_text("some words that are learned again and again\n" * 40, encoding="utf-8")
+    words = ("--kind", "wordpiece", "--vocab-size", 60, "--shrink", "--out", tmp_path / "t")
+    status, out, err = run("tokenizer", "train", text, *words, "--json")
+    assert status == 0, err
+    record = json.loads(out)
+    assert (record["path"], record["kind"]) == (str(tmp_path / "t"), "wordpiece")
+    assert 5 < record["vocab_size"] <= 60

@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING, Annotated, Literal
 import tyro
 
 from litebert.commands import console
-from litebert.commands.console import ModelPath
+from litebert.commands.console import Json, ModelPath
 from litebert.config import Sharing
 from litebert.config.finetuning import HeadName
 from litebert.errors import ConfigError, ModelError, require
 from litebert.json_reader import read_json
 
 if TYPE_CHECKING:
+    from litebert.change.conversion import Resized
     from litebert.change.shrinking import Shrunk
 
 log = logging.getLogger("litebert")
@@ -41,6 +42,7 @@ class ConvertArguments:
     tokenizer: Path | None = None
     """The tokenizer of a MODEL without a readable one: a folder, *.model, vocab.txt or
     tokenizer.json."""
+    json: Json = False
 
 
 def convert(words: list[str]) -> int:
@@ -59,6 +61,8 @@ def convert(words: list[str]) -> int:
     )
     for note in converted.notes:
         log.warning(note)
+    if arguments.json:
+        console.print_json({"path": str(converted.path), "to": to, "notes": converted.notes})
     console.ending(arguments.out, _describe_opening(arguments.out, to))
     return 0
 
@@ -131,6 +135,9 @@ class ResizeArguments:
     tokenizer: Path | None = None
     """The tokenizer of a MODEL without a readable one: a folder, *.model, vocab.txt or
     tokenizer.json."""
+    device: str = "auto"
+    """Device that scores --shards: auto, cpu, cuda, cuda:N, or mps on a Mac."""
+    json: Json = False
 
 
 _LENGTHS = ("positions", "window", "global_every", "global_tokens")
@@ -165,6 +172,10 @@ def resize(words: list[str]) -> int:
     sizes = {name: getattr(arguments, name) for name in _SIZES}
     shrinking = Shrinking(**sizes, importance=measure)
     require(
+        shards is not None or arguments.device == "auto",
+        "--device says where --shards is scored; give --shards too, or leave --device out",
+    )
+    require(
         shards is None or shrinking.is_active,
         "--shards scores a model before and after it is made smaller; leave it out",
     )
@@ -175,7 +186,9 @@ def resize(words: list[str]) -> int:
     before = (
         None
         if shards is None
-        else evaluate_pretrained(model, shards, tokenizer=arguments.tokenizer)
+        else evaluate_pretrained(
+            model, shards, tokenizer=arguments.tokenizer, device=arguments.device
+        )
     )
     resized = run(
         model,
@@ -186,13 +199,31 @@ def resize(words: list[str]) -> int:
     )
     for note in resized.notes:
         log.warning(note)
-    if resized.shrunk is not None:
-        rows = resized.shrunk.rows()
-        if shards is not None and before is not None:
-            rows += _loss_rows(before, evaluate_pretrained(arguments.out, shards))
-        console.table(("made smaller", arguments.out.name), rows)
+    after = None
+    if shards is not None:
+        after = evaluate_pretrained(arguments.out, shards, device=arguments.device)
+    _show_resized(arguments, resized, before, after)
     console.ending(arguments.out, *_steps_after_resizing(arguments, resized.shrunk))
     return 0
+
+
+def _show_resized(
+    arguments: ResizeArguments,
+    resized: Resized,
+    before: dict[str, float] | None,
+    after: dict[str, float] | None,
+) -> None:
+    """Print what was lost, with the held-out scores before and after where they were computed."""
+    shrunk = resized.shrunk
+    if arguments.json:
+        parameters = None if shrunk is None else list(shrunk.parameters)
+        summary = {"path": str(resized.path), "parameters": parameters, "notes": resized.notes}
+        console.print_json({**summary, "before": before, "after": after})
+    elif shrunk is not None:
+        rows = shrunk.rows()
+        if before is not None and after is not None:
+            rows += _loss_rows(before, after)
+        console.table(("made smaller", arguments.out.name), rows)
 
 
 def _loss_rows(before: dict[str, float], after: dict[str, float]) -> list[tuple[str, str]]:
@@ -233,6 +264,7 @@ class PushArguments:
     """Create a private repository, and write to no public one."""
     message: str | None = None
     """Message of the commit."""
+    json: Json = False
 
 
 def push(words: list[str]) -> int:
@@ -249,5 +281,7 @@ def push(words: list[str]) -> int:
     )
     for note in pushed.notes:
         log.warning(note)
+    if arguments.json:
+        console.print_json({"page": pushed.page, "notes": pushed.notes})
     console.ending(pushed.page, f"in Python, litebert.load({arguments.destination!r})")
     return 0

@@ -333,6 +333,11 @@ class QuickstartArguments:
     blimp: str | None = None
     """Also score good and bad sentences: a file or folder of JSON Lines, as in litebert
     evaluate."""
+    device: str = "auto"
+    """auto, cpu, cuda, cuda:N, or mps on a Mac; auto takes a GPU or mps where there is one."""
+    seed: int = 0
+    """Seed of everything drawn at random in pretraining."""
+    json: Json = False
 
 
 def quickstart(words: list[str]) -> int:
@@ -342,4 +347,15 @@ def quickstart(words: list[str]) -> int:
         from litebert.studies.quickstart import quickstart as run
 
     keep_freed_memory()
-    return run(**vars(arguments), show=console.table, program=console.program())
+    options, tables = vars(arguments), list[dict[str, Any]]()
+    as_json = options.pop("json")
+
+    def collect(columns: Sequence[str], rows: Sequence[Any], title: str = "") -> None:
+        tables.append({"title": title, "columns": columns, "rows": rows})
+
+    status: int = run(
+        **options, show=collect if as_json else console.table, program=console.program()
+    )
+    if as_json and status == 0:
+        console.print_json(tables)
+    return status

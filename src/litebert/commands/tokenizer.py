@@ -62,6 +62,7 @@ class TrainTokenizerArguments(Text):
     """MiB of text to sample."""
     seed: int = 0
     """Seed of the sample."""
+    json: Json = False
 
 
 @dataclass
@@ -179,6 +180,9 @@ def _train(words: list[str]) -> int:
         f"read {format_count(reading.tally.documents, 'document')} "
         f"from {format_counts(reading.tally.files)}"
     )
+    if arguments.json:
+        about = {"kind": trained.kind, "vocab_size": trained.vocab_size}
+        print_json({"path": str(arguments.out), **about})
     ending(
         f"{arguments.out}: a {trained.kind} tokenizer of {trained.vocab_size:,} tokens"
         + (", replacing the one that was there" if replaced else ""),

@@ -44,7 +44,7 @@ def make_config() -> FinetuneConfig:
     return replace(base, length=160, epochs=8, train=train)
 
 
-def classify(pretrained: Path, folder: Path) -> tuple[Finetuned, int]:
+def classify(pretrained: Path, folder: Path, device: str = "auto") -> tuple[Finetuned, int]:
     """Fine-tune a run in `folder`/classifier, beside the baseline that counts words and characters.
 
     The table goes to `folder`/packages. The same call again continues.
@@ -54,7 +54,7 @@ def classify(pretrained: Path, folder: Path) -> tuple[Finetuned, int]:
     """
     train, dev = write_table(folder / "packages")
     files = TableFiles.of(train, dev, text_column=TEXT, label_column=LABEL)
-    run = finetune(pretrained, files, folder / "classifier", make_config())
+    run = finetune(pretrained, files, folder / "classifier", make_config(), device=device)
     return run, len(files.task.output.labels)
 
 

@@ -70,6 +70,8 @@ class _Request:
     language: str
     vocab_size: int | None
     budget: str
+    device: str
+    seed: int
 
     @property
     def has_classifier(self) -> bool:
@@ -93,6 +95,8 @@ def quickstart(
     vocab_size: int | None = None,
     budget: str = "4m",
     blimp: str | Path | None = None,
+    device: str = "auto",
+    seed: int = 0,
     show: Callable[..., None],
     program: str = "litebert",
 ) -> int:
@@ -105,6 +109,8 @@ def quickstart(
             allows.
         budget: for pretraining.
         blimp: a file or folder of good and bad sentences, as in `evaluate_blimp`, to score too.
+        device: where the models learn and are scored.
+        seed: of everything that is drawn at random in pretraining.
         show: prints a table: columns, rows and title.
         program: how a shell calls litebert, for the commands shown at the end.
 
@@ -112,7 +118,7 @@ def quickstart(
         ConfigError, DataError: an argument is wrong; raised before any work.
     """
     start = time.monotonic()
-    request = _Request(Path(out), tuple(source), language, vocab_size, budget)
+    request = _Request(Path(out), tuple(source), language, vocab_size, budget, device, seed)
     folder = request.folder
     _check(request)
     paradigms = None if blimp is None else minimal_pairs.read_paradigms(blimp)
@@ -121,7 +127,7 @@ def quickstart(
         _train_tokenizer(request)
         shards = _prepare(request)
         run = _pretrain(request)
-        scores, tables = _evaluate(run, shards, folder / "data")
+        scores, tables = _evaluate(run, shards, request)
         if paradigms is not None:
             pair_scores = minimal_pairs.score_paradigms(load(run.folder), paradigms)
             tables.insert(1, _make_pairs_table(pair_scores))
@@ -158,10 +164,10 @@ def _pretrain(request: _Request) -> Pretrained:
     """Pretrain the recipe, or continue to."""
     folder, budget = request.folder, request.budget
     config = recipe(RECIPE)
-    config = replace(config, train=replace(config.train, budget=budget))
+    config = replace(config, train=replace(config.train, budget=budget, seed=request.seed))
     log.info(f"3/6  pretraining {RECIPE} for {budget}; Ctrl-C saves, the same command continues")
     with _indent_messages():
-        run = pretrain(config, folder / "data", folder / RECIPE)
+        run = pretrain(config, folder / "data", folder / RECIPE, device=request.device)
     if not run.outcome.finished:
         log.info(
             f"saved at step {run.outcome.step} of {run.steps}; run the same command to continue"
@@ -171,11 +177,12 @@ def _pretrain(request: _Request) -> Pretrained:
 
 
 def _evaluate(
-    run: Pretrained, shards: Shards, data: Path
+    run: Pretrained, shards: Shards, request: _Request
 ) -> tuple[dict[str, float], list[report.Table]]:
     """Score a run on held-out text, and compare its cost with the same shape without sharing."""
     log.info("4/6  held-out scores, and the same shape without sharing")
-    scores = evaluate_pretrained(run.folder, data, sequences=4096)
+    data, device = request.folder / "data", request.device
+    scores = evaluate_pretrained(run.folder, data, sequences=4096, device=device)
     with task("filling in masked words"):
         reader = MaskReader.of(read_folder(run.folder), torch.device("cpu"))
         guesses = collect_examples(reader, shards.heldout)
@@ -197,7 +204,7 @@ def _classify(request: _Request, run: Pretrained) -> list[report.Table]:
         "baseline that counts words"
     )
     with _indent_messages():
-        classifier, classes = packages.classify(run.folder, request.folder)
+        classifier, classes = packages.classify(run.folder, request.folder, request.device)
     if not classifier.outcome.finished:
         log.info("saved; run the same command to continue")
         raise _StoppedError(classifier.outcome.signal)
@@ -272,7 +279,7 @@ def _check(request: _Request) -> None:
         config = recipe(RECIPE)
         encoder = replace(config.encoder, vocab_size=request.vocab_size or VOCABULARY)
         config = replace(config, encoder=encoder, train=replace(config.train, budget=budget))
-        measure_steps(config, devices.choose(config.train.precision))
+        measure_steps(config, devices.choose(config.train.precision, request.device))
     folder.mkdir(parents=True, exist_ok=True)
 
 
