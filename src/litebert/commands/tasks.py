@@ -24,7 +24,7 @@ from litebert.commands.task_options import (
     read_unlabeled,
 )
 from litebert.config import replace
-from litebert.config.finetuning import Choice, FinetuneConfig, HeadName
+from litebert.config.finetuning import FinetuneConfig, HeadName
 from litebert.errors import ConfigError, require
 from litebert.hub import PREFIX, pin_to_record
 from litebert.machine import keep_freed_memory
@@ -34,7 +34,7 @@ from litebert.recipes.files import is_recipe_name
 if TYPE_CHECKING:
     from litebert.finetuning.initial import InitialModel
     from litebert.finetuning.results import Finetuned
-    from litebert.finetuning.task import Task
+    from litebert.finetuning.task import Task, TaskFiles
 
 log = logging.getLogger("litebert")
 
@@ -77,6 +77,9 @@ class FinetuneArguments:
     seconds."""
     mislabeled: int = 0
     """Number of training rows to list in mislabeled.csv whose label is likely wrong."""
+    search: str | None = None
+    """Search rate, epochs, batch, length and decay with Optuna on training folds, for 20m or "30
+    trials"; given options stay."""
     tracker: tuple[str, ...] = ()
     """Trackers that also get the metrics, the config and the results: tensorboard, wandb, mlflow or
     trackio."""
@@ -116,9 +119,12 @@ def finetune(words: list[str]) -> int:
             start = load_initial(arguments.model, arguments.tokenizer, task)
             texts = read_unlabeled(task, arguments.unlabeled, options)
         config = _finetune_config(arguments, rest, start, task)
+        folders = list(map(run_folder, _list_folders(arguments)))
         if arguments.overwrite:
-            folders = list(map(run_folder, _list_folders(arguments)))
             ranks.decide(lambda: console.confirm_overwrite(*folders))
+        if arguments.search is not None:
+            config, sentence = _search(arguments, rest, files, start, config)
+            remarks.append(sentence)
         runs = finetune_seeds(
             arguments.model,
             files,
@@ -128,7 +134,7 @@ def finetune(words: list[str]) -> int:
             start=start,
             teacher=arguments.teacher,
             unlabeled=texts,
-            overwrite=arguments.overwrite,
+            overwrite=arguments.overwrite and arguments.search is None,
             device=arguments.device,
             remarks=remarks,
             baseline=arguments.baseline,
@@ -138,6 +144,13 @@ def finetune(words: list[str]) -> int:
         for run in runs if ranks.main else ():
             write_run(run.folder)
             keep_artifacts(run.folder, arguments.tracker, run.outcome.step)
+    return _end_finetuning(arguments, config, task, runs)
+
+
+def _end_finetuning(
+    arguments: FinetuneArguments, config: FinetuneConfig, task: Task[Any], runs: Sequence[Finetuned]
+) -> int:
+    """Say what became of the runs, and return the exit status."""
     last = runs[-1].outcome
     if not last.finished or len(runs) < arguments.seeds:
         console.say("saved; run the same command to continue")
@@ -149,6 +162,54 @@ def finetune(words: list[str]) -> int:
         ("predict", folder, "--input", inputs, "--out", answers),
     )
     return 0
+
+
+def _search(
+    arguments: FinetuneArguments,
+    words: list[str],
+    files: TaskFiles[Any],
+    start: InitialModel,
+    config: FinetuneConfig,
+) -> tuple[FinetuneConfig, str]:
+    """Search for the config in the folder of the run, which is deleted first if --overwrite says
+    so.
+
+    Returns:
+        The best config, and a sentence about the search.
+    """
+    from litebert.finetuning.prepared import FinetuneRequest
+    from litebert.finetuning.run import run_folder
+    from litebert.finetuning.search import SEARCHED, require_search, search_config
+    from litebert.storage import remove
+
+    assert arguments.search is not None
+    require_search(arguments.search, files.task)
+    require(
+        not arguments.teacher,
+        "--search tries configs without a teacher; leave out --teacher or --search",
+    )
+    require(launch.processes() == 1, "--search runs in one process; start it without torchrun")
+    for folder in map(run_folder, _list_folders(arguments)):
+        if arguments.overwrite:
+            folder.protect(arguments.model)
+            folder.clear()
+        else:
+            folder.check()
+    with run_folder(arguments.out).lock():
+        for name in SEARCHED if arguments.overwrite else ():
+            remove(arguments.out / name)
+        fixed = {_GIVES.get(word.partition("=")[0].replace("_", "-"), "") for word in words}
+        request = FinetuneRequest(
+            model=arguments.model,
+            files=files,
+            out=arguments.out,
+            config=config,
+            start=start,
+            device=arguments.device,
+        )
+        config, sentence = search_config(request, arguments.search, fixed)
+    log.info(sentence)
+    return config, sentence
 
 
 def _list_folders(arguments: FinetuneArguments) -> list[Path]:
@@ -308,7 +369,8 @@ def _with_length(config: FinetuneConfig, words: list[str]) -> FinetuneConfig:
     return replace(config, steps=0, train=replace(config.train, schedule=schedule))
 
 
-_GIVES: dict[str, Choice] = {
+_GIVES: dict[str, str] = {
+    "--layer-decay": "layer_decay",
     "--length": "length",
     "--train.batch": "batch",
     "--epochs": "epochs",
@@ -318,7 +380,7 @@ _GIVES: dict[str, Choice] = {
     "--steps": "epochs",
     "--train.optimizer.learning-rate": "rate",
 }
-"""The choice that each option makes, so that litebert no longer makes it."""
+"""The choice that each option makes, so that litebert no longer makes it, or searches for it."""
 
 
 def _keep_open_choices(config: FinetuneConfig, words: list[str]) -> FinetuneConfig:

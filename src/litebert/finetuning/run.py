@@ -20,6 +20,7 @@ A run folder holds
                       cost
     reliability.json  calibration and precision of the answers to the first development part
     mislabeled.csv    with `mislabeled`: training rows whose label is likely wrong
+    search.json       with `--search`: the trials and the best of them; search.journal is Optuna's
     baseline.json     the scores of a model that counts words and characters, on the same rows
     scores.json       the scores of model/, and of the baseline
 """
@@ -49,6 +50,7 @@ from litebert.finetuning.probe import FITTED, choose_start
 from litebert.finetuning.reliability import RELIABILITY
 from litebert.finetuning.results import Finetuned
 from litebert.finetuning.scoring import name_metric
+from litebert.finetuning.search import SEARCHED
 from litebert.finetuning.seeds import summarize
 from litebert.finetuning.task import TaskFiles
 from litebert.finetuning.teachers import KEPT, list_sources
@@ -75,6 +77,7 @@ CONTENTS = (
     "exits.json",
     RELIABILITY,
     MISLABELED,
+    *SEARCHED,
     *TRACKED,
     BASELINE,
     "scores.json",
@@ -200,7 +203,8 @@ def finetune_seeds(
 
 def run_folder(out: str | Path) -> RunFolder:
     """Return the folder of a fine-tuning run."""
-    return RunFolder(Path(out), IDENTITY, leftovers=(FITTED, KEPT), contents=CONTENTS)
+    leftovers = (FITTED, KEPT, *SEARCHED)
+    return RunFolder(Path(out), IDENTITY, leftovers=leftovers, contents=CONTENTS)
 
 
 def _with_teacher(request: FinetuneRequest) -> FinetuneRequest:
