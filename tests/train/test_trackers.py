@@ -6,6 +6,7 @@ import json
 import math
 import sqlite3
 import struct
+import sys
 import textwrap
 from collections.abc import Callable, Iterator, Mapping
 from importlib import import_module, util
@@ -31,10 +32,14 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "mlruns").as_uri())
     monkeypatch.setenv("TRACKIO_DIR", str(tmp_path / "trackio"))
     if util.find_spec("trackio") is not None:  # it reads its folder once, when it is imported
-        from trackio import sqlite_storage, utils
+        import trackio
 
-        for module in (sqlite_storage, utils):
-            monkeypatch.setattr(module, "TRACKIO_DIR", tmp_path / "trackio")
+        before = Path(trackio.TRACKIO_DIR)
+        for module in [part for name, part in sys.modules.items() if name.startswith("trackio")]:
+            for name, value in list(vars(module).items()):
+                if isinstance(value, Path) and value.is_relative_to(before):
+                    moved = tmp_path / "trackio" / value.relative_to(before)
+                    monkeypatch.setattr(module, name, moved)
     return tmp_path
 
 
