@@ -34,7 +34,7 @@ def places(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     if util.find_spec("trackio") is not None:  # it reads its folder once, when it is imported
         import trackio
 
-        before = Path(trackio.TRACKIO_DIR)
+        before = Path(vars(trackio)["TRACKIO_DIR"])
         for module in [part for name, part in sys.modules.items() if name.startswith("trackio")]:
             for name, value in list(vars(module).items()):
                 if isinstance(value, Path) and value.is_relative_to(before):
