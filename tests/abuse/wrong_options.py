@@ -320,7 +320,7 @@ OPTIONS: dict[str, list[tuple[str, ...]]] = {
         ),
         (
             "finetune run --task squad --data squad.json --out out --steps 2 --text-column body",
-            "text",
+            "text_column",
         ),
         ("finetune run --task squad --data squad.json --out out --steps 2 --no-header", "header"),
         ("finetune run --task squad --data tags.txt --out out --steps 2", "tags.txt"),
