@@ -51,7 +51,7 @@ for task in $tasks; do
     for twin in $twins; do
         echo "== $task, $twin"
         finetune "$task" "$out/$twin" --out "$out/$task/$twin"
-        finetune "$task" "$twin" --tokenizer "$out/tokenizer" --out "$out/$task/$twin-untrained"
+        finetune "$task" "$twin" --from-scratch --tokenizer "$out/tokenizer" --out "$out/$task/$twin-untrained"
     done
 done
 
