@@ -43,7 +43,7 @@ LEVELS = (
     ("tasks",),
     ("answer",),
     ("analysis",),
-    ("studies", "serve", "sklearn"),
+    ("studies", "serve", "sklearn", "demo"),
     ("commands",),
     ("cli",),
     ("__init__",),

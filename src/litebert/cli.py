@@ -21,6 +21,7 @@ from litebert import launch
 from litebert.errors import GroupError, LitebertError, nearest
 
 VERBS: Mapping[str, tuple[str, str]] = {
+    "demo": ("demo", "try three small models in seconds, offline"),
     "quickstart": (
         "models",
         "go from raw text to a pretrained model with scores and a report, in minutes",

@@ -77,7 +77,7 @@ class ServeArguments:
 def serve(words: list[str]) -> int:
     """litebert serve MODEL [MODEL ...]"""
     arguments = console.parse(ServeArguments, words, "serve")
-    _require_packages()
+    require_packages()
     from litebert.serve import logs
     from litebert.serve.limits import Limits, read_key
     from litebert.serve.server import Settings, parse_models
@@ -114,7 +114,7 @@ def serve(words: list[str]) -> int:
     return 0
 
 
-def _require_packages() -> None:
+def require_packages() -> None:
     """Import the packages of the extra before anything else takes time.
 
     Raises:

@@ -1,0 +1,54 @@
+#!/bin/sh
+# The models of `litebert demo`, taught by a published encoder: sentiment, masked words, vectors of sentences.
+#
+#     runs/demo.sh OUT ENCODER TEXT...
+#
+# ENCODER is all-MiniLM-L6-v2 (Apache-2.0), a folder or hf:sentence-transformers/all-MiniLM-L6-v2. TEXT is what
+# `litebert prepare` takes; ours are English novels of 1840 to 1920 (ELTeC, public domain). The reviews come with the
+# source distribution of vaderSentiment (MIT), which pip fetches unless ARCHIVE names it. It takes about an hour on two
+# cores; the same command again continues. OUT/models.zip is what stands in src/litebert/demo.
+set -eu
+
+[ $# -ge 3 ] || { echo "usage: runs/demo.sh OUT ENCODER TEXT..." >&2; exit 2; }
+out=$1 encoder=$2
+shift 2
+here=$(dirname "$0")
+
+litebert=${LITEBERT:-litebert}
+python=${PYTHON:-python3}
+budget=${BUDGET:-15m}
+
+mkdir -p "$out"
+archive=${ARCHIVE:-$out/vaderSentiment-3.3.2.tar.gz}
+[ -f "$archive" ] || "$python" -m pip download --no-deps --no-binary :all: --dest "$out" vaderSentiment==3.3.2
+[ -f "$out/reviews/test.csv" ] || "$python" "$here/demo_snippets.py" "$archive" "$out/reviews"
+
+# Sentiment is taught by the encoder, fine-tuned on the ratings.
+reviews="--task table --data $out/reviews/train.csv --dev $out/reviews/dev.csv --test $out/reviews/test.csv"
+# shellcheck disable=SC2086
+"$litebert" finetune "$encoder" $reviews --epochs 2 --out "$out/teacher"
+
+# All three models share one tokenizer and one pretrained start.
+text="$out/reviews/sentences.txt"
+[ -f "$text" ] || "$python" "$here/demo_sentences.py" "$out/reviews/train.csv" "$text" "$@"
+[ -d "$out/tokenizer" ] || "$litebert" tokenizer train "$text" --split line --vocab-size 6000 --out "$out/tokenizer"
+[ -d "$out/data" ] || "$litebert" prepare "$text" "$@" --tokenizer "$out/tokenizer" --out "$out/data"
+"$litebert" pretrain "$here/demo.toml" --shards "$out/data" --table-from "$encoder" --budget "$budget" --out "$out/pretrained"
+
+# shellcheck disable=SC2086
+"$litebert" finetune "$out/pretrained" $reviews --teacher "$out/teacher" --unlabeled "$text" --epochs 3 --out "$out/tuned-sentiment"
+"$litebert" finetune "$out/pretrained" --task pairs --data "$text" --teacher "$encoder" --out "$out/tuned-vectors"
+
+for model in pretrained tuned-sentiment tuned-vectors; do
+    [ -d "$out/packed/$model" ] || "$litebert" convert "$out/$model" --to litebert --out "$out/packed/$model"
+done
+"$python" - "$out" <<'END'
+import sys
+from pathlib import Path
+from litebert.demo import pack
+
+out = Path(sys.argv[1])
+names = {"sentiment": "tuned-sentiment", "words": "pretrained", "vectors": "tuned-vectors"}
+size = pack({name: out / "packed" / folder for name, folder in names.items()}, out / "models.zip")
+print(f"{out / 'models.zip'}: {size:,} bytes")
+END

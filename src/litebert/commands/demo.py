@@ -1,0 +1,131 @@
+"""`litebert demo`: the models that stand in the package."""
+
+from __future__ import annotations
+
+import socket
+import tempfile
+import threading
+import time
+import webbrowser
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+
+from litebert.commands import console
+from litebert.errors import ConfigError, MissingExtraError, require
+
+TEXTS = (
+    "The battery died after two days, and nobody answered my letters.",
+    "What a delightful little film!",
+    "She put the [MASK] on the table and went to bed.",
+)
+"""What it answers in the terminal where nothing is given."""
+MASK = "[MASK]"
+
+
+@dataclass
+class DemoArguments:
+    """Try litebert in seconds, offline, with three small models that stand in the package: sentiment
+    of reviews, masked words, and vectors of sentences.
+
+    It opens the playground in a browser until Ctrl-C. With --text it answers in the terminal.
+    """
+
+    text: tuple[str, ...] = ()
+    """Texts to answer in the terminal; [MASK] stands for a word to guess."""
+    out: Path | None = None
+    """Folder to write the models to, as ordinary model folders; by default they are temporary."""
+    port: int = 8000
+    """Port of the playground; 0 takes a free one."""
+    browser: bool = True
+    """Open the playground in a browser."""
+
+
+def demo(words: list[str]) -> int:
+    """litebert demo"""
+    arguments = console.parse(DemoArguments, words, "demo")
+    require(0 <= arguments.port < 1 << 16, f"--port is {arguments.port}; give one from 0 to 65535")
+    if any(not text.strip() for text in arguments.text):
+        raise ConfigError("--text has an empty text; write a sentence")
+    with console.loading(), _open_models(arguments.out) as models:
+        if arguments.out is not None:
+            console.say(f"the models are in {', '.join(map(str, models.values()))}")
+        if arguments.text:
+            return _answer(models, arguments.text)
+        try:
+            from litebert.commands.serve import require_packages
+
+            require_packages()
+        except MissingExtraError as error:
+            status = _answer(models, TEXTS)
+            console.say(f"for the playground, {error}")
+            return status
+        return _serve(models, arguments)
+
+
+@contextmanager
+def _open_models(out: Path | None) -> Iterator[Mapping[str, Path]]:
+    """Unpack the models for as long as they are used, or for good."""
+    from litebert.demo import unpack
+
+    if out is not None:
+        yield unpack(out)
+        return
+    with tempfile.TemporaryDirectory(prefix="litebert-demo-") as folder:
+        yield unpack(folder)
+
+
+def _answer(models: Mapping[str, Path], texts: Sequence[str]) -> int:
+    """Print what each model says of some texts."""
+    import numpy as np
+
+    from litebert import load
+
+    whole = [text for text in texts if MASK not in text]
+    if whole:
+        answers = load(models["sentiment"], device="cpu").predict(whole)
+        rows = [
+            (text, answer["prediction"], f"{max(answer['probabilities'].values()):.0%}")
+            for text, answer in zip(whole, answers, strict=True)
+        ]
+        console.table(("text", "sentiment", "probability"), rows)
+    if len(whole) > 1:
+        vectors = load(models["vectors"], device="cpu").encode(whole)
+        norms = np.linalg.norm(vectors, axis=1)
+        rows = [
+            (first, second, f"{vectors[i] @ vectors[i + j + 1] / norms[i] / norms[i + j + 1]:.2f}")
+            for i, first in enumerate(whole)
+            for j, second in enumerate(whole[i + 1 :])
+        ]
+        console.table(("text", "another text", "similarity"), rows)
+    for text in (text for text in texts if MASK in text):
+        (guesses, *_) = load(models["words"], device="cpu").fill(text)
+        rows = [(text, guess.token, f"{guess.probability:.0%}") for guess in guesses]
+        console.table(("text", "word", "probability"), rows)
+    return 0
+
+
+def _serve(models: Mapping[str, Path], arguments: DemoArguments) -> int:
+    """Serve the models until a signal, and open a browser when they are ready."""
+    from litebert.serve.server import Settings, serve
+
+    port = arguments.port
+    if not port:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = free.getsockname()[1]
+    console.say(f"the playground opens at http://127.0.0.1:{port}; Ctrl-C ends it")
+    if arguments.browser:
+        threading.Thread(target=_open_browser, args=(port,), daemon=True).start()
+    serve(Settings(dict(models), port=port, log_requests=False))
+    return 0
+
+
+def _open_browser(port: int) -> None:
+    """Open the playground as soon as the service answers."""
+    for _ in range(600):
+        with suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
+            webbrowser.open(f"http://127.0.0.1:{port}/")
+            return
+        time.sleep(0.1)

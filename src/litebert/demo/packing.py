@@ -1,0 +1,125 @@
+"""Small models in one archive: their matrices in 8 bits, and each different file once.
+
+An archive is a zip file. `index.json` names the files of each model, and the entry that holds each.
+The weights of a model are an entry of their own: every large matrix as int8 with a scale for each
+row, and the rest as it was. Packed models are ordinary folders in float32 again once they are
+unpacked, which any verb opens.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import tempfile
+import zipfile
+from collections.abc import Mapping
+from pathlib import Path
+
+import torch
+from safetensors import SafetensorError
+from safetensors.torch import load as load_tensors
+from safetensors.torch import save as save_tensors
+from torch import Tensor
+
+from litebert.errors import ModelError
+from litebert.interop import files
+
+MODELS = Path(__file__).parent / "models.zip"
+"""The archive of the package."""
+SCALE = ".scale"
+"""What the name of a matrix's scales ends with."""
+LEAST_NUMBERS = 4096
+"""Numbers of a matrix that is stored in 8 bits, at least."""
+_INDEX = "index.json"
+_DATE = (2026, 1, 1, 0, 0, 0)
+"""The date of every entry, so that the same models make the same bytes."""
+
+
+def pack(folders: Mapping[str, Path], archive: Path) -> int:
+    """Write litebert model folders into one archive; return its bytes.
+
+    Args:
+        folders: the folder of each model, by the name that it is to have.
+
+    Raises:
+        ModelError: a folder has no weights.
+    """
+    entries: dict[str, bytes] = {}
+    index: dict[str, dict[str, str]] = {}
+    for name, folder in folders.items():
+        weights = files.weights_file(folder)
+        index[name] = {}
+        for file in sorted(path for path in folder.rglob("*") if path.is_file()):
+            data = _pack_weights(file) if file == weights else file.read_bytes()
+            entry = hashlib.sha256(data).hexdigest()[:16]
+            entries[entry] = data
+            index[name][file.relative_to(folder).as_posix()] = entry
+    entries[_INDEX] = json.dumps(index, indent=1, sort_keys=True).encode()
+    with zipfile.ZipFile(archive, "w", zipfile.ZIP_DEFLATED, compresslevel=9) as packed:
+        for entry, data in sorted(entries.items()):
+            packed.writestr(zipfile.ZipInfo(entry, _DATE), data, zipfile.ZIP_DEFLATED)
+    return archive.stat().st_size
+
+
+def unpack(out: str | Path, archive: Path = MODELS) -> dict[str, Path]:
+    """Write the models of an archive as litebert model folders under `out`; return each by name.
+
+    A folder that is there already stays as it is.
+
+    Raises:
+        ModelError: the archive is missing or damaged, or a folder cannot be written.
+    """
+    folders: dict[str, Path] = {}
+    try:
+        with zipfile.ZipFile(archive) as packed:
+            index = json.loads(packed.read(_INDEX))
+            for name, entries in index.items():
+                folders[name] = Path(out) / name
+                if not folders[name].exists():
+                    contents = {file: packed.read(entry) for file, entry in entries.items()}
+                    _write_model(folders[name], contents)
+    except (OSError, zipfile.BadZipFile, KeyError, ValueError, SafetensorError) as error:
+        raise ModelError(
+            f"the models cannot be unpacked from {archive} to {out} ({error}); install litebert "
+            "again, or name another folder with --out"
+        ) from None
+    return folders
+
+
+def _write_model(folder: Path, contents: Mapping[str, bytes]) -> None:
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    with files.new_folder(folder) as partial:
+        for file, data in contents.items():
+            path = partial / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            if file == files.WEIGHTS:
+                _unpack_weights(data, path)
+            else:
+                path.write_bytes(data)
+
+
+def _pack_weights(file: Path) -> bytes:
+    """Pack a file of weights; the facts in its header stay."""
+    packed: dict[str, Tensor] = {}
+    for name, tensor in files.read_tensors(file).items():
+        if tensor.ndim == 2 and tensor.numel() >= LEAST_NUMBERS:
+            scale = tensor.abs().amax(dim=1, keepdim=True).clamp(min=1e-12) / 127
+            packed[name] = (tensor / scale).round().to(torch.int8)
+            packed[name + SCALE] = scale
+        else:
+            packed[name] = tensor
+    return save_tensors(packed, files.read_metadata(file))
+
+
+def _unpack_weights(data: bytes, path: Path) -> None:
+    packed = load_tensors(data)
+    tensors = {
+        name: tensor.float() * packed[name + SCALE] if name + SCALE in packed else tensor
+        for name, tensor in packed.items()
+        if not name.endswith(SCALE)
+    }
+    with tempfile.NamedTemporaryFile(suffix=".safetensors") as header:
+        header.write(data)
+        header.flush()
+        facts = files.read_metadata(Path(header.name))
+    files.write_tensors(path, tensors, facts)

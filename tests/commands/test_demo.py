@@ -1,0 +1,152 @@
+"""`litebert demo`: the models of the package open offline, answer, and keep what they were."""
+
+from __future__ import annotations
+
+import hashlib
+import socket
+import subprocess
+import sys
+import urllib.request
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import litebert
+from litebert.demo import pack, unpack
+from litebert.demo.packing import MODELS
+from litebert.errors import ModelError
+from litebert.interop.files import read_tensors
+from toys.refusals import names, refused
+
+Run = Callable[..., tuple[int, str, str]]
+MOST_BYTES = 3_000_000
+
+
+@pytest.fixture(scope="module")
+def models(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Path]:
+    return unpack(tmp_path_factory.mktemp("demo"))
+
+
+def test_the_archive_is_small() -> None:
+    assert MODELS.stat().st_size <= MOST_BYTES
+
+
+def test_the_sentiment_of_plain_texts_is_right(models: dict[str, Path]) -> None:
+    texts = {
+        "I love this camera, it is excellent.": "positive",
+        "A wonderful, moving film.": "positive",
+        "The worst movie I have ever seen.": "negative",
+        "It broke after a week and the support was terrible.": "negative",
+    }
+    answers = litebert.load(models["sentiment"], device="cpu").predict(list(texts))
+    assert [answer["prediction"] for answer in answers] == list(texts.values())
+
+
+def test_vectors_know_what_is_alike(models: dict[str, Path]) -> None:
+    encoder = litebert.load(models["vectors"], device="cpu")
+    texts = [
+        "A man is riding a horse.",
+        "Somebody rides on a horse.",
+        "The bank raised the rates of interest.",
+    ]
+    vectors = encoder.encode(texts)
+    vectors /= np.linalg.norm(vectors, axis=1, keepdims=True)
+    similar = vectors @ vectors.T
+    assert similar[0, 1] > similar[0, 2] + 0.2
+    assert similar[0, 1] > similar[1, 2] + 0.2
+
+
+def test_masked_words_are_words_that_fit(models: dict[str, Path]) -> None:
+    (guesses,) = litebert.load(models["words"], device="cpu").fill(
+        "he opened the [MASK] and went out."
+    )
+    assert {guess.token.strip("\u2581 ") for guess in guesses} & {"door", "window", "gate"}
+
+
+def test_answers_in_the_terminal(run: Run) -> None:
+    status, out, _ = run("demo", "--text", "What a lovely film!", "he shut the [MASK].")
+    assert status == 0
+    assert "positive" in out
+    assert "door" in out
+
+
+def test_the_models_are_written_as_ordinary_folders(run: Run, tmp_path: Path) -> None:
+    status, _, err = run("demo", "--out", tmp_path / "models", "--text", "What a lovely film!")
+    assert status == 0
+    names(err, tmp_path / "models" / "sentiment")
+    rows = tmp_path / "rows.txt"
+    rows.write_text("What a lovely film!\n")
+    status, out, _ = run("predict", tmp_path / "models" / "sentiment", "--input", rows)
+    assert status == 0
+    assert "positive" in out
+
+
+@pytest.mark.parametrize(
+    ("words", "place"),
+    [(("--text", " "), "--text"), (("--port", "99999"), "--port"), (("--out", "{file}"), "{file}")],
+)
+def test_wrong_words(run: Run, tmp_path: Path, words: tuple[str, ...], place: str) -> None:
+    file = tmp_path / "file"
+    file.write_text("")
+    filled = [word.replace("{file}", str(file)) for word in words]
+    status, _, err = run("demo", *filled, "--no-browser")
+    assert status == 2
+    names(err.splitlines()[-1], place.replace("{file}", str(file)))
+
+
+def test_eight_bits_are_near_and_the_same_models_make_the_same_bytes(
+    models: dict[str, Path], tmp_path: Path
+) -> None:
+    """Packing what was unpacked changes nothing more: each number is a multiple of its scale."""
+    pack(models, tmp_path / "first.zip")
+    again = unpack(tmp_path / "again", tmp_path / "first.zip")
+    pack(again, tmp_path / "second.zip")
+    digests = [
+        hashlib.sha256((tmp_path / f"{name}.zip").read_bytes()).hexdigest()
+        for name in ("first", "second")
+    ]
+    assert digests[0] == digests[1]
+    torch.manual_seed(0)
+    for name, folder in models.items():
+        before = read_tensors(folder / "model.safetensors")
+        after = read_tensors(again[name] / "model.safetensors")
+        assert before.keys() == after.keys()
+        for key, tensor in before.items():
+            assert torch.allclose(tensor, after[key], atol=float(tensor.abs().max()) / 250), key
+
+
+def test_a_damaged_archive_is_named(tmp_path: Path) -> None:
+    data = bytearray(MODELS.read_bytes())
+    data[len(data) // 2] ^= 1
+    (tmp_path / "models.zip").write_bytes(data)
+    with refused(ModelError, str(tmp_path / "models.zip")):
+        unpack(tmp_path / "out", tmp_path / "models.zip")
+    with refused(ModelError, str(tmp_path / "nothing.zip")):
+        unpack(tmp_path / "out", tmp_path / "nothing.zip")
+
+
+@pytest.mark.thorough
+def test_the_playground_opens() -> None:
+    """The page and an answer of each model come over HTTP."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    words = ["-m", "litebert", "demo", "--no-browser", "--port", str(port)]
+    process = subprocess.Popen([sys.executable, *words], stderr=subprocess.PIPE, text=True)
+    try:
+        for _ in range(600):
+            try:
+                with urllib.request.urlopen(f"http://127.0.0.1:{port}/v1/models") as answer:
+                    listed = answer.read().decode()
+                break
+            except OSError:
+                assert process.poll() is None
+                __import__("time").sleep(0.2)
+        assert all(name in listed for name in ("sentiment", "words", "vectors"))
+    finally:
+        process.terminate()
+        process.communicate()
+    assert process.returncode in (0, 143)
