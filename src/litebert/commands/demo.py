@@ -20,14 +20,14 @@ TEXTS = (
     "What a delightful little film!",
     "She put the [MASK] on the table and went to bed.",
 )
-"""What it answers in the terminal where nothing is given."""
+"""Texts for the terminal, where none are given."""
 MASK = "[MASK]"
 
 
 @dataclass
 class DemoArguments:
-    """Try litebert in seconds, offline, with three small models that stand in the package: sentiment
-    of reviews, masked words, and vectors of sentences.
+    """Try litebert in seconds, offline, with three small models that stand in the package:
+    sentiment of reviews, masked words, and vectors of sentences.
 
     It opens the playground in a browser until Ctrl-C. With --text it answers in the terminal.
     """
@@ -80,7 +80,7 @@ def _answer(models: Mapping[str, Path], texts: Sequence[str]) -> int:
     """Print what each model says of some texts."""
     import numpy as np
 
-    from litebert import load
+    from litebert.answer.model import load
 
     whole = [text for text in texts if MASK not in text]
     if whole:

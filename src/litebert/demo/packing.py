@@ -27,7 +27,7 @@ from litebert.interop import files
 MODELS = Path(__file__).parent / "models.zip"
 """The archive of the package."""
 SCALE = ".scale"
-"""What the name of a matrix's scales ends with."""
+"""The end of the name of a matrix's scales."""
 LEAST_NUMBERS = 4096
 """Numbers of a matrix that is stored in 8 bits, at least."""
 _INDEX = "index.json"
