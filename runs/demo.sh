@@ -16,7 +16,9 @@ here=$(dirname "$0")
 
 litebert=${LITEBERT:-litebert}
 python=${PYTHON:-python3}
-budget=${BUDGET:-15m}
+budget=${BUDGET:-1500 steps}
+pieces=${PIECES:-6000}
+epochs=${EPOCHS:-3}
 
 mkdir -p "$out"
 archive=${ARCHIVE:-$out/vaderSentiment-3.3.2.tar.gz}
@@ -31,12 +33,12 @@ reviews="--task table --data $out/reviews/train.csv --dev $out/reviews/dev.csv -
 # All three models share one tokenizer and one pretrained start.
 text="$out/reviews/sentences.txt"
 [ -f "$text" ] || "$python" "$here/demo_sentences.py" "$out/reviews/train.csv" "$text" "$@"
-[ -d "$out/tokenizer" ] || "$litebert" tokenizer train "$text" --split line --vocab-size 6000 --out "$out/tokenizer"
+[ -d "$out/tokenizer" ] || "$litebert" tokenizer train "$text" --split line --vocab-size "$pieces" --out "$out/tokenizer"
 [ -d "$out/data" ] || "$litebert" prepare "$text" "$@" --tokenizer "$out/tokenizer" --out "$out/data"
 "$litebert" pretrain "$here/demo.toml" --shards "$out/data" --table-from "$encoder" --budget "$budget" --out "$out/pretrained"
 
 # shellcheck disable=SC2086
-"$litebert" finetune "$out/pretrained" $reviews --teacher "$out/teacher" --unlabeled "$text" --epochs 3 --out "$out/tuned-sentiment"
+"$litebert" finetune "$out/pretrained" $reviews --teacher "$out/teacher" --unlabeled "$text" --epochs "$epochs" --out "$out/tuned-sentiment"
 "$litebert" finetune "$out/pretrained" --task pairs --data "$text" --teacher "$encoder" --out "$out/tuned-vectors"
 
 for model in pretrained tuned-sentiment tuned-vectors; do

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import io
 import os
 import subprocess
+import sys
+import tarfile
 from pathlib import Path
 
 import pytest
+
+import litebert
+from litebert.demo import unpack
 
 ROOT = Path(__file__).resolve().parents[1]
 
@@ -72,3 +78,51 @@ def test_tasks_end_in_one_table(tmp_path: Path, tiny_corpus: Path, warm_litebert
     assert lines[0] == "| task | score | albert-tiny | albert-tiny, from scratch | baseline |"
     assert [line.split("|")[1].strip() for line in lines[2:4]] == ["cola", "tagging"]
     assert done.stdout.endswith(table)
+
+
+def write_ratings(folder: Path) -> Path:
+    """Write an archive of rated snippets in the layout of vaderSentiment's source distribution."""
+    inner = folder / "hutto_ICWSM_2014.tar.gz"
+    words = {2.5: "tamu", -2.5: "kali"}
+    with tarfile.open(inner, "w:gz") as packed:
+        for name in ("movieReviewSnippets", "amazonReviewSnippets"):
+            lines = [
+                f"{i}_1\t{rating}\t{name[0]}{i} bado {words[rating]} kumi\r\n"
+                for i in range(60)
+                for rating in words
+            ]
+            data = "".join(lines).encode()
+            info = tarfile.TarInfo(f"hutto_ICWSM_2014/{name}_GroundTruth.txt")
+            info.size = len(data)
+            packed.addfile(info, io.BytesIO(data))
+    archive = folder / "vaderSentiment-3.3.2.tar.gz"
+    with tarfile.open(archive, "w:gz") as outer:
+        outer.add(inner, "vaderSentiment-3.3.2/additional_resources/hutto_ICWSM_2014.tar.gz")
+    return archive
+
+
+@pytest.mark.slow
+def test_the_models_of_the_demo_are_made_and_packed(
+    tmp_path: Path, tiny_corpus: Path, tiny_data: Path, warm_litebert: Path
+) -> None:
+    encoder = tmp_path / "encoder"
+    make = [str(warm_litebert), "pretrain", "albert-next-tiny", "--shards", str(tiny_data)]
+    subprocess.run([*make, "--budget", "2 steps", "--out", str(encoder)], check=True)
+    settings = {
+        **os.environ,
+        "LITEBERT": str(warm_litebert),
+        "PYTHON": sys.executable,
+        "ARCHIVE": str(write_ratings(tmp_path)),
+        "BUDGET": "2 steps",
+        "PIECES": "300",
+        "EPOCHS": "1",
+    }
+    out = tmp_path / "out"
+    command = [str(ROOT / "runs" / "demo.sh"), str(out), str(encoder), str(tiny_corpus)]
+    for _ in range(2):  # the second time, everything is there
+        done = subprocess.run(command, env=settings, capture_output=True, text=True)
+        assert done.returncode == 0, done.stderr
+    folders = unpack(tmp_path / "models", out / "models.zip")
+    assert sorted(folders) == ["sentiment", "vectors", "words"]
+    (answer,) = litebert.load(folders["sentiment"]).predict(["bado tamu"])
+    assert set(answer["probabilities"]) == {"negative", "positive"}
