@@ -14,7 +14,7 @@ from pathlib import Path
 
 from litebert.text.sentences import split_sentences
 
-MOST = 60_000
+MOST = 90_000
 """Sentences that are not of reviews, at most."""
 LENGTHS = range(20, 200)
 """Characters of a sentence."""
