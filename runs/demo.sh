@@ -1,17 +1,17 @@
 #!/bin/sh
 # The models of `litebert demo`, taught by a published encoder: sentiment, masked words, vectors of sentences.
 #
-#     runs/demo.sh OUT ENCODER TEXT...
+#     runs/demo.sh OUT ENCODER NOVELS SQUAD
 #
-# ENCODER is all-MiniLM-L6-v2 (Apache-2.0), a folder or hf:sentence-transformers/all-MiniLM-L6-v2. TEXT is what
-# `litebert prepare` takes; ours are English novels of 1840 to 1920 (ELTeC, public domain). The reviews come with the
-# source distribution of vaderSentiment (MIT), which pip fetches unless ARCHIVE names it. It takes about an hour on two
-# cores; the same command again continues. OUT/models.zip is what stands in src/litebert/demo.
+# ENCODER is all-MiniLM-L6-v2 (Apache-2.0), a folder or hf:sentence-transformers/all-MiniLM-L6-v2. NOVELS is what
+# `litebert prepare` takes; ours are sixty English novels of 1840 to 1920 (ELTeC, public domain). SQUAD is dev-v1.1.json
+# (CC BY-SA 4.0). The reviews come with the source distribution of vaderSentiment (MIT), which pip fetches unless ARCHIVE
+# names it. It takes about an hour on two cores; the same command again continues. OUT/models.zip is what stands in
+# src/litebert/demo.
 set -eu
 
-[ $# -ge 3 ] || { echo "usage: runs/demo.sh OUT ENCODER TEXT..." >&2; exit 2; }
-out=$1 encoder=$2
-shift 2
+[ $# -eq 4 ] || { echo "usage: runs/demo.sh OUT ENCODER NOVELS SQUAD" >&2; exit 2; }
+out=$1 encoder=$2 novels=$3 squad=$4
 here=$(dirname "$0")
 
 litebert=${LITEBERT:-litebert}
@@ -32,14 +32,16 @@ reviews="--task table --data $out/reviews/train.csv --dev $out/reviews/dev.csv -
 
 # All three models share one tokenizer and one pretrained start.
 text="$out/reviews/sentences.txt"
-[ -f "$text" ] || "$python" "$here/demo_sentences.py" "$out/reviews/train.csv" "$text" "$@"
+[ -f "$text" ] || "$python" "$here/demo_sentences.py" "$out/reviews/train.csv" "$text" 60000 "$novels"
+more="$out/reviews/more.txt"
+[ -f "$more" ] || "$python" "$here/demo_sentences.py" "$out/reviews/train.csv" "$more" 90000 "$novels" "$squad"
 [ -d "$out/tokenizer" ] || "$litebert" tokenizer train "$text" --split line --vocab-size "$pieces" --out "$out/tokenizer"
-[ -d "$out/data" ] || "$litebert" prepare "$text" "$@" --tokenizer "$out/tokenizer" --out "$out/data"
+[ -d "$out/data" ] || "$litebert" prepare "$text" "$novels" --tokenizer "$out/tokenizer" --out "$out/data"
 "$litebert" pretrain "$here/demo.toml" --shards "$out/data" --table-from "$encoder" --budget "$budget" --out "$out/pretrained"
 
 # shellcheck disable=SC2086
 "$litebert" finetune "$out/pretrained" $reviews --teacher "$out/teacher" --unlabeled "$text" --epochs "$epochs" --out "$out/tuned-sentiment"
-"$litebert" finetune "$out/pretrained" --task pairs --data "$text" --teacher "$encoder" --out "$out/tuned-vectors"
+"$litebert" finetune "$out/pretrained" --task pairs --data "$more" --teacher "$encoder" --out "$out/tuned-vectors"
 
 for model in pretrained tuned-sentiment tuned-vectors; do
     [ -d "$out/packed/$model" ] || "$litebert" convert "$out/$model" --to litebert --out "$out/packed/$model"

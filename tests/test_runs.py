@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import os
 import subprocess
 import sys
@@ -117,8 +118,12 @@ def test_the_models_of_the_demo_are_made_and_packed(
         "PIECES": "300",
         "EPOCHS": "1",
     }
+    passages = [{"context": "Bado tamu kumi sana.", "qas": [{"question": "Nani bado kali leo?"}]}]
+    squad = tmp_path / "squad.json"
+    squad.write_text(json.dumps({"data": [{"paragraphs": passages}]}))
     out = tmp_path / "out"
-    command = [str(ROOT / "runs" / "demo.sh"), str(out), str(encoder), str(tiny_corpus)]
+    texts = [str(tiny_corpus), str(squad)]
+    command = [str(ROOT / "runs" / "demo.sh"), str(out), str(encoder), *texts]
     for _ in range(2):  # the second time, everything is there
         done = subprocess.run(command, env=settings, capture_output=True, text=True)
         assert done.returncode == 0, done.stderr
