@@ -61,7 +61,7 @@ extensions stand in `registry.OWN_VERBS`.
 """
 
 GROUPS: Mapping[str, tuple[str, ...]] = {
-    "Start": ("quickstart",),
+    "Start": ("demo", "quickstart"),
     "Prepare data": ("tokenizer", "prepare"),
     "Pretrain": ("recipes", "plan", "pretrain"),
     "Learn a task": ("finetune", "distill"),

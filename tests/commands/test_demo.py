@@ -60,7 +60,7 @@ def test_vectors_know_what_is_alike(models: dict[str, Path]) -> None:
 
 
 def test_masked_words_are_words_that_fit(models: dict[str, Path]) -> None:
-    (guesses,) = litebert.load(models["words"], device="cpu").fill(
+    (guesses,) = litebert.load(models["words"], device="cpu").fill_mask(
         "he opened the [MASK] and went out."
     )
     assert {guess.token.strip("\u2581 ") for guess in guesses} & {"door", "window", "gate"}

@@ -100,7 +100,7 @@ def _answer(models: Mapping[str, Path], texts: Sequence[str]) -> int:
         ]
         console.table(("text", "another text", "similarity"), rows)
     for text in (text for text in texts if MASK in text):
-        (guesses, *_) = load(models["words"], device="cpu").fill(text)
+        (guesses, *_) = load(models["words"], device="cpu").fill_mask(text)
         rows = [(text, guess.token, f"{guess.probability:.0%}") for guess in guesses]
         console.table(("text", "word", "probability"), rows)
     return 0
