@@ -17,8 +17,10 @@ here=$(dirname "$0")
 litebert=${LITEBERT:-litebert}
 python=${PYTHON:-python3}
 budget=${BUDGET:-1500 steps}
+review_budget=${BUDGET:-300 steps}
 pieces=${PIECES:-6000}
-epochs=${EPOCHS:-3}
+review_pieces=${PIECES:-8000}
+epochs=${EPOCHS:-6}
 
 mkdir -p "$out"
 archive=${ARCHIVE:-$out/vaderSentiment-3.3.2.tar.gz}
@@ -30,18 +32,31 @@ reviews="--task table --data $out/reviews/train.csv --dev $out/reviews/dev.csv -
 # shellcheck disable=SC2086
 "$litebert" finetune "$encoder" $reviews --epochs 2 --out "$out/teacher"
 
-# All three models share one tokenizer and one pretrained start.
+# Words and vectors share a tokenizer and a pretrained start.
 text="$out/reviews/sentences.txt"
 [ -f "$text" ] || "$python" "$here/demo_sentences.py" "$out/reviews/train.csv" "$text" 60000 "$novels"
 more="$out/reviews/more.txt"
 [ -f "$more" ] || "$python" "$here/demo_sentences.py" "$out/reviews/train.csv" "$more" 90000 "$novels" "$squad"
 [ -d "$out/tokenizer" ] || "$litebert" tokenizer train "$text" --split line --vocab-size "$pieces" --out "$out/tokenizer"
 [ -d "$out/data" ] || "$litebert" prepare "$text" "$novels" --tokenizer "$out/tokenizer" --out "$out/data"
-"$litebert" pretrain "$here/demo.toml" --shards "$out/data" --table-from "$encoder" --budget "$budget" --out "$out/pretrained"
-
-# shellcheck disable=SC2086
-"$litebert" finetune "$out/pretrained" $reviews --teacher "$out/teacher" --unlabeled "$text" --epochs "$epochs" --out "$out/tuned-sentiment"
+student="$here/demo.toml"
+"$litebert" pretrain "$student" --shards "$out/data" --table-from "$encoder" --budget "$budget" --out "$out/pretrained"
 "$litebert" finetune "$out/pretrained" --task pairs --data "$more" --teacher "$encoder" --out "$out/tuned-vectors"
+
+# The words of reviews are others than those of novels, so sentiment has a tokenizer and a start of its own.
+own="$out/reviews-only"
+mkdir -p "$own"
+[ -f "$own/text.txt" ] || "$python" "$here/demo_sentences.py" "$out/reviews/train.csv" "$own/text.txt" 0
+split="--split line"
+# shellcheck disable=SC2086
+[ -d "$own/tokenizer" ] || "$litebert" tokenizer train "$own/text.txt" $split --kind wordpiece \
+    --vocab-size "$review_pieces" --shrink --out "$own/tokenizer"
+# shellcheck disable=SC2086
+[ -d "$own/data" ] || "$litebert" prepare "$own/text.txt" $split --tokenizer "$own/tokenizer" --out "$own/data"
+"$litebert" pretrain "$student" --shards "$own/data" --table-from "$encoder" --budget "$review_budget" --out "$own/pretrained"
+# shellcheck disable=SC2086
+"$litebert" finetune "$own/pretrained" $reviews --teacher "$out/teacher" --epochs "$epochs" --dropout 0.1 \
+    --out "$out/tuned-sentiment"
 
 for model in pretrained tuned-sentiment tuned-vectors; do
     [ -d "$out/packed/$model" ] || "$litebert" convert "$out/$model" --to litebert --out "$out/packed/$model"

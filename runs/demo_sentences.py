@@ -49,7 +49,7 @@ def main() -> None:
         texts = [row["text"] for row in csv.DictReader(file)]
     plain = [source for source in sources if source.suffix != ".json"]
     others = [sentence for source in plain for sentence in read_sentences(source)]
-    step = max(1, len(others) // most)
+    step = max(1, len(others) // max(1, most))
     texts += others[::step][:most]
     texts += [s for source in sources if source not in plain for s in read_squad(source)]
     lines = dict.fromkeys(" ".join(text.split()) for text in texts)
