@@ -96,10 +96,12 @@ class Output(ABC):
     """True if it implements `fit_linear`."""
     weighs: ClassVar[bool] = False
     """True if its loss can weigh classes and rows, by `weigh`."""
-    calibrates: ClassVar[bool] = False
-    """True if it implements `item_losses`, `judge` and `mistake`, so that its probabilities are
-    calibrated.
-    """
+
+    @property
+    def calibrates(self) -> bool:
+        """Return whether the answers have probabilities that a temperature calibrates."""
+        return False
+
     least_claim: ClassVar[float] = 0.0
     """The probability above which a decision is an answer."""
     exclusive: ClassVar[bool] = False

@@ -41,9 +41,14 @@ class OneClass(Output):
     scores = ("accuracy", "macro_f1", "matthews")
     linear = True
     weighs = True
-    calibrates = True
+
     exclusive = True
     exits = True
+
+    @property
+    def calibrates(self) -> bool:
+        """True where the head gives a number for each label, as no other law of odds does."""
+        return self.width == len(self.labels)
 
     def weigh(self, config: FinetuneConfig, targets: Sequence[Any]) -> Output:
         """Weigh each class as scikit-learn's `balanced` does; a class without a row has the weight
