@@ -20,7 +20,7 @@ budget=${BUDGET:-1500 steps}
 review_budget=${BUDGET:-300 steps}
 pieces=${PIECES:-6000}
 review_pieces=${PIECES:-8000}
-epochs=${EPOCHS:-6}
+epochs=${EPOCHS:-3}
 
 mkdir -p "$out"
 archive=${ARCHIVE:-$out/vaderSentiment-3.3.2.tar.gz}
@@ -32,7 +32,7 @@ reviews="--task table --data $out/reviews/train.csv --dev $out/reviews/dev.csv -
 # shellcheck disable=SC2086
 "$litebert" finetune "$encoder" $reviews --epochs 2 --out "$out/teacher"
 
-# Words and vectors share a tokenizer and a pretrained start.
+# Words and vectors share a tokenizer. A student of vectors starts from the encoder's vectors and not from pretraining.
 text="$out/reviews/sentences.txt"
 [ -f "$text" ] || "$python" "$here/demo_sentences.py" "$out/reviews/train.csv" "$text" 60000 "$novels"
 more="$out/reviews/more.txt"
@@ -41,7 +41,8 @@ more="$out/reviews/more.txt"
 [ -d "$out/data" ] || "$litebert" prepare "$text" "$novels" --tokenizer "$out/tokenizer" --out "$out/data"
 student="$here/demo.toml"
 "$litebert" pretrain "$student" --shards "$out/data" --table-from "$encoder" --budget "$budget" --out "$out/pretrained"
-"$litebert" finetune "$out/pretrained" --task pairs --data "$more" --teacher "$encoder" --out "$out/tuned-vectors"
+"$litebert" finetune "$student" --from-scratch --tokenizer "$out/tokenizer" --task pairs --data "$more" \
+    --teacher "$encoder" --epochs 2 --out "$out/tuned-vectors"
 
 # The words of reviews are others than those of novels, so sentiment has a tokenizer and a start of its own.
 own="$out/reviews-only"
@@ -54,9 +55,10 @@ split="--split line"
 # shellcheck disable=SC2086
 [ -d "$own/data" ] || "$litebert" prepare "$own/text.txt" $split --tokenizer "$own/tokenizer" --out "$own/data"
 "$litebert" pretrain "$student" --shards "$own/data" --table-from "$encoder" --budget "$review_budget" --out "$own/pretrained"
+[ -f "$own/phrases.txt" ] || "$python" "$here/demo_phrases.py" "$out/reviews/train.csv" "$own/phrases.txt"
 # shellcheck disable=SC2086
-"$litebert" finetune "$own/pretrained" $reviews --teacher "$out/teacher" --epochs "$epochs" --dropout 0.1 \
-    --out "$out/tuned-sentiment"
+"$litebert" finetune "$own/pretrained" $reviews --teacher "$out/teacher" --unlabeled "$own/phrases.txt" \
+    --epochs "$epochs" --lr 1e-3 --out "$out/tuned-sentiment"
 
 for model in pretrained tuned-sentiment tuned-vectors; do
     [ -d "$out/packed/$model" ] || "$litebert" convert "$out/$model" --to litebert --out "$out/packed/$model"

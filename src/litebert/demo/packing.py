@@ -1,8 +1,8 @@
 """Small models in one archive: their matrices in 8 bits, and each different file once.
 
 An archive is a zip file. `index.json` names the files of each model, and the entry that holds each.
-The weights of a model are an entry of their own: every large matrix as int8 with a scale for each
-row, and the rest as it was. Packed models are ordinary folders in float32 again once they are
+In files of weights, every large matrix is stored as int8 with a scale for each row, and the rest as
+it was. Packed models are ordinary folders in float32 again once they are
 unpacked, which any verb opens.
 """
 
@@ -47,10 +47,10 @@ def pack(folders: Mapping[str, Path], archive: Path) -> int:
     entries: dict[str, bytes] = {}
     index: dict[str, dict[str, str]] = {}
     for name, folder in folders.items():
-        weights = files.weights_file(folder)
+        files.weights_file(folder)
         index[name] = {}
-        for file in sorted(path for path in folder.rglob("*") if path.is_file()):
-            data = _pack_weights(file) if file == weights else file.read_bytes()
+        for file in _list_files(folder):
+            data = _pack_weights(file) if file.suffix == ".safetensors" else file.read_bytes()
             entry = hashlib.sha256(data).hexdigest()[:16]
             entries[entry] = data
             index[name][file.relative_to(folder).as_posix()] = entry
@@ -86,13 +86,23 @@ def unpack(out: str | Path, archive: Path = MODELS) -> dict[str, Path]:
     return folders
 
 
+def _list_files(folder: Path) -> list[Path]:
+    """List the files of a model, without those that another file of the tokenizer repeats."""
+    names = {path.relative_to(folder).as_posix() for path in folder.rglob("*") if path.is_file()}
+    if "tokenizer/spiece.model" in names:
+        names.discard("tokenizer/tokenizer.json")
+    elif "tokenizer/tokenizer.json" in names:
+        names.discard("tokenizer/vocab.txt")
+    return [folder / name for name in sorted(names)]
+
+
 def _write_model(folder: Path, contents: Mapping[str, bytes]) -> None:
     folder.parent.mkdir(parents=True, exist_ok=True)
     with files.new_folder(folder) as partial:
         for file, data in contents.items():
             path = partial / file
             path.parent.mkdir(parents=True, exist_ok=True)
-            if file == files.WEIGHTS:
+            if path.suffix == ".safetensors":
                 _unpack_weights(data, path)
             else:
                 path.write_bytes(data)
