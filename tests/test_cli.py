@@ -87,7 +87,7 @@ def test_every_verb_helps(verb: str, run: Callable[..., Output]) -> None:
 
 
 @pytest.mark.parametrize(
-    "verb", sorted(VERBS.keys() - {"quickstart", "recipes", "studies", "doctor"})
+    "verb", sorted(VERBS.keys() - {"demo", "quickstart", "recipes", "studies", "doctor"})
 )
 def test_a_verb_alone_says_what_it_needs(verb: str, run: Callable[..., Output]) -> None:
     status, out, err = run(verb)
