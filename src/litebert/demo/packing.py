@@ -30,7 +30,7 @@ SCALE = ".scale"
 """The end of the name of a matrix's scales."""
 LEAST_NUMBERS = 4096
 """Numbers of a matrix that is stored in 8 bits, at least."""
-_INDEX = "index.json"
+_INDEX, _FACTS = "index.json", "facts"
 _DATE = (2026, 1, 1, 0, 0, 0)
 """The date of every entry, so that the same models make the same bytes."""
 
@@ -118,7 +118,9 @@ def _pack_weights(file: Path) -> bytes:
             packed[name + SCALE] = scale
         else:
             packed[name] = tensor
-    return save_tensors(packed, files.read_metadata(file))
+    # One entry, because safetensors writes several in an order that changes.
+    facts = json.dumps(files.read_metadata(file), sort_keys=True)
+    return save_tensors(packed, {_FACTS: facts})
 
 
 def _unpack_weights(data: bytes, path: Path) -> None:
@@ -131,5 +133,5 @@ def _unpack_weights(data: bytes, path: Path) -> None:
     with tempfile.NamedTemporaryFile(suffix=".safetensors") as header:
         header.write(data)
         header.flush()
-        facts = files.read_metadata(Path(header.name))
+        facts = json.loads(files.read_metadata(Path(header.name))[_FACTS])
     files.write_tensors(path, tensors, facts)
