@@ -34,7 +34,7 @@ README = ROOT / "README.md"
 PAGES = [README, ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCED = re.compile(r"^```(sh|python)\n(.*?)^```$", re.M | re.S)
 SIZES = {
-    "litebert demo": "litebert demo --text 'A lovely film.'",
+    "litebert demo": "litebert demo 'A lovely film.'",
     "litebert quickstart": "litebert quickstart --vocab-size 400 --budget '1 steps'",
     "--vocab-size 8192": "--vocab-size 400",
     "--budget 30m": "--budget '2 steps'",

@@ -67,14 +67,14 @@ def test_masked_words_are_words_that_fit(models: dict[str, Path]) -> None:
 
 
 def test_answers_in_the_terminal(run: Run) -> None:
-    status, out, _ = run("demo", "--text", "What a lovely film!", "he shut the [MASK].")
+    status, out, _ = run("demo", "What a lovely film!", "he shut the [MASK].")
     assert status == 0
     assert "positive" in out
     assert "door" in out
 
 
 def test_the_models_are_written_as_ordinary_folders(run: Run, tmp_path: Path) -> None:
-    status, _, err = run("demo", "--out", tmp_path / "models", "--text", "What a lovely film!")
+    status, _, err = run("demo", "--out", tmp_path / "models", "--", "What a lovely film!")
     assert status == 0
     names(err, tmp_path / "models" / "sentiment")
     rows = tmp_path / "rows.txt"
@@ -86,7 +86,7 @@ def test_the_models_are_written_as_ordinary_folders(run: Run, tmp_path: Path) ->
 
 @pytest.mark.parametrize(
     ("words", "place"),
-    [(("--text", " "), "--text"), (("--port", "99999"), "--port"), (("--out", "{file}"), "{file}")],
+    [((" ",), "TEXT"), (("--port", "99999"), "--port"), (("--out", "{file}"), "{file}")],
 )
 def test_wrong_words(run: Run, tmp_path: Path, words: tuple[str, ...], place: str) -> None:
     file = tmp_path / "file"

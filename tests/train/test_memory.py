@@ -230,6 +230,7 @@ def test_a_fine_tuning_that_does_not_fit_is_refused_too(
     words = (
         "finetune",
         "albert-tiny",
+        "--from-scratch",
         "--tokenizer",
         tiny_tokenizer,
         "--task",

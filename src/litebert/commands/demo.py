@@ -11,6 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Annotated
+
+import tyro
 
 from litebert.commands import console
 from litebert.errors import ConfigError, MissingExtraError, require
@@ -29,11 +32,12 @@ class DemoArguments:
     """Try litebert in seconds, offline, with three small models that stand in the package:
     sentiment of reviews, masked words, and vectors of sentences.
 
-    It opens the playground in a browser until Ctrl-C. With --text it answers in the terminal.
+    It opens the playground in a browser until Ctrl-C. Texts are answered in the terminal instead;
+    [MASK] stands for a word to guess.
     """
 
-    text: tuple[str, ...] = ()
-    """Texts to answer in the terminal; [MASK] stands for a word to guess."""
+    texts: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="TEXT")] = ()
+    """Texts to answer in the terminal."""
     out: Path | None = None
     """Folder to write the models to, as ordinary model folders; by default they are temporary."""
     port: int = 8000
@@ -46,13 +50,13 @@ def demo(words: list[str]) -> int:
     """litebert demo"""
     arguments = console.parse(DemoArguments, words, "demo")
     require(0 <= arguments.port < 1 << 16, f"--port is {arguments.port}; give one from 0 to 65535")
-    if any(not text.strip() for text in arguments.text):
-        raise ConfigError("--text has an empty text; write a sentence")
+    if any(not text.strip() for text in arguments.texts):
+        raise ConfigError("TEXT is empty; write a sentence")
     with console.loading(), _open_models(arguments.out) as models:
         if arguments.out is not None:
             console.say(f"the models are in {', '.join(map(str, models.values()))}")
-        if arguments.text:
-            return _answer(models, arguments.text)
+        if arguments.texts:
+            return _answer(models, arguments.texts)
         try:
             from litebert.commands.serve import require_packages
 
