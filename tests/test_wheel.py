@@ -119,6 +119,7 @@ def test_it_holds_every_module_and_its_metadata(wheel: Path) -> None:
     beside = {
         "litebert/py.typed",
         "litebert/analysis/page.css",
+        "litebert/demo/models.zip",
         "litebert/model/cpu/kernels.c",
         "litebert/serve/playground.html",
     }

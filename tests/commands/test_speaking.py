@@ -294,10 +294,10 @@ def test_a_signal_during_imports_ends_in_one_line(
 ) -> None:
     class Signals(MetaPathFinder):
         def find_spec(self, name: str, *_: Any) -> None:
-            if name == "litebert.commands.models":
+            if name == "litebert.commands.evaluate":
                 os.kill(os.getpid(), number)
 
-    monkeypatch.delitem(sys.modules, "litebert.commands.models", raising=False)
+    monkeypatch.delitem(sys.modules, "litebert.commands.evaluate", raising=False)
     monkeypatch.setattr(sys, "meta_path", [Signals(), *sys.meta_path])
     before = signal.getsignal(number)
     actual, out, err = run("evaluate", "a", "--shards", "b")
@@ -324,14 +324,14 @@ def _too_wide(*_: object, **__: object) -> None:
 def test_memory_that_runs_out_is_one_sentence(
     fault: Callable[..., None], run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("litebert.train.evaluate.evaluate", fault)
+    monkeypatch.setattr("litebert.answer.evaluation.evaluate", fault)
     status, out, err = run("evaluate", "a", "--shards", "b")
     assert (status, out) == (2, "")
     names(err, "litebert evaluate", "memory", "--train.micro-batch")
 
 
 def test_faults_of_ours_are_not_hidden(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("litebert.train.evaluate.evaluate", _too_wide)
+    monkeypatch.setattr("litebert.answer.evaluation.evaluate", _too_wide)
     with pytest.raises(RuntimeError, match="a fault of ours"):
         run("evaluate", "a", "--shards", "b")
 

@@ -333,6 +333,7 @@ def test_a_fine_tuning_is_started_anew_and_another_is_refused_by_its_fields(
     words = (
         "finetune",
         "albert-tiny",
+        "--from-scratch",
         "--tokenizer",
         tiny_tokenizer,
         "--task",

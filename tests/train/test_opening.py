@@ -69,7 +69,7 @@ def test_a_verb_says_that_it_uses_an_older_checkpoint(
             "--steps",
             "1",
         ),
-        "convert": (tmp_path / "converted", "--to", "litebert"),
+        "convert": ("--out", tmp_path / "converted", "--to", "litebert"),
         "predict": ("--input", tmp_path / "rows.csv"),
     }
     status, _, err = run(verb, pair, *words[verb])
