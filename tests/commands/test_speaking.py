@@ -138,7 +138,6 @@ LONG = (
     "finetune",
     "convert",
     "predict",
-    "--out",
     "prepare",
     "tokenizer train",
     "tokenizer inspect",
