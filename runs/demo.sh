@@ -45,19 +45,19 @@ student="$here/demo.toml"
     --teacher "$encoder" --epochs 2 --out "$out/tuned-vectors"
 
 # The words of reviews are others than those of novels, so sentiment has a tokenizer and a start of its own.
-own="$out/reviews-only"
-mkdir -p "$own"
-[ -f "$own/text.txt" ] || "$python" "$here/demo_sentences.py" "$out/reviews/train.csv" "$own/text.txt" 0
+start="$out/reviews-only"
+mkdir -p "$start"
+[ -f "$start/text.txt" ] || "$python" "$here/demo_sentences.py" "$out/reviews/train.csv" "$start/text.txt" 0
 split="--split line"
 # shellcheck disable=SC2086
-[ -d "$own/tokenizer" ] || "$litebert" tokenizer train "$own/text.txt" $split --kind wordpiece \
-    --vocab-size "$review_pieces" --shrink --out "$own/tokenizer"
+[ -d "$start/tokenizer" ] || "$litebert" tokenizer train "$start/text.txt" $split --kind wordpiece \
+    --vocab-size "$review_pieces" --shrink --out "$start/tokenizer"
 # shellcheck disable=SC2086
-[ -d "$own/data" ] || "$litebert" prepare "$own/text.txt" $split --tokenizer "$own/tokenizer" --out "$own/data"
-"$litebert" pretrain "$student" --shards "$own/data" --table-from "$encoder" --budget "$review_budget" --out "$own/pretrained"
-[ -f "$own/phrases.txt" ] || "$python" "$here/demo_phrases.py" "$out/reviews/train.csv" "$own/phrases.txt"
+[ -d "$start/data" ] || "$litebert" prepare "$start/text.txt" $split --tokenizer "$start/tokenizer" --out "$start/data"
+"$litebert" pretrain "$student" --shards "$start/data" --table-from "$encoder" --budget "$review_budget" --out "$start/pretrained"
+[ -f "$start/phrases.txt" ] || "$python" "$here/demo_phrases.py" "$out/reviews/train.csv" "$start/phrases.txt"
 # shellcheck disable=SC2086
-"$litebert" finetune "$own/pretrained" $reviews --teacher "$out/teacher" --unlabeled "$own/phrases.txt" \
+"$litebert" finetune "$start/pretrained" $reviews --teacher "$out/teacher" --unlabeled "$start/phrases.txt" \
     --epochs "$epochs" --lr 1e-3 --out "$out/tuned-sentiment"
 
 for model in pretrained tuned-sentiment tuned-vectors; do

@@ -186,6 +186,12 @@ def test_rows_keep_the_geometry_of_the_rows_that_spell_their_tokens() -> None:
     assert rows[[0, 1, 3, 4, 5]].std() == pytest.approx(0.1, rel=1e-5)
 
 
+def test_a_tokenizer_that_spells_nothing_gives_no_rows() -> None:
+    rows = project_table(np.ones((3, 4)), [[], []], np.array([5, 2]), width=2, std=0.1)
+    assert rows.shape == (2, 2)
+    assert not rows.any()
+
+
 def test_a_narrow_table_keeps_the_largest_axes() -> None:
     draw = np.random.default_rng(1)
     table = draw.normal(size=(40, 6)) * np.array([9, 1, 5, 0.1, 0.1, 0.1])

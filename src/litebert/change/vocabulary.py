@@ -139,6 +139,9 @@ def project_table(
         if len(ids):
             row[:] = table[list(ids)].mean(0)
     has_source = np.array([len(ids) > 0 for ids in sources])
+    projected = np.zeros((len(sources), width))
+    if not has_source.any():
+        return projected.astype(np.float32)
     weights = np.log1p(counts + 0.5) * has_source
     weights /= weights.sum()
     # With more threads, libraries add in another order.
@@ -149,7 +152,6 @@ def project_table(
         # The sign of an axis is arbitrary: its largest number becomes positive.
         axes *= np.sign(axes[np.abs(axes).argmax(0), np.arange(axes.shape[1])])
         reduced = rows @ axes
-    projected = np.zeros((len(sources), width))
     projected[:, : reduced.shape[1]] = reduced
     projected[~has_source] = 0
     scale = projected[has_source].std()

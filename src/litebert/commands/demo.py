@@ -52,7 +52,7 @@ def demo(words: list[str]) -> int:
     require(0 <= arguments.port < 1 << 16, f"--port is {arguments.port}; give one from 0 to 65535")
     if any(not text.strip() for text in arguments.texts):
         raise ConfigError("TEXT is empty; write a sentence")
-    with console.loading(), _open_models(arguments.out) as models:
+    with _open_models(arguments.out) as models:
         if arguments.out is not None:
             console.say(f"the models are in {', '.join(map(str, models.values()))}")
         if arguments.texts:
@@ -71,7 +71,8 @@ def demo(words: list[str]) -> int:
 @contextmanager
 def _open_models(out: Path | None) -> Iterator[Mapping[str, Path]]:
     """Unpack the models for as long as they are used, or for good."""
-    from litebert.demo import unpack
+    with console.loading():
+        from litebert.demo import unpack
 
     if out is not None:
         yield unpack(out)

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import tempfile
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
@@ -124,14 +123,12 @@ def _pack_weights(file: Path) -> bytes:
 
 
 def _unpack_weights(data: bytes, path: Path) -> None:
+    path.write_bytes(data)  # where its header is read, before the float32 file takes its place
+    facts = json.loads(files.read_metadata(path)[_FACTS])
     packed = load_tensors(data)
     tensors = {
         name: tensor.float() * packed[name + SCALE] if name + SCALE in packed else tensor
         for name, tensor in packed.items()
         if not name.endswith(SCALE)
     }
-    with tempfile.NamedTemporaryFile(suffix=".safetensors") as header:
-        header.write(data)
-        header.flush()
-        facts = json.loads(files.read_metadata(Path(header.name))[_FACTS])
     files.write_tensors(path, tensors, facts)

@@ -143,6 +143,7 @@ def take_table(model: Pretrainer, shards: Shards, source: str | Path) -> None:
     A token that the other tokenizer cannot spell keeps its row.
 
     Raises:
+        DataError: a tokenizer has whole words only.
         ModelError: the folder cannot be opened, or has no tokenizer.
     """
     loaded = read_folder(source)
