@@ -81,7 +81,10 @@ def r2(labels: Values, predictions: Values) -> float:
         return -math.inf
     if _is_constant(labels):
         return 0.0
-    with np.errstate(over="ignore", invalid="ignore"):
+    with np.errstate(over="ignore", invalid="ignore", under="ignore"):
+        # Labels so close that their squared differences vanish count as constant.
+        if not np.square(labels - np.mean(labels)).any():
+            return 0.0
         value = float(r2_score(labels, predictions))
     return value if math.isfinite(value) else -math.inf
 
