@@ -344,14 +344,14 @@ def test_a_second_signal_refuses_what_has_no_answer(models: Path, tmp_path: Path
                 b"POST /predict HTTP/1.1\r\nHost: localhost\r\nContent-Type: application/json\r\n"
             )
             half.sendall(b"Content-Length: 100\r\n\r\n{")
-            for _ in range(2):
-                service.process.send_signal(signal.SIGTERM)
-                time.sleep(0.1)
-            os.kill(pid, signal.SIGCONT)
+            service.process.send_signal(signal.SIGTERM)
+            until(lambda: bool(service.events("stopping")))  # two signals at once may be one
+            service.process.send_signal(signal.SIGTERM)
+            # The worker stays stopped: if it went on, it could answer before the refusals.
             status, body = read_answer(half)
+            first.join()
+            more.join()
         assert service.process.wait(30) == 0
-        first.join()
-        more.join()
         for answer in (*seen, (status, json.loads(body))):
             assert (answer[0], answer[1]["error_type"]) == (503, "unavailable")
         requests = [event for event in service.events("request") if event["route"] == "/predict"]
