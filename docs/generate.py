@@ -1,8 +1,8 @@
 """Writes docs/reference.md from the code: the recipes, every field of the space, every option of
 every verb.
 
-What a field means is written once, below the field. The tables of docs/scale.md and the table of
-features in docs/space.md are made here too. `--check` writes nothing and fails where a page is
+What a field means is written once, below the field. The tables of docs/reports/projection.md
+and docs/reference/features.md are made here too. `--check` writes nothing and fails where a page is
 stale.
 """
 
@@ -28,8 +28,9 @@ from litebert.recipes import PUBLISHED, RECIPES
 from litebert.recipes.finetuning import FINETUNE_PRESETS
 from projection import Cluster, project_step
 
-PAGE, SCALE, SPACE = (
-    Path(__file__).with_name(name) for name in ("reference.md", "scale.md", "space.md")
+PAGE, PROJECTION, FEATURES_PAGE = (
+    Path(__file__).parent / name
+    for name in ("reference.md", "reports/projection.md", "reference/features.md")
 )
 TYPES = {
     "int": "whole number",
@@ -42,16 +43,18 @@ TYPES = {
 
 def main(arguments: Sequence[str]) -> int:
     reference = "\n".join([*_head(), *_recipes(), *_space(), *_verbs()]).rstrip() + "\n"
-    scale = _replace_tables(SCALE, _projection(), _supply())
-    space = _replace_tables(SPACE, _features())
+    projection = _replace_tables(PROJECTION, _projection(), _supply())
+    features = _replace_tables(FEATURES_PAGE, _features())
     status = 0
-    for page, text in ((PAGE, reference), (SCALE, scale), (SPACE, space)):
+    for page, text in (
+        (PAGE, reference),
+        (PROJECTION, projection),
+        (FEATURES_PAGE, features),
+    ):
         if "--check" not in arguments:
             page.write_text(text, encoding="utf-8")
         elif not page.is_file() or page.read_text(encoding="utf-8") != text:
-            sys.stderr.write(
-                f"docs/{page.name} is not what the code says; write it again with: make docs\n"
-            )
+            sys.stderr.write(f"{page} is not what the code says; write it again with: make docs\n")
             status = 1
     return status
 

@@ -1,5 +1,5 @@
-"""The language of the house (docs/glossary.md), read from the source: names, docstrings and the
-size of functions.
+"""The language of the house (docs/reference/glossary.md), read from the source: names, docstrings
+and the size of functions.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The routes: bodies in, answers out, in the shapes of docs/http.md."""
+"""The routes: bodies in, answers out, in the shapes of docs/reference/http.md."""
 
 from __future__ import annotations
 
