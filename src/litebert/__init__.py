@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from litebert.answer.export import export as export
     from litebert.answer.minimal_pairs import evaluate_blimp as evaluate_blimp
     from litebert.answer.model import load as load
+    from litebert.answer.retrieval import evaluate_retrieval as evaluate_retrieval
     from litebert.change.conversion import convert as convert
     from litebert.change.conversion import push as push
     from litebert.change.conversion import resize as resize
@@ -48,6 +49,7 @@ _HOME = {
     "convert": "change.conversion",
     "evaluate": "answer.evaluation",
     "evaluate_blimp": "answer.minimal_pairs",
+    "evaluate_retrieval": "answer.retrieval",
     "export": "answer.export",
     "finetune": "finetuning.run",
     "load": "answer.model",

@@ -12,6 +12,7 @@ from litebert.commands.task_options import LabeledFiles
 from litebert.errors import ConfigError, require
 
 if TYPE_CHECKING:
+    from litebert.answer.retrieval import RetrievalScores
     from litebert.answer.scoring import Scored
 
 MOST_COLUMNS = 10
@@ -24,7 +25,8 @@ class EvaluateArguments(LabeledFiles):
 
     Text is masked at 15 % with fixed masks, whatever the model was trained with, so that models
     compare. Objectives rtd and sbo are scored on the masks of the training. --blimp counts how
-    often the model finds the grammatical one of two sentences likelier.
+    often the model finds the grammatical one of two sentences likelier. --retrieval ranks documents
+    by sentence vectors, beside BM25.
     """
 
     shards: Path | None = None
@@ -34,6 +36,11 @@ class EvaluateArguments(LabeledFiles):
     blimp: Path | None = None
     """Folder of BLiMP's files, or JSON Lines with sentence_good and sentence_bad, for a pretrained
     MODEL."""
+    retrieval: Path | None = None
+    """Folder in the layout of BEIR: corpus.jsonl, queries.jsonl and qrels/*.tsv. MODEL gives
+    sentence vectors."""
+    qrels: str | None = None
+    """File of judgments of --retrieval, such as dev; by default test, or the only one."""
     max_pairs: int | None = None
     """Most pairs of each paradigm of --blimp to score; all by default. A file without UIDs is one
     paradigm."""
@@ -59,9 +66,11 @@ class EvaluateArguments(LabeledFiles):
 
 
 def evaluate(words: list[str]) -> int:
-    """litebert evaluate MODEL --shards D | --data FILE | --blimp FOLDER"""
+    """litebert evaluate MODEL --shards D | --data FILE | --blimp FOLDER | --retrieval FOLDER"""
     arguments = console.parse(EvaluateArguments, words, "evaluate")
     _check_options(arguments)
+    if arguments.retrieval is not None:
+        return _evaluate_retrieval(arguments, arguments.retrieval)
     with console.loading():
         from litebert.answer import minimal_pairs
         from litebert.answer.evaluation import evaluate as run
@@ -105,6 +114,36 @@ def evaluate(words: list[str]) -> int:
     return 0
 
 
+def _evaluate_retrieval(arguments: EvaluateArguments, folder: Path) -> int:
+    """Score a model on a folder in the layout of BEIR, and show the scores beside BM25."""
+    with console.loading():
+        from litebert.answer.retrieval import evaluate_retrieval
+
+    scored = evaluate_retrieval(
+        arguments.model,
+        folder,
+        split=arguments.qrels,
+        engine=arguments.engine,
+        device=arguments.device,
+    )
+    if arguments.json:
+        console.print_json({"model": arguments.model, "retrieval": str(folder), **asdict(scored)})
+        return 0
+    _show_retrieval(arguments, scored)
+    return 0
+
+
+def _show_retrieval(arguments: EvaluateArguments, scored: RetrievalScores) -> None:
+    """Print the scores of a model and of BM25, and say which is better."""
+    name = Path(arguments.model).name
+    console.table(("score", name, "BM25"), scored.rows())
+    console.say(
+        f"{scored.queries:,} queries of qrels/{scored.split}.tsv, {scored.documents:,} documents"
+    )
+    if scored.bm25["ndcg_at_10"] > scored.scores["ndcg_at_10"]:
+        console.say(f"BM25, which counts words, is better than {name}")
+
+
 def _check_options(arguments: EvaluateArguments) -> None:
     """Refuse options without the text, the files or the pairs that they belong to.
 
@@ -121,6 +160,7 @@ def _check_options(arguments: EvaluateArguments) -> None:
         raise ConfigError(
             "--blimp scores a pretrained model and --data a fine-tuned model; give one of them"
         )
+    _check_retrieval(arguments)
     if arguments.mistakes < 0:
         raise ConfigError(f"mistakes is {arguments.mistakes}; give 0 or more")
     for option in ("sequences", "length"):
@@ -130,7 +170,8 @@ def _check_options(arguments: EvaluateArguments) -> None:
             f"--{option} out",
         )
     names = arguments.list_reading_options()
-    names += ["--engine"] * (arguments.engine is not None) + ["--exit-confidence"] * (
+    is_computed = arguments.engine is not None and arguments.retrieval is None
+    names += ["--engine"] * is_computed + ["--exit-confidence"] * (
         arguments.exit_confidence != "auto"
     )
     names += ["--min-precision"] * (arguments.min_precision is not None)
@@ -140,6 +181,23 @@ def _check_options(arguments: EvaluateArguments) -> None:
         raise ConfigError(
             f"{name} is of the labeled files of --data; give --data too, or leave {name} out"
         )
+
+
+def _check_retrieval(arguments: EvaluateArguments) -> None:
+    """Refuse --retrieval beside other things to score, and its options without it.
+
+    Raises:
+        ConfigError: an option would have no effect.
+    """
+    if arguments.retrieval is None:
+        require(
+            arguments.qrels is None,
+            "--qrels names a file of --retrieval; give --retrieval too, or leave it out",
+        )
+        return
+    others = {"shards": arguments.shards, "data": arguments.data, "blimp": arguments.blimp}
+    for option, value in others.items():
+        require(not value, f"--retrieval and --{option} are two things to score; give one of them")
 
 
 def _show_scores(arguments: EvaluateArguments, scored: Scored) -> None:

@@ -1,0 +1,185 @@
+"""Folders in the layout of BEIR (Thakur et al. 2021, arXiv:2104.08663).
+
+    corpus.jsonl     a document on each line: `_id`, `text` and perhaps `title`
+    queries.jsonl    a query on each line: `_id` and `text`
+    qrels/*.tsv      a judgment on each line: `query-id`, `corpus-id` and `score`, the grade
+
+A grade of 1 or more means that the document is relevant to the query.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Collection as Container
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from litebert.errors import ConfigError, DataError, nearest
+from litebert.text.lines import COMPRESSIONS, find_suffix
+from litebert.text.records import Notes, format_value, read_records
+
+log = logging.getLogger("litebert")
+
+CORPUS, QUERIES, JUDGMENTS = "corpus.jsonl", "queries.jsonl", "qrels"
+_COLUMNS = ("query-id", "corpus-id", "score")
+_USUAL = "test"
+"""The file of judgments that is read where a folder has several."""
+
+
+@dataclass(frozen=True)
+class Collection:
+    """Documents, queries, and which documents are relevant to which query."""
+
+    folder: Path
+    split: str
+    """The name of the file of judgments."""
+    documents: Mapping[str, str]
+    """The text of each document by its id, the title before the text. The ids descend, so that the
+    first of documents with equal scores is that which trec_eval ranks first."""
+    queries: Mapping[str, str]
+    """The text of each query that has a relevant document."""
+    grades: Mapping[str, Mapping[str, int]]
+    """The grade of each relevant document of each query."""
+
+
+def list_splits(folder: Path) -> dict[str, Path]:
+    """List the files of judgments in a folder by their names, sorted.
+
+    Raises:
+        DataError: the folder is not in the layout of BEIR.
+    """
+    for name in (CORPUS, QUERIES):
+        _find_file(folder, name)
+    qrels = folder / JUDGMENTS
+    files = sorted(qrels.iterdir()) if qrels.is_dir() else []
+    splits = {file.name.split(".")[0]: file for file in files if find_suffix(file) == ".tsv"}
+    if not splits:
+        raise DataError(f"{qrels} holds no .tsv file of judgments, as BEIR lays it out; add one")
+    return splits
+
+
+def read_collection(folder: str | Path, split: str | None = None) -> Collection:
+    """Read a folder in the layout of BEIR.
+
+    Judgments of documents that the corpus lacks count as never found, and those of queries that
+    are missing are left out. Both are logged.
+
+    Args:
+        split: the name of the file in `qrels`; by default test, or the only one.
+
+    Raises:
+        ConfigError: there is no such file in `qrels`.
+        DataError: the folder is not in this layout, or a file is malformed; the message names the
+            line.
+    """
+    place = Path(folder)
+    splits = list_splits(place)
+    if split is None:
+        split = next(iter(splits)) if len(splits) == 1 else _USUAL
+    if split not in splits:
+        raise ConfigError(
+            f"qrels is '{split}', and {place / JUDGMENTS} has {', '.join(splits)}; "
+            f"{nearest(split, splits)}"
+        )
+    notes = Notes()
+    documents = _read_texts(_find_file(place, CORPUS), notes)
+    queries = _read_texts(_find_file(place, QUERIES), notes)
+    grades = _read_grades(splits[split], queries, documents, notes)
+    for note in notes.notes():
+        log.info(f"{place}: {note}")
+    return Collection(
+        place,
+        split,
+        dict(sorted(documents.items(), reverse=True)),
+        {name: queries[name] for name in grades},
+        grades,
+    )
+
+
+def _find_file(folder: Path, name: str) -> Path:
+    """Find a file in a folder, compressed or not."""
+    for suffix in ("", *COMPRESSIONS):
+        if (file := folder / (name + suffix)).is_file():
+            return file
+    raise DataError(
+        f"{folder} has no {name}; give a folder in the layout of BEIR, with {CORPUS}, {QUERIES} "
+        f"and {JUDGMENTS}/*.tsv"
+    )
+
+
+def _read_texts(file: Path, notes: Notes) -> dict[str, str]:
+    """Read the text of each id in a file."""
+    texts: dict[str, str] = {}
+    rows = read_records(file, ("_id", "text"), notes, optional=("title",), form="jsonl")
+    for line, (name, *parts), _ in rows:
+        location = f"{file}:{line}"
+        identity = _format_id(name, "_id", location)
+        if identity in texts:
+            raise DataError(f"{location} repeats the _id {format_value(name)}; give each id once")
+        for part in parts:
+            if part is not None and not isinstance(part, str):
+                raise DataError(f"{location} holds {format_value(part)}, not text; correct it")
+        text, title = parts
+        texts[identity] = " ".join(part for part in (title, text) if part)
+    return texts
+
+
+def _read_grades(
+    file: Path, queries: Container[str], documents: Container[str], notes: Notes
+) -> dict[str, dict[str, int]]:
+    """Read the grades of the relevant documents of each query, in the order of the file."""
+    grades: dict[str, dict[str, int]] = {}
+    for location, query, document, grade in _read_judgments(file, notes):
+        if query not in queries:
+            notes["judgments of queries that queries.jsonl lacks were left out"] += 1
+            continue
+        if grade < 1:
+            continue
+        if document not in documents:
+            notes["relevant documents are not in corpus.jsonl, and count as never found"] += 1
+        row = grades.setdefault(query, {})
+        if row.setdefault(document, grade) != grade:
+            raise DataError(
+                f"{location} repeats the document '{document}' of the query '{query}' with another "
+                "score; give one score"
+            )
+    if not any(document in documents for row in grades.values() for document in row):
+        raise DataError(
+            f"{file} has no relevant document that is in {CORPUS} for a query of {QUERIES}; give "
+            "judgments of their ids"
+        )
+    return grades
+
+
+def _read_judgments(file: Path, notes: Notes) -> Iterator[tuple[str, str, str, int]]:
+    """Yield the location, the query, the document and the grade of each judgment."""
+    for line, (query, document, score), _ in read_records(file, _COLUMNS, notes, form="tsv"):
+        location = f"{file}:{line}"
+        try:
+            number = float(score)
+            grade = int(number)
+            if grade != number:
+                raise ValueError
+        except (TypeError, ValueError, OverflowError):
+            raise DataError(
+                f"{location}: 'score' is {format_value(score)}, not a whole number; correct it"
+            ) from None
+        ids = (
+            _format_id(query, _COLUMNS[0], location),
+            _format_id(document, _COLUMNS[1], location),
+        )
+        yield location, *ids, grade
+
+
+def _format_id(value: Any, column: str, location: str) -> str:
+    """Return an id as text.
+
+    Raises:
+        DataError: it is empty, or neither a text nor a whole number.
+    """
+    is_id = isinstance(value, (str, int)) and not isinstance(value, bool)
+    if not is_id or not str(value).strip():
+        raise DataError(f"{location}: '{column}' is {format_value(value)}; give an id")
+    return str(value)

@@ -1,0 +1,123 @@
+"""Rankings of documents, and their scores.
+
+Shapes: Q queries, n documents of a block, k documents that a ranking keeps.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from types import MappingProxyType
+
+import numpy as np
+from numpy.typing import NDArray
+
+Ranking = list[NDArray[np.int64]]
+"""The places of the documents of each query, the best first, (k,) or fewer."""
+DEPTH = 100
+"""Documents that a ranking keeps, at most."""
+
+
+class BestDocuments:
+    """The best documents of each query, of blocks of documents that come one after the other.
+
+    Of equal scores the earlier document is better. A query never finds a document of its own id,
+    as BEIR scores collections whose queries are documents too.
+    """
+
+    def __init__(
+        self, queries: Sequence[str], places: Mapping[str, int], depth: int = DEPTH
+    ) -> None:
+        """Begin with no document.
+
+        Args:
+            queries: the id of each query, Q of them.
+            places: the place of each document by its id.
+            depth: documents to keep of a query, k.
+        """
+        self._same = np.array([places.get(name, -1) for name in queries], np.int64)
+        self._depth = depth
+        self._scores = np.zeros((len(queries), 0), np.float32)
+        self._places = np.zeros((len(queries), 0), np.int64)
+
+    def add(self, scores: NDArray[np.float32], start: int) -> None:
+        """Add the scores (Q, n) of the documents from a place on; minus infinity is no match."""
+        end = start + scores.shape[1]
+        rows = np.flatnonzero((self._same >= start) & (self._same < end))
+        scores[rows, self._same[rows] - start] = -np.inf
+        places = np.broadcast_to(np.arange(start, end), scores.shape)
+        joined = np.concatenate((self._scores, scores), axis=1)
+        order = np.argsort(-joined, axis=1, kind="stable")[:, : self._depth]
+        self._scores = np.take_along_axis(joined, order, axis=1)
+        self._places = np.take_along_axis(
+            np.concatenate((self._places, places), axis=1), order, axis=1
+        )
+
+    def rank(self) -> Ranking:
+        """Return the documents of each query, the best first."""
+        return [
+            places[scores > -np.inf]
+            for scores, places in zip(self._scores, self._places, strict=True)
+        ]
+
+
+def compute_ndcg(grades: NDArray[np.int64], relevant: Sequence[int], size: int) -> float:
+    """Compute the normalized discounted cumulative gain, whose gain is the grade.
+
+    Args:
+        grades: the grades of the ranking, the best first.
+        relevant: the grades of all relevant documents, which may lie outside it.
+        size: the ranks that count.
+    """
+    best = np.sort(np.array(relevant))[::-1]
+    return _discount(grades[:size]) / _discount(best[:size])
+
+
+def _discount(grades: NDArray[np.int64]) -> float:
+    return float((grades / np.log2(np.arange(2, len(grades) + 2))).sum())
+
+
+def compute_recall(grades: NDArray[np.int64], relevant: Sequence[int], size: int) -> float:
+    """Compute the share of the relevant documents among the first `size`."""
+    return int((grades[:size] > 0).sum()) / len(relevant)
+
+
+def compute_reciprocal_rank(grades: NDArray[np.int64], relevant: Sequence[int], size: int) -> float:
+    """Compute 1/rank of the first relevant document; 0 where it is not among the first `size`."""
+    places = np.flatnonzero(grades[:size] > 0)
+    return 1 / (1 + int(places[0])) if len(places) else 0.0
+
+
+MEASURES: Mapping[str, tuple[Callable[[NDArray[np.int64], Sequence[int], int], float], int]] = (
+    MappingProxyType(
+        {
+            "ndcg_at_10": (compute_ndcg, 10),
+            "recall_at_10": (compute_recall, 10),
+            "recall_at_100": (compute_recall, 100),
+            "mrr_at_10": (compute_reciprocal_rank, 10),
+        }
+    )
+)
+"""The scores of rankings: a function, and the ranks that it counts."""
+
+
+def score_rankings(
+    rankings: Sequence[Sequence[int]],
+    relevant: Sequence[Sequence[int]],
+    names: Sequence[str] = tuple(MEASURES),
+) -> dict[str, float]:
+    """Compute the mean of each score over the queries.
+
+    Args:
+        rankings: the grades of the ranking of each query, the best first.
+        relevant: the grades of all relevant documents of each query, at least one.
+        names: which scores.
+    """
+    rows = [np.array(row, np.int64) for row in rankings]
+    means = {}
+    for name in names:
+        compute, size = MEASURES[name]
+        values = [
+            compute(row, all_grades, size) for row, all_grades in zip(rows, relevant, strict=True)
+        ]
+        means[name] = float(np.mean(values))
+    return means
