@@ -184,9 +184,9 @@ def test_what_is_missing_is_told(model: Path, tmp_path: Path, log_messages: list
     scored = litebert.evaluate_retrieval(model, folder)
     assert (scored.queries, scored.split) == (1, "dev")
     assert scored.bm25["recall_at_10"] == 0.5
-    told = "\n".join(log_messages)
-    assert "not in corpus.jsonl" in told
-    assert "queries.jsonl lacks" in told
+    messages = "\n".join(log_messages)
+    assert "not in corpus.jsonl" in messages
+    assert "queries.jsonl lacks" in messages
 
 
 def test_mistakes_get_a_sentence(model: Path, tmp_path: Path, run: Run) -> None:
